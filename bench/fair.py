@@ -340,7 +340,7 @@ def scenario(model, row, loads, seconds, warm_up):
             f'policy = {row.policy}\ndepth = 32\nmerge_limit = "0 B"\nmax_pending_per_vm = 32\n'
             f"{row.keys}")  # fmt: skip
     for load in loads:
-        text += f'[[vm]]\nname = "{load.name}"\ndisk = "256 MiB"\n[[vm.job]]\n{load.job()}'
+        text += f'[[vm]]\nname = "{load.name}"\ndisk = [{{ size = "256 MiB" }}]\n[[vm.workload]]\n{load.job()}'
     return text
 
 

@@ -173,18 +173,18 @@ impl World {
         };
         let mut engine = Engine::new(config, policy)?;
         if workload.profile || policy.check_profile(false).is_err() {
-            engine.set_profile(Some(Arc::new(profile())));
+            engine.device_mut().set_profile(Some(Arc::new(profile())));
         }
         let objective = objective(workload.vms as u64);
         let mut clients = Vec::new();
         for i in 0..vms as u64 {
-            let vm = engine.add_vm(Nanos::ZERO, &objective)?;
+            let vm = engine.tenants_mut().add_vm(Nanos::ZERO, &objective)?;
             let spec = DiskSpec {
                 base: i * DISK,
                 size: DISK,
                 read_only: false,
             };
-            let disk = engine.add_disk(vm, spec)?;
+            let disk = engine.tenants_mut().add_disk(vm, spec)?;
             clients.push(engine.connect(disk)?);
         }
         let in_flight = VecDeque::with_capacity(DEVICE_DEPTH as usize);

@@ -9,9 +9,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
-use tidegate_server::control::ErrorBody;
+use serde_json::Value;
+use tidegate_api::error::ErrorBody;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
@@ -59,13 +60,23 @@ impl Client {
     }
 
     /// Changes something.
-    pub(crate) fn change(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+    pub(crate) fn change(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Value> {
         let body = serde_json::to_vec(body)?.into();
         answered(self.ask(method, path, body, PATIENCE)?)
     }
 
     /// Changes who is served.
-    pub(crate) fn change_slowly(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+    pub(crate) fn change_slowly(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Value> {
         let body = serde_json::to_vec(body)?.into();
         answered(self.ask(method, path, body, LONG_PATIENCE)?)
     }
@@ -169,13 +180,6 @@ pub(crate) fn escape(name: &str) -> String {
         }
     }
     escaped
-}
-
-/// Adds a text that was typed to the body of a request; one that was not typed is left out.
-pub(crate) fn put(map: &mut Map<String, Value>, key: &str, text: &Option<String>) {
-    if let Some(text) = text {
-        map.insert(key.to_owned(), json!(text));
-    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) enum FileKind {
 
 /// Keys of the top level that only one kind of file has.
 const WORDS: [(FileKind, &[&str]); 5] = [
-    // Before scenarios of disks, which have a duration, too.
+    // Old spellings; before scenarios of disks, which have a duration, too.
     (FileKind::Vcpus, &["scheduler", "driver"]),
     (FileKind::Configuration, &["listen", "control"]),
     (
@@ -40,6 +40,10 @@ impl FileKind {
     pub(crate) fn of(text: &str) -> Option<FileKind> {
         let kind = document::read(text, "", |root| {
             let section = Section::of(root)?;
+            // Scenarios of disks may have processors, too.
+            if section.has("host") && !section.has("device") && !section.has("listen") {
+                return Some(FileKind::Vcpus);
+            }
             let told = WORDS
                 .iter()
                 .find(|(_, words)| words.iter().any(|word| section.has(word)));
@@ -95,6 +99,11 @@ mod tests {
             ("name = \"d\"\n[ssd]", Some(FileKind::Model)),
             ("version = 1\n[[curve]]", Some(FileKind::Profile)),
             ("duration = 1\n[scheduler]", Some(FileKind::Vcpus)),
+            ("duration = 1\n[host.cpu]", Some(FileKind::Vcpus)),
+            (
+                "duration = 1\n[host.cpu]\n[[device]]",
+                Some(FileKind::Scenario),
+            ),
             ("[[device]]\n[[vm]]", None),
             ("", None),
             ("hdd", None),

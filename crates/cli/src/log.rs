@@ -7,6 +7,11 @@
 //! Whoever reads standard error may stop reading without going away: a pager, a terminal held with
 //! Ctrl-S. An event loop that wrote to it itself would stand still until they go on, and with it
 //! every disk on its device. So lines wait here, and where too many do, some are lost and counted.
+//!
+//! tracing-appender's `NonBlocking` (0.2) has the same queue and thread, but serves a reader that
+//! stopped worse: lost lines are counted and never written, so that the log has gaps that it does
+//! not show; and where the queue is full at the end, its guard gives up after 100 ms, without the
+//! last lines, by a `println!` that blocks, or panics, where standard output is the same pipe.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
+use tidegate_api::error::{ErrorBody, Problem as ApiProblem};
 use tidegate_server::backing::OpenError;
 use tidegate_server::config::{ConfigErrors, Place};
-use tidegate_server::control::{ErrorBody, Problem as ApiProblem};
 use tidegate_server::daemon::StartError;
 use tidegate_server::help::missing_directory;
 use tidegate_server::reception::BindError;

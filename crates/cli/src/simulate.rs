@@ -18,6 +18,8 @@ use crate::file_kind::FileKind;
 use crate::output;
 use crate::problem::Problem;
 
+mod configuration;
+
 /// The device under a job file that names none.
 pub(crate) const DEFAULT_MODEL: &str = "hdd-7200-1tb";
 /// The policy under a job file: what fio itself would meet.
@@ -51,6 +53,8 @@ pub(crate) struct Ready {
     pub(crate) scenario: Scenario,
     /// What it seems to say and does not do.
     pub(crate) warnings: Vec<Diagnostic>,
+    /// Old spellings in it.
+    pub(crate) old_spellings: Vec<Diagnostic>,
     /// What was left out of a job file, and why.
     pub(crate) notes: Vec<String>,
 }
@@ -58,8 +62,8 @@ pub(crate) struct Ready {
 impl Ready {
     /// Says on standard error what is to be said about it.
     pub(crate) fn tell(&self) {
-        for warning in &self.warnings {
-            output::tell(format_args!("{warning}\n"));
+        for said in self.warnings.iter().chain(&self.old_spellings) {
+            output::tell(format_args!("{said}\n"));
         }
         for note in &self.notes {
             output::tell(format_args!("{note}"));
@@ -67,21 +71,31 @@ impl Ready {
     }
 }
 
-/// Reads a scenario, or a job file: what does not end in `.toml` is one.
+/// Reads a scenario, a configuration of the daemon, or a job file: what does not end in `.toml` is
+/// the last.
 pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     let text =
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let file = path.display().to_string();
     let base = path.parent().unwrap_or(Path::new(""));
     let mut warnings = Vec::new();
+    let mut old_spellings = Vec::new();
     let mut notes = Vec::new();
     let mut scenario = if path.extension().is_some_and(|ending| ending == "toml") {
-        if let Some(kind) = FileKind::of(&text).filter(|kind| *kind != FileKind::Scenario) {
-            return Err(kind.instead_of(FileKind::Scenario, path).into());
+        match FileKind::of(&text) {
+            Some(FileKind::Configuration) => {
+                let converted = configuration::read(&text, &file, base, changes)?;
+                (warnings, old_spellings) = (converted.warnings, converted.old_spellings);
+                notes = converted.notes;
+                converted.scenario
+            }
+            Some(FileKind::Scenario) | None => {
+                let loaded = scenario::read(&text, &file, &Beside(base), changes.policy.as_ref())?;
+                (warnings, old_spellings) = (loaded.warnings, loaded.notes);
+                loaded.config
+            }
+            Some(kind) => return Err(kind.instead_of(FileKind::Scenario, path).into()),
         }
-        let loaded = scenario::read(&text, &file, &Beside(base), changes.policy.as_ref())?;
-        warnings = loaded.warnings;
-        loaded.config
     } else {
         let jobs = fio::parse(&text, &file, changes.lenient)?;
         notes = jobs.notes.iter().map(ToString::to_string).collect();
@@ -111,6 +125,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         file: path.to_owned(),
         scenario,
         warnings,
+        old_spellings,
         notes,
     })
 }

@@ -1,42 +1,30 @@
 //! What every `[[device]]` says, served or simulated: its policy and how much is in flight.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tidegate_core::profile::Profile;
-use tidegate_device::{Spec, units};
+use tidegate_device::Spec;
 use tidegate_policies::policy::PolicySpec;
 
 use crate::field::Field;
+use crate::keys::{KeyDefault, KeyInfo};
 use crate::library::{self, Library};
 use crate::policy;
 use crate::section::Section;
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+pub mod keys;
+
 /// The policy of a device that names none.
-pub const DEFAULT_POLICY: &str = "mclock";
-const DEPTH: RangeInclusive<u64> = 1..=1024;
-const DEFAULT_DEPTH: u32 = 32;
-/// NBD carries no more in one request.
-const MAX_IO: RangeInclusive<u64> = 4 * KIB..=32 * MIB;
-const DEFAULT_MAX_IO: u32 = MIB as u32;
+pub const DEFAULT_POLICY: &str = match keys::POLICY.default {
+    KeyDefault::Text(name) => name,
+    _ => panic!("a device has a policy unless it says"),
+};
 /// Device I/Os are whole pages, whatever the disk's block is.
 const IO_UNIT: u32 = 4096;
-const DEFAULT_MERGE_LIMIT: u32 = 128 * KIB as u32;
-const REQUESTS: RangeInclusive<u64> = 1..=1 << 20;
-const DEFAULT_MAX_REQUESTS: u32 = 16_384;
-const DEFAULT_MAX_PENDING: u32 = 1024;
-/// Range of `buffer_memory` in bytes: the minimum holds the largest NBD request, 32 MiB, beside
-/// smaller ones.
-const BUFFERS: RangeInclusive<u64> = 64 * MIB..=1 << 40;
-/// Range of `buffer_memory_per_vm` in bytes. The minimum is below the largest request, because a
-/// request that is a VM's only one may exceed its bound.
-const BUFFERS_PER_VM: RangeInclusive<u64> = MIB..=1 << 40;
 /// Default of `buffer_memory`: payload memory of all VMs of a device, in bytes.
-pub const DEFAULT_BUFFERS: u64 = 256 * MIB;
+pub const DEFAULT_BUFFERS: u64 = keys::BUFFER_MEMORY.default_number();
 /// Default of `buffer_memory_per_vm`: payload memory of one VM, in bytes.
-pub const DEFAULT_BUFFERS_PER_VM: u64 = 64 * MIB;
+pub const DEFAULT_BUFFERS_PER_VM: u64 = keys::BUFFER_MEMORY_PER_VM.default_number();
 
 /// What helps where a policy needs a profile that is not there.
 pub const NEEDS_PROFILE: &str =
@@ -44,7 +32,7 @@ pub const NEEDS_PROFILE: &str =
 
 /// Reads `policy`, `mclock` unless it says. `None`: it was wrong and has been reported.
 pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
-    match section.take("policy") {
+    match section.field(&keys::POLICY) {
         Some(field) => policy::from_field(&field),
         None => PolicySpec::named(DEFAULT_POLICY).ok(),
     }
@@ -57,7 +45,7 @@ pub fn profile(
     library: &dyn Library,
     policy: Option<&PolicySpec>,
 ) -> Option<Option<Arc<Profile>>> {
-    let profile = section.read("profile", None, |field| {
+    let profile = section.value(&keys::PROFILE, None, |field| {
         let profile = library::profile_from(field, library)?;
         Some(Some(Arc::new(profile)))
     })?;
@@ -71,11 +59,11 @@ pub fn profile(
     }
 }
 
-/// Reads `learn_cap`, whether a cap below the device is to be learnt and kept. Unless it says, it is
-/// where the device has a profile, which tells a cap from a device that can do no more. `None`: it
-/// was wrong and has been reported.
+/// Reads `learn_cap`, whether a cap below the device is to be learnt and kept. Unless it says, it
+/// is where the device has a profile, which tells a cap from a device that can do no more. `None`:
+/// it was wrong and has been reported.
 pub fn learn_cap(section: &mut Section<'_>, has_profile: bool) -> Option<bool> {
-    section.read("learn_cap", has_profile, Field::flag)
+    section.value(&keys::LEARN_CAP, has_profile, Field::flag)
 }
 
 /// How a device is used whatever its policy.
@@ -91,11 +79,12 @@ impl Steering {
     /// Reads `adaptive_depth` and `max_io_shared`, the latter against `max_io`. Unless they are
     /// said, nothing is steered. `None`: something was wrong and has been reported.
     pub fn read(section: &mut Section<'_>, max_io: Option<u32>) -> Option<Steering> {
-        let adaptive_depth = section.read("adaptive_depth", false, Field::flag);
-        let longest = max_io.map_or(*MAX_IO.end(), u64::from);
-        let max_io_shared = section.read("max_io_shared", 0, |field| {
-            let bytes = field.bytes(MAX_IO)?;
-            at_most(field, bytes, longest, "max_io", units::format_bytes)
+        let adaptive_depth = section.flag(&keys::ADAPTIVE_DEPTH);
+        let key = &keys::MAX_IO_SHARED;
+        let longest = max_io.map_or(key.max, u64::from);
+        let max_io_shared = section.value(key, 0, |field| {
+            let bytes = field.number(key)?;
+            at_most(field, key, bytes, longest, "max_io")
         });
         Some(Steering {
             adaptive_depth: adaptive_depth?,
@@ -130,40 +119,21 @@ impl Bounds {
     /// other keys allow. Returns `None` if a value was wrong, which has then been reported.
     pub fn read(section: &mut Section<'_>, model: Option<&Spec>) -> Option<Bounds> {
         let queue = model.map_or(u32::MAX, |spec| spec.queue_depth);
-        let depth = section.read("depth", DEFAULT_DEPTH.min(queue), |field| {
-            let depth = field.count(DEPTH)?;
-            at_most(field, depth, queue.into(), "the model's queue", count)
-        });
+        let depth = bounded(section, &keys::DEPTH, queue.into(), "the model's queue");
         let max_io = max_io(section, model);
-        let longest = max_io.unwrap_or(u32::MAX);
-        let merge_limit = DEFAULT_MERGE_LIMIT.min(longest);
-        let merge_limit = section.read("merge_limit", merge_limit, |field| {
-            let bytes = field.bytes(0..=*MAX_IO.end())?;
-            at_most(field, bytes, longest.into(), "max_io", units::format_bytes)
-        });
-        let max_requests = section.read("max_requests", DEFAULT_MAX_REQUESTS, |field| {
-            field.count(REQUESTS).and_then(|n| u32::try_from(n).ok())
-        });
-        let most = max_requests.unwrap_or(u32::MAX);
-        let pending = DEFAULT_MAX_PENDING.min(most);
-        let pending = section.read("max_pending_per_vm", pending, |field| {
-            let pending = field.count(REQUESTS)?;
-            at_most(field, pending, most.into(), "max_requests", count)
-        });
-        let total = section.read("buffer_memory", DEFAULT_BUFFERS, |field| {
-            field.bytes(BUFFERS)
-        });
+        let longest = max_io.map_or(u64::MAX, u64::from);
+        let merge_limit = bounded(section, &keys::MERGE_LIMIT, longest, "max_io");
+        let max_requests = section.number(&keys::MAX_REQUESTS);
+        let most = max_requests.unwrap_or(u64::MAX);
+        let pending = bounded(section, &keys::MAX_PENDING_PER_VM, most, "max_requests");
+        let total = section.number(&keys::BUFFER_MEMORY);
         let most = total.unwrap_or(u64::MAX);
-        let per_vm = DEFAULT_BUFFERS_PER_VM.min(most);
-        let per_vm = section.read("buffer_memory_per_vm", per_vm, |field| {
-            let bytes = field.bytes(BUFFERS_PER_VM)?;
-            at_most(field, bytes, most, "buffer_memory", units::format_bytes)
-        });
+        let per_vm = bounded(section, &keys::BUFFER_MEMORY_PER_VM, most, "buffer_memory");
         Some(Bounds {
             depth: depth?,
             max_io: max_io?,
             merge_limit: merge_limit?,
-            max_requests: max_requests?,
+            max_requests: u32::try_from(max_requests?).ok()?,
             max_pending_per_vm: pending?,
             buffer_memory: total?,
             buffer_memory_per_vm: per_vm?,
@@ -171,41 +141,52 @@ impl Bounds {
     }
 }
 
+/// The number of a key that is at most `most`, as `what` says; its default or `most` where it is
+/// left out. `None`: it is wrong, which has been reported.
+fn bounded<T: TryFrom<u64>>(
+    section: &mut Section<'_>,
+    key: &KeyInfo,
+    most: u64,
+    what: &str,
+) -> Option<T> {
+    match section.field(key) {
+        Some(field) => at_most(&field, key, field.number(key)?, most, what),
+        None => T::try_from(key.default_number().min(most)).ok(),
+    }
+}
+
 fn max_io(section: &mut Section<'_>, model: Option<&Spec>) -> Option<u32> {
-    let longest = model.map_or(u32::MAX, |spec| spec.max_io);
-    section.read("max_io", DEFAULT_MAX_IO.min(longest), |field| {
-        let bytes = field.bytes(MAX_IO)?;
-        let unit = model.map_or(IO_UNIT, |spec| spec.physical_block.max(IO_UNIT));
-        if !bytes.is_multiple_of(unit.into()) {
-            let what = format!("{} is not in whole blocks", field.describe());
-            let unit = units::format_bytes(unit.into());
-            field.error(what, &format!("a multiple of {unit}"));
-            return None;
-        }
-        let what = "the model's longest I/O";
-        at_most(field, bytes, longest.into(), what, units::format_bytes)
-    })
+    let key = &keys::MAX_IO;
+    let longest = model.map_or(u32::MAX, |spec| spec.max_io).into();
+    let Some(field) = section.field(key) else {
+        return u32::try_from(key.default_number().min(longest)).ok();
+    };
+    let bytes = field.number(key)?;
+    let unit = model.map_or(IO_UNIT, |spec| spec.physical_block.max(IO_UNIT));
+    if !bytes.is_multiple_of(unit.into()) {
+        let what = format!("{} is not in whole blocks", field.describe());
+        let unit = key.written(unit.into());
+        field.error(what, &format!("a multiple of {unit}"));
+        return None;
+    }
+    at_most(&field, key, bytes, longest, "the model's longest I/O")
 }
 
-fn count(n: u64) -> String {
-    n.to_string()
-}
-
-/// `value`, unless it is more than `what` allows, which is `most`: then that is reported, both
-/// as `format` shows them.
-pub fn at_most<T: TryFrom<u64>>(
+/// Returns `value`, a number of `key`, unless it is more than `what` allows, which is `most`: then
+/// that is reported.
+fn at_most<T: TryFrom<u64>>(
     field: &Field<'_>,
+    key: &KeyInfo,
     value: u64,
     most: u64,
     what: &str,
-    format: impl Fn(u64) -> String,
 ) -> Option<T> {
     if value <= most {
         return T::try_from(value).ok();
     }
-    let most = format(most);
+    let most = key.written(most);
     field.error(
-        format!("{} is more than {what}, {most}", format(value)),
+        format!("{} is more than {what}, {most}", key.written(value)),
         &format!("at most {most}"),
     );
     None

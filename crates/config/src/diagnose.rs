@@ -23,6 +23,8 @@ pub enum Severity {
     Error,
     /// It is accepted, and does not do what it seems to say.
     Warning,
+    /// It is accepted and does what it says, in words that go out of use.
+    Note,
 }
 
 /// One thing that is wrong with a configuration or a request, with its place.
@@ -154,6 +156,7 @@ impl fmt::Display for Diagnostic {
         let severity = match self.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
+            Severity::Note => "note",
         };
         match self.field.as_str() {
             "" => write!(f, "{severity}: {}", self.what)?,
@@ -210,6 +213,8 @@ impl std::error::Error for ConfigErrors {}
 #[derive(Default, Debug)]
 pub(crate) struct Issues {
     list: RefCell<Vec<Diagnostic>>,
+    /// Old spellings, which are never a reason to refuse a document.
+    notes: RefCell<Vec<Diagnostic>>,
     /// What is read, where that is a text.
     source: Option<Source>,
 }
@@ -219,6 +224,7 @@ impl Issues {
     pub(crate) fn of(file: &str, text: &str) -> Issues {
         Issues {
             list: RefCell::default(),
+            notes: RefCell::default(),
             source: Some(Source {
                 file: file.to_owned(),
                 text: text.to_owned(),
@@ -233,6 +239,38 @@ impl Issues {
 
     pub(crate) fn push(&self, diagnostic: Diagnostic) {
         self.list.borrow_mut().push(diagnostic);
+    }
+
+    /// Adds a note about an old spelling.
+    pub(crate) fn note(&self, diagnostic: Diagnostic) {
+        self.notes.borrow_mut().push(Diagnostic {
+            severity: Severity::Note,
+            ..diagnostic
+        });
+    }
+
+    /// The first note of each kind in the order of the text, with how many there are.
+    pub(crate) fn take_notes(&self) -> Vec<Diagnostic> {
+        let mut all = self.notes.take();
+        all.sort_by_key(|note| note.span.start);
+        let mut first: Vec<(Diagnostic, usize)> = Vec::new();
+        for note in all {
+            match first.iter_mut().find(|(other, _)| other.what == note.what) {
+                Some((_, count)) => *count += 1,
+                None => first.push((note, 1)),
+            }
+        }
+        let described = |(mut note, count): (Diagnostic, usize)| {
+            if let Some(source) = &self.source {
+                note.locate(source);
+            }
+            let release = "it is accepted for one release";
+            note.allowing(match count {
+                1 => release.to_owned(),
+                _ => format!("{release}; this file has it {count} times"),
+            })
+        };
+        first.into_iter().map(described).collect()
     }
 
     /// Everything found: in a text each with its place, in their order; else without places.

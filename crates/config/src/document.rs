@@ -19,6 +19,8 @@ pub struct Loaded<T> {
     pub config: T,
     /// What it seems to say and does not do.
     pub warnings: Vec<Diagnostic>,
+    /// Old spellings in it, for standard error.
+    pub notes: Vec<Diagnostic>,
 }
 
 /// Reads a text in TOML. `file` is its name in messages; `reader` makes something of the root
@@ -34,11 +36,13 @@ pub fn read<T>(
     let issues = Issues::of(file, text);
     let node = Node::from_toml(text, &issues);
     let config = node.and_then(|node| reader(&Field::root(&node, Path::default(), &issues)));
+    let notes = issues.take_notes();
     let found = issues.into_list();
     match config {
         Some(config) if found.iter().all(|d| d.severity == Severity::Warning) => Ok(Loaded {
             config,
             warnings: found,
+            notes,
         }),
         _ => Err(ConfigErrors(found)),
     }

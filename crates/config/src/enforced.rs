@@ -4,14 +4,14 @@
 use std::sync::LazyLock;
 
 use serde::Serialize;
-use tidegate_core::objective::{Objective, Priority, Rate};
+use tidegate_core::objective::Objective;
 use tidegate_core::part::Honours;
 use tidegate_core::policy::Policy;
-use tidegate_device::units;
 use tidegate_policies::policy::{self, PolicySpec};
 
 use crate::field::Field;
 use crate::node::Value;
+use crate::objective::promises;
 use crate::schedule::Schedule;
 
 /// A part of an objective that is not enforced.
@@ -78,10 +78,9 @@ fn enforcing(
 ) -> Vec<&'static str> {
     let by = |spec: &PolicySpec, part: fn(&Honours) -> bool| part(&spec.honours_for(background));
     // What nothing enforces is not to stand in the way of what something does.
-    let asked: Vec<_> = PARTS
-        .iter()
-        .filter(|(_, said, _)| said(objective).is_some())
-        .map(|&(_, _, honoured)| honoured)
+    let asked: Vec<_> = promises()
+        .filter(|promise| (promise.view)(objective).is_some())
+        .map(|promise| promise.is_enforced)
         .filter(|&part| {
             let mut there = NAMED.iter().chain(COMPOSITIONS.iter());
             there.any(|spec| by(spec, part))
@@ -102,59 +101,17 @@ fn enforcing(
     }
 }
 
-type Part = (
-    &'static str,
-    fn(&Objective) -> Option<String>,
-    fn(&Honours) -> bool,
-);
-
-/// The parts of an objective: what each says, and where a policy tells that it enforces it.
-const PARTS: [Part; 10] = [
-    ("reservation", |o| said(&o.reservation), |h| h.reservation),
-    ("limit", |o| said(&o.limit.total), |h| h.limit),
-    (
-        "limit.read",
-        |o| said(&o.limit.read),
-        |h| h.limit_by_direction,
-    ),
-    (
-        "limit.write",
-        |o| said(&o.limit.write),
-        |h| h.limit_by_direction,
-    ),
-    ("limit.burst", burst, |h| h.burst),
-    ("target", |o| said(&o.target), |h| h.target),
-    ("weight", weight, |h| h.weight),
-    (
-        "group",
-        |o| o.group.map(|group| group.name.to_string()),
-        |h| h.group,
-    ),
-    (
-        "latency",
-        |o| o.latency.map(units::format_duration),
-        |h| h.latency,
-    ),
-    ("priority", priority, |h| h.priority),
-];
-
-fn priority(objective: &Objective) -> Option<String> {
-    let named = objective.priority != Priority::DEFAULT;
-    named.then(|| objective.priority.to_string())
-}
-
 /// What of `objective` a policy that honours `honours` does not enforce. `background`: of a
 /// background tenant, which other policies may serve better.
 pub fn unenforced(objective: &Objective, honours: &Honours, background: bool) -> Vec<Unenforced> {
-    PARTS
-        .iter()
-        .filter(|(_, _, honoured)| !honoured(honours))
-        .filter_map(|&(part, said, honoured)| {
-            let value = said(objective)?;
+    promises()
+        .filter(|promise| !(promise.is_enforced)(honours))
+        .filter_map(|promise| {
+            let value = (promise.view)(objective)?;
             Some(Unenforced {
-                part,
+                part: promise.name,
                 value,
-                enforced_by: enforcing(objective, background, honoured),
+                enforced_by: enforcing(objective, background, promise.is_enforced),
             })
         })
         .collect()
@@ -168,8 +125,8 @@ pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, backg
     }
 }
 
-/// Warns of the parts that the objective's schedule changes to what `policy` does not enforce, at each
-/// of them; `field` is the objective.
+/// Warns of the parts that the objective's schedule changes to what `policy` does not enforce, at
+/// each of them; `field` is the objective.
 pub fn warn_of_schedule(
     field: &Field<'_>,
     schedule: &Schedule,
@@ -196,37 +153,16 @@ pub fn warn_of_schedule(
 
 /// The parts of an objective that a policy enforces.
 pub fn honoured(honours: &Honours) -> Vec<&'static str> {
-    PARTS
-        .iter()
-        .filter(|(_, _, honoured)| honoured(honours))
-        .map(|&(part, ..)| part)
+    promises()
+        .filter(|promise| (promise.is_enforced)(honours))
+        .map(|promise| promise.name)
         .collect()
-}
-
-fn said(rate: &Rate) -> Option<String> {
-    (!rate.is_none()).then(|| rate.to_string())
-}
-
-fn burst(objective: &Objective) -> Option<String> {
-    let burst = objective.limit.burst.as_ref()?;
-    let rates = [&burst.total, &burst.read, &burst.write]
-        .into_iter()
-        .filter_map(said);
-    let rates = rates.collect::<Vec<_>>().join("; ");
-    Some(format!(
-        "{rates} for {}",
-        units::format_duration(burst.length)
-    ))
-}
-
-fn weight(objective: &Objective) -> Option<String> {
-    (objective.weight != Objective::DEFAULT_WEIGHT).then(|| objective.weight.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::objective::Limit;
+    use tidegate_core::objective::{Limit, Rate};
 
     /// What would enforce each part that FIFO does not.
     fn would(objective: &Objective) -> Vec<(&'static str, Vec<&'static str>)> {

@@ -13,6 +13,7 @@ use tidegate_device::units::{self, UnitError};
 
 use crate::diagnose::{Diagnostic, Issues, Place, one_of};
 use crate::figure::{self, NAMES, explain, is_name, suggest};
+use crate::keys::{KeyInfo, KeyKind};
 use crate::node::{Node, Value};
 use crate::path::Path;
 
@@ -70,6 +71,12 @@ impl<'a> Field<'a> {
     /// Reports a warning at this place.
     pub fn warn(&self, what: impl Into<String>, allowed: &str) {
         self.push(self.diagnostic(what).allowing(allowed).warning());
+    }
+
+    /// Notes that the document has an old spelling here, and the new one, such as `` `at` ``.
+    pub fn note_old_spelling(&self, new: &str) {
+        let what = format!("the old spelling of {new}");
+        self.issues.note(self.diagnostic(what));
     }
 
     /// Reports whatever it is.
@@ -168,6 +175,24 @@ impl<'a> Field<'a> {
                 self.error(format!("{n} is out of range"), &allowed);
                 None
             }
+        }
+    }
+
+    /// The whole number that a key's value is, in the unit of its kind and in its range. `None`: it
+    /// is none, which has been reported.
+    ///
+    /// # Panics
+    /// If the key's kind is no whole number.
+    pub fn number(&self, key: &KeyInfo) -> Option<u64> {
+        match key.kind.numeric() {
+            Some(KeyKind::Count) => self.count(key.min..=key.max),
+            Some(KeyKind::Bytes) => self.bytes(key.min..=key.max),
+            Some(KeyKind::Bandwidth) => self.bandwidth(key.min..=key.max),
+            Some(KeyKind::Duration) => {
+                (self.duration(Nanos(key.min)..=Nanos(key.max))).map(|time| time.0)
+            }
+            Some(KeyKind::Mode) => self.mode().map(u64::from),
+            _ => unreachable!("`{}` is no whole number", key.name),
         }
     }
 

@@ -91,6 +91,7 @@ mod path;
 pub mod policy;
 pub mod profile;
 pub mod schedule;
+pub mod schema;
 pub mod section;
 pub mod told;
 

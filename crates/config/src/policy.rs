@@ -2,12 +2,12 @@
 
 use tidegate_core::part::{ParamInfo, ParamKind};
 use tidegate_core::policy::Policy;
-use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{PolicyError, PolicySpec};
 
 use crate::diagnose::ConfigErrors;
 use crate::document;
 use crate::field::Field;
+use crate::keys::KeyInfo;
 use crate::node::Value;
 use crate::section::Section;
 
@@ -132,9 +132,9 @@ fn word<'a>(field: &Option<Field<'a>>, default: &'a str) -> Option<&'a str> {
 
 fn set(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()> {
     let value = match info.kind {
-        ParamKind::Bytes => field.bytes(info.min..=info.max)?,
-        ParamKind::Duration => field.duration(Nanos(info.min)..=Nanos(info.max))?.0,
-        ParamKind::Count => field.count(info.min..=info.max)?,
+        ParamKind::Bytes | ParamKind::Duration | ParamKind::Count => {
+            field.number(&KeyInfo::from(info))?
+        }
         ParamKind::Flag => field.flag()?.into(),
         ParamKind::Choice(words) => {
             let choices: Vec<(&str, u64)> = words.iter().copied().zip(0..).collect();

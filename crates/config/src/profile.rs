@@ -108,8 +108,8 @@ pub struct MeasuredDepth {
     /// What was measured there.
     pub point: DepthPoint,
     /// Half the width of the 95 % confidence interval of the rate, and so (by Little's law: as many
-    /// are outstanding all the time) of the mean time, in percent of it. Says nothing where there are
-    /// fewer than two runs.
+    /// are outstanding all the time) of the mean time, in percent of it. Says nothing where there
+    /// are fewer than two runs.
     pub within_percent: f64,
     /// Runs that the means are taken of; 0 where that is not known.
     pub runs: u32,
@@ -380,11 +380,19 @@ pub fn parse(text: &str, file: &str) -> Result<Measured, ConfigErrors> {
     }
 }
 
+fn known_version(field: &Field<'_>) -> Option<u64> {
+    let version = field.count(0..=u64::MAX)?;
+    if version != VERSION {
+        let help = "use the Tidegate that wrote it, or measure anew with `tidegate profile`";
+        field.error(format!("{version} is out of range"), help);
+    }
+    (version == VERSION).then_some(version)
+}
+
 fn whole(root: &Field<'_>) -> Option<Measured> {
     let mut section = Section::of(root)?;
-    let version = section
-        .need("version", "version = 1")
-        .and_then(|field| field.count(VERSION..=VERSION));
+    let version = section.need("version", "version = 1");
+    let version = version.and_then(|field| known_version(&field));
     let text = |field: &Field<'_>| field.text().map(str::to_owned);
     let device = section
         .need("device", "what was measured: device = \"hdd-7200-1tb\"")

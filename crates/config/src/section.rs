@@ -2,11 +2,10 @@
 //! is a mistake.
 
 use tidegate_core::names::nearest;
-use tidegate_core::time::Nanos;
 
 use crate::diagnose::{Diagnostic, Issues, Span};
 use crate::field::Field;
-use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
+use crate::keys::{KeyDefault, KeyInfo, SectionInfo};
 use crate::names::Names;
 use crate::node::{Entry, Value};
 use crate::path::Path;
@@ -16,7 +15,9 @@ use crate::path::Path;
 pub struct Section<'a> {
     entries: &'a [Entry],
     known: Vec<&'static str>,
-    /// What the table may say; `None`: what the reader asks for.
+    /// Old spellings of keys, each with its name.
+    renamed: Vec<(&'static str, &'static str)>,
+    /// The keys that the table may have; `None`: those that the reader asks for.
     info: Option<&'static SectionInfo>,
     path: Path,
     span: Span,
@@ -33,6 +34,7 @@ impl<'a> Section<'a> {
         Some(Section {
             entries,
             known: Vec::new(),
+            renamed: Vec::new(),
             info: None,
             path: field.path.clone(),
             span: field.node.span.clone(),
@@ -47,32 +49,124 @@ impl<'a> Section<'a> {
         Section::of(field).map(|section| Section { info, ..section })
     }
 
-    /// The field of a key, and an error where it is required and missing.
-    pub fn required(&mut self, key: &KeyInfo) -> Option<Field<'a>> {
-        match key.default {
-            KeyDefault::Required(example) => self.need(key.name, example),
-            KeyDefault::Value(_) => self.take(key.name),
+    /// Accepts the spelling `old` for the key `name`, with a note where a document has it. Both
+    /// together are an error. To be called before the key is read, which then goes by `name` alone.
+    pub fn renamed(&mut self, old: &'static str, name: &'static str) {
+        self.renamed.push((old, name));
+        let Some(entry) = self.entries.iter().find(|entry| entry.key == old) else {
+            return;
+        };
+        let field = self.field_of(entry);
+        if self.entries.iter().any(|entry| entry.key == name) {
+            let what = format!("the old spelling of `{name}`, which is given, too");
+            return field.error(what, &format!("leave out `{old}`"));
+        }
+        field.note_old_spelling(&format!("`{name}`"));
+    }
+
+    /// The field of a key that has moved to `new`, such as `` `at` of [[vm.disk]] ``, with a note.
+    pub fn take_old(&mut self, old: &'static str, new: &str) -> Option<Field<'a>> {
+        // No key is named so: it is neither unknown nor suggested.
+        self.renamed.push((old, ""));
+        let field = self.find(old)?;
+        field.note_old_spelling(new);
+        Some(field)
+    }
+
+    /// The entry of a key, under its name or an old spelling.
+    fn entry(&self, key: &str) -> Option<&'a Entry> {
+        let named = |name: &str| self.entries.iter().find(|entry| entry.key == name);
+        let old = |(old, name): &(&'static str, &str)| (*name == key).then_some(*old);
+        let mut old = self.renamed.iter().filter_map(old);
+        named(key).or_else(|| old.find_map(named))
+    }
+
+    fn field_of(&self, entry: &'a Entry) -> Field<'a> {
+        Field {
+            node: &entry.node,
+            path: self.path.key(&entry.key),
+            issues: self.issues,
         }
     }
 
-    /// The field of a key that is a number, in the unit of its kind. `None`: it is wrong, or is
-    /// required and missing, which has been reported.
-    pub fn number(&mut self, key: &KeyInfo) -> Option<u64> {
-        let field = match key.default {
-            KeyDefault::Required(example) => self.need(key.name, example)?,
-            KeyDefault::Value(default) => match self.take(key.name) {
-                Some(field) => field,
-                None => return Some(default),
-            },
-        };
-        match key.kind {
-            KeyKind::Count => field.count(key.min..=key.max),
-            KeyKind::Bytes => field.bytes(key.min..=key.max),
-            KeyKind::Duration => {
-                (field.duration(Nanos(key.min)..=Nanos(key.max))).map(|time| time.0)
-            }
-            KeyKind::Path => unreachable!("a path is no number"),
+    /// The field of a key, and an error where it is required and missing.
+    pub fn field(&mut self, key: &KeyInfo) -> Option<Field<'a>> {
+        match key.default {
+            KeyDefault::Required(example) => self.need(key.name, example),
+            _ => self.take(key.name),
         }
+    }
+
+    /// The value of a key as `read` reads it, or `default` where it is left out. `None`: it is
+    /// wrong, or is required and missing, which has been reported.
+    pub fn value<T>(
+        &mut self,
+        key: &KeyInfo,
+        default: T,
+        read: impl FnOnce(&Field<'a>) -> Option<T>,
+    ) -> Option<T> {
+        match (self.field(key), key.default) {
+            (Some(field), _) => read(&field),
+            (None, KeyDefault::Required(_)) => None,
+            (None, _) => Some(default),
+        }
+    }
+
+    /// The value of a key that is a whole number, in the unit of its kind. `None`: it is wrong, or
+    /// is required and missing, which has been reported.
+    ///
+    /// # Panics
+    /// If the key has no number as its default and is not required.
+    pub fn number(&mut self, key: &KeyInfo) -> Option<u64> {
+        match key.default {
+            KeyDefault::Value(default) => self.value(key, default, |field| field.number(key)),
+            KeyDefault::Required(_) => self.field(key)?.number(key),
+            _ => unreachable!("`{}` has no number as its default", key.name),
+        }
+    }
+
+    /// The value of a number's key that need not be there.
+    pub fn number_if_any(&mut self, key: &KeyInfo) -> Option<Option<u64>> {
+        self.value(key, None, |field| field.number(key).map(Some))
+    }
+
+    /// The value of a key that is `true` or `false`. `None`: it is neither, which is reported.
+    ///
+    /// # Panics
+    /// If the key has neither as its default.
+    pub fn flag(&mut self, key: &KeyInfo) -> Option<bool> {
+        let KeyDefault::Flag(default) = key.default else {
+            unreachable!("`{}` is neither true nor false unless said", key.name);
+        };
+        self.value(key, default, Field::flag)
+    }
+
+    /// The value of a key that is one of a few words, `choices` being those of its kind. `None`: it
+    /// is none of them, or is required and missing, which has been reported.
+    ///
+    /// # Panics
+    /// If the key has none of the words as its default and is not required.
+    pub fn word<T: Copy>(&mut self, key: &KeyInfo, choices: &[(&str, T)]) -> Option<T> {
+        let Some(field) = self.field(key) else {
+            return match key.default {
+                KeyDefault::Text(default) => {
+                    let found = choices.iter().find(|(word, _)| *word == default);
+                    Some(found.expect("the default is one of the words").1)
+                }
+                KeyDefault::Required(_) => None,
+                _ => unreachable!("`{}` has no word as its default", key.name),
+            };
+        };
+        field.choice(choices)
+    }
+
+    /// The name that every `what` (`"VM"`) must have, each its own. `None`: it is no name, or is
+    /// missing, which has been reported.
+    pub fn unique_name(&mut self, key: &KeyInfo, what: &str, taken: &mut Names) -> Option<String> {
+        let field = self.field(key)?;
+        let name = field.name()?;
+        taken.claim(&name, what, &field);
+        Some(name)
     }
 
     /// The field named `key`; from now on it is known.
@@ -82,12 +176,7 @@ impl<'a> Section<'a> {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
-        let entry = self.entries.iter().find(|entry| entry.key == key)?;
-        Some(Field {
-            node: &entry.node,
-            path: self.path.key(key),
-            issues: self.issues,
-        })
+        self.entry(key).map(|entry| self.field_of(entry))
     }
 
     /// The field named `key`, and an error where it is missing; `allowed` says what to write.
@@ -163,9 +252,7 @@ impl<'a> Section<'a> {
 
     /// The field named `key` once more; it becomes no more known than it was.
     pub fn find(&self, key: &str) -> Option<Field<'a>> {
-        self.entries()
-            .find(|(entry, _)| entry.key == key)
-            .map(|(_, field)| field)
+        self.entry(key).map(|entry| self.field_of(entry))
     }
 
     /// Every field, asked for or not.
@@ -185,7 +272,7 @@ impl<'a> Section<'a> {
 
     /// Whether there is a field named `key`.
     pub fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|entry| entry.key == key)
+        self.entry(key).is_some()
     }
 
     /// An error about the table as a whole.
@@ -203,7 +290,9 @@ impl<'a> Section<'a> {
             debug_assert!(self.known.contains(&key.name), "`{}` is not read", key.name);
         }
         for entry in self.entries {
-            if !self.known.contains(&entry.key.as_str()) {
+            let key = entry.key.as_str();
+            let old = self.renamed.iter().any(|(old, _)| *old == key);
+            if !self.known.contains(&key) && !old {
                 self.unknown(entry, &self.known);
             }
         }
@@ -254,5 +343,44 @@ mod tests {
         );
         let event = said("[event]\n", "event", "at");
         assert!(event.contains("write [[event]] with two"), "{event}");
+    }
+
+    #[test]
+    fn an_old_spelling_is_read_with_a_note_and_refused_beside_the_new_one() {
+        let read = |text: &str| {
+            let loaded = document::read(text, "f.toml", |root| {
+                let mut list = Section::of(root)?.take_tables("vm");
+                let first = list.drain(..).map(|field| {
+                    let mut section = Section::of(&field)?;
+                    section.renamed("hogs", "busy_processes");
+                    assert_eq!(section.has("busy_processes"), !text.contains("hogss"));
+                    let count = section.read("busy_processes", 0, |field| field.count(0..=9));
+                    section.finish();
+                    count
+                });
+                first.collect::<Option<Vec<_>>>()
+            });
+            loaded.map_err(|refused| refused.to_string())
+        };
+        let new = read("[[vm]]\nbusy_processes = 2\n").expect("good");
+        assert_eq!((new.config, new.notes.len()), (vec![2], 0));
+        let old = read("[[vm]]\nhogs = 2\n[[vm]]\nhogs = 3\n").expect("good");
+        assert_eq!((old.config, old.warnings.len()), (vec![2, 3], 0));
+        let notes: Vec<String> = old.notes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            notes,
+            [
+                "note: vm[0].hogs: the old spelling of `busy_processes`\n  --> f.toml:2:8\n  |\n\
+              2 | hogs = 2\n  |        ^\n  \
+              help: it is accepted for one release; this file has it 2 times"
+            ]
+        );
+        let both = read("[[vm]]\nhogs = 2\nbusy_processes = 3\n").unwrap_err();
+        assert!(both.contains("which is given, too"), "{both}");
+        assert!(both.contains("help: leave out `hogs`"), "{both}");
+        let typo = read("[[vm]]\nhogss = 2\n").unwrap_err();
+        assert!(typo.contains("known here: busy_processes"), "{typo}");
+        let wrong = read("[[vm]]\nhogs = 20\n").unwrap_err();
+        assert!(wrong.starts_with("error: vm[0].hogs: 20 is out"), "{wrong}");
     }
 }

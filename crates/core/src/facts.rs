@@ -1,8 +1,14 @@
 //! What the engine knows and every role may read: VMs, their queues, waiting units, the device.
 //! How it lies in memory is said in `slots`.
 
+mod queues;
+mod requests;
+
 use crate::stats::{Ledger, VmStats};
+use crate::steer::sharing::Sharing;
 use core::cell::Ref;
+pub(crate) use queues::{Queues, unlink};
+pub(crate) use requests::{Filling, Requests};
 use std::sync::Arc;
 use tidegate_base::device::DeviceFacts;
 use tidegate_base::objective::Objective;
@@ -13,7 +19,7 @@ use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::jobs::{Book, Job, Predictor};
 use tidegate_capacity::profile::Profile;
 
-pub(crate) use crate::slots::{Cold, Edges, Hot, LaneQueue, Life, Vm, flag, shut, state};
+pub(crate) use crate::slots::{Cold, Hot, Life, Vm, flag, shut, state};
 pub use tidegate_base::slab::NIL;
 
 /// One waiting unit: guest requests of a VM, adjacent and of one kind, that go together.
@@ -39,32 +45,49 @@ pub struct Unit {
 
 /// What roles may read. The engine changes it, then tells them.
 pub struct Facts {
-    pub(crate) now: Nanos,
-    pub(crate) device: DeviceFacts,
-    pub(crate) vms: Vec<Vm>,
+    pub(crate) queues: Queues,
     pub(crate) objectives: Vec<Objective>,
     /// See [`Facts::allocation`].
     pub(crate) allocations: Vec<u64>,
     pub(crate) ledgers: Vec<Ledger>,
-    pub(crate) hot: Vec<Hot>,
-    pub(crate) cold: Vec<Cold>,
+    /// When what VMs have is measured next, for their jobs; never while nobody has one.
+    pub(crate) measure_at: Nanos,
+    /// When the dispatcher wants to be asked again.
+    pub(crate) pick_at: Nanos,
     pub(crate) profile: Option<Arc<Profile>>,
     pub(crate) estimator: Option<Box<CostEstimator>>,
     /// From the first job on.
     pub(crate) jobs: Option<Box<Book>>,
 }
 
+impl From<Queues> for Facts {
+    /// Creates the facts of an engine without VMs.
+    fn from(queues: Queues) -> Facts {
+        Facts {
+            queues,
+            objectives: Vec::new(),
+            allocations: Vec::new(),
+            ledgers: Vec::new(),
+            measure_at: Nanos::MAX,
+            pick_at: Nanos::MAX,
+            profile: None,
+            estimator: None,
+            jobs: None,
+        }
+    }
+}
+
 impl Facts {
     /// The time of the call that is being handled.
     #[inline]
     pub fn now(&self) -> Nanos {
-        self.now
+        self.queues.now
     }
 
     /// The device.
     #[inline]
     pub fn device(&self) -> &DeviceFacts {
-        &self.device
+        &self.queues.device
     }
 
     /// What the device can do at most; `None`: it was not measured.
@@ -73,7 +96,8 @@ impl Facts {
         self.profile.as_deref()
     }
 
-    /// What requests cost of the device by what was seen of it; `None`: nobody wants it to be learnt.
+    /// What requests cost of the device by what was seen of it; `None`: nobody wants it to be
+    /// learnt.
     #[inline]
     pub fn estimator(&self) -> Option<&CostEstimator> {
         self.estimator.as_deref()
@@ -91,13 +115,13 @@ impl Facts {
 
     /// Room for this many VM slots: every [`VmId::index`] is below it.
     pub fn vm_slots(&self) -> usize {
-        self.vms.len()
+        self.queues.vms.len()
     }
 
     /// The VMs there are, in the order of their slots.
     pub fn vms(&self) -> impl Iterator<Item = VmId> + '_ {
-        (0..self.vms.len()).filter_map(|i| {
-            let live = self.vms[i].life == Life::Live;
+        (0..self.queues.vms.len()).filter_map(|i| {
+            let live = self.queues.vms[i].life == Life::Live;
             live.then_some(self.vm_at(i))
         })
     }
@@ -106,50 +130,50 @@ impl Facts {
     /// it arrived.
     #[inline]
     pub fn request(&self, id: ReqId) -> (VmId, Op, u64, u32) {
-        let hot = &self.hot[id.index()];
+        let hot = &self.queues.reqs.hot[id.index()];
         (self.vm_at(hot.vm as usize), hot.op, hot.addr, hot.len)
     }
 
     /// The handle of the VM in a slot.
     #[inline]
     pub fn vm_at(&self, index: usize) -> VmId {
-        self.vms[index].id(index as u32)
+        self.queues.vms[index].id(index as u32)
     }
 
     /// True while a VM is served: it was added, and its removal has not begun.
     #[inline]
     pub fn is_live(&self, vm: VmId) -> bool {
-        self.vms[vm.index()].life == Life::Live
+        self.queues.vms[vm.index()].life == Life::Live
     }
 
     /// Largest device I/O of a VM in bytes: larger reads and writes are split.
     #[inline]
     pub fn largest_io(&self, vm: VmId) -> u32 {
-        self.vms[vm.index()].largest_io
+        self.queues.vms[vm.index()].largest_io
     }
 
     /// Whether this is a process of the host (a backup, a scrub), not a VM: it has what the VMs
     /// leave, and no regulator's credits hold it.
     pub fn is_background(&self, vm: VmId) -> bool {
-        self.vms[vm.index()].background
+        self.queues.vms[vm.index()].background
     }
 
     /// Whether a regulator that gates at admission (credits) would let a VM's next unit in.
     /// Always, where there is none.
     pub fn may_enter(&self, vm: VmId) -> bool {
-        !self.vms[vm.index()].spent
+        !self.queues.vms[vm.index()].spent
     }
 
     /// Guest requests of a VM inside the engine, waiting or in flight.
     pub fn requests(&self, vm: VmId) -> u32 {
-        self.vms[vm.index()].requests
+        self.queues.vms[vm.index()].requests
     }
 
     /// When a VM's last request was answered with none left; [`Nanos::MAX`]: never yet. Stays
     /// while the next ones are inside, so inside [`Event::Arrived`](crate::roles::Event) with
     /// [`Facts::requests`] 1 it tells for how long the VM thought.
     pub fn quiet_since(&self, vm: VmId) -> Nanos {
-        self.vms[vm.index()].quiet_since
+        self.queues.vms[vm.index()].quiet_since
     }
 
     /// A VM's objective.
@@ -165,31 +189,31 @@ impl Facts {
 
     /// A VM's statistics, complete.
     pub fn stats(&self, vm: VmId) -> Ref<'_, VmStats> {
-        let of_vm = &self.vms[vm.index()];
+        let of_vm = &self.queues.vms[vm.index()];
         self.ledgers[vm.index()].read(of_vm.arrived, of_vm.answered)
     }
 
     /// What a VM moved in each of the last seconds, up to `now`.
     pub(crate) fn seconds(&self, now: Nanos, vm: VmId) -> Seconds {
-        let (of_vm, ledger) = (&self.vms[vm.index()], &self.ledgers[vm.index()]);
-        let second = Seconds::number(now.max(self.now));
+        let (of_vm, ledger) = (&self.queues.vms[vm.index()], &self.ledgers[vm.index()]);
+        let second = Seconds::number(now.max(self.queues.now));
         let asks = of_vm.requests > 0;
         ledger.seconds(second, asks, of_vm.arrived, of_vm.answered)
     }
 
     /// Counts what a VM moves from the next second on.
     pub(crate) fn begin_seconds(&mut self, vm: usize) {
-        let (of_vm, ledger) = (&mut self.vms[vm], &mut self.ledgers[vm]);
-        of_vm.second = Seconds::number(self.now);
+        let (of_vm, ledger) = (&mut self.queues.vms[vm], &mut self.ledgers[vm]);
+        of_vm.second = Seconds::number(self.queues.now);
         ledger.begin_seconds(of_vm.second, of_vm.arrived, of_vm.answered);
     }
 
-    /// A VM is about to be answered, or to have a request inside after none: it may be another second.
-    /// `asked`: it had something inside ever since it was told of a second, else nothing.
+    /// A VM is about to be answered, or to have a request inside after none: it may be another
+    /// second. `asked`: it had something inside ever since it was told of a second, else nothing.
     #[inline]
     pub(crate) fn pass_seconds(&mut self, vm: usize, asked: bool) {
-        let second = Seconds::number(self.now);
-        if self.vms[vm].second != second {
+        let second = Seconds::number(self.queues.now);
+        if self.queues.vms[vm].second != second {
             self.close_seconds(vm, second, asked);
         }
     }
@@ -197,56 +221,87 @@ impl Facts {
     #[cold]
     #[inline(never)]
     fn close_seconds(&mut self, vm: usize, second: u32, asked: bool) {
-        let (of_vm, ledger) = (&mut self.vms[vm], &mut self.ledgers[vm]);
+        let (of_vm, ledger) = (&mut self.queues.vms[vm], &mut self.ledgers[vm]);
         of_vm.second = second;
         ledger.pass_seconds(second, asked, of_vm.arrived, of_vm.answered);
     }
 
+    /// Counts the request; returns whether it may continue one that came shortly before.
+    #[inline(always)]
+    pub(crate) fn note_arrival(&mut self, of: &Filling, sharing: Option<&mut Sharing>) -> bool {
+        if self.queues.vms[of.vm as usize].requests == 0 {
+            self.pass_seconds(of.vm as usize, false);
+        }
+        let of_vm = &mut self.queues.vms[of.vm as usize];
+        let ledger = &mut self.ledgers[of.vm as usize];
+        of_vm.requests += 1;
+        of_vm.waiting += 1;
+        let mut thought = None;
+        if of_vm.requests == 1 && of_vm.quiet_since != Nanos::MAX {
+            let span = self.queues.now.since(of_vm.quiet_since);
+            ledger.at_once().thought(span);
+            thought = Some(span);
+        }
+        if let Some(sharing) = sharing
+            && !of_vm.background
+        {
+            sharing.arrived(self.queues.now, of.vm, thought);
+        }
+        let end = of.addr.wrapping_add(of.len as u64);
+        let continues = of.op.merges() && of_vm.edges.meet(of_vm.arrived, of.op, of.addr, end);
+        ledger.arrived(&mut of_vm.arrived, of.op, of.addr, of.len);
+        continues
+    }
+
     /// Guest requests of a VM that wait.
     pub fn waiting(&self, vm: VmId) -> u32 {
-        self.vms[vm.index()].waiting
+        self.queues.vms[vm.index()].waiting
     }
 
     /// Device I/Os of a VM in flight.
     pub fn in_flight(&self, vm: VmId) -> u32 {
-        self.vms[vm.index()].in_flight
+        self.queues.vms[vm.index()].in_flight
     }
 
     /// Whether a lane's gate is open (always, unless the regulator gates at dispatch).
     #[inline]
     pub fn gate_open(&self, vm: VmId, lane: Lane) -> bool {
-        !self.vms[vm.index()].is_closed(lane)
+        !self.queues.vms[vm.index()].is_closed(lane)
     }
 
     /// Whether a VM's reads are held back because there is no payload memory for the next one.
     pub fn lacks_memory(&self, vm: VmId) -> bool {
-        let of_vm = &self.vms[vm.index()];
+        let of_vm = &self.queues.vms[vm.index()];
         of_vm.shelved || of_vm.shut[Lane::Read.index()] & shut::STARVED != 0
     }
 
     /// The first admitted unit of a lane.
     #[inline]
     pub fn lane_head(&self, vm: VmId, lane: Lane) -> Option<ReqId> {
-        let head = self.vms[vm.index()].lanes[lane.index()].admitted_head();
+        let head = self.queues.vms[vm.index()].lanes[lane.index()].admitted_head();
         (head != NIL).then(|| self.req_id(head))
     }
 
     /// Whether a VM has an admitted unit in a lane whose gate is open.
     #[inline]
     pub fn has_head(&self, vm: VmId) -> bool {
-        let vm = &self.vms[vm.index()];
+        let vm = &self.queues.vms[vm.index()];
         vm.open_head(0) != NIL || vm.open_head(1) != NIL
     }
 
     /// The admitted unit of a VM that arrived first, among the lanes whose gate is open.
     #[inline]
     pub fn head(&self, vm: VmId) -> Option<ReqId> {
-        let vm = &self.vms[vm.index()];
+        let vm = &self.queues.vms[vm.index()];
         let slot = match (vm.open_head(0), vm.open_head(1)) {
             (NIL, NIL) => return None,
             (a, NIL) => a,
             (NIL, b) => b,
-            (a, b) if self.hot[a as usize].seq < self.hot[b as usize].seq => a,
+            (a, b)
+                if self.queues.reqs.hot[a as usize].seq < self.queues.reqs.hot[b as usize].seq =>
+            {
+                a
+            }
             (_, b) => b,
         };
         Some(self.req_id(slot))
@@ -254,12 +309,16 @@ impl Facts {
 
     /// A VM's first unit that waits for admission, in the order of arrival over both lanes.
     pub fn pending_head(&self, vm: VmId) -> Option<ReqId> {
-        let lanes = &self.vms[vm.index()].lanes;
+        let lanes = &self.queues.vms[vm.index()].lanes;
         let slot = match (lanes[0].pending, lanes[1].pending) {
             (NIL, NIL) => return None,
             (a, NIL) => a,
             (NIL, b) => b,
-            (a, b) if self.hot[a as usize].seq < self.hot[b as usize].seq => a,
+            (a, b)
+                if self.queues.reqs.hot[a as usize].seq < self.queues.reqs.hot[b as usize].seq =>
+            {
+                a
+            }
             (_, b) => b,
         };
         Some(self.req_id(slot))
@@ -269,12 +328,12 @@ impl Facts {
     /// left of it: nothing, once it was wholly started.
     #[inline]
     pub fn unit(&self, id: ReqId) -> Unit {
-        let hot = &self.hot[id.index()];
+        let hot = &self.queues.reqs.hot[id.index()];
         debug_assert_eq!(
             hot.generation, id.generation,
             "a role kept a unit it was told is gone"
         );
-        let first = &self.hot[hot.chain_first as usize];
+        let first = &self.queues.reqs.hot[hot.chain_first as usize];
         Unit {
             id,
             vm: self.vm_at(hot.vm as usize),
@@ -283,64 +342,54 @@ impl Facts {
             len: hot.unit_len - first.issued,
             requests: hot.unit_reqs,
             seq: hot.seq,
-            arrived: self.cold[id.index()].arrived,
+            arrived: self.queues.reqs.cold[id.index()].arrived,
         }
     }
 
     /// Whether a waiting unit was admitted, or waits for that still.
     pub fn is_admitted(&self, id: ReqId) -> bool {
-        self.hot[id.index()].state == state::ADMITTED
+        self.queues.reqs.hot[id.index()].state == state::ADMITTED
     }
 
     /// How long a regulator has held an admitted unit: its request that gave it its name waited so
     /// long to be admitted, or for its lane's gate.
     pub fn held(&self, id: ReqId) -> Nanos {
-        let hot = &self.hot[id.index()];
-        let shut = self.vms[hot.vm as usize].shut_time(hot.op.lane(), self.now);
-        self.cold[id.index()].held(self.now, shut)
+        let hot = &self.queues.reqs.hot[id.index()];
+        let shut = self.queues.vms[hot.vm as usize].shut_time(hot.op.lane(), self.queues.now);
+        self.queues.reqs.cold[id.index()].held(self.queues.now, shut)
     }
 
     /// Bytes of one guest request, whole, that move through the device: none for what it does
     /// by its tables alone.
     pub fn request_bytes(&self, id: ReqId) -> u32 {
-        let hot = &self.hot[id.index()];
+        let hot = &self.queues.reqs.hot[id.index()];
         moved(self, hot.op, hot.len)
     }
 
     /// A waiting unit's place in the order of arrival.
     #[inline]
     pub fn seq(&self, id: ReqId) -> u64 {
-        self.hot[id.index()].seq
+        self.queues.reqs.hot[id.index()].seq
     }
 
     /// A waiting unit's VM slot and lane.
     #[inline]
     pub fn vm_lane(&self, id: ReqId) -> (VmId, Lane) {
-        let hot = &self.hot[id.index()];
+        let hot = &self.queues.reqs.hot[id.index()];
         (self.vm_at(hot.vm as usize), hot.op.lane())
     }
 
     /// Whether a waiting unit's lane has its gate open.
     #[inline]
     pub fn may_go(&self, id: ReqId) -> bool {
-        let hot = &self.hot[id.index()];
-        !self.vms[hot.vm as usize].is_closed(hot.op.lane())
+        let hot = &self.queues.reqs.hot[id.index()];
+        !self.queues.vms[hot.vm as usize].is_closed(hot.op.lane())
     }
 
     /// Handle of the guest request that is in a slot now.
     #[inline]
     pub fn req_id(&self, slot: u32) -> ReqId {
-        self.hot[slot as usize].id(slot)
-    }
-
-    /// Every admitted unit in the order of arrival: what a new dispatcher's index starts from.
-    pub(crate) fn admitted_in_order(&self) -> Vec<ReqId> {
-        let mut all: Vec<ReqId> = (0..self.hot.len() as u32)
-            .filter(|&slot| self.hot[slot as usize].state == state::ADMITTED)
-            .map(|slot| self.req_id(slot))
-            .collect();
-        all.sort_by_key(|&id| self.seq(id));
-        all
+        self.queues.reqs.id(slot)
     }
 }
 

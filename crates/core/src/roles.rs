@@ -26,8 +26,9 @@ pub struct Footprint {
     pub request: usize,
 }
 
-/// What [`Regulator::fill`] is unless it is said: a part that begins within a stripe or a block of the
-/// medium's own costs the device more than the I/O that it saves, where it saves less than a quarter.
+/// What [`Regulator::fill`] is unless it is said: a part that begins within a stripe or a block of
+/// the medium's own costs the device more than the I/O that it saves, where it saves less than a
+/// quarter.
 pub const FILL: u32 = 75;
 
 /// Where a regulator holds requests back.
@@ -56,9 +57,9 @@ pub enum Gate {
 /// A dispatcher's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pick {
-    /// This unit goes next, in an I/O of at most `max` bytes (the engine also keeps to the
-    /// device's largest I/O): a part of it, or with it what continues it of its VM. `held`: how long the dispatcher itself held this VM back for
-    /// its limit since its last pick, for the account.
+    /// This unit goes next, in an I/O of at most `max` bytes (the engine also keeps to the device's
+    /// largest I/O): a part of it, or with it what continues it of its VM. `held`: how long the
+    /// dispatcher itself held this VM back for its limit since its last pick, for the account.
     Start {
         /// The unit.
         head: ReqId,
@@ -95,15 +96,15 @@ pub enum Knob {
     /// Rate granted, in thousandths of a request a second: from [`Knob::LEAST_ALLOCATION`] to
     /// [`Knob::MOST_ALLOCATION`]; or 0, for a VM that is counted out for now.
     Allocation(u64),
-    /// Merge at most to, and split above, this many bytes, within the device's own bounds; [`u32::MAX`]:
-    /// as the regulator has it for all ([`Regulator::merge_limit`]). The engine itself keeps it; what is
-    /// in flight stays as it is.
+    /// Merge at most to, and split above, this many bytes, within the device's own bounds;
+    /// [`u32::MAX`]: as the regulator has it for all ([`Regulator::merge_limit`]). The engine
+    /// itself keeps it; what is in flight stays as it is.
     MergeLimit(u32),
     /// How fast its I/Os may follow each other.
     Throttle(Throttle),
-    /// A throttle that makes good late slots begins anew, with none late; and from now on those that are
-    /// regularly late because others have their turn first go at once, by up to so long. Zero: none, as
-    /// without this knob.
+    /// A throttle that makes good late slots begins anew, with none late; and from now on those
+    /// that are regularly late because others have their turn first go at once, by up to so long.
+    /// Zero: none, as without this knob.
     Lateness(Nanos),
 }
 
@@ -134,8 +135,8 @@ pub enum Event<'a> {
     Started(&'a DeviceIo),
     /// An I/O that was already in flight when this policy took over. Its cost is spent.
     Inherited(&'a DeviceIo),
-    /// An I/O came back; or its disk hangs, so that it does not count any more: then with an error, and when
-    /// it truly ends no role is told.
+    /// An I/O came back; or its disk hangs, so that it does not count any more: then with an error,
+    /// and when it truly ends no role is told.
     Ended {
         /// The I/O.
         io: &'a DeviceIo,
@@ -165,13 +166,13 @@ pub enum Event<'a> {
         /// What it says.
         share: &'a PeerShare,
     },
-    /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]); also
-    /// when this policy takes over with one there, before it hears of VMs.
+    /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]);
+    /// also when this policy takes over with one there, before it hears of VMs.
     ProfileChanged,
     /// A VM's job begins ([`Facts::job`]); or has begun before, when this policy takes over.
     JobBegan(VmId),
-    /// The job that has just begun was let in on these terms. Whoever did that has looked at all classes, so
-    /// no [`Event::JobsChanged`] follows.
+    /// The job that has just begun was let in on these terms. Whoever did that has looked at all
+    /// classes, so no [`Event::JobsChanged`] follows.
     JobAdmitted {
         /// Whose.
         vm: VmId,
@@ -183,8 +184,8 @@ pub enum Event<'a> {
     /// Jobs are to be looked at: one has begun or ended, or what VMs have was measured anew
     /// ([`Facts::predictor`]).
     JobsChanged,
-    /// A VM's reads lack payload memory, or have some again ([`Facts::lacks_memory`]). Its lane has been
-    /// closed or opened before.
+    /// A VM's reads lack payload memory, or have some again ([`Facts::lacks_memory`]). Its lane has
+    /// been closed or opened before.
     Memory(VmId),
 }
 
@@ -197,7 +198,8 @@ pub struct PeerShare {
     pub weight: f64,
     /// The sum of their weights, each by the part of its throughput that it loses by blending.
     pub lost: f64,
-    /// Requests that it has let in and that are not done: its latency by Little's law, with `ended`.
+    /// Requests that it has let in and that are not done: its latency by Little's law, with
+    /// `ended`.
     pub inside: f64,
     /// The same in the mean over the period, where `inside` is what it was at its end.
     pub mean_inside: f64,
@@ -410,8 +412,9 @@ pub trait Regulator: Send {
         Interests::NONE
     }
 
-    /// May this unit, the first of its lane, go? Pure: charging happens on events. Unless a regulator
-    /// says otherwise, as [`Regulator::admits`] has it, and if not, not until it reopens the gate.
+    /// May this unit, the first of its lane, go? Pure: charging happens on events. Unless a
+    /// regulator says otherwise, as [`Regulator::admits`] has it, and if not, not until it reopens
+    /// the gate.
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
         match self.admits(facts, facts.vm_lane(unit).0) {
             true => Gate::Pass,
@@ -439,14 +442,15 @@ pub trait Regulator: Send {
     }
 
     /// How far a VM's requests are merged, and above how many bytes they are split, as long as no
-    /// controller says so ([`Knob::MergeLimit`]); for background tenants only the device's own bounds hold.
+    /// controller says so ([`Knob::MergeLimit`]); for background tenants only the device's own
+    /// bounds hold.
     fn merge_limit(&self) -> u32 {
         u32::MAX
     }
 
-    /// In per cent of a VM's merge limit: an I/O that is shorter when it goes takes as much of the next
-    /// request along as fits. Whole requests go along in any case, and where the device's own bounds hold,
-    /// none is cut.
+    /// In per cent of a VM's merge limit: an I/O that is shorter when it goes takes as much of the
+    /// next request along as fits. Whole requests go along in any case, and where the device's own
+    /// bounds hold, none is cut.
     fn fill(&self) -> u32 {
         FILL
     }
@@ -499,9 +503,9 @@ pub trait Dispatcher: Send {
     /// Units come in the order of arrival except for those.
     fn insert(&mut self, facts: &Facts, unit: ReqId);
 
-    /// A unit leaves the index: wholly started or cancelled (then it is out of its lane
-    /// already), or about to come again in smaller units. One that goes with the unit that was picked
-    /// leaves before `Started`.
+    /// A unit leaves the index: wholly started or cancelled (then it is out of its lane already),
+    /// or about to come again in smaller units. One that goes with the unit that was picked leaves
+    /// before `Started`.
     fn remove(&mut self, facts: &Facts, unit: ReqId);
 
     /// A lane's gate opened or shut. Units of a shut lane must not be picked, and must not be
@@ -530,8 +534,8 @@ pub trait Dispatcher: Send {
         false
     }
 
-    /// I/Os with the device at most, by a depth that it keeps itself, whatever more the device takes.
-    /// Must never change.
+    /// I/Os with the device at most, by a depth that it keeps itself, whatever more the device
+    /// takes. Must never change.
     fn depth(&self) -> u32 {
         u32::MAX
     }
@@ -579,8 +583,8 @@ pub trait Controller: Send {
         false
     }
 
-    /// Whether it reckons with what requests cost of the device, which is learnt then where there is no
-    /// profile ([`Facts::estimator`]). Must never change.
+    /// Whether it reckons with what requests cost of the device, which is learnt then where there
+    /// is no profile ([`Facts::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {
         false
     }
@@ -590,7 +594,8 @@ pub trait Controller: Send {
         JobTerms::default()
     }
 
-    /// How a VM stands just now, where it turns classes so that jobs end in time; `None`: it does not.
+    /// How a VM stands just now, where it turns classes so that jobs end in time; `None`: it does
+    /// not.
     fn standing(&self, _vm: VmId) -> Option<Standing> {
         None
     }
@@ -600,8 +605,8 @@ pub trait Controller: Send {
         None
     }
 
-    /// What the other hosts that share the device are to be told, since it was asked last; for those that
-    /// hear of [`Event::Peer`].
+    /// What the other hosts that share the device are to be told, since it was asked last; for
+    /// those that hear of [`Event::Peer`].
     fn poll_share(&mut self) -> Option<PeerShare> {
         None
     }
@@ -620,8 +625,9 @@ pub trait Controller: Send {
         Err(BlobError::Unwanted("the controller learns nothing"))
     }
 
-    /// The same of a VM whose disks lie elsewhere now: what was learnt of them is found out anew, and what
-    /// was learnt of the VM is taken over. Unless a controller says otherwise, that is all of it.
+    /// The same of a VM whose disks lie elsewhere now: what was learnt of them is found out anew,
+    /// and what was learnt of the VM is taken over. Unless a controller says otherwise, that is all
+    /// of it.
     ///
     /// # Errors
     /// As [`Controller::import`].

@@ -37,8 +37,8 @@ pub(crate) mod flag {
     pub(crate) const CHARGED: u8 = 8;
     /// A hint: where it ends, one of its kind began that waited, too, and did not join it.
     pub(crate) const FOLLOWED: u8 = 16;
-    /// An I/O of several requests has failed of which a part of it was: once nothing of it is in flight
-    /// it goes again, from its beginning.
+    /// An I/O of several requests has failed of which a part of it was: once nothing of it is in
+    /// flight it goes again, from its beginning.
     pub(crate) const AGAIN: u8 = 32;
     /// A read or write that holds payload memory: see [`crate::engine::PayloadBounds`].
     pub(crate) const HOLDS: u8 = 64;
@@ -90,6 +90,28 @@ pub(crate) struct Hot {
 const _: () = assert!(size_of::<Hot>() == 64);
 
 impl Hot {
+    /// Slot that is free; `next` is the free one behind it.
+    pub(crate) const fn vacant(next: u32) -> Hot {
+        Hot {
+            generation: 0,
+            state: state::FREE,
+            op: Op::Read,
+            flags: 0,
+            vm: NIL,
+            len: 0,
+            issued: 0,
+            unit_len: 0,
+            seq: 0,
+            addr: 0,
+            next,
+            prev: NIL,
+            chain_next: NIL,
+            chain_last: NIL,
+            unit_reqs: 0,
+            chain_first: NIL,
+        }
+    }
+
     #[inline]
     pub(crate) fn id(&self, slot: u32) -> ReqId {
         ReqId {
@@ -192,8 +214,9 @@ impl Cold {
         Nanos(held)
     }
 
-    /// Its lane may have been shut for longer than it was there, which is told once its wait ends. What it was
-    /// held so far is that from here on; else it would seem to be held still, until it has waited as long.
+    /// Its lane may have been shut for longer than it was there, which is told once its wait ends.
+    /// What it was held so far is that from here on; else it would seem to be held still, until it
+    /// has waited as long.
     pub(crate) fn settle(&mut self, now: Nanos, shut: Nanos) {
         if self.outstanding == 0 {
             self.regulated = self.held(now, shut).0.wrapping_sub(shut.0);
@@ -359,6 +382,32 @@ impl Edges {
 }
 
 impl Vm {
+    /// Slot of a VM that is not there.
+    pub(crate) fn vacant() -> Vm {
+        Vm {
+            lanes: [LaneQueue::EMPTY; 2],
+            shut: [0; 2],
+            life: Life::Free,
+            background: false,
+            spent: false,
+            has_job: false,
+            shelved: false,
+            generation: 0,
+            waiting: 0,
+            requests: 0,
+            in_flight: 0,
+            merge_limit: 0,
+            largest_io: 0,
+            arrived: 0,
+            answered: 0,
+            second: 0,
+            holders: 0,
+            shut_sum: [0; 2],
+            quiet_since: Nanos::MAX,
+            edges: Edges::NONE,
+        }
+    }
+
     #[inline]
     pub(crate) fn id(&self, slot: u32) -> VmId {
         VmId {

@@ -166,8 +166,9 @@ pub struct Shares {
 pub enum Weights {
     /// Those of objectives; what anybody was passed over is forgotten when one changes.
     Objectives,
-    /// What a controller allocates ([`Facts::allocation`](crate::facts::Facts)), which changes all the
-    /// time: of two VMs' weights the largest quotient counts that there was while the one waited.
+    /// What a controller allocates ([`Facts::allocation`](crate::facts::Facts)), which changes all
+    /// the time: of two VMs' weights the largest quotient counts that there was while the one
+    /// waited.
     Allocations {
         /// How much further each change may let its VM get, in units of the cost.
         rounding: u64,

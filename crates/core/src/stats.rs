@@ -144,7 +144,8 @@ pub struct VmStats {
     pub sequential_reads: u64,
     /// Writes likewise.
     pub sequential_writes: u64,
-    /// Guest requests that joined a waiting one, or whose beginning went to the device with another's end.
+    /// Guest requests that joined a waiting one, or whose beginning went to the device with
+    /// another's end.
     pub merged: u64,
     /// Device I/Os beyond the first that guest requests were split into.
     pub split: u64,
@@ -357,7 +358,8 @@ impl VmStats {
     }
 
     /// VMs it waited behind, the longest first: an estimate that charges a request's queueing to
-    /// the VM served just before it first was, once it is answered, and keeps the heaviest few (Space-Saving, Metwally 2005).
+    /// the VM served just before it first was, once it is answered, and keeps the heaviest few
+    /// (Space-Saving, Metwally 2005).
     pub fn waited_behind(&self) -> impl Iterator<Item = (VmId, Nanos)> {
         let mut all = self.behind;
         all.sort_by_key(|&(vm, waited)| (core::cmp::Reverse(waited), vm));

@@ -34,16 +34,16 @@ pub struct Tuning {
     pub range: Option<BandwidthRange>,
     /// The range is being measured: how many merge limits of how many are done.
     pub profiling: Option<(u32, u32)>,
-    /// B and V over the last statistical interval, in millionths (see [`tidegate_base::precision`]); `None`: none
-    /// has ended yet.
+    /// B and V over the last statistical interval, in millionths (see
+    /// [`tidegate_base::precision`]); `None`: none has ended yet.
     pub precision: Option<(i64, u64)>,
-    /// The VM asks for its target and the device does not do it; `None`: it does, or did less than a
-    /// second ago.
+    /// The VM asks for its target and the device does not do it; `None`: it does, or did less than
+    /// a second ago.
     pub inadequate: Option<Inadequate>,
 }
 
-/// The bandwidths that a VM was found to have at its smallest and at its best merge limit: what can be
-/// promised reaches from nothing to the highest.
+/// The bandwidths that a VM was found to have at its smallest and at its best merge limit: what can
+/// be promised reaches from nothing to the highest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BandwidthRange {
     /// At one page an I/O, in bytes a second: less needs a throttle.

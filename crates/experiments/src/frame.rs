@@ -303,8 +303,9 @@ pub(crate) mod tests {
 
         fn scenario(&self, key: &Number, before: &Runs<Toy>) -> Result<Scenario, ExperimentError> {
             assert_eq!(before.contains_key(&(5, false)), key.0 == 4, "{key:?}");
-            let text = "duration = \"1 s\"\n[[device]]\nname = \"d\"\nmodel = \"hdd-7200-1tb\"\n[[vm]]\nname = \"v\"\n\
-                        disk = \"1 GiB\"\n[[vm.job]]\nrw = \"read\"\nbs = \"4 KiB\"";
+            let text = "duration = \"1 s\"\n[[device]]\nname = \"d\"\nmodel = \"hdd-7200-1tb\"\n\
+                        [[vm]]\nname = \"v\"\n\
+                        disk = [{ size = \"1 GiB\" }]\n[[vm.workload]]\nrw = \"read\"\nbs = \"4 KiB\"";
             let read = |name: &str| crate::folder::model(name, &[]);
             let mut scenario = tidegate_sim::scenario::read(text, "toy.toml", &read, None)?.config;
             scenario.seed = u64::from(key.0);

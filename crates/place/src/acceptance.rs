@@ -8,9 +8,9 @@
 
 use tidegate_core::time::Nanos;
 
-use crate::admission::decide;
-use crate::theory::Theory;
-use crate::{MOST, PriorityDatabase, Request, Situation, Tenant};
+use crate::class_search::search;
+use crate::what_if::WhatIf;
+use crate::{HostSnapshot, MOST, Request};
 
 /// The jobs that a host would take as it is, by the rate they need.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,21 +22,17 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// Of a host with these on it, now: [`Situation::acceptance`].
-    pub fn of(now: Nanos, database: &PriorityDatabase, tenants: &[Tenant]) -> Acceptance {
-        Acceptance::in_situation(&Situation::new(now, database, tenants))
-    }
-
-    pub(crate) fn in_situation(situation: &Situation<'_>) -> Acceptance {
+    /// Jobs that a host would take as the snapshot has it.
+    pub fn of(snapshot: &HostSnapshot<'_>) -> Acceptance {
         let mut all = Acceptance::none();
-        if situation.tenants.len() >= MOST {
+        if snapshot.tenants.len() >= MOST {
             return all;
         }
-        let mut theory = Theory::new(situation);
-        all.free = theory.total().saturating_sub(theory.needed());
+        let mut what_if = WhatIf::new(snapshot);
+        all.free = what_if.total().saturating_sub(what_if.needed());
         let mut from = 1;
         loop {
-            let found = decide(&mut theory, from);
+            let found = search(&mut what_if, from);
             if found.verdict.is_ok() {
                 all.add(from, found.up_to);
             }
@@ -45,7 +41,7 @@ impl Acceptance {
                 None => break,
             }
         }
-        all.until = theory.holds_until();
+        all.until = what_if.holds_until();
         all
     }
 

@@ -7,7 +7,7 @@
 //!            admission (AdCon: what if it were here?) --> PriorityDatabase (what has whom had here?)
 //! ```
 //!
-//! [`foresee`] is admission by forecasts that reckon with the ends of jobs.
+//! [`admit_by_forecast`] is admission by forecasts that reckon with the ends of jobs.
 //!
 //! Nothing here knows a clock, a network or a disk: whoever drives it says what time it is, what
 //! hosts there are and what moved on them, and carries out what was decided.
@@ -38,28 +38,31 @@ mod acceptance;
 mod admission;
 mod bandwidth;
 pub mod centre;
+mod class_search;
 mod combination;
 mod database;
-mod foresight;
+mod fair_share;
+mod forecast;
+mod grace;
+mod host_snapshot;
 mod interval;
-mod level;
 mod pcos;
 mod rates;
 mod request;
-mod situation;
-mod theory;
+mod what_if;
 
 pub use acceptance::Acceptance;
 pub use admission::{Assignment, Rejection, Why, admit};
 pub use bandwidth::{Bandwidth, BandwidthError};
 pub use combination::{Combination, MOST};
 pub use database::{Entry, PriorityDatabase};
-pub use foresight::{Present, foresee};
+pub use forecast::{Present, admit_by_forecast};
+pub use grace::Grace;
+pub use host_snapshot::{HostSnapshot, Tenant};
 pub use pcos::{
     Answer, Event, HostId, HostSpec, HostView, MOST_WAITING, Outcome, Pcos, Placement, Refusal,
     RequestId, Running, Update,
 };
 pub use rates::Rates;
 pub use request::{Request, RequestError};
-pub use situation::Situation;
-pub use theory::{Grace, Tenant};
+pub use what_if::{forecasts, rates};

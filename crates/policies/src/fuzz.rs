@@ -1,8 +1,8 @@
 //! Body of the fuzz target `operations`: anything a driver may do, in any order, against a
 //! model that knows only what was promised to it. `tests/engine_invariants.rs` runs the same.
 //!
-//! The model keeps what every accepted request is still owed, and panics at the first call
-//! that breaks a promise of [`tidegate_core::engine`]. When the operations are over faults stop, and
+//! The model keeps what every accepted request is still owed, and panics at the first call that
+//! breaks a promise of [`tidegate_core::engine`]. When the operations are over faults stop, and
 //! everything must drain.
 
 mod choices;
@@ -256,15 +256,29 @@ impl Driver {
         driver
     }
 
+    /// Removes the VM that `vm` falls on, if there ever was one.
+    fn remove_vm(&mut self, vm: u8) {
+        let Some(&vm) = at(&self.vms, vm) else { return };
+        let live = self.model.remove_vm(vm);
+        self.jobs.cancel(vm);
+        let removed = self.engine.tenants_mut().remove_vm(self.now, vm);
+        assert_eq!(removed.is_ok(), live);
+    }
+
+    /// Removes the disk that `disk` falls on, if there ever was one.
+    fn remove_disk(&mut self, disk: u8) {
+        let Some(&disk) = at(&self.disks, disk) else {
+            return;
+        };
+        let there = self.model.remove_disk(disk);
+        let removed = self.engine.tenants_mut().remove_disk(self.now, disk);
+        assert_eq!(removed.is_ok(), there);
+    }
+
     fn act(&mut self, operation: Operation) {
         match operation {
             Operation::AddVm { objective } => self.add_vm(objective),
-            Operation::RemoveVm { vm } => {
-                let Some(&vm) = at(&self.vms, vm) else { return };
-                let live = self.model.remove_vm(vm);
-                self.jobs.cancel(vm);
-                assert_eq!(self.engine.remove_vm(self.now, vm).is_ok(), live);
-            }
+            Operation::RemoveVm { vm } => self.remove_vm(vm),
             Operation::AddDisk { vm, read_only } if !self.vms.is_empty() => {
                 self.add_disk(vm as usize % self.vms.len(), read_only);
             }
@@ -272,13 +286,7 @@ impl Driver {
                 self.connect(disk as usize % self.disks.len());
             }
             Operation::AddDisk { .. } | Operation::Connect { .. } => {}
-            Operation::RemoveDisk { disk } => {
-                let Some(&disk) = at(&self.disks, disk) else {
-                    return;
-                };
-                let there = self.model.remove_disk(disk);
-                assert_eq!(self.engine.remove_disk(self.now, disk).is_ok(), there);
-            }
+            Operation::RemoveDisk { disk } => self.remove_disk(disk),
             Operation::ResizeDisk { disk, size, place } => self.resize_disk(disk, size, place),
             Operation::Disconnect { client } => {
                 let Some(&client) = at(&self.clients, client) else {
@@ -313,7 +321,10 @@ impl Driver {
             }
             Operation::SetObjective { vm, objective: n } => {
                 let Some(&vm) = at(&self.vms, vm) else { return };
-                let set = self.engine.set_objective(self.now, vm, &objective(n));
+                let set = self
+                    .engine
+                    .tenants_mut()
+                    .set_objective(self.now, vm, &objective(n));
                 assert_eq!(set.is_ok(), self.model.is_live(vm));
             }
             Operation::Swap { policy: n } => self.engine.set_policy(self.now, &policy(n)),
@@ -326,7 +337,7 @@ impl Driver {
 
     fn import(&mut self, vm: u8, byte: u8, bits: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
-        let exported = self.engine.export_learnt(vm);
+        let exported = self.engine.tenants().export_learnt(vm);
         assert_eq!(exported.is_ok(), self.model.is_live(vm));
         if let Ok(Some(blob)) = exported {
             self.learnt = blob.as_bytes().to_vec();
@@ -338,10 +349,16 @@ impl Driver {
         let whole = bytes == self.learnt;
         let blob = Blob::from_bytes(bytes);
         let refused = match byte % 2 {
-            0 => self.engine.import_learnt(self.now, [(vm, &blob)]),
-            _ => self.engine.import_moved(self.now, [(vm, &blob)]),
+            0 => self
+                .engine
+                .tenants_mut()
+                .import_learnt(self.now, [(vm, &blob)]),
+            _ => self
+                .engine
+                .tenants_mut()
+                .import_moved(self.now, [(vm, &blob)]),
         };
-        let again = self.engine.export_learnt(vm);
+        let again = self.engine.tenants().export_learnt(vm);
         if refused.is_empty() && whole {
             assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");
         }
@@ -350,8 +367,8 @@ impl Driver {
     fn add_vm(&mut self, n: u8) {
         let (now, objective) = (self.now, &objective(n));
         let added = match n {
-            192.. => self.engine.add_background(now, objective),
-            _ => self.engine.add_vm(now, objective),
+            192.. => self.engine.tenants_mut().add_background(now, objective),
+            _ => self.engine.tenants_mut().add_vm(now, objective),
         };
         let added = added.ok();
         if let (192.., Some(vm)) = (n, added) {
@@ -368,7 +385,7 @@ impl Driver {
             size: DISK_SIZE,
             read_only,
         };
-        let disk = self.engine.add_disk(vm, spec).ok();
+        let disk = self.engine.tenants_mut().add_disk(vm, spec).ok();
         assert_eq!(disk.is_some(), self.model.is_live(vm));
         let Some(disk) = disk else { return };
         self.disks_made += 1;
@@ -397,7 +414,10 @@ impl Driver {
             }
         };
         let taken = self.model.resize_disk(disk, base, size);
-        let resized = self.engine.resize_disk(self.now, disk, base, size);
+        let resized = self
+            .engine
+            .tenants_mut()
+            .resize_disk(self.now, disk, base, size);
         assert_eq!(resized.is_ok(), taken, "{disk:?}: {size} bytes at {base}");
     }
 
@@ -457,7 +477,7 @@ impl Driver {
             keep_allocated: kind % 64 == 31,
             tag: self.tag,
         };
-        let said = self.engine.room(self.now, client);
+        let said = self.engine.admission_mut().room(self.now, client);
         let bounds = self.model.room(client);
         assert!(
             said <= bounds,
@@ -465,7 +485,7 @@ impl Driver {
         );
         let vm = self.model.vm_of(client);
         if bounds > 0 && self.model.is_live(vm) {
-            let part = self.engine.holdings(vm).slots_part;
+            let part = self.engine.admission().holdings(vm).slots_part;
             let left = part.saturating_sub(self.model.inside(vm).into());
             assert!(
                 u64::from(said) >= left.min(bounds.into()),
@@ -552,8 +572,11 @@ impl Driver {
         self.jobs.check(&mut self.engine, self.now, &self.vms);
         for &vm in &self.vms {
             if self.model.is_live(vm) {
-                assert_eq!(self.engine.in_flight(vm), self.model.vm_in_flight(vm));
-                assert_eq!(self.engine.pending(vm), self.model.vm_waiting(vm));
+                assert_eq!(
+                    self.engine.tenants().in_flight(vm),
+                    self.model.vm_in_flight(vm)
+                );
+                assert_eq!(self.engine.tenants().pending(vm), self.model.vm_waiting(vm));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What each VM's requests are like: vFair's patterns (Lu et al., SoCC 2015, sections 4.1.1 and 4.2).
+//! What each VM's requests are like: vFair's patterns (Lu et al., SoCC 2015, sections 4.1.1 and
+//! 4.2).
 //!
 //! A VM has two. *t* is that of its own stream, as its requests arrive: what it asks for. *t'*,
 //! blended, is that of the same requests as the device gets them: what is left of its sequences

@@ -134,16 +134,19 @@ impl Bench {
             max_vms: VMS as u32,
         };
         let mut engine = Engine::new(config, policy).expect("sound");
-        engine.set_profile(Some(Arc::new(profile())));
+        engine.device_mut().set_profile(Some(Arc::new(profile())));
         let mut clients = Vec::new();
         for n in 0..VMS {
-            let vm = engine.add_vm(Nanos::ZERO, &objective(n)).expect("room");
+            let vm = engine
+                .tenants_mut()
+                .add_vm(Nanos::ZERO, &objective(n))
+                .expect("room");
             let spec = DiskSpec {
                 base: (n as u64) << 30,
                 size: 1 << 30,
                 read_only: false,
             };
-            let disk = engine.add_disk(vm, spec).expect("fits");
+            let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
             clients.extend([disk, disk].map(|d| engine.connect(d).expect("there")));
         }
         let in_flight = [None; DEPTH];
@@ -160,12 +163,12 @@ impl Bench {
     /// Every other VM has a job, sooner or later over; then the next begins, which may allocate.
     fn begin_jobs(&mut self) {
         for vm in self.engine.view().vms().step_by(2).collect::<Vec<_>>() {
-            if self.engine.job(self.now, vm).is_none() {
+            if self.engine.jobs().job(self.now, vm).is_none() {
                 let spec = JobSpec {
                     bytes: 200_000 + self.random(2_000_000) as u64,
                     deadline: Nanos::from_millis(1 + self.random(2_000) as u64),
                 };
-                let begun = self.engine.begin_job(self.now, vm, &spec);
+                let begun = self.engine.jobs_mut().begin_job(self.now, vm, &spec);
                 begun.expect("it is no background tenant");
             }
         }
@@ -201,7 +204,7 @@ impl Bench {
                 len,
                 ..Request::flush(0)
             };
-            let room = self.engine.room(self.now, client);
+            let room = self.engine.admission_mut().room(self.now, client);
             let taken = self.engine.handle_request(self.now, client, request);
             assert_eq!(taken.is_ok(), room > 0);
         }
@@ -242,7 +245,7 @@ impl Bench {
             self.engine.handle_completion(self.now, io, Ok(()));
         }
         while self.engine.poll_done().is_some() {}
-        while self.engine.poll_unblocked().is_some() {}
+        while self.engine.admission_mut().poll_unblocked().is_some() {}
     }
 }
 
@@ -262,11 +265,14 @@ fn the_request_path_never_allocates_after_warm_up() {
     for (policy, capped) in plain.chain(capped.iter().map(|policy| (policy, true))) {
         let mut bench = Bench::new(policy);
         if capped {
-            bench.engine.learn_cap(true);
-            bench.engine.adapt_depth(Nanos::ZERO, true);
-            bench.engine.share_io(8 << 10);
-            bench.engine.learn_costs(true);
-            bench.engine.assume_cap(Nanos::ZERO, Some(5000), None);
+            bench.engine.device_mut().learn_cap(true);
+            bench.engine.device_mut().adapt_depth(Nanos::ZERO, true);
+            bench.engine.device_mut().share_io(8 << 10);
+            bench.engine.device_mut().learn_costs(true);
+            bench
+                .engine
+                .device_mut()
+                .assume_cap(Nanos::ZERO, Some(5000), None);
         }
         (0..500).for_each(|_| bench.turn());
         let (before, answered) = (COUNT.with(Cell::get), bench.answered);
@@ -278,13 +284,17 @@ fn the_request_path_never_allocates_after_warm_up() {
             "{policy:?}: {}",
             bench.answered
         );
-        assert_eq!(bench.engine.learnt_cap().is_some(), capped, "{policy:?}");
+        assert_eq!(
+            bench.engine.device().learnt_cap().is_some(),
+            capped,
+            "{policy:?}"
+        );
         bench.close();
     }
 }
 
-/// What PriDyn does at a job's begin, at its end and at each of many intervals, and what measures jobs under the
-/// others.
+/// What PriDyn does at a job's begin, at its end and at each of many intervals, and what measures
+/// jobs under the others.
 #[test]
 fn jobs_that_run_and_end_allocate_nothing() {
     let often = [0, 1].map(|literal| {
@@ -303,7 +313,7 @@ fn jobs_that_run_and_end_allocate_nothing() {
             bench.begin_jobs();
             let before = COUNT.with(Cell::get);
             (0..1_000).for_each(|_| bench.turn());
-            ended += core::iter::from_fn(|| bench.engine.poll_job_end()).count();
+            ended += core::iter::from_fn(|| bench.engine.jobs_mut().poll_job_end()).count();
             allocated += COUNT.with(Cell::get) - before;
         }
         assert_eq!(allocated, 0, "{policy:?}");

@@ -6,7 +6,6 @@ pub(crate) mod sample;
 mod snapshot;
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
 
 pub use error::{CommandError, ControlError};
 pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
@@ -14,14 +13,13 @@ pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use jiff::Timestamp;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
-use tidegate_nbd::{Opened, Session};
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::oneshot;
 
 use crate::backing::{Disk, Tail};
 use crate::connections::ConnectionPermit;
 use crate::fault::Rule;
-use crate::frontend::Volume;
+use crate::frontend::{Opening, Volume};
 use crate::job::{JobOrder, KeptJob};
 
 /// What a change of what is served is answered with.
@@ -233,7 +231,7 @@ pub enum Command {
         /// What time of day it is.
         at: Timestamp,
     },
-    /// A client whose handshake is done.
+    /// A connection of a guest whose handshake is done.
     Adopt(Box<Adopted>),
     /// Stop reading, finish what is there, flush, answer, end the loop.
     Drain,
@@ -241,17 +239,15 @@ pub enum Command {
     Abort,
 }
 
-/// A client whose handshake is done.
+/// A connection of a guest whose handshake is done.
 #[derive(Debug)]
 pub struct Adopted {
-    /// Its socket, blocking.
-    pub fd: OwnedFd,
-    /// In the transmission phase, all of its output sent.
-    pub session: Session,
-    /// What was agreed on.
-    pub opened: Opened,
-    /// What was received beyond the handshake, at most 4 KiB.
-    pub leftover: Vec<u8>,
+    /// What its protocol needs to serve it.
+    pub opening: Opening,
+    /// Serial number of the disk, as the [`Volume`] has it.
+    pub serial: u32,
+    /// Name of the disk, for the log.
+    pub disk: String,
     /// Who it is, for the log.
     pub peer: String,
     /// Permit for the connection among those of its VM.

@@ -59,12 +59,12 @@ pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> Ten
     }
 }
 
-/// So many changes by the clock are looked at ahead. Each is reckoned with all VMs of a device, on the
-/// control thread, which has more to do.
+/// So many changes by the clock are looked at ahead. Each is reckoned with all VMs of a device, on
+/// the control thread, which has more to do.
 const MOMENTS_MAX: usize = 128;
 
-/// When something else is promised by these schedules, as far as they are looked at ahead: the next week's
-/// changes, and those that come once, 128 at most.
+/// When something else is promised by these schedules, as far as they are looked at ahead: the next
+/// week's changes, and those that come once, 128 at most.
 pub(crate) fn moments<'a>(
     schedules: impl IntoIterator<Item = &'a Schedule>,
     now: Timestamp,
@@ -85,8 +85,9 @@ pub(crate) fn written(time: Timestamp, zone: TimeZone) -> String {
     local.strftime("%a %Y-%m-%d %H:%M %Z").to_string()
 }
 
-/// A warning for each device that cannot do what these VMs are promised on it, now or by their schedules. It is
-/// served all the same: whoever starts a daemon wants its VMs' disks, and each gets less rather than nothing.
+/// A warning for each device that cannot do what these VMs are promised on it, now or by their
+/// schedules. It is served all the same: whoever starts a daemon wants its VMs' disks, and each
+/// gets less rather than nothing.
 pub fn warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
     warnings_at(devices, vms, Timestamp::now())
 }

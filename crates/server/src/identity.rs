@@ -64,7 +64,8 @@ impl Identity {
         !self.0.is_empty()
     }
 
-    /// Whether they have a device in common: VMs come and go, and their disks are said to lie on one.
+    /// Whether they have a device in common: VMs come and go, and their disks are said to lie on
+    /// one.
     pub(crate) fn is(&self, other: &Identity) -> bool {
         !self.0.is_disjoint(&other.0)
     }

@@ -1,7 +1,7 @@
 //! Jobs as the daemon has them: so many bytes of a VM, by when on the wall clock.
 //!
-//! The engine knows a job since this daemon began it, by a clock that starts with the host. What of it was
-//! before, and when it is due for people, stands here beside that.
+//! The engine knows a job since this daemon began it, by a clock that starts with the host. What of
+//! it was before, and when it is due for people, stands here beside that.
 
 mod times;
 
@@ -87,7 +87,8 @@ impl RunningJob {
         moved.min(self.bytes())
     }
 
-    /// So long before it is due it will be done; zero: it will not be. `None`: nothing is known of that.
+    /// So long before it is due it will be done; zero: it will not be. `None`: nothing is known of
+    /// that.
     pub fn early(&self) -> Option<Nanos> {
         match self.outlook {
             Outlook::Unknown => None,
@@ -96,7 +97,8 @@ impl RunningJob {
         }
     }
 
-    /// So long after it is due; zero: in time. [`Nanos::MAX`]: never. `None`: nothing is known of that.
+    /// So long after it is due; zero: in time. [`Nanos::MAX`]: never. `None`: nothing is known of
+    /// that.
     pub fn late(&self) -> Option<Nanos> {
         let late = self.status.forecast.late.0;
         match self.outlook {
@@ -106,13 +108,14 @@ impl RunningJob {
         }
     }
 
-    /// Bytes a second that it may have at best: those of the whole device, or what its VM has, if that is
-    /// more; zero: nothing is known of that.
+    /// Bytes a second that it may have at best: those of the whole device, or what its VM has, if
+    /// that is more; zero: nothing is known of that.
     pub fn best_bandwidth(&self) -> u64 {
         self.capacity.max(self.status.bandwidth.unwrap_or(0))
     }
 
-    /// How long from now the rest takes if it has the whole device; `None`: what that does is not known.
+    /// How long from now the rest takes if it has the whole device; `None`: what that does is not
+    /// known.
     pub fn at_best(&self) -> Option<Nanos> {
         let best = self.best_bandwidth();
         (best > 0).then(|| self.status.job.latency(best))

@@ -1,5 +1,5 @@
-//! What becomes of a configuration with what its store keeps: for the daemon when it starts, and for
-//! whoever wants to know before.
+//! What becomes of a configuration with what its store keeps: for the daemon when it starts, and
+//! for whoever wants to know before.
 //!
 //! ```text
 //!   VMs of the configuration --kept objectives win--> served
@@ -76,7 +76,8 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
 }
 
 /// The objective that is kept, over that of the configuration. A record names every part that there
-/// was when it was written, also what was not promised; what came to be since is the configuration's.
+/// was when it was written, also what was not promised; what came to be since is the
+/// configuration's.
 fn kept_over(record: &VmRecord, configured: &Schedule) -> Result<Schedule, String> {
     let words = record.words()?;
     config::schedule::merge(configured, &words).map_err(|errors| in_line(&errors))

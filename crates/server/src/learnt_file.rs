@@ -6,9 +6,9 @@
 //!     "disks": what the VM's disks lay on,  "state": hexadecimal,  "checksum" }
 //! ```
 //!
-//! Whoever reads it learns what it is before anything is made of it: another format, a newer version and a
-//! file that was changed or cut short are refused, each with its own words. What the state says is checked
-//! by the controller that it is for.
+//! Whoever reads it learns what it is before anything is made of it: another format, a newer
+//! version and a file that was changed or cut short are refused, each with its own words. What the
+//! state says is checked by the controller that it is for.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,7 +46,10 @@ pub enum FileError {
     #[error("this is not what was learnt of a VM: {0}")]
     Foreign(String),
     /// It is newer.
-    #[error("this is in version {0} of the format, and this daemon reads version {VERSION}")]
+    #[error(
+        "this is in version {0} of the format, and this daemon reads version {VERSION}: import it \
+         with the Tidegate that wrote it or a newer one, or let the policy learn anew"
+    )]
     Newer(u64),
     /// Something of it is not as it was written.
     #[error("this was changed or damaged: {0}")]

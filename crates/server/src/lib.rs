@@ -38,5 +38,5 @@ pub mod store;
 #[cfg(test)]
 extern crate self as tidegate_server;
 #[cfg(test)]
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/suite/common/mod.rs"]
 mod common;

@@ -1,5 +1,8 @@
 //! Memory that is used up, or asked for without end, delays and never fails.
+//!
+//! In a binary of its own: the resident set that it bounds is the whole process's.
 
+#[path = "suite/common/mod.rs"]
 mod common;
 
 use std::io::{ErrorKind, Write};

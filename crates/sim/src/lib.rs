@@ -3,7 +3,7 @@
 //! ```text
 //!   Scenario --> World --> Report, and a row for each VM and interval
 //!                  |
-//!                  +-- Host, one a device: engine + device model + guests
+//!                  +-- DeviceSim, one a device: engine + device model + VMs
 //!                  +-- processors that all of them run on, where the scenario has any
 //! ```
 //!
@@ -15,11 +15,11 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+pub mod device;
 mod dice;
 pub mod fault;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
-pub mod host;
 mod processors;
 pub mod report;
 pub mod scenario;

@@ -5,10 +5,11 @@ mod responses;
 pub use crate::processors::{CpuReport, VmCpuReport};
 pub use responses::{Deadlines, Response, Responses};
 
-use crate::host::{DeviceTally, Distances, Held, Judged, Kept, Tally};
+use crate::device::{Compliance, DeviceTally, Distances, ObjectiveResult, PrecisionResult, Tally};
 use crate::scenario::Tenant;
 use serde::Serialize;
-use tidegate_config::told::{PrecisionView, TuningView};
+use tidegate_api::tuning::{PrecisionView, TuningView};
+use tidegate_config::told;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
@@ -144,7 +145,7 @@ pub struct Rates {
 pub struct Waits {
     /// Inside the guest, and on the way to the scheduler and back.
     pub guest_ns: u64,
-    /// Held back by its own limit or credits.
+    /// PrecisionResult back by its own limit or credits.
     pub regulated_ns: u64,
     /// Ready, while the device served others.
     pub queued_ns: u64,
@@ -232,8 +233,8 @@ impl VmReport {
         tenant: &Tenant,
         device: &str,
         tally: &Tally,
-        judged: &[Judged],
-        held: &Held,
+        judged: &[ObjectiveResult],
+        held: &PrecisionResult,
         span: Nanos,
     ) -> VmReport {
         VmReport {
@@ -245,8 +246,8 @@ impl VmReport {
             waits: Waits::new(tally),
             responses: None,
             promises: promises(judged),
-            precision: PrecisionView::new(&held.precision),
-            tuning: held.tuning.as_ref().map(TuningView::new),
+            precision: told::precision(&held.precision),
+            tuning: held.tuning.as_ref().map(told::tuning),
             cpu: None,
         }
     }
@@ -304,20 +305,25 @@ impl DeviceReport {
 
 /// Promises that can be judged from outside, a floor and a bound on latency, in the order in which
 /// they were made. One that was taken back and made again is one.
-fn promises(judged: &[Judged]) -> Vec<Promise> {
-    let mut all: Vec<(String, Kind, Kept)> = Vec::new();
-    let mut count = |what: String, kind, kept: &Kept| match all.iter_mut().find(|p| p.0 == what) {
-        Some((_, _, sum)) => sum.add(kept),
-        None => all.push((what, kind, *kept)),
-    };
-    for Judged { objective, kept } in judged {
+fn promises(judged: &[ObjectiveResult]) -> Vec<Promise> {
+    let mut all: Vec<(String, Kind, Compliance)> = Vec::new();
+    let mut count =
+        |what: String, kind, compliance: &Compliance| match all.iter_mut().find(|p| p.0 == what) {
+            Some((_, _, sum)) => sum.add(compliance),
+            None => all.push((what, kind, *compliance)),
+        };
+    for ObjectiveResult {
+        objective,
+        compliance,
+    } in judged
+    {
         if !objective.reservation.is_none() {
             let what = format!("reservation {}", objective.reservation);
-            count(what, Kind::Reservation, kept);
+            count(what, Kind::Reservation, compliance);
         }
         if let Some(bound) = objective.latency {
             let bound = tidegate_device::units::format_duration(bound);
-            count(format!("latency {bound}"), Kind::Latency, kept);
+            count(format!("latency {bound}"), Kind::Latency, compliance);
         }
     }
     (all.into_iter())
@@ -332,8 +338,8 @@ enum Kind {
 }
 
 impl Kind {
-    fn verdict(self, what: String, kept: &Kept) -> Promise {
-        let Kept {
+    fn verdict(self, what: String, kept: &Compliance) -> Promise {
+        let Compliance {
             asked_s,
             short_s,
             judged,

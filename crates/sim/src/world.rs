@@ -1,9 +1,11 @@
 //! All devices of a scenario, side by side through virtual time.
 
-use crate::host::{Held, Host, Tally, Task, TaskDone, TaskTally};
+use crate::device::{
+    DeviceSim, ObjectiveResult, PrecisionResult, Tally, Transfer, TransferDone, TransferTally,
+};
 use crate::processors::Processors;
 use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Tenant};
 use crate::seed::generator;
 use std::collections::BTreeMap;
 use tidegate_core::engine::Engine;
@@ -18,7 +20,7 @@ use tidegate_workload::job::Job;
 /// together all the same, so that rows come in the order of time. Only processors have them meet.
 pub struct World {
     scenario: Scenario,
-    hosts: Vec<Host>,
+    devices: Vec<DeviceSim>,
     /// `None`: guests and the driver domain take no time.
     processors: Option<Processors>,
     now: Nanos,
@@ -31,7 +33,7 @@ struct Interval {
     next: Nanos,
     /// Counted in the interval, by tenant.
     tallies: Vec<Tally>,
-    /// Counted since the warm-up; without intervals that is what the hosts have.
+    /// Counted since the warm-up; without intervals that is what the devices have.
     totals: Vec<Tally>,
 }
 
@@ -41,12 +43,12 @@ impl World {
     /// # Panics
     /// When [`Scenario::check`] would have refused the scenario.
     pub fn new(scenario: Scenario, interval: Option<Nanos>) -> World {
-        let hosts = (0..scenario.devices.len()).map(|device| Host::new(&scenario, device));
-        let mut hosts: Vec<Host> = hosts.collect();
+        let devices = (0..scenario.devices.len()).map(|index| DeviceSim::new(&scenario, index));
+        let mut devices: Vec<DeviceSim> = devices.collect();
         let tenants = scenario.tenants.len();
         World {
-            processors: Processors::of(&scenario, &mut hosts),
-            hosts,
+            processors: Processors::of(&scenario, &mut devices),
+            devices,
             now: Nanos::ZERO,
             interval: interval.map(|every| Interval {
                 every: every.max(Nanos(1)),
@@ -71,35 +73,38 @@ impl World {
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
         self.now >= self.scenario.duration
-            || (self.scenario.until_done && self.hosts.iter().all(Host::is_done))
+            || (self.scenario.until_done && self.devices.iter().all(DeviceSim::is_done))
     }
 
     /// Requests answered so far.
     pub fn answered(&self) -> u64 {
-        self.hosts.iter().map(Host::answered).sum()
+        self.devices.iter().map(DeviceSim::answered).sum()
     }
 
     /// The engine that serves the tenant at this place of the scenario, and what that calls it: for
     /// what no report has, such as how a VM is tuned. `None`: the tenant is not there.
     pub fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
         let device = self.scenario.tenants.get(tenant)?.device;
-        self.hosts[device].served(tenant)
+        self.devices[device].served(tenant)
     }
 
-    /// From now on each task that is done is kept until [`World::take_responses`] asks for it.
+    /// Keeps transfers that are done from now on, until [`World::take_responses`] takes them.
     pub fn keep_responses(&mut self) {
-        self.hosts.iter_mut().for_each(Host::keep_done_tasks);
+        self.devices
+            .iter_mut()
+            .for_each(DeviceSim::keep_done_transfers);
     }
 
     /// The requests of traces, and the jobs with deadlines, that were done since this was asked
     /// last, in the order in which they were; none unless they are kept.
     pub fn take_responses(&mut self) -> Vec<Response> {
-        let hosts = self.hosts.iter_mut();
-        let mut done: Vec<TaskDone> = hosts.flat_map(Host::take_done_tasks).collect();
+        let devices = self.devices.iter_mut();
+        let done = devices.flat_map(DeviceSim::take_done_transfers);
+        let mut done: Vec<TransferDone> = done.collect();
         // Stable: those of one device stay in their order.
-        done.sort_by_key(|task| task.ended);
+        done.sort_by_key(|transfer| transfer.ended);
         let tenants = &self.scenario.tenants;
-        let response = |task: &TaskDone| Response::new(&tenants[task.tenant], task);
+        let response = |it: &TransferDone| Response::new(&tenants[it.tenant], it);
         done.iter().map(response).collect()
     }
 
@@ -118,23 +123,23 @@ impl World {
             until = until.min(interval.next);
         }
         match &mut self.processors {
-            Some(processors) => processors.run_until(&mut self.hosts, until),
-            None => (self.hosts.iter_mut()).for_each(|host| host.run_until(until)),
+            Some(processors) => processors.run_until(&mut self.devices, until),
+            None => (self.devices.iter_mut()).for_each(|device| device.run_until(until)),
         }
         self.now = until;
-        let done = self.scenario.until_done && self.hosts.iter().all(Host::is_done);
+        let done = self.scenario.until_done && self.devices.iter().all(DeviceSim::is_done);
         if done {
             // What comes after the last of it is nobody's time.
-            let last = self.hosts.iter().map(Host::last_end).max();
+            let last = self.devices.iter().map(DeviceSim::last_end).max();
             self.now = last.unwrap_or(until);
         }
         if until == second {
-            self.hosts.iter_mut().for_each(Host::second);
+            self.devices.iter_mut().for_each(DeviceSim::second);
         }
         self.end_interval(rows);
         if until == warm_up || (done && self.now < warm_up) {
             self.collect();
-            (self.hosts.iter_mut()).for_each(|host| host.forget(until == second));
+            (self.devices.iter_mut()).for_each(|device| device.forget(until == second));
             if let Some(processors) = &mut self.processors {
                 processors.forget();
             }
@@ -144,18 +149,18 @@ impl World {
         }
     }
 
-    /// Lets time pass until a task begins or ends on its only device, but not beyond `until`; all
-    /// that happens then has happened. For who decides by what runs: no rows, no seconds, no
+    /// Lets time pass until a transfer begins or ends on its only device, but not beyond `until`;
+    /// all that happens then has happened. For who decides by what runs: no rows, no seconds, no
     /// warm-up and no processors.
-    pub fn run_to_task(&mut self, until: Nanos) {
-        if let [host] = &mut self.hosts[..] {
-            self.now = host.run_to_task(until.min(self.scenario.duration));
+    pub fn run_to_transfer(&mut self, until: Nanos) {
+        if let [device] = &mut self.devices[..] {
+            self.now = device.run_to_transfer(until.min(self.scenario.duration));
         }
     }
 
-    /// The tasks that run, with the places of their tenants in the scenario.
-    pub fn tasks(&self) -> impl Iterator<Item = (usize, &Task)> {
-        self.hosts.iter().flat_map(Host::tasks)
+    /// Transfers that run, each with the index of its VM among the scenario's tenants.
+    pub fn transfers(&self) -> impl Iterator<Item = (usize, &Transfer)> {
+        self.devices.iter().flat_map(DeviceSim::transfers)
     }
 
     /// The first job of a tenant, which has not begun or is over, becomes this one and begins now:
@@ -173,7 +178,7 @@ impl World {
         let of = &self.scenario.tenants[tenant];
         // Each job draws something else.
         let rng = generator(self.scenario.seed, &of.name, self.now.0 | 1 << 63);
-        self.hosts[of.device].begin(tenant, job, rng, terms);
+        self.devices[of.device].begin(tenant, job, rng, terms);
     }
 
     /// Runs to the end.
@@ -183,13 +188,13 @@ impl World {
         }
     }
 
-    /// Moves what the hosts counted to the interval's tallies and the totals.
+    /// Moves what the devices counted to the interval's tallies and the totals.
     fn collect(&mut self) {
         let Some(interval) = &mut self.interval else {
             return;
         };
-        for host in &mut self.hosts {
-            host.collect(|tenant, tally| {
+        for device in &mut self.devices {
+            device.collect(|tenant, tally| {
                 interval.tallies[tenant].add(tally);
                 interval.totals[tenant].add(tally);
             });
@@ -213,83 +218,105 @@ impl World {
                 time_s: now.as_secs_f64(),
                 vm: tenant.name.clone(),
                 rates: Rates::new(tally, now.since(began)),
-                responses: Responses::new(tenant, tally.tasks.as_deref()),
+                responses: Responses::new(tenant, tally.transfers.as_deref()),
             });
             tally.clear();
         }
         interval.next += interval.every;
     }
 
-    /// What was found out so far.
+    /// Report of the run so far.
     pub fn report(&mut self) -> Report {
         self.collect();
         let scenario = &self.scenario;
         let span = self.now.since(scenario.warm_up);
-        let mut judged = vec![Vec::new(); scenario.tenants.len()];
-        let mut totals: Vec<(usize, &Tally)> = Vec::new();
-        let mut running: BTreeMap<usize, TaskTally> = BTreeMap::new();
-        let mut held: Vec<(usize, Held)> = Vec::new();
-        let leaves = scenario
-            .tenants
-            .iter()
-            .map(|t| t.leaves.unwrap_or(self.now));
-        let mut ends: Vec<Nanos> = leaves.map(|leaves| leaves.min(self.now)).collect();
-        for host in &self.hosts {
-            host.judge(|tenant, all| judged[tenant] = all);
-            totals.extend(host.tallies());
-            held.extend(host.held());
-            (host.running_tasks())
-                .for_each(|(tenant, open)| running.entry(tenant).or_default().add(&open));
-            host.ends()
-                .for_each(|(tenant, end)| ends[tenant] = ends[tenant].min(end));
-        }
-        totals.sort_by_key(|(tenant, _)| *tenant);
-        held.sort_by_key(|(tenant, _)| *tenant);
-        let totals = totals.into_iter().map(|(tenant, here)| {
-            let all = self.interval.as_ref().map(|it| &it.totals[tenant]);
-            all.unwrap_or(here)
-        });
-        let processors = self.processors.as_ref();
-        let devices = scenario.devices.iter().zip(&self.hosts);
-        let found = totals.zip(&judged).zip(held);
-        let vms = scenario.tenants.iter().zip(found);
+        let devices = scenario.devices.iter().zip(&self.devices);
+        let results = self.results();
+        let vms = scenario.tenants.iter().zip(&results).enumerate();
         Report {
             title: scenario.title.clone(),
             seed: scenario.seed,
             duration_s: self.now.as_secs_f64(),
             warm_up_s: scenario.warm_up.as_secs_f64(),
             devices: devices
-                .map(|(device, host)| {
-                    let model = &device.model.name;
-                    let (policy, did) = (host.policy(), host.device());
-                    let names = (device.name.as_str(), model.as_str(), policy);
-                    DeviceReport::new(names, &did, host.distances(), span).with_waits(host.waits())
+                .map(|(device, sim)| {
+                    let names = (
+                        device.name.as_str(),
+                        device.model.name.as_str(),
+                        sim.policy(),
+                    );
+                    let model = sim.model();
+                    DeviceReport::new(names, &model.tally(), model.distances(), span)
+                        .with_waits(sim.waits())
                 })
                 .collect(),
             vms: vms
-                .zip(ends)
-                .map(|((tenant, ((tally, judged), (place, held))), end)| {
-                    let tasks = tally.tasks.as_deref().map(|tasks| {
-                        let mut tasks = *tasks;
-                        running
-                            .get(&place)
-                            .into_iter()
-                            .for_each(|open| tasks.add(open));
-                        tasks
-                    });
-                    let responses = Responses::new(tenant, tasks.as_ref());
-                    let device = &scenario.devices[tenant.device].name;
-                    // Its rates are those of the time in which it had something to do.
-                    let first = tenant.jobs.iter().map(|job| job.start).min();
-                    let began = tenant.arrives + first.unwrap_or_default();
-                    let span = end.since(began.max(scenario.warm_up));
-                    VmReport::new(tenant, device, tally, judged, &held, span)
-                        .with_responses(responses)
-                        .with_cpu(processors.and_then(|it| it.vm_report(place)))
-                })
+                .map(|(index, (tenant, results))| self.vm_report(index, tenant, results))
                 .collect(),
-            cpu: processors.map(Processors::report),
+            cpu: self.processors.as_ref().map(Processors::report),
             requests: self.answered(),
         }
     }
+
+    /// Results of every VM, in the order of the scenario.
+    fn results(&self) -> Vec<VmResults<'_>> {
+        let mut all = BTreeMap::new();
+        for device in &self.devices {
+            let precision = device.precision_results().map(|(_, precision)| precision);
+            let objectives = device.objective_results().map(|(_, objectives)| objectives);
+            for ((tenant, tally), (precision, objectives)) in
+                device.tallies().zip(precision.zip(objectives))
+            {
+                let interval = self.interval.as_ref();
+                let leaves = self.scenario.tenants[tenant].leaves;
+                let results = VmResults {
+                    tally: interval.map_or(tally, |it| &it.totals[tenant]),
+                    running: TransferTally::default(),
+                    objectives,
+                    precision,
+                    end: leaves.unwrap_or(self.now).min(self.now),
+                };
+                all.insert(tenant, results);
+            }
+            for (tenant, running) in device.running_transfers() {
+                let of = all.get_mut(&tenant).expect("its VM is on this device");
+                of.running.add(&running);
+            }
+            for (tenant, end) in device.ends() {
+                let of = all.get_mut(&tenant).expect("its VM is on this device");
+                of.end = of.end.min(end);
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// Report of a VM, by its index among the scenario's tenants.
+    fn vm_report(&self, index: usize, tenant: &Tenant, results: &VmResults) -> VmReport {
+        let transfers = results.tally.transfers.as_deref().map(|done| {
+            let mut transfers = *done;
+            transfers.add(&results.running);
+            transfers
+        });
+        let device = &self.scenario.devices[tenant.device].name;
+        // Its rates are those of the time in which it had something to do.
+        let first = tenant.jobs.iter().map(|job| job.start).min();
+        let began = tenant.arrives + first.unwrap_or_default();
+        let span = results.end.since(began.max(self.scenario.warm_up));
+        let (tally, objectives) = (results.tally, &results.objectives);
+        let processors = self.processors.as_ref();
+        VmReport::new(tenant, device, tally, objectives, &results.precision, span)
+            .with_responses(Responses::new(tenant, transfers.as_ref()))
+            .with_cpu(processors.and_then(|it| it.vm_report(index)))
+    }
+}
+
+/// Results of a VM, or of a background process.
+struct VmResults<'a> {
+    tally: &'a Tally,
+    /// Tally of its transfers that run.
+    running: TransferTally,
+    objectives: Vec<ObjectiveResult>,
+    precision: PrecisionResult,
+    /// Time at which it had done all it was to do or left, or the end of the run.
+    end: Nanos,
 }

@@ -297,6 +297,15 @@ impl Job {
         }
     }
 
+    /// The last byte on the disk, plus one, that the journal or the copy of a region of
+    /// `region` bytes takes up; 0 without either.
+    fn beside(&self, region: u64) -> u64 {
+        let journal = self.page_cache.and_then(|cache| cache.journal);
+        let journal = journal.map_or(0, |j| j.offset.saturating_add(j.size));
+        let copy = self.copy_to.map_or(0, |c| c.offset.saturating_add(region));
+        journal.max(copy)
+    }
+
     /// The largest request, and how many parts of the region are to hold it.
     fn largest_of_region(&self) -> (u64, u32) {
         match &self.replay {
@@ -323,7 +332,11 @@ impl Job {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "job {job:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and hold a \
-     request of {largest}{}", match parts { 1 => String::new(), n => format!(" of each of its trace's {n} disks") }
+     request of {largest}{}",
+    match parts {
+        1 => String::new(),
+        n => format!(" of each of its trace's {n} disks"),
+    }
 )]
 pub struct RegionError {
     /// The job.

@@ -4,7 +4,7 @@
 use crate::draw;
 use crate::guest::{CopyTo, Journal, PageCache};
 use crate::job::{Flow, Job};
-use crate::replay::{Replaying, Whole};
+use crate::replaying::{Replaying, Whole};
 use crate::stream::{Io, RegionError, Stream};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;

@@ -189,11 +189,9 @@ pub(crate) struct ResizeArgs {
 /// What a VM is promised. Rates are text such as `500 IOPS`, `120 IOPS @ 16 KiB`, `30 MB/s`,
 /// `500 IOPS, 30 MB/s` or `none`; the daemon reads them as the configuration's.
 #[derive(Debug, ClapArgs)]
-#[command(group = ArgGroup::new("parts").required(true).multiple(true).args([
-    "reservation", "limit", "limit_read", "limit_write", "burst", "burst_read", "burst_write",
-    "burst_length", "target", "weight", "group", "group_weight", "latency",
-    "priority", "expect_reads", "expect_access", "expect_size",
-]))]
+#[command(
+    group = ArgGroup::new("parts").required(true).multiple(true).args(PartArgs::names())
+)]
 pub(crate) struct ObjectiveArgs {
     /// The VM's name
     pub(crate) name: String,

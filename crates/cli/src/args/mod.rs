@@ -224,6 +224,14 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
+    /// Print the JSON Schema of the configuration, for editors
+    #[command(
+        after_help = "Draft 2020-12: every key with its values, its default and what it does. \
+                            docs/configuration.md\nsays how editors complete and check keys by \
+                            it. `-o json` prints the same.\n\n\
+                            Example:\n  tidegate schema > tidegate.schema.json"
+    )]
+    Schema,
     /// Whether what a configuration or a scenario promises fits its devices
     #[command(
         after_help = "A device needs a profile (`tidegate profile` measures one, `profile =` in \

@@ -1,60 +1,69 @@
-//! Options of the parts of an objective.
+//! Options of the parts of an objective, from the registry of parts.
 
-use clap::Args as ClapArgs;
+use clap::error::Error;
+use clap::{Arg, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id, value_parser};
+use serde_json::Value;
+use tidegate_config::objective::{self, FlagInfo, NoneMeans};
 
 use super::value::parse_weight;
 
-#[derive(Debug, Default, ClapArgs)]
-pub(crate) struct PartArgs {
-    /// A floor: what the VM gets when it asks
-    #[arg(long, value_name = "RATE")]
-    pub(crate) reservation: Option<String>,
-    /// A cap on reads and writes together; "none" removes every limit
-    #[arg(long, value_name = "RATE")]
-    pub(crate) limit: Option<String>,
-    /// A cap on reads
-    #[arg(long, value_name = "RATE")]
-    pub(crate) limit_read: Option<String>,
-    /// A cap on writes
-    #[arg(long, value_name = "RATE")]
-    pub(crate) limit_write: Option<String>,
-    /// What may pass above the limit for a while; "none" removes the burst
-    #[arg(long, value_name = "RATE")]
-    pub(crate) burst: Option<String>,
-    /// A burst of reads
-    #[arg(long, value_name = "RATE")]
-    pub(crate) burst_read: Option<String>,
-    /// A burst of writes
-    #[arg(long, value_name = "RATE")]
-    pub(crate) burst_write: Option<String>,
-    /// How long a burst may last, such as "10 s"
-    #[arg(long, value_name = "TIME")]
-    pub(crate) burst_length: Option<String>,
-    /// A rate to be held precisely
-    #[arg(long, value_name = "RATE")]
-    pub(crate) target: Option<String>,
-    /// Share of what reservations leave, 1 to 10000; "none" goes back to the default
-    #[arg(long, value_name = "N", value_parser = parse_weight)]
-    pub(crate) weight: Option<u32>,
-    /// The group of VMs that it shares one weight with; "none" takes it out
-    #[arg(long, value_name = "NAME")]
-    pub(crate) group: Option<String>,
-    /// The group's weight, 1 to 10000; "none" goes back to the default
-    #[arg(long, value_name = "N", value_parser = parse_weight)]
-    pub(crate) group_weight: Option<u32>,
-    /// Bound on each request's time, such as "30 ms"
-    #[arg(long, value_name = "TIME")]
-    pub(crate) latency: Option<String>,
-    /// Class of I/O priority: realtime, "best-effort 0" to "best-effort 7", idle
-    #[arg(long, value_name = "CLASS")]
-    pub(crate) priority: Option<String>,
-    /// Reads among its requests, such as "70 %": what plans reckon with
-    #[arg(long, value_name = "PERCENT")]
-    pub(crate) expect_reads: Option<String>,
-    /// How its requests lie: random, sequential, "40 % sequential"
-    #[arg(long, value_name = "ACCESS")]
-    pub(crate) expect_access: Option<String>,
-    /// How long its requests are, such as "16 KiB"
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) expect_size: Option<String>,
+/// Name of the group of all of them.
+const GROUP: &str = "PartArgs";
+
+/// Options that were typed, each with its value.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PartArgs(Vec<(&'static FlagInfo, Value)>);
+
+impl PartArgs {
+    /// Iterates over the names of all options.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        objective::flags().map(|flag| flag.name)
+    }
+
+    /// Returns the change of an objective that was typed, in the words of the control API.
+    pub(crate) fn change(&self) -> Value {
+        objective::change(self.0.iter().map(|(flag, value)| (*flag, value)))
+    }
+}
+
+fn arg(flag: &'static FlagInfo) -> Arg {
+    let arg = Arg::new(flag.name).long(flag.name);
+    let arg = arg.value_name(flag.value).help(flag.help);
+    match flag.none {
+        NoneMeans::Weight => arg.value_parser(parse_weight),
+        _ => arg.value_parser(value_parser!(String)),
+    }
+}
+
+impl Args for PartArgs {
+    fn group_id() -> Option<Id> {
+        Some(Id::from(GROUP))
+    }
+
+    fn augment_args(command: Command) -> Command {
+        let group = ArgGroup::new(GROUP).multiple(true).args(PartArgs::names());
+        command.group(group).args(objective::flags().map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        PartArgs::augment_args(command)
+    }
+}
+
+impl FromArgMatches for PartArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<PartArgs, Error> {
+        let value = |flag: &FlagInfo| -> Option<Value> {
+            match flag.none {
+                NoneMeans::Weight => matches.get_one::<u32>(flag.name).map(|n| (*n).into()),
+                _ => (matches.get_one::<String>(flag.name)).map(|text| text.as_str().into()),
+            }
+        };
+        let typed = objective::flags().filter_map(|flag| Some((flag, value(flag)?)));
+        Ok(PartArgs(typed.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = PartArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
 }

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueHint};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_vcpu::scenario::SchedulerSpec;
+use tidegate_vcpu::schedulers::named;
+use tidegate_vcpu::spec::SchedulerSpec;
 
 use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};
+use super::vcpu::scheduler_names;
 
 /// What changes a scenario for one run.
 #[derive(Debug, ClapArgs)]
@@ -35,8 +37,9 @@ pub(crate) enum Processors {
 }
 
 fn processors() -> impl TypedValueParser<Value = Processors> {
-    let names = SchedulerSpec::NAMES.into_iter().chain(["none"]);
-    PossibleValuesParser::new(names).map(|name| match SchedulerSpec::named(&name) {
+    let none = PossibleValue::new("none").help("processors are left out");
+    let names = scheduler_names().chain([none]);
+    PossibleValuesParser::new(names).map(|name| match named(&name) {
         Some(scheduler) => Processors::Under(scheduler),
         None => Processors::None,
     })

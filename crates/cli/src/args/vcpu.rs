@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Subcommand, ValueHint};
 use tidegate_core::time::Nanos;
-use tidegate_vcpu::scenario::SchedulerSpec;
+use tidegate_vcpu::schedulers::{SCHEDULERS, named};
+use tidegate_vcpu::spec::SchedulerSpec;
 
 use super::value::{parse_time, whole};
 
 /// `tidegate vcpu`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum VcpuCommand {
-    /// Simulate a host's vCPUs under Credit, Credit2 or ISACS
+    /// Simulate a host's vCPUs under a scheduler
     #[command(
         after_help = "docs/vcpu.md says what a scenario is. The same scenario and seed give the same results on every \
                       machine.\n\nExamples:
@@ -20,7 +21,9 @@ pub(crate) enum VcpuCommand {
   tidegate vcpu sim examples/vcpu/mixed.toml --scheduler credit2
   tidegate vcpu sim examples/vcpu/mixed.toml -o json | jq '.vms[].round_trips.p99_ms'"
     )]
-    Sim(VcpuSimArgs),
+    Sim(Box<VcpuSimArgs>),
+    /// vCPU schedulers with their parameters, defaults and ranges
+    List,
 }
 
 /// `tidegate vcpu sim`.
@@ -40,7 +43,13 @@ pub(crate) struct VcpuSimArgs {
     pub(crate) duration: Option<Nanos>,
 }
 
+/// Names of all vCPU schedulers, each with its summary for `--help`.
+pub(super) fn scheduler_names() -> impl Iterator<Item = PossibleValue> {
+    let all = SCHEDULERS.iter();
+    all.map(|info| PossibleValue::new(info.name).help(info.summary))
+}
+
 fn scheduler() -> impl TypedValueParser<Value = SchedulerSpec> {
-    let names = PossibleValuesParser::new(SchedulerSpec::NAMES);
-    names.try_map(|name| SchedulerSpec::named(&name).ok_or("there is no such scheduler"))
+    let names = PossibleValuesParser::new(scheduler_names());
+    names.try_map(|name| named(&name).ok_or("there is no such scheduler"))
 }

@@ -33,7 +33,10 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
     for policy in policies {
         let with = match args.params.as_slice() {
             [] => None,
-            params => Some(config::policy::read(&request(policy.name(), params))?),
+            params => {
+                let request = serde_json::to_value(request(policy.name(), params))?;
+                Some(config::policy::read(&request)?)
+            }
         };
         contenders.push((policy.name().to_owned(), policy));
         contenders.extend(with.map(|with| (named(&with, &args.params), with)));

@@ -7,6 +7,8 @@ use tidegate_core::policy::Policy;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
+use tidegate_api::objective::ObjectiveView;
+use tidegate_api::policy::PolicyView;
 use tidegate_config::{document, profile};
 use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
@@ -15,7 +17,7 @@ use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
     Place, VmConfig,
 };
-use tidegate_server::control::view::{ObjectiveView, PolicyView};
+use tidegate_server::control::view;
 use tidegate_server::fitting;
 use tidegate_server::help::missing_directory;
 use tidegate_sim::scenario::{HostCpu, Tenant};
@@ -216,6 +218,7 @@ fn vcpus(text: &str, file: &Path, out: Output) -> Result<()> {
         Ok(loaded) => loaded,
         Err(errors) => return refused(errors, out),
     };
+    loaded.notes.iter().for_each(tell_note);
     let scenario = &loaded.config;
     let found = Vcpus {
         title: &scenario.title,
@@ -258,6 +261,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             };
         }
     };
+    ready.old_spellings.iter().for_each(tell_note);
     let devices = &ready.scenario.devices;
     let device = |tenant: &Tenant| &devices[tenant.device];
     let tenants = || ready.scenario.tenants.iter();
@@ -265,8 +269,8 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         let vms = tenants().map(|tenant| Vm {
             name: &tenant.name,
             device: &device(tenant).name,
-            policy: PolicyView::new(&device(tenant).policy),
-            objective: ObjectiveView::new(&tenant.objective),
+            policy: view::policy(&device(tenant).policy),
+            objective: view::objective(&tenant.objective),
             schedule: Vec::new(),
             timezone: None,
             exports: Vec::new(),
@@ -292,7 +296,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device(tenant).policy.name().into(),
             exact_bytes(tenant.disk_size).into(),
             tenant.jobs.len().to_string().into(),
-            show::promise(tenant.background, &ObjectiveView::new(&tenant.objective)).into(),
+            show::promise(tenant.background, &view::objective(&tenant.objective)).into(),
         ]);
     }
     out.table(&table)?;
@@ -306,6 +310,11 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         output::tell(note);
     }
     Ok(())
+}
+
+/// Says on standard error that a file has an old spelling, whatever the format of the answer.
+fn tell_note(note: &Diagnostic) {
+    output::tell(format_args!("{note}\n"));
 }
 
 /// What VMs run on, in a line.
@@ -334,7 +343,9 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     let Loaded {
         mut config,
         mut warnings,
+        notes,
     } = loaded;
+    notes.iter().for_each(tell_note);
     let mut unfit = unfit(&config);
     if !unfit.is_empty() {
         unfit.extend(warnings);
@@ -351,10 +362,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     if out.is_json() {
         let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];
-            (
-                PolicyView::new(&device.policy),
-                ObjectiveView::new(&vm.objective),
-            )
+            (view::policy(&device.policy), view::objective(&vm.objective))
         };
         let vms = config.vms.iter().map(|it| {
             let (policy, objective) = vm(it);
@@ -448,7 +456,7 @@ fn describe(config: &Config, kept: &Kept, out: Output) -> String {
 }
 
 fn promise(vm: &VmConfig, kept: &Kept) -> String {
-    let promise = show::promise(vm.background, &ObjectiveView::new(&vm.objective));
+    let promise = show::promise(vm.background, &view::objective(&vm.objective));
     let promise = match vm.promised().entries().len() {
         0 => promise,
         1 => format!("{promise}; 1 entry by the clock"),

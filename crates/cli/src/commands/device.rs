@@ -1,9 +1,9 @@
 //! `tidegate device`: what disks lie on.
 
 use anyhow::Result;
+use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView};
 use tidegate_device::units::format_bandwidth;
 use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration, exact_bytes};
-use tidegate_server::control::view::{CapView, CostView, CostsView, DeviceView, DriftView};
 
 use super::show;
 use crate::args::DeviceCommand;

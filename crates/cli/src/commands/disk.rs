@@ -4,14 +4,15 @@ use std::path::Path;
 
 use anyhow::Result;
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+use tidegate_api::fault::{DiskFaultsView, FaultRequest, FaultView};
+use tidegate_api::vm::Removed;
 use tidegate_report::{Align, Cell, Table, Tone, count};
 use tidegate_server::config;
-use tidegate_server::control::view::{DiskFaultsView, FaultView};
 use tidegate_server::store::{Store, StoreError};
 
 use crate::args::{DiskCommand, FaultArgs, FaultCommand};
-use crate::client::{Client, escape, put, read};
+use crate::client::{Client, escape, read};
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -20,7 +21,7 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
         DiskCommand::Fault(command) => command,
         DiskCommand::Forget { name, config: None } => {
             let path = format!("/v1/disks/{}/known", escape(&name));
-            let answer = client.change_slowly(Method::DELETE, &path, &Value::Null)?;
+            let answer = client.change_slowly(Method::DELETE, &path, &())?;
             return forgotten(&name, &answer, out);
         }
         DiskCommand::Forget {
@@ -28,7 +29,11 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
             config: Some(file),
         } => {
             forget_in_store(&name, &file)?;
-            return forgotten(&name, &json!({ "removed": name, "not_flushed": [] }), out);
+            let removed = Removed {
+                removed: name.clone(),
+                not_flushed: Vec::new(),
+            };
+            return forgotten(&name, &serde_json::to_value(removed)?, out);
         }
     };
     let path = |export: &str| format!("/v1/disks/{}/faults", escape(export));
@@ -37,7 +42,7 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
         FaultCommand::Add(args) => client.change(Method::POST, &path(&args.export), &rule(args)),
         FaultCommand::Clear { export, number } => {
             let one = number.map_or_else(String::new, |number| format!("/{number}"));
-            client.change(Method::DELETE, &(path(export) + &one), &Value::Null)
+            client.change(Method::DELETE, &(path(export) + &one), &())
         }
     }?;
     if out.is_json() {
@@ -108,35 +113,22 @@ fn forget_in_store(name: &str, file: &Path) -> Result<()> {
     Err(Problem::new(what).help(help).into())
 }
 
-/// What was typed as the rule that the API takes.
-fn rule(args: &FaultArgs) -> Value {
-    let mut rule = Map::new();
-    if !args.on.is_empty() {
-        rule.insert("on".to_owned(), json!(args.on));
+/// Returns the rule that was typed.
+fn rule(args: &FaultArgs) -> FaultRequest {
+    FaultRequest {
+        on: args.on.clone(),
+        from: args.from.clone(),
+        length: args.length.clone(),
+        every: args.every,
+        probability: args.probability.clone(),
+        seed: args.seed,
+        after: args.after.clone(),
+        lasts: args.lasts.clone(),
+        count: args.count,
+        stall: args.stall.clone(),
+        error: args.error.clone(),
+        torn: args.torn.clone(),
     }
-    for (key, text) in [
-        ("from", &args.from),
-        ("length", &args.length),
-        ("probability", &args.probability),
-        ("after", &args.after),
-        ("for", &args.lasts),
-        ("error", &args.error),
-        ("stall", &args.stall),
-        ("torn", &args.torn),
-    ] {
-        put(&mut rule, key, text);
-    }
-    let counts = [
-        ("every", args.every),
-        ("seed", args.seed),
-        ("count", args.count),
-    ];
-    for (key, number) in counts {
-        if let Some(number) = number {
-            rule.insert(key.to_owned(), json!(number));
-        }
-    }
-    rule.into()
 }
 
 fn table(disk: &DiskFaultsView) -> Table {
@@ -210,6 +202,7 @@ fn what(rule: &FaultView) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::json;
 
     use super::*;
     use crate::args::{Args, Command};
@@ -218,7 +211,9 @@ mod tests {
         let line = ["tidegate", "disk", "fault", "add", "oltp"];
         let read = Args::try_parse_from(line.iter().chain(args))?;
         match read.command {
-            Command::Disk(DiskCommand::Fault(FaultCommand::Add(args))) => Ok(rule(&args)),
+            Command::Disk(DiskCommand::Fault(FaultCommand::Add(args))) => {
+                Ok(serde_json::to_value(rule(&args)).expect("plain data"))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -287,7 +282,8 @@ mod tests {
                 let line = line.split(" #").next().unwrap_or(line);
                 let read = Args::try_parse_from(words(line)).unwrap_or_else(|e| panic!("{e}"));
                 if let Command::Disk(DiskCommand::Fault(FaultCommand::Add(args))) = read.command {
-                    let read = tidegate_server::config::fault::from_json(&rule(&args));
+                    let rule = serde_json::to_value(rule(&args)).expect("plain data");
+                    let read = tidegate_server::config::fault::from_json(&rule);
                     assert!(read.is_ok(), "{line}: {read:?}");
                     shown += 1;
                 }

@@ -12,6 +12,7 @@ mod policy;
 mod precise;
 mod profile;
 mod reproduce;
+mod schema;
 mod serve;
 mod show;
 mod sim;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Serve { file, log } => serve::run(&file, log),
         Command::Check { file } => check::run(&file, out),
+        Command::Schema => schema::run(out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
         Command::Job(command) => job::run(&command, &client()?, out),
@@ -49,6 +51,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Agent(args) => agent::run(&args, out),
         Command::Place(command) => place::run(&command, out),
         Command::Trace(command) => trace::run(command, out),
+        Command::Vcpu(VcpuCommand::List) => vcpu::list(out),
         Command::Vcpu(VcpuCommand::Sim(args)) => vcpu::sim(&args, out),
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use anyhow::Result;
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+use tidegate_api::policy::{ParamView, PolicyInfoView, PolicyPartView, PolicyRequest};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_report::{Align, Cell, Table, Tone};
-use tidegate_server::control::view::{ParamView, PolicyInfoView, PolicyPartView, PolicyView};
+use tidegate_server::control::view;
 
 use super::device;
 use super::show::{enforces, parts};
@@ -29,7 +30,7 @@ pub(super) fn run(command: PolicyCommand, socket: &Path, out: Output) -> Result<
 }
 
 fn list(out: Output) -> Result<()> {
-    let all = PolicyInfoView::all();
+    let all = view::policies();
     if out.is_json() {
         return out.json(&all);
     }
@@ -50,7 +51,7 @@ fn list(out: Output) -> Result<()> {
         ("ROLE", Align::Left),
         ("WHAT IT DOES", Align::Left),
     ]);
-    for part in PolicyPartView::all() {
+    for part in view::policy_parts() {
         parts.row([part.name, part.role, part.summary]);
     }
     let tables = [table, parts].map(|table| table.render(out.style()));
@@ -58,11 +59,11 @@ fn list(out: Output) -> Result<()> {
 }
 
 fn show_one(name: &str, out: Output) -> Result<()> {
-    let policies = PolicyInfoView::all();
+    let policies = view::policies();
     if let Some(info) = policies.iter().find(|info| info.name == name) {
         return show_policy(info, out);
     }
-    let parts = PolicyPartView::all();
+    let parts = view::policy_parts();
     if let Some(part) = parts.iter().find(|part| part.name == name) {
         return show_part(part, out);
     }
@@ -113,7 +114,7 @@ fn show_part(part: &PolicyPartView, out: Output) -> Result<()> {
 }
 
 fn show_composed(spec: &PolicySpec, out: Output) -> Result<()> {
-    let policy = PolicyView::new(spec);
+    let policy = view::policy(spec);
     if out.is_json() {
         return out.json(&policy);
     }
@@ -129,7 +130,7 @@ fn show_composed(spec: &PolicySpec, out: Output) -> Result<()> {
             parts(controller, &policy.regulator, &policy.dispatcher),
         )
         .fact("enforces", enforces(&policy.enforces));
-    let text = facts.render(out.style()) + &parameters(&ParamView::all_of(spec), out);
+    let text = facts.render(out.style()) + &parameters(&view::params(spec), out);
     Ok(out.text(&text)?)
 }
 
@@ -171,32 +172,35 @@ fn set(
     Ok(out.table(&device::describe(&read(answer)?))?)
 }
 
-/// What was typed as the policy that the API takes.
-pub(super) fn request(policy: &str, params: &[(String, String)]) -> Value {
-    let mut request = Map::new();
-    match policy.split('+').collect::<Vec<_>>().as_slice() {
-        [regulator, dispatcher] => {
-            request.insert("regulator".to_owned(), json!(regulator));
-            request.insert("dispatcher".to_owned(), json!(dispatcher));
-        }
-        [controller, regulator, dispatcher] => {
-            request.insert("controller".to_owned(), json!(controller));
-            request.insert("regulator".to_owned(), json!(regulator));
-            request.insert("dispatcher".to_owned(), json!(dispatcher));
-        }
-        _ => {
-            request.insert("name".to_owned(), json!(policy));
-        }
-    }
+/// Returns the policy that was typed: a name, or two or three parts joined by `+`.
+pub(super) fn request(policy: &str, params: &[(String, String)]) -> PolicyRequest {
+    let part = |name: &&str| Some((*name).to_owned());
+    let mut request = match policy.split('+').collect::<Vec<_>>().as_slice() {
+        [regulator, dispatcher] => PolicyRequest {
+            regulator: part(regulator),
+            dispatcher: part(dispatcher),
+            ..PolicyRequest::default()
+        },
+        [controller, regulator, dispatcher] => PolicyRequest {
+            controller: part(controller),
+            regulator: part(regulator),
+            dispatcher: part(dispatcher),
+            ..PolicyRequest::default()
+        },
+        _ => PolicyRequest {
+            name: Some(policy.to_owned()),
+            ..PolicyRequest::default()
+        },
+    };
     for (name, value) in params {
         // A count or a flag is meant where it looks like one; everything else carries a unit.
         let value = match serde_json::from_str(value) {
             Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
-            _ => json!(value),
+            _ => Value::from(value.as_str()),
         };
-        request.insert(name.clone(), value);
+        request.params.insert(name.clone(), value);
     }
-    request.into()
+    request
 }
 
 fn wrap(text: &str, width: usize) -> String {
@@ -220,10 +224,15 @@ fn wrap(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn what_is_typed_becomes_a_policy() {
+        let request = |policy: &str, params: &[(String, String)]| {
+            serde_json::to_value(request(policy, params)).expect("plain data")
+        };
         let params = [("cost_size", "64 KiB"), ("n", "5"), ("on", "true")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! How precisely VMs are served, and how they are tuned to that, for people.
 
-use tidegate_config::told::{InadequateView, PrecisionView, ThrottleView, TuningView};
+use tidegate_api::tuning::{InadequateView, PrecisionView, ThrottleView, TuningView};
 use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, count, duration, rate};
 
 /// B, beta and V of each VM. All have the same statistical interval.
@@ -168,7 +168,7 @@ fn throttle(tuning: &TuningView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_config::told::{ProfilingView, RangeView};
+    use tidegate_api::tuning::{ProfilingView, RangeView};
     use tidegate_report::Style;
 
     fn precision(target: Option<u64>) -> PrecisionView {

@@ -20,8 +20,13 @@ use crate::problem::Problem;
 
 /// Serves until it is told to stop.
 pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
-    let Loaded { config, warnings } = config::load(file).map_err(|errors| refused(errors, file))?;
+    let Loaded {
+        config,
+        warnings,
+        notes,
+    } = config::load(file).map_err(|errors| refused(errors, file))?;
     warn(&warnings);
+    warn(&notes);
     let written = Log::to(std::io::stderr()).context("cannot start a thread for the log")?;
     start_log(log, &written);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -58,8 +63,8 @@ async fn serve(config: Config) -> Result<Stopped> {
     // After the restore, because the objectives of restored VMs have to fit the devices, too.
     let served = daemon.handle();
     warn(&fitting::warnings(
-        &served.device_configs(),
-        &served.all_vms(),
+        &served.devices().configs(),
+        &served.vms().all(),
     ));
     tracing::info!(devices, vms, "serving");
     let api = tokio::spawn(control::serve(control, daemon.handle()));

@@ -1,8 +1,10 @@
 //! How things are put into words that several commands use.
 
+use tidegate_api::objective::{BurstView, LimitView, ObjectiveView};
+use tidegate_api::policy::PolicyView;
+use tidegate_api::vm::PartView;
 use tidegate_core::objective::Priority;
 use tidegate_report::{Cell, Tone};
-use tidegate_server::control::view::{BurstView, LimitView, ObjectiveView, PartView, PolicyView};
 
 /// An objective on one line: `at least 120 IOPS, at most 30 MB/s, weight 50`.
 pub(super) fn promise(background: bool, objective: &ObjectiveView) -> String {

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use tidegate_config::told::PrecisionView;
+use tidegate_api::objective::ObjectiveView;
+use tidegate_api::query::StatsQuery;
+use tidegate_api::stats::{StatsView, VmStatsView};
+use tidegate_api::tuning::PrecisionView;
+use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration};
-use tidegate_server::control::stats::{StatsView, VmStatsView};
-use tidegate_server::control::view::{ObjectiveView, VmView};
 
 use super::{precise, show};
 use crate::args::StatsArgs;
@@ -26,7 +28,7 @@ pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> 
 }
 
 /// What was counted, of the VM that was asked for.
-fn look(args: &StatsArgs, client: &Client, query: &str) -> Result<StatsView> {
+fn look(args: &StatsArgs, client: &Client, query: &StatsQuery) -> Result<StatsView> {
     let mut stats: StatsView = read(client.get(&format!("/v1/stats{query}"))?)?;
     if let Some(wanted) = &args.vm {
         let known: Vec<String> = stats.vms.iter().map(|vm| vm.vm.clone()).collect();
@@ -42,7 +44,7 @@ fn look(args: &StatsArgs, client: &Client, query: &str) -> Result<StatsView> {
 }
 
 fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
-    let stats = look(args, client, "")?;
+    let stats = look(args, client, &StatsQuery::default())?;
     if out.is_json() {
         return out.json(&stats);
     }
@@ -102,9 +104,10 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
 
 /// How precisely each VM was served of late.
 fn precision(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
-    let query = match args.interval {
-        Some(interval) => format!("?interval={}ns", interval.as_nanos()),
-        None => String::new(),
+    let interval = args.interval;
+    let query = StatsQuery {
+        buckets: false,
+        interval: interval.map(|interval| format!("{}ns", interval.as_nanos())),
     };
     let stats = look(args, client, &query)?;
     let vms: Vec<_> = (stats.vms.iter())
@@ -213,15 +216,18 @@ impl Interval {
 }
 
 fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
-    const BUCKETS: &str = "?buckets=true";
+    let with_buckets = StatsQuery {
+        buckets: true,
+        interval: None,
+    };
     let every = args.interval.unwrap_or(Duration::from_secs(1));
-    let mut before = look(args, client, BUCKETS)?;
+    let mut before = look(args, client, &with_buckets)?;
     let in_place = !out.is_json() && std::io::stdout().is_terminal();
     let mut drawn = 0;
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
         std::thread::sleep(every);
-        let now = look(args, client, BUCKETS)?;
+        let now = look(args, client, &with_buckets)?;
         // Asked each time: `vm set` may have changed what was promised.
         let promised: Vec<VmView> = read(client.get("/v1/vms")?)?;
         let vms = Interval::all(&before, &now, &promised);

@@ -1,4 +1,6 @@
-//! `tidegate vcpu sim`: a host's vCPUs in virtual time.
+//! `tidegate vcpu`: a host's vCPUs in virtual time, and their schedulers.
+
+mod list;
 
 use std::time::Instant;
 
@@ -12,6 +14,8 @@ use crate::args::VcpuSimArgs;
 use crate::output::{self, Output};
 use crate::problem::Problem;
 use crate::progress::Patient;
+
+pub(super) use list::list;
 
 pub(super) fn sim(args: &VcpuSimArgs, out: Output) -> Result<()> {
     let scenario = load(args)?;
@@ -44,8 +48,8 @@ fn load(args: &VcpuSimArgs) -> Result<Scenario> {
         .map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
     let file = args.file.display().to_string();
     let loaded = scenario::read(&text, &file, args.scheduler)?;
-    for warning in &loaded.warnings {
-        output::tell(format_args!("{warning}\n"));
+    for said in loaded.warnings.iter().chain(&loaded.notes) {
+        output::tell(format_args!("{said}\n"));
     }
     let mut scenario = loaded.config;
     if let Some(seed) = args.seed {

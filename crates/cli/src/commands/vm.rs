@@ -6,14 +6,17 @@ mod tenants;
 
 use anyhow::Result;
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use tidegate_api::change::ObjectiveChange;
+use tidegate_api::disk::DiskView;
+use tidegate_api::objective::ObjectiveView;
+use tidegate_api::query::ChangeQuery;
+use tidegate_api::stats::{StatsView, TimeView, VmStatsView};
+use tidegate_api::vm::{IntakeView, VmView};
 use tidegate_report::{Align, Cell, Style, Table, Tone, bytes, count, duration, percent};
-use tidegate_server::control::stats::{StatsView, TimeView, VmStatsView};
-use tidegate_server::control::view::{DiskView, VmView};
 
 use super::{job, precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
-use crate::client::{Client, escape, put, read};
+use crate::client::{Client, escape, read};
 use crate::output::Output;
 
 pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()> {
@@ -91,8 +94,11 @@ fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
 }
 
 fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
-    let force = tenants::query(args.force, args.persist);
-    let path = format!("/v1/vms/{}/objective{force}", escape(&args.name));
+    let query = ChangeQuery {
+        force: args.force,
+        persist: args.persist,
+    };
+    let path = format!("/v1/vms/{}/objective{query}", escape(&args.name));
     let answer = client.change(Method::PATCH, &path, &change(&args.parts))?;
     if out.is_json() {
         return out.json(&answer);
@@ -100,67 +106,15 @@ fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&describe(&read(answer)?))?)
 }
 
-/// What was typed as the change that the API takes.
-pub(super) fn change(args: &PartArgs) -> Value {
-    let is_none = |text: &Option<String>| {
-        text.as_ref()
-            .is_some_and(|text| text.trim().eq_ignore_ascii_case("none"))
-    };
-    let mut change = Map::new();
-    put(&mut change, "reservation", &args.reservation);
-    put(&mut change, "target", &args.target);
-    put(&mut change, "latency", &args.latency);
-    put(&mut change, "priority", &args.priority);
-    if let Some(weight) = args.weight {
-        change.insert("weight".to_owned(), json!(weight));
-    }
-    let mut group = Map::new();
-    put(&mut group, "name", &args.group);
-    if let Some(weight) = args.group_weight {
-        group.insert("weight".to_owned(), json!(weight));
-    }
-    match is_none(&args.group) {
-        true => _ = change.insert("group".to_owned(), Value::Null),
-        false if !group.is_empty() => _ = change.insert("group".to_owned(), group.into()),
-        false => {}
-    }
-    let mut expects = Map::new();
-    put(&mut expects, "reads", &args.expect_reads);
-    put(&mut expects, "access", &args.expect_access);
-    put(&mut expects, "size", &args.expect_size);
-    if !expects.is_empty() {
-        change.insert("expects".to_owned(), expects.into());
-    }
-    let mut burst = Map::new();
-    put(&mut burst, "read", &args.burst_read);
-    put(&mut burst, "write", &args.burst_write);
-    put(&mut burst, "length", &args.burst_length);
-    let mut limit = Map::new();
-    put(&mut limit, "read", &args.limit_read);
-    put(&mut limit, "write", &args.limit_write);
-    if burst.is_empty() && is_none(&args.burst) {
-        limit.insert("burst".to_owned(), Value::Null);
-    } else {
-        put(&mut burst, "total", &args.burst);
-        if !burst.is_empty() {
-            limit.insert("burst".to_owned(), burst.into());
-        }
-    }
-    if limit.is_empty() && is_none(&args.limit) {
-        change.insert("limit".to_owned(), Value::Null);
-    } else {
-        put(&mut limit, "total", &args.limit);
-        if !limit.is_empty() {
-            change.insert("limit".to_owned(), limit.into());
-        }
-    }
-    change.into()
+/// Returns the change of an objective that was typed. `none` takes a whole table away; as the value
+/// of a single figure it is the daemon's to read.
+pub(super) fn change(args: &PartArgs) -> ObjectiveChange {
+    serde_json::from_value(args.change()).expect("the registry's words are those of the API")
 }
 
+/// Returns all that is known of a VM at the time of an answer.
 fn describe(vm: &VmView) -> Table {
     let mut table = Table::facts();
-    let none = || "none".to_owned();
-    let objective = &vm.objective;
     table
         .fact("VM", Cell::from(vm.name.as_str()).tone(Tone::Strong))
         .fact("device", format!("{}, policy {}", vm.device, vm.policy))
@@ -170,7 +124,40 @@ fn describe(vm: &VmView) -> Table {
                 true => "background: has what the VMs leave",
                 false => "VM",
             },
-        )
+        );
+    objective_facts(&mut table, &vm.objective);
+    if let Some(schedule) = &vm.schedule {
+        schedule::facts(&mut table, schedule);
+    }
+    for (i, part) in vm.not_enforced.iter().enumerate() {
+        let name = if i == 0 { "not enforced" } else { "" };
+        table.fact(name, show::not_enforced(&vm.policy, part));
+    }
+    for disk in &vm.disks {
+        disk_facts(&mut table, disk);
+    }
+    table.fact("clients", clients(vm));
+    let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
+    table.fact("requests now", now);
+    intake_facts(&mut table, &vm.intake);
+    if let Some(tuning) = &vm.tuning {
+        precise::facts(&mut table, tuning);
+    }
+    if let Some(running) = &vm.job {
+        table.fact("job", job::in_line(running));
+        for note in &running.notes {
+            table.fact("", Cell::from(note.as_str()).tone(Tone::Warn));
+        }
+    }
+    for note in &vm.notes {
+        table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
+    }
+    table
+}
+
+fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
+    let none = || "none".to_owned();
+    table
         .fact(
             "reservation",
             objective.reservation.clone().unwrap_or_else(none),
@@ -189,44 +176,37 @@ fn describe(vm: &VmView) -> Table {
         let said: Vec<String> = parts.into_iter().flatten().collect();
         table.fact("expected to be", said.join(", "));
     }
-    if let Some(schedule) = &vm.schedule {
-        schedule::facts(&mut table, schedule);
+}
+
+fn disk_facts(table: &mut Table, disk: &DiskView) {
+    let text = format!("{}, {}", disk.export, bytes(disk.size_bytes));
+    match &disk.failed {
+        None => table.fact("disk", text),
+        Some(why) => table.fact("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
+    };
+    if let Some(silence) = disk.hung_for_ns {
+        let silence = duration(silence);
+        let text = format!(
+            "hangs: no I/O of it has ended for {silence}; it gets one at a time, others go on"
+        );
+        table.fact("", Cell::from(text).tone(Tone::Bad));
     }
-    for (i, part) in vm.not_enforced.iter().enumerate() {
-        let name = if i == 0 { "not enforced" } else { "" };
-        table.fact(name, show::not_enforced(&vm.policy, part));
-    }
-    for disk in &vm.disks {
-        let text = format!("{}, {}", disk.export, bytes(disk.size_bytes));
-        match &disk.failed {
-            None => table.fact("disk", text),
-            Some(why) => table.fact("disk", Cell::from(format!("{text}: {why}")).tone(Tone::Bad)),
+    if disk.fault_rules > 0 {
+        let rules = match disk.fault_rules {
+            1 => "1 fault rule".to_owned(),
+            n => format!("{n} fault rules"),
         };
-        if let Some(silence) = disk.hung_for_ns {
-            let silence = duration(silence);
-            let text = format!(
-                "hangs: no I/O of it has ended for {silence}; it gets one at a time, others go on"
-            );
-            table.fact("", Cell::from(text).tone(Tone::Bad));
-        }
-        if disk.fault_rules > 0 {
-            let rules = match disk.fault_rules {
-                1 => "1 fault rule".to_owned(),
-                n => format!("{n} fault rules"),
-            };
-            let struck = count(disk.faults_injected);
-            let text = format!(
-                "misbehaves on purpose: {rules}, {struck} requests struck; `tidegate disk fault \
-                 list {}` shows them",
-                disk.export
-            );
-            table.fact("", Cell::from(text).tone(Tone::Warn));
-        }
+        let struck = count(disk.faults_injected);
+        let text = format!(
+            "misbehaves on purpose: {rules}, {struck} requests struck; `tidegate disk fault \
+             list {}` shows them",
+            disk.export
+        );
+        table.fact("", Cell::from(text).tone(Tone::Warn));
     }
-    table.fact("clients", clients(vm));
-    let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
-    table.fact("requests now", now);
-    let intake = &vm.intake;
+}
+
+fn intake_facts(table: &mut Table, intake: &IntakeView) {
     if intake.slots_part > 0 {
         let held = format!(
             "{} held, {} guaranteed",
@@ -250,19 +230,6 @@ fn describe(vm: &VmView) -> Table {
         };
         table.fact("", Cell::from(text).tone(Tone::Warn));
     }
-    if let Some(tuning) = &vm.tuning {
-        precise::facts(&mut table, tuning);
-    }
-    if let Some(running) = &vm.job {
-        table.fact("job", job::in_line(running));
-        for note in &running.notes {
-            table.fact("", Cell::from(note.as_str()).tone(Tone::Warn));
-        }
-    }
-    for note in &vm.notes {
-        table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
-    }
-    table
 }
 
 /// Formats the number of connected clients, their maximum, and the number refused.
@@ -399,11 +366,14 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser;
+    use serde_json::json;
 
-    fn typed(args: &[&str]) -> Value {
+    fn typed(args: &[&str]) -> serde_json::Value {
         let line = ["tidegate", "vm", "set", "oltp"].iter().chain(args);
         match Args::try_parse_from(line).expect("good").command {
-            Command::Vm(VmCommand::Set(args)) => change(&args.parts),
+            Command::Vm(VmCommand::Set(args)) => {
+                serde_json::to_value(change(&args.parts)).expect("plain data")
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -7,14 +7,15 @@
 //!                                                                   now, the last one
 //! ```
 //!
-//! Each entry is a change as the API takes it (RFC 7396), merged over the base and over nothing else,
-//! and the whole that comes of it is checked when it is read. So there are as many objectives as
-//! entries and one more, all of them known to be good before the first comes in force.
+//! Each entry is a change as the API takes it (RFC 7396), merged over the base and over nothing
+//! else, and the whole that comes of it is checked when it is read. So there are as many objectives
+//! as entries and one more, all of them known to be good before the first comes in force.
 //!
 //! Times are those of a wall clock in a named time zone. What is in force is a function of the time
 //! alone: whoever follows a schedule looks at the clock and needs to know nothing of what was
 //! before, so that a clock that jumps is nothing special. Nothing here reads one.
 
+pub mod keys;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -180,8 +181,8 @@ impl Schedule {
         all
     }
 
-    /// Entries that another, later one hides for a time, though it is no exception to them: pairs of
-    /// places, from zero. What comes once is an exception to what comes every week before it.
+    /// Entries that another, later one hides for a time, though it is no exception to them: pairs
+    /// of places, from zero. What comes once is an exception to what comes every week before it.
     pub fn overlaps(&self) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         for (later, b) in self.entries.iter().enumerate() {

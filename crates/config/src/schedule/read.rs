@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 use tidegate_core::names::nearest;
 use tidegate_core::objective::Objective;
 
+use super::keys;
 use super::when::{DAY_NAMES, dates};
 use super::{Days, ENTRIES_MAX, Entry, Schedule, When};
 use crate::field::Field;
@@ -14,8 +15,6 @@ use crate::node::Value;
 use crate::objective;
 use crate::section::Section;
 
-/// What of an entry says when it holds, and not what it changes.
-const WHEN: [&str; 5] = ["at", "from", "until", "days", "force"];
 const TIME: &str = "\"18:00\", on the clock of its timezone";
 const MOMENT: &str = "\"2026-12-01T18:00\", on the clock of its timezone";
 const TO_COME: &str = "\"14:03\", \"2026-12-01T18:00\" or \"2026-12-01T18:00:00+01:00\"";
@@ -26,9 +25,9 @@ const ZONE_MAX: usize = 64;
 /// Reads an objective's table over what was there, `schedule` and `timezone` with it. `None`:
 /// something was wrong and has been reported.
 pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::with_keys(field, &keys::OBJECTIVE)?;
     let base = objective::parts(&mut section, &was.base);
-    let zone = match section.take("timezone") {
+    let zone = match section.field(&keys::TIMEZONE) {
         Some(field) => zone(&field),
         None => Some(was.zone.clone()),
     };
@@ -50,17 +49,19 @@ pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
 
 /// The entries that are named; `None`: those that are there stay.
 fn listed<'a>(section: &mut Section<'a>) -> Option<Vec<Field<'a>>> {
-    let named = section.take("schedule")?;
+    let named = section.field(&keys::SCHEDULE)?;
     Some(match objective::is_none(&named) {
         true => Vec::new(),
-        false => section.take_tables("schedule"),
+        false => section.take_tables(keys::SCHEDULE.name),
     })
 }
 
 fn entries(field: &Field<'_>, listed: &[Field<'_>], base: &Objective) -> Option<Vec<Entry>> {
     if listed.len() > ENTRIES_MAX {
         let what = format!("{} entries are too many for a schedule", listed.len());
-        let place = field.find("schedule").unwrap_or_else(|| field.clone());
+        let place = field
+            .find(keys::SCHEDULE.name)
+            .unwrap_or_else(|| field.clone());
         place.error(what, &format!("at most {ENTRIES_MAX}"));
         return None;
     }
@@ -96,9 +97,9 @@ fn rebased(field: &Field<'_>, entries: &[Entry], base: &Objective) -> Option<Vec
 }
 
 fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::with_keys(field, &keys::ENTRY)?;
     let when = when(field, &mut section);
-    let force = section.read("force", false, Field::flag);
+    let force = section.flag(&keys::FORCE);
     let parts = objective::parts(&mut section, base);
     section.finish();
     let change = change(field);
@@ -121,7 +122,7 @@ fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
 fn change(field: &Field<'_>) -> Map<String, Json> {
     match field.node().to_json() {
         Json::Object(mut keys) => {
-            keys.retain(|key, _| !WHEN.contains(&key.as_str()));
+            keys.retain(|key, _| !keys::WHEN.has(key));
             keys
         }
         _ => Map::new(),
@@ -129,8 +130,8 @@ fn change(field: &Field<'_>) -> Map<String, Json> {
 }
 
 fn when(field: &Field<'_>, section: &mut Section<'_>) -> Option<When> {
-    let (at, from) = (section.take("at"), section.take("from"));
-    let (until, days) = (section.take("until"), section.take("days"));
+    let (at, from) = (section.field(&keys::AT), section.field(&keys::FROM));
+    let (until, days) = (section.field(&keys::UNTIL), section.field(&keys::DAYS));
     let weekly = from.as_ref().or(days.as_ref());
     match (at, weekly, &until) {
         (Some(at), None, until) => once(&at, until.as_ref()),
@@ -204,8 +205,8 @@ fn moment(field: &Field<'_>) -> Option<DateTime> {
     read
 }
 
-/// Reads a time that is to come, on the clock of `zone` unless it says its offset: the next `14:03`, or one
-/// with its date.
+/// Reads a time that is to come, on the clock of `zone` unless it says its offset: the next
+/// `14:03`, or one with its date.
 pub fn time_to_come(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let read = written(field).and_then(|text| {
         let absolute = text.parse::<Timestamp>().ok();

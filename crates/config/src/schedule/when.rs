@@ -11,9 +11,9 @@ const WEEK: i32 = 7 * DAY;
 
 /// When an entry holds, on the wall clock of its schedule's time zone.
 ///
-/// A time that a shift of the zone leaves out counts as much later as the shift is long; of one that
-/// comes twice the first counts. So an entry that begins and ends within an hour that is left out
-/// does not hold on that day.
+/// A time that a shift of the zone leaves out counts as much later as the shift is long; of one
+/// that comes twice the first counts. So an entry that begins and ends within an hour that is left
+/// out does not hold on that day.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum When {
     /// Every week.

@@ -15,7 +15,7 @@ impl Schedule {
 impl Entry {
     /// As it is written.
     pub fn words(&self) -> Value {
-        let mut words = self.when.words();
+        let mut words = when_words(&self.when);
         if self.force {
             words.insert("force".to_owned(), json!(true));
         }
@@ -29,27 +29,26 @@ impl Entry {
     }
 }
 
-impl When {
-    fn words(&self) -> Map<String, Value> {
-        let mut words = Map::new();
-        let mut put = |key: &str, value: Value| _ = words.insert(key.to_owned(), value);
-        match self {
-            When::Weekly { days, from, until } => {
-                put("from", time_word(*from).into());
-                put("until", time_word(*until).into());
-                if *days != Days::ALL {
-                    put("days", days.names().collect::<Vec<_>>().into());
-                }
-            }
-            When::Once { at, until } => {
-                let word =
-                    |at: &jiff::civil::DateTime| format!("{}T{}", at.date(), time_word(at.time()));
-                put("at", word(at).into());
-                if let Some(until) = until {
-                    put("until", word(until).into());
-                }
+/// When an entry holds, as it is written.
+fn when_words(when: &When) -> Map<String, Value> {
+    let mut words = Map::new();
+    let mut put = |key: &str, value: Value| _ = words.insert(key.to_owned(), value);
+    match when {
+        When::Weekly { days, from, until } => {
+            put("from", time_word(*from).into());
+            put("until", time_word(*until).into());
+            if *days != Days::ALL {
+                put("days", days.names().collect::<Vec<_>>().into());
             }
         }
-        words
+        When::Once { at, until } => {
+            let word =
+                |at: &jiff::civil::DateTime| format!("{}T{}", at.date(), time_word(at.time()));
+            put("at", word(at).into());
+            if let Some(until) = until {
+                put("until", word(until).into());
+            }
+        }
     }
+    words
 }

@@ -81,10 +81,10 @@ impl Division {
         self.epoch = self.epoch.wrapping_add(1).max(1);
     }
 
-    /// Part of a member. A quarter of the amount is divided equally, so that the smallest weight beside the
-    /// largest still has several requests outstanding; half of the rest goes by reservation if anybody
-    /// reserves anything, and what is left by weight. At least 1, so that a member can always hold
-    /// something by itself.
+    /// Part of a member. A quarter of the amount is divided equally, so that the smallest weight
+    /// beside the largest still has several requests outstanding; half of the rest goes by
+    /// reservation if anybody reserves anything, and what is left by weight. At least 1, so that a
+    /// member can always hold something by itself.
     pub(super) fn part(&self, shares: &Shares) -> u64 {
         let equally = self.amount / 4;
         let by_reservation = match self.reservations {

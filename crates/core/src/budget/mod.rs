@@ -9,8 +9,9 @@
 //! - A member's part is never lent: no other member can make a claim inside the part wait.
 //! - Beyond its part a member borrows, at most as much as it gave back in the last 100 ms: a member
 //!   that is slow to return cannot take away what others would use.
-//! - A request that fits neither part nor loan is held in the reserve, once its member holds nothing
-//!   else. So a part may be smaller than one request, and a thousand members fit a small total.
+//! - A request that fits neither part nor loan is held in the reserve, once its member holds
+//!   nothing else. So a part may be smaller than one request, and a thousand members fit a small
+//!   total.
 //! - Loans and the reserve are given in the order of start-time fair queueing (Goyal, Vin, Cheng:
 //!   "Start-time Fair Queueing", SIGCOMM 1996) by weight.
 //!
@@ -85,8 +86,9 @@ struct Member {
     /// Guaranteed part, as of the division's `epoch`.
     part: u64,
     epoch: u32,
-    /// Up to how much it may hold without a further look, as of the division's `epoch`: its part or the
-    /// bound of one member, whichever is less; 0 while it waits, or holds more than a piece of its part.
+    /// Up to how much it may hold without a further look, as of the division's `epoch`: its part or
+    /// the bound of one member, whichever is less; 0 while it waits, or holds more than a piece of
+    /// its part.
     ceiling: u64,
     /// Held: of its part, borrowed, of the reserve.
     own: u64,
@@ -167,8 +169,8 @@ pub struct Budget {
     used: u64,
     lent: u64,
     reserved: u64,
-    /// Members that wait for room for their parts, in the order in which they came, and behind them those
-    /// that wait for a loan; members that wait for the reserve; by their turns.
+    /// Members that wait for room for their parts, in the order in which they came, and behind them
+    /// those that wait for a loan; members that wait for the reserve; by their turns.
     loans: IndexedHeap<u64>,
     reserves: IndexedHeap<u64>,
     /// Members whose own returns made room for what they were refused.
@@ -292,7 +294,8 @@ impl Budget {
         true
     }
 
-    /// Sets a member's ceiling: to be called after anything but what it holds of its part has changed.
+    /// Sets a member's ceiling: to be called after anything but what it holds of its part has
+    /// changed.
     fn set_ceiling(&mut self, who: usize) {
         let part = self.part_of(who);
         let per_member = self.bounds.per_member;
@@ -301,8 +304,8 @@ impl Budget {
         member.ceiling = if is_plain { part.min(per_member) } else { 0 };
     }
 
-    /// Takes `amount` for a member whatever the bounds, out of the reserve: where nothing would ever be given
-    /// back otherwise.
+    /// Takes `amount` for a member whatever the bounds, out of the reserve: where nothing would
+    /// ever be given back otherwise.
     pub fn overdraw(&mut self, who: usize, amount: u64) {
         self.stop_waiting(who);
         self.members[who].reserved += amount;
@@ -358,8 +361,8 @@ impl Budget {
         let own = part.saturating_sub(member.own).min(amount);
         let borrowed = amount - own;
         if borrowed == 0 {
-            // Undivided, no member overtakes those that wait. Divided, there is less than all parts only right
-            // after they became smaller.
+            // Undivided, no member overtakes those that wait. Divided, there is less than all parts
+            // only right after they became smaller.
             let first = self.bounds.divided || member.called || self.loans.is_empty();
             return match fits && first {
                 true => Ok(Source::Own),
@@ -523,9 +526,9 @@ impl Budget {
         }
     }
 
-    /// The next member that waited and would get now what it was refused; to be asked after returns and
-    /// grants until `None`. It waits no more: who still wants something takes it, or is refused and keeps
-    /// its turn.
+    /// The next member that waited and would get now what it was refused; to be asked after returns
+    /// and grants until `None`. It waits no more: who still wants something takes it, or is refused
+    /// and keeps its turn.
     #[inline]
     pub fn next_ready(&mut self) -> Option<usize> {
         if self.ready.is_empty() && self.loans.is_empty() && self.reserves.is_empty() {

@@ -6,7 +6,8 @@ use tidegate_base::objective::ObjectiveError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
-    /// [`Done`](tidegate_base::request::Done). [`Engine::room`](super::Engine::room) tells beforehand.
+    /// [`Done`](tidegate_base::request::Done). [`AdmissionMut::room`](super::AdmissionMut::room)
+    /// tells beforehand.
     #[error("no room: the queue is full")]
     Full,
     /// The client was disconnected, or its VM removed.

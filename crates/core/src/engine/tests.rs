@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::part::{Honours, ParamInfo};
-use crate::roles::{Dispatcher, Gate, Pick, Regulator};
+use crate::roles::{Dispatcher, Gate, Pick, Regulator, Roles};
 use crate::starvation::Bound;
-use tidegate_base::request::{ReqId, Request};
+use tidegate_base::request::{ClientId, DeviceIo, ReqId, Request, VmId};
 use tidegate_capacity::profile::Profile;
 
 /// Regulator that holds nothing back.
@@ -142,14 +142,21 @@ impl Bench {
     }
 
     fn vm(&mut self) -> ClientId {
-        let vm = self.engine.add_vm(self.now, &Objective::default());
+        let vm = self
+            .engine
+            .tenants_mut()
+            .add_vm(self.now, &Objective::default());
         let vm = vm.expect("room for a VM");
         let spec = DiskSpec {
             base: (vm.index() as u64) << 40,
             size: 1 << 36,
             read_only: false,
         };
-        let disk = self.engine.add_disk(vm, spec).expect("a valid range");
+        let disk = self
+            .engine
+            .tenants_mut()
+            .add_disk(vm, spec)
+            .expect("a valid range");
         self.engine.connect(disk).expect("the disk is there")
     }
 
@@ -171,7 +178,7 @@ impl Bench {
 #[test]
 fn a_place_that_is_kept_ends_what_else_holds_back() {
     let mut b = Bench::new();
-    b.engine.share_io(16 * KIB);
+    b.engine.device_mut().share_io(16 * KIB);
     let guest = b.vm();
     let patient = b.vm();
     b.ask(guest, Request::read(0, 4096, 0));
@@ -185,16 +192,19 @@ fn a_place_that_is_kept_ends_what_else_holds_back() {
     }
     // The dispatcher left room unused, and a cap held back, from here on.
     let since = b.now;
-    b.engine.waiting_since = Some(since);
-    b.engine.held_since = Some(since);
+    b.engine.facts.queues.waiting_since = Some(since);
+    b.engine.control.held_since = Some(since);
     let before = b.engine.facts().deliberate;
     b.ask(guest, Request::read(64 << 20, 4096, 0));
     b.now += Nanos::from_micros(10);
     assert!(b.dispatch().is_empty(), "the place is kept");
-    assert_eq!(b.engine.held_since, None);
+    assert_eq!(b.engine.control.held_since, None);
     // What the place takes is not the dispatcher's doing.
     b.now += Nanos::from_micros(20);
-    assert_eq!(b.engine.deliberate_time(), before + Nanos::from_micros(10));
+    assert_eq!(
+        b.engine.facts.queues.deliberate_time(),
+        before + Nanos::from_micros(10)
+    );
     b.now += Nanos::from_millis(2);
     let second = b.dispatch();
     assert_eq!(second.len(), 1);

@@ -16,7 +16,9 @@ pub struct Capacity {
     pub requests: u32,
     /// The regulator keeps the limits, bursts and all: a dispatcher must not as well.
     pub limits_kept: bool,
-    /// A controller allocates rates to VMs ([`Controller::allocates`](crate::roles::Controller::allocates)): their weights are in those.
+    /// A controller allocates rates to VMs
+    /// ([`Controller::allocates`](crate::roles::Controller::allocates)): their weights are in
+    /// those.
     pub allocated: bool,
 }
 

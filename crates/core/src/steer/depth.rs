@@ -4,8 +4,9 @@
 //! what waits in the engine goes in the policy's. So of all depths that are as fast the smallest is
 //! the best. Which that is depends on the device and on the load, and is found by trial: for a few
 //! windows in turn the device has an anchor's depth and a candidate's, and the candidate passes if
-//! it does as much, but for a tolerance. Pairs of neighbouring windows are compared, so what changes
-//! meanwhile changes both; trials go on until the difference stands out of what the pairs differ by.
+//! it does as much, but for a tolerance. Pairs of neighbouring windows are compared, so what
+//! changes meanwhile changes both; trials go on until the difference stands out of what the pairs
+//! differ by.
 //!
 //! ```text
 //!            passes: depth = candidate                 the load has changed: at once
@@ -21,27 +22,28 @@
 //! ```
 //!
 //! - It begins with the whole depth of the device, so that it never starts by being too slow.
-//! - A window begins when what was in flight before it has ended and 20 ms have passed, for what a drive has read
-//!   ahead would flatter the depth that follows; and it lasts until 64 I/Os have ended
-//!   and 20 ms have passed. One in which the device had nothing to do is begun again. A device that
-//!   has nothing to do in a window when the pause is over, or in 16 in a row while it rests, has its
-//!   own depth again: nothing can be tried on it, and what comes in bursts needs no small depth.
+//! - A window begins when what was in flight before it has ended and 20 ms have passed, for what a
+//!   drive has read ahead would flatter the depth that follows; and it lasts until 64 I/Os have
+//!   ended and 20 ms have passed. One in which the device had nothing to do is begun again. A
+//!   device that has nothing to do in a window when the pause is over, or in 16 in a row while it
+//!   rests, has its own depth again: nothing can be tried on it, and what comes in bursts needs no
+//!   small depth.
 //! - Where the policy holds requests back while the device is idle, as for credits that come in
-//!   slices, there is something to do: an eighth of a window may pass so. What is idle for longer has
-//!   no need of its whole speed, and shows nothing of it.
-//! - A candidate passes DOWN and BETWEEN when it loses at most 3 % against twice the depth in force,
-//!   and KEEP when it loses at most 5 %: less would have it go to and fro. Twice the depth is no
-//!   more than the device's.
+//!   slices, there is something to do: an eighth of a window may pass so. What is idle for longer
+//!   has no need of its whole speed, and shows nothing of it.
+//! - A candidate passes DOWN and BETWEEN when it loses at most 3 % against twice the depth in
+//!   force, and KEEP when it loses at most 5 %: less would have it go to and fro. Twice the depth
+//!   is no more than the device's.
 //! - A candidate that holds nothing back, as fewer are outstanding, passes nothing: DOWN goes on to
 //!   half of it, KEEP to DOWN, and BETWEEN to REST.
 //! - The pause is a second, and twice as long each time nothing was changed, up to 64 s. It is a
 //!   second again when the load has changed: the mean cost of an I/O, or what the device does, by
 //!   half as much again; or something waits for the depth at most I/Os' ends, where hardly anything
 //!   did (with as many in flight as before a load that grew looks the same).
-//! - What an I/O counts for is its bytes, at least 16 KiB, below which a device's time for it hardly
-//!   falls. Otherwise a depth that lets small requests come more often would look slow. What moves no
-//!   data, as a discard, and what fails, count for nothing, and no I/O for more than the device's
-//!   largest.
+//! - What an I/O counts for is its bytes, at least 16 KiB, below which a device's time for it
+//!   hardly falls. Otherwise a depth that lets small requests come more often would look slow. What
+//!   moves no data, as a discard, and what fails, count for nothing, and no I/O for more than the
+//!   device's largest.
 
 use super::trial::{Step, Trial};
 use tidegate_base::time::Nanos;
@@ -190,10 +192,10 @@ impl DepthControl {
         self.depth
     }
 
-    /// Whether a cap in front of the device is to be recognised, of which none is known yet. Behind a
-    /// cap every depth is as fast, and with one in flight it does not show. So while one is looked
-    /// for no depth below [`FLOOR`] is tried, and first, and after every change of the load, the
-    /// device has its own depth for as long as recognising takes.
+    /// Whether a cap in front of the device is to be recognised, of which none is known yet. Behind
+    /// a cap every depth is as fast, and with one in flight it does not show. So while one is
+    /// looked for no depth below [`FLOOR`] is tried, and first, and after every change of the load,
+    /// the device has its own depth for as long as recognising takes.
     pub(crate) fn look_for_caps(&mut self, now: Nanos, looks: bool) {
         if looks && !self.looks_for_caps {
             self.give_back(now, RECOGNISING);
@@ -229,8 +231,8 @@ impl DepthControl {
         }
     }
 
-    /// No I/O goes. `waits`: as many are in flight as may be, and more would go; `holds`: none is in
-    /// flight, and the policy holds back what waits.
+    /// No I/O goes. `waits`: as many are in flight as may be, and more would go; `holds`: none is
+    /// in flight, and the policy holds back what waits.
     pub(crate) fn nothing_goes(&mut self, waits: bool, holds: bool) {
         (self.waits, self.holds) = (waits, holds);
     }
@@ -325,8 +327,8 @@ impl DepthControl {
         }
     }
 
-    /// The device has its own depth for a while: no trial can be made of a load that leaves it idle,
-    /// and one that does needs no small depth; or others need to see what it does with it.
+    /// The device has its own depth for a while: no trial can be made of a load that leaves it
+    /// idle, and one that does needs no small depth; or others need to see what it does with it.
     fn give_back(&mut self, now: Nanos, pause: Nanos) {
         self.settle_on(self.top);
         self.rest_for(now, pause);
@@ -513,9 +515,9 @@ mod tests {
         }
     }
 
-    /// A device that does 40,000 I/Os a second from `knee` in flight on, of which a load has so many
-    /// outstanding. After each 50 ms it has nothing to do for `gap`, in which the policy holds requests
-    /// back, or none are there. How many ended.
+    /// A device that does 40,000 I/Os a second from `knee` in flight on, of which a load has so
+    /// many outstanding. After each 50 ms it has nothing to do for `gap`, in which the policy holds
+    /// requests back, or none are there. How many ended.
     struct Loaded {
         knee: u32,
         outstanding: u32,
@@ -566,8 +568,8 @@ mod tests {
         assert!(ends >= 60 * 33_000, "{ends}");
     }
 
-    /// A device that does less below 16 in flight, but for 15 ms after it had as many: a drive that has
-    /// read ahead.
+    /// A device that does less below 16 in flight, but for 15 ms after it had as many: a drive that
+    /// has read ahead.
     #[test]
     fn what_another_depth_has_left_is_not_taken_for_a_depths_own() {
         let mut control = DepthControl::new(32, Nanos::ZERO);

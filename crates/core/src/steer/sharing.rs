@@ -3,18 +3,18 @@
 //!
 //! A VM that asks for little and waits for each answer is never in the policy's queue when the
 //! device gets room: its next request comes a moment after the answer to the last. Whatever weight
-//! it has, it then waits for what a neighbour with a deep queue has put before the device: long I/Os,
-//! and more than one of them. Two things help, and neither costs the device time:
+//! it has, it then waits for what a neighbour with a deep queue has put before the device: long
+//! I/Os, and more than one of them. Two things help, and neither costs the device time:
 //!
-//! - **Parts.** While another VM has requests inside, or one came within the last 10 ms, an I/O moves
-//!   at most `max_io_shared` bytes; the rest of its request waits in the queue, where the policy
-//!   decides again, and requests are not merged to more. Where the device has a profile, parts are
-//!   longer (twice as long, and so on), or there are none, if the device would take more than a
-//!   quarter longer for them all than for the whole: on a disk with seeks it would.
+//! - **Parts.** While another VM has requests inside, or one came within the last 10 ms, an I/O
+//!   moves at most `max_io_shared` bytes; the rest of its request waits in the queue, where the
+//!   policy decides again, and requests are not merged to more. Where the device has a profile,
+//!   parts are longer (twice as long, and so on), or there are none, if the device would take more
+//!   than a quarter longer for them all than for the whole: on a disk with seeks it would.
 //! - **A place.** A VM that has just been answered and has nothing else inside is expected back
 //!   within twice the time it usually takes, if that is at most a millisecond. Until then the last
-//!   free place of the device's depth is not given to others, as long as something is in flight: the
-//!   device has work, and the one who comes finds as little of it as may be.
+//!   free place of the device's depth is not given to others, as long as something is in flight:
+//!   the device has work, and the one who comes finds as little of it as may be.
 //!
 //! Neither is done for the sake of a background process: it has what VMs leave.
 //!

@@ -1,9 +1,9 @@
 //! Does the device still do what its profile says?
 //!
 //! A profile says what a saturated device takes for each I/O, so only seconds count in which it had
-//! enough in flight all the time, or in which the learnt cap held back what waited. The ratio of the
-//! time that passed to the time that the profile gives for what ended is 1 where they agree, 2 where
-//! the device takes twice as long.
+//! enough in flight all the time, or in which the learnt cap held back what waited. The ratio of
+//! the time that passed to the time that the profile gives for what ended is 1 where they agree, 2
+//! where the device takes twice as long.
 //!
 //! ```text
 //!            5 seconds in a row beyond 20 %, and the mean, too
@@ -33,8 +33,8 @@ const IOS: u64 = 16;
 /// How a device compares with its profile.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Drift {
-    /// Time that passed by the time that the profile gives for what was done meanwhile, smoothed; above
-    /// 1: the device is slower. 1 until a second was judged.
+    /// Time that passed by the time that the profile gives for what was done meanwhile, smoothed;
+    /// above 1: the device is slower. 1 until a second was judged.
     pub ratio: f64,
     /// Standard deviation of the seconds' ratios around it, smoothed likewise.
     pub spread: f64,

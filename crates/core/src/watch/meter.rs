@@ -70,9 +70,9 @@ pub(crate) struct Window {
     pub(crate) held: Nanos,
     /// I/Os in flight in the mean, in thousandths.
     pub(crate) depth_milli: u64,
-    /// Nanoseconds that the profile gives for what ended, at least and at most: what continues one of
-    /// the last I/Os but not the last is sequential or random, and reads and writes of different sizes
-    /// slow each other down or do not.
+    /// Nanoseconds that the profile gives for what ended, at least and at most: what continues one
+    /// of the last I/Os but not the last is sequential or random, and reads and writes of different
+    /// sizes slow each other down or do not.
     pub(crate) expected: Option<(f64, f64)>,
     /// I/Os in flight with which the device does what its profile says.
     pub(crate) enough: u32,
@@ -110,8 +110,8 @@ pub(crate) struct Meter {
     /// I/Os with data in flight.
     data: u32,
     others: u32,
-    /// The learnt cap holds back what waits, if it may go at all: how long so far, and how much of it
-    /// would be slack.
+    /// The learnt cap holds back what waits, if it may go at all: how long so far, and how much of
+    /// it would be slack.
     held: bool,
     holding: (u64, u64),
     ends: [u64; ENDS],
@@ -220,8 +220,8 @@ impl Meter {
         Kind(direction as u8 * PLACES as u8 + place)
     }
 
-    /// An I/O counts no more, as its disk hangs. It has not passed: as one of no bytes it would show a cap of
-    /// none, at whose pace nothing would ever go.
+    /// An I/O counts no more, as its disk hangs. It has not passed: as one of no bytes it would
+    /// show a cap of none, at whose pace nothing would ever go.
     pub(crate) fn taken_out(&mut self, now: Nanos, kind: Kind) {
         self.pass(now);
         self.sums.failed = true;
@@ -347,11 +347,12 @@ fn expected(cells: &Cells, profile: &Profile) -> (f64, f64) {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
-/// Nanoseconds that the profile gives for these I/Os, at least and at most, where those that continue
-/// an earlier one but not the last are of this access.
+/// Nanoseconds that the profile gives for these I/Os, at least and at most, where those that
+/// continue an earlier one but not the last are of this access.
 fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
     let mut sequential = 0.0;
-    // Random I/Os by size: picoseconds if reads and writes were apart, and what reads and writes there are.
+    // Random I/Os by size: picoseconds if reads and writes were apart, and what reads and writes
+    // there are.
     let mut apart = [0.0; SIZES];
     let mut random = [[Cell::default(); 2]; SIZES];
     for direction in [Direction::Read, Direction::Write] {
@@ -383,8 +384,9 @@ fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
         all[0].add(&of_size[0]);
         all[1].add(&of_size[1]);
     }
-    // Mixes were measured with one size for reads and writes. Where sizes differ it is not known what
-    // those of one size cost those of another: nothing, or as much as if all had the mean size.
+    // Mixes were measured with one size for reads and writes. Where sizes differ it is not known
+    // what those of one size cost those of another: nothing, or as much as if all had the mean
+    // size.
     let by_size = apart.iter().zip(&random);
     let by_size: f64 = by_size.map(|(time, of)| time * mixing(of, profile)).sum();
     let by_mean = apart.iter().sum::<f64>() * mixing(&all, profile);
@@ -392,7 +394,8 @@ fn expected_with(cells: &Cells, profile: &Profile, near: Access) -> (f64, f64) {
     (ns(by_size.min(by_mean)), ns(by_size.max(by_mean)))
 }
 
-/// Factor by which random reads and writes take longer together than apart, as far as that was measured.
+/// Factor by which random reads and writes take longer together than apart, as far as that was
+/// measured.
 fn mixing([reads, writes]: &[Cell; 2], profile: &Profile) -> f64 {
     if reads.ios == 0 || writes.ios == 0 {
         return 1.0;

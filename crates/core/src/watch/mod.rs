@@ -6,9 +6,9 @@
 //!   poll_dispatch <-------- hold: not before -----+
 //! ```
 //!
-//! Seconds are told apart by the I/Os that start and end: there is no timer and no clock of its own,
-//! and an idle device costs nothing. An engine that was given no profile and is not to learn caps
-//! has no watch at all.
+//! Seconds are told apart by the I/Os that start and end: there is no timer and no clock of its
+//! own, and an idle device costs nothing. An engine that was given no profile and is not to learn
+//! caps has no watch at all.
 
 pub(crate) mod cap;
 pub(crate) mod drift;

@@ -1,7 +1,7 @@
 //! Figures 7 to 15, drawn: spreads over all rounds under Credit2, ISACS and `credit2-io`.
 
 use super::policy::Policy;
-use super::run::{Found, Runs};
+use super::run::Runs;
 use super::setup::{Case, Source};
 use crate::Wanted;
 use tidegate_report::{Axis, Plot, Point, Series, Unit};
@@ -61,16 +61,6 @@ impl Swept {
             plot.add(Series::line(name).points(points));
         }
         plot
-    }
-}
-
-impl Found {
-    /// What a figure over several cases shows of one.
-    fn shown(&self) -> f64 {
-        match self.work_s > 0.0 {
-            true => self.work_s,
-            false => self.amount,
-        }
     }
 }
 
@@ -192,6 +182,7 @@ pub(super) fn plots(runs: &Runs, wanted: &Wanted) -> Vec<Plot> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::run::Found;
     use super::*;
 
     fn wanted(table: Option<&str>) -> Wanted {

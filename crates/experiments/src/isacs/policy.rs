@@ -1,7 +1,7 @@
 //! The schedulers that are set beside each other.
 
 use tidegate_vcpu::scenario::SchedulerSpec;
-use tidegate_vcpu::{credit2, io_turns, isacs};
+use tidegate_vcpu::schedulers::{credit2, io_turns, isacs};
 
 /// A scheduler of the comparison, or ISACS with something left out or otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -95,18 +95,19 @@ impl Policy {
         };
         match self {
             Policy::Credit2 | Policy::Credit2Shared | Policy::Credit2LooksAgain => {
-                return SchedulerSpec::Credit2(credit2);
+                return credit2.spec();
             }
             Policy::IoTurns | Policy::IoTurnsShared => {
-                return SchedulerSpec::IoTurns(io_turns::Params {
+                let params = io_turns::Params {
                     credit2,
                     ..io_turns::Params::default()
-                });
+                };
+                return params.spec();
             }
             _ => {}
         }
         let usual_isacs = isacs::Params::default();
-        SchedulerSpec::Isacs(isacs::Params {
+        let params = isacs::Params {
             credit2,
             io_credit: self != Policy::WithoutIoCredit,
             concealing: self != Policy::WithoutConcealing,
@@ -120,6 +121,7 @@ impl Policy {
             long_boost: self == Policy::LongBoost,
             io_credit_divisor: if self == Policy::Faint { 1_000 } else { 1 },
             ..usual_isacs
-        })
+        };
+        params.spec()
     }
 }

@@ -31,6 +31,16 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// What a figure over several cases shows of one.
+    pub(super) fn shown(&self) -> f64 {
+        match self.work_s > 0.0 {
+            true => self.work_s,
+            false => self.amount,
+        }
+    }
+}
+
+impl Found {
     /// The mean over the VMs.
     pub(super) fn trip_ms(&self) -> f64 {
         mean(self.trips_ms.iter().copied())

@@ -68,7 +68,7 @@ fn guest(name: String, (first, last): (u8, u8)) -> VmSpec {
             pinned: CpuSet::range(first, last),
             ..CpuSpec::default()
         },
-        primes: None,
+        work: None,
         ping: None,
         stream: None,
         write: None,
@@ -140,7 +140,7 @@ fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
         vms.collect()
     };
     let computes = |mut vm: VmSpec| {
-        vm.cpu.hogs = 4;
+        vm.cpu.busy_processes = 4;
         vm
     };
     match case {
@@ -180,12 +180,12 @@ fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
         }),
         Case::Inside(n) => many(n, WITH_CLIENT, &|_, vm| VmSpec {
             stream: Some(stream(n, mixed_receive, free)),
-            primes: Some(free.work(Knob::InsideMs)),
+            work: Some(free.work(Knob::InsideMs)),
             ..vm
         }),
         Case::NeighbourHybrid(n) => many(n, WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
-                primes: Some(free.work(Knob::HybridMs)),
+                work: Some(free.work(Knob::HybridMs)),
                 ..vm
             },
             _ => VmSpec {
@@ -195,7 +195,7 @@ fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
         }),
         Case::NeighbourMixed(n) => many(n, WITH_CLIENT, &|k, vm| match k {
             0 => VmSpec {
-                primes: Some(free.work(Knob::MixedMs)),
+                work: Some(free.work(Knob::MixedMs)),
                 ..vm
             },
             _ => VmSpec {

@@ -9,7 +9,7 @@ use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
 use tidegate_place::{
     Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Placement, Present, PriorityDatabase,
-    Request, RequestId, Tenant, Update, foresee,
+    Request, RequestId, Tenant, Update, admit_by_forecast,
 };
 
 /// Decides about one request at a time.
@@ -262,7 +262,7 @@ impl Gate for Foreseeing {
             })
             .collect();
         let request = Request::new(newcomer.bytes, newcomer.deadline).ok()?;
-        let found = foresee(stage.now(), &self.database, &present, &request)?;
+        let found = admit_by_forecast(stage.now(), &self.database, &present, &request)?;
         let lowered = found.lowered.into_iter();
         let lowered = lowered.map(|(who, class)| (running[who].vm, class));
         Some(Some((found.class, lowered.collect())))

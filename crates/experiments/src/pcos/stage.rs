@@ -116,7 +116,7 @@ impl<'a> Stage<'a> {
 
     /// Time passes until a job begins or ends, `until` at most.
     pub(super) fn pass_to_change(&mut self, until: Nanos) {
-        self.world.run_to_task(until);
+        self.world.run_to_transfer(until);
         for done in self.world.take_responses() {
             let Some((&vm, deadline)) = self.vms.get(&done.vm).zip(done.deadline_ns) else {
                 continue;
@@ -144,18 +144,18 @@ impl<'a> Stage<'a> {
 
     /// Who runs, by VM.
     pub(super) fn running(&self) -> Vec<Running> {
-        let tasks = self.world.tasks().filter_map(|(vm, task)| {
+        let transfers = self.world.transfers().filter_map(|(vm, transfer)| {
             let (engine, id) = self.world.served(vm)?;
             Some(Running {
                 vm,
-                since: task.since,
-                bytes: task.bytes,
-                moved: task.bytes - task.left,
-                deadline: task.deadline?,
-                class: engine.standing(id).class,
+                since: transfer.since,
+                bytes: transfer.bytes,
+                moved: transfer.bytes - transfer.left,
+                deadline: transfer.deadline?,
+                class: engine.jobs().standing(id).class,
             })
         });
-        let mut all: Vec<Running> = tasks.collect();
+        let mut all: Vec<Running> = transfers.collect();
         all.sort_by_key(Running::key);
         all
     }

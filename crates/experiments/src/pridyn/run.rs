@@ -66,7 +66,7 @@ impl Run {
             world.step(&mut |row| rows.push(row.rates.bytes_per_s));
             for (vm, bytes_per_s) in rows.into_iter().enumerate() {
                 let served = world.served(vm);
-                let class = served.and_then(|(engine, id)| engine.job(world.now(), id));
+                let class = served.and_then(|(engine, id)| engine.jobs().job(world.now(), id));
                 seconds[vm].push(Second {
                     bytes_per_s,
                     class: class.map(|job| job.class),

@@ -3,8 +3,8 @@
 //!
 //! A module for what belongs together: `motivation` is figure 1, `model_error` figure 6 with
 //! `saturation` under it, `strategies` figure 8, `fairness` figures 9 and 10 and tables 2 and 3,
-//! `varied` figure 11 and table 4, `bursts` figure 12, `applications` figures 13 and 14 and table 5.
-//! `hosts` is one host or several in front of the disk, `setup` which runs there are, `run` what
+//! `varied` figure 11 and table 4, `bursts` figure 12, `applications` figures 13 and 14 and table
+//! 5. `hosts` is one host or several in front of the disk, `setup` which runs there are, `run` what
 //! comes of one. The folder's README says how the guests and the disks are modelled, and what was
 //! calibrated.
 

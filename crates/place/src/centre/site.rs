@@ -4,7 +4,7 @@ use tidegate_core::jobs::{Change, Class, Job, PriorityManager};
 use tidegate_core::time::Nanos;
 
 use super::draw::Arrival;
-use crate::level::{Level, level};
+use crate::fair_share::{FairShare, fair_share};
 use crate::{Bandwidth, Placement, RequestId};
 
 const SECOND: u128 = Nanos::SECOND.0 as u128;
@@ -237,7 +237,7 @@ impl Site {
             if greedy + limits.len() == 0 {
                 continue;
             }
-            let Level { each, rest } = level(left, greedy, limits.into_iter());
+            let FairShare { each, rest } = fair_share(left, greedy, limits.into_iter());
             left = rest;
             for fluid in self.fluids.iter_mut().filter(|fluid| fluid.class == class) {
                 fluid.has = each.min(fluid.limit);

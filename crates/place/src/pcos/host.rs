@@ -5,8 +5,8 @@ use tidegate_core::time::Nanos;
 
 use super::{RequestId, Update};
 use crate::{
-    Acceptance, Assignment, Bandwidth, Combination, Grace, MOST, PriorityDatabase, Rejection,
-    Request, Situation, Tenant,
+    Acceptance, Assignment, Bandwidth, Combination, Grace, HostSnapshot, MOST, PriorityDatabase,
+    Rejection, Request, Tenant, admit, rates,
 };
 
 /// A host that comes.
@@ -160,9 +160,9 @@ impl Host {
         self.running.push(running);
     }
 
-    /// Those that run as they were told of last, at some time.
-    fn situation(&self, now: Nanos) -> Situation<'_> {
-        Situation::new(now, &self.database, &self.tenants)
+    /// Snapshot of the host at some time, with the jobs as they were told of last.
+    fn snapshot(&self, now: Nanos) -> HostSnapshot<'_> {
+        HostSnapshot::new(now, &self.database, &self.tenants)
             .with_limits(&self.limits)
             .with_grace(self.grace)
     }
@@ -171,14 +171,14 @@ impl Host {
     pub(super) fn rates(&self) -> Vec<u64> {
         let (mut tenants, mut limits) = (Vec::new(), Vec::new());
         look(&self.running, &mut tenants, &mut limits);
-        let situation = Situation::new(Nanos::ZERO, &self.database, &tenants);
-        situation.with_limits(&limits).rates()
+        let snapshot = HostSnapshot::new(Nanos::ZERO, &self.database, &tenants);
+        rates(&snapshot.with_limits(&limits))
     }
 
     /// Those that run are taken to have moved as it was foreseen since they were told of.
     fn settle(&mut self, now: Nanos) {
         look(&self.running, &mut self.tenants, &mut self.limits);
-        let rates = self.situation(now).rates();
+        let rates = rates(&self.snapshot(now));
         for ((running, tenant), rate) in self.running.iter_mut().zip(&mut self.tenants).zip(rates) {
             running.go_on(now, rate);
             *tenant = running.tenant;
@@ -237,7 +237,7 @@ impl Host {
     pub(super) fn refresh(&mut self, now: Nanos) {
         self.settle(now);
         self.acceptance = match self.has_room() {
-            true => self.situation(now).acceptance(),
+            true => Acceptance::of(&self.snapshot(now)),
             false => Acceptance::none(),
         };
     }
@@ -245,7 +245,7 @@ impl Host {
     /// Whether a job is taken, with those that run as they were settled last.
     pub(super) fn admit(&self, now: Nanos, request: &Request) -> Result<Assignment, Rejection> {
         match self.has_room() {
-            true => self.situation(now).admit(request),
+            true => admit(&self.snapshot(now), request),
             false => Err(Rejection::full()),
         }
     }

@@ -16,12 +16,12 @@
 //! of the reservations by a tenth of the difference an interval. A VM that comes, goes or changes
 //! puts them back at once, and what happened in that interval is forgotten.
 //!
-//! Proportions may be taken over from another engine. What is exported of a VM is its objective, its
-//! c_i, what c_i was by reservations, and how the sums of both, over all VMs, stood to each other. A
-//! c_i that is imported is scaled by what has become of the one by reservations, so it stays as it was
-//! where the same VMs are there. A VM of which nothing is imported has its c_i by reservations, scaled
-//! by those sums: so that a VM whose part of an interval had grown still has more of it than by
-//! reservations, beside whomever. Then equation 4 assigns credits.
+//! Proportions may be taken over from another engine. What is exported of a VM is its objective,
+//! its c_i, what c_i was by reservations, and how the sums of both, over all VMs, stood to each
+//! other. A c_i that is imported is scaled by what has become of the one by reservations, so it
+//! stays as it was where the same VMs are there. A VM of which nothing is imported has its c_i by
+//! reservations, scaled by those sums: so that a VM whose part of an interval had grown still has
+//! more of it than by reservations, beside whomever. Then equation 4 assigns credits.
 //!
 //! What a VM did is counted as it does it, O(1) an event. At the end of an interval only VMs
 //! that were let in or answered are looked at; all n are only where proportions change, so at
@@ -43,8 +43,8 @@ use tidegate_core::roles::{Controller, Event, Interests, Interval, IntervalEnd, 
 const HELD: u32 = 10;
 /// By this part of the difference.
 const DRIFT: f64 = 0.1;
-/// In which what was learnt is written: the objective, c_i, c_i by reservations, the quotient of the
-/// sums of both.
+/// In which what was learnt is written: the objective, c_i, c_i by reservations, the quotient of
+/// the sums of both.
 const LEARNT_VERSION: u16 = 1;
 /// A larger c_i than any quotient of two rates.
 const PROPORTION_MAX: f64 = 1e30;

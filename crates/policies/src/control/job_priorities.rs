@@ -1,19 +1,19 @@
-//! Classes of priority so that jobs end in time: PriDyn's priority manager. Jain and Lakshmi, "PriDyn:
-//! Enabling Differentiated I/O Services in Cloud using Dynamic Priorities", IEEE TSC 2014, and Jain's thesis,
-//! chapters 3 and 4.
+//! Classes of priority so that jobs end in time: PriDyn's priority manager. Jain and Lakshmi,
+//! "PriDyn: Enabling Differentiated I/O Services in Cloud using Dynamic Priorities", IEEE TSC 2014,
+//! and Jain's thesis, chapters 3 and 4.
 //!
 //! ```text
 //!   a job begins or ends, every interval --> figure 3.3, one cycle --> the classes of one VM or some
 //! ```
 //!
 //! What VMs have, and what follows for their jobs, the engine measures under any policy
-//! ([`Facts::predictor`]); who is to have which class is decided in [`Priorities`], where each case is. Here
-//! both are put together for the VMs of an engine:
+//! ([`Facts::predictor`]); who is to have which class is decided in [`Priorities`], where each case
+//! is. Here both are put together for the VMs of an engine:
 //!
-//! - A VM without changes has its objective's class, and its level of best effort whenever it is best
-//!   effort. Background tenants have what the dispatcher gives them.
-//! - A job that this policy finds running when it takes over is taken over as it stands; nothing is done for it
-//!   before what VMs have is measured next.
+//! - A VM without changes has its objective's class, and its level of best effort whenever it is
+//!   best effort. Background tenants have what the dispatcher gives them.
+//! - A job that this policy finds running when it takes over is taken over as it stands; nothing is
+//!   done for it before what VMs have is measured next.
 //!
 //! A cycle looks at all VMs.
 
@@ -152,7 +152,8 @@ impl JobPriorities {
         if let Some(class) = self.priorities.class(slot) {
             self.told[slot] = class;
             let priority = priority(facts, vm, class);
-            // A job's rate is measured anew where its VM is turned: only where something has changed for it.
+            // A job's rate is measured anew where its VM is turned: only where something has
+            // changed for it.
             if core::mem::replace(&mut self.known[slot], priority) != priority {
                 out.turn(vm, Knob::Class(priority));
             }

@@ -17,8 +17,9 @@ fn quiet_time(now: Nanos, since: Nanos, begun: Nanos) -> Nanos {
     }
 }
 
-/// Which of a VM's quiet times was counted last, by its beginning. Their ends are seen by another beginning
-/// than that, not by a request that is alone: a flush may have ended one of which nobody hears.
+/// Which of a VM's quiet times was counted last, by its beginning. Their ends are seen by another
+/// beginning than that, not by a request that is alone: a flush may have ended one of which nobody
+/// hears.
 #[derive(Clone, Copy, Default, Debug)]
 struct LastQuiet(Option<Nanos>);
 

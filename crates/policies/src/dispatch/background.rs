@@ -16,8 +16,8 @@
 //!     nothing of the background has gone for `background_after`: then one I/O, before all VMs
 //! ```
 //!
-//! Each end of a VM's I/O begins the grace anew, however long the background has waited: pauses that
-//! are shorter are none, and only the third bounds what that costs it.
+//! Each end of a VM's I/O begins the grace anew, however long the background has waited: pauses
+//! that are shorter are none, and only the third bounds what that costs it.
 //!
 //! The third keeps a saturated device from starving a backup for ever, and is what it may cost
 //! the VMs: with n units before it, a background unit is started within (n + 1) x

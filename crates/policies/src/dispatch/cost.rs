@@ -2,11 +2,11 @@
 //!
 //! Four ways to count, by the parameter `cost`: bytes, requests, size classes, or the time that the
 //! device takes for an I/O of its kind when it is saturated (`device-time`), which is vFair's cost
-//! of an I/O (Lu et al., SoCC 2015, section 4.1): 1 / IOPS of the profile's curve for its direction,
-//! its place and its size.
+//! of an I/O (Lu et al., SoCC 2015, section 4.1): 1 / IOPS of the profile's curve for its
+//! direction, its place and its size.
 //!
-//! Costs are counted in points, so fine that virtual time, which is points by weight, keeps an order
-//! among 10,000 VMs of weight 10,000: 256 to a byte, 2^20 to a request, one to a picosecond.
+//! Costs are counted in points, so fine that virtual time, which is points by weight, keeps an
+//! order among 10,000 VMs of weight 10,000: 256 to a byte, 2^20 to a request, one to a picosecond.
 //!
 //! Readings of `device-time`:
 //! - An I/O is sequential when it begins where one of its VM's last 32 I/Os ended, in the order in
@@ -17,9 +17,9 @@
 //!   the smallest measured size, and is no part of a stream.
 //! - A longer I/O is never cheaper than a shorter one: where the measured curve falls, the cost
 //!   stays. An I/O costs 2^43 ps (8.8 s) at most.
-//! - A profile that is replaced counts from the next I/O on; what was charged by the one before stays
-//!   charged. One that is taken away goes on counting. Before there was any, each I/O costs the same,
-//!   2^20 ps; configuration and API do not let it come to that.
+//! - A profile that is replaced counts from the next I/O on; what was charged by the one before
+//!   stays charged. One that is taken away goes on counting. Before there was any, each I/O costs
+//!   the same, 2^20 ps; configuration and API do not let it come to that.
 
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::ends::Ends;
@@ -62,8 +62,8 @@ impl CostBy {
         self as u64
     }
 
-    /// Where weights are allocations (up to 2^32), points are 2^so many times finer: a service moves
-    /// its VM on by hundreds of units of virtual time, not by less than one.
+    /// Where weights are allocations (up to 2^32), points are 2^so many times finer: a service
+    /// moves its VM on by hundreds of units of virtual time, not by less than one.
     pub(super) const fn finer(self) -> u32 {
         match self {
             CostBy::Bytes | CostBy::DeviceTime => 12,
@@ -124,7 +124,8 @@ impl CostParams {
     }
 }
 
-/// No I/O costs more points, so that 32 of them by the least weight are far from virtual time's end.
+/// No I/O costs more points, so that 32 of them by the least weight are far from virtual time's
+/// end.
 const LARGEST: u64 = 1 << 43;
 /// The fraction's bits of a slope, which is in picoseconds a byte.
 const SLOPE: u32 = 20;
@@ -152,8 +153,8 @@ impl CostCurve {
         let slope = |low: (u32, u64), high: (u32, u64)| {
             ((high.1 - low.1) << SLOPE).div_ceil(u64::from(high.0 - low.0))
         };
-        // Beyond the last size the measured line goes on, where it does not fall; of a single one, from
-        // no bytes in no time.
+        // Beyond the last size the measured line goes on, where it does not fall; of a single one,
+        // from no bytes in no time.
         let measured = |&(size, time): &(u32, u64)| (size, time.min(LARGEST));
         let beyond = match curve.points() {
             [.., low, high] if high.1 < low.1 => 0,
@@ -286,8 +287,9 @@ impl CostModel {
         cost
     }
 
-    /// The same in points finer by so many bits, a part of a request by its part of the bytes: where
-    /// requests are counted, the others would have its parts go in a row once the first is paid for.
+    /// The same in points finer by so many bits, a part of a request by its part of the bytes:
+    /// where requests are counted, the others would have its parts go in a row once the first is
+    /// paid for.
     #[inline]
     pub(super) fn charge_parts(&mut self, facts: &Facts, io: &DeviceIo, finer: u32) -> u64 {
         if self.params.by != CostBy::Requests || io.len >= io.part_of {
@@ -307,8 +309,8 @@ impl CostModel {
         }
     }
 
-    /// Bytes of an I/O, with what may go along with a unit, that cost no more than so many points, which
-    /// the unit's own do not. Where it is not bytes that count, the unit goes by itself.
+    /// Bytes of an I/O, with what may go along with a unit, that cost no more than so many points,
+    /// which the unit's own do not. Where it is not bytes that count, the unit goes by itself.
     #[inline]
     pub(super) fn most_bytes(&self, unit: &Unit, points: u64) -> u32 {
         match self.params.by {

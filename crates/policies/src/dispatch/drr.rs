@@ -26,13 +26,14 @@
 //! - An I/O costs its bytes, at least `cost_size`, for a device pays for each I/O, too, not
 //!   only for its bytes. 16 KiB is where seek-free devices begin to be bound by bytes. What
 //!   moves no data (discards, zeroing where the device does it by itself) costs `cost_size`.
-//! - With another `cost` than bytes (see [`cost`](super::cost)) the quantum is what its bytes are worth
-//!   in that: the requests of `cost_size` that they are, begun ones whole; or the device's time for a
-//!   random read of so many, but no less than a 1024th of the time that the largest I/O can take.
+//! - With another `cost` than bytes (see [`cost`](super::cost)) the quantum is what its bytes are
+//!   worth in that: the requests of `cost_size` that they are, begun ones whole; or the device's
+//!   time for a random read of so many, but no less than a 1024th of the time that the largest I/O
+//!   can take.
 //! - A flush does not wait for its turn (the engine's express lane). It costs `cost_size`, and
 //!   may leave its VM in debt, by at most a quantum or `cost_size`: idle VMs keep that.
-//! - A head is looked at as it will leave: no longer than its VM's largest I/O. One that grew
-//!   by merging while it waited is looked at again on its turn. What continues it goes along only as
+//! - A head is looked at as it will leave: no longer than its VM's largest I/O. One that grew by
+//!   merging while it waited is looked at again on its turn. What continues it goes along only as
 //!   far as the deficit covers it, and not at all where it is not bytes that count.
 //! - A VM whose gates are shut has left the round like one with nothing waiting.
 //!

@@ -36,11 +36,12 @@
 //!   promise, a long outage is not a debt for ever. What is forgiven beyond is the same time for
 //!   all: where reservations are more than the device can do, each VM gets its part by their
 //!   rates, as in the paper, and one that wakes joins at the tag of the one that is next.
-//! - A VM whose limit held it back does not save up its share meanwhile; one whose
-//!   reservation gave it more than its share runs at most 32 I/Os of `cost_size` (or two of its own) ahead.
-//! - The cost of a share is, by the parameter `cost`, bytes, at least `cost_size` an I/O; or requests,
-//!   size classes or the device's time (see [`cost`](super::cost)). A flush costs as the smallest I/O
-//!   does, and counts for neither reservation nor limit. Those count requests and bytes in any case.
+//! - A VM whose limit held it back does not save up its share meanwhile; one whose reservation gave
+//!   it more than its share runs at most 32 I/Os of `cost_size` (or two of its own) ahead.
+//! - The cost of a share is, by the parameter `cost`, bytes, at least `cost_size` an I/O; or
+//!   requests, size classes or the device's time (see [`cost`](super::cost)). A flush costs as the
+//!   smallest I/O does, and counts for neither reservation nor limit. Those count requests and
+//!   bytes in any case.
 //! - With `target_floor` a target is a reservation, too: see `floor`.
 //!
 //! Starvation bound: a VM without a reservation is served as long as reservations leave room
@@ -309,7 +310,8 @@ impl MClock {
                 break;
             }
             self.limited.remove(vm);
-            // Not until now: a device without room is not asked what goes next, and that is no limit.
+            // Not until now: a device without room is not asked what goes next, and that is no
+            // limit.
             self.tags[vm].let_go(Nanos(allowed), self.clock, self.only_limited_at);
             self.set_ready(vm);
         }
@@ -332,8 +334,8 @@ impl MClock {
                 self.tags[vm].spend_reservation(bytes, first);
             }
         }
-        // What a floor gave counts against the VM's share, but it is not a debt without end; nor does it
-        // forgive what the VM was served before.
+        // What a floor gave counts against the VM's share, but it is not a debt without end; nor
+        // does it forgive what the VM was served before.
         if self.by_reservation || io.op == Op::Flush {
             let most_ahead = self.most_ahead(cost, self.tags[vm].share.weight);
             let most = self.clock.plus(most_ahead).max(share_before);
@@ -418,15 +420,15 @@ impl Tags {
         self.held_since != Nanos::MAX
     }
 
-    /// Ends the hold of a limit that allows the VM again from `until` on, or was lifted then. The VM
-    /// did not save up its share meanwhile.
+    /// Ends the hold of a limit that allows the VM again from `until` on, or was lifted then. The
+    /// VM did not save up its share meanwhile.
     ///
     /// The hold counts in the account only if the VM would have gone earlier without a limit. One
     /// that waits goes when its P is the least, so that is the case if one of these came to pass
     /// since its last service:
     ///
-    /// - another VM was served at a larger P: the clock, which no VM that is ready stands behind, has
-    ///   passed the VM's P;
+    /// - another VM was served at a larger P: the clock, which no VM that is ready stands behind,
+    ///   has passed the VM's P;
     /// - there was room, and nobody else to take it (`only_limited_at`): then no clock moves.
     ///
     /// Else its turn by share had not come yet, and contention is what it waited for.

@@ -1,4 +1,5 @@
-//! Jobs of VMs: begun, replaced, cancelled, done by what is answered; and what was learnt of the device while they ran.
+//! Jobs of VMs: begun, replaced, cancelled, done by what is answered; and what was learnt of the
+//! device while they ran.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -58,7 +59,7 @@ impl Jobs {
 
     /// What holds after every call, once all answers were taken.
     pub(super) fn check(&mut self, engine: &mut Engine, now: Nanos, vms: &[VmId]) {
-        while let Some(end) = engine.poll_job_end() {
+        while let Some(end) = engine.jobs_mut().poll_job_end() {
             let JobEnd {
                 vm, job, outcome, ..
             } = end;
@@ -73,7 +74,7 @@ impl Jobs {
             self.ended
         );
         for &vm in vms {
-            let status = engine.job(now, vm);
+            let status = engine.jobs().job(now, vm);
             let expected = self.running.get(&vm);
             let told = status.map(|status| (status.job.bytes, status.job.moved));
             assert_eq!(told, expected.map(|job| (job.bytes, job.moved)), "{vm:?}");
@@ -94,7 +95,7 @@ impl Driver {
         };
         let is_one = spec.bytes > 0 && spec.deadline > Nanos::ZERO;
         let may = self.model.is_live(vm) && !self.jobs.background.contains(&vm);
-        let begun = self.engine.begin_job(self.now, vm, &spec);
+        let begun = self.engine.jobs_mut().begin_job(self.now, vm, &spec);
         assert_eq!(begun.is_ok(), is_one && may, "{spec:?}: {begun:?}");
         if let Ok(status) = begun {
             self.jobs.cancel(vm);
@@ -106,7 +107,7 @@ impl Driver {
 
     pub(super) fn end_job(&mut self, vm: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
-        let ended = self.engine.end_job(self.now, vm);
+        let ended = self.engine.jobs_mut().end_job(self.now, vm);
         assert_eq!(ended.is_ok(), self.model.is_live(vm));
         if let Ok(end) = ended {
             assert_eq!(end.is_some(), self.jobs.cancel(vm));
@@ -115,7 +116,7 @@ impl Driver {
 
     /// What was learnt last of the device, with some bits of a byte turned.
     pub(super) fn import_bandwidths(&mut self, byte: u8, bits: u8) {
-        if let Some(blob) = self.engine.export_bandwidths() {
+        if let Some(blob) = self.engine.jobs().export_bandwidths() {
             self.jobs.learnt = blob.as_bytes().to_vec();
         }
         let mut bytes = self.jobs.learnt.clone();
@@ -123,8 +124,13 @@ impl Driver {
             *byte ^= bits;
         }
         let whole = !bytes.is_empty() && bytes == self.jobs.learnt;
-        let taken = self.engine.import_bandwidths(&Blob::from_bytes(bytes));
+        let taken = self
+            .engine
+            .jobs_mut()
+            .import_bandwidths(&Blob::from_bytes(bytes));
         assert!(taken.is_ok() || !whole, "its own is refused: {taken:?}");
-        self.engine.say_best_bandwidth(u64::from(bits) * 1_000_000);
+        self.engine
+            .jobs_mut()
+            .say_best_bandwidth(u64::from(bits) * 1_000_000);
     }
 }

@@ -226,7 +226,8 @@ impl Model {
         (self.config.max_pending_per_vm - of_vm).min(self.config.max_requests - in_all)
     }
 
-    /// Outcome that the model expects of a request, given the room that the engine has said there is.
+    /// Outcome that the model expects of a request, given the room that the engine has said there
+    /// is.
     pub(super) fn refusal(
         &self,
         client: ClientId,

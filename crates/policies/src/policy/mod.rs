@@ -1,59 +1,20 @@
 //! Policies: named compositions of the three roles, with their parameters.
 //!
-//! A policy is one file here and its place in `REGISTRY`; configuration, help, conformance tests,
+//! A policy is one entry of the table in `registry`; configuration, help, conformance tests,
 //! torture, sweeps and benchmarks iterate the registry. The parts it is composed of say everything
 //! about themselves where they are implemented, and are known by being in a policy. Roles can also
 //! be combined by name ([`PolicySpec::composed`]).
 
-mod cfq;
-mod deadline;
-mod drr;
-mod edf;
-mod edf_credit;
-mod fifo;
-mod flubber;
-mod limit;
-mod lottery;
-mod mclock;
-mod mclock_ps;
-mod pridyn;
-mod sfq;
+mod registry;
 mod spec;
-mod vcup;
-mod vcup_drr;
-mod vcup_mclock;
-mod vfair;
-mod vfair_bops;
-mod vfair_bsps;
+
+use registry::REGISTRY;
 
 pub use spec::{PolicyError, PolicySpec};
 
 use std::sync::LazyLock;
 use tidegate_core::part::Part;
 use tidegate_core::roles::{Controller, Dispatcher, Regulator};
-
-/// The policies there are, in the order they are shown.
-static REGISTRY: &[PolicyInfo] = &[
-    fifo::INFO,
-    limit::INFO,
-    mclock::INFO,
-    mclock_ps::INFO,
-    sfq::INFO,
-    drr::INFO,
-    lottery::INFO,
-    deadline::INFO,
-    edf::INFO,
-    edf_credit::INFO,
-    flubber::INFO,
-    cfq::INFO,
-    pridyn::INFO,
-    vfair::INFO,
-    vfair_bops::INFO,
-    vfair_bsps::INFO,
-    vcup::INFO,
-    vcup_mclock::INFO,
-    vcup_drr::INFO,
-];
 
 /// The policies there are.
 pub fn registry() -> &'static [PolicyInfo] {

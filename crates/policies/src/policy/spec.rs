@@ -142,8 +142,8 @@ impl PolicySpec {
         tuner::would_need(&self.params, param)
     }
 
-    /// What the controller enforces with this regulator: whoever tunes to a target needs a throttle, and
-    /// without one has the merge limit alone.
+    /// What the controller enforces with this regulator: whoever tunes to a target needs a
+    /// throttle, and without one has the merge limit alone.
     fn of_controller(&self) -> Honours {
         let of = self.controller.map_or(Honours::NONE, |c| c.honours);
         Honours {

@@ -40,17 +40,17 @@
 //! - A VM of which nothing is known yet passes freely: no knob is no reason to stop.
 //! - Allocations divide the device: those in force ought to add up to it, whether their VMs use
 //!   them or not. A controller that counts a VM out allocates 0 to it, so that nothing of it is
-//!   given away on top. It then saves up what it would have had until it is inactive, and comes back
-//!   with a burst like any other; with something waiting it is granted nothing. When it is allocated
-//!   something again, what it has is cut to the burst of that.
-//! - A knob counts from when it is turned: at the end of a period for the whole next one, in between
-//!   for what is left of it.
-//! - A period's credits are handed out in `slices` parts, one after the other over the period; with 1
-//!   they come at once, which is the paper's letter. At once they fill the device's queue at the beginning of each
-//!   period, and whoever comes then waits behind all of it; in slices it is as deep all the time. What a
-//!   VM has at the end of a period is the same.
-//! - Periods run while somebody is active. After a stall of the driver a period ends late, once; what
-//!   nobody could have used meanwhile is not granted.
+//!   given away on top. It then saves up what it would have had until it is inactive, and comes
+//!   back with a burst like any other; with something waiting it is granted nothing. When it is
+//!   allocated something again, what it has is cut to the burst of that.
+//! - A knob counts from when it is turned: at the end of a period for the whole next one, in
+//!   between for what is left of it.
+//! - A period's credits are handed out in `slices` parts, one after the other over the period; with
+//!   1 they come at once, which is the paper's letter. At once they fill the device's queue at the
+//!   beginning of each period, and whoever comes then waits behind all of it; in slices it is as
+//!   deep all the time. What a VM has at the end of a period is the same.
+//! - Periods run while somebody is active. After a stall of the driver a period ends late, once;
+//!   what nobody could have used meanwhile is not granted.
 //!
 //! Credits are counted in thousandths of a request a second times nanoseconds, 10^12 to a credit:
 //! what an allocation is worth in a period is a whole number then. A request costs O(1), the end

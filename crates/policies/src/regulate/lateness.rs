@@ -1,14 +1,15 @@
 //! How late a throttled VM's I/Os regularly go because others have their turn first.
 //!
-//! A slot that a dispatcher makes late by a little is made good at the next one; but where each of them
-//! waits for a turn of its own, a VM that may catch up by a tenth of a slot at a time falls ever further
-//! behind. So as many go together as come due during such a wait: what is *regularly* late goes at once.
-//! A stall of the device or of the engine's driver comes once, and is repaid at its own pace.
+//! A slot that a dispatcher makes late by a little is made good at the next one; but where each of
+//! them waits for a turn of its own, a VM that may catch up by a tenth of a slot at a time falls
+//! ever further behind. So as many go together as come due during such a wait: what is *regularly*
+//! late goes at once. A stall of the device or of the engine's driver comes once, and is repaid at
+//! its own pace.
 //!
-//! What is regular is the wait that sixteen in seventeen do not exceed. Its estimate rises by an eighth of
-//! the slots that went since the last wait when one is longer, and falls by a 128th of them when one is
-//! not: so it follows within a second whatever the size of I/Os, and one long wait, however long, moves it
-//! by an eighth of a slot.
+//! What is regular is the wait that sixteen in seventeen do not exceed. Its estimate rises by an
+//! eighth of the slots that went since the last wait when one is longer, and falls by a 128th of
+//! them when one is not: so it follows within a second whatever the size of I/Os, and one long
+//! wait, however long, moves it by an eighth of a slot.
 
 use tidegate_base::time::Nanos;
 

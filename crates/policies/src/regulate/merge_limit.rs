@@ -1,19 +1,20 @@
-//! Merge limit and throttle: how large a VM's I/Os may be, and how fast they may follow each other. Li et
-//! al., "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017, sections 3.3
-//! and 5.6.
+//! Merge limit and throttle: how large a VM's I/Os may be, and how fast they may follow each other.
+//! Li et al., "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017,
+//! sections 3.3 and 5.6.
 //!
-//! - **Merge limit.** A VM's requests are merged up to so many pages of 4 KiB, and larger ones are split. A
-//!   controller sets it for each VM by [`Knob::MergeLimit`], which the engine keeps at the next merge and
-//!   the next split: what is in flight keeps its form. Without a controller it is `pages`, for all VMs.
-//!   An I/O that is below `fill` of the limit when it goes takes the beginning of the next request along.
-//! - **Delay slice.** Under [`Throttle::Exactly`] an I/O takes its bytes' time at the rate before the next
-//!   may go: 4 KiB / rate for one page, the paper's slice. Late slots are carried over, up to 2 s of them:
-//!   those of `batch` go at once, as dispatchers by time slices have it, and the rest is made good at a tenth
-//!   above the rate. Time in which the VM asks for nothing is lost.
-//! - **IOPS** of the device's requests under [`Throttle::Ios`], carried in the same way; a request counts by
-//!   its size where the objective's target names one.
-//! - **Regular lateness.** Under [`Knob::Lateness`] what others' turns regularly make late goes at once, too:
-//!   see `lateness`. A stall is none, and is repaid as above.
+//! - **Merge limit.** A VM's requests are merged up to so many pages of 4 KiB, and larger ones are
+//!   split. A controller sets it for each VM by [`Knob::MergeLimit`], which the engine keeps at the
+//!   next merge and the next split: what is in flight keeps its form. Without a controller it is
+//!   `pages`, for all VMs. An I/O that is below `fill` of the limit when it goes takes the
+//!   beginning of the next request along.
+//! - **Delay slice.** Under [`Throttle::Exactly`] an I/O takes its bytes' time at the rate before
+//!   the next may go: 4 KiB / rate for one page, the paper's slice. Late slots are carried over, up
+//!   to 2 s of them: those of `batch` go at once, as dispatchers by time slices have it, and the
+//!   rest is made good at a tenth above the rate. Time in which the VM asks for nothing is lost.
+//! - **IOPS** of the device's requests under [`Throttle::Ios`], carried in the same way; a request
+//!   counts by its size where the objective's target names one.
+//! - **Regular lateness.** Under [`Knob::Lateness`] what others' turns regularly make late goes at
+//!   once, too: see `lateness`. A stall is none, and is repaid as above.
 //! - **Ceiling.** Under [`Throttle::AtMost`] nothing beyond `batch` is carried.
 //!
 //! In series with that limits hold as in [`token_bucket`](super::token_bucket), and bursts.
@@ -94,8 +95,8 @@ pub struct MergeLimitParams {
     pub slack: Nanos,
 }
 
-/// What an I/O costs where IOPS are held, in thousandths of an I/O: one, or more for one that is larger
-/// than the size that the rate names.
+/// What an I/O costs where IOPS are held, in thousandths of an I/O: one, or more for one that is
+/// larger than the size that the rate names.
 pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
     let norm = rate.and_then(|rate| rate.norm);
     norm.map_or(ONE_IO, |norm| {

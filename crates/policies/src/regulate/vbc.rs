@@ -5,9 +5,9 @@
 //! A guest request costs one credit, whatever its size, when it is admitted; where the reservation
 //! is in bytes a second or names a normalisation size, one for each such size begun
 //! ([`Terms::cost`]). A unit of several merged requests costs as many, all at once, and may take
-//! its VM into debt, which the next grants pay off; a request that joins a unit already admitted is charged as it joins. The
-//! parts of a large request, and what is repeated after an error, cost nothing more; what is
-//! cancelled after it was admitted gets nothing back. Flushes pass freely.
+//! its VM into debt, which the next grants pay off; a request that joins a unit already admitted is
+//! charged as it joins. The parts of a large request, and what is repeated after an error, cost
+//! nothing more; what is cancelled after it was admitted gets nothing back. Flushes pass freely.
 //!
 //! An interval ends, and everybody is granted its a_i (see [`Proportions`]), when
 //!
@@ -15,11 +15,12 @@
 //! 2. nothing waits and nothing is in flight (*idle*), or
 //! 3. a VM comes or goes (*members*).
 //!
-//! A VM that has credit left and nothing waiting holds the turn up only while something of it
-//! is in flight and for a grace after its last answer: it may be about to ask again. One that
-//! thinks for longer than `wait_for` is not worth the grace: its neighbours would get what they
-//! reserved and no more, while the device idles. And never for longer than until the interval is beta / min B old. The interval's age counts from its
-//! first charge, or from its beginning where somebody is in debt still.
+//! A VM that has credit left and nothing waiting holds the turn up only while something of it is in
+//! flight and for a grace after its last answer: it may be about to ask again. One that thinks for
+//! longer than `wait_for` is not worth the grace: its neighbours would get what they reserved and
+//! no more, while the device idles. And never for longer than until the interval is beta / min B
+//! old. The interval's age counts from its first charge, or from its beginning where somebody is in
+//! debt still.
 //!
 //! What a VM is granted is written down when it is next charged, by the interval's number. Only
 //! VMs that ran dry are looked at when an interval begins, and each of those has spent a credit

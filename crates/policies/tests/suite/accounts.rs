@@ -7,13 +7,16 @@ use tidegate_core::request::{ClientId, Lane, Op, Request};
 use tidegate_core::time::Nanos;
 
 fn client(engine: &mut Engine, objective: &Objective, base: u64) -> ClientId {
-    let vm = engine.add_vm(Nanos::ZERO, objective).expect("room");
+    let vm = engine
+        .tenants_mut()
+        .add_vm(Nanos::ZERO, objective)
+        .expect("room");
     let disk = DiskSpec {
         base,
         size: 1 << 30,
         read_only: false,
     };
-    let disk = engine.add_disk(vm, disk).expect("fits");
+    let disk = engine.tenants_mut().add_disk(vm, disk).expect("fits");
     engine.connect(disk).expect("there")
 }
 
@@ -55,8 +58,8 @@ fn time_between_the_parts_of_a_request_counts_what_happened_then() {
     );
 }
 
-/// Found by torture: under `edf`, with deadlines that count from when a request was let in, one moved on while it
-/// waited for nothing but its turn.
+/// Found by torture: under `edf`, with deadlines that count from when a request was let in, one
+/// moved on while it waited for nothing but its turn.
 #[test]
 fn how_long_a_limit_held_is_settled_when_another_policy_comes() {
     let mut engine = Engine::new(config(1, 0), &policy("mclock")).expect("sound");
@@ -136,8 +139,8 @@ fn a_limit_that_allows_again_while_the_device_is_busy_holds_no_more() {
 
 #[test]
 fn mclock_names_a_limit_only_where_it_binds() {
-    /// Requests a second of a VM with this limit on a device of 1000, and which part of the time until they
-    /// went its limit held them, in percent.
+    /// Requests a second of a VM with this limit on a device of 1000, and which part of the time
+    /// until they went its limit held them, in percent.
     fn limited_to(iops: u64, neighbour: bool) -> (u64, u64) {
         const DEPTH: u32 = 8;
         let mut world = World::new("mclock", MS);
@@ -148,9 +151,10 @@ fn mclock_names_a_limit_only_where_it_binds() {
             world.load(other, Op::Read, 4096, DEPTH);
         }
         world.run(2 * SECOND);
-        let stats = world.engine.vm_stats(guest.vm);
+        let stats = world.engine.tenants().vm_stats(guest.vm);
         let account = stats.account;
-        // All of them are outstanding all the time; those that are so at the end have no account yet.
+        // All of them are outstanding all the time; those that are so at the end have no account
+        // yet.
         let (all, asked) = (account.total().0, u64::from(DEPTH) * 2 * SECOND);
         let unanswered = u64::from(DEPTH * DEPTH) * SECOND / iops.min(500);
         assert!(all <= asked && asked - all <= unanswered, "{account:?}");

@@ -1,5 +1,5 @@
-//! Requests that continue each other, merged and cut as late as they go to the device: what goes along,
-//! how long I/Os are, and that every byte and every error is that of whose it is.
+//! Requests that continue each other, merged and cut as late as they go to the device: what goes
+//! along, how long I/Os are, and that every byte and every error is that of whose it is.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -129,14 +129,16 @@ impl Rig {
                 ..roles
             }
         });
-        let vm = engine.add_vm(Nanos::ZERO, &Objective::default());
+        let vm = engine
+            .tenants_mut()
+            .add_vm(Nanos::ZERO, &Objective::default());
         let vm = vm.expect("room");
         let spec = DiskSpec {
             base: 1 << 30,
             size: SECTORS as u64 * SECTOR,
             read_only: false,
         };
-        let disk = engine.add_disk(vm, spec).expect("it fits");
+        let disk = engine.tenants_mut().add_disk(vm, spec).expect("it fits");
         let client = engine.connect(disk).expect("it is there");
         Rig {
             engine,
@@ -160,8 +162,11 @@ impl Rig {
         let mut plan = self.plan.lock().expect("no panic before");
         plan.push((self.vm, bytes));
         drop(plan);
-        let objective = *self.engine.objective(self.vm);
-        let set = self.engine.set_objective(self.now, self.vm, &objective);
+        let objective = *self.engine.tenants().objective(self.vm);
+        let set = self
+            .engine
+            .tenants_mut()
+            .set_objective(self.now, self.vm, &objective);
         set.expect("it was in force before");
         self.limit = bytes;
     }
@@ -169,7 +174,9 @@ impl Rig {
     /// Asks for so many sectors, unless they overlap with what is open.
     fn ask(&mut self, op: Op, from: usize, count: usize) -> bool {
         let overlaps = |a: &Asked| a.from < from + count && from < a.from + a.count;
-        if self.engine.room(Nanos::ZERO, self.client) == 0 || self.asked.values().any(overlaps) {
+        if self.engine.admission_mut().room(Nanos::ZERO, self.client) == 0
+            || self.asked.values().any(overlaps)
+        {
             return false;
         }
         self.tag += 1;
@@ -280,7 +287,8 @@ impl Rig {
     }
 }
 
-/// A policy, or the regulator of merge limits over a dispatcher, which fills I/Os up to so many per cent.
+/// A policy, or the regulator of merge limits over a dispatcher, which fills I/Os up to so many per
+/// cent.
 fn policy(name: &str, fill: u64) -> PolicySpec {
     let spec = match name.split_once('+') {
         Some((regulator, dispatcher)) => PolicySpec::composed(None, regulator, dispatcher),
@@ -322,7 +330,7 @@ fn ios_are_as_long_as_the_limit_wherever_requests_begin() {
         let mut due: Vec<_> = (0..11).map(|n| pages(11 * n, 11)).collect();
         due.push(pages(121, 7));
         assert_eq!(rig.went, due, "{policy}");
-        let stats = rig.engine.vm_stats(rig.vm);
+        let stats = rig.engine.tenants().vm_stats(rig.vm);
         // Twelve I/Os of four requests; three of these began in another one's.
         assert_eq!((stats.merged, stats.split), (3, 11), "{policy}");
     }
@@ -342,7 +350,8 @@ fn an_io_that_is_near_its_limit_leaves_the_next_request_whole() {
             .map(|&(_, len)| len / PAGE)
             .collect::<Vec<_>>()
     };
-    // The last ten pages of a request are more than three quarters of eleven, its last eight not of twelve.
+    // The last ten pages of a request are more than three quarters of eleven, its last eight not of
+    // twelve.
     assert_eq!(ios(75, 11), [11, 11, 10, 11, 11, 10, 11, 11, 10]);
     assert_eq!(ios(75, 12), [12; 8]);
     assert_eq!(ios(0, 12), [12, 12, 8, 12, 12, 8, 12, 12, 8]);

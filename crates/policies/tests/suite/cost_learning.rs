@@ -22,15 +22,20 @@ impl Serial {
     fn new(vms: u64) -> Serial {
         let policy = PolicySpec::named("fifo").expect("there");
         let mut engine = Engine::new(EngineConfig::default(), &policy).expect("sound");
-        engine.learn_costs(true);
+        engine.device_mut().learn_costs(true);
         let client = |n| {
-            let vm = engine.add_vm(Nanos::ZERO, &Objective::default());
+            let vm = engine
+                .tenants_mut()
+                .add_vm(Nanos::ZERO, &Objective::default());
             let disk = DiskSpec {
                 base: n << 32,
                 size: 1 << 32,
                 read_only: false,
             };
-            let disk = engine.add_disk(vm.expect("room"), disk).expect("fits");
+            let disk = engine
+                .tenants_mut()
+                .add_disk(vm.expect("room"), disk)
+                .expect("fits");
             engine.connect(disk).expect("there")
         };
         Serial {
@@ -88,7 +93,7 @@ fn only_windows_with_enough_to_do_and_no_error_say_something() {
             serial.engine.poll_dispatch(serial.now)
         }));
         serial.serve(2000, took, outcome);
-        let learnt = serial.engine.learnt_costs().expect("it learns");
+        let learnt = serial.engine.device().learnt_costs().expect("it learns");
         assert_eq!(
             learnt.windows > 0,
             learns,
@@ -112,13 +117,13 @@ fn the_signals_of_vms_have_no_mean_and_are_unlike() {
     let (mut sum, mut both) = ([0.0; 2], 0.0);
     let windows = 2000;
     for _ in 0..windows {
-        let before = serial.engine.learnt_costs().expect("on").windows;
+        let before = serial.engine.device().learnt_costs().expect("on").windows;
         let estimator = serial.engine.view().estimator().expect("on");
         let dither = [0, 1].map(|vm| estimator.dither(vms[vm], 0.1));
         assert!(dither.iter().all(|by| (by.abs() - 0.2).abs() < 1e-12));
         (sum[0], sum[1]) = (sum[0] + dither[0], sum[1] + dither[1]);
         both += dither[0] * dither[1] / 0.04;
-        while serial.engine.learnt_costs().expect("on").windows == before {
+        while serial.engine.device().learnt_costs().expect("on").windows == before {
             serial.serve(1, Nanos::from_millis(1), Ok(()));
         }
     }

@@ -8,10 +8,7 @@ use tidegate_core::facts::Facts;
 use tidegate_core::learnt::{Blob, BlobError};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::request::{Op, ReqId, Request, VmId};
-use tidegate_core::roles::Roles;
-use tidegate_core::roles::{
-    Event, Gate, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
-};
+use tidegate_core::roles::*;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -355,8 +352,8 @@ fn a_flush_before_each_request_makes_no_deficit() {
     asks_for_less(10 * MS, 3_800, 3_940, &[Op::Flush, Op::Read]);
 }
 
-/// A guest that is to have 500 a second asks for these 20 times a second; another one has between `least`
-/// and `most` in four seconds beside it.
+/// A guest that is to have 500 a second asks for these 20 times a second; another one has between
+/// `least` and `most` in four seconds beside it.
 fn asks_for_less(wait_for: u64, least: u64, most: u64, ops: &[Op]) {
     let mut world = World::of(config(1, 0), &with(&[("wait_for", wait_for)]), MS);
     let notes = noted(&mut world);
@@ -501,14 +498,23 @@ fn credits(notes: &Shared, guests: &[Guest], promises: &[(u64, Option<u64>)]) ->
 }
 
 fn export(world: &World, guests: &[Guest]) -> Vec<Blob> {
-    let of = |guest: &Guest| world.engine.export_learnt(guest.vm).expect("it is there");
+    let of = |guest: &Guest| {
+        world
+            .engine
+            .tenants()
+            .export_learnt(guest.vm)
+            .expect("it is there")
+    };
     guests.iter().filter_map(of).collect()
 }
 
 /// Returns why each was refused.
 fn import(world: &mut World, guests: &[Guest], blobs: &[Blob]) -> Vec<(VmId, BlobError)> {
     let learnt = guests.iter().map(|guest| guest.vm).zip(blobs);
-    world.engine.import_learnt(Nanos(world.now), learnt)
+    world
+        .engine
+        .tenants_mut()
+        .import_learnt(Nanos(world.now), learnt)
 }
 
 /// What [`PROMISES`] have learnt in ten seconds: credits, and blobs.

@@ -29,7 +29,10 @@ fn a_removed_disk_takes_what_waits_along_and_leaves_the_vms_other_disks_alone() 
         let name = spec.name();
         let mut engine = engine(name, 1);
         let now = Nanos::ZERO;
-        let vm = engine.add_vm(now, &Objective::default()).expect("room");
+        let vm = engine
+            .tenants_mut()
+            .add_vm(now, &Objective::default())
+            .expect("room");
         let (gone, leaver) = open_disk(&mut engine, vm, 0, MIB);
         let (stays, stayer) = open_disk(&mut engine, vm, MIB, MIB);
         let ask = |engine: &mut Engine, client, request| {
@@ -42,12 +45,15 @@ fn a_removed_disk_takes_what_waits_along_and_leaves_the_vms_other_disks_alone() 
         ask(&mut engine, stayer, Request::write(0, 4096, 4));
         ask(&mut engine, stayer, Request::flush(5));
 
-        engine.remove_disk(now, gone).expect("there");
+        engine.tenants_mut().remove_disk(now, gone).expect("there");
         let mut cancelled = answers(&mut engine);
         cancelled.sort_unstable_by_key(|&(tag, _)| tag);
         let expected = [2, 3].map(|tag| (tag, Err(IoError::Cancelled)));
         assert_eq!(cancelled, expected, "{name}");
-        assert!(engine.remove_disk(now, gone).is_err(), "{name}");
+        assert!(
+            engine.tenants_mut().remove_disk(now, gone).is_err(),
+            "{name}"
+        );
         assert!(engine.connect(gone).is_err(), "{name}");
         let refused = engine.handle_request(now, leaver, Request::read(0, 4096, 6));
         assert_eq!(refused, Err(Refusal::NotConnected), "{name}");
@@ -57,11 +63,11 @@ fn a_removed_disk_takes_what_waits_along_and_leaves_the_vms_other_disks_alone() 
             size: MIB,
             read_only: false,
         };
-        let other = engine.add_disk(vm, spec).expect("fits");
+        let other = engine.tenants_mut().add_disk(vm, spec).expect("fits");
         assert_ne!(other.index(), gone.index(), "{name}");
         engine.handle_completion(now, io.id, Ok(()));
         assert_eq!(answers(&mut engine), [(1, Ok(()))], "{name}");
-        let again = engine.add_disk(vm, spec).expect("fits");
+        let again = engine.tenants_mut().add_disk(vm, spec).expect("fits");
         assert_eq!(again.index(), gone.index(), "{name}");
         assert_ne!(again, gone, "{name}");
 
@@ -73,7 +79,7 @@ fn a_removed_disk_takes_what_waits_along_and_leaves_the_vms_other_disks_alone() 
         }
         left.sort_unstable_by_key(|&(tag, _)| tag);
         assert_eq!(left, [(4, Ok(())), (5, Ok(()))], "{name}");
-        engine.remove_vm(now, vm).expect("there");
+        engine.tenants_mut().remove_vm(now, vm).expect("there");
         assert!(engine.is_idle() && engine.connect(again).is_err(), "{name}");
     }
 }
@@ -82,7 +88,10 @@ fn a_removed_disk_takes_what_waits_along_and_leaves_the_vms_other_disks_alone() 
 fn what_waits_beyond_a_nearer_end_fails_and_what_is_in_flight_there_is_not_repeated() {
     let mut engine = engine("fifo", 1);
     let now = Nanos::ZERO;
-    let vm = engine.add_vm(now, &Objective::default()).expect("room");
+    let vm = engine
+        .tenants_mut()
+        .add_vm(now, &Objective::default())
+        .expect("room");
     let (disk, client) = open_disk(&mut engine, vm, 16 * MIB, 2 * MIB);
     let ask = |engine: &mut Engine, request| {
         let taken = engine.handle_request(now, client, request);
@@ -103,7 +112,10 @@ fn what_waits_beyond_a_nearer_end_fails_and_what_is_in_flight_there_is_not_repea
         ask(&mut engine, Request::read(offset, 512, tag));
     }
     answers(&mut engine);
-    engine.resize_disk(now, disk, 16 * MIB, MIB).expect("there");
+    engine
+        .tenants_mut()
+        .resize_disk(now, disk, 16 * MIB, MIB)
+        .expect("there");
     let beyond = Err(IoError::BeyondEnd);
     assert_eq!(answers(&mut engine), [(5, beyond), (6, beyond)]);
     // Failed in company, each goes again by itself: but not beyond the end.
@@ -122,11 +134,17 @@ fn what_waits_beyond_a_nearer_end_fails_and_what_is_in_flight_there_is_not_repea
     let size = MIB;
     assert_eq!(refused, Err(Refusal::OutOfRange { offset, end, size }));
     engine
+        .tenants_mut()
         .resize_disk(now, disk, 16 * MIB, 4 * MIB)
         .expect("there");
     ask(&mut engine, Request::read(4 * MIB - 512, 512, 8));
-    assert!(engine.resize_disk(now, disk, 0, 0).is_err());
-    assert!(engine.resize_disk(now, disk, u64::MAX, 1).is_err());
+    assert!(engine.tenants_mut().resize_disk(now, disk, 0, 0).is_err());
+    assert!(
+        engine
+            .tenants_mut()
+            .resize_disk(now, disk, u64::MAX, 1)
+            .is_err()
+    );
     engine.handle_disconnect(now, client);
     assert_eq!(answers(&mut engine).len(), 1);
 }
@@ -135,7 +153,10 @@ fn what_waits_beyond_a_nearer_end_fails_and_what_is_in_flight_there_is_not_repea
 fn what_was_cut_off_in_flight_fails_wherever_the_disk_moves() {
     let mut engine = engine("fifo", 1);
     let now = Nanos::ZERO;
-    let vm = engine.add_vm(now, &Objective::default()).expect("room");
+    let vm = engine
+        .tenants_mut()
+        .add_vm(now, &Objective::default())
+        .expect("room");
     let (disk, client) = open_disk(&mut engine, vm, 0, 2 * MIB);
     for (tag, offset) in [(1, 0), (2, MIB), (3, MIB + 4096)] {
         let write = Request::write(offset, 4096, tag);
@@ -148,7 +169,7 @@ fn what_was_cut_off_in_flight_fails_wherever_the_disk_moves() {
     answers(&mut engine);
     // To where there are no addresses for what is cut off.
     let base = u64::MAX - MIB - 4095;
-    let resized = engine.resize_disk(now, disk, base, MIB);
+    let resized = engine.tenants_mut().resize_disk(now, disk, base, MIB);
     resized.expect("there");
     engine.handle_completion(now, merged.id, Err(IoError::Io));
     let beyond = Err(IoError::BeyondEnd);
@@ -219,7 +240,10 @@ impl Churn {
             1 if self.tenants.len() > 2 => {
                 let at = self.below(self.tenants.len() as u64) as usize;
                 let gone = self.tenants.swap_remove(at);
-                self.engine.remove_vm(self.now, gone.vm).expect("there");
+                self.engine
+                    .tenants_mut()
+                    .remove_vm(self.now, gone.vm)
+                    .expect("there");
             }
             2 => {
                 if let Some(at) = self.tenant() {
@@ -230,7 +254,10 @@ impl Churn {
             3 => {
                 if let Some((tenant, disk)) = self.disk() {
                     let gone = self.tenants[tenant].disks.swap_remove(disk);
-                    self.engine.remove_disk(self.now, gone.disk).expect("there");
+                    self.engine
+                        .tenants_mut()
+                        .remove_disk(self.now, gone.disk)
+                        .expect("there");
                 }
             }
             4 | 5 => self.resize(),
@@ -250,7 +277,7 @@ impl Churn {
             0 => limited(Rate::iops(500)),
             n => weighted(100 * n as u32),
         };
-        let Ok(vm) = self.engine.add_vm(self.now, &objective) else {
+        let Ok(vm) = self.engine.tenants_mut().add_vm(self.now, &objective) else {
             return;
         };
         let disks = vec![self.add_disk(vm)];
@@ -282,7 +309,10 @@ impl Churn {
             opened.base = elsewhere;
         }
         let (id, base) = (opened.disk, opened.base);
-        let resized = self.engine.resize_disk(self.now, id, base, size);
+        let resized = self
+            .engine
+            .tenants_mut()
+            .resize_disk(self.now, id, base, size);
         resized.expect("there");
     }
 
@@ -377,7 +407,10 @@ impl Churn {
     /// All VMs go; what is in flight ends; nothing is left.
     fn end(mut self) {
         for tenant in std::mem::take(&mut self.tenants) {
-            self.engine.remove_vm(self.now, tenant.vm).expect("there");
+            self.engine
+                .tenants_mut()
+                .remove_vm(self.now, tenant.vm)
+                .expect("there");
         }
         for io in std::mem::take(&mut self.flights) {
             self.engine.handle_completion(self.now, io.id, Ok(()));
@@ -385,7 +418,12 @@ impl Churn {
         self.settle();
         assert!(self.engine.is_idle() && self.owed.is_empty());
         // All slots are there again: handles go up to how many there were at once, not beyond.
-        let vms = std::iter::from_fn(|| self.engine.add_vm(self.now, &Objective::default()).ok());
+        let vms = std::iter::from_fn(|| {
+            self.engine
+                .tenants_mut()
+                .add_vm(self.now, &Objective::default())
+                .ok()
+        });
         assert_eq!(vms.count(), 128);
     }
 }

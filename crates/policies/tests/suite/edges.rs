@@ -27,8 +27,12 @@ fn engine_with(
     size: u64,
 ) -> (Engine, ClientId) {
     let mut engine = Engine::new(config, &policy(policy_name)).expect("sound");
-    let vm = engine.add_vm(Nanos::ZERO, objective).expect("room");
+    let vm = engine
+        .tenants_mut()
+        .add_vm(Nanos::ZERO, objective)
+        .expect("room");
     let disk = engine
+        .tenants_mut()
         .add_disk(
             vm,
             DiskSpec {

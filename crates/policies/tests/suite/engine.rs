@@ -13,16 +13,16 @@ use tidegate_policies::dispatch::cost::{CostBy, CostParams};
 use tidegate_policies::dispatch::mclock::{MClock, MClockParams};
 use tidegate_policies::policy::PolicySpec;
 
-const KIB: u32 = 1 << 10;
+pub(crate) const KIB: u32 = 1 << 10;
 
-struct Bench {
-    engine: Engine,
-    now: Nanos,
-    in_flight: Vec<DeviceIo>,
+pub(crate) struct Bench {
+    pub(crate) engine: Engine,
+    pub(crate) now: Nanos,
+    pub(crate) in_flight: Vec<DeviceIo>,
 }
 
 impl Bench {
-    fn new(policy: &str, depth: u32) -> Bench {
+    pub(crate) fn new(policy: &str, depth: u32) -> Bench {
         let config = EngineConfig {
             device: DeviceSpec {
                 depth,
@@ -47,7 +47,7 @@ impl Bench {
     }
 
     /// Replaces the regulator by one that tests need and no policy has.
-    fn with_credits(mut self, per_interval: u32, interval: Nanos) -> Bench {
+    pub(crate) fn with_credits(mut self, per_interval: u32, interval: Nanos) -> Bench {
         // Around the policy in force alone: one that comes later has its own regulator.
         let in_force = AtomicBool::new(true);
         self.engine.wrap_roles(self.now, move |mut roles| {
@@ -59,32 +59,36 @@ impl Bench {
         self
     }
 
-    fn vm(&mut self, objective: &Objective) -> (VmId, ClientId) {
+    pub(crate) fn vm(&mut self, objective: &Objective) -> (VmId, ClientId) {
         let vm = self
             .engine
+            .tenants_mut()
             .add_vm(self.now, objective)
             .expect("room for a VM");
         let disk = self.disk(vm);
         (vm, self.engine.connect(disk).expect("the disk is there"))
     }
 
-    fn disk(&mut self, vm: VmId) -> DiskId {
+    pub(crate) fn disk(&mut self, vm: VmId) -> DiskId {
         let base = (vm.index() as u64) << 40;
         let spec = DiskSpec {
             base,
             size: 1 << 36,
             read_only: false,
         };
-        self.engine.add_disk(vm, spec).expect("a valid range")
+        self.engine
+            .tenants_mut()
+            .add_disk(vm, spec)
+            .expect("a valid range")
     }
 
-    fn ask(&mut self, client: ClientId, request: Request) {
+    pub(crate) fn ask(&mut self, client: ClientId, request: Request) {
         self.engine
             .handle_request(self.now, client, request)
             .expect("room for a request");
     }
 
-    fn dispatch(&mut self) -> Vec<DeviceIo> {
+    pub(crate) fn dispatch(&mut self) -> Vec<DeviceIo> {
         let mut started = Vec::new();
         while let Some(io) = self.engine.poll_dispatch(self.now) {
             started.push(io);
@@ -93,21 +97,21 @@ impl Bench {
         started
     }
 
-    fn end(&mut self, io: &DeviceIo, outcome: Result<(), IoError>) {
+    pub(crate) fn end(&mut self, io: &DeviceIo, outcome: Result<(), IoError>) {
         self.in_flight.retain(|other| other.id != io.id);
         self.engine.handle_completion(self.now, io.id, outcome);
     }
 
-    fn done(&mut self) -> Vec<Done> {
+    pub(crate) fn done(&mut self) -> Vec<Done> {
         std::iter::from_fn(|| self.engine.poll_done()).collect()
     }
 
-    fn tags(&mut self) -> Vec<u64> {
+    pub(crate) fn tags(&mut self) -> Vec<u64> {
         self.done().iter().map(|d| d.tag).collect()
     }
 
     /// Ends everything, whatever it takes.
-    fn drain(&mut self) -> Vec<Done> {
+    pub(crate) fn drain(&mut self) -> Vec<Done> {
         let mut all = self.done();
         loop {
             self.dispatch();
@@ -156,7 +160,11 @@ fn a_merge_stops_at_the_limit_and_never_mixes_disks() {
         size: 1 << 20,
         read_only: false,
     };
-    let next_disk = b.engine.add_disk(vm, spec).expect("a valid range");
+    let next_disk = b
+        .engine
+        .tenants_mut()
+        .add_disk(vm, spec)
+        .expect("a valid range");
     let neighbour = b.engine.connect(next_disk).expect("the disk is there");
     b.ask(client, Request::read(0, 4096, 0));
     let busy = b.dispatch()[0];
@@ -277,7 +285,11 @@ fn a_failed_part_fails_its_request_and_the_rest_is_not_asked_for() {
 #[test]
 fn a_vanished_client_takes_its_part_out_of_a_merged_unit() {
     let mut b = Bench::new("mclock", 1);
-    let vm = b.engine.add_vm(b.now, &Objective::default()).expect("room");
+    let vm = b
+        .engine
+        .tenants_mut()
+        .add_vm(b.now, &Objective::default())
+        .expect("room");
     let disk = b.disk(vm);
     let stays = b.engine.connect(disk).expect("the disk is there");
     let goes = b.engine.connect(disk).expect("the disk is there");
@@ -286,7 +298,7 @@ fn a_vanished_client_takes_its_part_out_of_a_merged_unit() {
     for (i, client) in [stays, goes, stays].into_iter().enumerate() {
         b.ask(client, Request::read(i as u64 * 4096, 4096, 1 + i as u64));
     }
-    assert_eq!(b.engine.vm_stats(vm).merged, 2);
+    assert_eq!(b.engine.tenants().vm_stats(vm).merged, 2);
     b.engine.handle_disconnect(b.now, goes);
     let done = b.done();
     assert_eq!(
@@ -542,9 +554,12 @@ fn a_removed_vm_is_gone_when_its_last_io_ends() {
     let io = b.dispatch()[0];
     b.ask(client, Request::read(1 << 20, 4096, 1));
     b.ask(client, Request::flush(2));
-    b.engine.remove_vm(b.now, vm).expect("it is there");
+    b.engine
+        .tenants_mut()
+        .remove_vm(b.now, vm)
+        .expect("it is there");
     assert_eq!(b.tags(), [1, 2]);
-    assert!(b.engine.remove_vm(b.now, vm).is_err());
+    assert!(b.engine.tenants_mut().remove_vm(b.now, vm).is_err());
     b.end(&io, Ok(()));
     assert_eq!(b.tags(), [0]);
     let (again, _) = b.vm(&Objective::default());
@@ -552,6 +567,7 @@ fn a_removed_vm_is_gone_when_its_last_io_ends() {
     assert_ne!(again, vm);
     assert!(
         b.engine
+            .tenants_mut()
             .set_objective(b.now, vm, &Objective::default())
             .is_err()
     );
@@ -566,7 +582,11 @@ fn what_is_refused_changes_nothing() {
         size: 8192,
         read_only: true,
     };
-    let read_only = b.engine.add_disk(vm, spec).expect("a valid range");
+    let read_only = b
+        .engine
+        .tenants_mut()
+        .add_disk(vm, spec)
+        .expect("a valid range");
     let reader = b.engine.connect(read_only).expect("the disk is there");
     let mut refuse = |client, request| b.engine.handle_request(b.now, client, request).unwrap_err();
     assert_eq!(refuse(client, Request::read(0, 0, 0)), Refusal::Empty);
@@ -585,7 +605,7 @@ fn what_is_refused_changes_nothing() {
     for i in 0..32 {
         b.ask(client, Request::read(i << 20, 4096, i));
     }
-    assert_eq!(b.engine.room(Nanos::ZERO, client), 0);
+    assert_eq!(b.engine.admission_mut().room(Nanos::ZERO, client), 0);
     assert_eq!(
         b.engine
             .handle_request(b.now, client, Request::read(0, 512, 0)),
@@ -651,76 +671,4 @@ fn a_swap_to_admission_leaves_the_account_of_a_part_in_flight_alone() {
     assert_eq!(done.len(), 1);
     assert_eq!(done[0].account.total(), took, "{:?}", done[0].account);
     assert_eq!(done[0].account.device, took);
-}
-
-/// The depth that is found for a device that serves one I/O after the other, in 100 us each.
-fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
-    let mut b = Bench::new("fifo", 8);
-    b.engine.adapt_depth(Nanos::ZERO, true);
-    let (_, client) = b.vm(&Objective::default());
-    for n in 0..16 {
-        let offset = n << 20;
-        b.ask(client, Request { offset, ..request });
-    }
-    b.dispatch();
-    for n in 0..20_000 {
-        b.now += Nanos::from_micros(100);
-        let io = b.in_flight[0];
-        b.end(&io, outcome);
-        b.done();
-        let offset = (n % 1024) << 20;
-        b.ask(client, Request { offset, ..request });
-        b.dispatch();
-    }
-    let depth = b.engine.adapted_depth().expect("it adapts");
-    b.drain();
-    depth
-}
-
-#[test]
-fn only_data_that_was_moved_tells_what_depth_is_enough() {
-    let read = Request::read(0, 4096, 0);
-    assert_eq!(depth_found(read, Ok(())), 1);
-    assert_eq!(depth_found(read, Err(IoError::Io)), 8);
-    for op in [Op::Discard, Op::WriteZeroes] {
-        let request = Request { op, ..read };
-        assert_eq!(depth_found(request, Ok(())), 8, "{op:?}");
-    }
-}
-
-#[test]
-fn no_part_and_no_place_is_for_a_background_process() {
-    for background in [false, true] {
-        let mut b = Bench::new("sfq", 2);
-        b.engine.share_io(16 * KIB);
-        let (_, guest) = b.vm(&Objective::default());
-        let other = match background {
-            true => b.engine.add_background(b.now, &Objective::default()),
-            false => b.engine.add_vm(b.now, &Objective::default()),
-        };
-        let disk = b.disk(other.expect("room"));
-        let other = b.engine.connect(disk).expect("the disk is there");
-        // It waits for each answer, and asks again at once.
-        b.ask(guest, Request::read(0, 4096, 0));
-        let io = b.dispatch()[0];
-        for n in 0..4 {
-            b.ask(other, Request::read(n << 20, 4096, 0));
-            let of_other = b.dispatch()[0];
-            b.now += Nanos::from_micros(100);
-            b.end(&of_other, Ok(()));
-            b.now += Nanos::from_micros(50);
-        }
-        // It is about to come again; the guest has one in flight, and would have another.
-        b.ask(guest, Request::read(64 << 20, 128 * KIB, 0));
-        let went = b.dispatch();
-        assert_eq!(went.len(), usize::from(background), "a place is kept");
-        b.ask(other, Request::read(4 << 20, 4096, 0));
-        b.end(&io, Ok(()));
-        b.now += Nanos::from_millis(2);
-        let all = went.into_iter().chain(b.dispatch());
-        let longest = all.map(|io| io.len).max();
-        let expected = if background { 128 * KIB } else { 16 * KIB };
-        assert_eq!(longest, Some(expected), "background: {background}");
-        b.drain();
-    }
 }

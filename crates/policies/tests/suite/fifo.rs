@@ -101,13 +101,17 @@ impl Bench {
                 limit,
                 ..Objective::default()
             };
-            let id = bench.engine.add_vm(bench.now, &objective).expect("room");
+            let id = bench
+                .engine
+                .tenants_mut()
+                .add_vm(bench.now, &objective)
+                .expect("room");
             let spec = DiskSpec {
                 base: vm << 40,
                 size: 1 << 40,
                 read_only: false,
             };
-            let disk = bench.engine.add_disk(id, spec).expect("fits");
+            let disk = bench.engine.tenants_mut().add_disk(id, spec).expect("fits");
             let client = bench.engine.connect(disk).expect("there");
             bench.vms.push((id, client));
         }

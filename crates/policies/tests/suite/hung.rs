@@ -37,7 +37,9 @@ impl Rig {
         let mut config = config(DEPTH, 128 << 10);
         config.device.max_io = 64 << 10;
         let mut engine = Engine::new(config, &policy(policy_name)).expect("sound");
-        engine.set_hung_disks_aside(Nanos::ZERO, Patience::default());
+        engine
+            .device_mut()
+            .set_hung_disks_aside(Nanos::ZERO, Patience::default());
         Rig {
             engine,
             now: Nanos::ZERO,
@@ -49,7 +51,10 @@ impl Rig {
     }
 
     fn guest(&mut self) -> Guest {
-        let vm = self.engine.add_vm(self.now, &Objective::default());
+        let vm = self
+            .engine
+            .tenants_mut()
+            .add_vm(self.now, &Objective::default());
         self.guest_of(vm.expect("room"))
     }
 
@@ -136,7 +141,7 @@ impl Rig {
     fn drain(&mut self) {
         self.serve_all_but(None, Nanos::from_secs(600));
         assert!(self.engine.is_idle());
-        assert_eq!(self.engine.uncounted(), 0);
+        assert_eq!(self.engine.device().uncounted(), 0);
         assert_eq!(self.answers.len() as u64, self.next_tag);
         let facts = self.engine.facts();
         assert_eq!((facts.started, facts.in_flight), (facts.ended, 0));
@@ -158,11 +163,17 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
         assert!(stuck > 0, "{name}");
         let first = rig.read(neighbour);
         rig.pass(SILENCE - Nanos(1));
-        assert!(!rig.engine.look_for_hung_disks(rig.now), "{name}");
+        assert!(
+            !rig.engine.device_mut().look_for_hung_disks(rig.now),
+            "{name}"
+        );
         rig.pass(Nanos(1));
-        assert!(rig.engine.look_for_hung_disks(rig.now), "{name}");
-        assert_eq!(rig.engine.hung_since(hung.disk), Some(Nanos::ZERO));
-        assert_eq!(rig.engine.hung_since(neighbour.disk), None);
+        assert!(
+            rig.engine.device_mut().look_for_hung_disks(rig.now),
+            "{name}"
+        );
+        assert_eq!(rig.engine.device().hung_since(hung.disk), Some(Nanos::ZERO));
+        assert_eq!(rig.engine.device().hung_since(neighbour.disk), None);
         assert_eq!(rig.engine.facts().in_flight, 0, "{name}");
         rig.serve_all_but(Some(hung.disk), Nanos::from_secs(2));
         assert_eq!(rig.answers.get(&first), Some(&Ok(())), "{name}");
@@ -173,16 +184,23 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
         }
         let of_hung = rig.ios.iter().filter(|io| io.disk == hung.disk).count();
         assert_eq!(of_hung, stuck + 1, "{name}: one I/O at a time");
-        assert_eq!(rig.engine.uncounted() as usize, of_hung, "{name}");
-        assert_eq!(rig.engine.pending(hung.vm) as usize, 12 - of_hung, "{name}");
-        let oldest = rig.engine.ios_in_flight();
+        assert_eq!(rig.engine.device().uncounted() as usize, of_hung, "{name}");
+        assert_eq!(
+            rig.engine.tenants().pending(hung.vm) as usize,
+            12 - of_hung,
+            "{name}"
+        );
+        let oldest = rig.engine.device().ios_in_flight();
         let oldest = oldest.filter(|(disk, _)| *disk == hung.disk);
         assert_eq!(oldest.map(|(_, since)| since).min(), Some(Nanos::ZERO));
 
         let one = *rig.ios.last().expect("it is stuck");
         rig.end(one, Ok(()));
-        assert_eq!(rig.engine.hung_since(hung.disk), None, "{name}");
-        assert!(!rig.engine.look_for_hung_disks(rig.now), "{name}");
+        assert_eq!(rig.engine.device().hung_since(hung.disk), None, "{name}");
+        assert!(
+            !rig.engine.device_mut().look_for_hung_disks(rig.now),
+            "{name}"
+        );
         rig.drain();
     }
 }
@@ -197,11 +215,11 @@ fn a_disk_whose_neighbours_io_ends_beside_it_hangs_too() {
     rig.serve_all_but(Some(hung.disk), SILENCE);
     // Nobody waits, and nobody has been served for long enough: no need.
     rig.pass(Nanos::from_secs(3));
-    assert!(!rig.engine.look_for_hung_disks(rig.now));
+    assert!(!rig.engine.device_mut().look_for_hung_disks(rig.now));
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(5));
-    assert!(rig.engine.look_for_hung_disks(rig.now));
-    assert_eq!(rig.engine.hung_since(hung.disk), Some(Nanos::ZERO));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
+    assert_eq!(rig.engine.device().hung_since(hung.disk), Some(Nanos::ZERO));
     rig.drain();
 }
 
@@ -214,14 +232,14 @@ fn alone_on_its_device_no_disk_is_taken_out() {
     }
     rig.dispatch();
     rig.pass(Nanos::from_secs(100));
-    assert!(!rig.engine.look_for_hung_disks(rig.now));
+    assert!(!rig.engine.device_mut().look_for_hung_disks(rig.now));
     assert_eq!(rig.dispatch(), 0, "the depth holds");
     // A device that hangs as a whole: who comes later is let in once, and hangs, too.
     rig.read(idle);
-    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
     rig.dispatch();
     rig.pass(Nanos::from_secs(100));
-    assert!(!rig.engine.look_for_hung_disks(rig.now));
+    assert!(!rig.engine.device_mut().look_for_hung_disks(rig.now));
     rig.drain();
 }
 
@@ -236,10 +254,14 @@ fn a_lone_flush_has_more_time() {
     while rig.now < almost {
         rig.read(neighbour);
         rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
-        assert!(!rig.engine.look_for_hung_disks(rig.now), "{}", rig.now);
+        assert!(
+            !rig.engine.device_mut().look_for_hung_disks(rig.now),
+            "{}",
+            rig.now
+        );
     }
     rig.pass(Nanos::from_millis(200));
-    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
     // One more I/O may try; later flushes wait for the first.
     let reads = [rig.read(hung), rig.read(hung)];
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
@@ -263,7 +285,7 @@ fn a_flush_may_be_the_one_io_of_a_hung_disk_and_others_keep_their_turn() {
     rig.dispatch();
     rig.read(neighbour);
     rig.pass(SILENCE);
-    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
     let of_hung = rig.flush(hung);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     assert_eq!(rig.ios.last().map(|io| io.op), Some(Op::Flush));
@@ -289,7 +311,7 @@ fn flushes_that_wait_for_a_hung_disk_go_when_it_goes_on() {
     rig.dispatch();
     rig.read(neighbour);
     rig.pass(SILENCE);
-    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     assert_eq!(rig.ios.len(), DEPTH as usize + 1);
     let flush = rig.flush(hung);
@@ -317,15 +339,20 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             rig.dispatch();
             rig.read(neighbour);
             rig.pass(SILENCE);
-            assert!(rig.engine.look_for_hung_disks(rig.now), "{name}");
+            assert!(
+                rig.engine.device_mut().look_for_hung_disks(rig.now),
+                "{name}"
+            );
             rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
             rig.flush(hung);
             let stuck = rig.ios.len();
             let of_other = rig.read(other_disk);
             match way {
                 0 => rig.engine.handle_disconnect(rig.now, hung.client),
-                1 => (rig.engine.remove_disk(rig.now, hung.disk)).expect("it is there"),
-                _ => (rig.engine.remove_vm(rig.now, hung.vm)).expect("it is there"),
+                1 => {
+                    (rig.engine.tenants_mut().remove_disk(rig.now, hung.disk)).expect("it is there")
+                }
+                _ => (rig.engine.tenants_mut().remove_vm(rig.now, hung.vm)).expect("it is there"),
             }
             rig.take_answers();
             let cancelled = rig.answers.values();
@@ -335,7 +362,8 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
             let served = rig.answers[&of_other] == Ok(());
             assert_eq!(served, way < 2, "{name}: the VM's other disk goes on");
-            // A disk that comes meanwhile gets another slot, and is not taken for the one that hangs.
+            // A disk that comes meanwhile gets another slot, and is not taken for the one that
+            // hangs.
             let new = rig.guest();
             assert_ne!(new.disk.index(), hung.disk.index(), "{name}");
             let of_new = rig.read(new);
@@ -343,7 +371,10 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             assert_eq!(rig.answers.get(&of_new), Some(&Ok(())), "{name}");
             assert_eq!(rig.ios.len(), stuck, "{name}");
             rig.drain();
-            assert!(!rig.engine.look_for_hung_disks(rig.now), "{name}");
+            assert!(
+                !rig.engine.device_mut().look_for_hung_disks(rig.now),
+                "{name}"
+            );
         }
     }
 }
@@ -358,7 +389,7 @@ fn the_policy_changes_while_a_disk_hangs() {
     rig.dispatch();
     rig.read(neighbour);
     rig.pass(SILENCE);
-    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
     for spec in PolicySpec::all() {
         rig.engine.set_policy(rig.now, &policy(spec.name()));
         let next = rig.read(neighbour);
@@ -384,7 +415,7 @@ fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
     rig.dispatch();
     rig.read(neighbour);
     rig.pass(SILENCE);
-    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     // The VM's other disk goes on in the same lane.
     let beside = rig.read(same_vm);
@@ -421,12 +452,12 @@ fn no_more_ios_are_left_out_than_there_is_room_for() {
         rig.pass(SILENCE);
         let waits = rig.guest();
         rig.read(waits);
-        rig.engine.look_for_hung_disks(rig.now);
+        rig.engine.device_mut().look_for_hung_disks(rig.now);
         rig.dispatch();
-        assert!(rig.engine.uncounted() <= most, "round {round}");
+        assert!(rig.engine.device().uncounted() <= most, "round {round}");
         assert!(rig.ios.len() as u32 <= DEPTH + most, "round {round}");
     }
-    assert_eq!(rig.engine.uncounted(), most);
+    assert_eq!(rig.engine.device().uncounted(), most);
     rig.drain();
 }
 
@@ -443,10 +474,10 @@ fn an_io_that_failed_in_company_on_a_hung_disk_goes_again_one_by_one() {
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(1100));
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(10));
-    assert!(rig.engine.look_for_hung_disks(rig.now));
+    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
     let io = rig.ios[0];
     rig.end(io, Err(IoError::Io));
-    assert_eq!(rig.engine.hung_since(hung.disk), None);
+    assert_eq!(rig.engine.device().hung_since(hung.disk), None);
     rig.dispatch();
     assert_eq!(rig.ios.len(), 3, "each goes by itself");
     rig.drain();

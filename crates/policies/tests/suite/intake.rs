@@ -1,9 +1,11 @@
-//! Request slots and payload memory: nobody waits for what another VM holds beyond its part, under every
-//! policy.
+//! Request slots and payload memory: nobody waits for what another VM holds beyond its part, under
+//! every policy.
 
 use crate::common::{config, limited, open_disk, policy};
 use std::collections::BTreeMap;
-use tidegate_core::engine::{Engine, EngineConfig, PayloadBounds, Refusal};
+use tidegate_core::engine::{
+    DiskSpec, Engine, EngineConfig, PayloadBounds, PayloadMemory, Refusal,
+};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::Policy;
 use tidegate_core::random::SplitMix64;
@@ -14,7 +16,8 @@ use tidegate_policies::policy::PolicySpec;
 const KIB: u32 = 1 << 10;
 const MS: u64 = 1_000_000;
 
-/// An engine with little payload memory, VMs with one client each, and a device that takes a millisecond.
+/// An engine with little payload memory, VMs with one client each, and a device that takes a
+/// millisecond.
 struct Crowd {
     engine: Engine,
     now: Nanos,
@@ -34,17 +37,17 @@ impl Crowd {
             ..config(4, 64 * KIB)
         };
         let mut engine = Engine::new(config, spec).expect("sound");
-        engine.bound_payload(&PayloadBounds {
+        engine.admission_mut().bound_payload(&PayloadBounds {
             total,
             per_vm: total,
             largest: 256 * KIB,
         });
         // Requests go in parts while VMs share the device.
-        engine.share_io(16 * KIB);
+        engine.device_mut().share_io(16 * KIB);
         let now = Nanos(1);
         let mut clients = Vec::new();
         for (n, objective) in objectives.iter().enumerate() {
-            let vm = engine.add_vm(now, objective).expect("room");
+            let vm = engine.tenants_mut().add_vm(now, objective).expect("room");
             let (_, client) = open_disk(&mut engine, vm, (n as u64) << 30, 1 << 30);
             clients.push((vm, client));
         }
@@ -97,13 +100,15 @@ impl Crowd {
                         true => self.kept.push((done.vm, done.op, done.payload)),
                         false => {
                             let (now, payload) = (self.now, done.payload);
-                            self.engine.return_payload(now, done.vm, done.op, payload);
+                            self.engine
+                                .admission_mut()
+                                .return_payload(now, done.vm, done.op, payload);
                         }
                     }
                 }
                 self.answered.insert(done.tag, done);
             }
-            while self.engine.poll_unblocked().is_some() {}
+            while self.engine.admission_mut().poll_unblocked().is_some() {}
             if !any {
                 return;
             }
@@ -112,7 +117,9 @@ impl Crowd {
 
     fn return_kept(&mut self) {
         for (vm, op, len) in std::mem::take(&mut self.kept) {
-            self.engine.return_payload(self.now, vm, op, len);
+            self.engine
+                .admission_mut()
+                .return_payload(self.now, vm, op, len);
         }
     }
 
@@ -156,7 +163,7 @@ fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
         crowd.drain(spec.name());
         assert_eq!(crowd.answered.len() as u64, asked, "{}", spec.name());
         assert!(asked > 100, "{}: {asked}", spec.name());
-        assert_eq!(crowd.engine.in_use(), (0, 0), "{}", spec.name());
+        assert_eq!(crowd.engine.admission().in_use(), (0, 0), "{}", spec.name());
     }
 }
 
@@ -187,13 +194,13 @@ fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
         }
         // The deaf one has what is its own, and no more than that goes to the device for it.
         assert!(crowd.engine.view().requests(deaf) > 0, "{name}");
-        let holdings = crowd.engine.holdings(deaf);
+        let holdings = crowd.engine.admission().holdings(deaf);
         assert!(holdings.payload > 0, "{name}");
         // Its memory comes back: it goes on where it was.
         crowd.deaf.clear();
         crowd.return_kept();
         crowd.drain(name);
-        assert_eq!(crowd.engine.in_use(), (0, 0), "{name}");
+        assert_eq!(crowd.engine.admission().in_use(), (0, 0), "{name}");
     }
 }
 
@@ -228,7 +235,8 @@ fn a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_me
         spec.set(name, value).expect("it is in range");
     }
     let mut crowd = Crowd::new(&spec, u64::from(128 * KIB), &plain(1));
-    // The first takes 4 KiB of the last along, which has its memory then. The one between them finds none.
+    // The first takes 4 KiB of the last along, which has its memory then. The one between them
+    // finds none.
     let reads = [(0, 12 * KIB), (1 << 20, 64 * KIB), (12 << 10, 12 * KIB)];
     for (offset, len) in reads {
         crowd.ask(0, Op::Read, offset, len).expect("there is room");
@@ -264,10 +272,18 @@ fn a_vm_with_all_its_slots_taken_takes_none_from_others() {
         assert!(crowd.answered.contains_key(&read), "turn {turn}");
     }
     let vm = crowd.clients[0].0;
-    crowd.engine.remove_vm(crowd.now, vm).expect("there");
+    crowd
+        .engine
+        .tenants_mut()
+        .remove_vm(crowd.now, vm)
+        .expect("there");
     let objectives: Vec<VmId> = crowd.engine.view().vms().collect();
     for vm in objectives {
-        crowd.engine.remove_vm(crowd.now, vm).expect("there");
+        crowd
+            .engine
+            .tenants_mut()
+            .remove_vm(crowd.now, vm)
+            .expect("there");
     }
     crowd.drain("removed");
 }
@@ -281,17 +297,19 @@ fn the_wait_outside_is_queue_time() {
     let request = Request::read(0, 4096, 900);
     crowd
         .engine
+        .admission_mut()
         .claim(crowd.now, client, Op::Read, 4096)
         .expect("a slot");
     let (engine, now) = (&mut crowd.engine, crowd.now);
     engine
+        .admission_mut()
         .handle_claimed_request(now, client, request, came)
         .expect("taken");
     crowd.drain("one");
     let account = crowd.answered[&900].account;
     assert!(account.queued >= Nanos(70 * MS), "{account:?}");
     assert_eq!(account.regulated, Nanos::ZERO);
-    assert_eq!(crowd.engine.holdings(vm).slots, 0);
+    assert_eq!(crowd.engine.admission().holdings(vm).slots, 0);
 }
 
 #[test]
@@ -302,21 +320,36 @@ fn a_claim_that_is_given_up_leaves_nothing_behind() {
         let now = crowd.now;
         crowd
             .engine
+            .admission_mut()
             .claim(now, client, Op::Write, 100_000)
             .expect("room");
-        crowd.engine.return_claim(now, vm, Op::Write, 100_000);
+        crowd
+            .engine
+            .admission_mut()
+            .return_claim(now, vm, Op::Write, 100_000);
     }
-    assert_eq!(crowd.engine.in_use(), (0, 0));
+    assert_eq!(crowd.engine.admission().in_use(), (0, 0));
     // A VM that was removed goes when its last claim does.
     crowd
         .engine
+        .admission_mut()
         .claim(crowd.now, client, Op::Write, 4096)
         .expect("room");
-    crowd.engine.remove_vm(crowd.now, vm).expect("there");
-    assert_eq!(crowd.engine.in_use(), (1, 4096));
-    crowd.engine.return_claim(crowd.now, vm, Op::Write, 4096);
-    assert_eq!(crowd.engine.in_use(), (0, 0));
-    let again = crowd.engine.add_vm(crowd.now, &Objective::default());
+    crowd
+        .engine
+        .tenants_mut()
+        .remove_vm(crowd.now, vm)
+        .expect("there");
+    assert_eq!(crowd.engine.admission().in_use(), (1, 4096));
+    crowd
+        .engine
+        .admission_mut()
+        .return_claim(crowd.now, vm, Op::Write, 4096);
+    assert_eq!(crowd.engine.admission().in_use(), (0, 0));
+    let again = crowd
+        .engine
+        .tenants_mut()
+        .add_vm(crowd.now, &Objective::default());
     assert_eq!(again.expect("room").index(), vm.index());
 }
 
@@ -328,26 +361,44 @@ fn with_a_reply_kept() -> (Crowd, VmId, ClientId) {
     crowd.ask(0, Op::Read, 0, 64 * KIB).expect("a slot");
     (0..8).for_each(|_| crowd.pass());
     assert_eq!(crowd.kept.len(), 1);
-    assert_eq!(crowd.engine.holdings(vm).payload_part, 128 << 10);
+    assert_eq!(
+        crowd.engine.admission().holdings(vm).payload_part,
+        128 << 10
+    );
     (crowd, vm, client)
 }
 
 #[test]
 fn a_reply_that_was_refused_is_asked_for_again_after_a_read_took_memory() {
     let (mut crowd, vm, client) = with_a_reply_kept();
-    assert!(!crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+    assert!(
+        !crowd
+            .engine
+            .admission_mut()
+            .take_reply(crowd.now, client, 128 * KIB)
+    );
     crowd.ask(0, Op::Read, 1 << 20, 16 * KIB).expect("a slot");
     let io = crowd.engine.poll_dispatch(crowd.now).expect("room for it");
-    assert_eq!(crowd.engine.poll_unblocked(), Some(vm));
-    assert!(!crowd.engine.take_reply(crowd.now, client, 128 * KIB));
-    assert_eq!(crowd.engine.poll_unblocked(), None);
+    assert_eq!(crowd.engine.admission_mut().poll_unblocked(), Some(vm));
+    assert!(
+        !crowd
+            .engine
+            .admission_mut()
+            .take_reply(crowd.now, client, 128 * KIB)
+    );
+    assert_eq!(crowd.engine.admission_mut().poll_unblocked(), None);
     // All that is held comes back.
     crowd.engine.handle_completion(crowd.now, io.id, Ok(()));
     let done = crowd.engine.poll_done().expect("it has ended");
     crowd.kept.push((vm, done.op, done.payload));
     crowd.return_kept();
-    assert_eq!(crowd.engine.poll_unblocked(), Some(vm));
-    assert!(crowd.engine.take_reply(crowd.now, client, 128 * KIB));
+    assert_eq!(crowd.engine.admission_mut().poll_unblocked(), Some(vm));
+    assert!(
+        crowd
+            .engine
+            .admission_mut()
+            .take_reply(crowd.now, client, 128 * KIB)
+    );
 }
 
 #[test]
@@ -355,7 +406,12 @@ fn a_read_that_lacks_memory_is_asked_again_after_a_reply_took_some() {
     let (mut crowd, _, client) = with_a_reply_kept();
     crowd.ask(0, Op::Read, 1 << 20, 128 * KIB).expect("a slot");
     assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
-    assert!(crowd.engine.take_reply(crowd.now, client, 32 * KIB));
+    assert!(
+        crowd
+            .engine
+            .admission_mut()
+            .take_reply(crowd.now, client, 32 * KIB)
+    );
     assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
     crowd.return_kept();
     let io = crowd.engine.poll_dispatch(crowd.now).expect("memory came");
@@ -377,8 +433,73 @@ fn reads_and_writes_that_wait_merge_where_memory_is_bounded() {
         }
         crowd.drain("all of them");
         let vm = crowd.clients[0].0;
-        let merged = crowd.engine.vm_stats(vm).merged;
+        let merged = crowd.engine.tenants().vm_stats(vm).merged;
         assert!(merged >= 8, "{op:?}: {merged} merged");
-        assert_eq!(crowd.engine.in_use(), (0, 0));
+        assert_eq!(crowd.engine.admission().in_use(), (0, 0));
+    }
+}
+
+#[test]
+fn requests_with_memory_of_their_own_need_slots_only_and_do_not_wait_for_others_memory() {
+    for spec in PolicySpec::all() {
+        let mut crowd = Crowd::new(spec, 32 << 10, &plain(1));
+        let (vm, pooled) = crowd.clients[0];
+        let disk = crowd
+            .engine
+            .tenants_mut()
+            .add_disk(vm, disk_behind_all())
+            .expect("sound");
+        let own = crowd.engine.connect_with(disk, PayloadMemory::Own);
+        let own = own.expect("the disk is there");
+        crowd.clients.push((vm, own));
+        crowd.deaf.push(vm);
+        // A reply that is not taken keeps all memory for reads, and one more read waits for some.
+        assert!(
+            crowd
+                .engine
+                .admission_mut()
+                .take_reply(crowd.now, pooled, 256 * KIB)
+        );
+        crowd.ask(0, Op::Read, 0, 64 * KIB).expect("a slot");
+        crowd.pass();
+        let (_, held) = crowd.engine.admission().in_use();
+        for n in 0..8 {
+            let offset = n << 20;
+            crowd.ask(1, Op::Read, offset, 256 * KIB).expect("a slot");
+            crowd.ask(1, Op::Write, offset, 256 * KIB).expect("a slot");
+        }
+        let claim = crowd
+            .engine
+            .admission_mut()
+            .claim(crowd.now, own, Op::Write, 256 * KIB);
+        assert_eq!(claim, Ok(()));
+        assert_eq!(
+            crowd.engine.admission().in_use(),
+            (18, held),
+            "{}",
+            spec.name()
+        );
+        crowd.engine.admission_mut().return_slot(crowd.now, vm);
+        for _ in 0..10_000 {
+            crowd.pass();
+        }
+        let answered: Vec<&Done> = crowd.answered.values().collect();
+        assert_eq!(answered.len(), 16, "{}", spec.name());
+        assert!(answered.iter().all(|done| done.payload == 0));
+        crowd
+            .engine
+            .admission_mut()
+            .return_payload(crowd.now, vm, Op::Read, 256 * KIB);
+        crowd.drain(spec.name());
+        crowd.return_kept();
+        assert_eq!(crowd.engine.admission().in_use(), (0, 0), "{}", spec.name());
+    }
+}
+
+fn disk_behind_all() -> DiskSpec {
+    DiskSpec {
+        base: 1 << 40,
+        size: 1 << 30,
+        read_only: false,
     }
 }

@@ -16,6 +16,7 @@ mod drr;
 mod edf;
 mod edges;
 mod engine;
+mod engine_depth;
 mod engine_invariants;
 mod fifo;
 mod fit;

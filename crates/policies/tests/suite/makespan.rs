@@ -1,4 +1,5 @@
-//! What deadlines by a tolerance are reckoned from: who uses the device, and what it does for so many.
+//! What deadlines by a tolerance are reckoned from: who uses the device, and what it does for so
+//! many.
 
 use crate::common::*;
 use tidegate_core::engine::Engine;
@@ -17,6 +18,7 @@ fn three(policy: &PolicySpec) -> (Engine, Vec<(VmId, ClientId)>) {
     let mut engine = Engine::new(config, policy).expect("sound");
     let vms = (0..3).map(|vm| {
         let id = engine
+            .tenants_mut()
             .add_vm(Nanos::ZERO, &Objective::default())
             .expect("room");
         (id, open_disk(&mut engine, id, vm << 30, 1 << 30).1)
@@ -28,7 +30,8 @@ fn three(policy: &PolicySpec) -> (Engine, Vec<(VmId, ClientId)>) {
 #[test]
 fn who_has_a_job_or_asked_for_something_of_late_uses_the_device() {
     let (mut engine, vms) = three(&policy("fifo"));
-    let users = |engine: &Engine, second| engine.users_with(Nanos::from_secs(second), vms[0].0);
+    let users =
+        |engine: &Engine, second| engine.jobs().users_with(Nanos::from_secs(second), vms[0].0);
     assert_eq!(users(&engine, 0), 1, "nobody but who is asked about");
     engine
         .handle_request(Nanos::ZERO, vms[1].1, Request::read(0, 4 * KIB, 1))
@@ -45,10 +48,19 @@ fn who_has_a_job_or_asked_for_something_of_late_uses_the_device() {
         deadline: Nanos::from_secs(60),
     };
     let now = Nanos::from_secs(103);
-    engine.begin_job(now, vms[2].0, &job).expect("a job");
-    engine.begin_job(now, vms[0].0, &job).expect("a job");
+    engine
+        .jobs_mut()
+        .begin_job(now, vms[2].0, &job)
+        .expect("a job");
+    engine
+        .jobs_mut()
+        .begin_job(now, vms[0].0, &job)
+        .expect("a job");
     assert_eq!(users(&engine, 200), 2, "itself only once");
-    engine.end_job(now, vms[2].0).expect("it has one");
+    engine
+        .jobs_mut()
+        .end_job(now, vms[2].0)
+        .expect("it has one");
     assert_eq!(users(&engine, 200), 1);
 }
 
@@ -59,13 +71,13 @@ fn what_the_device_does_for_so_many_is_said_or_given_before_a_job_and_after() {
     given.set("bandwidth_loss", 17 * MB).expect("a parameter");
     for (policy, expected) in [(policy("cfq"), [54, 54]), (given, [50, 33])] {
         let (mut engine, vms) = three(&policy);
-        let does = |engine: &Engine| [1, 2].map(|users| engine.total_bandwidth(users) / MB);
+        let does = |engine: &Engine| [1, 2].map(|users| engine.jobs().total_bandwidth(users) / MB);
         assert_eq!(does(&engine), expected, "{policy:?}");
         let job = JobSpec {
             bytes: MB,
             deadline: Nanos::from_secs(60),
         };
-        (engine.begin_job(Nanos::ZERO, vms[0].0, &job)).expect("a job");
+        (engine.jobs_mut().begin_job(Nanos::ZERO, vms[0].0, &job)).expect("a job");
         assert_eq!(does(&engine), expected, "{policy:?}");
     }
 }

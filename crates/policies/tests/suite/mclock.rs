@@ -287,7 +287,9 @@ impl Bench {
         policy.set("catch_up", catch_up).expect("in its range");
         policy.set("cost", by as u64).expect("there are four");
         let mut engine = Engine::new(config(DEPTH as u32, 0), &policy).expect("sound");
-        engine.set_profile(Some(Arc::new(costs::profile())));
+        engine
+            .device_mut()
+            .set_profile(Some(Arc::new(costs::profile())));
         let mut oracle = Oracle {
             costs: Costs::new(by, objectives.len()),
             vms: Vec::new(),
@@ -298,14 +300,17 @@ impl Bench {
         };
         let mut clients = Vec::new();
         for (n, objective) in objectives.iter().enumerate() {
-            let vm = engine.add_vm(Nanos::ZERO, objective).expect("room");
+            let vm = engine
+                .tenants_mut()
+                .add_vm(Nanos::ZERO, objective)
+                .expect("room");
             assert_eq!(vm.index(), n, "slots are dense");
             let spec = DiskSpec {
                 base: (n as u64) << 42,
                 size: 1 << 42,
                 read_only: false,
             };
-            let disk = engine.add_disk(vm, spec).expect("fits");
+            let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
             clients.push(engine.connect(disk).expect("there"));
             oracle.vms.push(Vm::new(objective));
         }

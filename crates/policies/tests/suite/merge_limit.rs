@@ -71,7 +71,7 @@ impl Lab {
         let mut plan = self.plan.lock().expect("no panic before");
         plan.push((guest.vm, knob));
         drop(plan);
-        let objective = *self.world.engine.objective(guest.vm);
+        let objective = *self.world.engine.tenants().objective(guest.vm);
         self.world.set(guest, &objective);
     }
 
@@ -316,8 +316,8 @@ fn limits_hold_in_series_with_the_throttle() {
 }
 
 proptest! {
-    /// Whatever is asked for and however the rate is turned: no more passes than the rate so far, an I/O
-    /// and a tenth of what was lost; and a VM that always asks has all of it.
+    /// Whatever is asked for and however the rate is turned: no more passes than the rate so far,
+    /// an I/O and a tenth of what was lost; and a VM that always asks has all of it.
     #[test]
     fn the_throttle_is_exact(
         rates in prop::collection::vec(50_000u64..3_000_000, 1..6),

@@ -1,4 +1,5 @@
-//! The paced tuner: the throttle holds a target at all times, and the merge limit is as large as need be.
+//! The paced tuner: the throttle holds a target at all times, and the merge limit is as large as
+//! need be.
 
 use crate::common::tuned::{MB, PACED, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use crate::common::{Guest, KIB, MS, SECOND, World, total, weighted, within};
@@ -75,7 +76,8 @@ fn it_is_there_sooner_than_windows_of_merge_limits_and_smoother() {
     let worlds = [(steps as Takes, 30), (disk, 30), (disk, 60)];
     for (takes, target) in worlds {
         let [by_pace, by_window] = [PACED, WINDOW].map(|tuner| minute(tuner, target * MB, takes));
-        // A limit that comes close to the target is as steady as the device; and off by as much as that.
+        // A limit that comes close to the target is as steady as the device; and off by as much as
+        // that.
         assert!(
             by_pace.1 <= by_window.1.max(1_000),
             "{target}: {by_pace:?}, {by_window:?}"
@@ -165,7 +167,7 @@ fn a_target_that_changes_is_held_from_the_next_second_on() {
     }
     // No target: nothing is left of the tuner.
     world.set(guest, &weighted(100));
-    assert_eq!(world.engine.tuning(guest.vm), None);
+    assert_eq!(world.engine.tenants().tuning(guest.vm), None);
     let from = world.log.len() + 64;
     world.run(SECOND);
     let whole = |start: &crate::common::Start| start.io.len == 128 << 10;
@@ -270,7 +272,8 @@ fn a_target_below_a_page_a_second_is_held() {
 
 #[test]
 fn who_asks_now_and_then_changes_and_reports_nothing() {
-    // A tenth of a second at full speed and a tenth of nothing; or less than the target all the time.
+    // A tenth of a second at full speed and a tenth of nothing; or less than the target all the
+    // time.
     for (busy, len, depth) in [(100 * MS, 128 * KIB, 8), (100_000, 4 * KIB, 1)] {
         let mut world = world(&paced("vcup-drr"), disk);
         let guest = world.guest(&precise(Rate::bytes(30 * MB)));
@@ -300,13 +303,21 @@ fn who_asks_now_and_then_changes_and_reports_nothing() {
 fn what_was_learnt_is_taken_over_and_what_another_learnt_is_not() {
     let mut here = world(&fine(PACED), seeks);
     let guest = here.guest(&precise(Rate::bytes(3 * MB)));
-    assert_eq!(here.engine.export_learnt(guest.vm), Ok(None));
+    assert_eq!(here.engine.tenants().export_learnt(guest.vm), Ok(None));
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(40 * SECOND);
-    let learnt = here.engine.export_learnt(guest.vm).expect("it is there");
+    let learnt = here
+        .engine
+        .tenants()
+        .export_learnt(guest.vm)
+        .expect("it is there");
     let learnt = learnt.expect("an interval has ended");
     let import = |world: &mut World, guest: Guest, blob: &Blob| {
-        let refused = world.engine.import_learnt(world.time(), [(guest.vm, blob)]);
+        let now = world.time();
+        let refused = world
+            .engine
+            .tenants_mut()
+            .import_learnt(now, [(guest.vm, blob)]);
         refused.into_iter().map(|(_, error)| error).next()
     };
     let there = |target: u64, tuner| {
@@ -375,8 +386,9 @@ fn the_same_world_is_tuned_alike_twice() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever it asks for and whoever else is there, and however long nobody drives the engine: a VM has
-    /// at no time had more than its target's and an I/O; and one that always asks has all of it in the end.
+    /// Whatever it asks for and whoever else is there, and however long nobody drives the engine: a
+    /// VM has at no time had more than its target's and an I/O; and one that always asks has all of
+    /// it in the end.
     #[test]
     fn it_never_has_more_than_its_target_and_all_of_it_in_the_end(
         target in 200_000u64..20_000_000,

@@ -43,7 +43,10 @@ fn costs_of(by: usize, guests: &[Guest], log: &[Start]) -> Vec<(usize, u128)> {
 }
 
 fn known(world: &mut World) {
-    world.engine.set_profile(Some(Arc::new(costs::profile())));
+    world
+        .engine
+        .device_mut()
+        .set_profile(Some(Arc::new(costs::profile())));
 }
 
 #[derive(Clone, Copy, Default)]
@@ -564,7 +567,7 @@ fn a_profile_counts_from_when_it_is_there_and_again_after_a_swap() {
         let mut got = [0u64; 2];
         for _ in 0..1200 {
             for (guest, place) in [(stream, *n * 4096), (seeks, (1 << 30) + *n * 8192)] {
-                if world.engine.pending(guest.vm) == 0 {
+                if world.engine.tenants().pending(guest.vm) == 0 {
                     let read = Request::read(place, 4096, *n);
                     let now = Nanos::ZERO;
                     world
@@ -589,14 +592,14 @@ fn a_profile_counts_from_when_it_is_there_and_again_after_a_swap() {
     };
     let mut n = 0;
     near(order(&mut world, &mut n), 1);
-    world.engine.set_profile(profile(2000.0));
+    world.engine.device_mut().set_profile(profile(2000.0));
     near(order(&mut world, &mut n), 2);
-    world.engine.set_profile(profile(1000.0));
+    world.engine.device_mut().set_profile(profile(1000.0));
     near(order(&mut world, &mut n), 4);
     let policy = sfq("sfq", 3, 1);
     world.engine.set_policy(Nanos::ZERO, &policy);
     near(order(&mut world, &mut n), 4);
     // One that is taken away goes on counting, as long as the policy stays.
-    world.engine.set_profile(None);
+    world.engine.device_mut().set_profile(None);
     near(order(&mut world, &mut n), 4);
 }

@@ -1,4 +1,5 @@
-//! A target that is a floor, too (`vcup-mclock`): neighbours that ask for all there is cannot take it.
+//! A target that is a floor, too (`vcup-mclock`): neighbours that ask for all there is cannot take
+//! it.
 
 use crate::common::{Guest, KIB, SECOND, World, config, policy, total, within};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
@@ -138,7 +139,8 @@ fn a_target_in_ios_is_a_floor_in_ios() {
 
 #[test]
 fn a_reservation_beside_a_target_is_kept_as_well() {
-    // 600 requests of 64 KiB are more than the target's bytes, which are all that its throttle lets pass.
+    // 600 requests of 64 KiB are more than the target's bytes, which are all that its throttle lets
+    // pass.
     let reserved = |per_s| Objective {
         reservation: Rate::iops(per_s),
         ..precise(Rate::bytes(30 * MB))

@@ -258,6 +258,7 @@ fn engine_with(limit: Limit) -> (Engine, tidegate_core::request::ClientId) {
         ..Objective::default()
     };
     let vm = engine
+        .tenants_mut()
         .add_vm(Nanos::ZERO, &objective)
         .expect("valid by construction");
     let spec = DiskSpec {
@@ -265,7 +266,7 @@ fn engine_with(limit: Limit) -> (Engine, tidegate_core::request::ClientId) {
         size: 1 << 40,
         read_only: false,
     };
-    let disk = engine.add_disk(vm, spec).expect("fits");
+    let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
     let client = engine.connect(disk).expect("there");
     (engine, client)
 }

@@ -1,4 +1,5 @@
-//! The tuner by windows: each VM with a target comes to it by merge limit and throttle, whatever the others do.
+//! The tuner by windows: each VM with a target comes to it by merge limit and throttle, whatever
+//! the others do.
 
 use crate::common::tuned::{MB, WINDOW, disk, flash, precise, seconds, spec, tuning, world};
 use crate::common::{KIB, MS, SECOND, World, config, limited, total, weighted, within};
@@ -115,7 +116,7 @@ fn two_precise_vms_know_nothing_of_each_other_and_others_are_not_touched() {
             let beta = precision::absolute_error(&seconds, target, 30).expect("two intervals");
             assert!(beta < 50_000, "{beta} of {target} under {name}");
         }
-        assert_eq!(world.engine.tuning(free.vm), None);
+        assert_eq!(world.engine.tenants().tuning(free.vm), None);
         assert!(world.bytes(free).iter().all(|&(_, len)| len == 128 << 10));
     }
 }
@@ -144,7 +145,8 @@ fn who_asks_for_less_than_its_target_changes_and_reports_nothing() {
     for flushes in [false, true] {
         let mut world = world(&windowed("vcup-drr", &[]), disk);
         let guest = world.guest(&precise(Rate::bytes(3 * MB)));
-        // A request of 4 KiB every 20 ms or so, 0.2 MB/s; it may be a flush that ends the quiet time.
+        // A request of 4 KiB every 20 ms or so, 0.2 MB/s; it may be a flush that ends the quiet
+        // time.
         let before = tuning(&world, guest);
         for _ in 0..500 {
             let (now, flush) = (world.time(), Request::flush(u64::MAX));
@@ -179,7 +181,7 @@ fn an_objective_that_changes_is_reached_within_ten_seconds() {
     }
     // No target: nothing is left of the tuner.
     world.set(guest, &weighted(100));
-    assert_eq!(world.engine.tuning(guest.vm), None);
+    assert_eq!(world.engine.tenants().tuning(guest.vm), None);
     let from = world.log.len() + 64;
     world.run(SECOND);
     assert!(
@@ -191,8 +193,8 @@ fn an_objective_that_changes_is_reached_within_ten_seconds() {
 
 #[test]
 fn bandwidth_and_iops_are_held_together_by_size_and_rate() {
-    // Section 5.6: 10 MB/s in 466 I/Os of 21.4 KB, 15 in 550, 30 in 211 of 142 KB, for which parts of 128
-    // pages have to be longer than 42.
+    // Section 5.6: 10 MB/s in 466 I/Os of 21.4 KB, 15 in 550, 30 in 211 of 142 KB, for which parts
+    // of 128 pages have to be longer than 42.
     for (bytes, per_s, max_ml) in [(10, 466, 11), (15, 550, 11), (30, 211, 64)] {
         let target = Rate {
             ops: Some(OpsRate { per_s, norm: None }),
@@ -248,21 +250,27 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
     let mut here = world(&windowed("vcup-drr", PAPER), disk);
     let guest = here.guest(&precise(Rate::bytes(30 * MB)));
     assert_eq!(
-        here.engine.export_learnt(guest.vm),
+        here.engine.tenants().export_learnt(guest.vm),
         Ok(None),
         "nothing was learnt yet"
     );
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(200 * SECOND);
-    let learnt = here.engine.export_learnt(guest.vm).expect("it is there");
+    let learnt = here
+        .engine
+        .tenants()
+        .export_learnt(guest.vm)
+        .expect("it is there");
     let learnt = learnt.expect("it was profiled");
     let there = |target: u64, max_ml| {
         let policy = windowed("vcup-drr", &[PAPER, &[("max_ml", max_ml)]].concat());
         let mut there = world(&policy, disk);
         let guest = there.guest(&precise(Rate::bytes(target)));
+        let now = there.time();
         let refused = there
             .engine
-            .import_learnt(there.time(), [(guest.vm, &learnt)]);
+            .tenants_mut()
+            .import_learnt(now, [(guest.vm, &learnt)]);
         assert_eq!(refused, []);
         (there, guest)
     };
@@ -297,16 +305,22 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let guest = here.guest(&precise(Rate::bytes(30 * MB)));
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(200 * SECOND);
-    let learnt = here.engine.export_learnt(guest.vm).expect("it is there");
+    let learnt = here
+        .engine
+        .tenants()
+        .export_learnt(guest.vm)
+        .expect("it is there");
     let learnt = learnt.expect("it was profiled");
     let was = tuning(&here, guest);
     // A disk of which one page comes to three times as much.
     let faster = |io: &DeviceIo| 60_000 + u64::from(io.len) * 4;
     let mut there = world(&windowed("vcup-drr", PAPER), faster);
     let moved = there.guest(&precise(Rate::bytes(30 * MB)));
+    let now = there.time();
     let refused = there
         .engine
-        .import_moved(there.time(), [(moved.vm, &learnt)]);
+        .tenants_mut()
+        .import_moved(now, [(moved.vm, &learnt)]);
     assert_eq!(refused, []);
     let is = tuning(&there, moved);
     assert_eq!(
@@ -321,9 +335,11 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     // Where no bandwidths are measured none are kept of another disk either.
     let mut plain = world(&windowed("vcup-drr", &[]), faster);
     let plainly = plain.guest(&precise(Rate::bytes(30 * MB)));
+    let now = plain.time();
     let refused = plain
         .engine
-        .import_moved(plain.time(), [(plainly.vm, &learnt)]);
+        .tenants_mut()
+        .import_moved(now, [(plainly.vm, &learnt)]);
     assert_eq!(refused, []);
     let is = tuning(&plain, plainly);
     assert_eq!(
@@ -341,12 +357,14 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
     world.run(100 * SECOND);
     let good = world
         .engine
+        .tenants()
         .export_learnt(guest.vm)
         .expect("there")
         .expect("learnt");
     let before = tuning(&world, guest);
     let mut refused = |vm, blob: &Blob| {
-        let refused = world.engine.import_learnt(world.time(), [(vm, blob)]);
+        let now = world.time();
+        let refused = world.engine.tenants_mut().import_learnt(now, [(vm, blob)]);
         refused.into_iter().map(|(_, error)| error).next()
     };
     assert!(matches!(

@@ -426,6 +426,7 @@ fn background_tenants_take_no_credits_and_hold_nobody_up() {
     let now = world.time();
     let vm = world
         .engine
+        .tenants_mut()
         .add_background(now, &Objective::default())
         .expect("room");
     let size = 1 << 30;
@@ -434,7 +435,7 @@ fn background_tenants_take_no_credits_and_hold_nobody_up() {
         size,
         read_only: false,
     };
-    let disk = world.engine.add_disk(vm, disk).expect("fits");
+    let disk = world.engine.tenants_mut().add_disk(vm, disk).expect("fits");
     let client = world.engine.connect(disk).expect("there");
     for n in 0..20 {
         let request = Request::read(n << 21, 4096, u64::MAX);

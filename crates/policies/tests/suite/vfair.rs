@@ -1,4 +1,5 @@
-//! vFair as a whole: its controller, its regulator and its dispatcher on a device that takes its time.
+//! vFair as a whole: its controller, its regulator and its dispatcher on a device that takes its
+//! time.
 
 use crate::common::*;
 use proptest::prelude::*;
@@ -25,7 +26,7 @@ fn profile(wrong: f64) -> Arc<Profile> {
 fn world(policy: &PolicySpec, wrong: f64) -> World {
     let mut world = World::of(config(64, 0), policy, 0);
     world.takes = Some(|io| time(io.len));
-    world.engine.set_profile(Some(profile(wrong)));
+    world.engine.device_mut().set_profile(Some(profile(wrong)));
     world
 }
 
@@ -42,8 +43,8 @@ fn used(world: &World, guests: &[Guest], since: u64) -> (f64, Vec<f64>) {
     (sum / (world.now - since) as f64, parts)
 }
 
-/// Three VMs of these weights that always want more, with requests of these sizes; each keeps so many
-/// inside that what is in flight at the depth of 32 may all be its own.
+/// Three VMs of these weights that always want more, with requests of these sizes; each keeps so
+/// many inside that what is in flight at the depth of 32 may all be its own.
 fn backlogged(policy: &PolicySpec, wrong: f64, vms: &[(u32, u32)]) -> (World, Vec<Guest>) {
     let mut world = world(policy, wrong);
     let guests: Vec<Guest> = vms.iter().map(|vm| world.guest(&weighted(vm.0))).collect();
@@ -85,17 +86,21 @@ fn without_a_profile_shares_are_fair_once_costs_are_learnt() {
     for policy in ["vfair", "vfair-bops"] {
         let vms = [(100, 16 * KIB), (200, 64 * KIB), (300, 128 * KIB)];
         let (mut world, guests) = backlogged(&crate::common::policy(policy), 1.0, &vms);
-        world.engine.set_profile(None);
+        world.engine.device_mut().set_profile(None);
         world.run(20 * SECOND);
         let since = world.now;
         world.run(10 * SECOND);
         let (busy, parts) = used(&world, &guests, since);
         assert_fair(1.0, &vms, busy, &parts);
-        let learnt = world.engine.learnt_costs().expect("there is no profile");
+        let learnt = world
+            .engine
+            .device()
+            .learnt_costs()
+            .expect("there is no profile");
         assert!(learnt.within() < 0.1, "{policy}: {learnt:?}");
         // With a profile there is nothing to be learnt.
-        world.engine.set_profile(Some(profile(1.0)));
-        assert_eq!(world.engine.learnt_costs(), None);
+        world.engine.device_mut().set_profile(Some(profile(1.0)));
+        assert_eq!(world.engine.device().learnt_costs(), None);
     }
 }
 
@@ -138,21 +143,25 @@ fn a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle() {
 fn costs_are_learnt_beside_flushes() {
     let policy = policy("vfair");
     let (mut world, _) = backlogged(&policy, 1.0, &[(1000, 16 * KIB), (100, 128 * KIB)]);
-    world.engine.set_profile(None);
+    world.engine.device_mut().set_profile(None);
     let database = world.guest(&weighted(100));
     world.load(database, Op::Flush, 0, 1);
     world.run(30 * SECOND);
-    let learnt = world.engine.learnt_costs().expect("there is no profile");
+    let learnt = world
+        .engine
+        .device()
+        .learnt_costs()
+        .expect("there is no profile");
     assert!(learnt.windows > 100, "{learnt:?}");
 }
 
-/// Where requests are what is counted, a part costs its part of one: else all the parts of a request
-/// went in a row, once the first was paid for.
+/// Where requests are what is counted, a part costs its part of one: else all the parts of a
+/// request went in a row, once the first was paid for.
 #[test]
 fn parts_of_a_request_are_paid_for_one_by_one() {
     let mut world = world(&policy("vfair"), 1.0);
-    world.engine.set_profile(None);
-    world.engine.share_io(16 * KIB);
+    world.engine.device_mut().set_profile(None);
+    world.engine.device_mut().share_io(16 * KIB);
     let [small, large] = [world.guest(&weighted(100)), world.guest(&weighted(100))];
     world.load(small, Op::Read, 16 * KIB, 64);
     world.load(large, Op::Read, 1024 * KIB, 64);
@@ -167,7 +176,8 @@ fn parts_of_a_request_are_paid_for_one_by_one() {
     assert!(mean <= 8, "{mean} parts of 64 in a row");
 }
 
-/// Where guests keep fewer requests outstanding than the depth, all of them inside would hold nobody.
+/// Where guests keep fewer requests outstanding than the depth, all of them inside would hold
+/// nobody.
 #[test]
 fn shares_hold_where_guests_queues_are_shorter_than_the_depth() {
     for queue in [10, 16, 24, 40] {
@@ -189,8 +199,8 @@ fn shares_hold_where_guests_queues_are_shorter_than_the_depth() {
     }
 }
 
-/// A backup's queue waits for what VMs leave, and no credits hold it: it says nothing of what has been let
-/// in too much.
+/// A backup's queue waits for what VMs leave, and no credits hold it: it says nothing of what has
+/// been let in too much.
 #[test]
 fn a_background_tenant_has_what_vms_leave_however_deep_its_queue() {
     for depth in [4, 16, 64] {

@@ -5,12 +5,21 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use tidegate_nbd::Extent;
-
 use crate::ring::{Wake, sys};
 
 /// Most extents in one answer; the client asks again for what follows.
 pub const EXTENTS_MAX: usize = 1024;
+
+/// Part of a disk that is alike throughout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Length in bytes, not zero.
+    pub len: u32,
+    /// Nothing is allocated.
+    pub hole: bool,
+    /// Reads as zeroes.
+    pub zero: bool,
+}
 
 /// A question.
 #[derive(Debug)]

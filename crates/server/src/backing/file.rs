@@ -1,15 +1,15 @@
 //! Opening files and block devices: locks, sizes, alignment, what they can do.
 
-use std::fs::{File, FileType, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::dsync::Durably;
-use super::inspect::{Sound, sound};
-use super::{DIRECTORY, OpenError, probe};
+use super::inspect::{Sound, refuse_foreign, refuse_special, sound};
+use super::{OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::media::{State, Watched};
 use crate::ring::sys;
@@ -279,20 +279,6 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
     }
 }
 
-/// Refuses a path that is neither a regular file nor a block device.
-pub(super) fn refuse_special(path: &Path, kind: FileType) -> Result<(), OpenError> {
-    let found = match kind {
-        kind if kind.is_file() || kind.is_block_device() => return Ok(()),
-        kind if kind.is_dir() => DIRECTORY,
-        kind if kind.is_fifo() => "a FIFO",
-        kind if kind.is_socket() => "a socket",
-        kind if kind.is_char_device() => "a character device",
-        _ => "something else",
-    };
-    let path = path.to_owned();
-    Err(OpenError::Kind { path, found })
-}
-
 /// Gives an empty file its size, be it ours or one that somebody has made.
 fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
     if size == 0 || file.metadata()?.len() != 0 {
@@ -309,41 +295,6 @@ fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
         // What is half made would be refused for its size; empty, it can be tried again.
         let _ = file.set_len(0);
     })
-}
-
-/// Returns the size in bytes of the disk on an open file. Fails with [`OpenError::Size`] if it
-/// contradicts the configured size. An empty file that is to be filled counts as if it had been.
-pub(super) fn measure(
-    path: &Path,
-    file: &File,
-    block_device: bool,
-    writable: bool,
-    config: &DiskConfig,
-) -> Result<u64, OpenError> {
-    let at = |source| OpenError::Io {
-        path: path.to_owned(),
-        what: "measure",
-        source,
-    };
-    let found = if block_device {
-        sys::block_device_size(file).map_err(at)?
-    } else {
-        file.metadata().map_err(at)?.len()
-    };
-    match config.size {
-        // An empty file is one that has yet to get its size: `fill`.
-        Some(size) if found == 0 && config.create != Create::No && writable && !block_device => {
-            Ok(size)
-        }
-        // Part of a block device may be served, all of a file must be meant.
-        Some(size) if found == size || (block_device && found > size) => Ok(size),
-        Some(configured) => Err(OpenError::Size {
-            path: path.to_owned(),
-            found,
-            configured,
-        }),
-        None => Ok(found),
-    }
 }
 
 /// Opens the file past the page cache where that works.
@@ -438,30 +389,6 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
                 offset: block,
             })
         }
-    }
-}
-
-/// Refuses a file that looks like an image of another format, such as qcow2, unless the
-/// configuration declares it raw or an earlier start marked it so.
-pub(super) fn refuse_foreign(
-    path: &Path,
-    plain: &File,
-    config: &DiskConfig,
-) -> Result<(), OpenError> {
-    if config.format == DiskFormat::Raw || probe::is_marked(plain) {
-        return Ok(());
-    }
-    let found = probe::foreign_format(plain).map_err(|source| OpenError::Io {
-        path: path.to_owned(),
-        what: "read the header of",
-        source,
-    })?;
-    match found {
-        Some(format) => Err(OpenError::Format {
-            path: path.to_owned(),
-            format,
-        }),
-        None => Ok(()),
     }
 }
 

@@ -21,8 +21,8 @@ use crate::ring::{RANGES_MAX, Step};
 /// The longest piece of zeroes written at once.
 pub const ZEROES: usize = 1 << 20;
 
-/// A call that is told to come again so many times in a row has failed: each goes by way of the ring, but a file that
-/// says nothing else would keep its loop busy for ever.
+/// A call that is told to come again so many times in a row has failed: each goes by way of the
+/// ring, but a file that says nothing else would keep its loop busy for ever.
 const AGAIN_MAX: u16 = 100;
 
 /// See the module's documentation.

@@ -219,7 +219,8 @@ proptest! {
     }
 }
 
-/// Pieces of requests as they lie in memory: each a piece apart from the one before, the last first.
+/// Pieces of requests as they lie in memory: each a piece apart from the one before, the last
+/// first.
 fn scattered(lens: &[usize]) -> Vec<(usize, usize)> {
     let mut at = 0;
     let mut pieces: Vec<_> = (lens.iter().rev())

@@ -3,14 +3,13 @@
 //! [`sound`] is shared with opening. [`inspect`] does not block on special files or leases: the
 //! kind of the file is checked before it is opened, and O_NONBLOCK covers a replacement in between.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::OpenError;
-use super::file::{measure, refuse_foreign, refuse_special};
-use crate::config::{Create, DiskConfig};
+use super::{DIRECTORY, OpenError, probe};
+use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::ring::sys;
 
 /// Properties of a file that may be served.
@@ -52,6 +51,79 @@ pub(super) fn sound(
             Err(error)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Refuses a path that is neither a regular file nor a block device.
+pub(super) fn refuse_special(path: &Path, kind: FileType) -> Result<(), OpenError> {
+    let found = match kind {
+        kind if kind.is_file() || kind.is_block_device() => return Ok(()),
+        kind if kind.is_dir() => DIRECTORY,
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_char_device() => "a character device",
+        _ => "something else",
+    };
+    let path = path.to_owned();
+    Err(OpenError::Kind { path, found })
+}
+
+/// Returns the size in bytes of the disk on an open file. Fails with [`OpenError::Size`] if it
+/// contradicts the configured size. An empty file that is to be filled counts as if it had been.
+pub(super) fn measure(
+    path: &Path,
+    file: &File,
+    block_device: bool,
+    writable: bool,
+    config: &DiskConfig,
+) -> Result<u64, OpenError> {
+    let at = |source| OpenError::Io {
+        path: path.to_owned(),
+        what: "measure",
+        source,
+    };
+    let found = if block_device {
+        sys::block_device_size(file).map_err(at)?
+    } else {
+        file.metadata().map_err(at)?.len()
+    };
+    match config.size {
+        // An empty file is one that has yet to get its size.
+        Some(size) if found == 0 && config.create != Create::No && writable && !block_device => {
+            Ok(size)
+        }
+        // Part of a block device may be served, all of a file must be meant.
+        Some(size) if found == size || (block_device && found > size) => Ok(size),
+        Some(configured) => Err(OpenError::Size {
+            path: path.to_owned(),
+            found,
+            configured,
+        }),
+        None => Ok(found),
+    }
+}
+
+/// Refuses a file that looks like an image of another format, such as qcow2, unless the
+/// configuration declares it raw or an earlier start marked it so.
+pub(super) fn refuse_foreign(
+    path: &Path,
+    plain: &File,
+    config: &DiskConfig,
+) -> Result<(), OpenError> {
+    if config.format == DiskFormat::Raw || probe::is_marked(plain) {
+        return Ok(());
+    }
+    let found = probe::foreign_format(plain).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        what: "read the header of",
+        source,
+    })?;
+    match found {
+        Some(format) => Err(OpenError::Format {
+            path: path.to_owned(),
+            format,
+        }),
+        None => Ok(()),
     }
 }
 
@@ -97,7 +169,6 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::config::DiskFormat;
 
     fn disk(path: PathBuf) -> DiskConfig {
         DiskConfig {

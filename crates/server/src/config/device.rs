@@ -8,22 +8,10 @@ use tidegate_core::profile::Profile;
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 
-use super::parse::Context;
+use super::context::Context;
+use super::keys::device as keys;
+pub(crate) use super::keys::device::Kind;
 use super::{DeviceConfig, DeviceKind};
-
-/// What a device's disks are made of, without the particulars.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    File,
-    Memory,
-    Emulated,
-}
-
-const KINDS: [(&str, Kind); 3] = [
-    ("file", Kind::File),
-    ("memory", Kind::Memory),
-    ("emulated", Kind::Emulated),
-];
 
 /// What is known of a device, even where it is wrong itself: enough to check its VMs.
 #[derive(Clone, Default)]
@@ -74,13 +62,12 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
         config: None,
         field: field.clone(),
     };
-    let Some(mut section) = Section::of(&field) else {
+    let Some(mut section) = Section::with_keys(&field, &keys::DEVICE) else {
         return draft;
     };
     let known = &mut draft.known;
-    known.name = section.own_name("device", "disk0", names);
-    let kind = section.need("kind", "kind = \"file\", \"memory\" or \"emulated\"");
-    known.kind = kind.and_then(|field| field.choice(&KINDS));
+    known.name = section.unique_name(&keys::NAME, "device", names);
+    known.kind = section.word(&keys::KIND, &keys::KINDS);
     let model = model(&mut section, known.kind, context);
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
     known.capacity = spec.map(|spec| spec.capacity);
@@ -137,11 +124,11 @@ fn model(
 ) -> Option<Option<Entry>> {
     let field = match kind {
         Some(Kind::Emulated) => section.need(
-            "model",
+            keys::MODEL.name,
             "a model of the catalogue: model = \"hdd-7200-1tb\"",
         )?,
         kind => {
-            let field = section.take("model");
+            let field = section.field(&keys::MODEL);
             if let (Some(field), Some(_)) = (field, kind) {
                 field.error(
                     "only emulated devices have a model",

@@ -5,31 +5,12 @@ use tidegate_config::{ConfigErrors, Field, Section, document};
 use tidegate_core::request::{IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 
+use super::keys::fault as keys;
+use super::keys::fault::{ERRORS, OPERATIONS};
 use crate::fault::{Effect, Faults, Ops, Rule, SECTOR};
 
-/// Longer than any drill. A stall holds one of the device's places for so long.
-const STALL_MAX: Nanos = Nanos::from_secs(3600);
-/// Longer than any daemon lives between two drills.
-const TIME_MAX: Nanos = Nanos::from_secs(365 * 86_400);
 /// The smallest probability, and the step between two: a ten-thousandth of a percent.
 const PPM_OF_PERCENT: u64 = 10_000;
-
-const OPERATIONS: [(&str, Ops); 6] = [
-    ("read", Ops::of(Op::Read)),
-    ("write", Ops::of(Op::Write)),
-    ("flush", Ops::of(Op::Flush)),
-    ("discard", Ops::of(Op::Discard)),
-    ("write-zeroes", Ops::of(Op::WriteZeroes)),
-    ("any", Ops::ANY),
-];
-/// What a disk may answer that NBD can carry. It has no word for a time-out.
-const ERRORS: [(&str, Outcome); 5] = [
-    ("EIO", Err(IoError::Io)),
-    ("ENOSPC", Err(IoError::NoSpace)),
-    ("EPERM", Err(IoError::ReadOnly)),
-    ("EINVAL", Err(IoError::Unsupported)),
-    ("none", Ok(())),
-];
 
 /// Reads a rule in JSON, as the control API takes it.
 ///
@@ -69,29 +50,24 @@ pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Ru
 }
 
 fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
-    let mut section = Section::of(field)?;
-    let on = section.read("on", Ops::ANY, operations);
-    let from = section.read("from", 0, |field| field.bytes(0..=u64::MAX - 1));
-    let length = section.take("length");
+    let mut section = Section::with_keys(field, &keys::FAULT)?;
+    let on = section.value(&keys::ON, Ops::ANY, operations);
+    let from = section.number(&keys::FROM);
+    let length = section.field(&keys::LENGTH);
     let to = match (&length, from) {
         (None, _) => Some(u64::MAX),
         (Some(field), from) => field
-            .bytes(1..=u64::MAX)
+            .number(&keys::LENGTH)
             .and_then(|length| Some(from?.saturating_add(length))),
     };
-    let every = section.read("every", 1, |field| field.count(1..=1 << 32));
-    let probability_ppm = section.read("probability", 100 * PPM_OF_PERCENT as u32, probability);
-    let seed = section.read("seed", 0, |field| field.count(0..=u64::MAX));
-    let after = section.read("after", Nanos::ZERO, |field| {
-        field.duration(Nanos::ZERO..=TIME_MAX)
-    });
-    let lasts = section.read("for", None, |field| {
-        field.duration(Nanos(1)..=TIME_MAX).map(Some)
-    });
-    let count = section.read("count", None, |field| field.count(1..=u64::MAX).map(Some));
-    let stall = section.read("stall", Nanos::ZERO, |field| {
-        field.duration(Nanos(1)..=STALL_MAX)
-    });
+    let every = section.number(&keys::EVERY);
+    let probability_ppm =
+        section.value(&keys::PROBABILITY, 100 * PPM_OF_PERCENT as u32, probability);
+    let seed = section.number(&keys::SEED);
+    let after = section.number(&keys::AFTER);
+    let lasts = section.number_if_any(&keys::FOR);
+    let count = section.number_if_any(&keys::COUNT);
+    let stall = section.number_if_any(&keys::STALL);
     let effect = effect(&mut section, on);
     check(&section, on, from, size);
     section.finish();
@@ -102,10 +78,10 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
         every: every?,
         probability_ppm: probability_ppm?,
         seed: seed?,
-        after: after?,
-        lasts: lasts?,
+        after: Nanos(after?),
+        lasts: lasts?.map(Nanos),
         count: count?,
-        stall: stall?,
+        stall: Nanos(stall?.unwrap_or(0)),
         effect: effect?,
     })
 }
@@ -181,7 +157,7 @@ fn error_word(field: &Field<'_>) -> Option<Outcome> {
 }
 
 fn effect(section: &mut Section<'_>, on: Option<Ops>) -> Option<Effect> {
-    let (error, torn) = (section.take("error"), section.take("torn"));
+    let (error, torn) = (section.field(&keys::ERROR), section.field(&keys::TORN));
     let answer = match &error {
         Some(field) => Some(error_word(field)?),
         None => None,
@@ -197,7 +173,7 @@ fn effect(section: &mut Section<'_>, on: Option<Ops>) -> Option<Effect> {
             _ => Some(Effect::None),
         };
     };
-    let keep = torn.bytes(0..=u64::MAX)?;
+    let keep = torn.number(&keys::TORN)?;
     if !keep.is_multiple_of(SECTOR) {
         let what = format!("{} is not in whole sectors", torn.describe());
         torn.error(what, "a multiple of 512 B, or \"0 B\" for nothing at all");

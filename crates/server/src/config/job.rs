@@ -19,8 +19,8 @@ const THOUSANDTHS: f64 = 1e3;
 const SIZE: &str = "how many bytes are to be read and written: \"2 GiB\"";
 const WHEN: &str = "one of deadline = \"60 s\", by = \"14:03\" and tolerance = 0.3, such as {\"deadline\": \"60 s\"}";
 
-/// Reads a job in JSON: `size`, and `deadline`, `by` or `tolerance`. It is `now`; times of day are those of
-/// `zone`.
+/// Reads a job in JSON: `size`, and `deadline`, `by` or `tolerance`. It is `now`; times of day are
+/// those of `zone`.
 ///
 /// # Errors
 /// Everything wrong with it.

@@ -23,6 +23,7 @@ use tidegate_policies::policy::PolicySpec;
 
 use crate::fault::Rule;
 
+mod context;
 mod device;
 pub mod fault;
 pub mod job;
@@ -31,13 +32,15 @@ mod objective_view;
 mod overcommit;
 mod parse;
 mod promise;
+mod schema;
 #[cfg(test)]
 mod tests;
 pub mod vm;
 
-pub use objective_view::{BurstView, ExpectsView, GroupView, LimitView, ObjectiveView};
+pub use objective_view::objective_view;
 pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
+pub use schema::schema;
 pub use tidegate_config::{
     ConfigErrors, Diagnostic, Place, Schedule, Severity, Unenforced, honoured, objective, policy,
     schedule, unenforced,
@@ -73,7 +76,7 @@ fn parse_with(
     library: &dyn Library,
 ) -> Result<Loaded, ConfigErrors> {
     document::read(text, file, |root| {
-        parse::document(root, &parse::Context { base, library })
+        parse::document(root, &context::Context { base, library })
     })
 }
 
@@ -177,7 +180,8 @@ pub struct StoreConfig {
 pub struct ListenConfig {
     /// Where.
     pub address: ListenAddress,
-    /// Exports offered here, the first one also under the empty name. Empty: all of them, no default.
+    /// Exports offered here, the first one also under the empty name. Empty: all of them, no
+    /// default.
     pub exports: Vec<String>,
     /// Where the file says it; `None` where no file does.
     pub place: Option<Place>,

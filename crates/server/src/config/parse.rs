@@ -1,75 +1,27 @@
 //! The file as a whole: sections, what they refer to, what must be unique.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use tidegate_config::Library;
 use tidegate_config::diagnose::Span;
+use tidegate_config::keys::{KeyDefault, KeyInfo};
 use tidegate_config::{Field, Names, Section};
 use tidegate_core::names::nearest;
 use tidegate_core::time::Nanos;
 
+use super::context::Context;
 use super::{
     Config, ControlConfig, DaemonConfig, ListenAddress, ListenConfig, StoreConfig, device, keys,
     overcommit, vm,
 };
 
 /// Where the control API listens unless the file says.
-pub const DEFAULT_CONTROL_SOCKET: &str = "/run/tidegate/control.sock";
+pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
+    KeyDefault::Text(path) => path,
+    _ => panic!("the control API has a socket unless it says"),
+};
 /// Only the daemon's own user.
-const DEFAULT_SOCKET_MODE: u32 = 0o600;
-/// What fits into `sockaddr_un`, with its terminating zero.
-const SOCKET_PATH_MAX: usize = 107;
-
-/// What a file is read against.
-pub(crate) struct Context<'a> {
-    /// Relative paths are relative to this.
-    pub(crate) base: &'a Path,
-    pub(crate) library: &'a dyn Library,
-}
-
-impl Context<'_> {
-    /// A path as the file means it.
-    pub(crate) fn path(&self, field: &Field<'_>) -> Option<PathBuf> {
-        path(self.base, field)
-    }
-
-    fn socket_path(&self, field: &Field<'_>) -> Option<PathBuf> {
-        let path = self.path(field)?;
-        let length = path.as_os_str().len();
-        if length > SOCKET_PATH_MAX {
-            field.error(
-                format!("{} is {length} bytes long", path.display()),
-                &format!("a unix socket's path has at most {SOCKET_PATH_MAX} bytes"),
-            );
-            return None;
-        }
-        Some(path)
-    }
-}
-
-/// A path as a file in `base` means it.
-pub(crate) fn path(base: &Path, field: &Field<'_>) -> Option<PathBuf> {
-    let text = field.text()?;
-    if text.is_empty() || text.contains('\0') {
-        field.error(
-            format!("{} is no path", field.describe()),
-            "the path of a file",
-        );
-        return None;
-    }
-    // Without its "." parts, so that one file has one name here. A leading one stands even in
-    // `components()`, and `base` is empty where the file itself was named without a directory.
-    let path: PathBuf = (base.join(text).components())
-        .filter(|part| *part != Component::CurDir)
-        .collect();
-    Some(match path.as_os_str().is_empty() {
-        true => ".".into(),
-        false => path,
-    })
-}
-
+const DEFAULT_SOCKET_MODE: u32 = keys::CONTROL_MODE.default_number() as u32;
 /// Where something listens already.
 #[derive(Default)]
 struct Taken {
@@ -114,7 +66,7 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 
 /// Reads the whole file. `None`: something was wrong and has been reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
-    let mut section = Section::of(root)?;
+    let mut section = Section::with_keys(root, &keys::FILE)?;
     let mut sockets = Taken::default();
     let daemon = match section.take("daemon") {
         Some(field) => daemon(&field),
@@ -133,26 +85,18 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         Some(field) => store(&field, context, &mut sockets, &mut files).map(Some),
         None => Some(None),
     };
-    let listen = section.take_tables("listen");
-    let device_tables = section.take_tables("device");
+    let listen = section.take_tables(keys::LISTENERS.name);
+    let device_tables = section.take_tables(keys::DEVICES.name);
     let vm_tables = section.take_tables("vm");
-    need_some(
-        &section,
-        "listen",
-        "clients connect nowhere",
-        "unix = \"/run/tidegate/nbd.sock\"",
-    );
-    need_some(
-        &section,
-        "device",
-        "disks lie nowhere",
-        "name = \"disk0\" and kind = \"file\"",
-    );
+    let why = "add the unix socket or the address to which NBD clients connect";
+    need_some(&section, &keys::LISTENERS, why);
+    let why = "add the file, block device or model that stores the disks";
+    need_some(&section, &keys::DEVICES, why);
 
     let drafts = device::read_all(&device_tables, context);
     let mut exports = Names::default();
     let known: Vec<_> = drafts.iter().map(|draft| draft.known.clone()).collect();
-    let vms = vm::read_all(&vm_tables, &known, &mut exports, files, context.base);
+    let vms = vm::read_file(&vm_tables, &known, &mut exports, files, context);
     let listeners = listeners(&listen, &exports, &mut sockets, context);
     section.finish();
     for (index, draft) in drafts.iter().enumerate() {
@@ -181,10 +125,11 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     })
 }
 
-fn need_some(section: &Section<'_>, key: &str, why: &str, example: &str) {
-    if !section.has(key) {
-        let what = format!("there is no [[{key}]]: {why}");
-        section.error(what, &format!("add a [[{key}]] with {example}"));
+fn need_some(section: &Section<'_>, key: &KeyInfo, why: &str) {
+    if let KeyDefault::Required(example) = key.default
+        && !section.has(key.name)
+    {
+        section.error(format!("no [[{}]] section: {why}", key.name), example);
     }
 }
 
@@ -200,21 +145,18 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
 }
 
 fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Option<ControlConfig> {
-    let mut section = Section::of(field)?;
-    let socket = match section.take("socket") {
+    let mut section = Section::with_keys(field, &keys::CONTROL)?;
+    let socket = match section.field(&keys::SOCKET) {
         Some(field) => context.socket_path(&field).inspect(|path| {
             (taken.names).claim(&path.display().to_string(), "socket", &field);
         }),
         None => Some(DEFAULT_CONTROL_SOCKET.into()),
     };
-    let mode = match section.take("mode") {
-        Some(field) => field.mode(),
-        None => Some(DEFAULT_SOCKET_MODE),
-    };
+    let mode = section.number(&keys::CONTROL_MODE);
     section.finish();
     Some(ControlConfig {
         socket: socket?,
-        mode: mode?,
+        mode: u32::try_from(mode?).ok()?,
         place: field
             .find("socket")
             .unwrap_or_else(|| field.clone())
@@ -229,7 +171,7 @@ fn store(
     files: &mut Names,
 ) -> Option<StoreConfig> {
     let mut section = Section::with_keys(field, &keys::STORE)?;
-    let path = section.required(&keys::STORE_PATH).and_then(|field| {
+    let path = section.field(&keys::STORE_PATH).and_then(|field| {
         let path = context.path(&field)?;
         let name = path.display().to_string();
         sockets.names.claim(&name, "file", &field);
@@ -254,12 +196,10 @@ fn listeners(
     fields
         .iter()
         .map(|field| {
-            let mut section = Section::of(field)?;
+            let mut section = Section::with_keys(field, &keys::LISTEN)?;
             let address = address(&mut section, context, taken);
-            let exports = match section.take("exports") {
-                Some(field) => offered(&field, exports),
-                None => Some(Vec::new()),
-            };
+            let exports =
+                section.value(&keys::EXPORTS, Vec::new(), |field| offered(field, exports));
             section.finish();
             Some(ListenConfig {
                 address: address?,
@@ -276,8 +216,8 @@ fn address(
     context: &Context<'_>,
     taken: &mut Taken,
 ) -> Option<ListenAddress> {
-    let (unix, tcp) = (section.take("unix"), section.take("tcp"));
-    let mode_field = section.take("mode");
+    let (unix, tcp) = (section.field(&keys::UNIX), section.field(&keys::TCP));
+    let mode_field = section.field(&keys::LISTEN_MODE);
     match (unix, tcp) {
         (Some(field), None) => {
             let mode = match mode_field {

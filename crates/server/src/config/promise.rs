@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tidegate_config::Schedule;
+use tidegate_config::{Schedule, objective};
 use tidegate_core::objective::Objective;
 
-use super::{ObjectiveView, VmConfig};
+use super::VmConfig;
 
 impl VmConfig {
     /// All that it is promised, by the clock.
@@ -32,7 +32,8 @@ impl VmConfig {
         }
     }
 
-    /// The entries of its schedule that are over for good: their numbers, from one, and when they held.
+    /// The entries of its schedule that are over for good: their numbers, from one, and when they
+    /// held.
     pub fn entries_over(&self) -> Vec<(usize, String)> {
         let now = Timestamp::now();
         let promised = self.promised();
@@ -55,7 +56,7 @@ pub fn by_the_clock(promised: Schedule) -> Option<Arc<Schedule>> {
 
 /// A `[vm.objective]` in JSON: every part of the base, and the schedule, also where there is none.
 pub fn words(promised: &Schedule) -> Value {
-    let mut words = serde_json::to_value(ObjectiveView::new(promised.base())).unwrap_or_default();
+    let mut words = objective::to_json(promised.base());
     words["timezone"] = promised.timezone().into();
     words["schedule"] = match promised.entries() {
         [] => Value::Null,

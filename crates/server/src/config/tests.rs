@@ -124,9 +124,15 @@ path = "/dev/vg/bulk"
 read_only = true
 "#;
 
+/// The configuration of a good text, and its warnings.
+fn parts(text: &str) -> (Config, Vec<Diagnostic>) {
+    let loaded = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
+    (loaded.config, loaded.warnings)
+}
+
 #[test]
 fn a_whole_file_becomes_a_configuration() {
-    let Loaded { config, warnings } = parse_text(WHOLE).unwrap_or_else(|e| panic!("{e}"));
+    let (config, warnings) = parts(WHOLE);
     assert_eq!(
         config.control.socket,
         PathBuf::from("/etc/tidegate/run/control.sock")
@@ -251,7 +257,7 @@ fn the_example_of_the_documentation_is_accepted() {
 fn defaults_need_four_lines_a_section() {
     let text = "[[listen]]\nunix = \"nbd.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
                 [[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 GiB\"\n";
-    let Loaded { config, warnings } = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
+    let (config, warnings) = parts(text);
     assert!(warnings.is_empty());
     assert_eq!(config.control.socket, PathBuf::from(DEFAULT_CONTROL_SOCKET));
     assert!(config.store.is_none());
@@ -505,7 +511,7 @@ fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
                 [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"23:00\"\ntarget = \"50 MB/s\"\n\
                 [[vm.objective.schedule]]\nfrom = \"22:00\"\nuntil = \"06:00\"\nweight = 9\n\
                 [[vm.disk]]\nsize = \"1 MiB\"\n";
-    let Loaded { config, warnings } = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
+    let (config, warnings) = parts(text);
     let warned: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warned.len(), 2, "{warned:?}");
     assert!(

@@ -1,34 +1,23 @@
 //! `[[vm]]` and `[[vm.disk]]`: who is served, and which bytes are theirs.
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use tidegate_config::diagnose::one_of;
-use tidegate_config::{Field, Names, Section, document, enforced};
+use tidegate_config::keys::KeyDefault;
+use tidegate_config::{Field, Library, Names, Section, document, enforced};
 use tidegate_device::units;
 use tidegate_policies::policy::PolicySpec;
 
+use super::context::Context;
 use super::device::{Kind, Known};
+use super::keys::vm as keys;
 use super::{
-    ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, fault, parse,
+    ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, context, fault,
     promise, schedule,
 };
-use crate::connections::DEVICE_CONNECTIONS_MAX;
 
-/// More than any file system holds, and well below the largest offset there is.
-const SIZE_MAX: u64 = 1 << 60;
-/// NBD's longest name.
-const EXPORT_NAME_MAX: usize = 4096;
-const DEFAULT_BLOCK_SIZE: u32 = 512;
-/// Default of `max_connections`. Known clients need fewer: QEMU opens 1 to 16 connections to a disk
-/// (`multi-conn`), nbdcopy 4.
-pub const DEFAULT_MAX_CONNECTIONS: u32 = 64;
-const MAX_CONNECTIONS: RangeInclusive<u64> = 1..=DEVICE_CONNECTIONS_MAX as u64;
-const CREATE: [(&str, Create); 3] = [
-    ("no", Create::No),
-    ("sparse", Create::Sparse),
-    ("preallocated", Create::Preallocated),
-];
+/// Default of `max_connections`.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = keys::MAX_CONNECTIONS.default_number() as u32;
 const BLOCK_SIZES: [u64; 3] = [1, 512, 4096];
 
 /// What must be unique over all VMs.
@@ -36,6 +25,8 @@ struct Seen<'a> {
     vms: Names,
     exports: &'a mut Names,
     paths: Names,
+    /// Finds the traces of workloads. `None`: a VM has no workloads here, as through the API.
+    library: Option<&'a dyn Library>,
     /// Bytes that disks take on each device.
     used: Vec<u64>,
 }
@@ -46,6 +37,7 @@ impl<'a> Seen<'a> {
             vms: Names::default(),
             exports,
             paths: files,
+            library: None,
             used: vec![0; devices],
         }
     }
@@ -70,6 +62,7 @@ pub fn from_json(
             &mut exports,
             Names::default(),
             base,
+            None,
         );
         all.pop().flatten()
     })
@@ -93,7 +86,9 @@ pub fn to_json(vm: &VmConfig, device: &str) -> serde_json::Value {
 }
 
 fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
-    let create = CREATE.iter().find(|(_, create)| *create == disk.create);
+    let create = keys::CREATES
+        .iter()
+        .find(|(_, create)| *create == disk.create);
     let mut words = serde_json::json!({
         "export": disk.export,
         "create": create.map(|(word, _)| word),
@@ -138,23 +133,39 @@ pub fn disk_from_json(
 pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
     document::read_json(json, "", |field| {
         let mut section = Section::of(field)?;
-        let size = section.need("size", "size = \"20 GiB\"");
-        let size = size.and_then(|field| field.bytes(1..=SIZE_MAX));
+        let size = section.need(keys::SIZE.name, "size = \"20 GiB\"");
+        let size = size.and_then(|field| field.number(&keys::SIZE));
         section.finish();
         size
     })
 }
 
+/// Reads every VM of a file, with their workloads, as [`read_all`].
+pub(crate) fn read_file(
+    fields: &[Field<'_>],
+    devices: &[Known],
+    exports: &mut Names,
+    files: Names,
+    context: &Context<'_>,
+) -> Vec<Option<VmConfig>> {
+    let library = Some(context.library);
+    read_all(fields, devices, exports, files, context.base, library)
+}
+
 /// Reads every VM. `None` where something was wrong with it, which has been reported. `files` are
-/// those that are taken already.
-pub(crate) fn read_all(
+/// those that are taken already; `library` finds the traces of workloads, where VMs may have any.
+fn read_all(
     fields: &[Field<'_>],
     devices: &[Known],
     exports: &mut Names,
     files: Names,
     base: &Path,
+    library: Option<&dyn Library>,
 ) -> Vec<Option<VmConfig>> {
-    let mut seen = Seen::new(exports, files, devices.len());
+    let mut seen = Seen {
+        library,
+        ..Seen::new(exports, files, devices.len())
+    };
     fields
         .iter()
         .map(|field| read(field, devices, &mut seen, base))
@@ -168,44 +179,63 @@ fn read(
     base: &Path,
 ) -> Option<VmConfig> {
     let field = field.labelled("vm");
-    let mut section = Section::of(&field)?;
-    let name = section.own_name("VM", "oltp", &mut seen.vms);
+    let listed = match seen.library {
+        Some(_) => &keys::VM,
+        None => &keys::VM_OF_API,
+    };
+    let mut section = Section::with_keys(&field, listed)?;
+    let name = section.unique_name(&keys::NAME, "VM", &mut seen.vms);
     let device = device(&mut section, devices);
-    let background = section.read("background", false, Field::flag);
-    let promised = match section.take("objective") {
+    let background = section.flag(&keys::BACKGROUND);
+    let promised = match section.field(&keys::OBJECTIVE) {
         Some(field) => {
             let policy = device.and_then(|device| devices[device].policy.as_ref());
             promised(&field, policy, background.unwrap_or(false))
         }
         None => Some(Schedule::default()),
     };
-    let max_connections = section.read("max_connections", DEFAULT_MAX_CONNECTIONS, |field| {
-        let count = field.count(MAX_CONNECTIONS)?;
-        u32::try_from(count).ok()
-    });
-    let fields = section.take_tables("disk");
-    if fields.is_empty() {
-        section.error("the VM has no disk", "add a [[vm.disk]] below it");
+    let max_connections = section.number(&keys::MAX_CONNECTIONS);
+    let fields = section.take_tables(keys::DISKS.name);
+    if let (KeyDefault::Required(example), true) = (keys::DISKS.default, fields.is_empty()) {
+        section.error("the VM has no disk", example);
     }
     let disks: Vec<_> = fields
         .iter()
         .map(|field| disk(field, name.as_deref(), device, devices, seen, base))
         .collect();
+    let loads = seen
+        .library
+        .is_none_or(|library| workloads(&mut section, &disks, library));
     section.finish();
-    let promised = promised?;
+    let promised = promised.filter(|_| loads)?;
     Some(VmConfig {
         name: name?,
         device: device?,
         background: background?,
         objective: *promised.base(),
         schedule: promise::by_the_clock(promised),
-        max_connections: max_connections?,
+        max_connections: u32::try_from(max_connections?).ok()?,
         disks: disks.into_iter().collect::<Option<_>>()?,
     })
 }
 
-/// What a VM is promised, and warnings of what of that is not as it seems. `policy`: that of the file,
-/// where there is one.
+/// Checks the workloads of a VM, which `tidegate sim` has its guest issue and nothing else needs.
+/// False: something was wrong and has been reported.
+fn workloads(
+    section: &mut Section<'_>,
+    disks: &[Option<DiskConfig>],
+    library: &dyn Library,
+) -> bool {
+    let sizes = disks.iter().map(|disk| disk.as_ref()?.size);
+    let size = sizes.sum::<Option<u64>>();
+    let tables = section.take_tables(keys::WORKLOADS.name);
+    let read = (tables.iter().enumerate())
+        .map(|(index, field)| tidegate_workload::read::workload(field, index, size, library));
+    read.filter(Option::is_none).count() == 0
+}
+
+/// What a VM is promised, and warnings of what of that is not as it seems. `policy`: that of the
+/// file, where there is one.
 fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) -> Option<Schedule> {
     let promised = schedule::from_field(field, &Schedule::default())?;
     let Some(policy) = policy else {
@@ -231,7 +261,7 @@ fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) ->
 /// Which device a VM lives on: the only one unless it says.
 fn device(section: &mut Section<'_>, devices: &[Known]) -> Option<usize> {
     let names = || devices.iter().filter_map(|device| device.name.as_deref());
-    let Some(field) = section.take("device") else {
+    let Some(field) = section.field(&keys::ON_DEVICE) else {
         if devices.len() > 1 {
             let allowed = format!("device = {}", one_of(names()));
             section.error("does not say which device it is on", &allowed);
@@ -252,7 +282,7 @@ fn disk(
     seen: &mut Seen<'_>,
     base: &Path,
 ) -> Option<DiskConfig> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::with_keys(field, &keys::DISK)?;
     let kind = device.and_then(|device| devices[device].kind);
     let export = export(&mut section, field, vm, seen);
     let path = path(&mut section, kind, seen, base);
@@ -263,14 +293,13 @@ fn disk(
         kind,
         matches!(path, Some(Some(_))),
     );
-    let create = section.choice("create", Create::No, &CREATE);
-    let format = section.choice("format", DiskFormat::Probe, &[("raw", DiskFormat::Raw)]);
-    let read_only = match section.take("read_only") {
-        Some(field) => field.flag(),
-        None => Some(false),
-    };
+    let create = section.word(&keys::CREATE, &keys::CREATES);
+    let format = section.value(&keys::FORMAT, DiskFormat::Probe, |field| {
+        field.choice(&keys::FORMATS)
+    });
+    let read_only = section.flag(&keys::READ_ONLY);
     check_create(&section, create, kind, size, read_only);
-    let faults = fault::read_all(&section.take_tables("fault"), size.flatten());
+    let faults = fault::read_all(&section.take_tables(keys::FAULTS.name), size.flatten());
     section.finish();
     if let (Some(device), Some(Some(size))) = (device, size) {
         check_capacity(field, size, &devices[device], &mut seen.used[device]);
@@ -294,7 +323,7 @@ fn export(
     vm: Option<&str>,
     seen: &mut Seen<'_>,
 ) -> Option<String> {
-    let Some(field) = section.take("export") else {
+    let Some(field) = section.field(&keys::EXPORT) else {
         let name = vm?.to_owned();
         if seen.exports.contains(&name) {
             disk.error(
@@ -307,7 +336,7 @@ fn export(
         return Some(name);
     };
     let name = field.text()?;
-    if name.is_empty() || name.len() > EXPORT_NAME_MAX || name.contains(char::is_control) {
+    if name.is_empty() || name.len() > keys::EXPORT_NAME_MAX || name.contains(char::is_control) {
         field.error(
             format!("{} cannot be an export's name", field.describe()),
             "1 to 4096 bytes without control characters",
@@ -324,7 +353,7 @@ fn path(
     seen: &mut Seen<'_>,
     base: &Path,
 ) -> Option<Option<PathBuf>> {
-    let Some(field) = section.take("path") else {
+    let Some(field) = section.field(&keys::PATH) else {
         if kind == Some(Kind::File) {
             let allowed = "the file or block device that holds it: path = \"oltp.raw\"";
             section.error("`path` is missing", allowed);
@@ -339,15 +368,16 @@ fn path(
         );
         return None;
     }
-    let path = parse::path(base, &field)?;
+    let path = context::path(base, &field)?;
     seen.paths
         .claim(&path.display().to_string(), "file", &field);
     Some(Some(path))
 }
 
 fn block_size(section: &mut Section<'_>) -> Option<u32> {
-    let Some(field) = section.take("block_size") else {
-        return Some(DEFAULT_BLOCK_SIZE);
+    let key = &keys::BLOCK_SIZE;
+    let Some(field) = section.field(key) else {
+        return u32::try_from(key.default_number()).ok();
     };
     let bytes = field.bytes(0..=u64::MAX)?;
     if !BLOCK_SIZES.contains(&bytes) {
@@ -366,7 +396,7 @@ fn size(
     kind: Option<Kind>,
     has_path: bool,
 ) -> Option<Option<u64>> {
-    let Some(field) = section.take("size") else {
+    let Some(field) = section.field(&keys::SIZE) else {
         let needed = match kind {
             Some(Kind::Memory) => true,
             Some(Kind::Emulated) => !has_path,
@@ -382,7 +412,7 @@ fn size(
         return Some(None);
     };
     let block = block_size.unwrap_or(1);
-    let bytes = field.bytes(block.into()..=SIZE_MAX)?;
+    let bytes = field.bytes(block.into()..=keys::SIZE.max)?;
     if !bytes.is_multiple_of(block.into()) {
         let block = units::format_bytes(block.into());
         field.error(
@@ -446,6 +476,34 @@ fn check_capacity(field: &Field<'_>, size: u64, device: &Known, used: &mut u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workloads_are_checked_in_a_file_and_unknown_to_the_api() {
+        let parse = |workload: &str| {
+            let text = format!(
+                "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"m\"\nkind = \"memory\"\n\
+                 [[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 MiB\"\n[[vm.workload]]\n{workload}"
+            );
+            let loaded = super::super::parse(&text, "t", Path::new("/"));
+            loaded
+                .map(|loaded| loaded.config)
+                .map_err(|e| e.to_string())
+        };
+        let config = parse("rw = \"randrw\"").expect("good");
+        let wrong = parse("rw = \"randrw\"\nsize = \"2 MiB\"").unwrap_err();
+        assert!(
+            wrong.contains("must lie on the disk of 1048576 bytes"),
+            "{wrong}"
+        );
+        let mut words = to_json(&config.vms[0], "m");
+        assert!(from_json(&words, &config.devices, Path::new("/")).is_ok());
+        words["workload"] = serde_json::json!([{ "rw": "randrw" }]);
+        let refused = from_json(&words, &config.devices, Path::new("/")).unwrap_err();
+        assert!(
+            refused.to_string().contains("unknown key `workload`"),
+            "{refused}"
+        );
+    }
 
     #[test]
     fn a_vm_that_was_said_is_read_again_as_it_was() {

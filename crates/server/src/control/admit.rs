@@ -46,10 +46,10 @@ pub(super) fn fits_at(device: &DeviceConfig, vms: &[VmConfig], time: Timestamp) 
 }
 
 impl Proposal<'_> {
-    /// Refuses what does not fit, now or at any time as far as its own and the others' schedules are
-    /// looked at ahead, unless it is forced. Called before anything is opened or changed. Without a
-    /// profile nobody knows what a device can do, and everything is taken in; and where too much is
-    /// promised already, so is what makes that no worse.
+    /// Refuses what does not fit, now or at any time as far as its own and the others' schedules
+    /// are looked at ahead, unless it is forced. Called before anything is opened or changed.
+    /// Without a profile nobody knows what a device can do, and everything is taken in; and where
+    /// too much is promised already, so is what makes that no worse.
     ///
     /// # Errors
     /// 409 with what there is too little of, and the nearest objective that would fit.

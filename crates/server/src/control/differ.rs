@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use axum::http::StatusCode;
+use tidegate_api::error::Problem;
 use tidegate_device::units::format_bytes;
 
-use super::error::{ApiError, Problem};
+use super::error::ApiError;
 use crate::command::VmSnapshot;
 use crate::config::{DeviceConfig, DiskConfig, VmConfig};
 

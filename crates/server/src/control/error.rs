@@ -3,33 +3,12 @@
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use tidegate_api::error::{ErrorBody, Problem};
 
 use crate::command::CommandError;
 use crate::config::ConfigErrors;
 use crate::daemon::ControlError;
-
-/// The body of every answer that is an error.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ErrorBody {
-    /// The first thing that is wrong.
-    pub error: Problem,
-    /// What else is wrong.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub also: Vec<Problem>,
-}
-
-/// One thing that is wrong.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Problem {
-    /// What was found.
-    pub what: String,
-    /// Where: a field of the body, or the path.
-    #[serde(rename = "where")]
-    pub at: String,
-    /// What is allowed.
-    pub allowed: Option<String>,
-}
 
 /// An error with its status.
 #[derive(Debug)]

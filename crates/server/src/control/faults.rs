@@ -3,12 +3,13 @@
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use tidegate_api::fault::DiskFaultsView;
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse};
 use super::plane::Plane;
-use super::view::DiskFaultsView;
+use super::view;
 use crate::command::{DiskSnapshot, FaultChange};
 use crate::config;
 
@@ -23,7 +24,7 @@ struct Found {
 
 impl Found {
     fn view(&self, disk: &DiskSnapshot) -> DiskFaultsView {
-        DiskFaultsView::new(&self.device_name, &self.vm, disk)
+        view::disk_faults(&self.device_name, &self.vm, disk)
     }
 }
 

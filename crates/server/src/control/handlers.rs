@@ -6,24 +6,24 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use tidegate_api::health::Severity;
+use tidegate_api::query::{ChangeQuery, StatsQuery};
+use tidegate_api::stats::StatsView;
 use tidegate_core::precision::INTERVAL_S;
 use tidegate_core::seconds::KEPT;
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
 use super::error::{ApiError, ApiResult, json};
-use super::health::Health;
 use super::plane::Plane;
-use super::stats::{StatsView, VmStatsView};
-use super::tenants::Wish;
-use super::view::{DeviceView, PolicyInfoView};
+use super::view;
 use super::{ANSWER_WITHIN, Api, BODY_MAX};
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 use crate::daemon::ControlError;
-use crate::health::{Reason, Severity};
+use crate::health;
 use crate::metrics;
 
 pub(super) type Body = Result<Bytes, BytesRejection>;
@@ -91,6 +91,11 @@ pub(super) fn query_of<T: DeserializeOwned>(uri: &Uri, allowed: &str) -> ApiResu
     Ok(query.0)
 }
 
+/// Reads the query of a change.
+pub(super) fn change_query(uri: &Uri) -> ApiResult<ChangeQuery> {
+    query_of(uri, "?force=true or ?persist=true")
+}
+
 /// The body as JSON, whatever content type it claims.
 pub(super) fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
     let body = body.map_err(|rejection| match rejection.status() {
@@ -114,7 +119,7 @@ pub(super) fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
 
 pub(super) async fn devices<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Response> {
     let all = api.snapshots().await?;
-    Ok(ok(&all.iter().map(DeviceView::new).collect::<Vec<_>>()))
+    Ok(ok(&all.iter().map(view::device).collect::<Vec<_>>()))
 }
 
 pub(super) async fn device<P: Plane>(
@@ -122,7 +127,7 @@ pub(super) async fn device<P: Plane>(
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
     let device = api.device(&name)?;
-    Ok(ok(&DeviceView::new(&api.snapshot(device, &name).await?)))
+    Ok(ok(&view::device(&api.snapshot(device, &name).await?)))
 }
 
 pub(super) async fn set_policy<P: Plane>(
@@ -135,7 +140,7 @@ pub(super) async fn set_policy<P: Plane>(
     let policy = config::policy::read(&parse(body, example)?)?;
     let _one_at_a_time = api.alone(&name).await?;
     let now = in_time(&name, api.plane.set_policy(device, policy)).await?;
-    let view = DeviceView::new(&now);
+    let view = view::device(&now);
     let (policy, params) = (&view.policy.name, view.policy.params_in_words());
     tracing::info!(device = name, policy, params, "policy changed");
     Ok(ok(&view))
@@ -160,7 +165,7 @@ pub(super) async fn set_objective<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
     let change = parse(body, example)?;
     let (own, vm) = (api.clone(), name.clone());
@@ -179,11 +184,11 @@ pub(super) async fn set_objective<P: Plane>(
 }
 
 pub(super) async fn policies() -> Response {
-    ok(&PolicyInfoView::all())
+    ok(&view::policies())
 }
 
 pub(super) async fn policy(Path(name): Path<String>) -> ApiResult<Response> {
-    let all = PolicyInfoView::all();
+    let all = view::policies();
     match all.iter().find(|info| info.name == name) {
         Some(info) => Ok(ok(info)),
         None => {
@@ -193,43 +198,33 @@ pub(super) async fn policy(Path(name): Path<String>) -> ApiResult<Response> {
     }
 }
 
-/// What `/v1/stats` may be asked.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct StatsQuery {
-    #[serde(default)]
-    buckets: bool,
-    interval: Option<String>,
-}
-
-impl StatsQuery {
-    /// The statistical interval, in seconds.
-    fn interval(&self) -> ApiResult<u32> {
-        let Some(text) = &self.interval else {
-            return Ok(INTERVAL_S);
-        };
-        let refused = |what: String| {
-            let allowed = format!("whole seconds up to {KEPT} s, such as ?interval=10s");
-            ApiError::new(StatusCode::BAD_REQUEST, what, "interval").allowing(allowed)
-        };
-        let time = units::parse_duration(text).map_err(|error| refused(error.to_string()))?;
-        let seconds = time.0 / Nanos::SECOND.0;
-        let whole = time.0.is_multiple_of(Nanos::SECOND.0);
-        match whole && (1..=KEPT as u64).contains(&seconds) {
-            true => Ok(seconds as u32),
-            false => Err(refused(format!("{text:?} is no statistical interval"))),
-        }
+/// Returns the statistical interval that is asked for, in seconds.
+fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
+    let Some(text) = &query.interval else {
+        return Ok(INTERVAL_S);
+    };
+    let refused = |what: String| {
+        let allowed = format!("whole seconds up to {KEPT} s, such as ?interval=10s");
+        ApiError::new(StatusCode::BAD_REQUEST, what, "interval").allowing(allowed)
+    };
+    let time = units::parse_duration(text).map_err(|error| refused(error.to_string()))?;
+    let seconds = time.0 / Nanos::SECOND.0;
+    let whole = time.0.is_multiple_of(Nanos::SECOND.0);
+    if whole && (1..=KEPT as u64).contains(&seconds) {
+        Ok(seconds as u32)
+    } else {
+        Err(refused(format!("{text:?} is no statistical interval")))
     }
 }
 
 pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
     let allowed = "?buckets=true, ?buckets=false or ?interval=10s";
     let query: StatsQuery = query_of(&uri, allowed)?;
-    let interval = query.interval()?;
+    let interval = interval_of(&query)?;
     let all = api.snapshots().await?;
     let vms = all
         .iter()
-        .flat_map(|device| VmStatsView::all(device, query.buckets, interval));
+        .flat_map(|device| view::stats(device, query.buckets, interval));
     Ok(ok(&StatsView { vms: vms.collect() }))
 }
 
@@ -237,11 +232,11 @@ pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
     let mut reasons = api.plane.problems();
     for (index, (name, _)) in api.plane.devices().iter().enumerate() {
         match api.snapshot(index, name).await {
-            Err(error) => reasons.push(Reason::silent(name, error.body.error.what)),
-            Ok(device) => reasons.extend(Reason::of_device(&device)),
+            Err(error) => reasons.push(health::silent(name, error.body.error.what)),
+            Ok(device) => reasons.extend(health::of_device(&device)),
         }
     }
-    let health = Health::new(reasons);
+    let health = health::health(reasons);
     let code = match health.status {
         Severity::Ok | Severity::Degraded => StatusCode::OK,
         Severity::Failing => StatusCode::SERVICE_UNAVAILABLE,
@@ -261,15 +256,16 @@ pub(super) async fn metrics<P: Plane>(State(api): State<Api<P>>) -> ApiResult<Re
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let what = format!("there is no {}", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, what, "path").allowing(
-        "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, /v1/stats, /healthz \
-             or /metrics",
+        "/v1/devices, /v1/vms, /v1/jobs, /v1/disks/{export}/faults and .../known, /v1/policies, \
+         /v1/stats, /healthz or /metrics",
     )
 }
 
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let what = format!("{} cannot be asked to {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
-        "GET to look; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, POST and \
-         DELETE .../schedule and .../faults, DELETE .../known, PUT and DELETE /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
+        "GET to look; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, \
+         POST and DELETE .../schedule and .../faults, DELETE .../known, PUT and DELETE \
+         /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )
 }

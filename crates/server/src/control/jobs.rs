@@ -3,43 +3,36 @@
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use jiff::tz::TimeZone;
-use serde::Deserialize;
+use tidegate_api::query::TransferQuery;
+use tidegate_api::transfer::VmTransfersView;
 
 use super::Api;
 use super::error::{ApiResult, json};
 use super::handlers::{Body, in_time, ok, parse, query_of};
 use super::plane::Plane;
-use super::view::{At, VmJobsView};
+use super::view::{self, At};
 use crate::command::VmSnapshot;
 use crate::config;
 
 const JOB: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
-
-/// What a `PUT` may be asked with.
-#[derive(Clone, Copy, Default, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Wish {
-    /// Instead of a job that runs.
-    replace: bool,
-}
 
 impl<P: Plane> Api<P> {
     /// The time that answers are given for.
     pub(super) fn at(&self) -> At {
         At {
             now: self.clock.now(),
-            zone: TimeZone::system(),
+            zone: self.clock.zone(),
         }
     }
 
-    fn jobs(&self, vm: &VmSnapshot) -> VmJobsView {
-        VmJobsView::new(vm, &self.at())
+    fn jobs(&self, vm: &VmSnapshot) -> VmTransfersView {
+        view::vm_transfers(vm, &self.at())
     }
 
-    /// Keeps the jobs as they are. That a restart would lose one, or bring it back, is no reason to refuse it.
+    /// Keeps the jobs as they are. That a restart would lose one, or bring it back, is no reason to
+    /// refuse it.
     async fn keep_jobs(&self, vm: &str) -> Option<String> {
-        let why = match in_time(vm, self.plane.keep_jobs(vm)).await {
+        let why = match in_time(vm, self.plane.persist_transfers(vm)).await {
             Ok(true) => return None,
             Ok(false) => "the configuration names no store".to_owned(),
             Err(error) => {
@@ -72,7 +65,7 @@ pub(super) async fn begin<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish: Wish = query_of(&uri, "?replace=true")?;
+    let wish: TransferQuery = query_of(&uri, "?replace=true")?;
     let at = api.at();
     let mut order = config::job::from_json(&parse(body, JOB)?, at.now, &at.zone)?;
     order.replace = wish.replace;

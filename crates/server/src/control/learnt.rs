@@ -3,24 +3,16 @@
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use serde::Deserialize;
+use tidegate_api::query::LearntQuery;
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
 use super::handlers::{Body, in_time, ok, parse, query_of};
 use super::plane::Plane;
-use super::view::VmView;
-use crate::daemon::Disks;
+use super::view;
 use crate::learnt_file::LearntFile;
 
 const FILE: &str = "what GET /v1/vms/{name}/learnt answers";
-
-/// What a `PUT` may be asked with.
-#[derive(Clone, Copy, Default, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Wish {
-    disks: Disks,
-}
 
 pub(super) async fn export<P: Plane>(
     State(api): State<Api<P>>,
@@ -37,7 +29,7 @@ pub(super) async fn import<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish: Wish = query_of(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
+    let wish: LearntQuery = query_of(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
     let body = parse(body, FILE)?;
     let file = LearntFile::read(&body).map_err(|error| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
@@ -50,7 +42,7 @@ pub(super) async fn import<P: Plane>(
         let (now, notes) = imported;
         let (controller, from) = (&file.controller, &file.vm);
         tracing::info!(vm, controller, from, "goes on with what was learnt");
-        let mut view = VmView::new(&now);
+        let mut view = view::vm(&now);
         view.notes = notes;
         Ok(ok(&view))
     })

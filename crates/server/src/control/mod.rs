@@ -26,12 +26,10 @@ mod differ;
 mod error;
 mod faults;
 mod handlers;
-mod health;
 mod jobs;
 mod learnt;
 mod plane;
 mod schedule;
-pub mod stats;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -45,11 +43,6 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, patch, post, put};
 use tokio::sync::{Mutex, Notify};
 
-pub use crate::health::{Reason, ReasonKind, Severity};
-pub use error::{ErrorBody, Problem};
-pub use health::Health;
-pub use tenants::Removed;
-
 use crate::config::{ControlConfig, ListenAddress};
 use crate::daemon::DaemonHandle;
 use crate::log_limit;
@@ -58,8 +51,8 @@ use connections::Connections;
 use plane::Plane;
 use schedule::{Clock, Held};
 
-/// No request's body is larger: an objective has a few hundred bytes, what was learnt of a VM at most some
-/// ten thousand.
+/// No request's body is larger: an objective has a few hundred bytes, what was learnt of a VM at
+/// most some ten thousand.
 const BODY_MAX: usize = 128 << 10;
 /// A loop that has not answered by then is stuck; its VMs' I/O may be as well.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -108,7 +101,8 @@ pub fn bind(config: &ControlConfig) -> Result<Bound, BindError> {
     Bound::new(&ListenAddress::Unix { path, mode })
 }
 
-/// Serves the API, and follows schedules, until the future is dropped; then the socket's file goes, too.
+/// Serves the API, and follows schedules, until the future is dropped; then the socket's file goes,
+/// too.
 ///
 /// # Errors
 /// When the runtime cannot take the socket.

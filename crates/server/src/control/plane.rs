@@ -5,19 +5,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use tidegate_api::health::Reason;
+use tidegate_api::query::LearntDisks;
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 
 use crate::command::{DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig, Schedule, VmConfig};
-use crate::daemon::{ControlError, DaemonHandle, Disks};
-use crate::health::Reason;
+use crate::daemon::{ControlError, DaemonHandle};
 use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
 use crate::reception::HandshakeCounts;
 
-/// The daemon as the API sees it: devices by their number.
-pub(crate) trait Plane: Clone + Send + Sync + 'static {
+/// The daemon as the API sees it.
+pub(crate) trait Plane:
+    Inventory + Loops + Changes + Persistence + Clone + Send + Sync + 'static
+{
+}
+
+impl<P> Plane for P where
+    P: Inventory + Loops + Changes + Persistence + Clone + Send + Sync + 'static
+{
+}
+
+/// Everything there is, as the daemon knows it without asking a loop. Devices go by their number.
+pub(crate) trait Inventory {
     /// The devices' names and their VMs' names.
     fn devices(&self) -> Vec<(String, Vec<String>)>;
 
@@ -33,6 +45,21 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
     /// The VMs of a device that are served now, with what they are promised.
     fn vms_of(&self, device: usize) -> Vec<VmConfig>;
 
+    /// The VMs that are served now and have a schedule.
+    fn scheduled(&self) -> Vec<VmConfig>;
+
+    /// Whether a VM is in the configuration.
+    fn is_configured(&self, vm: &str) -> bool;
+
+    /// Counts of half-open connections and of handshakes that failed.
+    fn handshakes(&self) -> HandshakeCounts;
+
+    /// What is wrong beside what the devices' snapshots show.
+    fn problems(&self) -> Vec<Reason>;
+}
+
+/// Questions to the devices' event loops.
+pub(crate) trait Loops {
     /// A VM as it stands.
     fn look(&self, vm: &str) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
@@ -49,9 +76,6 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         objective: Objective,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// The VMs that are served now and have a schedule.
-    fn scheduled(&self) -> Vec<VmConfig>;
-
     /// Has a VM go by another schedule from now on, or by none. What is in force stays so.
     fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>);
 
@@ -61,9 +85,6 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         vm: &str,
         max: u32,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
-
-    /// Counts of half-open connections and of handshakes that failed.
-    fn handshakes(&self) -> HandshakeCounts;
 
     /// Replaces a device's policy.
     fn set_policy(
@@ -80,6 +101,32 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         change: FaultChange,
     ) -> impl Future<Output = Result<DiskSnapshot, ControlError>> + Send;
 
+    /// Begins a job of a VM, at this time of day.
+    fn begin_job(
+        &self,
+        vm: &str,
+        order: JobOrder,
+        at: Timestamp,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// Ends the job of a VM that is not wanted any more.
+    fn cancel_job(&self, vm: &str)
+    -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+
+    /// What the policy has learnt of a VM.
+    fn export_vm(&self, vm: &str) -> impl Future<Output = Result<LearntFile, ControlError>> + Send;
+
+    /// Has the policy go on with what was learnt of a VM; what somebody ought to know of it.
+    fn import_vm(
+        &self,
+        vm: &str,
+        file: &LearntFile,
+        disks: LearntDisks,
+    ) -> impl Future<Output = Result<(VmSnapshot, Vec<String>), ControlError>> + Send;
+}
+
+/// Changes of who is served.
+pub(crate) trait Changes {
     /// Serves one more VM.
     fn add_vm(&self, vm: VmConfig)
     -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
@@ -114,12 +161,15 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
         size: u64,
         force: bool,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+}
 
+/// Everything that survives a restart.
+pub(crate) trait Persistence {
     /// Keeps a VM as it is now, so that a restart brings it back.
-    fn keep(&self, vm: &str) -> impl Future<Output = Result<(), ControlError>> + Send;
+    fn persist_vm(&self, vm: &str) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Forgets what is kept of a VM; whether there was anything.
-    fn forget(&self, vm: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
+    fn forget_vm(&self, vm: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
     /// Whether what is kept of a VM may be forgotten.
     fn may_forget(&self, vm: &str) -> Result<(), ControlError>;
@@ -129,56 +179,29 @@ pub(crate) trait Plane: Clone + Send + Sync + 'static {
     fn forget_disk(&self, name: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
     /// Whether what is kept of a VM names this disk.
-    fn keeps_disk(
+    fn persists_disk(
         &self,
         vm: &str,
         export: &str,
     ) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
-    /// Whether a VM is in the configuration.
-    fn is_configured(&self, vm: &str) -> bool;
-
-    /// What the policy has learnt of a VM.
-    fn export_vm(&self, vm: &str) -> impl Future<Output = Result<LearntFile, ControlError>> + Send;
-
-    /// Has the policy go on with what was learnt of a VM; what somebody ought to know of it.
-    fn import_vm(
-        &self,
-        vm: &str,
-        file: &LearntFile,
-        disks: Disks,
-    ) -> impl Future<Output = Result<(VmSnapshot, Vec<String>), ControlError>> + Send;
-
-    /// Begins a job of a VM, at this time of day.
-    fn begin_job(
-        &self,
-        vm: &str,
-        order: JobOrder,
-        at: Timestamp,
-    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
-
-    /// Ends the job of a VM that is not wanted any more.
-    fn cancel_job(&self, vm: &str)
-    -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
-
     /// Keeps the jobs of a VM's device as they are now; whether there is where to.
-    fn keep_jobs(&self, vm: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
-
-    /// What is wrong beside what the devices' snapshots show.
-    fn problems(&self) -> Vec<Reason>;
+    fn persist_transfers(
+        &self,
+        vm: &str,
+    ) -> impl Future<Output = Result<bool, ControlError>> + Send;
 }
 
-impl Plane for DaemonHandle {
+impl Inventory for DaemonHandle {
     fn devices(&self) -> Vec<(String, Vec<String>)> {
-        DaemonHandle::devices(self)
-            .iter()
-            .enumerate()
-            .map(|(i, d)| (d.name().to_owned(), self.names_of(i)))
+        let entries = DaemonHandle::devices(self).entries().iter().enumerate();
+        entries
+            .map(|(i, device)| (device.name().to_owned(), self.vms().names_on(i)))
             .collect()
     }
 
     fn device_configs(&self) -> Vec<DeviceConfig> {
-        DaemonHandle::device_configs(self)
+        DaemonHandle::devices(self).configs()
     }
 
     fn base(&self) -> PathBuf {
@@ -190,9 +213,27 @@ impl Plane for DaemonHandle {
     }
 
     fn vms_of(&self, device: usize) -> Vec<VmConfig> {
-        DaemonHandle::vms_of(self, device)
+        self.vms().on_device(device)
     }
 
+    fn scheduled(&self) -> Vec<VmConfig> {
+        self.vms().scheduled()
+    }
+
+    fn is_configured(&self, vm: &str) -> bool {
+        self.vms().is_configured(vm)
+    }
+
+    fn handshakes(&self) -> HandshakeCounts {
+        self.half_open().counts()
+    }
+
+    fn problems(&self) -> Vec<Reason> {
+        DaemonHandle::problems(self)
+    }
+}
+
+impl Loops for DaemonHandle {
     async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         DaemonHandle::look(self, vm).await
     }
@@ -209,20 +250,12 @@ impl Plane for DaemonHandle {
         DaemonHandle::set_objective(self, vm, objective).await
     }
 
-    fn scheduled(&self) -> Vec<VmConfig> {
-        DaemonHandle::scheduled(self)
-    }
-
     fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
-        DaemonHandle::set_schedule(self, vm, schedule);
+        self.vms().set_schedule(vm, schedule);
     }
 
     async fn set_max_connections(&self, vm: &str, max: u32) -> Result<VmSnapshot, ControlError> {
         DaemonHandle::set_max_connections(self, vm, max).await
-    }
-
-    fn handshakes(&self) -> HandshakeCounts {
-        self.half_open().counts()
     }
 
     async fn set_policy(
@@ -242,6 +275,34 @@ impl Plane for DaemonHandle {
         DaemonHandle::change_faults(self, device, export, change).await
     }
 
+    async fn begin_job(
+        &self,
+        vm: &str,
+        order: JobOrder,
+        at: Timestamp,
+    ) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::begin_job(self, vm, order, at).await
+    }
+
+    async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::cancel_job(self, vm).await
+    }
+
+    async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {
+        DaemonHandle::export_vm(self, vm).await
+    }
+
+    async fn import_vm(
+        &self,
+        vm: &str,
+        file: &LearntFile,
+        disks: LearntDisks,
+    ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
+        DaemonHandle::import_vm(self, vm, file, disks).await
+    }
+}
+
+impl Changes for DaemonHandle {
     async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
         DaemonHandle::add_vm(self, vm).await
     }
@@ -272,13 +333,15 @@ impl Plane for DaemonHandle {
     ) -> Result<VmSnapshot, ControlError> {
         DaemonHandle::resize_disk(self, vm, export, size, force).await
     }
+}
 
-    async fn keep(&self, vm: &str) -> Result<(), ControlError> {
-        DaemonHandle::keep(self, vm).await
+impl Persistence for DaemonHandle {
+    async fn persist_vm(&self, vm: &str) -> Result<(), ControlError> {
+        self.persist(vm).await
     }
 
-    async fn forget(&self, vm: &str) -> Result<bool, ControlError> {
-        DaemonHandle::forget(self, vm).await
+    async fn forget_vm(&self, vm: &str) -> Result<bool, ControlError> {
+        self.forget_vm(vm).await
     }
 
     fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
@@ -289,45 +352,11 @@ impl Plane for DaemonHandle {
         DaemonHandle::forget_disk(self, name).await
     }
 
-    async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
-        DaemonHandle::keeps_disk(self, vm, export).await
+    async fn persists_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        self.persists_disk(vm, export).await
     }
 
-    fn is_configured(&self, vm: &str) -> bool {
-        DaemonHandle::is_configured(self, vm)
-    }
-
-    async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {
-        DaemonHandle::export_vm(self, vm).await
-    }
-
-    async fn import_vm(
-        &self,
-        vm: &str,
-        file: &LearntFile,
-        disks: Disks,
-    ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
-        DaemonHandle::import_vm(self, vm, file, disks).await
-    }
-
-    async fn begin_job(
-        &self,
-        vm: &str,
-        order: JobOrder,
-        at: Timestamp,
-    ) -> Result<VmSnapshot, ControlError> {
-        DaemonHandle::begin_job(self, vm, order, at).await
-    }
-
-    async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
-        DaemonHandle::cancel_job(self, vm).await
-    }
-
-    async fn keep_jobs(&self, vm: &str) -> Result<bool, ControlError> {
-        DaemonHandle::keep_jobs_of(self, vm).await
-    }
-
-    fn problems(&self) -> Vec<Reason> {
-        DaemonHandle::problems(self)
+    async fn persist_transfers(&self, vm: &str) -> Result<bool, ControlError> {
+        self.persist_transfers(vm).await
     }
 }

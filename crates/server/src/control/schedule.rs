@@ -6,9 +6,9 @@
 //!     +------ at the next beginning or end, a minute at most <-+- does not: as it was, said
 //! ```
 //!
-//! What is to be in force follows from the time alone, so a look at the clock is all there is: whether
-//! it was set, went on while the host slept, or a change was made in between. A look sleeps for a
-//! minute at most, for a clock that is set tells nobody.
+//! What is to be in force follows from the time alone, so a look at the clock is all there is:
+//! whether it was set, went on while the host slept, or a change was made in between. A look sleeps
+//! for a minute at most, for a clock that is set tells nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,16 +19,18 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
+use tidegate_api::query::ChangeQuery;
+use tidegate_api::vm::VmView;
 use tidegate_core::objective::Objective;
 
 use super::Api;
 use super::admit::{self, Proposal};
 use super::error::{ApiError, ApiResult};
-use super::handlers::{Body, in_time, ok, parse};
+use super::handlers::{Body, change_query, in_time, ok, parse};
 use super::plane::Plane;
-use super::tenants::Wish;
-use super::view::{JobView, ObjectiveView, ScheduleView, VmView};
+use super::view;
 use crate::command::VmSnapshot;
 use crate::config::{self, Schedule, VmConfig};
 use crate::fitting::written;
@@ -40,25 +42,49 @@ const LOOK_WITHIN: Duration = Duration::from_secs(60);
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const ENTRY: &str = "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
 
-/// What time of day it is.
+/// Time of day, and the time zone in which people read it.
 #[derive(Clone)]
-pub(crate) struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+pub(crate) struct Clock {
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// `None`: the system's, which may be set while the daemon runs.
+    zone: Option<TimeZone>,
+}
 
 impl Clock {
     /// The system's.
     pub(super) fn system() -> Clock {
-        Clock(Arc::new(Timestamp::now))
+        Clock {
+            now: Arc::new(Timestamp::now),
+            zone: None,
+        }
     }
 
     /// One of a test's own.
     #[cfg(test)]
     pub(super) fn of(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
-        Clock(Arc::new(now))
+        Clock {
+            now: Arc::new(now),
+            zone: None,
+        }
+    }
+
+    /// Sets the time zone.
+    #[cfg(test)]
+    pub(super) fn in_zone(self, zone: TimeZone) -> Clock {
+        Clock {
+            zone: Some(zone),
+            ..self
+        }
     }
 
     /// What it shows.
     pub(super) fn now(&self) -> Timestamp {
-        (self.0)()
+        (self.now)()
+    }
+
+    /// Time zone of the times of day that people are shown.
+    pub(super) fn zone(&self) -> TimeZone {
+        self.zone.clone().unwrap_or_else(TimeZone::system)
     }
 }
 
@@ -76,7 +102,8 @@ pub(super) type Held = BTreeMap<String, String>;
 struct Round {
     /// Those that can keep all of it.
     fits: BTreeSet<usize>,
-    /// Those that do not do what they are told, and why: a thousand VMs shall not wait for the same one.
+    /// Those that do not do what they are told, and why: a thousand VMs shall not wait for the same
+    /// one.
     silent: BTreeMap<usize, String>,
 }
 
@@ -150,8 +177,8 @@ impl<P: Plane> Api<P> {
         Ok(())
     }
 
-    /// The devices that can keep all that is due together. A thousand VMs whose evening begins at the
-    /// same time are not reckoned one by one.
+    /// The devices that can keep all that is due together. A thousand VMs whose evening begins at
+    /// the same time are not reckoned one by one.
     fn fits_together(&self, due: &[VmConfig]) -> BTreeSet<usize> {
         let now = self.clock.now();
         let devices: BTreeSet<usize> = due.iter().map(|vm| vm.device).collect();
@@ -187,7 +214,7 @@ impl<P: Plane> Api<P> {
             }
             why
         })?;
-        let view = ObjectiveView::new(&now.objective);
+        let view = view::objective(&now.objective);
         let objective = serde_json::to_string(&view).unwrap_or_default();
         let by = entry.map_or("the end of an entry".to_owned(), |entry| {
             entry.when.to_string()
@@ -242,12 +269,12 @@ impl<P: Plane> Api<P> {
     }
 
     fn view_with(&self, snapshot: &VmSnapshot, schedule: Option<&Schedule>) -> VmView {
-        let mut view = VmView::new(snapshot);
+        let mut view = view::vm(snapshot);
         view.schedule = schedule.map(|schedule| {
             let held = self.held().get(&snapshot.name).cloned();
-            ScheduleView::new(schedule, self.clock.now(), held)
+            view::schedule(schedule, self.clock.now(), held)
         });
-        view.job = JobView::new(snapshot, &self.at());
+        view.job = view::transfer(snapshot, &self.at());
         view
     }
 
@@ -275,7 +302,7 @@ impl<P: Plane> Api<P> {
     async fn reschedule(
         &self,
         name: &str,
-        wish: Wish,
+        wish: ChangeQuery,
         change: impl FnOnce(&Schedule) -> ApiResult<Value> + Send + 'static,
     ) -> ApiResult<Response> {
         let (own, vm) = (self.clone(), name.to_owned());
@@ -297,7 +324,7 @@ pub(super) async fn add<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let mut entry = parse(body, ENTRY)?;
     let zone = entry
         .as_object_mut()
@@ -319,7 +346,7 @@ pub(super) async fn clear<P: Plane>(
     Path(name): Path<String>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let nothing = json!({ "schedule": null, "timezone": null });
     api.reschedule(&name, wish, |_| Ok(nothing)).await
 }
@@ -329,7 +356,7 @@ pub(super) async fn remove<P: Plane>(
     Path((name, number)): Path<(String, String)>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     api.reschedule(&name, wish, move |was| {
         let mut entries = was.words();
         let place = number

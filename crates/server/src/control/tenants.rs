@@ -6,17 +6,18 @@ use std::future::Future;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tidegate_api::query::ChangeQuery;
+use tidegate_api::vm::{Removed, VmView};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::admit::Proposal;
 use super::differ;
 use super::error::{ApiError, ApiResult, json};
-use super::handlers::{Body, ok, parse, query_of};
+use super::handlers::{Body, change_query, ok, parse};
 use super::plane::Plane;
-use super::view::{ObjectiveView, VmView};
+use super::view;
 use super::{Api, CHANGED_WITHIN};
 use crate::backing::memory;
 use crate::command::VmSnapshot;
@@ -27,31 +28,6 @@ const VM: &str =
     "{\"disk\": [{\"path\": \"/vm/oltp.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}]}";
 const DISK: &str = "{\"path\": \"/vm/logs.raw\", \"size\": \"20 GiB\", \"create\": \"sparse\"}";
 const SIZE: &str = "{\"size\": \"40 GiB\"}";
-
-/// What every change may be asked with.
-#[derive(Clone, Copy, Default, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Wish {
-    /// Even where it would be refused for what it does to others.
-    pub(super) force: bool,
-    /// Survives a restart: it is durable when it is answered.
-    pub(super) persist: bool,
-}
-
-impl Wish {
-    pub(super) fn read(uri: &Uri) -> ApiResult<Wish> {
-        query_of(uri, "?force=true or ?persist=true")
-    }
-}
-
-/// What a removal is answered with.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Removed {
-    /// The VM, or the disk's export.
-    pub removed: String,
-    /// What could not be flushed, and why; its last writes may be lost.
-    pub not_flushed: Vec<String>,
-}
 
 impl<P: Plane> Api<P> {
     /// Waits until nobody else changes anything; nobody does as long as the answer is held.
@@ -125,7 +101,7 @@ impl<P: Plane> Api<P> {
         device: Option<usize>,
         background: bool,
         promised: &Schedule,
-        wish: Wish,
+        wish: ChangeQuery,
     ) -> ApiResult<()> {
         let device = device.or_else(|| self.plane.vm(vm).map(|vm| vm.device));
         let configs = self.plane.device_configs();
@@ -142,17 +118,17 @@ impl<P: Plane> Api<P> {
     }
 
     /// Keeps a VM as it is now, where that was wished for.
-    pub(super) async fn keep(&self, vm: &str, wish: Wish) -> ApiResult<()> {
+    pub(super) async fn keep(&self, vm: &str, wish: ChangeQuery) -> ApiResult<()> {
         match wish.persist {
             true => {
-                let kept = self.plane.keep(vm).await;
+                let kept = self.plane.persist_vm(vm).await;
                 kept.map_err(|error| ApiError::control(&error, vm))
             }
             false => Ok(()),
         }
     }
 
-    async fn put_vm(&self, mut vm: VmConfig, wish: Wish) -> ApiResult<Response> {
+    async fn put_vm(&self, mut vm: VmConfig, wish: ChangeQuery) -> ApiResult<Response> {
         let name = vm.name.clone();
         if self.plane.vm(&name).is_some() {
             return self.keep_vm(vm, wish).await;
@@ -194,7 +170,7 @@ impl<P: Plane> Api<P> {
     }
 
     /// A VM that is there already is to be like this.
-    async fn keep_vm(&self, vm: VmConfig, wish: Wish) -> ApiResult<Response> {
+    async fn keep_vm(&self, vm: VmConfig, wish: ChangeQuery) -> ApiResult<Response> {
         let (config, now) = self.there(&vm.name).await?;
         let devices = self.plane.device_configs();
         let differences = differ::vms(&config, &now, &vm, &devices);
@@ -221,7 +197,7 @@ impl<P: Plane> Api<P> {
         &self,
         now: &VmConfig,
         wanted: &VmConfig,
-        wish: Wish,
+        wish: ChangeQuery,
     ) -> ApiResult<VmSnapshot> {
         let vm = &now.name;
         if wish.persist && self.plane.is_configured(vm) {
@@ -246,7 +222,7 @@ impl<P: Plane> Api<P> {
         vm: &str,
         promised: Schedule,
         before: Schedule,
-        wish: Wish,
+        wish: ChangeQuery,
     ) -> ApiResult<VmSnapshot> {
         let set = self.put_in_force(vm, promised).await;
         let now = set.map_err(|error| ApiError::control(&error, vm))?;
@@ -255,7 +231,7 @@ impl<P: Plane> Api<P> {
             let _ = self.put_in_force(vm, before).await;
             return Err(error);
         }
-        let view = ObjectiveView::new(&now.objective);
+        let view = view::objective(&now.objective);
         let objective = serde_json::to_string(&view).unwrap_or_default();
         let kept = wish.persist;
         tracing::info!(vm, %objective, kept, "objective changed");
@@ -270,7 +246,12 @@ impl<P: Plane> Api<P> {
         Ok(now)
     }
 
-    async fn put_disk(&self, name: &str, disk: DiskConfig, wish: Wish) -> ApiResult<Response> {
+    async fn put_disk(
+        &self,
+        name: &str,
+        disk: DiskConfig,
+        wish: ChangeQuery,
+    ) -> ApiResult<Response> {
         self.may_keep_disks(name, wish)?;
         let (config, now) = self.there(name).await?;
         if let Some(old) = config.disks.iter().find(|old| old.export == disk.export) {
@@ -294,7 +275,7 @@ impl<P: Plane> Api<P> {
     }
 
     /// The disks of a VM of the configuration are the configuration's business.
-    fn may_keep_disks(&self, vm: &str, wish: Wish) -> ApiResult<()> {
+    fn may_keep_disks(&self, vm: &str, wish: ChangeQuery) -> ApiResult<()> {
         if !wish.persist || !self.plane.is_configured(vm) {
             return Ok(());
         }
@@ -303,7 +284,12 @@ impl<P: Plane> Api<P> {
         Err(error.allowing("change them there; without persist they are changed until the end"))
     }
 
-    async fn remove_disk(&self, name: &str, export: String, wish: Wish) -> ApiResult<Response> {
+    async fn remove_disk(
+        &self,
+        name: &str,
+        export: String,
+        wish: ChangeQuery,
+    ) -> ApiResult<Response> {
         self.may_keep_disks(name, wish)?;
         let refused = |error| ApiError::control(&error, &export);
         let (config, _) = self.there(name).await?;
@@ -313,7 +299,9 @@ impl<P: Plane> Api<P> {
             not_flushed = removed.map_err(refused)?;
             tracing::info!(vm = name, export, "disk removed");
             self.keep(name, wish).await?;
-        } else if wish.persist && (self.plane.keeps_disk(name, &export).await).map_err(refused)? {
+        } else if wish.persist
+            && (self.plane.persists_disk(name, &export).await).map_err(refused)?
+        {
             // It is gone since a removal that could not be kept, or was not to be.
             self.keep(name, wish).await?;
         } else {
@@ -327,7 +315,13 @@ impl<P: Plane> Api<P> {
         }))
     }
 
-    async fn resize(&self, name: &str, export: &str, size: u64, wish: Wish) -> ApiResult<Response> {
+    async fn resize(
+        &self,
+        name: &str,
+        export: &str,
+        size: u64,
+        wish: ChangeQuery,
+    ) -> ApiResult<Response> {
         self.may_keep_disks(name, wish)?;
         let (config, now) = self.there(name).await?;
         let Some(disk) = now.disks.iter().find(|disk| disk.export == export) else {
@@ -335,7 +329,8 @@ impl<P: Plane> Api<P> {
             return Err(ApiError::not_found("disk", export, &known));
         };
         let before = disk.size;
-        // Also where it has that size: it may have it since a change that could not be made durable.
+        // Also where it has that size: it may have it since a change that could not be made
+        // durable.
         let resized = self.plane.resize_disk(name, export, size, wish.force).await;
         let now = resized.map_err(|error| ApiError::control(&error, export))?;
         if before != size {
@@ -380,7 +375,7 @@ pub(super) async fn put_vm<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let body = named(parse(body, VM)?, "name", &name)?;
     let vm = config::vm::from_json(&body, &api.plane.device_configs(), &api.plane.base())?;
     let own = api.clone();
@@ -393,7 +388,7 @@ pub(super) async fn delete_vm<P: Plane>(
     Path(name): Path<String>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
         let refused = |error| ApiError::control(&error, &vm);
@@ -409,7 +404,7 @@ pub(super) async fn delete_vm<P: Plane>(
             // Nobody knows whether it is there.
             Err(error) => return Err(error),
         };
-        let forgotten = wish.persist && own.plane.forget(&vm).await.map_err(refused)?;
+        let forgotten = wish.persist && own.plane.forget_vm(&vm).await.map_err(refused)?;
         // One that is only kept, because it could not be served, is there to be removed, too.
         if let Some(missing) = missing.filter(|_| !forgotten) {
             return Err(missing);
@@ -430,7 +425,7 @@ pub(super) async fn put_disk<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let body = named(parse(body, DISK)?, "export", &export)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
@@ -449,7 +444,7 @@ pub(super) async fn resize_disk<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let size = config::vm::size_from_json(&parse(body, SIZE)?)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(
@@ -488,7 +483,7 @@ pub(super) async fn delete_disk<P: Plane>(
     Path((name, export)): Path<(String, String)>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = Wish::read(&uri)?;
+    let wish = change_query(&uri)?;
     let (own, vm) = (api.clone(), name.clone());
     let change = async move { own.remove_disk(&vm, export, wish).await };
     api.change(&name, change).await

@@ -1,90 +1,43 @@
-//! The way to control a daemon that runs: what it serves, and the questions to its loops.
+//! The way to control a daemon that runs: its parts, and what is done with several of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use tidegate_api::health::Reason;
+use tidegate_api::query::LearntDisks;
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tokio::sync::{Notify, oneshot};
 
+use super::changes::Changes;
+use super::devices::{DeviceEntry, DeviceTable};
+use super::directory::VmDirectory;
+use super::disks::OpenDisks;
+use super::learnt::LearntStates;
+use super::persistence::Persistence;
+use super::restore::Restore;
+use super::shared::Shared;
+use super::transfers::Transfers;
 use crate::command::{
-    Command, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
+    Command, CommandError, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
 };
-use crate::config::{Config, DeviceConfig, Schedule, VmConfig};
-use crate::connections::VmConnections;
-use crate::event_loop::{Files, LoopHandle};
-use crate::frontend::{Volume, nbd};
-use crate::identity::LiesOn;
-use crate::reception::{Catalogue, HalfOpen, Offer};
+use crate::config::{Config, DiskConfig, VmConfig};
+use crate::event_loop::Files;
+use crate::job::JobOrder;
+use crate::learnt_file::LearntFile;
+use crate::reception::{Catalogue, HalfOpen};
 use crate::store::Store;
 
-/// A loop answers in its next turn. One that does not is in trouble, and the end shall not wait.
-pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
-
-/// What there is to control, cloneable: the control API's view of the running daemon.
+/// Control of a daemon that runs, cloneable: what the control API is made of.
+///
+/// Who is served is [`DaemonHandle::vms`], what is asked of a device as a whole
+/// [`DaemonHandle::devices`]; the other methods go over several parts.
 #[derive(Clone, Debug)]
 pub struct DaemonHandle {
-    pub(super) shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    devices: Vec<DeviceEntry>,
-    /// What relative paths are relative to.
-    base: PathBuf,
-    /// Who is served now, in the order in which they came. Each change is made whole while this
-    /// is held, and nothing is waited for.
-    pub(super) vms: Mutex<Vec<VmConfig>>,
-    /// Files that the disks of all devices have open.
-    pub(super) files: Files,
-    /// Deadline for opening a disk's file.
-    pub(super) open_within: Duration,
-    /// Deadline for an orderly end.
-    stop_within: Duration,
-    pub(super) catalogue: Arc<Catalogue>,
-    half_open: Arc<HalfOpen>,
-    store: Option<Arc<Store>>,
-    learnt_every: Nanos,
-    /// The VMs that the configuration names.
-    pub(super) configured: BTreeSet<String>,
-    /// VMs that are kept and not served, and why.
-    pub(super) not_served: Mutex<BTreeMap<String, String>>,
-    /// Held while jobs are asked for and kept.
-    pub(super) keeping_jobs: tokio::sync::Mutex<()>,
-    /// Told when a job has ended.
-    pub(super) news: Arc<Notify>,
-    /// Memory of what was removed is about to be given back.
-    pub(super) trimming: Arc<AtomicBool>,
-    stop: Notify,
-}
-
-/// A device's fixed facts and the way to its loop.
-#[derive(Debug)]
-pub struct DeviceEntry {
-    /// What it was configured as.
-    pub(super) config: DeviceConfig,
-    pub(super) handle: LoopHandle,
-}
-
-impl DeviceEntry {
-    /// Its name in the configuration.
-    pub fn name(&self) -> &str {
-        &self.config.name
-    }
-
-    /// Offers a volume of the device to NBD clients.
-    pub(super) fn offer(&self, volume: Volume, connections: Arc<VmConnections>) -> Offer {
-        let handle = self.handle.clone();
-        Offer {
-            export: nbd::export(volume),
-            handle,
-            connections,
-        }
-    }
+    shared: Arc<Shared>,
 }
 
 impl DaemonHandle {
@@ -96,42 +49,45 @@ impl DaemonHandle {
         store: Option<Arc<Store>>,
         news: Arc<Notify>,
     ) -> DaemonHandle {
-        let configured = config.vms.iter().map(|vm| vm.name.clone()).collect();
+        let interval = (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every);
+        let own = store.as_ref().map(|store| store.path().to_owned());
         let shared = Arc::new(Shared {
-            devices,
-            learnt_every: (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every),
+            devices: DeviceTable::new(devices),
+            vms: VmDirectory::new(config.vms),
+            disks: OpenDisks::new(files, catalogue, config.daemon.open_within, own),
+            persistence: Persistence::new(store, Duration::from_nanos(interval.0)),
+            transfers: Transfers::new(news),
             base: config.base,
-            vms: Mutex::new(config.vms),
-            files,
-            open_within: config.daemon.open_within,
             stop_within: config.daemon.stop_within,
-            catalogue,
             half_open: Arc::default(),
-            store,
-            configured,
-            not_served: Mutex::default(),
-            keeping_jobs: tokio::sync::Mutex::default(),
-            news,
-            trimming: Arc::default(),
             stop: Notify::new(),
         });
         DaemonHandle { shared }
     }
 
-    /// What keeps changes that shall survive a restart; `None` where the configuration names no
-    /// store. Its calls may wait for the disk: make them where a thread may block.
-    pub fn store(&self) -> Option<&Arc<Store>> {
-        self.shared.store.as_ref()
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
-    /// How often what controllers have learnt is kept.
-    pub(crate) fn learnt_every(&self) -> Duration {
-        Duration::from_nanos(self.shared.learnt_every.0)
+    /// Returns the devices, and the way to their loops.
+    pub fn devices(&self) -> &DeviceTable {
+        &self.shared.devices
+    }
+
+    /// Returns the VMs that are served now.
+    pub fn vms(&self) -> &VmDirectory {
+        &self.shared.vms
+    }
+
+    /// Returns what holds changes that shall survive a restart; `None` where the configuration
+    /// names no store. Its calls may wait for the disk: make them where a thread may block.
+    pub fn store(&self) -> Option<&Arc<Store>> {
+        self.shared.persistence.store()
     }
 
     /// Returns the list of files that the disks of all devices have open.
     pub(super) fn files(&self) -> Files {
-        self.shared.files.clone()
+        self.shared.disks.files().clone()
     }
 
     /// Returns the deadline for an orderly end.
@@ -139,7 +95,7 @@ impl DaemonHandle {
         self.shared.stop_within
     }
 
-    /// What relative paths are relative to: the directory of the configuration.
+    /// Returns the directory of the configuration, which relative paths are relative to.
     pub fn base(&self) -> &Path {
         &self.shared.base
     }
@@ -148,6 +104,11 @@ impl DaemonHandle {
     /// yet.
     pub fn half_open(&self) -> &Arc<HalfOpen> {
         &self.shared.half_open
+    }
+
+    /// Returns a VM in the words of the configuration, if it is served.
+    pub fn vm(&self, name: &str) -> Option<VmConfig> {
+        self.shared.vms.get(name)
     }
 
     /// Changes the maximum number of connections of a VM; connections beyond a lower maximum stay
@@ -162,175 +123,272 @@ impl DaemonHandle {
     ) -> Result<VmSnapshot, ControlError> {
         let now = self.look(vm).await?;
         now.connections.set_max(max);
-        self.change_vm(vm, |vm| vm.max_connections = max);
+        self.shared.vms.change(vm, |vm| vm.max_connections = max);
         Ok(now)
     }
 
-    /// What the devices were configured as.
-    pub fn device_configs(&self) -> Vec<DeviceConfig> {
-        let devices = self.devices().iter();
-        devices.map(|device| device.config.clone()).collect()
-    }
-
-    /// A VM that is served now, in the words of the configuration.
-    pub fn vm(&self, name: &str) -> Option<VmConfig> {
-        self.vms().iter().find(|vm| vm.name == name).cloned()
-    }
-
-    /// All VMs that are served now, in the words of the configuration, with what they are promised.
-    pub fn all_vms(&self) -> Vec<VmConfig> {
-        self.vms().clone()
-    }
-
-    /// The VMs that are served now and have a schedule.
-    pub fn scheduled(&self) -> Vec<VmConfig> {
-        let vms = self.vms();
-        let scheduled = vms.iter().filter(|vm| vm.schedule.is_some());
-        scheduled.cloned().collect()
-    }
-
-    /// Has a VM go by another schedule from now on, or by none. What is in force stays so.
-    pub fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
-        self.change_vm(vm, |vm| vm.schedule = schedule);
-    }
-
-    /// What the disks of a device lie on now.
-    pub(crate) fn lies_on(&self, device: usize) -> LiesOn {
-        LiesOn::of(&self.devices()[device].config.kind, &self.vms_of(device))
-    }
-
-    /// The VMs of a device, in the words of the configuration, with what they are promised now.
-    pub fn vms_of(&self, device: usize) -> Vec<VmConfig> {
-        let vms = self.vms();
-        let theirs = vms.iter().filter(|vm| vm.device == device);
-        theirs.cloned().collect()
-    }
-
-    /// The names of the VMs of a device.
-    pub fn names_of(&self, device: usize) -> Vec<String> {
-        let vms = self.vms();
-        let theirs = vms.iter().filter(|vm| vm.device == device);
-        theirs.map(|vm| vm.name.clone()).collect()
-    }
-
-    pub(super) fn vms(&self) -> MutexGuard<'_, Vec<VmConfig>> {
-        // Each change is whole, whoever panicked.
-        (self.shared.vms.lock()).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) async fn stopped(&self) {
-        self.shared.stop.notified().await;
-    }
-
-    /// The devices in the order of the configuration.
-    pub fn devices(&self) -> &[DeviceEntry] {
-        &self.shared.devices
-    }
-
-    /// The index of the device that a VM lives on.
-    pub fn device_of(&self, vm: &str) -> Option<usize> {
-        self.vm(vm).map(|vm| vm.device)
-    }
-
-    /// Sends a command to the loop of a device.
+    /// Returns a device as it stands.
     ///
     /// # Errors
-    /// When there is no such device or its loop has ended.
-    pub fn send(&self, device: usize, command: Command) -> Result<(), ControlError> {
-        let entry = self
-            .devices()
-            .get(device)
-            .ok_or_else(|| ControlError::UnknownDevice(device.to_string()))?;
-        entry
-            .handle
-            .send(command)
-            .map_err(|_| ControlError::Gone(entry.name().to_owned()))
-    }
-
-    /// A device as it stands.
-    ///
-    /// # Errors
-    /// When there is no such device or its loop has ended.
+    /// If there is no such device or its loop has ended.
     pub async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
-        self.ask(device, |reply| Command::Snapshot { reply }).await
+        self.shared.devices.snapshot(device).await
     }
 
-    /// A VM as it stands.
+    /// Returns a VM as it stands.
     ///
     /// # Errors
-    /// When there is no such VM or its loop has ended.
+    /// If there is no such VM or its loop has ended.
     pub async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
-        let device = self
-            .device_of(vm)
-            .ok_or_else(|| ControlError::UnknownVm(vm.to_owned()))?;
-        let vm = vm.to_owned();
-        Ok(self
-            .ask(device, |reply| Command::Look { vm, reply })
-            .await??)
+        let look = |vm, reply| Command::Look { vm, reply };
+        self.ask_of(vm, look).await
     }
 
-    /// Replaces what a VM is promised now, not its schedule; answers with what is in force.
+    /// Replaces the objective of a VM that is in force now, not its schedule; returns what is in
+    /// force.
     ///
     /// # Errors
-    /// When there is no such VM, the engine refuses the objective, or the loop has ended.
+    /// If there is no such VM, the engine refuses the objective, or the loop has ended.
     pub async fn set_objective(
         &self,
         vm: &str,
         objective: Objective,
     ) -> Result<VmSnapshot, ControlError> {
-        let device = self
-            .device_of(vm)
-            .ok_or_else(|| ControlError::UnknownVm(vm.to_string()))?;
-        let vm = vm.to_string();
-        let (name, promised) = (vm.clone(), objective);
-        let objective = Box::new(objective);
-        let answer = self
-            .ask(device, |reply| Command::SetObjective {
-                vm,
-                objective,
-                reply,
-            })
-            .await??;
-        if let Some(vm) = self.vms().iter_mut().find(|vm| vm.name == name) {
-            vm.objective = promised;
-        }
-        Ok(answer)
+        let boxed = Box::new(objective);
+        let set = self.ask_of(vm, |vm, reply| Command::SetObjective {
+            vm,
+            objective: boxed,
+            reply,
+        });
+        let now = set.await?;
+        self.shared.vms.set_objective(vm, objective);
+        Ok(now)
     }
 
-    /// Replaces a device's policy; answers with what is in force.
+    /// Replaces a device's policy; returns what is in force.
     ///
     /// # Errors
-    /// When there is no such device, the engine refuses the policy, or the loop has ended.
+    /// If there is no such device, the engine refuses the policy, or the loop has ended.
     pub async fn set_policy(
         &self,
         device: usize,
         policy: PolicySpec,
     ) -> Result<DeviceSnapshot, ControlError> {
-        let answer = self
-            .ask(device, |reply| Command::SetPolicy { policy, reply })
-            .await?;
-        Ok(answer?)
+        self.shared.devices.set_policy(device, policy).await
     }
 
-    /// Changes what goes wrong on purpose with a disk of a device; answers with what is in force.
+    /// Changes the fault rules of a disk of a device; returns what is in force.
     ///
     /// # Errors
-    /// When there is no such device, export or rule, the rule is refused, or the loop has ended.
+    /// If there is no such device, export or rule, the rule is refused, or the loop has ended.
     pub async fn change_faults(
         &self,
         device: usize,
         export: &str,
         change: FaultChange,
     ) -> Result<DiskSnapshot, ControlError> {
-        let export = export.to_owned();
-        let answer = self
-            .ask(device, |reply| Command::ChangeFaults {
-                export,
-                change,
-                reply,
-            })
-            .await?;
-        Ok(answer?)
+        let devices = &self.shared.devices;
+        devices.change_faults(device, export, change).await
+    }
+
+    /// Begins a deadline transfer of a VM, at this time of day.
+    ///
+    /// # Errors
+    /// If there is no such VM, it has a transfer that is not to be replaced, the engine refuses it,
+    /// or the loop has ended.
+    pub async fn begin_job(
+        &self,
+        vm: &str,
+        order: JobOrder,
+        at: Timestamp,
+    ) -> Result<VmSnapshot, ControlError> {
+        let begin = |vm, reply| Command::BeginJob {
+            vm,
+            order,
+            at,
+            reply,
+        };
+        self.ask_of(vm, begin).await
+    }
+
+    /// Cancels the deadline transfer of a VM.
+    ///
+    /// # Errors
+    /// If there is no such VM, it has no transfer, or the loop has ended.
+    pub async fn cancel_job(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        self.ask_of(vm, |vm, reply| Command::CancelJob { vm, reply })
+            .await
+    }
+
+    /// Writes the deadline transfers of a VM's device to the store as they are now. Returns false
+    /// if there is no store; they are durable otherwise.
+    ///
+    /// # Errors
+    /// If there is no such VM, its loop has ended, or the store cannot be written.
+    pub async fn persist_transfers(&self, vm: &str) -> Result<bool, ControlError> {
+        let device = self.shared.vms.device_of(vm)?;
+        let Shared {
+            devices,
+            persistence,
+            transfers,
+            ..
+        } = &*self.shared;
+        transfers.snapshot(devices, persistence, device).await
+    }
+
+    /// Returns what the policy has learnt of a VM, as a file.
+    ///
+    /// # Errors
+    /// If there is no such VM, nothing was learnt of it, or its loop has ended.
+    pub async fn export_vm(&self, name: &str) -> Result<LearntFile, ControlError> {
+        self.learnt().export(name).await
+    }
+
+    /// Has the policy go on with what was learnt of a VM, here or elsewhere. Returns the VM as it
+    /// stands, and notes for people.
+    ///
+    /// # Errors
+    /// If there is no such VM, the policy in force does not take it over, or the loop has ended.
+    /// Then nothing has changed.
+    pub async fn import_vm(
+        &self,
+        name: &str,
+        file: &LearntFile,
+        disks: LearntDisks,
+    ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
+        self.learnt().import(name, file, disks).await
+    }
+
+    /// Serves one more VM; returns what is in force. Its files are made and opened as at the start.
+    ///
+    /// # Errors
+    /// If a name is taken, a disk cannot be opened, or there is no room. Then nothing has changed,
+    /// but files that were made are left.
+    pub async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
+        self.changes().add_vm(vm).await
+    }
+
+    /// Serves a VM no more. Returns what could not be flushed, disk by disk.
+    ///
+    /// # Errors
+    /// If there is no such VM, or clients are connected and it is not forced.
+    pub async fn remove_vm(&self, name: &str, force: bool) -> Result<Vec<String>, ControlError> {
+        self.changes().remove_vm(name, force).await
+    }
+
+    /// Gives a VM one more disk; returns what is in force.
+    ///
+    /// # Errors
+    /// As [`DaemonHandle::add_vm`].
+    pub async fn add_disk(&self, vm: &str, disk: DiskConfig) -> Result<VmSnapshot, ControlError> {
+        self.changes().add_disk(vm, disk).await
+    }
+
+    /// Takes a disk from a VM. Returns what could not be flushed.
+    ///
+    /// # Errors
+    /// If there is no such disk, it is the only one, or clients are connected and it is not forced.
+    pub async fn remove_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        force: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        self.changes().remove_disk(vm, export, force).await
+    }
+
+    /// Gives a disk another size in bytes, a smaller one only if it is forced; returns what is in
+    /// force. A size that it has already is made durable.
+    ///
+    /// # Errors
+    /// If there is no such disk, the size cannot be had, or it is smaller and that is not forced.
+    /// Then it stays as it was, but for [`ControlError::NotDurable`].
+    pub async fn resize_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        self.changes().resize_disk(vm, export, size, force).await
+    }
+
+    /// Writes a VM to the store as it is now: all of it, or the objective of one that the
+    /// configuration names. Durable when it returns.
+    ///
+    /// # Errors
+    /// If there is no store, no such VM, or the store cannot be written.
+    pub async fn persist(&self, name: &str) -> Result<(), ControlError> {
+        let Shared {
+            devices,
+            vms,
+            persistence,
+            ..
+        } = &*self.shared;
+        if persistence.store().is_none() {
+            return Err(ControlError::NoStore);
+        }
+        let vm = vms.find(name)?;
+        let device = devices.name(vm.device);
+        let is_configured = vms.is_configured(name);
+        persistence.put_vm(vm, device, is_configured).await
+    }
+
+    /// Checks that a VM may be forgotten by the store.
+    ///
+    /// # Errors
+    /// If there is no store, or the configuration names the VM and would bring it back.
+    pub(crate) fn may_forget(&self, name: &str) -> Result<(), ControlError> {
+        let Shared {
+            vms, persistence, ..
+        } = &*self.shared;
+        persistence.may_forget(name, vms)
+    }
+
+    /// Makes the store forget a VM, with its deadline transfer and what was learnt of it. Returns
+    /// true if there was anything. Durable when it returns.
+    ///
+    /// # Errors
+    /// If there is no store, the configuration names the VM, or the store cannot be written.
+    pub(crate) async fn forget_vm(&self, name: &str) -> Result<bool, ControlError> {
+        let Shared {
+            vms, persistence, ..
+        } = &*self.shared;
+        persistence.forget_vm(name, vms).await
+    }
+
+    /// Makes the store forget a disk that was served before, by its export name or its absolute
+    /// path, so that a new one may be created there. Durable on return. Returns false if the store
+    /// does not know the disk.
+    ///
+    /// # Errors
+    /// If the disk is being served, there is no store, or the store cannot be written.
+    pub(crate) async fn forget_disk(&self, name: &str) -> Result<bool, ControlError> {
+        let Shared {
+            vms,
+            disks,
+            persistence,
+            ..
+        } = &*self.shared;
+        persistence.forget_disk(name, disks.files(), vms).await
+    }
+
+    /// Returns true if the store's record of a VM names this disk.
+    ///
+    /// # Errors
+    /// If there is no store, or it cannot be read.
+    pub(crate) async fn persists_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        self.shared.persistence.has_disk(vm, export).await
+    }
+
+    /// Returns a reason for each persisted VM that is not served.
+    pub fn problems(&self) -> Vec<Reason> {
+        self.shared.persistence.problems(&self.shared.vms)
+    }
+
+    /// Takes up what the store has. See [`Daemon::restore`](super::Daemon::restore).
+    pub(super) async fn restore(&self) {
+        Restore::new(&self.shared).all().await;
     }
 
     /// Begins an orderly end, as SIGTERM does. [`Daemon::run`](super::Daemon::run) returns when
@@ -339,16 +397,28 @@ impl DaemonHandle {
         self.shared.stop.notify_one();
     }
 
-    /// Sends a command and waits for the answer to it.
-    pub(crate) async fn ask<T>(
+    /// Ends when [`DaemonHandle::shut_down`] was called.
+    pub(super) async fn stopped(&self) {
+        self.shared.stop.notified().await;
+    }
+
+    fn learnt(&self) -> LearntStates<'_> {
+        LearntStates::new(&self.shared.devices, &self.shared.vms)
+    }
+
+    fn changes(&self) -> Changes<'_> {
+        Changes::new(&self.shared)
+    }
+
+    /// Sends a command about a VM to its device's loop and waits for the answer to it.
+    async fn ask_of<T>(
         &self,
-        device: usize,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+        vm: &str,
+        command: impl FnOnce(String, oneshot::Sender<Result<T, CommandError>>) -> Command,
     ) -> Result<T, ControlError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(device, command(reply))?;
-        answer
-            .await
-            .map_err(|_| ControlError::Gone(self.devices()[device].name().to_owned()))
+        let device = self.shared.vms.device_of(vm)?;
+        let name = vm.to_owned();
+        let devices = &self.shared.devices;
+        Ok(devices.ask(device, |reply| command(name, reply)).await??)
     }
 }

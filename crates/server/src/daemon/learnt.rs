@@ -1,39 +1,40 @@
 //! What the policy has learnt of a VM, taken out of one daemon and into another.
 
+use tidegate_api::query::LearntDisks;
 use tidegate_policies::policy;
 use tokio::task::spawn_blocking;
 
-use super::handle::DaemonHandle;
-use crate::command::ControlError;
-use crate::command::{Command, CommandError, VmSnapshot};
+use super::devices::DeviceTable;
+use super::directory::VmDirectory;
+use crate::command::{Command, CommandError, ControlError, VmSnapshot};
 use crate::config::VmConfig;
 use crate::identity::{Identity, LiesOn};
 use crate::learnt_file::LearntFile;
 
-/// Whether a VM's disks lie where they did when something was learnt of it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Disks {
-    /// As the file says what they lay on then, and what they lie on now.
-    #[default]
-    Tell,
-    /// They do, whatever the file says.
-    Same,
-    /// They do not.
-    Moved,
+/// States that policies have learnt of VMs, read from their loops and given to them.
+#[derive(Clone, Copy)]
+pub(super) struct LearntStates<'a> {
+    devices: &'a DeviceTable,
+    vms: &'a VmDirectory,
 }
 
-impl DaemonHandle {
-    /// What the policy has learnt of a VM.
+impl<'a> LearntStates<'a> {
+    pub(super) fn new(devices: &'a DeviceTable, vms: &'a VmDirectory) -> LearntStates<'a> {
+        LearntStates { devices, vms }
+    }
+
+    /// Returns what the policy has learnt of a VM, as a file.
     ///
     /// # Errors
-    /// When there is no such VM, nothing was learnt of it, or its loop has ended.
-    pub async fn export_vm(&self, name: &str) -> Result<LearntFile, ControlError> {
-        let vm = self.known(name)?;
+    /// If there is no such VM, nothing was learnt of it, or its loop has ended.
+    pub(super) async fn export(self, name: &str) -> Result<LearntFile, ControlError> {
+        let vm = self.vms.find(name)?;
         let asked = name.to_owned();
         let export = |reply| Command::ExportVm { vm: asked, reply };
-        let learnt = self.ask(vm.device, export).await??;
-        let now = self.look(name).await?;
+        let learnt = self.devices.ask(vm.device, export).await??;
+        let asked = name.to_owned();
+        let look = |reply| Command::Look { vm: asked, reply };
+        let now = self.devices.ask(vm.device, look).await??;
         let Some(learnt) = learnt else {
             return Err(nothing_learnt(name, &now.policy));
         };
@@ -42,28 +43,28 @@ impl DaemonHandle {
         Ok(LearntFile::new(whose, &disks, &learnt))
     }
 
-    /// Has the policy go on with what was learnt of a VM, here or elsewhere. Answers with the VM as it
-    /// stands, and with what somebody ought to know of it.
+    /// Has the policy go on with what was learnt of a VM, here or elsewhere. Returns the VM as it
+    /// stands, and notes for people.
     ///
     /// # Errors
-    /// When there is no such VM, the policy in force does not take it over, or the loop has ended. Then
-    /// nothing has changed.
-    pub async fn import_vm(
-        &self,
+    /// If there is no such VM, the policy in force does not take it over, or the loop has ended.
+    /// Then nothing has changed.
+    pub(super) async fn import(
+        self,
         name: &str,
         file: &LearntFile,
-        disks: Disks,
+        disks: LearntDisks,
     ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
-        let vm = self.known(name)?;
+        let vm = self.vms.find(name)?;
         let learnt = file.learnt().map_err(|error| ControlError::Learnt {
             what: error.to_string(),
             help: None,
         })?;
         let is = self.identity_of(&vm).await;
         let moved = match disks {
-            Disks::Same => false,
-            Disks::Moved => true,
-            Disks::Tell => !file.identity().is(&is),
+            LearntDisks::Same => false,
+            LearntDisks::Moved => true,
+            LearntDisks::Tell => !file.identity().is(&is),
         };
         let asked = name.to_owned();
         let import = |reply| Command::ImportVm {
@@ -72,18 +73,18 @@ impl DaemonHandle {
             moved,
             reply,
         };
-        let taken = self.ask(vm.device, import).await?;
+        let taken = self.devices.ask(vm.device, import).await?;
         let now = taken.map_err(|error| not_taken(file, error))?;
         let notes = notes(file, &now, moved.then_some(&is), disks);
         Ok((now, notes))
     }
 
-    /// What a VM's disks lie on.
-    async fn identity_of(&self, vm: &VmConfig) -> Identity {
-        let kind = &self.devices()[vm.device].config.kind;
+    /// Returns the identity of what a VM's disks lie on.
+    async fn identity_of(self, vm: &VmConfig) -> Identity {
+        let kind = &self.devices.entries()[vm.device].config().kind;
         let lies_on = LiesOn::of(kind, std::slice::from_ref(vm));
         let identity = spawn_blocking(move || lies_on.identity()).await;
-        // One that panicked has said so; then nothing tells.
+        // A panic was logged by the panic hook; then nothing tells.
         identity.unwrap_or_else(|_| Identity::from_text(""))
     }
 }
@@ -108,8 +109,8 @@ fn not_taken(file: &LearntFile, error: CommandError) -> ControlError {
     ControlError::Learnt {
         what: error.to_string(),
         help: Some(format!(
-            "it was learnt by {controller} under policy {:?} ({have} have it), of a VM with an objective \
-             that it is for",
+            "it was learnt by {controller} under policy {:?} ({have} have it), of a VM with \
+             an objective that it is for",
             file.policy
         )),
     }
@@ -127,13 +128,13 @@ impl<F: Fn(Option<&str>) -> bool> std::fmt::Display for PolicyNames<F> {
     }
 }
 
-/// What somebody ought to know of what was taken over. `elsewhere`: what the disks lie on, where that is
-/// another place.
+/// What somebody ought to know of what was taken over. `elsewhere`: what the disks lie on, where
+/// that is another place.
 fn notes(
     file: &LearntFile,
     now: &VmSnapshot,
     elsewhere: Option<&Identity>,
-    disks: Disks,
+    disks: LearntDisks,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     if file.policy != now.policy {
@@ -142,17 +143,67 @@ fn notes(
             file.policy, now.policy
         ));
     }
-    if let Some(is) = elsewhere.filter(|_| disks == Disks::Tell) {
+    if let Some(is) = elsewhere.filter(|_| disks == LearntDisks::Tell) {
         let place = |text: String| match text.is_empty() {
             true => "what nothing tells from others".to_owned(),
             false => text.replace('\n', ", "),
         };
         notes.push(format!(
-            "its disks lie elsewhere, so what belongs to them is found out anew: it was learnt on {}, they \
-             lie on {}; if that is the same disk, import it as such",
+            "its disks lie elsewhere, so what belongs to them is found out anew: it was learnt \
+             on {}, they lie on {}; if that is the same disk, import it as such",
             place(file.disks.join("\n")),
             place(is.to_text()),
         ));
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::learnt::Blob;
+
+    use super::*;
+
+    fn file(policy: &str) -> LearntFile {
+        let disks = Identity::from_text("block device a");
+        LearntFile::new(["oltp", "disk0", policy], &disks, &Blob::new("tuner", 1))
+    }
+
+    #[test]
+    fn a_policy_that_does_not_take_a_state_over_is_told_which_do() {
+        let refused = CommandError::Refused("fifo has no controller".to_owned());
+        let ControlError::Learnt { what, help } = not_taken(&file("vcup-mclock"), refused) else {
+            panic!("it is about what was learnt");
+        };
+        assert_eq!(what, "fifo has no controller");
+        let help = help.expect("it names policies");
+        assert!(
+            help.contains("learnt by tuner under policy \"vcup-mclock\""),
+            "{help}"
+        );
+        let unknown = CommandError::UnknownVm("gone".to_owned());
+        let error = not_taken(&file("vcup-mclock"), unknown.clone());
+        assert_eq!(error, ControlError::Refused(unknown));
+    }
+
+    #[test]
+    fn other_disks_and_another_policy_are_noted() {
+        let now = crate::command::sample::snapshot("disk0", &["oltp"])
+            .vms
+            .remove(0);
+        let elsewhere = Identity::from_text("block device b");
+        let same = notes(&file(&now.policy), &now, None, LearntDisks::Tell);
+        assert_eq!(same, [""; 0]);
+        let file = file("vcup-mclock");
+        let all = notes(&file, &now, Some(&elsewhere), LearntDisks::Tell);
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(all[0].contains("\"vcup-mclock\"") && all[0].contains("\"mclock\""));
+        assert!(
+            all[1].contains("block device a, they lie on block device b"),
+            "{}",
+            all[1]
+        );
+        let said = notes(&file, &now, Some(&elsewhere), LearntDisks::Moved);
+        assert_eq!(said.len(), 1, "who says so himself is not told");
+    }
 }

@@ -29,18 +29,25 @@ use crate::reception::{BindError, Bound, Catalogue, Offers, receive};
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
 
+mod changes;
+mod devices;
+mod directory;
+mod disks;
 mod handle;
-mod jobs;
-mod keep;
-mod keeper;
 mod learnt;
-mod tenants;
+mod persistence;
+mod resize;
+mod restore;
+mod shared;
+mod snapshots;
+mod transfers;
 
 pub use crate::command::ControlError;
-pub use handle::{DaemonHandle, DeviceEntry};
-use jobs::DeviceJobs;
-use keeper::Keeper;
-pub use learnt::Disks;
+pub use devices::{DeviceEntry, DeviceTable};
+pub use directory::VmDirectory;
+pub use handle::DaemonHandle;
+use snapshots::Snapshots;
+use transfers::DeviceJobs;
 
 /// Why the daemon did not start. Nothing was left behind.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +125,7 @@ struct Loops {
 impl Drop for Loops {
     fn drop(&mut self) {
         for (entry, thread) in self.devices.iter().zip(self.threads.drain(..)) {
-            let _ = entry.handle.send(Command::Abort);
+            let _ = entry.send(Command::Abort);
             let _ = thread.join();
         }
     }
@@ -145,7 +152,7 @@ impl Daemon {
         sys::survive_file_size_limits();
         let store = open_store(&config)?;
         if let Some(store) = &store {
-            keep::overlay(store, &mut config.vms);
+            persistence::overlay(store, &mut config.vms);
         }
         let now = Timestamp::now();
         config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
@@ -154,13 +161,13 @@ impl Daemon {
         }
         let files = Files::default();
         if let Some(store) = &store {
-            keep::know_disks(store, &files);
+            persistence::know_disks(store, &files);
         }
         let prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &files))
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(store) = &store {
-            keep::note_disks(store, &files, &config.vms);
+            persistence::note_disks(store, &files, &config.vms);
         }
         let mut bound = Vec::new();
         for listen in &config.listeners {
@@ -177,7 +184,7 @@ impl Daemon {
             let volumes = prepared.volumes();
             let (handle, thread) = prepared.spawn(Ended(i, sender.clone()), news.clone())?;
             let config = config.devices[i].clone();
-            let entry = DeviceEntry { config, handle };
+            let entry = DeviceEntry::new(config, handle);
             for (volume, connections) in volumes {
                 catalogue.put(entry.offer(volume, connections));
             }
@@ -200,6 +207,14 @@ impl Daemon {
     /// The way to control it.
     pub fn handle(&self) -> DaemonHandle {
         self.handle.clone()
+    }
+
+    /// Serves the VMs that are in the store, beside those of the configuration, has the policies go
+    /// on with what they had learnt, and the VMs with their deadline transfers. A VM that cannot be
+    /// served keeps no other from being: that is logged, and a problem of `/healthz`. To be called
+    /// before anybody is served.
+    pub async fn restore(&self) {
+        self.handle.restore().await;
     }
 
     /// The addresses clients connect to, in the order of the configuration.
@@ -226,7 +241,7 @@ impl Daemon {
             reception.spawn(receive(bound.clone(), offers.clone(), half_open));
         }
         reception.spawn(log_limit::report_left_out());
-        let mut keeper = Keeper::new(&self.handle);
+        let mut snapshots = Snapshots::new(self.handle.shared());
         let gone = Gone::default();
         let mut watching = JoinSet::new();
         let files = self.handle.files();
@@ -238,12 +253,12 @@ impl Daemon {
                     tracing::info!("told to shut down: finishing what is in flight");
                 }
                 index = self.ended.recv() => {
-                    let device = index.map_or("?", |i| self.handle.devices()[i].name());
+                    let device = index.map_or("?", |i| self.handle.devices().name(i));
                     gone.add(index);
                     tracing::error!(%device, "its event loop ended: shutting down");
                 }
-                () = keeper.due() => {
-                    keeper.keep();
+                () = snapshots.due() => {
+                    snapshots.begin();
                     continue;
                 }
             }
@@ -263,14 +278,14 @@ impl Daemon {
             ended,
             gone: gone.clone(),
         };
-        let mut ending = pin!(ending.in_order(reception, keeper));
+        let mut ending = pin!(ending.in_order(reception, snapshots));
         let cut_short = tokio::select! {
             ended = &mut ending => return ended.map(|()| Stopped::InOrder),
             name = signals.next() => format!("{name} again"),
             () = tokio::time::sleep(stop_within) => late(stop_within),
         };
         tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
-        tell_all(&handle, || Command::Abort);
+        handle.devices().send_all(|| Command::Abort);
         let ended = tokio::time::timeout(ABORTED_WITHIN, ending).await;
         // Closing the listeners keeps clients from connecting while the process waits for the
         // kernel.
@@ -329,17 +344,10 @@ fn late(stop_within: Duration) -> String {
 /// second of the signal.
 const ABORTED_WITHIN: Duration = Duration::from_millis(500);
 
-fn tell_all(handle: &DaemonHandle, command: impl Fn() -> Command) {
-    for entry in handle.devices() {
-        // Sending fails only if the loop has ended already.
-        let _ = entry.handle.send(command());
-    }
-}
-
 /// Logs which event loops did not end, and why.
 fn tell_stuck(handle: &DaemonHandle, gone: &Gone) {
     let gone = gone.all();
-    let devices = handle.devices().iter().enumerate();
+    let devices = handle.devices().entries().iter().enumerate();
     for (_, entry) in devices.filter(|(index, _)| !gone.contains(index)) {
         let device = entry.name();
         tracing::warn!(
@@ -348,8 +356,8 @@ fn tell_stuck(handle: &DaemonHandle, gone: &Gone) {
         );
     }
     tracing::warn!(
-        "stopped: not everything was finished and flushed, and something did not end; the process goes once the kernel \
-         gives back what it holds"
+        "stopped: not everything was finished and flushed, and something did not end; the process \
+         goes once the kernel gives back what it holds"
     );
 }
 
@@ -367,18 +375,18 @@ impl Ending {
     async fn in_order(
         mut self,
         mut reception: JoinSet<()>,
-        keeper: Keeper,
+        snapshots: Snapshots,
     ) -> Result<(), RunError> {
         reception.shutdown().await;
         // Draining takes the policy's place, and what that has learnt goes with it.
-        let learnt = keeper.last().await;
-        tell_all(&self.handle, || Command::Drain);
+        let learnt = snapshots.last().await;
+        self.handle.devices().send_all(|| Command::Drain);
         while self.gone.all().len() < self.threads.len() {
             let index = self.ended.recv().await;
             self.gone.add(index);
         }
         let (ended, jobs) = self.join();
-        keeper.finish(learnt, jobs).await;
+        snapshots.finish(learnt, jobs).await;
         log_limit::report_the_rest();
         match &ended {
             Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),
@@ -388,12 +396,12 @@ impl Ending {
         ended.map(drop)
     }
 
-    /// Collects the threads, all of which have ended: whether everything was finished and flushed, and the
-    /// jobs that ran, by the number of the device.
+    /// Collects the threads, all of which have ended: whether everything was finished and flushed,
+    /// and the jobs that ran, by the number of the device.
     fn join(self) -> (Result<bool, RunError>, Vec<DeviceJobs>) {
         let mut result = Ok(true);
         let mut jobs = Vec::new();
-        let threads = self.handle.devices().iter().zip(self.threads);
+        let threads = self.handle.devices().entries().iter().zip(self.threads);
         for (index, (entry, thread)) in threads.enumerate() {
             let device = entry.name().to_owned();
             match thread.join() {

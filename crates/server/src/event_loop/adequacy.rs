@@ -1,4 +1,5 @@
-//! Whether the device does what a VM is to have precisely: told when it does not, and when it does again.
+//! Whether the device does what a VM is to have precisely: told when it does not, and when it does
+//! again.
 
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::{Inadequate, Tuning};
@@ -42,14 +43,15 @@ impl Adequacy {
 }
 
 impl Loop {
-    /// Logs of which VMs the device does not do what they are to have, or does again, since the last time.
+    /// Logs of which VMs the device does not do what they are to have, or does again, since the
+    /// last time.
     pub(super) fn tell_adequacy(&mut self) {
         if self.engine.policy().parts().0.is_none() {
             return;
         }
         let device = self.name.as_str();
         for vm in self.vms.values_mut() {
-            let tuning = self.engine.tuning(vm.id);
+            let tuning = self.engine.tenants().tuning(vm.id);
             let Some(say) = vm.adequacy.look(self.now, tuning.as_ref()) else {
                 continue;
             };
@@ -58,7 +60,7 @@ impl Loop {
                 Say::Short(short) => tracing::warn!(
                     device,
                     vm = vm_name,
-                    target = %self.engine.objective(vm.id).target,
+                    target = %self.engine.tenants().objective(vm.id).target,
                     can_be_had = format_bandwidth(short.bytes_per_s),
                     ios_per_s = short.ios_per_s / 1000,
                     "capacity is inadequate: the VM asks for its target and the device does not do \

@@ -1,23 +1,20 @@
 //! Commands from the control plane, and the orderly end.
 
 use std::sync::mpsc::TryRecvError;
-use std::time::Instant;
 
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 
-use super::answer_ended;
-use super::client::{Client, RECEIVE, Rx, State, Tx};
-use super::device::DiskState;
-use super::hung::OldestIos;
+use super::device::OldestIos;
+use super::tell;
 use super::{Loop, Phase};
 use crate::backing::Medium;
-use crate::command::{Adopted, Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
-use crate::log_limit;
+use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 impl Loop {
     pub(super) fn take_commands(&mut self) {
-        self.take_extents();
+        let (frontends, mut hall) = self.frontends_and_hall();
+        frontends.take_extents(&mut hall);
         loop {
             match self.commands.try_recv() {
                 Ok(command) => self.obey(command),
@@ -35,36 +32,26 @@ impl Loop {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Snapshot { reply } => answer_ended(reply.send(self.snapshot())),
+            Command::Snapshot { reply } => tell(reply, self.snapshot()),
             Command::Look { vm, reply } => {
-                let found = self.vm_named(&vm).map(|at| self.vm_snapshot(at));
-                answer_ended(reply.send(found));
+                let found = self.vms.named(&vm).map(|at| self.vm_snapshot(at));
+                tell(reply, found);
             }
             Command::SetObjective {
                 vm,
                 objective,
                 reply,
-            } => {
-                answer_ended(reply.send(self.set_objective(&vm, &objective)));
-            }
-            Command::SetPolicy { policy, reply } => {
-                answer_ended(reply.send(self.set_policy(&policy)));
-            }
+            } => tell(reply, self.set_objective(&vm, &objective)),
+            Command::SetPolicy { policy, reply } => tell(reply, self.set_policy(&policy)),
             Command::ChangeFaults {
                 export,
                 change,
                 reply,
-            } => {
-                answer_ended(reply.send(self.change_faults(&export, change)));
-            }
-            Command::ExportLearnt { from, reply } => {
-                answer_ended(reply.send(self.export_learnt(from)));
-            }
-            Command::AddVm { vm, reply } => answer_ended(reply.send(self.add_vm(*vm))),
+            } => tell(reply, self.change_faults(&export, change)),
+            Command::ExportLearnt { from, reply } => tell(reply, self.export_learnt(from)),
+            Command::AddVm { vm, reply } => tell(reply, self.add_vm(*vm)),
             Command::RemoveVm { vm, force, reply } => self.remove_vm(&vm, force, reply),
-            Command::AddDisk { vm, disk, reply } => {
-                answer_ended(reply.send(self.add_disk(&vm, *disk)));
-            }
+            Command::AddDisk { vm, disk, reply } => tell(reply, self.add_disk(&vm, *disk)),
             Command::RemoveDisk {
                 vm,
                 export,
@@ -84,14 +71,14 @@ impl Loop {
                 serial,
                 size,
                 reply,
-            } => answer_ended(reply.send(self.finish_resize(&vm, &export, serial, size))),
-            Command::ExportVm { vm, reply } => answer_ended(reply.send(self.export_vm(&vm))),
+            } => tell(reply, self.finish_resize(&vm, &export, serial, size)),
+            Command::ExportVm { vm, reply } => tell(reply, self.export_vm(&vm)),
             Command::ImportVm {
                 vm,
                 learnt,
                 moved,
                 reply,
-            } => answer_ended(reply.send(self.import_vm(&vm, &learnt, moved))),
+            } => tell(reply, self.import_vm(&vm, &learnt, moved)),
             Command::ImportLearnt { learnt, moved } => self.import_learnt(&learnt, moved),
             Command::ImportDevice(learnt) => self.import_device(&learnt),
             Command::BeginJob {
@@ -99,28 +86,30 @@ impl Loop {
                 order,
                 at,
                 reply,
-            } => answer_ended(reply.send(self.begin_job(&vm, &order, at))),
-            Command::CancelJob { vm, reply } => answer_ended(reply.send(self.cancel_job(&vm))),
-            Command::ExportJobs { reply } => answer_ended(reply.send(self.export_jobs())),
+            } => tell(reply, self.begin_job(&vm, &order, at)),
+            Command::CancelJob { vm, reply } => tell(reply, self.cancel_job(&vm)),
+            Command::ExportJobs { reply } => tell(reply, self.export_jobs()),
             Command::ResumeJobs { jobs, at } => self.resume_jobs(jobs, at),
-            Command::Adopt(adopted) => self.adopt(*adopted),
-            Command::Drain => self.begin_drain(),
-            Command::Abort => {
-                let left = self.slots.len();
-                tracing::warn!(device = %self.name, "cut short, {left} requests not answered");
-                self.tell_held();
-                self.phase = Phase::Ended;
+            Command::Adopt(adopted) => {
+                let (frontends, mut hall) = self.frontends_and_hall();
+                frontends.adopt(&mut hall, *adopted);
             }
+            Command::Drain => self.begin_drain(),
+            Command::Abort => self.abort(),
         }
     }
 
-    /// Logs the disks that have I/O with the kernel: the process cannot end before the kernel
-    /// completes it.
-    fn tell_held(&self) {
+    /// Ends the loop at once. Logs the disks that have I/O with the kernel: the process cannot end
+    /// before the kernel completes it.
+    fn abort(&mut self) {
+        let left = self.requests.len();
+        tracing::warn!(device = %self.name, "cut short, {left} requests not answered");
+        self.phase = Phase::Ended;
         for (_, state) in self.device.disks.iter() {
             if state.file.is_some() && state.in_flight > 0 {
                 let (export, held) = (&state.disk.export, state.in_flight);
-                tracing::warn!(device = %self.name, %export, "{held} I/Os are still with the kernel");
+                let device = &self.name;
+                tracing::warn!(%device, %export, "{held} I/Os are still with the kernel");
             }
         }
     }
@@ -139,26 +128,27 @@ impl Loop {
         vm: &str,
         objective: &Objective,
     ) -> Result<VmSnapshot, CommandError> {
-        let index = self.vm_named(vm)?;
+        let index = self.vms.named(vm)?;
         self.engine
+            .tenants_mut()
             .set_objective(self.now, self.vms[index].id, objective)
             .map_err(|e| CommandError::Refused(e.to_string()))?;
         Ok(self.vm_snapshot(index))
     }
 
     fn snapshot(&self) -> DeviceSnapshot {
-        let oldest = self.oldest_ios();
+        let oldest = self.device.oldest_ios(&self.engine, self.now);
         DeviceSnapshot {
             name: self.name.clone(),
             backing: self.device.description.clone(),
             policy: self.engine.policy().clone(),
             facts: self.engine.facts(),
-            waits: self.engine.waits(),
-            drift: self.engine.drift(),
-            learnt_cap: self.engine.learnt_cap(),
-            adapted_depth: self.engine.adapted_depth(),
-            learnt_costs: self.engine.learnt_costs(),
-            uncounted: self.engine.uncounted(),
+            waits: self.engine.device().waits(),
+            drift: self.engine.device().drift(),
+            learnt_cap: self.engine.device().learnt_cap(),
+            adapted_depth: self.engine.device().adapted_depth(),
+            learnt_costs: self.engine.device().learnt_costs(),
+            uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),
             vms: (self.vms.iter().filter(|(_, vm)| !vm.leaving))
                 .map(|(at, _)| self.vm_snapshot_with(at, &oldest))
@@ -168,7 +158,7 @@ impl Loop {
     }
 
     pub(super) fn vm_snapshot(&self, index: usize) -> VmSnapshot {
-        self.vm_snapshot_with(index, &self.oldest_ios())
+        self.vm_snapshot_with(index, &self.device.oldest_ios(&self.engine, self.now))
     }
 
     fn vm_snapshot_with(&self, index: usize, oldest: &OldestIos) -> VmSnapshot {
@@ -178,24 +168,20 @@ impl Loop {
             id: vm.id,
             device: self.name.clone(),
             policy: self.engine.policy().name().to_owned(),
-            objective: *self.engine.objective(vm.id),
+            objective: *self.engine.tenants().objective(vm.id),
             background: self.engine.view().is_background(vm.id),
             honours: (self.engine.policy()).honours_for(self.engine.view().is_background(vm.id)),
             disks: (vm.disks.iter())
                 .map(|&disk| self.disk_snapshot_with(disk, oldest))
                 .collect(),
-            clients: self
-                .clients
-                .iter()
-                .filter(|c| vm.disks.contains(&c.disk))
-                .count() as u32,
-            pending: self.engine.pending(vm.id),
-            in_flight: self.engine.in_flight(vm.id),
-            holdings: self.engine.holdings(vm.id),
+            clients: self.frontends.count_of(&vm.disks) as u32,
+            pending: self.engine.tenants().pending(vm.id),
+            in_flight: self.engine.tenants().in_flight(vm.id),
+            holdings: self.engine.admission().holdings(vm.id),
             stalled: vm.stalled.iter().map(|queue| queue.len() as u32).sum(),
-            stats: Box::new(self.engine.vm_stats(vm.id).clone()),
-            seconds: self.engine.vm_seconds(self.now, vm.id),
-            tuning: self.engine.tuning(vm.id),
+            stats: Box::new(self.engine.tenants().vm_stats(vm.id).clone()),
+            seconds: self.engine.tenants().vm_seconds(self.now, vm.id),
+            tuning: self.engine.tenants().tuning(vm.id),
             jobs: self.vm_jobs(index),
             connections: vm.connections.clone(),
             reply_time: vm.reply_time.clone(),
@@ -203,7 +189,7 @@ impl Loop {
     }
 
     pub(super) fn disk_snapshot(&self, index: usize) -> DiskSnapshot {
-        self.disk_snapshot_with(index, &self.oldest_ios())
+        self.disk_snapshot_with(index, &self.device.oldest_ios(&self.engine, self.now))
     }
 
     fn disk_snapshot_with(&self, index: usize, oldest: &OldestIos) -> DiskSnapshot {
@@ -215,86 +201,10 @@ impl Loop {
             failed: state.disk.failure(),
             media: state.disk.media_state(),
             oldest_io: oldest.age(index),
-            hung: (self.engine.hung_since(state.id)).map(|since| self.now.since(since)),
+            hung: (self.engine.device().hung_since(state.id)).map(|since| self.now.since(since)),
             faults: faults.map_or_else(Vec::new, |faults| faults.snapshot(self.now)),
             faults_injected: state.injected,
         }
-    }
-
-    /// Takes a connection over from the reception.
-    fn adopt(&mut self, adopted: Adopted) {
-        let export = adopted.opened.export.name.clone();
-        if self.phase != Phase::Running {
-            return;
-        }
-        // It may have gone since the client chose it, and another one have taken its place.
-        let chosen = |(_, state): &(usize, &DiskState)| {
-            state.serial == adopted.opened.export.id && !self.vms[state.vm].leaving
-        };
-        let Some(disk) = self.device.disks.iter().find(chosen).map(|(at, _)| at) else {
-            return refused(&export, &adopted.peer, &"the export has gone");
-        };
-        let Some(who) = self.clients.vacant() else {
-            return refused(&export, &adopted.peer, &"too many on this device");
-        };
-        let engine = match self.engine.connect(self.device.disks[disk].id) {
-            Ok(engine) => engine,
-            Err(error) => {
-                return refused(&export, &adopted.peer, &error);
-            }
-        };
-        let file = match self.ring.add_file(adopted.fd) {
-            Ok(file) => file,
-            Err(error) => {
-                self.engine.handle_disconnect(self.now, engine);
-                return refused(&export, &adopted.peer, &error);
-            }
-        };
-        let buffer = self.plumbing.get(RECEIVE);
-        buffer.mem().write(&adopted.leftover);
-        self.clients.insert(Client {
-            generation: who.generation,
-            file,
-            style: adopted.opened.style,
-            allocation_context: adopted.opened.allocation_context,
-            session: adopted.session,
-            disk,
-            engine,
-            peer: adopted.peer,
-            state: State::Open,
-            rx: Rx {
-                buffer,
-                start: 0,
-                end: adopted.leftover.len(),
-                receiving: false,
-                drained: false,
-                payload: None,
-                moved: self.now,
-                began: self.now,
-                held: None,
-                since: None,
-                polling: false,
-                next_since: None,
-            },
-            tx: Tx {
-                queue: Default::default(),
-                bytes: 0,
-                sending: Vec::new(),
-                ranges: Vec::new(),
-                heads: None,
-                linked: false,
-                moved: self.now,
-                began: self.now,
-                began_bytes: 0,
-            },
-            outstanding: 0,
-            ready: false,
-            touched: false,
-            stall: None,
-            _permit: adopted.permit,
-        });
-        tracing::debug!(%export, "client connected");
-        self.make_ready(who.index);
     }
 
     fn begin_drain(&mut self) {
@@ -307,20 +217,15 @@ impl Loop {
         // requests at 2 IOPS would take longer than any service manager waits.
         let unlimited = PolicySpec::named("fifo").expect("fifo is in the registry");
         self.engine.set_policy(self.now, &unlimited);
-        for index in self.clients.indices() {
-            let client = self.clients.get(index).expect("it is there");
-            if client.state == State::Open {
-                client.state = State::Leaving;
-            }
-            self.settle(index);
-        }
+        let (frontends, mut hall) = self.frontends_and_hall();
+        frontends.begin_drain(&mut hall);
     }
 
     /// Ends the loop once everything was answered.
     pub(super) fn drain_further(&mut self) {
         let busy = self.engine.facts().requests > 0
             || self.engine.facts().in_flight > 0
-            || self.clients.len() > 0;
+            || self.frontends.len() > 0;
         if busy {
             return;
         }
@@ -336,11 +241,5 @@ impl Loop {
         let mut disks = self.device.disks.iter();
         self.flushed = disks.all(|(_, state)| state.disk.failure().is_none());
         self.phase = Phase::Ended;
-    }
-}
-
-fn refused(export: &str, peer: &str, why: &dyn std::fmt::Display) {
-    if log_limit::REFUSED.allows(Instant::now()) {
-        tracing::warn!(%export, %peer, "client refused: {why}");
     }
 }

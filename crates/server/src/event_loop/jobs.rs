@@ -1,4 +1,5 @@
-//! Jobs of this device's VMs: begun and ended by command, looked after once a second, told of when they end.
+//! Jobs of this device's VMs: begun and ended by command, looked after once a second, told of when
+//! they end.
 
 use jiff::Timestamp;
 use tidegate_core::jobs::{JobEnd, JobSpec, deadline};
@@ -54,7 +55,7 @@ impl Loop {
         at: Timestamp,
     ) -> Result<VmSnapshot, CommandError> {
         self.takes_more()?;
-        let index = self.vm_named(vm)?;
+        let index = self.vms.named(vm)?;
         if let Some(running) = self.running_job(index)
             && !order.replace
         {
@@ -87,11 +88,11 @@ impl Loop {
         Ok(self.vm_snapshot(index))
     }
 
-    /// Equations 4.1 and 4.2: as long as the device needs beside those that use it now, and so many thousandths
-    /// of that longer.
+    /// Equations 4.1 and 4.2: as long as the device needs beside those that use it now, and so many
+    /// thousandths of that longer.
     fn deadline(&self, index: usize, bytes: u64, thousandths: u64) -> Result<Nanos, CommandError> {
-        let users = self.engine.users_with(self.now, self.vms[index].id);
-        match self.engine.total_bandwidth(users) {
+        let users = self.engine.jobs().users_with(self.now, self.vms[index].id);
+        match self.engine.jobs().total_bandwidth(users) {
             0 => Err(CommandError::Unmeasured),
             bandwidth => {
                 let users = u32::try_from(users).unwrap_or(u32::MAX);
@@ -103,7 +104,7 @@ impl Loop {
 
     fn take_up(&mut self, index: usize, spec: &JobSpec, since: Since) -> Result<(), CommandError> {
         let id = self.vms[index].id;
-        let begun = self.engine.begin_job(self.now, id, spec);
+        let begun = self.engine.jobs_mut().begin_job(self.now, id, spec);
         begun.map_err(|error| CommandError::Refused(error.to_string()))?;
         // Before it is known as what the VM has, the one that it had is over.
         self.end_jobs();
@@ -115,8 +116,8 @@ impl Loop {
 
     /// Ends the job of a VM that is not wanted any more.
     pub(super) fn cancel_job(&mut self, vm: &str) -> Result<VmSnapshot, CommandError> {
-        let index = self.vm_named(vm)?;
-        let ended = self.engine.end_job(self.now, self.vms[index].id);
+        let index = self.vms.named(vm)?;
+        let ended = self.engine.jobs_mut().end_job(self.now, self.vms[index].id);
         match ended.map_err(|error| CommandError::Refused(error.to_string()))? {
             Some(_) => self.end_jobs(),
             None => return Err(CommandError::NoJob(vm.to_owned())),
@@ -146,7 +147,8 @@ impl Loop {
                 overdue: job::between(job.due, at),
             };
             let resumed = self
-                .vm_named(&vm)
+                .vms
+                .named(&vm)
                 .and_then(|index| self.take_up(index, &spec, since));
             match resumed {
                 Ok(()) => tracing::info!(vm, left = spec.bytes, due = %job.due, "its job goes on"),
@@ -157,7 +159,7 @@ impl Loop {
 
     /// Books jobs that have ended since the last time, and tells of them.
     pub(super) fn end_jobs(&mut self) {
-        while let Some(end) = self.engine.poll_job_end() {
+        while let Some(end) = self.engine.jobs_mut().poll_job_end() {
             let place = self.vms.iter().find(|(_, vm)| vm.id == end.vm);
             let Some(index) = place.map(|(at, _)| at) else {
                 continue;
@@ -206,8 +208,8 @@ impl Loop {
     fn running_job(&self, index: usize) -> Option<RunningJob> {
         let vm = &self.vms[index];
         let since = vm.jobs.since?;
-        let status = self.engine.job(self.now, vm.id)?;
-        let capacity = self.engine.best_bandwidth();
+        let status = self.engine.jobs().job(self.now, vm.id)?;
+        let capacity = self.engine.jobs().best_bandwidth();
         let outlook = match (status.bandwidth, status.forecast.done) {
             (None, _) if capacity == 0 => Outlook::Unknown,
             (_, Nanos::MAX) => Outlook::Never,
@@ -228,7 +230,7 @@ impl Loop {
             return;
         }
         for vm in self.vms.values_mut().filter(|vm| vm.jobs.since.is_some()) {
-            let Some(job) = self.engine.job(self.now, vm.id) else {
+            let Some(job) = self.engine.jobs().job(self.now, vm.id) else {
                 continue;
             };
             if vm.jobs.given_up.look(self.now, job.given_up) {

@@ -1,6 +1,7 @@
-//! What the policy's controller has learnt of this device's VMs, told a few at a time; and what was learnt
-//! of the device itself.
+//! What the policy's controller has learnt of this device's VMs, told a few at a time; and what was
+//! learnt of the device itself.
 
+use tidegate_core::engine::Engine;
 use tidegate_core::learnt::Blob;
 
 use super::{Loop, Vm};
@@ -18,7 +19,7 @@ impl Loop {
             states: Vec::new(),
             next: None,
             device: match from {
-                0 => self.export_device(),
+                0 => export_device(&self.engine),
                 _ => Vec::new(),
             },
         };
@@ -27,13 +28,15 @@ impl Loop {
         }
         let mut vms = self.vms.iter().skip_while(|&(at, _)| at < from);
         let some = vms.by_ref().take(AT_ONCE);
-        part.states = some.filter_map(|(_, vm)| self.learnt_of(vm)).collect();
+        part.states = some
+            .filter_map(|(_, vm)| learnt_of(&self.engine, vm))
+            .collect();
         part.next = vms.next().map(|(at, _)| at);
         part
     }
 
-    /// Has the policy's controller go on with what was learnt of some VMs, by their names. `moved`: of disks
-    /// that lie elsewhere.
+    /// Has the policy's controller go on with what was learnt of some VMs, by their names. `moved`:
+    /// of disks that lie elsewhere.
     pub(super) fn import_learnt(&mut self, learnt: &[(String, Blob)], moved: bool) {
         let vms = self.vms.iter();
         let known = vms.flat_map(|(_, vm)| {
@@ -44,8 +47,8 @@ impl Loop {
         let device = &self.name;
         let vms = known.len();
         let refused = match moved {
-            true => self.engine.import_moved(self.now, known),
-            false => self.engine.import_learnt(self.now, known),
+            true => self.engine.tenants_mut().import_moved(self.now, known),
+            false => self.engine.tenants_mut().import_learnt(self.now, known),
         };
         for (id, error) in &refused {
             let vm = self.vms.iter().find(|(_, vm)| vm.id == *id);
@@ -58,23 +61,24 @@ impl Loop {
 
     /// What was learnt of one VM.
     pub(super) fn export_vm(&self, vm: &str) -> Result<Option<Blob>, CommandError> {
-        let vm = &self.vms[self.vm_named(vm)?];
-        let learnt = self.engine.export_learnt(vm.id);
+        let vm = &self.vms[self.vms.named(vm)?];
+        let learnt = self.engine.tenants().export_learnt(vm.id);
         learnt.map_err(|error| CommandError::Refused(error.to_string()))
     }
 
-    /// Has the policy's controller go on with what was learnt of one VM. `moved`: of disks that lie elsewhere.
+    /// Has the policy's controller go on with what was learnt of one VM. `moved`: of disks that lie
+    /// elsewhere.
     pub(super) fn import_vm(
         &mut self,
         vm: &str,
         learnt: &Blob,
         moved: bool,
     ) -> Result<VmSnapshot, CommandError> {
-        let index = self.vm_named(vm)?;
+        let index = self.vms.named(vm)?;
         let learnt = [(self.vms[index].id, learnt)];
         let refused = match moved {
-            true => self.engine.import_moved(self.now, learnt),
-            false => self.engine.import_learnt(self.now, learnt),
+            true => self.engine.tenants_mut().import_moved(self.now, learnt),
+            false => self.engine.tenants_mut().import_learnt(self.now, learnt),
         };
         match refused.into_iter().next() {
             Some((_, error)) => Err(CommandError::Refused(format!("not taken over: {error}"))),
@@ -82,26 +86,14 @@ impl Loop {
         }
     }
 
-    fn export_device(&self) -> Vec<(DeviceLearnt, Option<Blob>)> {
-        // Costs and bandwidths of which nothing is known here are those that are kept. A cap that is not
-        // known any more is none.
-        let costs = (DeviceLearnt::Costs, self.engine.export_costs());
-        let bandwidths = (DeviceLearnt::Bandwidths, self.engine.export_bandwidths());
-        let known = [costs, bandwidths].into_iter();
-        known
-            .filter(|(_, learnt)| learnt.is_some())
-            .chain([(DeviceLearnt::Cap, self.engine.export_cap())])
-            .collect()
-    }
-
     /// Has the engine go on with what was learnt of the device.
     pub(super) fn import_device(&mut self, learnt: &[(DeviceLearnt, Blob)]) {
         let device = &self.name;
         for (part, blob) in learnt {
             let taken = match part {
-                DeviceLearnt::Costs => self.engine.import_costs(blob),
-                DeviceLearnt::Cap => self.engine.import_cap(self.now, blob),
-                DeviceLearnt::Bandwidths => self.engine.import_bandwidths(blob),
+                DeviceLearnt::Costs => self.engine.device_mut().import_costs(blob),
+                DeviceLearnt::Cap => self.engine.device_mut().import_cap(self.now, blob),
+                DeviceLearnt::Bandwidths => self.engine.jobs_mut().import_bandwidths(blob),
             };
             let part = part.name();
             match taken {
@@ -112,9 +104,23 @@ impl Loop {
             }
         }
     }
+}
 
-    fn learnt_of(&self, vm: &Vm) -> Option<(String, Blob)> {
-        let learnt = self.engine.export_learnt(vm.id).ok()??;
-        Some((vm.name.clone(), learnt))
-    }
+/// State that was learnt of the device, to be kept.
+fn export_device(engine: &Engine) -> Vec<(DeviceLearnt, Option<Blob>)> {
+    // Costs and bandwidths of which nothing is known here are those that are kept. A cap that is
+    // not known any more is none.
+    let costs = (DeviceLearnt::Costs, engine.device().export_costs());
+    let bandwidths = (DeviceLearnt::Bandwidths, engine.jobs().export_bandwidths());
+    let known = [costs, bandwidths].into_iter();
+    known
+        .filter(|(_, learnt)| learnt.is_some())
+        .chain([(DeviceLearnt::Cap, engine.device().export_cap())])
+        .collect()
+}
+
+/// State that was learnt of a VM, with its name.
+fn learnt_of(engine: &Engine, vm: &Vm) -> Option<(String, Blob)> {
+    let learnt = engine.tenants().export_learnt(vm.id).ok()??;
+    Some((vm.name.clone(), learnt))
 }

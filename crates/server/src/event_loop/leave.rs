@@ -7,7 +7,6 @@
 //!
 //! The disks go back to whoever asked: flushing and closing a file takes its time.
 
-use super::client::State;
 use super::{Loop, answer_ended};
 use crate::backing::Disk;
 use crate::command::{CommandError, Reply};
@@ -22,21 +21,13 @@ pub(super) struct Leaving {
 }
 
 impl Loop {
-    /// A VM's place among the loop's.
-    pub(super) fn vm_named(&self, name: &str) -> Result<usize, CommandError> {
-        let found = (self.vms.iter()).find(|(_, vm)| vm.name == name && !vm.leaving);
-        found
-            .map(|(at, _)| at)
-            .ok_or_else(|| CommandError::UnknownVm(name.to_owned()))
-    }
-
     /// The places of a VM and of one of its disks.
     pub(super) fn disk_named(
         &self,
         vm: &str,
         export: &str,
     ) -> Result<(usize, usize), CommandError> {
-        let of = self.vm_named(vm)?;
+        let of = self.vms.named(vm)?;
         let mut disks = self.vms[of].disks.iter().copied();
         disks
             .find(|&at| self.device.disks[at].disk.export == export)
@@ -48,7 +39,7 @@ impl Loop {
     }
 
     pub(super) fn remove_vm(&mut self, name: &str, force: bool, reply: Reply<Vec<Disk>>) {
-        let removable = self.vm_named(name).and_then(|at| {
+        let removable = self.vms.named(name).and_then(|at| {
             self.may_remove(&self.vms[at].disks, force)?;
             Ok(at)
         });
@@ -60,7 +51,7 @@ impl Loop {
         vm.leaving = true;
         let (id, disks) = (vm.id, std::mem::take(&mut vm.disks));
         self.cut_off(&disks, "its VM was removed");
-        let removed = self.engine.remove_vm(self.now, id);
+        let removed = self.engine.tenants_mut().remove_vm(self.now, id);
         removed.expect("a VM of the loop is one of the engine");
         let vm = Some(at);
         self.leaving.push(Leaving { disks, vm, reply });
@@ -83,7 +74,10 @@ impl Loop {
         };
         self.vms[of].disks.retain(|&disk| disk != at);
         self.cut_off(&[at], "its disk was removed");
-        let removed = self.engine.remove_disk(self.now, self.device.disks[at].id);
+        let removed = self
+            .engine
+            .tenants_mut()
+            .remove_disk(self.now, self.device.disks[at].id);
         removed.expect("a disk of the loop is one of the engine");
         let disks = vec![at];
         self.leaving.push(Leaving {
@@ -99,12 +93,9 @@ impl Loop {
                 "a disk of it is being made shorter".to_owned(),
             ));
         }
-        let theirs = |client: &&super::client::Client| {
-            disks.contains(&client.disk) && client.state != State::Gone
-        };
-        let connected = self.clients.iter().filter(theirs).map(|client| {
-            let export = &self.device.disks[client.disk].disk.export;
-            format!("{} to {export:?}", client.peer)
+        let connected = self.frontends.peers_of(disks).map(|(peer, disk)| {
+            let export = &self.device.disks[disk].disk.export;
+            format!("{peer} to {export:?}")
         });
         let connected: Vec<String> = connected.collect();
         match force || connected.is_empty() {
@@ -114,15 +105,8 @@ impl Loop {
     }
 
     fn cut_off(&mut self, disks: &[usize], why: &str) {
-        for index in self.clients.indices() {
-            let client = self.clients.get(index).expect("it is there");
-            if !disks.contains(&client.disk) || client.state == State::Gone {
-                continue;
-            }
-            let export = &self.device.disks[client.disk].disk.export;
-            tracing::info!(%export, peer = %client.peer, "client cut off: {why}");
-            self.close(index);
-        }
+        let (frontends, mut hall) = self.frontends_and_hall();
+        frontends.cut_off(&mut hall, disks, why);
         // What a fault rule holds up would hold up the end.
         disks.iter().for_each(|&disk| self.end_stalls(Some(disk)));
     }
@@ -147,10 +131,10 @@ impl Loop {
     fn is_busy(&self, leaving: &Leaving) -> bool {
         let of_disk = |disk: &usize| {
             self.device.disks[*disk].in_flight > 0
-                || self.slots.any_of(|slot| slot.disk as usize == *disk)
-                || self.clients.iter().any(|client| client.disk == *disk)
+                || self.requests.any_of(|slot| slot.disk as usize == *disk)
+                || self.frontends.count_of(&[*disk]) > 0
         };
-        let of_vm = |vm: usize| self.slots.any_of(|slot| slot.vm as usize == vm);
+        let of_vm = |vm: usize| self.requests.any_of(|slot| slot.vm as usize == vm);
         leaving.disks.iter().any(of_disk) || leaving.vm.is_some_and(of_vm)
     }
 

@@ -1,5 +1,5 @@
-//! Requests that are merged and cut, by limits that rise and fall under load, below a whole daemon: every
-//! byte against a copy, every error against who must get it.
+//! Requests that are merged and cut, by limits that rise and fall under load, below a whole daemon:
+//! every byte against a copy, every error against who must get it.
 
 use tidegate_policies::policy::PolicySpec;
 

@@ -1,13 +1,13 @@
 //! One device, one thread: its engine, its io_uring, its clients.
 //!
 //! ```text
-//!            +--> completions --> receive: parse, take buffers, hand in to the engine
-//!   turn  ---+                    device:  I/Os that ended, models that are due
-//!    ^       +--> commands        answer:  replies that were sent
+//!            +--> completions --> frontends: events of connections
+//!   turn  ---+                    device:    I/Os that ended, models that are due
+//!    ^       +--> commands        control
 //!    |
-//!    |   turns:   serve ready clients, a budget each
-//!    |   device:  dispatch what the engine chooses until it chooses nothing
-//!    |   answer:  send replies, receive more
+//!    |   frontends: serve ready connections, a budget each; requests to the engine
+//!    |   device:    dispatch what the engine chooses until it chooses nothing
+//!    |   frontends: answer, send replies, receive more
 //!    +-- submit everything at once and wait: for a completion, a timer, a wake
 //! ```
 //!
@@ -15,18 +15,14 @@
 //! the commands come through. After warm-up nothing is allocated for a request.
 
 mod adequacy;
-mod answer;
-mod block_status;
-mod client;
-mod close;
 mod control;
 mod device;
 #[cfg(test)]
 mod fault_tests;
-mod hung;
+mod faults;
+mod frontends;
 #[cfg(test)]
 mod hung_tests;
-mod inject;
 #[cfg(test)]
 mod inject_tests;
 mod jobs;
@@ -36,13 +32,11 @@ mod leave;
 mod merge_tests;
 mod notices;
 mod places;
-mod receive;
 #[cfg(test)]
 mod reply_tests;
 mod setup;
-mod slots;
 mod tenants;
-mod turns;
+mod vms;
 
 use std::collections::VecDeque;
 use std::io;
@@ -54,24 +48,27 @@ use tidegate_core::engine::Engine;
 use tidegate_core::request::VmId;
 use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
-use crate::backing::extents::Surveyor;
-use crate::buffer::{Buffer, Mem, Pool, Region};
+use crate::buffer::{Buffer, Pool};
 use crate::command::Command;
 use crate::connections::{DeviceConnections, VmConnections};
+use crate::frontend::door::{Event, SENT};
+use crate::frontend::table::Requests;
 use crate::job::KeptJob;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
 use adequacy::Adequacy;
-use client::Clients;
-use device::Device;
+use device::{Device, Tools};
+use frontends::{Frontends, Hall};
 use jobs::Jobs;
 use leave::Leaving;
-use places::Places;
-use slots::{ClientRef, Slots};
 use tenants::Shrinking;
+use vms::Vms;
 
 pub use setup::{Files, Prepared, SetupError, open_disk};
+
+/// Longest request that carries data, in bytes, as advertised.
+const PAYLOAD_MAX: u32 = Pool::BUFFER_MAX as u32;
 
 /// The way to a loop.
 #[derive(Clone, Debug)]
@@ -104,43 +101,33 @@ pub struct Remains {
 /// What an operation's completion is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Token {
-    Receive(slots::ClientRef),
-    Send(slots::ClientRef),
+    /// Operation of a connection.
+    Connection(Event),
     /// A device I/O.
     Device(u32),
     Wake,
     /// A second has passed.
     Tick,
-    /// The socket of a stalled client has bytes to receive, or was closed.
-    Readable(slots::ClientRef),
 }
 
 impl Token {
     fn encode(self) -> u64 {
-        let (kind, generation, index) = match self {
-            Token::Receive(c) => (1, c.generation, c.index),
-            Token::Send(c) => (2, c.generation, c.index),
-            Token::Device(index) => (3, 0, index),
-            Token::Wake => (4, 0, 0),
-            Token::Tick => (5, 0, 0),
-            Token::Readable(c) => (6, c.generation, c.index),
-        };
-        kind << 56 | u64::from(generation) << 32 | u64::from(index)
+        match self {
+            Token::Connection(event) => event.encode(),
+            Token::Device(index) => 3 << 56 | u64::from(index),
+            Token::Wake => 4 << 56,
+            Token::Tick => 5 << 56,
+        }
     }
 
     fn decode(bits: u64) -> Token {
-        let index = bits as u32;
-        let client = slots::ClientRef {
-            index,
-            generation: (bits >> 32) as u32 & 0xff_ffff,
-        };
+        if let Some(event) = Event::decode(bits) {
+            return Token::Connection(event);
+        }
         match bits >> 56 {
-            1 => Token::Receive(client),
-            2 => Token::Send(client),
-            3 => Token::Device(index),
+            3 => Token::Device(bits as u32),
             4 => Token::Wake,
             5 => Token::Tick,
-            6 => Token::Readable(client),
             other => panic!("a completion of kind {other}, which was never submitted"),
         }
     }
@@ -172,37 +159,23 @@ struct Loop {
     ring: Ring,
     engine: Engine,
     device: Device,
-    vms: Places<Vm>,
+    vms: Vms,
     /// What was removed and is not quite gone.
     leaving: Vec<Leaving>,
     /// Disks that become shorter, once nothing is in flight beyond their new ends.
     shrinking: Vec<Shrinking>,
-    clients: Clients,
+    frontends: Frontends,
     /// Connections of the device's VMs; half-open clients are admitted through them.
-    connections: Arc<DeviceConnections>,
-    slots: Slots,
-    /// Index into `vms` for each of the engine's VM numbers.
-    vm_by_id: Vec<usize>,
-    /// Buffers for payloads, bounded by the engine's budgets.
-    pool: Pool,
+    admission: Arc<DeviceConnections>,
+    requests: Requests,
     /// Receive buffers, headers, bounce buffers: bounded by clients and depth.
     plumbing: Pool,
-    zeroes: Region,
     commands: Receiver<Command>,
     wake: Arc<Wake>,
     wake_file: FileId,
     wake_buffer: Buffer,
-    surveyor: Option<Surveyor>,
     now: Nanos,
-    /// Clients with something to parse.
-    ready: VecDeque<u32>,
-    /// Clients with something to send or to receive.
-    touched: Vec<u32>,
-    /// Clients with a linked send that was prepared in this turn.
-    linked: Vec<ClientRef>,
     completions: Vec<Completion>,
-    scratch: Vec<Mem>,
-    granted: Vec<u32>,
     /// Jobs of its VMs that run.
     running_jobs: u32,
     /// Told when a job has ended, which is not to be kept any more.
@@ -210,10 +183,6 @@ struct Loop {
     /// A tick is on its way.
     ticking: bool,
     upkeep_due: bool,
-    /// True if requests were handed in after this turn's dispatch, so that the next turn must not
-    /// wait.
-    handed_in_late: bool,
-    workers: hung::Workers,
     phase: Phase,
     /// It ended with all that was asked answered, and every disk flushed.
     flushed: bool,
@@ -240,11 +209,13 @@ impl Loop {
             self.ring.turn(self.timeout())?;
             self.now = clock();
             self.take_completions();
-            self.serve();
-            self.handed_in_late = false;
+            let (frontends, mut hall) = self.frontends_and_hall();
+            frontends.serve(&mut hall);
+            frontends.begin_dispatch();
             self.dispatch();
-            self.exchange();
-            self.serve_unblocked();
+            let (frontends, mut hall) = self.frontends_and_hall();
+            frontends.exchange(&mut hall);
+            frontends.serve_unblocked(&mut hall);
             self.end_jobs();
             self.leave_further();
             self.shrink_further();
@@ -258,7 +229,7 @@ impl Loop {
 
     /// How long the next turn may wait.
     fn timeout(&self) -> Option<Duration> {
-        if !self.ready.is_empty() || self.handed_in_late {
+        if self.frontends.is_busy() {
             return Some(Duration::ZERO);
         }
         let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
@@ -271,20 +242,28 @@ impl Loop {
         self.ring.take(&mut completions);
         // Before anything new is prepared: what failed of the linked sends, then their end.
         let caught_up = self.ring.is_caught_up();
+        let (frontends, mut hall) = self.frontends_and_hall();
         for completion in &completions {
-            if let Token::Send(client) = Token::decode(completion.token) {
-                self.sent(client, completion.result);
+            if let Token::Connection(event) = Token::decode(completion.token)
+                && event.event == SENT
+            {
+                frontends.handle_event(&mut hall, event, *completion);
             }
         }
         if caught_up {
-            self.linked_sends_ended();
+            frontends.submissions_ended(&mut hall);
         }
         for completion in completions.drain(..) {
             match Token::decode(completion.token) {
-                Token::Receive(client) => self.received(client, completion),
-                Token::Send(_) => {} // Above.
-                Token::Readable(client) => self.became_readable(client),
-                Token::Device(io) => self.device_answered(io, completion.result),
+                Token::Connection(event) if event.event == SENT => {} // Above.
+                Token::Connection(event) => {
+                    let (frontends, mut hall) = self.frontends_and_hall();
+                    frontends.handle_event(&mut hall, event, completion);
+                }
+                Token::Device(io) => {
+                    let (device, mut tools) = self.device_and_tools();
+                    device.device_answered(&mut tools, io, completion.result);
+                }
                 Token::Tick => {
                     self.ticking = false;
                     self.upkeep_due = true;
@@ -299,7 +278,78 @@ impl Loop {
         if self.engine.next_timeout().is_some_and(|t| t <= self.now) {
             self.engine.handle_timeout(self.now);
         }
-        self.device_due();
+        let (device, mut tools) = self.device_and_tools();
+        device.device_due(&mut tools);
+    }
+
+    /// Splits the loop into the device driver and what that uses.
+    #[inline]
+    fn device_and_tools(&mut self) -> (&mut Device, Tools<'_>) {
+        let tools = Tools {
+            engine: &mut self.engine,
+            requests: &mut self.requests,
+            ring: &mut self.ring,
+            plumbing: &mut self.plumbing,
+            now: self.now,
+            may_stall: self.phase == Phase::Running,
+        };
+        (&mut self.device, tools)
+    }
+
+    /// Splits the loop into its connections and what they use.
+    #[inline]
+    fn frontends_and_hall(&mut self) -> (&mut Frontends, Hall<'_>) {
+        let tools = Tools {
+            engine: &mut self.engine,
+            requests: &mut self.requests,
+            ring: &mut self.ring,
+            plumbing: &mut self.plumbing,
+            now: self.now,
+            may_stall: self.phase == Phase::Running,
+        };
+        let hall = Hall {
+            tools,
+            vms: &mut self.vms,
+            device: &mut self.device,
+            wake: &self.wake,
+        };
+        (&mut self.frontends, hall)
+    }
+
+    /// Ends what fault rules hold up, of one disk or of all.
+    fn end_stalls(&mut self, of: Option<usize>) {
+        let (device, mut tools) = self.device_and_tools();
+        device.end_stalls(&mut tools, of);
+    }
+
+    /// Starts what the engine chooses and takes what it has finished, until there is neither.
+    fn dispatch(&mut self) {
+        loop {
+            let (device, mut tools) = self.device_and_tools();
+            while let Some(io) = tools.engine.poll_dispatch(tools.now) {
+                device.start(&mut tools, io);
+            }
+            let mut idle = true;
+            let (frontends, mut hall) = self.frontends_and_hall();
+            while let Some(done) = hall.tools.engine.poll_done() {
+                idle = false;
+                frontends.done(&mut hall, &done);
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    /// Updates which disks hang and dispatches I/Os of the others; called once a second.
+    fn look_for_hung_disks(&mut self) {
+        if self.engine.device_mut().look_for_hung_disks(self.now) {
+            let (device, mut tools) = self.device_and_tools();
+            device.give_workers(&mut tools);
+            self.dispatch();
+        }
+        let (device, mut tools) = self.device_and_tools();
+        device.tell_hung(&mut tools);
     }
 
     fn await_wake(&mut self) {
@@ -310,8 +360,8 @@ impl Loop {
     fn needs_upkeep(&self) -> bool {
         // `plumbing` counts too: it keeps the receive buffers of clients that went until they are
         // trimmed.
-        let warm = self.pool.warm() + self.plumbing.warm();
-        let busy = self.slots.len() > 0 || warm > 0 || self.running_jobs > 0;
+        let warm = self.requests.warm() + self.plumbing.warm();
+        let busy = self.requests.len() > 0 || warm > 0 || self.running_jobs > 0;
         busy || self.phase == Phase::Draining
     }
 
@@ -323,12 +373,13 @@ impl Loop {
         if !std::mem::take(&mut self.upkeep_due) {
             return;
         }
-        self.pool.trim(4096);
+        self.requests.trim(4096);
         self.plumbing.trim(4096);
-        self.cut_off_stuck();
-        self.close_overdue();
+        let (frontends, mut hall) = self.frontends_and_hall();
+        frontends.cut_off_stuck(&mut hall);
+        frontends.close_overdue(&mut hall);
         self.look_for_hung_disks();
-        self.tell_notices();
+        notices::tell_notices(&mut self.engine, &self.name);
         self.tell_adequacy();
         self.tell_jobs();
     }
@@ -337,4 +388,9 @@ impl Loop {
 /// A reply whose asker has gone is nobody's loss.
 fn answer_ended<T>(result: Result<(), T>) {
     drop(result);
+}
+
+/// Answers a command, if whoever gave it still waits.
+fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
+    answer_ended(reply.send(answer));
 }

@@ -13,10 +13,8 @@
 //! again: of a disk that has become longer it sees the old part, of one that has become shorter
 //! what lies beyond the end is refused with the protocol's errors.
 
-use tidegate_core::request::VmId;
-
-use super::device::DiskState;
-use super::setup::add_vm;
+use super::device::{DiskState, Io};
+use super::vms::NewTenant;
 use super::{Loop, Phase, answer_ended};
 use crate::backing::Medium;
 use crate::backing::layout::Wanted;
@@ -34,21 +32,20 @@ pub(super) struct Shrinking {
 impl Loop {
     pub(super) fn add_vm(&mut self, new: NewVm) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         self.takes_more()?;
-        let (engine, vms) = (&mut self.engine, &mut self.vms);
-        let added = add_vm(
-            engine,
-            vms,
-            self.now,
-            &new.name,
-            new.background,
-            &new.objective,
-            self.connections.add_vm(new.max_connections),
-        );
+        let tenant = NewTenant {
+            name: &new.name,
+            background: new.background,
+            objective: &new.objective,
+            connections: self.admission.add_vm(new.max_connections),
+        };
+        let added = self.vms.add(&mut self.engine, self.now, tenant);
         let vm = added.map_err(|error| CommandError::Refused(error.to_string()))?;
-        note_vm(&mut self.vm_by_id, self.vms[vm].id, vm);
         for disk in new.disks {
             if let Err(error) = self.place_disk(vm, disk) {
-                let removed = self.engine.remove_vm(self.now, self.vms[vm].id);
+                let removed = self
+                    .engine
+                    .tenants_mut()
+                    .remove_vm(self.now, self.vms[vm].id);
                 removed.expect("it was just added");
                 for disk in self.vms.remove(vm).disks {
                     self.take_out(disk);
@@ -66,7 +63,7 @@ impl Loop {
         new: NewDisk,
     ) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         self.takes_more()?;
-        let vm = self.vm_named(vm)?;
+        let vm = self.vms.named(vm)?;
         let at = self.place_disk(vm, new)?;
         Ok((self.vm_snapshot(vm), vec![self.device.volume(at)]))
     }
@@ -107,7 +104,7 @@ impl Loop {
         if let Err(error) = state.register(&mut self.ring) {
             let (id, export) = (state.id, state.disk.export.clone());
             self.vms[vm].disks.retain(|&disk| disk != place);
-            let removed = self.engine.remove_disk(self.now, id);
+            let removed = self.engine.tenants_mut().remove_disk(self.now, id);
             removed.expect("it was just added");
             self.take_out(place);
             let what = format!("export {export:?}: cannot take its file: {error}");
@@ -173,9 +170,10 @@ impl Loop {
             open.facts.set_size(state.disk.size);
         }
         state.resizing = true;
-        let resized = self
-            .engine
-            .resize_disk(self.now, state.id, state.base, state.disk.size);
+        let resized =
+            self.engine
+                .tenants_mut()
+                .resize_disk(self.now, state.id, state.base, state.disk.size);
         resized.expect("a disk of the loop is one of the engine");
         if size < now {
             // What a fault rule holds up would hold up the end of what is beyond.
@@ -211,6 +209,7 @@ impl Loop {
         state.disk.size = size;
         let resized = self
             .engine
+            .tenants_mut()
             .resize_disk(self.now, state.id, state.base, size);
         resized.expect("a disk of the loop is one of the engine");
         memory.map_err(|error| {
@@ -230,7 +229,7 @@ impl Loop {
         while at < self.shrinking.len() {
             let disk = self.shrinking[at].disk;
             let end = self.device.disks[disk].disk.size;
-            let beyond = |io: &super::device::Io| io.is_beyond(disk, end);
+            let beyond = |io: &Io| io.is_beyond(disk, end);
             if self.device.ios.iter().any(beyond) {
                 at += 1;
                 continue;
@@ -241,14 +240,6 @@ impl Loop {
             answer_ended(reply.send(Ok(resizing)));
         }
     }
-}
-
-/// Records the index into the loop's VMs for one of the engine's VM numbers.
-pub(super) fn note_vm(vm_by_id: &mut Vec<usize>, id: VmId, at: usize) {
-    if vm_by_id.len() <= id.index() {
-        vm_by_id.resize(id.index() + 1, usize::MAX);
-    }
-    vm_by_id[id.index()] = at;
 }
 
 /// What has to be given its size where a disk is to have so many bytes.

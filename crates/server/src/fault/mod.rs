@@ -6,7 +6,7 @@
 //!     |
 //!   Faults of a disk: judges each guest request once --> Verdict: late? failed? torn?
 //!     |                                                        |
-//!   counters, what is to be logged            event_loop::inject has device I/Os meet it
+//!   counters, what is to be logged            event_loop::device has device I/Os meet it
 //! ```
 //!
 //! A rule is

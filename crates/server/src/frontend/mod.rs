@@ -1,10 +1,22 @@
-//! Words that the event loop and its frontends have in common: volumes that are offered, and how
-//! requests end.
+//! How guests reach a loop: protocols, and what loops and protocols have in common.
 //!
-//! The loop knows no protocol's errors and no protocol's description of a disk. Each protocol turns
-//! these words into its own in a module here: [`nbd`].
+//! A protocol is a `door::Frontend` in a module here ([`nbd`]), and a member of `Transport`,
+//! through which loops call it. The loop knows no protocol's errors and no protocol's description
+//! of a disk: each protocol turns [`Volume`], [`Failure`] and the requests of the `table` into its
+//! own.
 
+pub(crate) mod door;
 pub mod nbd;
+#[cfg(test)]
+pub(crate) mod queue;
+#[cfg(test)]
+mod queue_tests;
+mod request;
+pub(crate) mod table;
+mod transport;
+
+pub use transport::Opening;
+pub(crate) use transport::{PLUMBING, Transport};
 
 /// A disk as a loop offers it to whoever serves guests.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -36,8 +36,8 @@ pub struct Findings {
     pub only_zeroes: bool,
     /// Whether it says that distances cost time; `None`: it does not say.
     pub rotational: Option<bool>,
-    /// What tells it from others: a file's filesystem, inode and time of birth; the name that a block
-    /// device was given when it was made, or its numbers; and the size.
+    /// What tells it from others: a file's filesystem, inode and time of birth; the name that a
+    /// block device was given when it was made, or its numbers; and the size.
     pub identity: String,
     /// When a file was written to last, in seconds to the nanosecond.
     pub modified: Option<String>,
@@ -91,8 +91,8 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
     Ok(found)
 }
 
-/// What tells the device that a file, or a block device, lies on from others. `None`: nothing does, as
-/// there is none (a file system in memory, or on another) or it is several (btrfs).
+/// What tells the device that a file, or a block device, lies on from others. `None`: nothing does,
+/// as there is none (a file system in memory, or on another) or it is several (btrfs).
 ///
 /// # Errors
 /// When the file cannot be looked at.
@@ -119,9 +119,9 @@ fn since_epoch(time: io::Result<SystemTime>) -> Option<String> {
     known.then(|| format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
 }
 
-/// What tells a block device from others, by its directory in sysfs. Numbers are given anew at every
-/// boot, and to whatever is attached next: the name that is written on it says more where it has one,
-/// and else which attachment of this boot it is (Linux 5.15).
+/// What tells a block device from others, by its directory in sysfs. Numbers are given anew at
+/// every boot, and to whatever is attached next: the name that is written on it says more where it
+/// has one, and else which attachment of this boot it is (Linux 5.15).
 fn told_apart(of: &Path, number: &str, boot: Option<&str>) -> String {
     let said = |name: &str| {
         let text = fs::read_to_string(of.join(name)).ok()?;

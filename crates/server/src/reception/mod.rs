@@ -27,6 +27,7 @@ use tokio::time::timeout;
 
 use crate::command::{Adopted, Command};
 use crate::connections::ConnectionPermit;
+use crate::frontend::{Opening, nbd};
 use crate::log_limit;
 
 pub use half_open::{HALF_OPEN_MAX, HalfOpen, HandshakeCounts, PER_PEER, SILENT};
@@ -105,10 +106,14 @@ async fn welcome(
                 Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
             };
             let adopted = Adopted {
-                fd,
-                session,
-                opened,
-                leftover,
+                serial: opened.export.id,
+                disk: name.clone(),
+                opening: Opening::Nbd(nbd::Opening {
+                    fd,
+                    session,
+                    opened,
+                    leftover,
+                }),
                 peer: peer.to_string(),
                 permit,
             };

@@ -2,10 +2,12 @@
 
 use tidegate_core::request::Outcome;
 
-/// The next system call. Its memory is in the vector that [`FileIo::step`](crate::backing::file_io::FileIo::step) filled.
+/// The next system call. Its memory is in the vector that
+/// [`FileIo::step`](crate::backing::file_io::FileIo::step) filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A bounce buffer of this many bytes is needed: [`FileIo::give_bounce`](crate::backing::file_io::FileIo::give_bounce), then ask again.
+    /// A bounce buffer of this many bytes is needed:
+    /// [`FileIo::give_bounce`](crate::backing::file_io::FileIo::give_bounce), then ask again.
     Bounce(usize),
     /// Read at this offset.
     Read(u64),

@@ -302,8 +302,8 @@ fn whatever_is_lost_or_torn_many_times() {
     assert!(points > 4000, "only {points} crashes");
 }
 
-/// Whichever call fails that a change asks of the disk: the change is refused, and there whole or not
-/// at all at the next use, which takes others.
+/// Whichever call fails that a change asks of the disk: the change is refused, and there whole or
+/// not at all at the next use, which takes others.
 #[test]
 fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
     let disk = Disk::of(made());

@@ -78,7 +78,9 @@ impl StoreError {
                 "choose another place, or remove it if nobody needs it: a new one is made".into()
             }
             StoreError::Newer { .. } => {
-                "run the Tidegate that wrote it or a newer one, or choose another place".into()
+                "run the Tidegate that wrote it, or a newer one, which converts older files as it \
+                 opens them; or choose another place"
+                    .into()
             }
             StoreError::Damaged { path, .. } => format!(
                 "put a copy back, or start without what it kept: mv {0} {0}.damaged",

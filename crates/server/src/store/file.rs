@@ -16,7 +16,8 @@ use crate::ring::sys;
 
 /// Memory for pages of the file. Everything in it is read once, at start.
 const CACHE: usize = 1 << 20;
-/// A store is written to once in a while: copies that differ are made again so often, after so long.
+/// A store is written to once in a while: copies that differ are made again so often, after so
+/// long.
 const COPIES: u32 = 100;
 const COPY_AGAIN: Duration = Duration::from_millis(10);
 /// What every file of redb begins with.

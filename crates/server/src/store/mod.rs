@@ -70,6 +70,18 @@ impl Store {
     /// When it cannot be read and written, holds something else, another process has it open, a
     /// newer Tidegate wrote it, or it is damaged. It is left as it was.
     pub fn open(path: impl Into<PathBuf>) -> Result<Store, StoreError> {
+        Store::open_known(path, |_| Ok(()))
+    }
+
+    /// Opens the store in this file as [`Store::open`] does, unless `known` refuses a copy of it:
+    /// opening the file itself writes to it, and what this build cannot read stays as it is.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and those of `known`.
+    pub fn open_known<E: From<StoreError>>(
+        path: impl Into<PathBuf>,
+        known: impl FnOnce(&Store) -> Result<(), E>,
+    ) -> Result<Store, E> {
         let path = path.into();
         let failed = |what| {
             let path = path.clone();
@@ -79,12 +91,19 @@ impl Store {
             file::make(&path)?;
         }
         file::refuse_others(&path)?;
+        // A copy that cannot be read says nothing that opening the file would not say better.
+        let copied = file::copy(&path);
+        match copied.map(|bytes| Store::over(path.clone(), move || file::in_memory(&bytes))) {
+            Ok(Ok(copy)) => known(&copy)?,
+            Ok(Err(error @ StoreError::Newer { .. })) => return Err(error.into()),
+            Ok(Err(_)) | Err(_) => {}
+        }
         let place = path.clone();
-        Store::over(path, move || file::open(&place))
+        Ok(Store::over(path, move || file::open(&place))?)
     }
 
-    /// The VMs that are kept in this file, by name, without opening it: it is not touched, and may be a
-    /// daemon's that runs. None where there is no such file.
+    /// The VMs that are kept in this file, by name, without opening it: it is not touched, and may
+    /// be a daemon's that runs. None where there is no such file.
     ///
     /// # Errors
     /// As [`Store::open`], but for who has it open.
@@ -232,8 +251,8 @@ impl Store {
         })
     }
 
-    /// What was learnt of a device itself, under the name of what it is about: which device that was, and
-    /// the state.
+    /// What was learnt of a device itself, under the name of what it is about: which device that
+    /// was, and the state.
     ///
     /// # Errors
     /// When the file cannot be read.

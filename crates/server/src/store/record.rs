@@ -117,7 +117,7 @@ impl VmRecord {
         if self.version > VERSION {
             return Err(format!(
                 "what is kept of VM {:?} is in version {} of the words, this daemon knows them up \
-                 to {VERSION}",
+                 to {VERSION}: the Tidegate that wrote it, or a newer one, reads it",
                 self.name, self.version
             ));
         }

@@ -46,7 +46,7 @@ impl Neighbours {
     pub fn started(&mut self, engine: &Engine, disk: u32, io: &DeviceIo) -> Verdict {
         self.starts.insert(io.id.index(), engine.view().now());
         let seen = self.disks.entry(disk).or_default();
-        if engine.hung_since(io.disk).is_some() {
+        if engine.device().hung_since(io.disk).is_some() {
             seen.probes += 1;
             ensure!(
                 Neighbours,
@@ -56,7 +56,7 @@ impl Neighbours {
             );
             ensure!(
                 Neighbours,
-                !engine.is_counted(io.id),
+                !engine.device().is_counted(io.id),
                 "{io:?} is of a disk that hangs, and counts"
             );
         }
@@ -99,10 +99,11 @@ pub fn check<'a>(
             .or_insert((io.disk, [Nanos::MAX, Nanos::MAX]));
         let other = usize::from(!matches!(io.op, Op::Read | Op::Write));
         of_disk[other] = start.min(of_disk[other]);
-        let full = engine.uncounted() >= engine.config().device.uncounted_most();
+        let full = engine.device().uncounted() >= engine.config().device.uncounted_most();
         ensure!(
             Neighbours,
-            full || !engine.is_counted(io.id) || engine.hung_since(io.disk).is_none(),
+            full || !engine.device().is_counted(io.id)
+                || engine.device().hung_since(io.disk).is_none(),
             "{io:?} counts, and its disk hangs"
         );
     }
@@ -115,7 +116,7 @@ pub fn check<'a>(
         all.next().map(|((since, _), _)| since)
     };
     let alone = oldest.iter().all(|(&disk, &(id, starts))| {
-        silent(disk, starts).is_some() || engine.hung_since(id).is_some()
+        silent(disk, starts).is_some() || engine.device().hung_since(id).is_some()
     });
     let waits = alone && others_wait(engine);
     for (&disk, &(id, starts)) in &oldest {
@@ -128,7 +129,7 @@ pub fn check<'a>(
         let lately = others.is_some_and(|end| end > since && now.since(end) < seen.patience.data);
         ensure!(
             Neighbours,
-            !(lately || waits) || engine.hung_since(id).is_some(),
+            !(lately || waits) || engine.device().hung_since(id).is_some(),
             "disk {disk} has been silent for {}, others go on or wait, and it holds its places",
             now.since(since)
         );
@@ -140,7 +141,7 @@ pub fn check<'a>(
 fn others_wait(engine: &Engine) -> bool {
     let view = engine.view();
     view.vms().any(|vm| {
-        engine.in_flight(vm) == 0
+        engine.tenants().in_flight(vm) == 0
             && Lane::ALL
                 .into_iter()
                 .any(|lane| view.lane_head(vm, lane).is_some())

@@ -27,7 +27,7 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
         view.now()
     );
     // The end of any I/O wakes, also of one that does not count as its disk hangs, or did.
-    if facts.in_flight + engine.uncounted() > 0 || next.is_some() {
+    if facts.in_flight + engine.device().uncounted() > 0 || next.is_some() {
         return Ok(());
     }
     let waits = (0..view.vm_slots()).find(|&slot| view.waiting(view.vm_at(slot)) > 0);
@@ -37,7 +37,7 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
         "requests of VM slot {waits:?} wait, nothing is in flight, and no wake-up is set; it lacks memory for \
          reads: {}; {:?}",
         waits.is_some_and(|slot| view.lacks_memory(view.vm_at(slot))),
-        waits.map(|slot| engine.holdings(view.vm_at(slot)))
+        waits.map(|slot| engine.admission().holdings(view.vm_at(slot)))
     );
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A request is refused for the reason that the documented bounds give, and for lack of room
-//! exactly where [`Engine::room`](tidegate_core::engine::Engine::room) says 0. There is room as
-//! long as a VM holds less than its part, and never beyond the bounds.
+//! exactly where [`AdmissionMut::room`](tidegate_core::engine::AdmissionMut::room) says 0. There is
+//! room as long as a VM holds less than its part, and never beyond the bounds.
 
 use super::ledger::Ledger;
 use super::{Verdict, ensure};

@@ -20,7 +20,7 @@
 mod found;
 mod setup;
 
-use crate::host::{Errand, Host, Times};
+use crate::device::{DeviceSim, Times, VcpuStep};
 use crate::scenario::VmCpu;
 use found::Before;
 pub use found::{CpuReport, VmCpuReport};
@@ -99,9 +99,9 @@ pub(crate) struct Processors {
 
 impl Processors {
     /// Lets time pass to `until` for them and for all devices.
-    pub(crate) fn run_until(&mut self, hosts: &mut [Host], until: Nanos) {
+    pub(crate) fn run_until(&mut self, devices: &mut [DeviceSim], until: Nanos) {
         loop {
-            let next = hosts.iter().map(Host::next_event).min();
+            let next = devices.iter().map(DeviceSim::next_event).min();
             let next = next.unwrap_or(Nanos::MAX);
             let first = self.world.run_to_handled(next.min(until));
             let now = match first {
@@ -111,37 +111,37 @@ impl Processors {
             };
             let mut more = first;
             while let Some(handled) = more {
-                self.handled(hosts, handled);
+                self.handled(devices, handled);
                 more = self.world.run_to_handled(now);
             }
-            for (device, host) in hosts.iter_mut().enumerate() {
-                while host.catch_up(now) {
-                    self.take_errands(device, host);
+            for (device, sim) in devices.iter_mut().enumerate() {
+                while sim.catch_up(now) {
+                    self.take_vcpu_steps(device, sim);
                 }
             }
         }
-        hosts.iter_mut().for_each(|host| host.run_until(until));
+        devices.iter_mut().for_each(|sim| sim.run_until(until));
     }
 
-    /// What a host asks for.
-    fn take_errands(&mut self, device: usize, host: &mut Host) {
-        while let Some(errand) = host.poll_errand() {
-            let (Errand::Issue(slot) | Errand::Answer(slot)) = errand;
-            let worker = host.worker_of(slot);
+    /// Takes the steps that a device asks for.
+    fn take_vcpu_steps(&mut self, device: usize, sim: &mut DeviceSim) {
+        while let Some(step) = sim.poll_vcpu_step() {
+            let (VcpuStep::Issue(slot) | VcpuStep::Answer(slot)) = step;
+            let worker = sim.worker_of(slot);
             let process = &self.processes[device][worker];
             let is_of_host = process.on.is_none();
             let driver = self.guests[process.tenant].driver;
-            match errand {
-                Errand::Issue(slot) if !is_of_host => {
+            match step {
+                VcpuStep::Issue(slot) if !is_of_host => {
                     self.add_step(device, worker, Step::Issue, slot);
                 }
-                Errand::Issue(slot) => match driver {
+                VcpuStep::Issue(slot) => match driver {
                     Some(_) => self.drive(device, worker, Step::Submit, slot),
-                    None => host.submitted(self.world.now(), slot),
+                    None => sim.submitted(self.world.now(), slot),
                 },
-                Errand::Answer(slot) => match driver {
+                VcpuStep::Answer(slot) => match driver {
                     Some(_) => self.drive(device, worker, Step::Complete, slot),
-                    None if is_of_host => host.answered_at(self.world.now(), slot),
+                    None if is_of_host => sim.answered_at(self.world.now(), slot),
                     None => self.notify(device, worker, slot),
                 },
             }
@@ -192,11 +192,11 @@ impl Processors {
     }
 
     /// A step is done: what comes of it, before anything else happens.
-    fn handled(&mut self, hosts: &mut [Host], handled: Handled) {
+    fn handled(&mut self, devices: &mut [DeviceSim], handled: Handled) {
         let (step, device, slot) = of_tag(handled.tag);
-        let host = &mut hosts[device];
+        let sim = &mut devices[device];
         let now = handled.at;
-        let worker = host.worker_of(slot);
+        let worker = sim.worker_of(slot);
         let process = &mut self.processes[device][worker];
         let (tenant, is_of_host) = (process.tenant, process.on.is_none());
         if matches!(step, Step::Issue | Step::Take) {
@@ -206,8 +206,8 @@ impl Processors {
             Step::Issue if self.guests[tenant].driver.is_some() => {
                 self.drive(device, worker, Step::Submit, slot);
             }
-            Step::Issue | Step::Submit => host.submitted(now, slot),
-            Step::Complete if is_of_host => host.answered_at(now, slot),
+            Step::Issue | Step::Submit => sim.submitted(now, slot),
+            Step::Complete if is_of_host => sim.answered_at(now, slot),
             Step::Complete => self.notify(device, worker, slot),
             Step::Notify => {
                 let waited = now.since(self.notified[device][slot as usize]);
@@ -215,12 +215,12 @@ impl Processors {
                 guest.waits.took(waited.since(guest.cpu.interrupt));
                 self.add_step(device, worker, Step::Take, slot);
             }
-            Step::Take => host.answered_at(now, slot),
+            Step::Take => sim.answered_at(now, slot),
         }
         if matches!(step, Step::Issue | Step::Take) {
             // Others were added behind this one, not begun.
             self.begin(device, worker);
         }
-        self.take_errands(device, &mut hosts[device]);
+        self.take_vcpu_steps(device, &mut devices[device]);
     }
 }

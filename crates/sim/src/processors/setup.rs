@@ -1,7 +1,7 @@
 //! Making the machine: vCPUs, what runs inside them, and who is where.
 
 use super::{Guest, Process, Processors};
-use crate::host::{Host, Times};
+use crate::device::{DeviceSim, Times};
 use crate::scenario::{HostCpu, Scenario, Tenant};
 use crate::seed::generator;
 use rand::Rng;
@@ -20,7 +20,7 @@ const HOGS: u64 = u64::MAX;
 impl Processors {
     /// Those of a scenario, at time zero; its devices go by way of them from now on. `None`: it has
     /// none.
-    pub(crate) fn of(scenario: &Scenario, hosts: &mut [Host]) -> Option<Processors> {
+    pub(crate) fn of(scenario: &Scenario, devices: &mut [DeviceSim]) -> Option<Processors> {
         let cpu = scenario.cpu.as_ref()?;
         let mut making = Making::new(cpu, scenario.seed);
         let driver = cpu.driver.map(|driver| {
@@ -31,9 +31,9 @@ impl Processors {
         let tenants = scenario.tenants.iter().enumerate();
         let guests = tenants.map(|(place, tenant)| making.guest(place, tenant, driver));
         let guests: Vec<Guest> = guests.collect();
-        let processes = (hosts.iter_mut()).map(|host| {
-            host.run_errands();
-            making.processes(host, &guests)
+        let processes = (devices.iter_mut()).map(|sim| {
+            sim.ask_vcpus();
+            making.processes(sim, &guests)
         });
         let processes = processes.collect();
         let Making {
@@ -52,7 +52,7 @@ impl Processors {
             driver: [steps.submit, steps.complete],
             guests,
             processes,
-            notified: vec![Vec::new(); hosts.len()],
+            notified: vec![Vec::new(); devices.len()],
             before: Default::default(),
         })
     }
@@ -91,11 +91,11 @@ impl Making {
     /// Processes that work without end while their VM is there. They begin when it comes, not quite
     /// at once.
     fn hogs(&mut self, name: &str, vm: VmId, cpu: &CpuSpec, (from, until): (Nanos, Option<Nanos>)) {
-        if cpu.hogs == 0 {
+        if cpu.busy_processes == 0 {
             return;
         }
         let mut random = generator(self.seed, name, HOGS);
-        let tasks = (0..cpu.hogs).map(|n| {
+        let tasks = (0..cpu.busy_processes).map(|n| {
             let vcpu = self.vcpu(vm, n);
             let task = self.inside[vcpu.at()].add_task();
             (vcpu, task, from + Nanos(random.next_u64() % SPREAD.0))
@@ -122,9 +122,9 @@ impl Making {
     }
 
     /// A process for each worker of a device's guests, on its VM's vCPUs in turn.
-    fn processes(&mut self, host: &Host, guests: &[Guest]) -> Vec<Process> {
+    fn processes(&mut self, sim: &DeviceSim, guests: &[Guest]) -> Vec<Process> {
         let mut turns = vec![0; guests.len()];
-        let workers = host.tenants_of_workers();
+        let workers = sim.tenants_of_workers();
         let process = |tenant: usize| {
             let turn: &mut usize = &mut turns[tenant];
             *turn += 1;

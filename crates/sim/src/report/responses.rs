@@ -1,6 +1,6 @@
 //! How long tasks took, and whether they kept their deadlines.
 
-use crate::host::{TaskDone, TaskTally};
+use crate::device::{TransferDone, TransferTally};
 use crate::scenario::Tenant;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
@@ -40,7 +40,7 @@ pub struct Deadlines {
 
 impl Responses {
     /// Of what was counted; `None`: the tenant has no tasks.
-    pub fn new(tenant: &Tenant, tally: Option<&TaskTally>) -> Option<Responses> {
+    pub fn new(tenant: &Tenant, tally: Option<&TransferTally>) -> Option<Responses> {
         let tally = tally?;
         let mean = |sum: u128, n: u64| {
             let mean = sum.checked_div(n.into())?;
@@ -86,7 +86,7 @@ pub struct Response {
 
 impl Response {
     /// Of a task of `tenant`.
-    pub(crate) fn new(tenant: &Tenant, done: &TaskDone) -> Response {
+    pub(crate) fn new(tenant: &Tenant, done: &TransferDone) -> Response {
         let response = done.ended.since(done.since);
         Response {
             vm: tenant.name.clone(),

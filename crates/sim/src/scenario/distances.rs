@@ -1,7 +1,7 @@
 //! Which distances between a device's I/Os are told apart.
 
-use super::value::LARGEST_DISK;
 use tidegate_config::Field;
+use tidegate_workload::read::LARGEST_DISK;
 
 /// How far the device goes from one I/O to the next, unless the scenario asks for something else:
 /// not at all, a track, a zone, and parts of a disk.

@@ -4,12 +4,7 @@
 
 mod cpu;
 mod distances;
-mod flow;
-mod guest;
-mod job;
 mod read;
-mod replay;
-mod value;
 
 pub use cpu::{Driver, HostCpu, VmCpu};
 pub use distances::default_distances;
@@ -303,7 +298,7 @@ pub fn default_payload() -> PayloadBounds {
 }
 
 /// Where deadlines may be.
-const DEADLINE: &str = "a deadline of the only job of a VM: all that the VM moves counts";
+const DEADLINE: &str = "a deadline of the only workload of a VM: all that the VM moves counts";
 
 /// The job whose deadline cannot be where it is, and why.
 fn misplaced_deadline(background: bool, jobs: &[Job]) -> Option<(usize, &'static str)> {
@@ -311,7 +306,7 @@ fn misplaced_deadline(background: bool, jobs: &[Job]) -> Option<(usize, &'static
     match (background, jobs.len()) {
         (true, _) => Some((job, "a background process has no deadlines")),
         (false, 1) => None,
-        _ => Some((job, "its VM has other jobs beside it")),
+        _ => Some((job, "its VM has other workloads beside it")),
     }
 }
 
@@ -463,7 +458,7 @@ impl Scenario {
         }
         if let Some((job, what)) = misplaced_deadline(tenant.background, &tenant.jobs) {
             let job = &tenant.jobs[job].name;
-            let what = format!("{}, job {job:?}: {what}: {DEADLINE}", name());
+            let what = format!("{}, workload {job:?}: {what}: {DEADLINE}", name());
             return Err(ScenarioError::Whole(what));
         }
         let block = self.devices[tenant.device].model.spec().logical_block;
@@ -486,8 +481,8 @@ impl Scenario {
                 || odd(job.offset_increment)
             {
                 return Err(ScenarioError::Whole(format!(
-                    "{}, job {:?}: sizes and offsets must be whole blocks of {block} bytes, as \
-                     the device has them",
+                    "{}, workload {:?}: sizes and offsets must be whole blocks of {block} bytes, \
+                     as the device has them",
                     name(),
                     job.name
                 )));

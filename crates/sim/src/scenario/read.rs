@@ -3,11 +3,11 @@
 //! What a scenario has in common with the daemon's configuration (devices' bounds, policies,
 //! objectives) it says in the same words, read by the same code.
 
+mod disk;
 mod tenants;
 
 use super::cpu;
 use super::distances::{self, default_distances};
-use super::value::times;
 use super::{Action, Change, Device, Exchange, Path, Scenario, Tenant};
 use tenants::{Groups, Reader};
 use tidegate_config::device::{Bounds, Steering};
@@ -21,6 +21,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::format_duration;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_workload::read::times;
 use tidegate_workload::time::TimeDistribution;
 
 /// The longest a scenario may last: a year.
@@ -76,7 +77,7 @@ fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -
         (
             "vm",
             "nobody asks for anything",
-            "name = \"oltp\" and a [[vm.job]]",
+            "name = \"oltp\" and a [[vm.workload]]",
         ),
     ];
     for (key, why, example) in tables {
@@ -147,7 +148,8 @@ fn read_device(
     let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
     let distances = section.read("distances", default_distances(), distances::read);
     let exchange = section.read("exchange", Exchange::default(), exchange);
-    let path = section.read("path", Path::default(), path);
+    section.renamed("path", "transport");
+    let path = section.read("transport", Path::default(), transport);
     section.finish();
     let bounds = bounds?;
     Some(Device {
@@ -227,7 +229,7 @@ fn exchange(field: &Field<'_>) -> Option<Exchange> {
 }
 
 /// What lies between a device and its hosts.
-fn path(field: &Field<'_>) -> Option<Path> {
+fn transport(field: &Field<'_>) -> Option<Path> {
     let mut section = Section::of(field)?;
     let submit = time(&mut section, "submit");
     let complete = time(&mut section, "complete");

@@ -176,7 +176,7 @@ pub fn run_with(seed: u64, options: Options) -> Result<Passed, Box<Failure>> {
     let outcome = panics::caught(|| {
         let mut world = World::new(seed, swarm, &mut journal, plant);
         let verdict = world.run();
-        let tally = world.tally;
+        let tally = world.tally();
         if verdict.is_err() {
             world.abandon();
         }

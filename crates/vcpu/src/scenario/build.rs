@@ -20,7 +20,7 @@ pub const SPREAD: Nanos = Nanos::from_millis(30);
 /// The flows of a VM, by their places in the world.
 #[derive(Clone, Copy, Default, Debug)]
 struct Flows {
-    primes: Option<usize>,
+    work: Option<usize>,
     ping: Option<usize>,
     stream: Option<usize>,
     /// The writer's place at the disk.
@@ -75,18 +75,18 @@ impl Builder<'_> {
     fn vm(&mut self, place: usize, vm: &VmSpec) -> Flows {
         let id = VmId(place as u32 + 1);
         let mut flows = Flows::default();
-        if vm.cpu.hogs > 0 {
-            let tasks = (0..vm.cpu.hogs).map(|n| {
+        if vm.cpu.busy_processes > 0 {
+            let tasks = (0..vm.cpu.busy_processes).map(|n| {
                 let vcpu = self.vcpu(id, n);
                 (vcpu, self.task(vcpu), self.spread())
             });
             let tasks = tasks.collect();
             self.add(Cpu::new(self.id(), tasks, Nanos::MAX));
         }
-        if let Some(work) = vm.primes {
+        if let Some(work) = vm.work {
             let vcpu = self.vcpu(id, 0);
             let task = (vcpu, self.task(vcpu), self.scenario.warm_up);
-            flows.primes = Some(self.add(Cpu::new(self.id(), vec![task], work)));
+            flows.work = Some(self.add(Cpu::new(self.id(), vec![task], work)));
         }
         flows.ping = vm.ping.map(|ping| self.ping(place, ping));
         flows.stream = vm.stream.map(|stream| self.stream(place, stream));
@@ -230,7 +230,7 @@ impl Simulation {
 
     /// Whether all that has an end has come to it.
     fn is_done(&self) -> bool {
-        let ends = |flows: &Flows| flows.primes.into_iter().chain(flows.ping);
+        let ends = |flows: &Flows| flows.work.into_iter().chain(flows.ping);
         let mut all = self.flows.iter().flat_map(ends).chain(self.disk);
         self.world.now() >= self.scenario.warm_up && all.all(|flow| self.world.is_over(flow))
     }
@@ -304,7 +304,7 @@ impl Simulation {
             Some(Found::RoundTrips(trips, sent)) => Some(Latencies::new(trips, sent)),
             _ => None,
         };
-        let work_s = match found(flows.primes) {
+        let work_s = match found(flows.work) {
             Some(Found::Work(took)) => took.map(Nanos::as_secs_f64),
             _ => None,
         };

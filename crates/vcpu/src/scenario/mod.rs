@@ -6,89 +6,10 @@ mod read;
 pub use build::{SPREAD, Simulation};
 pub use read::{cpu, host, pcpus, read, scheduler};
 
-use crate::credit::{self, Credit};
-use crate::credit2::{self, Credit2};
-use crate::io_turns::{self, IoTurns};
-use crate::isacs::{self, Isacs};
+pub use crate::spec::SchedulerSpec;
+
 use crate::machine::{CpuSet, DEFAULT_WEIGHT, Machine, VmId};
-use crate::scheduler::Scheduler;
 use tidegate_core::time::Nanos;
-
-/// A scheduler with its parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SchedulerSpec {
-    /// Xen's first.
-    Credit(credit::Params),
-    /// Xen's default.
-    Credit2(credit2::Params),
-    /// ISACS, on Credit2.
-    Isacs(isacs::Params),
-    /// Credit2 with turns for I/O.
-    IoTurns(io_turns::Params),
-}
-
-impl SchedulerSpec {
-    /// What schedulers are called.
-    pub const NAMES: [&'static str; 4] = ["credit", "credit2", "isacs", "credit2-io"];
-
-    /// The scheduler of this name with the usual parameters. `None`: there is none.
-    pub fn named(name: &str) -> Option<SchedulerSpec> {
-        match name {
-            "credit" => Some(SchedulerSpec::Credit(credit::Params::default())),
-            "credit2" => Some(SchedulerSpec::Credit2(credit2::Params::default())),
-            "isacs" => Some(SchedulerSpec::Isacs(isacs::Params::default())),
-            "credit2-io" => Some(SchedulerSpec::IoTurns(io_turns::Params::default())),
-            _ => None,
-        }
-    }
-
-    /// What it is called.
-    pub fn name(&self) -> &'static str {
-        match self {
-            SchedulerSpec::Credit(_) => "credit",
-            SchedulerSpec::Credit2(_) => "credit2",
-            SchedulerSpec::Isacs(_) => "isacs",
-            SchedulerSpec::IoTurns(_) => "credit2-io",
-        }
-    }
-
-    /// The other one in its place, unless it is one of the same name, which keeps its parameters.
-    /// Credit2's are also those of the schedulers that stand on it, but for when a pCPU looks
-    /// again, which is each one's own.
-    pub fn replaced_by(mut self, mut other: SchedulerSpec) -> SchedulerSpec {
-        if self.name() == other.name() {
-            return self;
-        }
-        if let (Some(own), Some(params)) = (self.credit2(), other.credit2()) {
-            let looks_again = params.looks_again;
-            *params = credit2::Params {
-                looks_again,
-                ..*own
-            };
-        }
-        other
-    }
-
-    /// Those of Credit2, where it is that or stands on it.
-    fn credit2(&mut self) -> Option<&mut credit2::Params> {
-        match self {
-            SchedulerSpec::Credit(_) => None,
-            SchedulerSpec::Credit2(params) => Some(params),
-            SchedulerSpec::Isacs(params) => Some(&mut params.credit2),
-            SchedulerSpec::IoTurns(params) => Some(&mut params.credit2),
-        }
-    }
-
-    /// It, for this machine, whose vCPUs are all blocked.
-    pub fn build(&self, machine: &Machine) -> Box<dyn Scheduler> {
-        match *self {
-            SchedulerSpec::Credit(params) => Box::new(Credit::new(params, machine)),
-            SchedulerSpec::Credit2(params) => Box::new(Credit2::new(params, machine)),
-            SchedulerSpec::Isacs(params) => Box::new(Isacs::scheduler(params, machine)),
-            SchedulerSpec::IoTurns(params) => Box::new(IoTurns::scheduler(params, machine)),
-        }
-    }
-}
 
 /// A scenario.
 #[derive(Clone, PartialEq, Debug)]
@@ -99,8 +20,8 @@ pub struct Scenario {
     pub duration: Nanos,
     /// It ends earlier where all that has an end has come to it.
     pub until_done: bool,
-    /// What runs and what streams send is counted from here on; round trips, primes and files begin
-    /// here.
+    /// What runs and what streams send is counted from here on; round trips, fixed work and files
+    /// begin here.
     pub warm_up: Nanos,
     /// What chance depends on.
     pub seed: u64,
@@ -157,7 +78,7 @@ pub struct CpuSpec {
     /// Where its vCPUs may run.
     pub pinned: CpuSet,
     /// Processes that work without end, on one vCPU each.
-    pub hogs: usize,
+    pub busy_processes: usize,
 }
 
 impl CpuSpec {
@@ -176,7 +97,7 @@ impl Default for CpuSpec {
             weight: DEFAULT_WEIGHT,
             cap: 0,
             pinned: CpuSet::first_n(CpuSet::MOST),
-            hogs: 0,
+            busy_processes: 0,
         }
     }
 }
@@ -189,7 +110,7 @@ pub struct VmSpec {
     /// What it has of the machine.
     pub cpu: CpuSpec,
     /// A process that has so much work.
-    pub primes: Option<Nanos>,
+    pub work: Option<Nanos>,
     /// It answers these.
     pub ping: Option<PingSpec>,
     /// It receives this.

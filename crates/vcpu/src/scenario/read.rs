@@ -1,13 +1,14 @@
 //! Reading a scenario from TOML.
 
 mod guests;
+mod processors;
 
 pub use guests::cpu;
 
-use super::{DiskSpec, Driver, Host, Scenario, SchedulerSpec};
-use crate::credit2::RunQueues;
+use super::{DiskSpec, Host, Scenario, SchedulerSpec};
 use crate::machine::{CpuSet, PcpuId};
-use crate::{credit, credit2, io_turns, isacs};
+use crate::schedulers::SCHEDULERS;
+use crate::spec::{ParamInfo, ParamKind};
 use core::ops::RangeInclusive;
 use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Loaded, Section, document};
@@ -46,16 +47,13 @@ fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
     });
     let until_done = section.read("until_done", false, Field::flag);
     let seed = section.read("seed", 1, |field| field.count(0..=u64::MAX));
-    let host = table(&mut section, "host", host);
-    let all = host.map_or(CpuSet::first_n(CpuSet::MOST), |h| CpuSet::first_n(h.pcpus));
-    let scheduler = section
-        .need("scheduler", "[scheduler] with name = \"credit2\"")
-        .and_then(|field| scheduler(&field));
-    let driver = table(&mut section, "driver", |section| driver(section, all));
+    let processors = processors::read(&mut section);
+    let machine = processors.machine;
+    let all = machine.map_or(CpuSet::first_n(CpuSet::MOST), |m| CpuSet::first_n(m.pcpus));
     let disk = table(&mut section, "disk", disk);
     let vms = guests::vms(&mut section, all);
     section.finish();
-    let own = scheduler?;
+    let own = processors.scheduler?;
     let scheduler = instead.map_or(own, |other| own.replaced_by(other));
     Some(Scenario {
         title: title?,
@@ -63,9 +61,9 @@ fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
         until_done: until_done?,
         warm_up: warm_up?,
         seed: seed?,
-        host: host?,
+        host: machine?,
         scheduler,
-        driver: driver?,
+        driver: processors.driver?,
         disk: disk?,
         vms: vms?,
     })
@@ -113,25 +111,40 @@ pub fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
 
 /// Reads a scheduler: its name, or a table with its name and parameters.
 pub fn scheduler(field: &Field<'_>) -> Option<SchedulerSpec> {
-    let names = SchedulerSpec::NAMES.map(|name| (name, name));
+    let all: Vec<_> = SCHEDULERS.iter().map(|info| (info.name, *info)).collect();
     if let Value::Text(_) = field.node().value {
-        return field.choice(&names).and_then(SchedulerSpec::named);
+        return field.choice(&all).map(SchedulerSpec::new);
     }
     let mut section = Section::of(field)?;
-    let name = section
+    let info = section
         .need("name", "name = \"credit2\"")
-        .and_then(|field| field.choice(&names));
-    let spec = match name? {
-        "credit" => credit_params(&mut section).map(SchedulerSpec::Credit),
-        "isacs" => isacs_params(&mut section).map(SchedulerSpec::Isacs),
-        "credit2-io" => io_turns_params(&mut section).map(SchedulerSpec::IoTurns),
-        _ => {
-            let usual = credit2::Params::default();
-            credit2_params(&mut section, usual).map(SchedulerSpec::Credit2)
-        }
-    };
+        .and_then(|field| field.choice(&all));
+    let info = info?;
+    let mut spec = Some(SchedulerSpec::new(info));
+    for param in info.params() {
+        let value = section.read(param.name, param.default, |field| value(field, param));
+        let both = spec.zip(value);
+        spec = both.map(|(spec, value)| spec.with(param.name, value));
+    }
     section.finish();
     spec
+}
+
+/// Reads the value of a scheduler's parameter.
+fn value(field: &Field<'_>, param: &ParamInfo) -> Option<u64> {
+    match param.kind {
+        ParamKind::Duration => {
+            let range = Nanos(param.min)..=Nanos(param.max);
+            field.duration(range).map(|span| span.0)
+        }
+        ParamKind::Count => field.count(param.min..=param.max),
+        ParamKind::Flag => field.flag().map(u64::from),
+        ParamKind::Part => field.thousandths().map(u64::from),
+        ParamKind::Choice(words) => {
+            let places: Vec<_> = words.iter().copied().zip(0..).collect();
+            field.choice(&places)
+        }
+    }
 }
 
 fn time(
@@ -141,106 +154,6 @@ fn time(
     range: RangeInclusive<Nanos>,
 ) -> Option<Nanos> {
     section.read(key, usual, |field| field.duration(range))
-}
-
-fn credit_params(section: &mut Section<'_>) -> Option<credit::Params> {
-    let usual = credit::Params::default();
-    let (ms, second) = (Nanos::from_millis(1), Nanos::SECOND);
-    let slice = time(section, "slice", usual.slice, ms..=second);
-    let tick = time(section, "tick", usual.tick, ms..=second);
-    let rate_limit = rate_limit(section, usual.rate_limit);
-    Some(credit::Params {
-        slice: slice?,
-        tick: tick?,
-        rate_limit: rate_limit?,
-    })
-}
-
-fn rate_limit(section: &mut Section<'_>, usual: Nanos) -> Option<Nanos> {
-    let most = Nanos::from_millis(500);
-    time(section, "rate_limit", usual, Nanos::ZERO..=most)
-}
-
-fn credit2_params(section: &mut Section<'_>, usual: credit2::Params) -> Option<credit2::Params> {
-    let (ms, second) = (Nanos::from_millis(1), Nanos::SECOND);
-    let run_queues = section.choice(
-        "run_queues",
-        usual.run_queues,
-        &[
-            ("core", RunQueues::Core),
-            ("socket", RunQueues::Socket),
-            ("all", RunQueues::All),
-        ],
-    );
-    let credit = time(section, "credit", usual.credit, ms..=second);
-    let max_slice = time(section, "max_slice", usual.max_slice, ms..=second);
-    let rate_limit = rate_limit(section, usual.rate_limit);
-    let resist = usual.migrate_resist;
-    let resist = time(section, "migrate_resist", resist, Nanos::ZERO..=second);
-    let looks_again = section.read("looks_again", usual.looks_again, Field::flag);
-    Some(credit2::Params {
-        run_queues: run_queues?,
-        looks_again: looks_again?,
-        credit: credit?,
-        max_slice: max_slice?,
-        rate_limit: rate_limit?,
-        migrate_resist: resist?,
-    })
-}
-
-fn isacs_params(section: &mut Section<'_>) -> Option<isacs::Params> {
-    let usual = isacs::Params::default();
-    let credit2 = credit2_params(section, usual.credit2);
-    let cutoff = time(section, "cutoff", usual.cutoff, Nanos(1)..=Nanos::SECOND);
-    let new_sample = section.read("new_sample", usual.new_sample, Field::thousandths);
-    let divisor = section.read("io_credit_divisor", usual.io_credit_divisor, |field| {
-        field.count(1..=1_000_000_000)
-    });
-    let mut flag = |key, usual| section.read(key, usual, Field::flag);
-    Some(isacs::Params {
-        io_credit: flag("io_credit", usual.io_credit)?,
-        concealing: flag("concealing", usual.concealing)?,
-        cpu_boost: flag("cpu_boost", usual.cpu_boost)?,
-        io_balance: flag("io_balance", usual.io_balance)?,
-        keeps_debt: flag("keeps_debt", usual.keeps_debt)?,
-        last_migrates: flag("last_migrates", usual.last_migrates)?,
-        long_boost: flag("long_boost", usual.long_boost)?,
-        io_credit_divisor: divisor?,
-        credit2: credit2?,
-        cutoff: cutoff?,
-        new_sample: new_sample?,
-    })
-}
-
-fn io_turns_params(section: &mut Section<'_>) -> Option<io_turns::Params> {
-    let usual = io_turns::Params::default();
-    let credit2 = credit2_params(section, usual.credit2);
-    let second = Nanos::SECOND;
-    let io_turn = time(section, "io_turn", usual.io_turn, Nanos(1_000)..=second);
-    let limit = usual.io_rate_limit;
-    let limit = time(section, "io_rate_limit", limit, Nanos::ZERO..=second);
-    let lead = time(section, "lead", usual.lead, Nanos::ZERO..=second);
-    Some(io_turns::Params {
-        credit2: credit2?,
-        io_turn: io_turn?,
-        io_rate_limit: limit?,
-        lead: lead?,
-    })
-}
-
-fn driver(section: Option<&mut Section<'_>>, all: CpuSet) -> Option<Driver> {
-    let Some(section) = section else {
-        return Some(Driver {
-            vcpus: 1,
-            pinned: all,
-        });
-    };
-    let vcpus = section.read("vcpus", 1, |field| field.count(1..=MOST_VCPUS));
-    let pinned = section.read("pinned", all, |field| pcpus(field, all));
-    Some(Driver {
-        vcpus: vcpus? as usize,
-        pinned: pinned?,
-    })
 }
 
 fn disk(section: Option<&mut Section<'_>>) -> Option<DiskSpec> {
@@ -283,8 +196,40 @@ pub fn pcpus(field: &Field<'_>, all: CpuSet) -> Option<CpuSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedulers::credit2::{self, RunQueues};
+    use crate::schedulers::named;
+    use crate::schedulers::{io_turns, isacs};
 
     const GOOD: &str = r#"
+duration = "2 s"
+warm_up = "500 ms"
+[host.cpu]
+pcpus = 4
+context_switch = "2 us"
+[host.cpu.scheduler]
+name = "isacs"
+run_queues = "core"
+new_sample = "50 %"
+[host.cpu.driver]
+vcpus = 2
+pinned = "0"
+[[vm]]
+name = "web"
+count = 2
+[vm.cpu]
+vcpus = 2
+pinned = "1-2"
+busy_processes = 2
+[vm.ping]
+from = "client"
+period = "7 ms"
+[[vm]]
+name = "client"
+cpu = { pinned = "0,3" }
+"#;
+
+    /// [`GOOD`] in the words of the first format.
+    const OLD: &str = r#"
 duration = "2 s"
 warm_up = "500 ms"
 [host]
@@ -320,37 +265,67 @@ pinned = "0,3"
         assert_eq!((ping.from, ping.period), (2, Nanos::from_millis(7)));
         assert_eq!(scenario.vms[0].cpu.pinned, CpuSet::range(1, 2));
         assert_eq!(scenario.vms[2].cpu.pinned.len(), 2);
-        let SchedulerSpec::Isacs(params) = scenario.scheduler else {
-            panic!("{:?}", scenario.scheduler);
-        };
+        assert_eq!(scenario.scheduler.name(), "isacs");
+        let params = isacs::Params::of(&scenario.scheduler);
         assert_eq!(params.new_sample, 500);
         assert_eq!(params.credit2.run_queues, RunQueues::Core);
     }
 
     #[test]
+    fn old_spellings_are_the_same_scenario_with_notes() {
+        let new = read(GOOD, "s.toml", None).expect("good");
+        let old = read(OLD, "s.toml", None).expect("good");
+        assert_eq!(old.config, new.config);
+        assert_eq!((new.notes.len(), new.warnings.len()), (0, 0));
+        let said: Vec<String> = old.notes.iter().map(|note| note.what.clone()).collect();
+        let of = |new: &str| format!("the old spelling of {new}");
+        let cpu = "`scheduler` in [host.cpu]";
+        let all = [
+            "[host.cpu]",
+            cpu,
+            "[host.cpu.driver]",
+            "[vm.cpu]",
+            "`busy_processes`",
+        ];
+        assert_eq!(said, all.map(of));
+    }
+
+    #[test]
+    fn an_old_table_beside_the_new_one_is_refused() {
+        let said = |text: String| {
+            let refused = read(&text, "s.toml", None).map(|_| ()).unwrap_err();
+            refused.to_string()
+        };
+        let both = said(format!("scheduler = \"credit2\"\n{GOOD}"));
+        assert!(
+            both.contains("a part of [host.cpu], which is given, too"),
+            "{both}"
+        );
+        let both = said(GOOD.replace("name = \"client\"", "name = \"client\"\nweight = 3"));
+        assert!(both.contains("help: `weight` in [vm.cpu] alone"), "{both}");
+    }
+
+    #[test]
     fn another_scheduler_instead_and_the_same_with_its_parameters() {
         let read = |name| {
-            let spec = SchedulerSpec::named(name);
+            let spec = named(name);
             read(GOOD, "s.toml", spec).expect("good").config.scheduler
         };
         // On the same run-queues, or they would not be compared.
-        let SchedulerSpec::Credit2(params) = read("credit2") else {
-            panic!("{:?}", read("credit2"));
-        };
+        assert_eq!(read("credit2").name(), "credit2");
+        let params = credit2::Params::of(&read("credit2"));
         assert_eq!(
             (params.run_queues, params.looks_again),
             (RunQueues::Core, false)
         );
-        let SchedulerSpec::IoTurns(params) = read("credit2-io") else {
-            panic!("{:?}", read("credit2-io"));
-        };
-        let params = params.credit2;
+        assert_eq!(read("credit2-io").name(), "credit2-io");
+        let params = io_turns::Params::of(&read("credit2-io")).credit2;
         assert_eq!(
             (params.run_queues, params.looks_again),
             (RunQueues::Core, true)
         );
-        assert_eq!(Some(read("credit")), SchedulerSpec::named("credit"));
-        assert_ne!(Some(read("isacs")), SchedulerSpec::named("isacs"));
+        assert_eq!(Some(read("credit")), named("credit"));
+        assert_ne!(Some(read("isacs")), named("isacs"));
         assert_eq!(read("isacs").name(), "isacs");
     }
 
@@ -374,6 +349,6 @@ pinned = "0,3"
         let nobody = read("duration = \"1 s\"", "s.toml", None).map(|_| ());
         let nobody = nobody.unwrap_err().to_string();
         assert!(nobody.contains("nobody wants to run"), "{nobody}");
-        assert!(nobody.contains("[scheduler] with name"), "{nobody}");
+        assert!(nobody.contains("[host.cpu] with scheduler"), "{nobody}");
     }
 }

@@ -1,5 +1,7 @@
 //! Whether a job keeps to the ranges that its fields' documentation states.
 
+mod guest;
+
 use super::{COPIES_MAX, Flow, Job, Mix, Placement, REQUEST_MAX, SECTOR, SIZES_MAX, Sizes};
 use crate::guest::Files;
 use crate::mistake::{Findings, Mistakes};
@@ -74,7 +76,8 @@ impl Job {
         let plain = matches!(self.flow, Flow::Closed { think: None, .. })
             && (self.page_cache.is_none() && self.copy_to.is_none() && self.files == Files::ONE)
             && (self.fsync == 0 && self.io_size.is_none() && self.number_ios.is_none());
-        let allowed = "a trace without arrivals, pauses, files, page_cache, copy_to, fsync, io_size and number_ios";
+        let allowed = "a trace without arrivals, pauses, files, page_cache, copy_to, fsync, \
+                       io_size and number_ios";
         findings.expect(plain, "", "not for this", allowed);
         let single = self.sizes[..2].iter().all(|sizes| sizes.single().is_some());
         let allowed = "for a trace, one size each of reads and writes";

@@ -177,7 +177,13 @@ pub enum TraceError {
     #[error(transparent)]
     Bad(#[from] BadRecord),
     /// There is no record in it, or no good one.
-    #[error("there is no request in it{}", match skipped { 0 => String::new(), n => format!(": all {n} records are bad") })]
+    #[error(
+        "there is no request in it{}",
+        match skipped {
+            0 => String::new(),
+            n => format!(": all {n} records are bad"),
+        }
+    )]
     Empty {
         /// Bad ones that were skipped.
         skipped: u64,

@@ -5,8 +5,8 @@ use super::{Op, Raw};
 use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
-pub(super) const RIGHT: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime: ticks of 100 ns, \
-     text, a number, Read or Write, bytes, bytes, ticks";
+pub(super) const RIGHT: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime: \
+     ticks of 100 ns, text, a number, Read or Write, bytes, bytes, ticks";
 
 const TICK: u64 = 100;
 

@@ -328,7 +328,13 @@ proptest! {
     /// Lines that are nearly right.
     #[test]
     fn nearly_right_lines_are_read_or_refused(
-        lines in prop::collection::vec(prop::collection::vec("[0-9]{1,4}|-1|0|1|1\\.5|a|Read|WRITE|99999999999999999999", 4..9), 1..8),
+        lines in prop::collection::vec(
+            prop::collection::vec(
+                "[0-9]{1,4}|-1|0|1|1\\.5|a|Read|WRITE|99999999999999999999",
+                4..9,
+            ),
+            1..8,
+        ),
         by in prop::sample::select(vec![" ", ",", " , "]),
     ) {
         let lines: Vec<String> = lines.iter().map(|words| words.join(by)).collect();
@@ -337,7 +343,10 @@ proptest! {
 
     #[test]
     fn text_comes_back_as_it_was_written(
-        records in prop::collection::vec((0u64..1 << 40, 0u32..9, any::<bool>(), 0u64..1 << 40, 1u32..4096), 1..60),
+        records in prop::collection::vec(
+            (0u64..1 << 40, 0u32..9, any::<bool>(), 0u64..1 << 40, 1u32..4096),
+            1..60,
+        ),
     ) {
         let mut text = String::new();
         for &(at, disk, read, sector, sectors) in &records {

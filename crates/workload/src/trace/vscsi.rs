@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
 pub(super) const BYTES: usize = 32;
-pub(super) const RIGHT: &str = "32 bytes: serial number, bytes, scatter-gather entries, SCSI command (READ or WRITE of 6, \
-     10, 12 or 16), version 0x0100, logical block, microseconds";
+pub(super) const RIGHT: &str = "32 bytes: serial number, bytes, scatter-gather entries, SCSI \
+     command (READ or WRITE of 6, 10, 12 or 16), version 0x0100, logical block, microseconds";
 
 const VERSION: u16 = 0x0100;
 const MICROSECOND: u64 = 1000;

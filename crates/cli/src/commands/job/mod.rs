@@ -4,12 +4,13 @@ mod wait;
 
 use anyhow::Result;
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+use tidegate_api::query::TransferQuery;
+use tidegate_api::transfer::{EndedTransferView, TransferRequest, TransferView, VmTransfersView};
 use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, percent};
-use tidegate_server::control::view::{EndedJobView, JobView, VmJobsView};
 
 use crate::args::{JobCommand, StartJobArgs};
-use crate::client::{Client, escape, put, read};
+use crate::client::{Client, escape, read};
 use crate::output::Output;
 
 pub(super) fn run(command: &JobCommand, client: &Client, out: Output) -> Result<()> {
@@ -17,9 +18,7 @@ pub(super) fn run(command: &JobCommand, client: &Client, out: Output) -> Result<
         JobCommand::Start(args) => start(args, client, out),
         JobCommand::List => list(client, out),
         JobCommand::Show { vm } => show(client.get(&path(vm))?, out),
-        JobCommand::Cancel { vm } => {
-            show(client.change(Method::DELETE, &path(vm), &Value::Null)?, out)
-        }
+        JobCommand::Cancel { vm } => show(client.change(Method::DELETE, &path(vm), &())?, out),
     }
 }
 
@@ -28,8 +27,10 @@ fn path(vm: &str) -> String {
 }
 
 fn start(args: &StartJobArgs, client: &Client, out: Output) -> Result<()> {
-    let replace = if args.replace { "?replace=true" } else { "" };
-    let place = path(&args.vm) + replace;
+    let query = TransferQuery {
+        replace: args.replace,
+    };
+    let place = format!("{}{query}", path(&args.vm));
     let answer = client.change(Method::PUT, &place, &order(args))?;
     match args.wait {
         true => wait::until_its_end(&path(&args.vm), read(answer)?, client, out),
@@ -37,16 +38,14 @@ fn start(args: &StartJobArgs, client: &Client, out: Output) -> Result<()> {
     }
 }
 
-/// What was typed as the job that the API takes.
-fn order(args: &StartJobArgs) -> Value {
-    let mut order = Map::new();
-    order.insert("size".to_owned(), json!(args.size));
-    put(&mut order, "deadline", &args.deadline);
-    put(&mut order, "by", &args.by);
-    if let Some(tolerance) = args.tolerance {
-        order.insert("tolerance".to_owned(), json!(tolerance));
+/// Returns the deadline transfer that was typed.
+fn order(args: &StartJobArgs) -> TransferRequest {
+    TransferRequest {
+        size: args.size.clone(),
+        deadline: args.deadline.clone(),
+        by: args.by.clone(),
+        tolerance: args.tolerance,
     }
-    order.into()
 }
 
 fn list(client: &Client, out: Output) -> Result<()> {
@@ -54,7 +53,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(&answer);
     }
-    let all: Vec<VmJobsView> = read(answer)?;
+    let all: Vec<VmTransfersView> = read(answer)?;
     if all.is_empty() {
         let text = "no VM has a job, or had one since the daemon started\n";
         return Ok(out.text(text)?);
@@ -79,7 +78,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
-fn running_row(vm: &VmJobsView, job: &JobView) -> [Cell; 8] {
+fn running_row(vm: &VmTransfersView, job: &TransferView) -> [Cell; 8] {
     [
         Cell::from(vm.vm.as_str()).tone(Tone::Strong),
         vm.device.as_str().into(),
@@ -92,7 +91,7 @@ fn running_row(vm: &VmJobsView, job: &JobView) -> [Cell; 8] {
     ]
 }
 
-fn ended_row(vm: &VmJobsView, job: &EndedJobView) -> [Cell; 8] {
+fn ended_row(vm: &VmTransfersView, job: &EndedTransferView) -> [Cell; 8] {
     [
         Cell::from(vm.vm.as_str()).tone(Tone::Strong),
         vm.device.as_str().into(),
@@ -113,7 +112,7 @@ fn show(answer: Value, out: Output) -> Result<()> {
     Ok(out.table(&describe(&read(answer)?))?)
 }
 
-fn describe(vm: &VmJobsView) -> Table {
+fn describe(vm: &VmTransfersView) -> Table {
     let mut table = Table::facts();
     let place = format!("{}, policy {}", vm.device, vm.policy);
     table
@@ -136,7 +135,7 @@ fn describe(vm: &VmJobsView) -> Table {
     table
 }
 
-fn facts(table: &mut Table, job: &JobView) {
+fn facts(table: &mut Table, job: &TransferView) {
     let done = percent(job.moved_bytes as f64, job.size_bytes as f64);
     let (moved, size) = (bytes(job.moved_bytes), bytes(job.size_bytes));
     table
@@ -152,25 +151,25 @@ fn facts(table: &mut Table, job: &JobView) {
 }
 
 /// A job among the facts of a VM.
-pub(super) fn in_line(job: &JobView) -> Cell {
+pub(super) fn in_line(job: &TransferView) -> Cell {
     let done = percent(job.moved_bytes as f64, job.size_bytes as f64);
     let (size, due) = (bytes(job.size_bytes), clock(&job.due));
     let text = format!("{size} by {due}, {done} done: {}", job.forecast);
     Cell::from(text).tone(tone(job))
 }
 
-fn rate(job: &JobView) -> String {
+fn rate(job: &TransferView) -> String {
     match job.bytes_per_s {
         Some(rate) => bytes_per_s(rate as f64),
         None => "not measured yet".to_owned(),
     }
 }
 
-fn forecast(job: &JobView) -> Cell {
+fn forecast(job: &TransferView) -> Cell {
     Cell::from(job.forecast.as_str()).tone(tone(job))
 }
 
-fn tone(job: &JobView) -> Tone {
+fn tone(job: &TransferView) -> Tone {
     match job.early_s {
         Some(early) if early >= 0.0 => Tone::Good,
         // Of one of which nothing is known yet that it will never be done is not said either.
@@ -179,11 +178,11 @@ fn tone(job: &JobView) -> Tone {
     }
 }
 
-fn ended(job: &EndedJobView) -> Cell {
+fn ended(job: &EndedTransferView) -> Cell {
     ended_after("", job)
 }
 
-fn ended_after(before: &str, job: &EndedJobView) -> Cell {
+fn ended_after(before: &str, job: &EndedTransferView) -> Cell {
     let tone = match job.outcome.as_str() {
         "met" => Tone::Good,
         "missed" => Tone::Bad,
@@ -205,6 +204,7 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
     use clap::Parser;
+    use serde_json::json;
 
     #[test]
     fn what_is_typed_becomes_a_job() {
@@ -212,7 +212,9 @@ mod tests {
             let line = ["tidegate", "job", "start", "dss", "--size", "2 GiB"].iter();
             let args = Args::try_parse_from(line.chain(more)).expect("good");
             match args.command {
-                Command::Job(JobCommand::Start(args)) => order(&args),
+                Command::Job(JobCommand::Start(args)) => {
+                    serde_json::to_value(order(&args)).expect("plain data")
+                }
                 other => panic!("{other:?}"),
             }
         };

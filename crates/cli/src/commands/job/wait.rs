@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::ProgressBar;
-use tidegate_server::control::view::{EndedJobView, JobView, VmJobsView};
+use tidegate_api::transfer::{EndedTransferView, TransferView, VmTransfersView};
 
 use super::describe;
 use crate::client::{Client, read};
@@ -18,16 +18,16 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// What is known of the job that is waited for.
 enum Now {
-    Runs(Box<JobView>),
-    Over(EndedJobView),
+    Runs(Box<TransferView>),
+    Over(EndedTransferView),
     Unknown,
 }
 
-/// Waits for the job that was just begun, which `begun` tells of, and says what came of it: a failure unless it
-/// was done in time.
+/// Waits for the job that was just begun, which `begun` tells of, and says what came of it: a
+/// failure unless it was done in time.
 pub(super) fn until_its_end(
     path: &str,
-    begun: VmJobsView,
+    begun: VmTransfersView,
     client: &Client,
     out: Output,
 ) -> Result<()> {
@@ -57,9 +57,9 @@ fn watch(
     begun: &str,
     bar: &ProgressBar,
     client: &Client,
-) -> Result<(VmJobsView, EndedJobView)> {
+) -> Result<(VmTransfersView, EndedTransferView)> {
     loop {
-        let answer: VmJobsView = read(client.get(path)?)?;
+        let answer: VmTransfersView = read(client.get(path)?)?;
         match now(&answer, begun) {
             Now::Runs(job) => {
                 bar.set_position(job.moved_bytes);
@@ -78,7 +78,7 @@ fn watch(
 }
 
 /// How the job that began then stands.
-fn now(answer: &VmJobsView, begun: &str) -> Now {
+fn now(answer: &VmTransfersView, begun: &str) -> Now {
     let running = answer.job.as_ref().filter(|job| job.begun == begun);
     let last = answer.last.as_ref().filter(|job| job.begun == begun);
     match (running, last) {

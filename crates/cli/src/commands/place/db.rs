@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
+use tidegate_cluster::{Ask, Cluster};
 use tidegate_core::jobs::Class;
 use tidegate_place::{Entry, HostId, PriorityDatabase};
 use tidegate_report::{Align, Table, bytes_per_s, count};
 
-use super::live::Ask;
-use super::state::Place;
+use super::session;
 use crate::output::Output;
 use crate::problem::Problem;
 
@@ -58,9 +58,13 @@ pub(super) fn run(file: &Path, out: Output) -> Result<()> {
         let help = "`tidegate place job` makes it; name another one with --db";
         return Err(problem.help(help).into());
     }
-    let place = Place::open_after(file, true, Ask::Nobody, |_| Ok(()))?;
-    let known: Vec<HostKnown> = (place.kept.hosts.iter().enumerate())
-        .filter_map(|(at, host)| Some(known(&host.name, &place.database(HostId(at))?)))
+    let nobody = Ask::Nobody;
+    session::with(file, true, nobody, |_| Ok(()), |cluster| show(cluster, out))
+}
+
+fn show(cluster: &Cluster<'_>, out: Output) -> Result<()> {
+    let known: Vec<HostKnown> = (cluster.state().hosts.iter().enumerate())
+        .filter_map(|(at, host)| Some(known(&host.name, &cluster.database(HostId(at))?)))
         .collect();
     if out.is_json() {
         return out.json(&known);

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
+use tidegate_cluster::{HostList, HostRecord};
 use tidegate_config::{Field, Names, Section, document};
 use tidegate_place::{Bandwidth, MOST};
 
-use super::kept::{HostsFile, KeptHost};
 use crate::output::tell;
 use crate::problem::Problem;
 
@@ -14,10 +14,11 @@ use crate::problem::Problem;
 const RATE_MAX: u64 = 1_000_000_000_000_000_000;
 
 /// The hosts in a file.
-pub(super) fn read(file: &Path) -> Result<HostsFile> {
+pub(super) fn read(file: &Path) -> Result<HostList> {
     let text = document::read_text(file).map_err(|what| Problem::new(what).at("--hosts"))?;
     let loaded = document::read(&text, &file.display().to_string(), hosts)?;
-    loaded.warnings.iter().for_each(tell);
+    let said = loaded.warnings.iter().chain(&loaded.notes);
+    said.for_each(tell);
     let mut read = loaded.config;
     let base = file.parent().unwrap_or(Path::new(""));
     for socket in read
@@ -38,7 +39,7 @@ pub(super) fn from_anywhere(socket: &Path) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-fn hosts(root: &Field<'_>) -> Option<HostsFile> {
+fn hosts(root: &Field<'_>) -> Option<HostList> {
     let mut section = Section::of(root)?;
     let grace = section.read("grace", None, |field| field.thousandths().map(Some));
     let mut names = Names::default();
@@ -51,13 +52,13 @@ fn hosts(root: &Field<'_>) -> Option<HostsFile> {
     }
     let hosts: Vec<_> = fields.iter().map(|field| host(field, &mut names)).collect();
     section.finish();
-    Some(HostsFile {
+    Some(HostList {
         hosts: hosts.into_iter().collect::<Option<_>>()?,
         grace: grace?,
     })
 }
 
-fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
+fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
     let field = field.labelled("host");
     let mut section = Section::of(&field)?;
     let name = section.own_name("host", "a", names);
@@ -102,10 +103,10 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<KeptHost> {
         );
     }
     section.finish();
-    Some(KeptHost {
+    Some(HostRecord {
         socket: socket?,
         device: device?,
-        ..KeptHost::new(name?, bandwidth?, loss?, jobs? as usize)
+        ..HostRecord::new(name?, bandwidth?, loss?, jobs? as usize)
     })
 }
 
@@ -128,7 +129,7 @@ mod tests {
             .expect("it is one")
             .config;
         let host = |name: &str, bandwidth, loss: &[u64], jobs| {
-            KeptHost::new(name.to_owned(), bandwidth, loss.to_vec(), jobs)
+            HostRecord::new(name.to_owned(), bandwidth, loss.to_vec(), jobs)
         };
         let expected = [
             host("a", 54_000_000, &[0, 17_000_000], 3),

@@ -1,32 +1,32 @@
 //! `tidegate place`: PCOS on the command line, and in a simulated data centre.
+//!
+//! The commands parse and print; `tidegate-cluster` decides and stores.
 
-mod books;
 mod centre;
+mod daemons;
 mod db;
 mod host;
 mod hosts;
-mod kept;
-mod live;
+mod notices;
+mod problems;
+mod session;
 mod show;
-mod start;
-mod state;
 
 use anyhow::Result;
 use tidegate_core::time::Nanos;
-use tidegate_place::{Answer, HostId, Outcome, Refusal, Request, RequestError};
+use tidegate_place::{Outcome, Refusal, Request, RequestError};
 use tidegate_report::duration;
 
 use crate::args::{DbArg, PlaceCommand, PlaceJobArgs};
-use crate::output::{Output, tell};
+use crate::output::Output;
 use crate::problem::Problem;
-use kept::KeptRequest;
-use state::Place;
+use problems::problem;
 
 pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
     match command {
         PlaceCommand::Job(args) => job(args, out),
         PlaceCommand::List { db } => list(db, out),
-        PlaceCommand::Moved { moved, db } => told(moved, db, out),
+        PlaceCommand::Moved { moved, db } => moved_on(moved, db, out),
         PlaceCommand::End { name, db } => end(name, db, out),
         PlaceCommand::Host(command) => host::run(command, out),
         PlaceCommand::Db { file, db } => db::run(file.as_ref().unwrap_or(&db.path), out),
@@ -34,50 +34,25 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
     }
 }
 
-/// A job looks for a host.
+/// Asks for a host for a job.
 fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
     let request = asked(args)?;
-    let mut place = Place::open(&args.db.path, hosts, args.dry_run)?;
-    let name = place.name_for(args.name.as_deref())?;
-    // Hosts may have come.
-    place.pcos.retry_all(place.now);
-    place.take_events();
-    if args.start {
-        place.only_where_it_is_served(&name)?;
-    }
-    let why = show::Why::of(&mut place, &request);
-    let Answer { id, outcome } = place.pcos.request(place.now, request);
-    place.name(id, &name);
-    match &outcome {
-        Outcome::Placed(placement) => {
-            if args.start && !args.dry_run {
-                place.start(placement.host, &name, &request)?;
-            }
-            place.begin(&name, &request, placement);
+    session::with_hosts(&args.db.path, hosts, args.dry_run, |cluster| {
+        let name = cluster.name_for(args.name.as_deref()).map_err(problem)?;
+        cluster.retry_waiting();
+        if args.start {
+            cluster.only_where_served(&name).map_err(problem)?;
         }
-        Outcome::Waiting => place.kept.waiting.push(KeptRequest {
-            name: name.clone(),
-            bytes: request.bytes(),
-            deadline_ns: request.deadline().0,
-            arrived_ns: place.now.0,
-            limit: args.limit,
-            start: args.start,
-        }),
-        Outcome::Refused(_) => {}
-    }
-    let refused = match &outcome {
-        Outcome::Refused(refusal) => Some(refused(refusal, &request)),
-        _ => None,
-    };
-    place.take_events();
-    if !args.dry_run {
-        place.save(&[])?;
-    }
-    if let Some(problem) = refused {
-        return Err(problem.into());
-    }
-    show::answer(&place, &name, &outcome, &why, args.dry_run, out)
+        let why = show::Why::of(cluster, &request);
+        let outcome = cluster.request(&name, request, args.start);
+        let outcome = outcome.map_err(problem)?;
+        cluster.save().map_err(problem)?;
+        if let Outcome::Refused(refusal) = &outcome {
+            return Err(refused(refusal, &request).into());
+        }
+        show::answer(cluster, &name, &outcome, &why, args.dry_run, out)
+    })
 }
 
 /// What was typed as a request.
@@ -135,43 +110,24 @@ fn exact(deadline: Nanos) -> String {
 }
 
 fn list(db: &DbArg, out: Output) -> Result<()> {
-    let mut place = Place::open(&db.path, None, true)?;
-    place.pcos.handle_timeout(place.now);
-    place.take_events();
-    show::list(&place, out)
+    session::with_hosts(&db.path, None, true, |cluster| {
+        cluster.discard_overdue();
+        show::list(cluster, out)
+    })
 }
 
-/// What has moved of jobs.
-fn told(moved: &[(String, u64)], db: &DbArg, out: Output) -> Result<()> {
-    let mut place = Place::open(&db.path, None, false)?;
-    for (name, bytes) in moved {
-        place.check_moved(name, *bytes)?;
-    }
-    let mut learnt = Vec::new();
-    for host in (0..place.kept.hosts.len()).map(HostId) {
-        if place.moved_on(host, moved) {
-            learnt.push(host);
-        }
-    }
-    place.take_events();
-    place.save(&learnt)?;
-    show::list(&place, out)
+/// Reports what has moved of jobs.
+fn moved_on(moved: &[(String, u64)], db: &DbArg, out: Output) -> Result<()> {
+    session::with_hosts(&db.path, None, false, |cluster| {
+        cluster.report_moved(moved).map_err(problem)?;
+        show::list(cluster, out)
+    })
 }
 
-/// A job is over.
+/// Ends a job, or withdraws one that waits.
 fn end(name: &str, db: &DbArg, out: Output) -> Result<()> {
-    let mut place = Place::open(&db.path, None, false)?;
-    let Some(id) = place.id_of(name) else {
-        return Err(place.unknown(name).into());
-    };
-    place.check_own(name)?;
-    if place.pcos.withdraw(id) {
-        place.kept.waiting.retain(|job| job.name != name);
-        tell(format_args!("{name} does not wait any more"));
-    } else {
-        place.ended(id, name);
-    }
-    place.take_events();
-    place.save(&[])?;
-    show::list(&place, out)
+    session::with_hosts(&db.path, None, false, |cluster| {
+        cluster.end(name).map_err(problem)?;
+        show::list(cluster, out)
+    })
 }

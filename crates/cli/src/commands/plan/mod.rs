@@ -5,12 +5,12 @@ mod site;
 
 use anyhow::Result;
 use serde::Serialize;
-use serde_json::json;
+use tidegate_api::objective::ObjectiveView;
 use tidegate_config::objective;
 use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::{self, Assumed, Fit, Resource};
 use tidegate_core::objective::Objective;
-use tidegate_server::control::view::ObjectiveView;
+use tidegate_server::control::view;
 use tidegate_server::fitting::MEASURE_AGAIN;
 
 use super::vm;
@@ -35,7 +35,7 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
     }
     match &args.vm {
         Some(name) => what_if(&mut sites, name, args)?,
-        None if vm::change(&args.parts) != json!({}) => {
+        None if !vm::change(&args.parts).is_empty() => {
             let problem = Problem::new("a promise is to somebody").help("to whom: --vm NAME");
             return Err(problem.into());
         }
@@ -75,7 +75,8 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
         }
     };
     let who = &mut sites[site].vms[vm];
-    who.objective = objective::merge(&who.objective, &vm::change(&args.parts))?;
+    let change = serde_json::to_value(vm::change(&args.parts))?;
+    who.objective = objective::merge(&who.objective, &change)?;
     sites[site].asked = Some(name.to_owned());
     Ok(())
 }
@@ -254,7 +255,7 @@ fn percent(time_ps: u64) -> f64 {
 fn lowered<'a>(site: &'a Site, at: usize, objective: &Objective) -> Lowered<'a> {
     Lowered {
         vm: &site.vms[at].name,
-        objective: ObjectiveView::new(objective),
+        objective: view::objective(objective),
     }
 }
 

@@ -4,7 +4,7 @@ use tidegate_config::objective::access_word;
 use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::{Assumed, Bound, Load, Need, Streams, changed_parts};
 use tidegate_report::{Align, Cell, Style, Table, Tone, duration, exact_bytes};
-use tidegate_server::control::view::ObjectiveView;
+use tidegate_server::control::view;
 
 use super::super::show;
 use super::{Found, Plan, part, resource};
@@ -47,7 +47,7 @@ fn vms(plan: &Plan<'_>, found: &Found) -> Table {
         ("REQUESTS TAKE", Align::Left),
     ]);
     for (vm, need) in plan.site.vms.iter().zip(&found.fit.needs) {
-        let promised = show::promise(vm.background, &ObjectiveView::new(&vm.objective));
+        let promised = show::promise(vm.background, &view::objective(&vm.objective));
         let asked = plan.site.asked.as_ref() == Some(&vm.name);
         let name = match asked {
             true => format!("{} (what if)", vm.name),

@@ -108,8 +108,8 @@ pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
         return Ok(of_scenario(&ready.scenario));
     }
     let loaded = config::load(file)?;
-    for warning in &loaded.warnings {
-        output::tell(format_args!("{warning}\n"));
+    for said in loaded.warnings.iter().chain(&loaded.notes) {
+        output::tell(format_args!("{said}\n"));
     }
     Ok(of_config(&loaded.config))
 }

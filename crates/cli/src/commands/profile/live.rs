@@ -74,6 +74,35 @@ struct Place {
     size: Option<u64>,
 }
 
+impl Place {
+    /// Opens it, or makes it, and examines it again: nobody else may write to it from now on.
+    /// `left` is what an earlier run left in the results.
+    fn open(&mut self, left: Option<Part>, overwrite: bool, results: &Path) -> Result<Disk> {
+        let disk = match self.size.filter(|_| self.new) {
+            Some(size) => Disk::make(&self.path, size)?,
+            None => Disk::open(&self.path, self.writes, self.size)?,
+        };
+        if self.scratch {
+            // Its inode is no other's now that it is open.
+            let found = examine(&self.path)?;
+            let same = self.new || found.identity == self.found.identity;
+            if !same || !disk.is_at(&self.path) {
+                let problem = Problem::new("it is not the file that was made to be measured");
+                return Err(problem.at(self.path.display().to_string()).into());
+            }
+            self.found = found;
+            if let Some(mut left) = left.filter(|left| left.at_rest.is_some()) {
+                // To open it was to write to it: what its filesystem can do was tried.
+                left.at_rest = self.found.modified.clone();
+                left.write(results)?;
+            }
+        } else if self.writes && !overwrite {
+            refuse_what_it_holds(&self.path, &examine(&self.path)?)?;
+        }
+        Ok(disk)
+    }
+}
+
 /// The file that was made to be measured. It stays open, and locked: its inode is no other's.
 pub(super) struct Scratch {
     disk: Disk,
@@ -123,28 +152,7 @@ pub(super) fn disk(
     {
         return Err(kept.differs("another device", results));
     }
-    let disk = match place.size.filter(|_| place.new) {
-        Some(size) => Disk::make(&place.path, size)?,
-        None => Disk::open(&place.path, place.writes, place.size)?,
-    };
-    if place.scratch {
-        // Again, now that it is open and its inode no other's.
-        let found = examine(&place.path)?;
-        let same = place.new || found.identity == place.found.identity;
-        if !same || !disk.is_at(&place.path) {
-            let problem = Problem::new("it is not the file that was made to be measured");
-            return Err(problem.at(place.path.display().to_string()).into());
-        }
-        place.found = found;
-        if let Some(mut left) = left.filter(|left| left.at_rest.is_some()) {
-            // To open it was to write to it: what its filesystem can do was tried.
-            left.at_rest = place.found.modified.clone();
-            left.write(results)?;
-        }
-    } else if place.writes && !args.overwrite {
-        // Again, now that nobody else may write to it.
-        refuse_what_it_holds(&place.path, &examine(&place.path)?)?;
-    }
+    let disk = place.open(left, args.overwrite, results)?;
     let target = target(path, &disk, &place, args.depth);
     let plan = plan(target, options).inspect_err(|_| {
         if place.new && disk.is_at(&place.path) {
@@ -163,38 +171,37 @@ pub(super) fn disk(
     let mut profiler = Profiler::new(plan, part.outcomes.clone());
     tell_beginning(args, &profiler, &place);
     let ended = drive(&disk, &mut profiler, &mut part, results);
-    let disk_caveat = disk.caveat().map(str::to_owned);
     if place.scratch && !matches!(ended, Ok(Ended::Finished)) && profiler.in_flight() == 0 {
         // Whatever is in it from now on that is not from before is somebody else's.
         part.at_rest = examine(&place.path)?.modified;
         part.write(results)?;
     }
-    if let Err(error) = ended {
-        return Err(stopped(
-            args,
-            &part,
-            &profiler,
-            &place,
-            results,
-            Some(error),
-        ));
-    }
-    if let Ok(Ended::Stopped) = ended {
-        return Err(stopped(args, &part, &profiler, &place, results, None));
-    }
+    let error = match ended {
+        Ok(Ended::Finished) => {
+            let all = figures(args, &profiler, &place, &disk);
+            let scratch = (place.scratch && !args.keep).then_some(Scratch {
+                disk,
+                path: place.path,
+            });
+            return Ok((all, scratch));
+        }
+        Ok(Ended::Stopped) => None,
+        Err(error) => Some(error),
+    };
+    Err(stopped(args, &part, &profiler, &place, results, error))
+}
+
+/// Returns what was measured, with notes on how far the figures can be relied on.
+fn figures(args: &MeasureArgs, profiler: &Profiler, place: &Place, disk: &Disk) -> Measured {
     let mut all = measured(profiler.plan(), profiler.outcomes(), &when::today());
-    all.notes.extend(notes(&place));
+    all.notes.extend(notes(place));
     if args.depth.is_none() && all.depth == DEPTH_MAX {
         all.notes.push(format!(
             "more than {DEPTH_MAX} requests outstanding, the most that are tried, may reach more"
         ));
     }
-    all.notes.extend(disk_caveat);
-    let scratch = (place.scratch && !args.keep).then_some(Scratch {
-        disk,
-        path: place.path,
-    });
-    Ok((all, scratch))
+    all.notes.extend(disk.caveat().map(str::to_owned));
+    all
 }
 
 fn target(path: &Path, disk: &Disk, place: &Place, depth: Option<u32>) -> Target {

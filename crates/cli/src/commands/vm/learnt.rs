@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use serde_json::{Value, json};
+use tidegate_api::query::{LearntDisks, LearntQuery};
 use tidegate_report::{Cell, Table, Tone};
 use tidegate_server::learnt_file::LearntFile;
 
@@ -55,11 +56,12 @@ fn disks(disks: &[String]) -> String {
 pub(super) fn import(args: &ImportArgs, client: &Client, out: Output) -> Result<()> {
     let file = read_file(&args.file)?;
     let disks = match (args.disk_moved, args.same_disk) {
-        (true, _) => "?disks=moved",
-        (false, true) => "?disks=same",
-        (false, false) => "",
+        (true, _) => LearntDisks::Moved,
+        (false, true) => LearntDisks::Same,
+        (false, false) => LearntDisks::Tell,
     };
-    let path = format!("/v1/vms/{}/learnt{disks}", escape(&args.name));
+    let query = LearntQuery { disks };
+    let path = format!("/v1/vms/{}/learnt{query}", escape(&args.name));
     let answer = client.change(Method::PUT, &path, &file)?;
     if out.is_json() {
         return out.json(&answer);

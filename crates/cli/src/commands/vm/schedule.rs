@@ -2,12 +2,14 @@
 
 use anyhow::Result;
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+use tidegate_api::change::{ObjectiveChange, ScheduleEntry};
+use tidegate_api::query::ChangeQuery;
+use tidegate_api::schedule::ScheduleView;
+use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone};
-use tidegate_server::control::view::{ScheduleView, VmView};
 
-use super::tenants::query;
-use super::{change, describe, put};
+use super::{change, describe};
 use crate::args::{EntryArgs, ScheduleCommand};
 use crate::client::{Client, escape, read};
 use crate::commands::show;
@@ -18,7 +20,7 @@ pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Re
     let answer = match command {
         ScheduleCommand::List { name } => return list(name, client, out),
         ScheduleCommand::Add(args) => {
-            let path = path(&args.name) + query(args.force, args.persist);
+            let path = path(&args.name) + &query(args.force, args.persist);
             client.change(Method::POST, &path, &entry(args))
         }
         ScheduleCommand::Clear {
@@ -28,14 +30,18 @@ pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Re
             persist,
         } => {
             let one = number.map_or_else(String::new, |number| format!("/{number}"));
-            let path = path(name) + &one + query(*force, *persist);
-            client.change(Method::DELETE, &path, &Value::Null)
+            let path = path(name) + &one + &query(*force, *persist);
+            client.change(Method::DELETE, &path, &())
         }
     }?;
     if out.is_json() {
         return out.json(&answer);
     }
     Ok(out.table(&describe(&read(answer)?))?)
+}
+
+fn query(force: bool, persist: bool) -> String {
+    ChangeQuery { force, persist }.to_string()
 }
 
 fn list(name: &str, client: &Client, out: Output) -> Result<()> {
@@ -53,27 +59,19 @@ fn list(name: &str, client: &Client, out: Output) -> Result<()> {
     Ok(out.text(&format!("\n{}", facts.render(out.style())))?)
 }
 
-/// What was typed as the entry that the API takes.
-fn entry(args: &EntryArgs) -> Value {
-    let mut entry = Map::new();
-    for (key, text) in [
-        ("at", &args.at),
-        ("from", &args.from),
-        ("until", &args.until),
-        ("timezone", &args.timezone),
-    ] {
-        put(&mut entry, key, text);
+/// Returns the entry that was typed.
+fn entry(args: &EntryArgs) -> ScheduleEntry {
+    ScheduleEntry {
+        at: args.at.clone(),
+        from: args.from.clone(),
+        until: args.until.clone(),
+        days: args.days.clone(),
+        force: args.force,
+        parts: ObjectiveChange {
+            timezone: args.timezone.clone().into(),
+            ..change(&args.parts)
+        },
     }
-    if !args.days.is_empty() {
-        entry.insert("days".to_owned(), json!(args.days));
-    }
-    if args.force {
-        entry.insert("force".to_owned(), json!(true));
-    }
-    if let Value::Object(parts) = change(&args.parts) {
-        entry.extend(parts);
-    }
-    entry.into()
 }
 
 fn table(schedule: &ScheduleView) -> Table {
@@ -205,6 +203,7 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command, VmCommand};
     use clap::Parser;
+    use serde_json::json;
 
     #[test]
     fn what_is_typed_becomes_an_entry_and_is_shown_as_it_was() {
@@ -214,7 +213,9 @@ mod tests {
                 .expect("good")
                 .command
             {
-                Command::Vm(VmCommand::Schedule(ScheduleCommand::Add(args))) => entry(&args),
+                Command::Vm(VmCommand::Schedule(ScheduleCommand::Add(args))) => {
+                    serde_json::to_value(entry(&args)).expect("plain data")
+                }
                 other => panic!("{other:?}"),
             }
         };

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use hyper::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use tidegate_api::disk::{DiskRequest, SizeRequest};
+use tidegate_api::query::ChangeQuery;
+use tidegate_api::vm::{Removed, VmRequest, VmView};
 use tidegate_config::{Field, Section, document};
 use tidegate_report::{Cell, Table, Tone};
-use tidegate_server::control::Removed;
-use tidegate_server::control::view::VmView;
 
 use super::{change, describe};
 use crate::args::{AddArgs, DiskArg, RemoveArgs, ResizeArgs};
@@ -17,32 +18,22 @@ use crate::output::Output;
 use crate::problem::Problem;
 use crate::progress::Patient;
 
-/// What is asked for beside the change itself.
-pub(super) fn query(force: bool, persist: bool) -> &'static str {
-    match (force, persist) {
-        (false, false) => "",
-        (true, false) => "?force=true",
-        (false, true) => "?persist=true",
-        (true, true) => "?force=true&persist=true",
-    }
-}
-
 pub(super) fn add(args: &AddArgs, client: &Client, out: Output) -> Result<()> {
     let vms = match (&args.file, &args.name) {
         (Some(file), _) => from_file(file)?,
-        (None, Some(name)) => vec![typed(name, args)],
+        (None, Some(name)) => vec![serde_json::to_value(typed(name, args))?],
         (None, None) => unreachable!("one of them is required"),
+    };
+    let query = ChangeQuery {
+        force: args.force,
+        persist: args.persist,
     };
     let mut answers = Vec::new();
     let mut progress = Patient::new(vms.len() as u64, "adding VMs");
     for vm in vms {
         let name = vm["name"].as_str().unwrap_or_default();
         progress.at(answers.len() as u64, || name.to_owned());
-        let path = format!(
-            "/v1/vms/{}{}",
-            escape(name),
-            query(args.force, args.persist)
-        );
+        let path = format!("/v1/vms/{}{query}", escape(name));
         answers.push(client.change_slowly(Method::PUT, &path, &vm)?);
     }
     drop(progress);
@@ -58,38 +49,44 @@ pub(super) fn add(args: &AddArgs, client: &Client, out: Output) -> Result<()> {
     Ok(())
 }
 
-/// The VM that was typed, in the words of the configuration.
-fn typed(name: &str, args: &AddArgs) -> Value {
-    let mut vm = Map::new();
-    vm.insert("name".to_owned(), json!(name));
-    if let Some(device) = &args.device {
-        vm.insert("device".to_owned(), json!(device));
+/// Returns the VM that was typed.
+fn typed(name: &str, args: &AddArgs) -> VmRequest {
+    VmRequest {
+        name: Some(name.to_owned()),
+        device: args.device.clone(),
+        background: args.background,
+        max_connections: args.max_connections,
+        objective: change(&args.parts),
+        disk: args.disks.iter().map(typed_disk).collect(),
     }
-    if args.background {
-        vm.insert("background".to_owned(), json!(true));
-    }
-    if let Some(max) = args.max_connections {
-        vm.insert("max_connections".to_owned(), json!(max));
-    }
-    let Value::Object(objective) = change(&args.parts) else {
-        unreachable!("a change is an object");
-    };
-    if !objective.is_empty() {
-        vm.insert("objective".to_owned(), objective.into());
-    }
-    let disks: Vec<Value> = args.disks.iter().map(typed_disk).collect();
-    vm.insert("disk".to_owned(), disks.into());
-    vm.into()
 }
 
-fn typed_disk(DiskArg(keys): &DiskArg) -> Value {
-    let value = |text: &str| match text {
-        "true" => json!(true),
-        "false" => json!(false),
-        text => json!(text),
-    };
-    let keys = keys.iter().map(|(key, text)| (key.clone(), value(text)));
-    Value::Object(keys.collect())
+/// Returns the disk that was typed. Keys and values that it cannot have go to the daemon as they
+/// are, which says what is wrong with them.
+fn typed_disk(DiskArg(keys): &DiskArg) -> DiskRequest {
+    let mut disk = DiskRequest::default();
+    for (key, text) in keys {
+        let flag = text.parse::<bool>().ok();
+        let field = match (key.as_str(), flag) {
+            ("read_only", Some(flag)) => {
+                disk.read_only = Some(flag);
+                continue;
+            }
+            ("export", None) => &mut disk.export,
+            ("path", None) => &mut disk.path,
+            ("size", None) => &mut disk.size,
+            ("create", None) => &mut disk.create,
+            ("format", None) => &mut disk.format,
+            ("block_size", None) => &mut disk.block_size,
+            _ => {
+                let value = flag.map_or_else(|| Value::from(text.as_str()), Value::from);
+                disk.other.insert(key.clone(), value);
+                continue;
+            }
+        };
+        *field = Some(text.clone());
+    }
+    disk
 }
 
 /// The VMs of a file.
@@ -109,17 +106,17 @@ fn from_file(file: &Path) -> Result<Vec<Value>> {
 
 pub(super) fn remove(args: &RemoveArgs, client: &Client, out: Output) -> Result<()> {
     let name = escape(&args.name);
+    let query = ChangeQuery {
+        force: args.force,
+        persist: args.persist,
+    };
     let (path, what) = match &args.disk {
         Some(disk) => (
-            format!(
-                "/v1/vms/{name}/disks/{}{}",
-                escape(disk),
-                query(args.force, args.persist)
-            ),
+            format!("/v1/vms/{name}/disks/{}{query}", escape(disk)),
             format!("VM {:?} with a disk {disk:?}", args.name),
         ),
         None => (
-            format!("/v1/vms/{name}{}", query(args.force, args.persist)),
+            format!("/v1/vms/{name}{query}"),
             format!("VM {:?}", args.name),
         ),
     };
@@ -148,9 +145,13 @@ pub(super) fn resize(args: &ResizeArgs, client: &Client, out: Output) -> Result<
         [size] => (only_disk(&args.name, client)?, size),
         _ => unreachable!("one or two values are allowed"),
     };
-    let force = query(args.shrink, args.persist);
-    let path = format!("/v1/vms/{name}/disks/{}{force}", escape(&export));
-    let answer = client.change_slowly(Method::PATCH, &path, &json!({ "size": size }))?;
+    let query = ChangeQuery {
+        force: args.shrink,
+        persist: args.persist,
+    };
+    let path = format!("/v1/vms/{name}/disks/{}{query}", escape(&export));
+    let size = SizeRequest { size: size.clone() };
+    let answer = client.change_slowly(Method::PATCH, &path, &size)?;
     if out.is_json() {
         return out.json(&answer);
     }
@@ -208,6 +209,7 @@ mod tests {
                     [[vm.disk]]\npath = \"oltp.raw\"\nsize = \"20 GiB\"\ncreate = \"sparse\"\n\
                     read_only = false\n";
         std::fs::write(&file, text).expect("writable");
+        let typed = serde_json::to_value(typed).expect("plain data");
         assert_eq!(from_file(&file).expect("good"), [typed]);
         std::fs::write(&file, "[[vm]]\nname = oltp\n").expect("writable");
         let refused = from_file(&file).expect_err("not TOML").to_string();

@@ -1,8 +1,9 @@
 //! A cap in front of the device is learnt, and queues stay where they can be scheduled.
 //!
-//! A hypervisor or a cloud holds a disk back with a token bucket: so many I/Os or bytes a second. What
-//! is sent faster queues in the bucket, first come, first served, and no policy here decides about it
-//! any more. So once a cap is known, I/Os go at [`PACE`](pace::PACE) of it, and the queue is the engine's.
+//! A hypervisor or a cloud holds a disk back with a token bucket: so many I/Os or bytes a second.
+//! What is sent faster queues in the bucket, first come, first served, and no policy here decides
+//! about it any more. So once a cap is known, I/Os go at [`PACE`](pace::PACE) of it, and the queue
+//! is the engine's.
 //!
 //! ```text
 //!             pinned for 3 s, and          half in flight,          the queue in the
@@ -15,23 +16,24 @@
 //! ```
 //!
 //! **Recognising it.** For three seconds at least two I/Os were in flight, and the rate of I/Os or
-//! that of bytes stayed the same, while the device could do more: its profile gives 80 % of the time
-//! at most for what was done; without a profile, it did a quarter more of the same before, in I/Os and in bytes (while the
-//! bucket had a burst left). And still each I/O took longer than it does at saturation, or did then:
-//! with few in flight a device is slow without a cap, too. Then the test: for a second only half as many I/Os may be in flight. A
-//! device that had room would lose throughput; behind a cap only latency falls (Little's law).
+//! that of bytes stayed the same, while the device could do more: its profile gives 80 % of the
+//! time at most for what was done; without a profile, it did a quarter more of the same before, in
+//! I/Os and in bytes (while the bucket had a burst left). And still each I/O took longer than it
+//! does at saturation, or did then: with few in flight a device is slow without a cap, too. Then
+//! the test: for a second only half as many I/Os may be in flight. A device that had room would
+//! lose throughput; behind a cap only latency falls (Little's law).
 //!
-//! **Which cap.** Where I/Os are of one size, both rates are pinned, and what is capped is not known:
-//! then an I/O may go while either rate has room for it. As soon as sizes change, one of the two
-//! rates is exceeded, and was not capped ([`Rates::narrow`](rates::Rates::narrow)).
+//! **Which cap.** Where I/Os are of one size, both rates are pinned, and what is capped is not
+//! known: then an I/O may go while either rate has room for it. As soon as sizes change, one of the
+//! two rates is exceeded, and was not capped ([`Rates::narrow`](rates::Rates::narrow)).
 //!
-//! **Another cap.** Behind a lower cap I/Os queue up: in 100 ms never as few in flight as usual. Then
-//! a second is measured, with a few in flight and no pace: the rate is the cap. For a higher one, every
-//! 10 s in which the cap is in the way, I/Os go faster by an eighth, by a quarter or at twice the rate in
-//! turn, for a second, or for as long as what the pace has left in the bucket since it was empty could
-//! last; it ends as soon as I/Os queue up. What passes is the new rate, and the next second tries
-//! twice of it. Where what is measured is neither what was known nor a cap of the other kind, the cap
-//! is forgotten and learnt anew.
+//! **Another cap.** Behind a lower cap I/Os queue up: in 100 ms never as few in flight as usual.
+//! Then a second is measured, with a few in flight and no pace: the rate is the cap. For a higher
+//! one, every 10 s in which the cap is in the way, I/Os go faster by an eighth, by a quarter or at
+//! twice the rate in turn, for a second, or for as long as what the pace has left in the bucket
+//! since it was empty could last; it ends as soon as I/Os queue up. What passes is the new rate,
+//! and the next second tries twice of it. Where what is measured is neither what was known nor a
+//! cap of the other kind, the cap is forgotten and learnt anew.
 
 mod fresh;
 mod pace;
@@ -59,8 +61,8 @@ const QUEUED_UP: Nanos = Nanos::from_millis(100);
 const PROBE: Nanos = Nanos(10 * Nanos::SECOND.0);
 /// A cap that was in nobody's way for so long is forgotten.
 const FORGET: Nanos = Nanos(600 * Nanos::SECOND.0);
-/// For so many seconds at most what was saved up in the bucket is used up, before more than the cap is
-/// another cap.
+/// For so many seconds at most what was saved up in the bucket is used up, before more than the cap
+/// is another cap.
 const USED_UP: u32 = 4;
 /// Behind a cap so many in flight may be usual, if half of what was there is fewer.
 const USUAL_MOST: u32 = 4;
@@ -109,7 +111,8 @@ pub(super) struct Learner {
     /// Seconds in a row that look capped.
     seconds: [Second; SECONDS],
     row: usize,
-    /// The second with the most I/Os, by what they were like, and how long each took then, in picoseconds.
+    /// The second with the most I/Os, by what they were like, and how long each took then, in
+    /// picoseconds.
     earlier: Box<[(Point, u128); Window::PATTERNS]>,
     test_at: Nanos,
     test_pause: Nanos,
@@ -189,7 +192,8 @@ impl Learner {
         }
     }
 
-    /// Begins with a cap, of I/Os in thousandths. What has passed before is not taken for possible still.
+    /// Begins with a cap, of I/Os in thousandths. What has passed before is not taken for possible
+    /// still.
     fn begin_with(&mut self, now: Nanos, ios: Option<u64>, bytes: Option<u64>, either: bool) {
         let rates = Rates {
             ios: ios.map(|rate| rate.max(1000)),
@@ -267,8 +271,8 @@ impl Learner {
         }
     }
 
-    /// Until when nothing may go, if it may not; and whether a window begins here. `waits`: something
-    /// would go.
+    /// Until when nothing may go, if it may not; and whether a window begins here. `waits`:
+    /// something would go.
     pub(super) fn hold(
         &mut self,
         now: Nanos,

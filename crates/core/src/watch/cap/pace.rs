@@ -6,7 +6,8 @@ use tidegate_base::time::Nanos;
 
 /// I/Os go at this part of the cap, in 64ths: the bucket never fills, and 3 % are lost.
 pub(super) const PACE: u64 = 62;
-/// How late an I/O may go for the next ones to come as if it had been on time: what timers are late.
+/// How late an I/O may go for the next ones to come as if it had been on time: what timers are
+/// late.
 pub(super) const LATE: Nanos = Nanos::from_millis(5);
 
 /// When the next I/O may go.

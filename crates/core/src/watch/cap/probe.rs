@@ -65,8 +65,8 @@ impl Learner {
         }
     }
 
-    /// Whether going faster has lasted for longer than by what the pace, just below the cap, has left
-    /// in the bucket since that was empty. In seconds, rounded against it.
+    /// Whether going faster has lasted for longer than by what the pace, just below the cap, has
+    /// left in the bucket since that was empty. In seconds, rounded against it.
     fn outlasts(&self, now: Nanos, scale: u64) -> bool {
         let seconds = |time: Nanos| time.0 / Nanos::SECOND.0;
         let saved = (64 - PACE) * (seconds(self.probed.since(self.since)) + 1);

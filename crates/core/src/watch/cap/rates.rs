@@ -85,8 +85,8 @@ impl Rates {
         self.reach = self.reach.most(at);
     }
 
-    /// I/Os queued up while this passed in a second, where the rates have been raised from what they
-    /// were `before`: what passed then may have been saved up in the bucket.
+    /// I/Os queued up while this passed in a second, where the rates have been raised from what
+    /// they were `before`: what passed then may have been saved up in the bucket.
     pub(super) fn measured_after(
         &mut self,
         before: Option<Rates>,

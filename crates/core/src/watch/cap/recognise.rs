@@ -66,8 +66,8 @@ impl Learner {
                 most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
             }
             None => {
-                // Of bytes, too: a pattern has sizes up to twice as large as its smallest, of which the
-                // device's own interface lets pass fewer a second.
+                // Of bytes, too: a pattern has sizes up to twice as large as its smallest, of which
+                // the device's own interface lets pass fewer a second.
                 let quarter_more = |of: fn(&Point) -> u64| of(&before) / 5 >= of(&at) / 4;
                 quarter_more(|at| at.ios) && quarter_more(|at| at.bytes) && took > took_before
             }

@@ -6,46 +6,50 @@
 //!   latency <= target  up: to what fills the device        stay
 //! ```
 //!
-//! - *Latency* is that of a request that were let in now: what has been let in and is not done, at the
-//!   rate at which the device ends requests. The device's own latency would not do. With D outstanding at
-//!   most it is never above D requests' time, however much more has been let in and waits before the
-//!   device. Nor would the mean from admission to completion: credits come once a period, all
-//!   that wait go in at once, and their mean is half a period where nothing is wrong.
-//! - *Target*, unless one is given: the latency at depth D, which is D / rate by Little's law: the rate
-//!   is the one at which the device ends requests (`measured`), or would by its profile as it is scaled
-//!   (`profile`). Both are the same where the scale is right; the first one is right while it is not.
-//! - *Credits ran out* where a VM ended the period with something waiting and no credit: its own and
-//!   what the regulator passed on were not enough.
-//! - *Short queues.* Where guests keep fewer requests outstanding than the target lets in, nobody ever
-//!   waits for credits, and no share is enforced. So a device that is busy as it is gets no more than a third
-//!   of what is outstanding ([`enough`]).
-//! - *By up to 5 %*, as far as there is reason to: the rate let in becomes the rate of the device, less
-//!   the part of the excess (more by the part of the lack) that `APPROACH` says, each period. What has been
-//!   let in beyond D is an integral of the scale, so a step by the sign of the difference alone would
-//!   swing around the target for ever. Far below it, at less than half, steps are larger, up to 5 % where
-//!   the device is empty.
+//! - *Latency* is that of a request that were let in now: what has been let in and is not done, at
+//!   the rate at which the device ends requests. The device's own latency would not do. With D
+//!   outstanding at most it is never above D requests' time, however much more has been let in and
+//!   waits before the device. Nor would the mean from admission to completion: credits come once a
+//!   period, all that wait go in at once, and their mean is half a period where nothing is wrong.
+//! - *Target*, unless one is given: the latency at depth D, which is D / rate by Little's law: the
+//!   rate is the one at which the device ends requests (`measured`), or would by its profile as it
+//!   is scaled (`profile`). Both are the same where the scale is right; the first one is right
+//!   while it is not.
+//! - *Credits ran out* where a VM ended the period with something waiting and no credit: its own
+//!   and what the regulator passed on were not enough.
+//! - *Short queues.* Where guests keep fewer requests outstanding than the target lets in, nobody
+//!   ever waits for credits, and no share is enforced. So a device that is busy as it is gets no
+//!   more than a third of what is outstanding ([`enough`]).
+//! - *By up to 5 %*, as far as there is reason to: the rate let in becomes the rate of the device,
+//!   less the part of the excess (more by the part of the lack) that `APPROACH` says, each period.
+//!   What has been let in beyond D is an integral of the scale, so a step by the sign of the
+//!   difference alone would swing around the target for ever. Far below it, at less than half,
+//!   steps are larger, up to 5 % where the device is empty.
 
 /// A step at most.
 const STEP: f64 = 0.05;
 /// Bounds of the scale.
 const BOUNDS: [f64; 2] = [0.05, 20.0];
-/// Its bound while the device stands idle with requests waiting: then the profile is wrong by more than
-/// anybody thought of, in one kind of requests maybe, and nothing else would ever set it going.
+/// Its bound while the device stands idle with requests waiting: then the profile is wrong by more
+/// than anybody thought of, in one kind of requests maybe, and nothing else would ever set it
+/// going.
 const BEYOND: f64 = 1e6;
 /// How much of a mean the newest period is.
 const NEWEST: f64 = 0.3;
 /// How much of the excess, or the lack, is to be gone after a period.
 const APPROACH: f64 = 0.05;
 const GAIN: f64 = 0.2;
-/// A device that does less than this part of what its profile says can do more with more inside, ...
+/// A device that does less than this part of what its profile says can do more with more inside,
+/// ...
 const IDLE: f64 = 0.7;
 /// ... and one that does more than this part is busy.
 const BUSY: f64 = 0.85;
 
-/// How much is to be inside at most, so that some of what guests have `outstanding` is left to be held
-/// back: a third of it where the device does as much as it can, all of it where it does far less. `taken`:
-/// the part of the device that is in use, by its profile. With a half, the heavier of two VMs with equal
-/// queues has just as much inside as it asks for, and swings between held and free.
+/// How much is to be inside at most, so that some of what guests have `outstanding` is left to be
+/// held back: a third of it where the device does as much as it can, all of it where it does far
+/// less. `taken`: the part of the device that is in use, by its profile. With a half, the heavier
+/// of two VMs with equal queues has just as much inside as it asks for, and swings between held and
+/// free.
 pub fn enough(outstanding: f64, taken: f64) -> f64 {
     let idle = ((BUSY - taken) / (BUSY - IDLE)).clamp(0.0, 1.0);
     outstanding * (1.0 + 2.0 * idle) / 3.0
@@ -115,8 +119,8 @@ impl Feedback {
         inside: 0.0,
     };
 
-    /// What the profile's figures are to be multiplied by, 0.05 to 20; up to 10^6 where the device stood idle with
-    /// less.
+    /// What the profile's figures are to be multiplied by, 0.05 to 20; up to 10^6 where the device
+    /// stood idle with less.
     pub fn scale(&self) -> f64 {
         self.scale
     }

@@ -1,5 +1,5 @@
-//! Groups of VMs, each with one weight that is divided among those of its VMs that compete: those of this host,
-//! and those of other hosts that share the device, as far as was heard of them.
+//! Groups of VMs, each with one weight that is divided among those of its VMs that compete: those
+//! of this host, and those of other hosts that share the device, as far as was heard of them.
 
 use super::strategy::Pool;
 use tidegate_base::objective::{Group, GroupName};
@@ -54,7 +54,8 @@ impl Groups {
         place.ok().map(|place| place as u32)
     }
 
-    /// Another host has VMs of a group that compete. One that has none here is nothing to this host.
+    /// Another host has VMs of a group that compete. One that has none here is nothing to this
+    /// host.
     pub(super) fn competes_elsewhere(&mut self, part: &PeerGroup) {
         if let Some(place) = self.find(&part.group) {
             let members = &mut self.members[place as usize];

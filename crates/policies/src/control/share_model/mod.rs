@@ -1,6 +1,6 @@
 //! vFair's share model: what each VM may have of the device, by its weight and by what its requests
-//! cost. Lu, Saltaformaggio, Kompella and Xu, "vFair: Latency-Aware Fair Storage Scheduling via Per-IO
-//! Cost-Based Differentiation", SoCC 2015, sections 4.1 to 4.3.
+//! cost. Lu, Saltaformaggio, Kompella and Xu, "vFair: Latency-Aware Fair Storage Scheduling via
+//! Per-IO Cost-Based Differentiation", SoCC 2015, sections 4.1 to 4.3.
 //!
 //! Every period, for each of the VMs that compete:
 //!
@@ -14,24 +14,25 @@
 //!            Knob::Allocation: the regulator grants it, the dispatcher weighs by it
 //! ```
 //!
-//! A period is the regulator's ([`IntervalEnd::Period`]); where the regulator has none, its own of as
-//! many nanoseconds as the parameter `period` says, or 30 ms.
+//! A period is the regulator's ([`IntervalEnd::Period`]); where the regulator has none, its own of
+//! as many nanoseconds as the parameter `period` says, or 30 ms.
 //!
 //! Readings, where the paper leaves room:
-//! - A VM competes while it has requests inside, and for [`COMPETES`] periods after it last asked. One
-//!   that does not is allocated 0, and what it had is the others' at the next period.
-//! - A VM that comes has its share at once, as if it competed; with requests of its own it is among the
-//!   others at the next period, at the latest.
-//! - The weight of a *group* of VMs is divided among those of them that compete, by their own weights, on whichever
-//!   of the hosts that share the device they are.
-//! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a fraction of a
-//!   request a second would be for ever.
-//! - What a VM leaves is allocated to those that want more at the next period (`lend`): it keeps twice
-//!   what it used lately, and an eighth of its part at least. The regulator passes on what is left of
-//!   that, credit for credit, whatever a request of the one and of the other costs: alone, that makes
-//!   of a sequential reader's unused thousands as many large random requests of its neighbours, and a
-//!   feedback that swings between too many of them and none.
-//! - Nothing is exported: a pattern is learnt anew in five windows, and the scale in a second or two.
+//! - A VM competes while it has requests inside, and for [`COMPETES`] periods after it last asked.
+//!   One that does not is allocated 0, and what it had is the others' at the next period.
+//! - A VM that comes has its share at once, as if it competed; with requests of its own it is among
+//!   the others at the next period, at the latest.
+//! - The weight of a *group* of VMs is divided among those of them that compete, by their own
+//!   weights, on whichever of the hosts that share the device they are.
+//! - What is allocated is between 1 and 4,000,000 requests a second, whatever the weights: a
+//!   fraction of a request a second would be for ever.
+//! - What a VM leaves is allocated to those that want more at the next period (`lend`): it keeps
+//!   twice what it used lately, and an eighth of its part at least. The regulator passes on what is
+//!   left of that, credit for credit, whatever a request of the one and of the other costs: alone,
+//!   that makes of a sequential reader's unused thousands as many large random requests of its
+//!   neighbours, and a feedback that swings between too many of them and none.
+//! - Nothing is exported: a pattern is learnt anew in five windows, and the scale in a second or
+//!   two.
 
 pub mod feedback;
 mod groups;
@@ -469,8 +470,8 @@ impl ShareModel {
         });
     }
 
-    /// See [`feedback::enough`]. One VM alone is held by nobody; what VMs of other hosts have outstanding
-    /// is not known; and what is in use of a device without a profile is not either.
+    /// See [`feedback::enough`]. One VM alone is held by nobody; what VMs of other hosts have
+    /// outstanding is not known; and what is in use of a device without a profile is not either.
     fn enough(&self, facts: &Facts) -> f64 {
         if self.listed.len() < 2 || !self.peers.is_empty() || facts.profile().is_none() {
             return f64::INFINITY;

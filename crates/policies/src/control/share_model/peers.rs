@@ -1,24 +1,27 @@
-//! Hosts that share one device: what each tells the others of, and what they make of it (vFair, section
-//! 4.3, after PARDA: Gulati et al., FAST 2009).
+//! Hosts that share one device: what each tells the others of, and what they make of it (vFair,
+//! section 4.3, after PARDA: Gulati et al., FAST 2009).
 //!
-//! Every period a host says what its VMs weigh together, what they lose by each other, and how its part of
-//! the device is doing. From all of them each host reckons what one host with all VMs would: the sum
-//! of weights, delta P, and the latency and throughput that the scale follows.
+//! Every period a host says what its VMs weigh together, what they lose by each other, and how its
+//! part of the device is doing. From all of them each host reckons what one host with all VMs
+//! would: the sum of weights, delta P, and the latency and throughput that the scale follows.
 //!
 //! Readings:
-//! - The scale is an integral, and hosts that integrate by themselves, of figures that reach them late or
-//!   not at all, drift apart for ever. So each tells its own, and goes `TOGETHER` of the way to the mean.
-//! - Where a latency is given to hold, what all have inside is the sum of their means over a period, by Little's law
-//!   from the times of requests that ended: the paper's system-wide latency. A host alone looks at it when its credits
-//!   are spent. Hosts are not in step: each looks when it has least inside, and what several see at several times is
-//!   less than there ever is.
-//! - A host that was not heard of for [`SILENT`] periods is gone, and what its VMs had is the others'. One
-//!   whose VMs do not compete says so once, and is silent.
-//! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by more than
-//!   [`SILENT`] is of a host that began anew, and counts.
+//! - The scale is an integral, and hosts that integrate by themselves, of figures that reach them
+//!   late or not at all, drift apart for ever. So each tells its own, and goes `TOGETHER` of the
+//!   way to the mean.
+//! - Where a latency is given to hold, what all have inside is the sum of their means over a
+//!   period, by Little's law from the times of requests that ended: the paper's system-wide
+//!   latency. A host alone looks at it when its credits are spent. Hosts are not in step: each
+//!   looks when it has least inside, and what several see at several times is less than there ever
+//!   is.
+//! - A host that was not heard of for [`SILENT`] periods is gone, and what its VMs had is the
+//!   others'. One whose VMs do not compete says so once, and is silent.
+//! - A figure that was overtaken on its way by a later one is dropped. One whose number is lower by
+//!   more than [`SILENT`] is of a host that began anew, and counts.
 //! - Figures that are no numbers, infinite or below zero are dropped: they would be in every sum.
-//! - A group of VMs has one weight, wherever they are: a host tells what those of its VMs that compete weigh in
-//!   it, and has that part of the group's weight. The scheduler of each host knows no more of the others' VMs.
+//! - A group of VMs has one weight, wherever they are: a host tells what those of its VMs that
+//!   compete weigh in it, and has that part of the group's weight. The scheduler of each host knows
+//!   no more of the others' VMs.
 //! - The device holds `depth` requests of all hosts together, where credits are as they should be.
 
 use super::feedback::Period;
@@ -107,8 +110,8 @@ impl Peers {
         self.0.iter().flat_map(|peer| peer.share.groups.iter())
     }
 
-    /// What one host with all VMs would have seen in a period, and the scale that hosts have in the mean
-    /// with this one's; `None`: there is nobody else.
+    /// What one host with all VMs would have seen in a period, and the scale that hosts have in the
+    /// mean with this one's; `None`: there is nobody else.
     pub fn together(&self, own: &Period, scale: f64) -> (Period, Option<f64>) {
         let (mut period, mut scales) = (*own, scale);
         for Peer { share, .. } in &self.0 {

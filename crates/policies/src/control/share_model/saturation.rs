@@ -13,8 +13,8 @@ pub(super) const ESTIMATION: ParamInfo = ParamInfo::choice(
     "how the saturation of a mix follows from the profile: with its measured mixes, or without",
 );
 
-/// What answers it: the device's profile, or what was learnt of it. Nothing else of the share model knows
-/// what a device is.
+/// What answers it: the device's profile, or what was learnt of it. Nothing else of the share model
+/// knows what a device is.
 #[derive(Clone, Copy, Debug)]
 pub struct Saturation {
     estimation: Estimation,
@@ -43,7 +43,8 @@ impl Saturation {
         }
     }
 
-    /// By how much a VM's share is to be varied, as a part of it, so that costs are learnt; 0 by a profile.
+    /// By how much a VM's share is to be varied, as a part of it, so that costs are learnt; 0 by a
+    /// profile.
     pub fn dither(&self, facts: &Facts, vm: VmId, pattern: &Pattern) -> f64 {
         match (facts.profile(), facts.estimator()) {
             (None, Some(estimator)) => estimator.dither(vm, estimator.cost(pattern).within),

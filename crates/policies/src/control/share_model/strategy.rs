@@ -10,8 +10,8 @@ pub enum Strategy {
     Baps,
     /// Blender-oblivious proportional share: not at all.
     Bops,
-    /// Blender-aware strict proportional share: what VMs get is in the proportion of what they would
-    /// have alone.
+    /// Blender-aware strict proportional share: what VMs get is in the proportion of what they
+    /// would have alone.
     Bsps,
 }
 
@@ -43,10 +43,11 @@ pub struct Claim {
     pub blended: f64,
     /// Requests a second that were answered lately.
     pub achieved: f64,
-    /// It is squeezed, not idle: its mean latency with the device is above sum(w) / (w_i P_i) seconds.
+    /// It is squeezed, not idle: its mean latency with the device is above sum(w) / (w_i P_i)
+    /// seconds.
     pub squeezed: bool,
-    /// Requests a second that it can use: it had credits left, and so many are far more than it used.
-    /// `None`: it wants more than it has.
+    /// Requests a second that it can use: it had credits left, and so many are far more than it
+    /// used. `None`: it wants more than it has.
     pub needs: Option<f64>,
     /// What is left of its allocation after the strict strategy's cuts, 0 to 1.
     pub cut: f64,
@@ -92,8 +93,8 @@ pub fn lost_weight(claims: &[Claim]) -> f64 {
     claims.iter().map(of).sum()
 }
 
-/// Allocates (w_i / sum w) P_i, less what is lost where the strategy counts that. `others`: of hosts that
-/// share the device.
+/// Allocates (w_i / sum w) P_i, less what is lost where the strategy counts that. `others`: of
+/// hosts that share the device.
 pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
     let kept = match strategy {
         Strategy::Bops => 1.0,
@@ -122,14 +123,15 @@ pub struct Pool {
     spare: f64,
 }
 
-/// Takes from those who need less than they are allocated, and gives the time that is to the others: to those
-/// of the same group first, by their weights, and what a group as a whole leaves to all, by what groups
-/// and VMs of none weigh. What VMs of a group keep and are not likely to use is allocated to the others of it
-/// as well: the regulator would pass it on to all, and the group have less than it is due. `pools`: one for each group, whatever is in it.
+/// Takes from those who need less than they are allocated, and gives the time that is to the
+/// others: to those of the same group first, by their weights, and what a group as a whole leaves
+/// to all, by what groups and VMs of none weigh. What VMs of a group keep and are not likely to use
+/// is allocated to the others of it as well: the regulator would pass it on to all, and the group
+/// have less than it is due. `pools`: one for each group, whatever is in it.
 ///
-/// The regulator passes unused credits on one for one, whatever a request of the one and of the other
-/// costs the device: a hundred small ones in sequence that one VM left would become a hundred large
-/// random ones. What is lent here is worth as much to the device as what was left.
+/// The regulator passes unused credits on one for one, whatever a request of the one and of the
+/// other costs the device: a hundred small ones in sequence that one VM left would become a hundred
+/// large random ones. What is lent here is worth as much to the device as what was left.
 pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
     // What is given may be more than somebody needs: once more, then.
     for _ in 0..4 {
@@ -166,7 +168,8 @@ pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
     }
 }
 
-/// Leaves all VMs no more than they need: in `pools` what VMs of groups leave, and what the others do.
+/// Leaves all VMs no more than they need: in `pools` what VMs of groups leave, and what the others
+/// do.
 fn take_back(claims: &mut [Claim], pools: &mut [Pool]) -> f64 {
     pools.fill(Pool::default());
     let mut freed = 0.0;
@@ -186,10 +189,10 @@ fn take_back(claims: &mut [Claim], pools: &mut [Pool]) -> f64 {
     freed
 }
 
-/// One step towards achieved throughputs in the ratio w_i P_i, for [`Strategy::Bsps`]: while a VM is
-/// squeezed that got less than its part of what all got, the one that got the most for its w_i P_i is
-/// cut by a twentieth, but not below its part; while nobody is squeezed, or the device is idle, all
-/// have a twentieth given back. Somebody is never cut.
+/// One step towards achieved throughputs in the ratio w_i P_i, for [`Strategy::Bsps`]: while a VM
+/// is squeezed that got less than its part of what all got, the one that got the most for its w_i
+/// P_i is cut by a twentieth, but not below its part; while nobody is squeezed, or the device is
+/// idle, all have a twentieth given back. Somebody is never cut.
 pub fn cut(claims: &mut [Claim], idle: bool) {
     if idle || claims.iter().all(|claim| !claim.squeezed) {
         for claim in claims {
@@ -222,8 +225,8 @@ pub fn cut(claims: &mut [Claim], idle: bool) {
 mod tests {
     use super::*;
 
-    /// Section 4.2: VM 1 reads in sequence, 8000 IOPS alone; between VM 2's random requests it is as
-    /// random as they are, and the device does 1200.
+    /// Section 4.2: VM 1 reads in sequence, 8000 IOPS alone; between VM 2's random requests it is
+    /// as random as they are, and the device does 1200.
     fn example() -> [Claim; 2] {
         let claim = |slot, alone| Claim {
             slot,
@@ -256,8 +259,8 @@ mod tests {
         assert_eq!(allocated(Strategy::Bsps), [first, second], "before any cut");
     }
 
-    /// What the two get of a device that does 1200 whatever they ask: VM 2 all of its allocation, VM 1
-    /// what is left.
+    /// What the two get of a device that does 1200 whatever they ask: VM 2 all of its allocation,
+    /// VM 1 what is left.
     fn serve(claims: &mut [Claim; 2]) {
         let second = claims[1].allocation.min(1200.0);
         claims[1].achieved = second;

@@ -1,4 +1,5 @@
-//! TA, the tuning action: which merge limit, and whether the throttle, for the next window (section 4.3).
+//! TA, the tuning action: which merge limit, and whether the throttle, for the next window (section
+//! 4.3).
 //!
 //! ```text
 //!            too little                    too little              too little
@@ -8,8 +9,9 @@
 //! ```
 //!
 //! What is too much or too little is the error carried over all windows so far, so that two limits
-//! alternate in the proportion that gives the target between them: 15 MB/s at one and 70 at the next give
-//! 30, not 42.5. A window whose own error is of the other sign already corrects it, and changes nothing.
+//! alternate in the proportion that gives the target between them: 15 MB/s at one and 70 at the
+//! next give 30, not 42.5. A window whose own error is of the other sign already corrects it, and
+//! changes nothing.
 
 use crate::regulate::merge_limit::PAGE;
 use tidegate_base::time::Nanos;
@@ -17,7 +19,8 @@ use tidegate_base::time::Nanos;
 /// For so long a capacity has to be inadequate until it is said to be.
 pub(super) const LASTS: Nanos = Nanos::SECOND;
 
-/// What moved in a window, and what was to, in one unit: whichever, but for the largest error carried.
+/// What moved in a window, and what was to, in one unit: whichever, but for the largest error
+/// carried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     pub measured: u128,
@@ -121,8 +124,8 @@ impl Action {
 mod tests {
     use super::*;
 
-    /// A device whose bandwidth follows the limit at once; returns the mean over some windows, and the
-    /// limits of them.
+    /// A device whose bandwidth follows the limit at once; returns the mean over some windows, and
+    /// the limits of them.
     fn run(action: &mut Action, target: u64, by_limit: &[u64], windows: u64) -> (f64, Vec<u32>) {
         let mut sum = 0;
         let mut limits = Vec::new();

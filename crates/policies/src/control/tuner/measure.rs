@@ -67,9 +67,10 @@ impl Span {
         facts.requests(vm) == 0 && self.asked == Amount::default()
     }
 
-    /// Whether the VM asked for so much a second, of what `of` picks. It did not where, had each of its
-    /// requests been answered at once, it would still have come to less: that is told by how much it asked
-    /// for in the time in which it had nothing inside, when only its own thinking held it.
+    /// Whether the VM asked for so much a second, of what `of` picks. It did not where, had each of
+    /// its requests been answered at once, it would still have come to less: that is told by how
+    /// much it asked for in the time in which it had nothing inside, when only its own thinking
+    /// held it.
     pub(super) fn asks_for(
         &self,
         facts: &Facts,

@@ -1,6 +1,6 @@
-//! A tuner for each VM with a target, which knows nothing of the others: it turns its VM's merge limit and
-//! throttle until its bandwidth is the target's. Li et al., "Customizable SLO and Its Near-Precise
-//! Enforcement for Storage Bandwidth", ToS 2017: V-Cup.
+//! A tuner for each VM with a target, which knows nothing of the others: it turns its VM's merge
+//! limit and throttle until its bandwidth is the target's. Li et al., "Customizable SLO and Its
+//! Near-Precise Enforcement for Storage Bandwidth", ToS 2017: V-Cup.
 //!
 //! ```text
 //!            every T_ps: B           every T_ps: V, beta
@@ -11,19 +11,19 @@
 //! ```
 //!
 //! - A target in bytes a second: TA, TR and WR as in section 4.3.
-//! - In bytes and in IOPS: PI throttling (`throughput`) holds the IOPS of the device's requests, and TA their
-//!   mean size, aim / IOPS, by the merge limit alone (section 5.6).
+//! - In bytes and in IOPS: PI throttling (`throughput`) holds the IOPS of the device's requests,
+//!   and TA their mean size, aim / IOPS, by the merge limit alone (section 5.6).
 //! - In IOPS alone: PI throttling; merge limits stay the device's.
 //! - None: the VM is not touched. Nor is a background tenant.
 //!
-//! What happens in a window or a second in which the VM did not ask for its target changes nothing, and a
-//! window that the engine's driver ended far too late does not, either: the throttle makes good what the
-//! stall took. A VM that asks for nothing at all sleeps: it has no timers.
+//! What happens in a window or a second in which the VM did not ask for its target changes nothing,
+//! and a window that the engine's driver ended far too late does not, either: the throttle makes
+//! good what the stall took. A VM that asks for nothing at all sleeps: it has no timers.
 //!
-//! What a VM did is counted at its events, O(1) each; a window's end is O(log n) of the VMs that are tuned.
+//! What a VM did is counted at its events, O(1) each; a window's end is O(log n) of the VMs that
+//! are tuned.
 
 mod action;
-mod learnt;
 mod measure;
 mod one;
 mod paced;

@@ -5,6 +5,7 @@
 //! ```
 
 mod act;
+mod learnt;
 
 use super::TunerParams;
 use super::action::{Action, LASTS};
@@ -117,8 +118,9 @@ impl Tuner {
         self.begin_tuning();
     }
 
-    /// Where the range or the mean size says that the target is. Where neither does, where tuning is: what
-    /// the throttle holds it holds at another rate, too, and a limit is as good as another to begin with.
+    /// Where the range or the mean size says that the target is. Where neither does, where tuning
+    /// is: what the throttle holds it holds at another rate, too, and a limit is as good as another
+    /// to begin with.
     fn begin_tuning(&mut self) {
         let (limit, throttled) = match (&self.aim, &self.throughput) {
             (Some(aim), None) if self.range.is_whole() => {
@@ -157,8 +159,8 @@ impl Tuner {
         }
     }
 
-    /// A request came of a VM that had none inside last since `quiet_since`. Returns when the windows end
-    /// next, if the tuner slept so far.
+    /// A request came of a VM that had none inside last since `quiet_since`. Returns when the
+    /// windows end next, if the tuner slept so far.
     pub(super) fn asked(
         &mut self,
         now: Nanos,

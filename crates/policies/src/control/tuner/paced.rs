@@ -1,5 +1,5 @@
-//! The paced tuner: the throttle holds the target at all times, and the merge limit has nothing to hold. It
-//! only sees to it that the device does as much.
+//! The paced tuner: the throttle holds the target at all times, and the merge limit has nothing to
+//! hold. It only sees to it that the device does as much.
 //!
 //! ```text
 //!        behind its pace by half a second             the same at the top            the same everywhere
@@ -8,15 +8,17 @@
 //!      was enough for half a minute; and for twice as long after each time that half of it was not
 //! ```
 //!
-//! The paper's tuner finds a bandwidth between those of two merge limits, by windows in which it has one or
-//! the other, so how smooth it is depends on the window and has to be searched. Here the bandwidth is the
-//! throttle's, which carries what is late: that is the feed-forward and the integral, both exact. A merge
-//! limit that is larger than need be costs fineness alone. So L begins as large as is fine enough
-//! (`grain`), which is cheap for the device and its other tenants, and doubles when that is too little.
+//! The paper's tuner finds a bandwidth between those of two merge limits, by windows in which it
+//! has one or the other, so how smooth it is depends on the window and has to be searched. Here the
+//! bandwidth is the throttle's, which carries what is late: that is the feed-forward and the
+//! integral, both exact. A merge limit that is larger than need be costs fineness alone. So L
+//! begins as large as is fine enough (`grain`), which is cheap for the device and its other
+//! tenants, and doubles when that is too little.
 //!
-//! Larger is not always more: a VM that has so many requests outstanding and no more has fewer I/Os with the
-//! device the larger they are, and where each of them waits behind neighbours, few come to less. So below
-//! what is fine enough is looked, too, by quarters, before more is said not to be had.
+//! Larger is not always more: a VM that has so many requests outstanding and no more has fewer I/Os
+//! with the device the larger they are, and where each of them waits behind neighbours, few come to
+//! less. So below what is fine enough is looked, too, by quarters, before more is said not to be
+//! had.
 
 use crate::regulate::merge_limit::PAGE;
 use tidegate_base::time::Nanos;
@@ -25,7 +27,8 @@ use tidegate_base::time::Nanos;
 const WINDOW: Nanos = Nanos::from_millis(125);
 /// Others' turns may make slots late by up to so long for them to go at once.
 pub(super) const LATENESS: Nanos = Nanos::from_millis(400);
-/// A VM that is so far behind needs another merge limit: a quarter of what the throttle still makes good.
+/// A VM that is so far behind needs another merge limit: a quarter of what the throttle still makes
+/// good.
 const BEHIND: Nanos = Nanos::from_millis(500);
 /// For so long a merge limit has to be enough for half of it to be tried.
 const ENOUGH: Nanos = Nanos::from_secs(30);
@@ -34,8 +37,8 @@ pub(super) const ENOUGH_MOST: Nanos = Nanos::from_secs(3600);
 /// By how much L shrinks while it is looked below what is fine enough.
 const BELOW: u32 = 4;
 
-/// How often a VM's pace is looked at whose I/Os have so many units, at so many a second: no more often than
-/// they come, and each second at the least.
+/// How often a VM's pace is looked at whose I/Os have so many units, at so many a second: no more
+/// often than they come, and each second at the least.
 pub(super) fn window(units: u64, per_s: u64) -> Nanos {
     Nanos(units * 1_000_000_000 / per_s.max(1))
         .max(WINDOW)
@@ -107,7 +110,8 @@ impl Paced {
         }
     }
 
-    /// For another target in bytes a second: an I/O takes no longer than `grain` of it, or is a page.
+    /// For another target in bytes a second: an I/O takes no longer than `grain` of it, or is a
+    /// page.
     pub(super) fn begin(&mut self, bytes_per_s: u64, grain: Nanos) {
         let bytes = u128::from(bytes_per_s) * u128::from(grain.0) / 1_000_000_000;
         let pages = u32::try_from(bytes / u128::from(PAGE)).unwrap_or(u32::MAX);

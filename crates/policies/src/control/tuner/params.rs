@@ -12,9 +12,11 @@ use tidegate_core::roles::Controller;
 /// Parameters. Those in per cent or milliseconds are in the words of the paper's table I.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunerParams {
-    /// The throttle holds targets at all times; or, as the paper has it, windows of two merge limits do.
+    /// The throttle holds targets at all times; or, as the paper has it, windows of two merge
+    /// limits do.
     pub paced: bool,
-    /// Paced: an I/O takes no longer than that of its target, where its merge limit is free to choose.
+    /// Paced: an I/O takes no longer than that of its target, where its merge limit is free to
+    /// choose.
     pub grain: Nanos,
     /// MAX_ML: the largest merge limit in pages of 4 KiB, 1 to 4096; paced, it is the device's.
     pub max_ml: u32,
@@ -99,8 +101,8 @@ const OF_WINDOWS: &[&str] = &[
     "pi_integral",
 ];
 
-/// The choice of `tuner` with which a parameter would say something, where it says nothing with the one that
-/// is made; `None`: it does, or is not the tuner's.
+/// The choice of `tuner` with which a parameter would say something, where it says nothing with the
+/// one that is made; `None`: it does, or is not the tuner's.
 pub(crate) fn would_need(params: &Params, name: &str) -> Option<&'static str> {
     match params.find("tuner")? {
         PACED => OF_WINDOWS.contains(&name).then_some("window"),

@@ -1,6 +1,6 @@
-//! SBR profiling: which bandwidths a VM can have by its merge limit (section 3.3). With its workload
-//! running, L rises from 1 to the largest, a second each; the L with the highest bandwidth is the largest
-//! that makes sense, and all below that bandwidth can be promised.
+//! SBR profiling: which bandwidths a VM can have by its merge limit (section 3.3). With its
+//! workload running, L rises from 1 to the largest, a second each; the L with the highest bandwidth
+//! is the largest that makes sense, and all below that bandwidth can be promised.
 
 use crate::regulate::merge_limit::PAGE;
 use tidegate_core::tuning::BandwidthRange;
@@ -62,8 +62,8 @@ impl Range {
         best.map_or(1, |(at, _)| at as u32 + 1)
     }
 
-    /// Where tuning for this bandwidth begins: at the largest limit, up to the best one, that does not
-    /// come to more; and whether even one page does.
+    /// Where tuning for this bandwidth begins: at the largest limit, up to the best one, that does
+    /// not come to more; and whether even one page does.
     pub(super) fn begin_at(&self, bandwidth: u64) -> (u32, bool) {
         let useful = &self.by_limit[..self.by_limit.len().min(self.best() as usize)];
         match useful.iter().rposition(|&found| found <= bandwidth) {

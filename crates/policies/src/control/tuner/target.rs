@@ -1,11 +1,12 @@
-//! TR, target revision: what tuning actions aim at, so that the bandwidth they come to is the objective's
-//! (section 4.3). A step every statistical interval.
+//! TR, target revision: what tuning actions aim at, so that the bandwidth they come to is the
+//! objective's (section 4.3). A step every statistical interval.
 //!
-//! An error B outside the tolerance moves the aim against its sign, by `factor` of the objective: half the
-//! error the first time, two points more on the same side and two less on the other one. Beyond the
-//! threshold a step is multiplied by how many there have been on that side. The aim stays within 0.5 to 1.5
-//! of the objective, and `factor` within two points and the threshold: half of an error that a start left
-//! behind would otherwise swing from end to end, two points less each time.
+//! An error B outside the tolerance moves the aim against its sign, by `factor` of the objective:
+//! half the error the first time, two points more on the same side and two less on the other one.
+//! Beyond the threshold a step is multiplied by how many there have been on that side. The aim
+//! stays within 0.5 to 1.5 of the objective, and `factor` within two points and the threshold: half
+//! of an error that a start left behind would otherwise swing from end to end, two points less each
+//! time.
 
 use tidegate_base::precision::MILLION;
 

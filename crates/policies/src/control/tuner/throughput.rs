@@ -1,10 +1,10 @@
-//! PI throttling: the rate of device I/Os that holds an IOPS target (section 5.6), by proportional-integral
-//! control in whole numbers.
+//! PI throttling: the rate of device I/Os that holds an IOPS target (section 5.6), by
+//! proportional-integral control in whole numbers.
 //!
-//! rate = target + P (target - measured) + I sum((target - measured) dt), within half and five quarters of the
-//! target: the throttle below keeps to the rate, so more than a little above the target is of no use.
-//! At a bound the sum does not grow further beyond it (anti-windup), so that a device that could not keep up
-//! for an hour is not overrun for the next one.
+//! rate = target + P (target - measured) + I sum((target - measured) dt), within half and five
+//! quarters of the target: the throttle below keeps to the rate, so more than a little above the
+//! target is of no use. At a bound the sum does not grow further beyond it (anti-windup), so that a
+//! device that could not keep up for an hour is not overrun for the next one.
 
 use tidegate_base::time::Nanos;
 
@@ -86,8 +86,8 @@ mod tests {
         integral: 500,
     };
 
-    /// A device that does what it is let, times a gain, up to so many; in windows of `ms`. Returns what it
-    /// did in each, in thousandths a second.
+    /// A device that does what it is let, times a gain, up to so many; in windows of `ms`. Returns
+    /// what it did in each, in thousandths a second.
     fn run(control: &mut Throughput, windows: u64, ms: u64, gain: f64, most: u64) -> Vec<u64> {
         let length = Nanos::from_millis(ms);
         let step = |window| {

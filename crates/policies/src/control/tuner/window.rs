@@ -1,10 +1,11 @@
-//! WR, window revision: how long a tuning action holds. Algorithm 1, a step every statistical interval.
+//! WR, window revision: how long a tuning action holds. Algorithm 1, a step every statistical
+//! interval.
 //!
-//! A search by halves between the shortest and the longest window, at the start and whenever V rises above
-//! a threshold, then not again for ten intervals unless the objective changes. Read so that the windows
-//! that the paper prints come out: the last V is infinite at first and the first window always bounds the
-//! search from above; where V and beta are good enough the measured window stays, and where the range is
-//! exhausted its middle.
+//! A search by halves between the shortest and the longest window, at the start and whenever V
+//! rises above a threshold, then not again for ten intervals unless the objective changes. Read so
+//! that the windows that the paper prints come out: the last V is infinite at first and the first
+//! window always bounds the search from above; where V and beta are good enough the measured window
+//! stays, and where the range is exhausted its middle.
 
 /// In milliseconds, and V and beta in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,8 +130,8 @@ mod tests {
     /// Figure 7, what the text says of it; the other figures are between those.
     #[test]
     fn the_windows_that_the_paper_settles_on_come_out() {
-        // SRvar: beta is above the threshold in the first interval alone, V falls but for a small rise
-        // within U, and is 4.62 % at 63 ms.
+        // SRvar: beta is above the threshold in the first interval alone, V falls but for a small
+        // rise within U, and is 4.62 % at 63 ms.
         let srvar = [
             (2500, 1800),
             (1800, 400),

@@ -127,7 +127,8 @@ impl Queue {
         self.seeks.count_ones() > SEEKS
     }
 
-    /// It asks for `len` bytes at `addr`, beside what waits. `seeks`: the device takes time to go elsewhere.
+    /// It asks for `len` bytes at `addr`, beside what waits. `seeks`: the device takes time to go
+    /// elsewhere.
     pub(super) fn asks(&mut self, addr: u64, len: u64, seeks: bool) {
         let distance = self.asked_to.map_or(0, |last| last.abs_diff(addr));
         let seek = if seeks { distance > SEEK } else { len < SMALL };

@@ -1,9 +1,11 @@
-//! What a VM is served before shares by weight count: its reservation and, where targets are floors, its
-//! target. So a target that a tuner holds by throttling from above is not taken away from below.
+//! What a VM is served before shares by weight count: its reservation and, where targets are
+//! floors, its target. So a target that a tuner holds by throttling from above is not taken away
+//! from below.
 //!
-//! The floor lies a tenth above the target, as the throttle makes good what came late at no more than that;
-//! else what a VM lost to a stall would only come back out of its share. It does not get a tenth more for
-//! it: on average its throttle lets no more than the target pass, and what does not ask is not served.
+//! The floor lies a tenth above the target, as the throttle makes good what came late at no more
+//! than that; else what a VM lost to a stall would only come back out of its share. It does not get
+//! a tenth more for it: on average its throttle lets no more than the target pass, and what does
+//! not ask is not served.
 
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::pace::repaid;
@@ -33,8 +35,8 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// Of both the larger: an objective's reservation is no larger than its target in what both name, so
-    /// only bytes are to be compared. What only one names is its own.
+    /// Of both the larger: an objective's reservation is no larger than its target in what both
+    /// name, so only bytes are to be compared. What only one names is its own.
     pub(super) fn of(objective: &Objective, under_target: bool) -> Floor {
         let Objective {
             reservation,

@@ -103,8 +103,8 @@ impl Accounts {
         (vm.known && vm.at != ABSENT).then_some(vm.credit)
     }
 
-    /// What a VM may spend while so much of the period is still to be handed out, in nanoseconds: what
-    /// it was granted for that time is not.
+    /// What a VM may spend while so much of the period is still to be handed out, in nanoseconds:
+    /// what it was granted for that time is not.
     pub(super) fn spendable(&self, slot: usize, rest: i128) -> Option<i128> {
         let vm = self.vms.get(slot)?;
         let pace = i128::from(vm.rate) + i128::from(vm.passed);
@@ -210,8 +210,8 @@ impl Accounts {
         }
     }
 
-    /// A VM that was counted out is allocated something: what it has of earlier, when that may have been far
-    /// more, is no more than what it would come with today.
+    /// A VM that was counted out is allocated something: what it has of earlier, when that may have
+    /// been far more, is no more than what it would come with today.
     fn drop_beyond_burst(&mut self, slot: usize, left: i128) {
         let threshold = self.threshold(&self.vms[slot]);
         let vm = &mut self.vms[slot];

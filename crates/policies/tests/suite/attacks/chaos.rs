@@ -102,7 +102,11 @@ impl Chaos {
                     return;
                 };
                 let (now, objective) = (self.rig.time(), objective(&mut self.draws));
-                let set = self.rig.engine.set_objective(now, vm, &objective);
+                let set = self
+                    .rig
+                    .engine
+                    .tenants_mut()
+                    .set_objective(now, vm, &objective);
                 set.expect("sound, and there");
             }
             6 => {
@@ -169,6 +173,7 @@ impl Chaos {
             let set = self
                 .rig
                 .engine
+                .tenants_mut()
                 .set_objective(now, vm, &Objective::default());
             set.expect("is there");
         }
@@ -273,7 +278,8 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
         }
     } else {
         if chaos.rig.engine.policy().honours().target {
-            // Large requests at a byte a second take weeks, page by page, and wake their tuner each second.
+            // Large requests at a byte a second take weeks, page by page, and wake their tuner each
+            // second.
             chaos.lift();
         }
         chaos.rig.drain();

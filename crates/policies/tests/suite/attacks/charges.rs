@@ -291,7 +291,9 @@ fn credits_are_charged_once_however_requests_are_merged_split_and_repeated() {
             let mut next = [0u64; 2];
             let refill = |rig: &mut Rig| {
                 for (n, (vm, client)) in guests.into_iter().enumerate() {
-                    while rig.engine.room(Nanos::ZERO, client) > 1024 - case.depth as u32 {
+                    while rig.engine.admission_mut().room(Nanos::ZERO, client)
+                        > 1024 - case.depth as u32
+                    {
                         rig.ask(client, Op::Read, next[n] % (1 << 35), case.len)
                             .expect("room");
                         next[n] += (case.len + case.gap) as u64;

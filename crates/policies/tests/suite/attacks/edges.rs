@@ -114,7 +114,10 @@ fn extreme_objectives_take_each_others_place() {
                 let (vm, client) = guests[(n + m) % 2];
                 for objective in [from, to] {
                     let now = rig.time();
-                    rig.engine.set_objective(now, vm, objective).expect("sound");
+                    rig.engine
+                        .tenants_mut()
+                        .set_objective(now, vm, objective)
+                        .expect("sound");
                     let offset = (m as u64) << 20;
                     rig.ask(client, Op::Read, offset, 4096).expect("room");
                     rig.dispatch(2);
@@ -126,7 +129,10 @@ fn extreme_objectives_take_each_others_place() {
                     let none = Objective::default();
                     for (vm, _) in guests {
                         let now = rig.time();
-                        rig.engine.set_objective(now, vm, &none).expect("sound");
+                        rig.engine
+                            .tenants_mut()
+                            .set_objective(now, vm, &none)
+                            .expect("sound");
                     }
                     rig.drain();
                 }
@@ -134,7 +140,10 @@ fn extreme_objectives_take_each_others_place() {
         }
         for (vm, _) in guests {
             let (now, none) = (rig.time(), Objective::default());
-            rig.engine.set_objective(now, vm, &none).expect("sound");
+            rig.engine
+                .tenants_mut()
+                .set_objective(now, vm, &none)
+                .expect("sound");
         }
         let before = rig.now;
         rig.drain();
@@ -160,6 +169,7 @@ fn a_limit_that_goes_up_and_comes_down_again_owes_what_it_owed() {
                     for objective in [capped(rate(high)), low] {
                         let now = rig.time();
                         rig.engine
+                            .tenants_mut()
                             .set_objective(now, vm, &objective)
                             .expect("sound");
                     }
@@ -255,7 +265,7 @@ fn waits_of_ages_add_up_without_going_round() {
     rig.now = 500 * YEAR;
     rig.drain();
     // All eight were inside for 500 years: as much as can be said is said.
-    let stats = rig.engine.vm_stats(vm);
+    let stats = rig.engine.tenants().vm_stats(vm);
     assert_eq!(stats.latency.max().0 / YEAR, 500);
     assert_eq!(stats.latency.sum(), Nanos::MAX);
     assert_eq!(stats.account.queued, Nanos::MAX);
@@ -273,6 +283,7 @@ fn a_disk_of_half_of_64_bits_is_served_to_its_last_byte() {
         let mut clients = Vec::new();
         for base in [0, 1 << 63] {
             let vm = engine
+                .tenants_mut()
                 .add_vm(Nanos::ZERO, &Objective::default())
                 .expect("room");
             let spec = DiskSpec {
@@ -280,13 +291,13 @@ fn a_disk_of_half_of_64_bits_is_served_to_its_last_byte() {
                 size: (1 << 63) - 1,
                 read_only: false,
             };
-            let disk = engine.add_disk(vm, spec).expect("fits");
+            let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
             clients.push(engine.connect(disk).expect("there"));
             let beyond = DiskSpec {
                 size: 1 << 63,
                 ..spec
             };
-            assert_eq!(engine.add_disk(vm, beyond).is_ok(), base == 0);
+            assert_eq!(engine.tenants_mut().add_disk(vm, beyond).is_ok(), base == 0);
         }
         let end = (1u64 << 63) - 1;
         let mut bytes = 0;

@@ -53,19 +53,26 @@ fn refused(rig: &mut Rig, vm: VmId, disk: DiskId, client: ClientId) {
     let now = rig.time();
     let unknown = |error: EngineError| matches!(error, EngineError::Unknown { .. });
     let engine = &mut rig.engine;
-    assert!(unknown(engine.remove_vm(now, vm).unwrap_err()));
+    assert!(unknown(
+        engine.tenants_mut().remove_vm(now, vm).unwrap_err()
+    ));
     let objective = Objective::default();
     assert!(unknown(
-        engine.set_objective(now, vm, &objective).unwrap_err()
+        engine
+            .tenants_mut()
+            .set_objective(now, vm, &objective)
+            .unwrap_err()
     ));
     let spec = DiskSpec {
         base: 0,
         size: DISK,
         read_only: false,
     };
-    assert!(unknown(engine.add_disk(vm, spec).unwrap_err()));
+    assert!(unknown(
+        engine.tenants_mut().add_disk(vm, spec).unwrap_err()
+    ));
     assert!(unknown(engine.connect(disk).unwrap_err()));
-    assert_eq!(engine.room(Nanos::ZERO, client), 0);
+    assert_eq!(engine.admission_mut().room(Nanos::ZERO, client), 0);
     let asked = engine.handle_request(now, client, Request::read(0, 4096, u64::MAX));
     assert_eq!(asked.unwrap_err(), Refusal::NotConnected);
     engine.handle_disconnect(now, client);
@@ -99,7 +106,10 @@ fn handles_of_those_who_had_a_slot_before_are_refused() {
             refused(&mut rig, vm, disk, client);
             // The slot is not free before the device gives back what it has.
             if !rig.in_flight.is_empty() {
-                let full = rig.engine.add_vm(Nanos(rig.now), &Objective::default());
+                let full = rig
+                    .engine
+                    .tenants_mut()
+                    .add_vm(Nanos(rig.now), &Objective::default());
                 assert!(matches!(full, Err(EngineError::Full { .. })));
             }
             rig.end_all();
@@ -126,7 +136,7 @@ fn made_up_handles_are_refused() {
         assert_eq!(rig.engine.io_segments(IoId::from_bits(made_up)).count(), 0);
     }
     assert!(
-        rig.engine.room(Nanos::ZERO, client) > 0,
+        rig.engine.admission_mut().room(Nanos::ZERO, client) > 0,
         "who is there stays there"
     );
 }

@@ -149,14 +149,22 @@ impl Rig {
     }
 
     pub fn vm(&mut self, objective: &Objective) -> VmId {
-        let vm = self.engine.add_vm(self.time(), objective).expect("room");
+        let now = self.time();
+        let vm = self
+            .engine
+            .tenants_mut()
+            .add_vm(now, objective)
+            .expect("room");
         assert!(self.tallies.insert(vm, Tally::default()).is_none());
         vm
     }
 
     pub fn background(&mut self) -> VmId {
         let now = self.time();
-        let vm = self.engine.add_background(now, &Objective::default());
+        let vm = self
+            .engine
+            .tenants_mut()
+            .add_background(now, &Objective::default());
         let vm = vm.expect("room");
         assert!(self.tallies.insert(vm, Tally::default()).is_none());
         vm
@@ -169,7 +177,10 @@ impl Rig {
             size: DISK,
             read_only: false,
         };
-        self.engine.add_disk(vm, spec).expect("the VM is there")
+        self.engine
+            .tenants_mut()
+            .add_disk(vm, spec)
+            .expect("the VM is there")
     }
 
     pub fn client(&mut self, vm: VmId, disk: DiskId) -> ClientId {
@@ -329,7 +340,10 @@ impl Rig {
         let mine = self.owed.values_mut().filter(|a| a.vm == vm);
         mine.for_each(|a| a.gone = true);
         let now = self.time();
-        self.engine.remove_vm(now, vm).expect("is there");
+        self.engine
+            .tenants_mut()
+            .remove_vm(now, vm)
+            .expect("is there");
         self.take();
     }
 
@@ -368,14 +382,20 @@ impl Rig {
         assert_eq!(facts.started, facts.ended);
         assert_eq!(facts.started, self.starts.len() as u64);
         for vm in self.engine.view().vms() {
-            assert_eq!((self.engine.pending(vm), self.engine.in_flight(vm)), (0, 0));
+            assert_eq!(
+                (
+                    self.engine.tenants().pending(vm),
+                    self.engine.tenants().in_flight(vm)
+                ),
+                (0, 0)
+            );
             assert_eq!(self.engine.view().requests(vm), 0);
             self.counts_agree(vm);
         }
     }
 
     fn counts_agree(&self, vm: VmId) {
-        let (stats, tally) = (self.engine.vm_stats(vm), &self.tallies[&vm]);
+        let (stats, tally) = (self.engine.tenants().vm_stats(vm), &self.tallies[&vm]);
         for (n, op) in Op::ALL.into_iter().enumerate() {
             let count = stats.op(op);
             assert_eq!(count.arrived, tally.arrived[n], "{op:?} {vm:?}");

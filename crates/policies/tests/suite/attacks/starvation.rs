@@ -36,8 +36,8 @@ fn bound(policy: &PolicySpec, n: u64) -> u64 {
     match regulator {
         // An interval is 32 requests a VM, at most 20,000 and one each.
         "vbc" => of_dispatcher + 2 * (32 * n).min(20_000 + n),
-        // While costs are learnt a share may be half of what is due, and credits may have to wait for the
-        // end of a period, 30 ms.
+        // While costs are learnt a share may be half of what is due, and credits may have to wait
+        // for the end of a period, 30 ms.
         "circ" => 2 * of_dispatcher + 30,
         _ => of_dispatcher,
     }

@@ -68,7 +68,7 @@ impl Disk {
     }
 
     fn waits(&self) -> (u64, u64) {
-        let waits = self.world.engine.waits().expect("it waits");
+        let waits = self.world.engine.device().waits().expect("it waits");
         (waits.begun, waits.succeeded)
     }
 }
@@ -312,7 +312,7 @@ fn a_unit_that_grows_before_it_is_admitted_is_not_picked() {
     let mut disk = Disk::of_the_paper(&[]);
     let mut config = *disk.world.engine.config();
     (config.merge_limit, config.device.depth) = (64 * KIB, 1);
-    let promised = *disk.world.engine.objective(disk.guests[0].vm);
+    let promised = *disk.world.engine.tenants().objective(disk.guests[0].vm);
     disk.world = World::with(config, "open+bd-edf", 10 * MS);
     disk.world.now = SECOND;
     disk.guests = vec![disk.world.guest(&promised)];
@@ -333,7 +333,11 @@ fn nobody_waits_for_a_vm_that_was_removed() {
     disk.until(15);
     assert_eq!(disk.waits(), (1, 0));
     let (now, gone) = (disk.world.time(), disk.guests[0]);
-    disk.world.engine.remove_vm(now, gone.vm).expect("there");
+    disk.world
+        .engine
+        .tenants_mut()
+        .remove_vm(now, gone.vm)
+        .expect("there");
     assert_eq!(disk.until(200).last(), Some(&(15, 1, 500)));
 }
 
@@ -346,7 +350,12 @@ fn of_several_disks_with_others_between_the_first_to_come_is_next() {
         size: 1 << 40,
         read_only: false,
     };
-    let second = disk.world.engine.add_disk(vm, spec).expect("fits");
+    let second = disk
+        .world
+        .engine
+        .tenants_mut()
+        .add_disk(vm, spec)
+        .expect("fits");
     let client = disk.world.engine.connect(second).expect("there");
     let ask = |disk: &mut Disk, block: u64| {
         let request = Request::read(block * 4096, 4096, u64::MAX);

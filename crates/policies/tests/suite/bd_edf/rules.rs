@@ -125,7 +125,7 @@ impl Scan {
     }
 
     fn due(&self, lab: &Lab, vm: VmId, start: Nanos) -> Nanos {
-        let promised = lab.engine.objective(vm).latency;
+        let promised = lab.engine.tenants().objective(vm).latency;
         start + promised.unwrap_or(self.params.default) - self.params.margin
     }
 
@@ -339,7 +339,7 @@ impl Model for Scan {
         if self.head(lab).is_none() {
             (self.waiting, self.idle_since) = (false, None);
         }
-        assert_eq!(lab.engine.waits(), Some(self.waits));
+        assert_eq!(lab.engine.device().waits(), Some(self.waits));
     }
 
     fn next(&mut self, lab: &Lab) -> Option<ReqId> {
@@ -398,13 +398,13 @@ impl Model for Scan {
         self.idle_since = self.head(lab).map(|_| lab.now);
         match lab.guests.iter().position(|g| g.vm == io.vm) {
             Some(guest) => self.thoughts[guest].0 = Some(lab.now),
-            None if lab.engine.in_flight(io.vm) == 1 => self.forget(io.vm),
+            None if lab.engine.tenants().in_flight(io.vm) == 1 => self.forget(io.vm),
             None => {}
         }
     }
 
     fn removed(&mut self, lab: &Lab, vm: VmId) {
-        if lab.engine.in_flight(vm) == 0 {
+        if lab.engine.tenants().in_flight(vm) == 0 {
             self.forget(vm);
         }
     }

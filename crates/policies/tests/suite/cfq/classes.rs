@@ -77,7 +77,10 @@ fn a_background_tenant_has_the_class_it_is_given() {
             priority: Priority::BestEffort(0),
             ..Objective::default()
         };
-        let backup = disk.engine.add_background(Nanos::ZERO, &objective);
+        let backup = disk
+            .engine
+            .tenants_mut()
+            .add_background(Nanos::ZERO, &objective);
         let backup = disk.settle(backup.expect("room"), READER);
         disk.vm(MIDDLE, READER);
         disk.run(60 * SECOND);
@@ -132,6 +135,7 @@ fn a_controller_changes_a_vms_class() {
     let plain = Objective::default();
     let set = duel
         .engine
+        .tenants_mut()
         .set_objective(Nanos(duel.now), duel.vms[1], &plain);
     set.expect("sound");
     let rest: Vec<usize> = (0..96).map_while(|_| duel.serve()).map(|s| s.0).collect();

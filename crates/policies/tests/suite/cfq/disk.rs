@@ -104,7 +104,10 @@ impl Disk {
             priority,
             ..Objective::default()
         };
-        let vm = self.engine.add_vm(Nanos(self.now), &objective);
+        let vm = self
+            .engine
+            .tenants_mut()
+            .add_vm(Nanos(self.now), &objective);
         self.settle(vm.expect("room"), habit)
     }
 
@@ -171,7 +174,7 @@ impl Disk {
             self.patrons[whose].busy += took;
             self.patrons[whose].turns += u64::from(self.last != whose);
             self.last = whose;
-            let in_flight = self.engine.in_flight(io.vm);
+            let in_flight = self.engine.tenants().in_flight(io.vm);
             self.most_in_flight = self.most_in_flight.max(in_flight);
         }
     }

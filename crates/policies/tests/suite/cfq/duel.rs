@@ -28,7 +28,9 @@ impl Duel {
         config.device.positioning = Nanos(8 * MS);
         let mut engine = Engine::new(config, spec).expect("sound");
         let vms = [(); 3].map(|()| {
-            let vm = engine.add_vm(Nanos::ZERO, &Objective::default());
+            let vm = engine
+                .tenants_mut()
+                .add_vm(Nanos::ZERO, &Objective::default());
             vm.expect("room")
         });
         let clients = [0, 1, 2].map(|n| {
@@ -60,9 +62,10 @@ impl Duel {
             priority,
             ..Objective::default()
         };
-        let set = self
-            .engine
-            .set_objective(Nanos(self.now), self.vms[whose], &objective);
+        let set =
+            self.engine
+                .tenants_mut()
+                .set_objective(Nanos(self.now), self.vms[whose], &objective);
         set.expect("sound");
     }
 

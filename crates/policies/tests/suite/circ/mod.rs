@@ -391,8 +391,8 @@ fn what_nobody_wants_lapses_and_what_is_wanted_is_not_lost() {
     }
     let from_others = |hand: &Hand, g: Guest| hand.rules(|slow| slow.vms[&g.vm].from_others);
     assert_eq!(from_others(&hand, a) + from_others(&hand, b), 0);
-    // One wants more: what it saved up, then all that the other one leaves, and no more but what was
-    // on its way when it began: 30 of each of the last four periods.
+    // One wants more: what it saved up, then all that the other one leaves, and no more but what
+    // was on its way when it began: 30 of each of the last four periods.
     let before = hand.spent(a);
     hand.world.load(a, Op::Read, BLOCK, 900);
     for _ in 0..1500 {

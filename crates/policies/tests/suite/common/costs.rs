@@ -7,8 +7,8 @@ use tidegate_core::request::Op;
 const COST_SIZE: u128 = 16 << 10;
 const KIB: u64 = 1 << 10;
 
-/// Picoseconds of a kind of request: whole ones for a byte more, and for blocks of 4 KiB multiples of
-/// 2^13, so that weights that are powers of two divide them.
+/// Picoseconds of a kind of request: whole ones for a byte more, and for blocks of 4 KiB multiples
+/// of 2^13, so that weights that are powers of two divide them.
 fn time(direction: Direction, sequential: bool, bytes: u64) -> u64 {
     let bytes = bytes.max(4 * KIB);
     match (direction, sequential) {
@@ -21,8 +21,8 @@ fn time(direction: Direction, sequential: bool, bytes: u64) -> u64 {
     }
 }
 
-/// The profile of [`time`]. Random writes of 16 KiB were measured as quicker than smaller ones, which
-/// is not to make them cheaper.
+/// The profile of [`time`]. Random writes of 16 KiB were measured as quicker than smaller ones,
+/// which is not to make them cheaper.
 pub fn profile() -> Profile {
     let curve = |direction, access: Access| {
         let points = [4, 16, 64, 1024].map(|kib| {

@@ -138,7 +138,10 @@ impl<R: Rules> Crowd<R> {
     }
 
     fn guest(&mut self, n: usize) -> (VmId, ClientId) {
-        let vm = self.engine.add_vm(self.now, &self.rules.objective(n));
+        let vm = self
+            .engine
+            .tenants_mut()
+            .add_vm(self.now, &self.rules.objective(n));
         let vm = vm.expect("room");
         self.disks += 1;
         let (_, client) = open_disk(&mut self.engine, vm, self.disks << 30, 1 << 30);
@@ -198,17 +201,20 @@ impl<R: Rules> Crowd<R> {
             }
             Step::Replace { guest, to } => {
                 let (vm, _) = self.guests[guest];
-                if self.engine.view().vm_slots() >= 2 * GUESTS && self.engine.in_flight(vm) > 0 {
+                let leaves = self.engine.tenants().in_flight(vm) > 0;
+                if self.engine.view().vm_slots() >= 2 * GUESTS && leaves {
                     return;
                 }
-                self.engine.remove_vm(self.now, vm).expect("there");
+                let removed = self.engine.tenants_mut().remove_vm(self.now, vm);
+                removed.expect("there");
                 self.guests[guest] = self.guest(to);
             }
             Step::Change { guest, to } => {
                 let (vm, _) = self.guests[guest];
                 self.rules.changes(vm, to);
                 let objective = self.rules.objective(to);
-                let set = self.engine.set_objective(self.now, vm, &objective);
+                let mut tenants = self.engine.tenants_mut();
+                let set = tenants.set_objective(self.now, vm, &objective);
                 set.expect("sound");
             }
             Step::Swap { to } => {

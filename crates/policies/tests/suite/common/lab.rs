@@ -261,9 +261,11 @@ impl Lab {
             failed: Vec::new(),
             disks: 0,
         };
-        lab.engine.set_profile(Some(Arc::new(costs::profile())));
+        lab.engine
+            .device_mut()
+            .set_profile(Some(Arc::new(costs::profile())));
         if terms.shared {
-            lab.engine.share_io(2 * BLOCK);
+            lab.engine.device_mut().share_io(2 * BLOCK);
         }
         for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);
@@ -281,8 +283,11 @@ impl Lab {
             ..Objective::default()
         };
         let vm = match (self.background)(guest) {
-            true => self.engine.add_background(self.now, &objective),
-            false => self.engine.add_vm(self.now, &objective),
+            true => self
+                .engine
+                .tenants_mut()
+                .add_background(self.now, &objective),
+            false => self.engine.tenants_mut().add_vm(self.now, &objective),
         }
         .expect("room");
         let (base, size) = (
@@ -295,7 +300,7 @@ impl Lab {
             size,
             read_only: false,
         };
-        let disk = self.engine.add_disk(vm, spec).expect("fits");
+        let disk = self.engine.tenants_mut().add_disk(vm, spec).expect("fits");
         let client = self.engine.connect(disk).expect("there");
         Member {
             vm,
@@ -344,10 +349,12 @@ impl Lab {
             Step::Replace { guest, weight } => {
                 let vm = self.guests[guest].vm;
                 // Both fit while the old one leaves; where not, the guest stays.
-                if self.engine.view().vm_slots() >= 2 * GUESTS && self.engine.in_flight(vm) > 0 {
+                let leaves = self.engine.tenants().in_flight(vm) > 0;
+                if self.engine.view().vm_slots() >= 2 * GUESTS && leaves {
                     return;
                 }
-                self.engine.remove_vm(self.now, vm).expect("there");
+                let removed = self.engine.tenants_mut().remove_vm(self.now, vm);
+                removed.expect("there");
                 model.removed(self, vm);
                 self.waiting.retain(|w| w.1 != guest);
                 while self.engine.poll_done().is_some() {}
@@ -360,7 +367,8 @@ impl Lab {
                 self.guests[guest].objective.latency = (self.latency)(weight);
                 self.guests[guest].objective.priority = (self.priority)(weight);
                 let Member { vm, objective, .. } = &self.guests[guest];
-                let set = self.engine.set_objective(self.now, *vm, objective);
+                let mut tenants = self.engine.tenants_mut();
+                let set = tenants.set_objective(self.now, *vm, objective);
                 set.expect("sound");
                 model.weighed(self, guest);
             }
@@ -377,7 +385,7 @@ impl Lab {
     fn request(&mut self, model: &mut impl Model, guest: usize, op: Op, offset: u64, len: u32) {
         let member = &mut self.guests[guest];
         let Some(client) = member.client else { return };
-        let merged = self.engine.vm_stats(member.vm).merged;
+        let merged = self.engine.tenants().vm_stats(member.vm).merged;
         let request = Request {
             op,
             ..Request::read(offset, len, 0)
@@ -386,7 +394,7 @@ impl Lab {
             return;
         };
         member.last = (offset, offset + len as u64);
-        if self.engine.vm_stats(member.vm).merged == merged {
+        if self.engine.tenants().vm_stats(member.vm).merged == merged {
             self.waiting.push((id, guest));
             model.arrived(self, guest);
         }
@@ -418,7 +426,7 @@ impl Lab {
             let expected = model.next(self);
             let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
             let io = self.engine.poll_dispatch(self.now);
-            if io.is_none() && self.engine.is_held() {
+            if io.is_none() && self.engine.device().is_held() {
                 return;
             }
             assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");
@@ -558,8 +566,8 @@ pub fn picks_with_a_knob(
     picks_with_knobs(make, false, picks, [&[], &[(1, Knob::Weight(weight))]])
 }
 
-/// The same with these knobs turned in the beginning and after half of the picks, under a controller
-/// that allocates rates or one that does not.
+/// The same with these knobs turned in the beginning and after half of the picks, under a
+/// controller that allocates rates or one that does not.
 pub fn picks_with_knobs(
     make: impl Fn(&Capacity) -> Box<dyn Dispatcher>,
     allocated: bool,

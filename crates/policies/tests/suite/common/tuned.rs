@@ -53,5 +53,9 @@ pub fn seconds(world: &World, guest: Guest, count: u64) -> Vec<u64> {
 }
 
 pub fn tuning(world: &World, guest: Guest) -> Tuning {
-    world.engine.tuning(guest.vm).expect("it has a target")
+    world
+        .engine
+        .tenants()
+        .tuning(guest.vm)
+        .expect("it has a target")
 }

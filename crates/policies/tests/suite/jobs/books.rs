@@ -28,7 +28,7 @@ fn a_job_is_done_with_the_answer_to_its_last_byte() {
     assert_eq!((end.vm, end.outcome), (guest.vm, JobOutcome::Done));
     assert_eq!((end.ended, end.late), (Nanos(200 * MS), Nanos::ZERO));
     assert_eq!(end.job.moved, 10 * MIB);
-    assert_eq!(world.engine.job(world.time(), guest.vm), None);
+    assert_eq!(world.engine.jobs().job(world.time(), guest.vm), None);
 }
 
 /// A VM behind a device that takes one I/O at a time, up to 16 KiB of it merged.
@@ -76,7 +76,7 @@ impl Bench {
     }
 
     fn moved(&self) -> u64 {
-        let status = self.engine.job(self.now, self.vm);
+        let status = self.engine.jobs().job(self.now, self.vm);
         status.expect("its job runs").job.moved
     }
 }
@@ -90,6 +90,7 @@ fn what_fails_does_not_count_and_merged_requests_count_each_by_itself() {
     };
     bench
         .engine
+        .jobs_mut()
         .begin_job(bench.now, bench.vm, &spec)
         .expect("sound");
     bench.ask(Op::Read, 1 << 30, 8 * KIB);
@@ -119,7 +120,11 @@ fn what_fails_does_not_count_and_merged_requests_count_each_by_itself() {
     let part = bench.serve(Ok(()));
     assert_eq!((part.len, bench.moved()), (1 << 20, 8192 + 3 * 4096));
     bench.serve(Ok(()));
-    let end = bench.engine.poll_job_end().expect("done at last");
+    let end = bench
+        .engine
+        .jobs_mut()
+        .poll_job_end()
+        .expect("done at last");
     assert_eq!(end.job.moved, 8192 + 3 * 4096 + (2 << 20));
     bench.ask(Op::Write, 4 << 20, 4 * KIB);
     bench.engine.handle_disconnect(bench.now, bench.client);
@@ -139,9 +144,13 @@ fn each_job_ends_once_however_it_ends() {
     assert_eq!(replaced[0].late, Nanos::from_secs(2));
     assert!(replaced[0].job.moved > 170 * MIB);
     let now = world.time();
-    let ended = world.engine.end_job(now, one.vm).expect("the VM is there");
+    let ended = world
+        .engine
+        .jobs_mut()
+        .end_job(now, one.vm)
+        .expect("the VM is there");
     assert_eq!(ended.map(|end| end.job.bytes), Some(2_000 * MIB));
-    assert_eq!(world.engine.end_job(now, one.vm), Ok(None));
+    assert_eq!(world.engine.jobs_mut().end_job(now, one.vm), Ok(None));
     begin(&mut world, two, 10, 100);
     world.forget(two);
     let outcomes: Vec<_> = ends(&mut world)
@@ -151,10 +160,10 @@ fn each_job_ends_once_however_it_ends() {
     let expected = [(one.vm, 2_000 * MIB), (two.vm, 10 * MIB)];
     let expected = expected.map(|(vm, bytes)| (vm, bytes, JobOutcome::Cancelled));
     assert_eq!(outcomes, expected);
-    assert_eq!(world.engine.job(now, two.vm), None);
+    assert_eq!(world.engine.jobs().job(now, two.vm), None);
     // The next VM in its slot has none.
     let three = writer(&mut world, &Objective::default());
-    assert_eq!(world.engine.job(now, three.vm), None);
+    assert_eq!(world.engine.jobs().job(now, three.vm), None);
     world.run(SECOND);
     assert!(ends(&mut world).is_empty());
 }
@@ -168,7 +177,10 @@ fn what_cannot_be_a_job_is_refused_with_the_reason() {
     world.forget(gone);
     let mut refused = |guest: crate::common::Guest, bytes, deadline| {
         let spec = JobSpec { bytes, deadline };
-        let error = world.engine.begin_job(Nanos::ZERO, guest.vm, &spec);
+        let error = world
+            .engine
+            .jobs_mut()
+            .begin_job(Nanos::ZERO, guest.vm, &spec);
         error.expect_err("it cannot be").to_string()
     };
     assert_eq!(
@@ -181,7 +193,7 @@ fn what_cannot_be_a_job_is_refused_with_the_reason() {
     );
     assert!(refused(backup, 1, Nanos(1)).contains("background tenant has no job"));
     assert_eq!(refused(gone, 1, Nanos(1)), "the VM is not there (any more)");
-    let unknown = world.engine.end_job(Nanos::ZERO, gone.vm);
+    let unknown = world.engine.jobs_mut().end_job(Nanos::ZERO, gone.vm);
     assert_eq!(unknown, Err(EngineError::Unknown { what: "the VM" }));
     assert_eq!(world.engine.next_timeout(), None, "nothing has begun");
 }
@@ -233,7 +245,11 @@ fn a_class_of_the_objective_is_told_where_it_is_kept_to() {
         let mut world = world(name, &[]);
         let guest = writer(&mut world, &urgent);
         assert_eq!(begin(&mut world, guest, 10, 10).class, class, "{name}");
-        assert_eq!(world.engine.standing(guest.vm).class, class, "{name}");
+        assert_eq!(
+            world.engine.jobs().standing(guest.vm).class,
+            class,
+            "{name}"
+        );
     }
     assert!(policy("pridyn").helps_jobs() && policy("pridyn+open+cfq").helps_jobs());
     assert!(!policy("cfq").helps_jobs() && !policy("pridyn+open+fifo").helps_jobs());
@@ -262,8 +278,14 @@ fn there_is_a_timer_only_around_jobs() {
     assert_eq!(world.engine.next_timeout(), Some(Nanos(4 * SECOND)));
     world.run(10 * SECOND);
     assert_eq!(world.engine.next_timeout(), Some(Nanos(13 * SECOND)));
-    world.engine.end_job(world.time(), guest.vm).expect("there");
-    // The next job of a stream is measured from there on; after a whole interval without one there is none.
+    let now = world.time();
+    world
+        .engine
+        .jobs_mut()
+        .end_job(now, guest.vm)
+        .expect("there");
+    // The next job of a stream is measured from there on; after a whole interval without one there
+    // is none.
     world.run(3 * SECOND);
     assert_eq!(world.engine.next_timeout(), Some(Nanos(16 * SECOND)));
     world.run(3 * SECOND);
@@ -293,6 +315,7 @@ fn a_job_goes_on_under_another_policy() {
 fn a_removed_vm_takes_its_job_along_at_once() {
     let mut engine = Engine::new(config(1, 0), &policy("pridyn")).expect("sound");
     let vm = engine
+        .tenants_mut()
         .add_vm(Nanos::ZERO, &Objective::default())
         .expect("room");
     let (_, client) = open_disk(&mut engine, vm, 0, 1 << 40);
@@ -300,16 +323,22 @@ fn a_removed_vm_takes_its_job_along_at_once() {
         bytes: 4096,
         deadline: Nanos::SECOND,
     };
-    engine.begin_job(Nanos::ZERO, vm, &spec).expect("sound");
+    engine
+        .jobs_mut()
+        .begin_job(Nanos::ZERO, vm, &spec)
+        .expect("sound");
     engine
         .handle_request(Nanos::ZERO, client, Request::read(0, 4096, 0))
         .expect("room");
     let io = engine.poll_dispatch(Nanos::ZERO).expect("it goes");
-    engine.remove_vm(Nanos(MS), vm).expect("there");
-    let end = engine.poll_job_end().expect("it went along");
+    engine
+        .tenants_mut()
+        .remove_vm(Nanos(MS), vm)
+        .expect("there");
+    let end = engine.jobs_mut().poll_job_end().expect("it went along");
     assert_eq!((end.outcome, end.ended), (JobOutcome::Cancelled, Nanos(MS)));
     // What was in flight comes back to nobody's job.
     engine.handle_completion(Nanos(2 * MS), io.id, Ok(()));
     assert!(engine.poll_done().is_some());
-    assert_eq!(engine.poll_job_end(), None);
+    assert_eq!(engine.jobs_mut().poll_job_end(), None);
 }

@@ -8,7 +8,7 @@ use tidegate_core::objective::{Objective, Priority, Rate};
 use tidegate_core::time::Nanos;
 
 fn classes<const N: usize>(world: &World, guests: [Guest; N]) -> [Class; N] {
-    guests.map(|guest| world.engine.standing(guest.vm).class)
+    guests.map(|guest| world.engine.jobs().standing(guest.vm).class)
 }
 
 /// A VM that asks for a tenth of the device and no more, beside `N` that take what they can get.
@@ -76,8 +76,8 @@ fn others_are_lowered_one_by_one_then_it_is_raised_then_it_is_given_up() {
     assert_eq!(classes(&world, all), [Idle, BestEffort, Idle]);
 }
 
-/// What a VM had while it was lowered says nothing of what it has once it is restored: else its own job, which
-/// has all the time there is, would have others lowered for it, for good.
+/// What a VM had while it was lowered says nothing of what it has once it is restored: else its own
+/// job, which has all the time there is, would have others lowered for it, for good.
 #[test]
 fn a_vm_is_measured_anew_in_each_class() {
     let mut world = world("pridyn", &[]);
@@ -239,6 +239,7 @@ fn a_job_that_was_admitted_begins_on_its_terms_and_gives_them_back_at_its_end() 
     let now = world.time();
     let status = world
         .engine
+        .jobs_mut()
         .begin_admitted_job(now, admitted.vm, &job, &terms);
     assert_eq!(status.expect("it begins").class, RealTime);
     let all = [admitted, lowered, other];
@@ -251,9 +252,11 @@ fn a_job_that_was_admitted_begins_on_its_terms_and_gives_them_back_at_its_end() 
     assert_eq!((over[0].vm, over[0].late), (admitted.vm, Nanos::ZERO));
     assert_eq!(classes(&world, all), [BestEffort; 3]);
     // Whoever is to be lowered has to be there; else nothing begins.
+    let now = world.time();
     world
         .engine
-        .remove_vm(world.time(), other.vm)
+        .tenants_mut()
+        .remove_vm(now, other.vm)
         .expect("there");
     let terms = Admission {
         class: RealTime,
@@ -262,9 +265,10 @@ fn a_job_that_was_admitted_begins_on_its_terms_and_gives_them_back_at_its_end() 
     let now = world.time();
     let refused = world
         .engine
+        .jobs_mut()
         .begin_admitted_job(now, admitted.vm, &job, &terms);
     assert!(refused.is_err());
-    assert!(world.engine.job(now, admitted.vm).is_none());
+    assert!(world.engine.jobs().job(now, admitted.vm).is_none());
 }
 
 #[test]
@@ -280,7 +284,10 @@ fn a_new_objective_keeps_what_a_job_has_learnt() {
         ..Objective::default()
     };
     let now = world.time();
-    let set = world.engine.set_objective(now, guest.vm, &weight);
+    let set = world
+        .engine
+        .tenants_mut()
+        .set_objective(now, guest.vm, &weight);
     set.expect("the VM is there");
     assert_eq!(status(&world, guest).bandwidth, measured);
 }

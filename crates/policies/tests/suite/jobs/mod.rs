@@ -1,5 +1,5 @@
-//! Jobs of VMs: what counts for them and how they end, under any policy; and PriDyn, which has them end in
-//! time.
+//! Jobs of VMs: what counts for them and how they end, under any policy; and PriDyn, which has them
+//! end in time.
 
 mod bandwidths;
 mod books;
@@ -55,15 +55,16 @@ fn begin(world: &mut World, guest: Guest, mib: u64, seconds: u64) -> JobStatus {
     let now = world.time();
     world
         .engine
+        .jobs_mut()
         .begin_job(now, guest.vm, &spec)
         .expect("the VM is there")
 }
 
 fn status(world: &World, guest: Guest) -> JobStatus {
-    let status = world.engine.job(world.time(), guest.vm);
+    let status = world.engine.jobs().job(world.time(), guest.vm);
     status.expect("its job runs")
 }
 
 fn ends(world: &mut World) -> Vec<JobEnd> {
-    core::iter::from_fn(|| world.engine.poll_job_end()).collect()
+    core::iter::from_fn(|| world.engine.jobs_mut().poll_job_end()).collect()
 }

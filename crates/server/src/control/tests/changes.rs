@@ -26,7 +26,8 @@ async fn everything_there_is_can_be_looked_at() {
     let (_, devices) = ask(&plane, "GET", "/v1/devices", "").await;
     assert_eq!(devices[0]["not_enforced"][0]["vm"], "oltp");
     let (_, stats) = ask(&plane, "GET", "/v1/stats", "").await;
-    let stats: stats::StatsView = serde_json::from_value(stats).expect("what the CLI reads");
+    let stats: tidegate_api::stats::StatsView =
+        serde_json::from_value(stats).expect("what the CLI reads");
     assert_eq!(stats.vms.len(), 3);
 }
 

@@ -2,9 +2,11 @@
 //! changes nothing.
 
 mod changes;
+mod golden;
 mod jobs;
 mod learnt;
 mod planes;
+mod requests;
 mod schedules;
 mod stuck;
 mod tenants;
@@ -18,6 +20,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tidegate_api::query::LearntDisks;
 use tidegate_core::engine::{Engine, EngineConfig};
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
@@ -27,11 +30,12 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 use tower::ServiceExt;
 
+use super::plane::{Changes, Inventory, Loops, Persistence};
 use super::*;
 use crate::command::sample::snapshot;
 use crate::command::{CommandError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot};
 use crate::config::{Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig};
-use crate::daemon::{ControlError, Disks};
+use crate::daemon::ControlError;
 use crate::fault::{RuleSnapshot, State};
 use crate::identity::Identity;
 use crate::learnt_file::LearntFile;
@@ -49,6 +53,20 @@ async fn ask_api(
     path: &str,
     body: &str,
 ) -> (StatusCode, Value) {
+    let (status, text) = ask_text(api, method, path, body).await;
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    )
+}
+
+/// Asks, and has the body as it comes.
+async fn ask_text(
+    api: &Api<Pretended>,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (StatusCode, String) {
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -64,9 +82,5 @@ async fn ask_api(
         .await
         .expect("a body")
         .to_bytes();
-    let text = String::from_utf8_lossy(&body).into_owned();
-    (
-        status,
-        serde_json::from_str(&text).unwrap_or(Value::String(text)),
-    )
+    (status, String::from_utf8_lossy(&body).into_owned())
 }

@@ -5,14 +5,14 @@ use tidegate_core::jobs::{Class, Job, JobOutcome, JobStatus};
 use tidegate_core::policy::Policy;
 
 use super::*;
-use crate::health::Reason;
 use crate::job::{Due, EndedJob, JobOrder, JobResult, Outlook, RunningJob, Since, after, between};
+use tidegate_api::health::Reason;
 
 /// A size that a disk has when it is told to, but never durably.
 pub(super) const UNSYNCED: u64 = 3 << 20;
 
-/// Devices, their VMs in the words of the configuration, the disks of those that are kept, and what the
-/// devices can do.
+/// Devices, their VMs in the words of the configuration, the disks of those that are kept, and what
+/// the devices can do.
 #[derive(Clone)]
 pub(super) struct Pretended(
     pub(super) Arc<Mutex<Vec<DeviceSnapshot>>>,
@@ -148,7 +148,33 @@ pub(super) fn pretended_disk(disk: &DiskConfig) -> DiskSnapshot {
     }
 }
 
-impl Plane for Pretended {
+impl Inventory for Pretended {
+    fn devices(&self) -> Vec<(String, Vec<String>)> {
+        let names = |d: &DeviceSnapshot| d.vms.iter().map(|vm| vm.name.clone()).collect();
+        self.with(|devices| devices.iter().map(|d| (d.name.clone(), names(d))).collect())
+    }
+
+    fn device_configs(&self) -> Vec<DeviceConfig> {
+        let text = ["disk0", "disk1"]
+            .map(|name| format!("[[device]]\nname = {name:?}\nkind = \"memory\"\n"))
+            .concat();
+        let text = format!("[[listen]]\nunix = \"s\"\n{text}");
+        let loaded = crate::config::parse(&text, "t", Path::new("/"));
+        let mut devices = loaded.unwrap_or_else(|e| panic!("{e}")).config.devices;
+        for device in &mut devices {
+            device.profile = self.3.clone();
+        }
+        devices
+    }
+
+    fn base(&self) -> PathBuf {
+        "/etc/tidegate".into()
+    }
+
+    fn vm(&self, name: &str) -> Option<VmConfig> {
+        self.vms(|vms| vms.iter().find(|vm| vm.name == name).cloned())
+    }
+
     fn vms_of(&self, device: usize) -> Vec<VmConfig> {
         self.vms(|vms| {
             let theirs = vms.iter().filter(|vm| vm.device == device);
@@ -156,6 +182,27 @@ impl Plane for Pretended {
         })
     }
 
+    fn scheduled(&self) -> Vec<VmConfig> {
+        self.vms(|vms| {
+            let scheduled = vms.iter().filter(|vm| vm.schedule.is_some());
+            scheduled.cloned().collect()
+        })
+    }
+
+    fn is_configured(&self, vm: &str) -> bool {
+        ["oltp", "bulk", "dss"].contains(&vm)
+    }
+
+    fn handshakes(&self) -> HandshakeCounts {
+        HandshakeCounts::default()
+    }
+
+    fn problems(&self) -> Vec<Reason> {
+        Vec::new()
+    }
+}
+
+impl Loops for Pretended {
     async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         if vm == "silent" {
             std::future::pending::<()>().await;
@@ -163,52 +210,92 @@ impl Plane for Pretended {
         Ok(self.change(vm, |_| {}))
     }
 
-    async fn keep(&self, vm: &str) -> Result<(), ControlError> {
-        if vm == "unkept" {
-            let what = "the disk is full".to_owned();
-            return Err(ControlError::Store { what, help: None });
+    async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
+        if self.with(|devices| devices[device].name == "stuck") {
+            std::future::pending::<()>().await;
         }
-        let disks = self.vm(vm).into_iter().flat_map(|vm| vm.disks);
-        let exports = disks.map(|disk| disk.export).collect();
-        let mut kept = self.2.lock().expect("nobody panicked");
-        kept.insert(vm.to_owned(), exports);
-        Ok(())
+        Ok(self.with(|devices| devices[device].clone()))
     }
 
-    async fn forget(&self, vm: &str) -> Result<bool, ControlError> {
-        Ok((self.2.lock().expect("nobody panicked").remove(vm)).is_some())
-    }
-
-    async fn forget_disk(&self, name: &str) -> Result<bool, ControlError> {
-        Ok(name == "lost")
-    }
-
-    async fn keeps_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
-        let kept = self.2.lock().expect("nobody panicked");
-        Ok(kept.get(vm).is_some_and(|disks| disks.contains(export)))
-    }
-
-    async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {
-        if vm == "bulk" {
-            let help = Some("wait".to_owned());
-            let what = "nothing was learnt".to_owned();
-            return Err(ControlError::Learnt { what, help });
-        }
-        Ok(learnt_file(vm, "tuner"))
-    }
-
-    async fn import_vm(
+    async fn set_objective(
         &self,
         vm: &str,
-        file: &LearntFile,
-        disks: Disks,
-    ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
-        if file.controller != "tuner" {
-            let what = format!("not taken over: learnt by {}", file.controller);
-            return Err(ControlError::Learnt { what, help: None });
+        objective: Objective,
+    ) -> Result<VmSnapshot, ControlError> {
+        if vm == "slow" {
+            tokio::time::sleep(ANSWER_WITHIN * 2).await;
         }
-        let now = self.change(vm, |vm| vm.pending = 77);
-        Ok((now, vec![format!("{disks:?}")]))
+        if objective.weight == 13 {
+            return Err(CommandError::Refused("13 brings bad luck".to_owned()).into());
+        }
+        self.vms(|vms| {
+            let config = vms.iter_mut().find(|it| it.name == vm);
+            config.expect("the API looked it up").objective = objective;
+        });
+        Ok(self.change(vm, |vm| vm.objective = objective))
+    }
+
+    fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
+        self.vms(|vms| {
+            let config = vms.iter_mut().find(|it| it.name == vm);
+            config.expect("the API looked it up").schedule = schedule;
+        });
+    }
+
+    async fn set_max_connections(&self, vm: &str, max: u32) -> Result<VmSnapshot, ControlError> {
+        self.vms(|vms| {
+            let config = vms.iter_mut().find(|it| it.name == vm);
+            config.expect("the API looked it up").max_connections = max;
+        });
+        Ok(self.change(vm, |vm| vm.connections.set_max(max)))
+    }
+
+    async fn set_policy(
+        &self,
+        device: usize,
+        policy: PolicySpec,
+    ) -> Result<DeviceSnapshot, ControlError> {
+        self.with(|devices| {
+            let device = &mut devices[device];
+            device.vms.iter_mut().for_each(|vm| {
+                vm.honours = policy.honours();
+                vm.policy = policy.name().to_owned();
+            });
+            device.policy = policy.to_shared();
+            Ok(device.clone())
+        })
+    }
+
+    async fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        self.with(|devices| {
+            let vms = devices[device].vms.iter_mut();
+            let mut disks = vms.flat_map(|vm| &mut vm.disks);
+            let disk = disks.find(|disk| disk.export == export);
+            let disk = disk.expect("the API looked it up");
+            match change {
+                FaultChange::Add(rule) => disk.faults.push(RuleSnapshot {
+                    number: disk.faults.len() as u32 + 1,
+                    rule: *rule,
+                    state: State::Armed,
+                    met: 0,
+                    injected: 0,
+                }),
+                FaultChange::Remove(number) => {
+                    let before = disk.faults.len();
+                    disk.faults.retain(|rule| rule.number != number);
+                    if disk.faults.len() == before {
+                        return Err(CommandError::UnknownFault(number).into());
+                    }
+                }
+                FaultChange::Clear => disk.faults.clear(),
+            }
+            Ok(disk.clone())
+        })
     }
 
     async fn begin_job(
@@ -246,52 +333,31 @@ impl Plane for Pretended {
         }
     }
 
-    async fn keep_jobs(&self, vm: &str) -> Result<bool, ControlError> {
-        match vm {
-            "unkept" => {
-                let what = "the disk is full".to_owned();
-                Err(ControlError::Store { what, help: None })
-            }
-            vm => Ok(vm != "dss"),
+    async fn export_vm(&self, vm: &str) -> Result<LearntFile, ControlError> {
+        if vm == "bulk" {
+            let help = Some("wait".to_owned());
+            let what = "nothing was learnt".to_owned();
+            return Err(ControlError::Learnt { what, help });
         }
+        Ok(learnt_file(vm, "tuner"))
     }
 
-    fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
-        match self.is_configured(vm) {
-            true => Err(ControlError::Configured(vm.to_owned())),
-            false => Ok(()),
+    async fn import_vm(
+        &self,
+        vm: &str,
+        file: &LearntFile,
+        disks: LearntDisks,
+    ) -> Result<(VmSnapshot, Vec<String>), ControlError> {
+        if file.controller != "tuner" {
+            let what = format!("not taken over: learnt by {}", file.controller);
+            return Err(ControlError::Learnt { what, help: None });
         }
+        let now = self.change(vm, |vm| vm.pending = 77);
+        Ok((now, vec![format!("{disks:?}")]))
     }
+}
 
-    fn is_configured(&self, vm: &str) -> bool {
-        ["oltp", "bulk", "dss"].contains(&vm)
-    }
-
-    fn problems(&self) -> Vec<Reason> {
-        Vec::new()
-    }
-
-    fn device_configs(&self) -> Vec<DeviceConfig> {
-        let text = ["disk0", "disk1"]
-            .map(|name| format!("[[device]]\nname = {name:?}\nkind = \"memory\"\n"))
-            .concat();
-        let text = format!("[[listen]]\nunix = \"s\"\n{text}");
-        let loaded = crate::config::parse(&text, "t", Path::new("/"));
-        let mut devices = loaded.unwrap_or_else(|e| panic!("{e}")).config.devices;
-        for device in &mut devices {
-            device.profile = self.3.clone();
-        }
-        devices
-    }
-
-    fn base(&self) -> PathBuf {
-        "/etc/tidegate".into()
-    }
-
-    fn vm(&self, name: &str) -> Option<VmConfig> {
-        self.vms(|vms| vms.iter().find(|vm| vm.name == name).cloned())
-    }
-
+impl Changes for Pretended {
     async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
         let now = self.with(|devices| {
             let device = &mut devices[vm.device];
@@ -360,108 +426,48 @@ impl Plane for Pretended {
             disk.expect("looked up").size = size;
         }))
     }
+}
 
-    fn devices(&self) -> Vec<(String, Vec<String>)> {
-        let names = |d: &DeviceSnapshot| d.vms.iter().map(|vm| vm.name.clone()).collect();
-        self.with(|devices| devices.iter().map(|d| (d.name.clone(), names(d))).collect())
-    }
-
-    async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
-        if self.with(|devices| devices[device].name == "stuck") {
-            std::future::pending::<()>().await;
+impl Persistence for Pretended {
+    async fn persist_vm(&self, vm: &str) -> Result<(), ControlError> {
+        if vm == "unkept" {
+            let what = "the disk is full".to_owned();
+            return Err(ControlError::Store { what, help: None });
         }
-        Ok(self.with(|devices| devices[device].clone()))
+        let disks = self.vm(vm).into_iter().flat_map(|vm| vm.disks);
+        let exports = disks.map(|disk| disk.export).collect();
+        let mut kept = self.2.lock().expect("nobody panicked");
+        kept.insert(vm.to_owned(), exports);
+        Ok(())
     }
 
-    async fn set_objective(
-        &self,
-        vm: &str,
-        objective: Objective,
-    ) -> Result<VmSnapshot, ControlError> {
-        if vm == "slow" {
-            tokio::time::sleep(ANSWER_WITHIN * 2).await;
+    async fn forget_vm(&self, vm: &str) -> Result<bool, ControlError> {
+        Ok((self.2.lock().expect("nobody panicked").remove(vm)).is_some())
+    }
+
+    fn may_forget(&self, vm: &str) -> Result<(), ControlError> {
+        match self.is_configured(vm) {
+            true => Err(ControlError::Configured(vm.to_owned())),
+            false => Ok(()),
         }
-        if objective.weight == 13 {
-            return Err(CommandError::Refused("13 brings bad luck".to_owned()).into());
-        }
-        self.vms(|vms| {
-            let config = vms.iter_mut().find(|it| it.name == vm);
-            config.expect("the API looked it up").objective = objective;
-        });
-        Ok(self.change(vm, |vm| vm.objective = objective))
     }
 
-    fn scheduled(&self) -> Vec<VmConfig> {
-        self.vms(|vms| {
-            let scheduled = vms.iter().filter(|vm| vm.schedule.is_some());
-            scheduled.cloned().collect()
-        })
+    async fn forget_disk(&self, name: &str) -> Result<bool, ControlError> {
+        Ok(name == "lost")
     }
 
-    fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>) {
-        self.vms(|vms| {
-            let config = vms.iter_mut().find(|it| it.name == vm);
-            config.expect("the API looked it up").schedule = schedule;
-        });
+    async fn persists_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        let kept = self.2.lock().expect("nobody panicked");
+        Ok(kept.get(vm).is_some_and(|disks| disks.contains(export)))
     }
 
-    async fn set_max_connections(&self, vm: &str, max: u32) -> Result<VmSnapshot, ControlError> {
-        self.vms(|vms| {
-            let config = vms.iter_mut().find(|it| it.name == vm);
-            config.expect("the API looked it up").max_connections = max;
-        });
-        Ok(self.change(vm, |vm| vm.connections.set_max(max)))
-    }
-
-    fn handshakes(&self) -> HandshakeCounts {
-        HandshakeCounts::default()
-    }
-
-    async fn change_faults(
-        &self,
-        device: usize,
-        export: &str,
-        change: FaultChange,
-    ) -> Result<DiskSnapshot, ControlError> {
-        self.with(|devices| {
-            let vms = devices[device].vms.iter_mut();
-            let mut disks = vms.flat_map(|vm| &mut vm.disks);
-            let disk = disks.find(|disk| disk.export == export);
-            let disk = disk.expect("the API looked it up");
-            match change {
-                FaultChange::Add(rule) => disk.faults.push(RuleSnapshot {
-                    number: disk.faults.len() as u32 + 1,
-                    rule: *rule,
-                    state: State::Armed,
-                    met: 0,
-                    injected: 0,
-                }),
-                FaultChange::Remove(number) => {
-                    let before = disk.faults.len();
-                    disk.faults.retain(|rule| rule.number != number);
-                    if disk.faults.len() == before {
-                        return Err(CommandError::UnknownFault(number).into());
-                    }
-                }
-                FaultChange::Clear => disk.faults.clear(),
+    async fn persist_transfers(&self, vm: &str) -> Result<bool, ControlError> {
+        match vm {
+            "unkept" => {
+                let what = "the disk is full".to_owned();
+                Err(ControlError::Store { what, help: None })
             }
-            Ok(disk.clone())
-        })
-    }
-
-    async fn set_policy(
-        &self,
-        device: usize,
-        policy: PolicySpec,
-    ) -> Result<DeviceSnapshot, ControlError> {
-        self.with(|devices| {
-            let device = &mut devices[device];
-            device.vms.iter_mut().for_each(|vm| {
-                vm.honours = policy.honours();
-                vm.policy = policy.name().to_owned();
-            });
-            device.policy = policy.to_shared();
-            Ok(device.clone())
-        })
+            vm => Ok(vm != "dss"),
+        }
     }
 }

@@ -78,7 +78,8 @@ async fn a_failed_disk_is_a_reason_and_the_daemon_goes_on() {
     );
     assert_eq!(body["problems"], json!(["vm dss, export dss: fsync: EIO"]));
     let reason = json!({
-        "kind": "disk_failed", "device": "disk1", "vm": "dss", "export": "dss", "what": "fsync: EIO",
+        "kind": "disk_failed", "device": "disk1", "vm": "dss", "export": "dss",
+        "what": "fsync: EIO",
     });
     assert_eq!(body["reasons"], json!([reason]));
 }

@@ -237,7 +237,8 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
     );
     assert_eq!(
         error["allowed"],
-        "the nearest that fits: reservation = \"680 IOPS\"; or ?force=true, to promise it all the same"
+        "the nearest that fits: reservation = \"680 IOPS\"; or ?force=true, to promise it all \
+         the same"
     );
     let (_, vm) = ask(&plane, "GET", "/v1/vms/bulk", "").await;
     assert_eq!(vm["objective"]["reservation"], Value::Null);

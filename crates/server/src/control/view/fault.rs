@@ -1,6 +1,6 @@
 //! Fault rules, as text with units.
 
-use serde::{Deserialize, Serialize};
+use tidegate_api::fault::{DiskFaultsView, FaultView};
 use tidegate_core::time::Nanos;
 use tidegate_device::units;
 
@@ -8,113 +8,46 @@ use crate::command::DiskSnapshot;
 use crate::config::fault::{operation, outcome, percent};
 use crate::fault::{Effect, Ops, RuleSnapshot, State};
 
-/// The fault rules of a disk.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct DiskFaultsView {
-    /// NBD export name.
-    pub export: String,
-    /// Its VM.
-    pub vm: String,
-    /// Its device.
-    pub device: String,
-    /// Requests that something went wrong with on purpose since the daemon started, also by rules
-    /// that are gone.
-    pub injected: u64,
-    /// The rules in force, in the order in which they are asked.
-    pub rules: Vec<FaultView>,
-}
-
-/// A fault rule: what can be written into a configuration file, and how it fared.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct FaultView {
-    /// What it is called.
-    pub number: u32,
-    /// Where it is in its life: `waiting`, `armed` or `over`.
-    pub state: String,
-    /// Requests that it was about while it was armed, and that no rule before it struck.
-    pub met: u64,
-    /// Requests that it struck.
-    pub injected: u64,
-    /// Operations: one word for all of them, `any`, or several.
-    pub on: Vec<String>,
-    /// Where the places that it is about begin.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// How long they are; absent where they reach to the disk's end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub length: Option<String>,
-    /// Strikes each so-manieth.
-    pub every: u64,
-    /// Strikes with this probability.
-    pub probability: String,
-    /// What decides the draws; absent where nothing is drawn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
-    /// How long after it was set it begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-    /// How long it lasts from then on.
-    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
-    pub lasts: Option<String>,
-    /// How often it strikes at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<u64>,
-    /// How much longer a request takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stall: Option<String>,
-    /// What it is answered with; `none` where it is answered as if all were well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// How much of it reaches the medium.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub torn: Option<String>,
-}
-
-impl DiskFaultsView {
-    /// Shows the rules of a disk of a VM.
-    pub fn new(device: &str, vm: &str, disk: &DiskSnapshot) -> DiskFaultsView {
-        DiskFaultsView {
-            export: disk.export.clone(),
-            vm: vm.to_owned(),
-            device: device.to_owned(),
-            injected: disk.faults_injected,
-            rules: disk.faults.iter().map(FaultView::new).collect(),
-        }
+/// Returns the fault rules of a disk of a VM.
+pub(crate) fn disk_faults(device: &str, vm: &str, disk: &DiskSnapshot) -> DiskFaultsView {
+    DiskFaultsView {
+        export: disk.export.clone(),
+        vm: vm.to_owned(),
+        device: device.to_owned(),
+        injected: disk.faults_injected,
+        rules: disk.faults.iter().map(fault).collect(),
     }
 }
 
-impl FaultView {
-    /// Shows a rule.
-    pub fn new(snapshot: &RuleSnapshot) -> FaultView {
-        let rule = &snapshot.rule;
-        let (error, torn) = match rule.effect {
-            Effect::None => (None, None),
-            Effect::Error(error) => (Some(Err(error)), None),
-            Effect::Torn { keep, answer } => (Some(answer), Some(size(keep))),
-        };
-        let time = |span: Nanos| (span > Nanos::ZERO).then(|| units::format_duration(span));
-        let percent = percent(rule.probability_ppm);
-        FaultView {
-            number: snapshot.number,
-            state: state(snapshot.state).to_owned(),
-            met: snapshot.met,
-            injected: snapshot.injected,
-            on: match rule.on {
-                Ops::ANY => vec!["any".to_owned()],
-                on => on.iter().map(|op| operation(op).to_owned()).collect(),
-            },
-            from: (rule.from > 0).then(|| size(rule.from)),
-            length: (rule.to < u64::MAX).then(|| size(rule.to - rule.from)),
-            every: rule.every,
-            seed: (percent != "100 %").then_some(rule.seed),
-            probability: percent,
-            after: time(rule.after),
-            lasts: rule.lasts.and_then(time),
-            count: rule.count,
-            stall: time(rule.stall),
-            error: error.map(|error| outcome(error).to_owned()),
-            torn,
-        }
+fn fault(snapshot: &RuleSnapshot) -> FaultView {
+    let rule = &snapshot.rule;
+    let (error, torn) = match rule.effect {
+        Effect::None => (None, None),
+        Effect::Error(error) => (Some(Err(error)), None),
+        Effect::Torn { keep, answer } => (Some(answer), Some(size(keep))),
+    };
+    let time = |span: Nanos| (span > Nanos::ZERO).then(|| units::format_duration(span));
+    let percent = percent(rule.probability_ppm);
+    FaultView {
+        number: snapshot.number,
+        state: state(snapshot.state).to_owned(),
+        met: snapshot.met,
+        injected: snapshot.injected,
+        on: match rule.on {
+            Ops::ANY => vec!["any".to_owned()],
+            on => on.iter().map(|op| operation(op).to_owned()).collect(),
+        },
+        from: (rule.from > 0).then(|| size(rule.from)),
+        length: (rule.to < u64::MAX).then(|| size(rule.to - rule.from)),
+        every: rule.every,
+        seed: (percent != "100 %").then_some(rule.seed),
+        probability: percent,
+        after: time(rule.after),
+        lasts: rule.lasts.and_then(time),
+        count: rule.count,
+        stall: time(rule.stall),
+        error: error.map(|error| outcome(error).to_owned()),
+        torn,
     }
 }
 
@@ -152,7 +85,7 @@ mod tests {
             json!({ "probability": "0.25 %", "seed": 9, "error": "EPERM" }),
         ] {
             let read = from_json(&rule).expect("good");
-            let shown = FaultView::new(&RuleSnapshot {
+            let shown = fault(&RuleSnapshot {
                 number: 1,
                 rule: read,
                 state: State::Armed,

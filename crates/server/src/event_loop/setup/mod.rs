@@ -1,11 +1,9 @@
 //! From the configuration to a device that is ready: its disks opened and laid out, its engine
 //! told of them; then, in `start`, its loop on a thread of its own.
 
-mod add;
 mod files;
 mod start;
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,28 +14,23 @@ use tidegate_core::engine::{
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 
-use super::Vm;
-use super::client::{CLIENTS_MAX, HEADS, RECEIVE};
-use super::device::{Device, Io};
-use super::inject::Stalls;
-use super::places::Places;
+use super::PAYLOAD_MAX;
+use super::device::Device;
+use super::frontends::CONNECTIONS_MAX;
+use super::vms::{NewTenant, Vms};
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::{Disk, Medium, OpenError};
 use crate::bounded;
-use crate::buffer::Pool;
 use crate::command::NewDisk;
 use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::connections::{DeviceConnections, VmConnections};
-use crate::frontend::Volume;
+use crate::frontend::{PLUMBING, Volume};
 use crate::ring::sys;
 
-pub(super) use add::add_vm;
 pub use files::Files;
 use files::User;
 
-/// Longest request that carries data, as advertised.
-pub(super) const PAYLOAD_MAX: u32 = Pool::BUFFER_MAX as u32;
 /// VMs that a device has room for, beyond those of the configuration; twice as many as those
 /// where they are more.
 const VMS: usize = 4096;
@@ -126,7 +119,7 @@ pub struct Prepared {
     name: String,
     engine: Engine,
     device: Device,
-    vms: Places<Vm>,
+    vms: Vms,
     connections: Arc<DeviceConnections>,
     buffer_memory: u64,
     plumbing: u64,
@@ -173,20 +166,13 @@ impl Prepared {
             source,
         };
         let engine_config = engine_config(device, &disks, spec, tenants.len());
-        let mut engine = Engine::new(engine_config, &device.policy).map_err(refused)?;
         let payload = PayloadBounds {
             total: device.buffer_memory,
             per_vm: device.buffer_memory_per_vm,
             largest: PAYLOAD_MAX,
         };
-        engine.bound_payload(&payload);
-        engine.set_profile(device.profile.clone());
-        engine.say_best_bandwidth(spec.map_or(0, |spec| spec.bytes_per_s_max));
-        engine.learn_cap(device.learn_cap);
-        engine.adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
-        engine.share_io(device.steering.max_io_shared);
-        engine.set_hung_disks_aside(Nanos::ZERO, Patience::default());
-        let connections = DeviceConnections::new(CLIENTS_MAX);
+        let mut engine = new_engine(device, engine_config, &payload, spec).map_err(refused)?;
+        let connections = DeviceConnections::new(CONNECTIONS_MAX);
         let mut vms = add_vms(&mut engine, &tenants, &connections).map_err(refused)?;
         let io_slots = engine_config.device.io_slots();
         let DeviceSpec {
@@ -194,23 +180,18 @@ impl Prepared {
             physical_block: block,
             ..
         } = engine_config.device;
-        let mut own = Device {
-            disks: Places::default(),
-            layout,
-            by_id: Vec::new(),
-            ios: Vec::new(),
-            description: describe(&device.kind, spec),
-            model: None,
-            waits_for_model: VecDeque::new(),
-            stalls: Stalls::new(io_slots),
-        };
+        let description = describe(&device.kind, spec);
+        let own = Device::new(layout, io_slots, model, description);
+        let mut own = own.map_err(|source| SetupError::Io {
+            device: device.name.clone(),
+            what: "reserve memory",
+            source,
+        })?;
         for ((vm, new), base) in disks.into_iter().zip(bases) {
             let added = own.add_disk(&mut engine, &mut vms, vm, new.disk, base);
             added.map_err(refused)?;
         }
         let bounce = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
-        own.ios = (0..io_slots).map(|_| Io::new()).collect();
-        own.model = model;
         Ok(Prepared {
             name: device.name.clone(),
             engine,
@@ -219,7 +200,7 @@ impl Prepared {
             connections,
             buffer_memory: payload.most(),
             plumbing: u64::from(io_slots) * bounce.max(ZEROES as u64)
-                + (CLIENTS_MAX * (RECEIVE + HEADS)) as u64,
+                + (CONNECTIONS_MAX * PLUMBING) as u64,
         })
     }
 
@@ -356,23 +337,45 @@ fn engine_config(
     }
 }
 
+/// Creates a device's engine, which knows of no VM yet.
+fn new_engine(
+    device: &DeviceConfig,
+    config: EngineConfig,
+    payload: &PayloadBounds,
+    model: Option<&Spec>,
+) -> Result<Engine, EngineError> {
+    let mut engine = Engine::new(config, &device.policy)?;
+    engine.admission_mut().bound_payload(payload);
+    engine.device_mut().set_profile(device.profile.clone());
+    engine
+        .jobs_mut()
+        .say_best_bandwidth(model.map_or(0, |spec| spec.bytes_per_s_max));
+    engine.device_mut().learn_cap(device.learn_cap);
+    engine
+        .device_mut()
+        .adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
+    engine.device_mut().share_io(device.steering.max_io_shared);
+    engine
+        .device_mut()
+        .set_hung_disks_aside(Nanos::ZERO, Patience::default());
+    Ok(engine)
+}
+
 /// Tells the engine of the VMs, which have no disks yet.
 fn add_vms(
     engine: &mut Engine,
     tenants: &[&VmConfig],
     connections: &Arc<DeviceConnections>,
-) -> Result<Places<Vm>, EngineError> {
-    let mut vms = Places::default();
+) -> Result<Vms, EngineError> {
+    let mut vms = Vms::default();
     for vm in tenants {
-        add_vm(
-            engine,
-            &mut vms,
-            Nanos::ZERO,
-            &vm.name,
-            vm.background,
-            &vm.objective,
-            connections.add_vm(vm.max_connections),
-        )?;
+        let tenant = NewTenant {
+            name: &vm.name,
+            background: vm.background,
+            objective: &vm.objective,
+            connections: connections.add_vm(vm.max_connections),
+        };
+        vms.add(engine, Nanos::ZERO, tenant)?;
     }
     Ok(vms)
 }

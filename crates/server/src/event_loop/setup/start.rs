@@ -8,13 +8,11 @@ use std::thread::JoinHandle;
 
 use tokio::sync::Notify;
 
-use super::super::hung::Workers;
-use super::super::tenants::note_vm;
 use super::super::{Loop, LoopHandle, Phase, Remains};
 use super::{Prepared, SetupError};
-use crate::backing::file_io::ZEROES;
-use crate::buffer::{Pool, Region};
+use crate::buffer::Pool;
 use crate::command::Command;
+use crate::frontend::table::Requests;
 use crate::ring::{Ring, Wake, clock, sys};
 
 /// Submissions between two turns of the ring; more are submitted in between.
@@ -88,10 +86,6 @@ impl Prepared {
         }
         let wake_file = ring.add_file(wake.receiver()?)?;
         let mut plumbing = Pool::new(self.plumbing)?;
-        let mut vm_by_id = Vec::new();
-        for (at, vm) in self.vms.iter() {
-            note_vm(&mut vm_by_id, vm.id, at);
-        }
         Ok(Loop {
             name: self.name,
             ring,
@@ -100,31 +94,20 @@ impl Prepared {
             vms: self.vms,
             leaving: Vec::new(),
             shrinking: Vec::new(),
-            clients: Default::default(),
-            connections: self.connections,
-            slots: Default::default(),
-            vm_by_id,
-            pool: Pool::new(self.buffer_memory)?,
+            frontends: Default::default(),
+            admission: self.connections,
+            requests: Requests::new(Pool::new(self.buffer_memory)?),
             wake_buffer: plumbing.get(8),
             plumbing,
-            zeroes: Region::new(ZEROES)?,
             commands,
             wake,
             wake_file,
-            surveyor: None,
             now: clock(),
-            ready: Default::default(),
-            touched: Vec::new(),
-            linked: Vec::new(),
             completions: Vec::new(),
-            scratch: Vec::new(),
-            granted: Vec::new(),
             running_jobs: 0,
             news,
             ticking: false,
             upkeep_due: false,
-            handed_in_late: false,
-            workers: Workers::UNKNOWN,
             phase: Phase::Running,
             flushed: false,
         })

@@ -141,7 +141,7 @@ impl Passed {
         self.reserved = false;
         self.lightest = u64::MAX;
         for vm in engine.view().vms() {
-            let objective = engine.objective(vm);
+            let objective = engine.tenants().objective(vm);
             self.reserved |= engine.policy().has_floor(objective);
             self.weights[vm.index()] = match (shares.weights, by.weight) {
                 (Weights::Allocations { .. }, _) => {

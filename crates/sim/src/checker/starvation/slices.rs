@@ -30,7 +30,7 @@ fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
     let class = match slices.background {
         _ if !slices.priorities => Class::BestEffort,
         Some(class) if engine.view().is_background(vm) => class.into(),
-        _ => engine.standing(vm).class,
+        _ => engine.jobs().standing(vm).class,
     };
     match class {
         Class::RealTime => 0,

@@ -1,9 +1,8 @@
 //! Reading tenants: VMs, and processes of the host.
 
-use super::super::value::LARGEST_DISK;
-use super::{LONGEST, MOST_TENANTS, time, which_device, within};
+use super::{LONGEST, MOST_TENANTS, disk, time, which_device, within};
 use crate::scenario::cpu::{self, HostCpu, VmCpu};
-use crate::scenario::{DEADLINE, Delay, Device, MOST_HOSTS, Tenant, job, misplaced_deadline};
+use crate::scenario::{DEADLINE, Delay, Device, MOST_HOSTS, Tenant, misplaced_deadline};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use tidegate_config::library::Library;
@@ -12,6 +11,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_device::units::format_duration;
 use tidegate_vcpu::machine::CpuSet;
+use tidegate_workload::read;
 
 /// Reads tenants one after the other.
 pub(super) struct Reader<'a> {
@@ -70,12 +70,8 @@ impl Reader<'_> {
                 .count(0..=u64::from(MOST_HOSTS - 1))
                 .map(|host| host as u32)
         });
-        let disk_size = section
-            .need("disk", "how large its disk is: disk = \"20 GiB\"")
-            .and_then(|field| field.bytes(512..=LARGEST_DISK));
-        let disk_at = section.read("disk_at", None, |field| {
-            field.bytes(0..=LARGEST_DISK).map(Some)
-        });
+        let disk = disk::read(&mut section, key);
+        let disk_size = disk.and_then(|disk| disk.size);
         let objective = section.read("objective", Objective::default(), |field| {
             let objective = objective::from_field(field, &Objective::default())?;
             let on = device.and_then(|device| self.devices[device].as_ref());
@@ -103,14 +99,15 @@ impl Reader<'_> {
             let what = format!("it leaves at {leaves} and arrives at {arrives}");
             section.error(what, "leaves after arrives");
         }
-        let fields = section.take_tables("job");
-        let works = cpu.is_some_and(|cpu| cpu.cpu.hogs > 0);
+        section.renamed("job", "workload");
+        let fields = section.take_tables("workload");
+        let works = cpu.is_some_and(|cpu| cpu.cpu.busy_processes > 0);
         if fields.is_empty() && !works {
-            let add = format!("add a [[{key}.job]] below it, with rw = \"randread\"");
-            section.error("it has no job, so it does nothing", &add);
+            let add = format!("add a [[{key}.workload]] below it, with rw = \"randread\"");
+            section.error("it has no workload, so it does nothing", &add);
         }
         let jobs: Vec<_> = (fields.iter().enumerate())
-            .map(|(i, field)| job::read(field, i, disk_size, self.library))
+            .map(|(i, field)| read::workload(field, i, disk_size, self.library))
             .collect();
         let jobs: Option<Vec<_>> = jobs.into_iter().collect();
         let alone = jobs.as_deref().is_none_or(|jobs| {
@@ -129,7 +126,7 @@ impl Reader<'_> {
             background,
             objective: objective?,
             disk_size: disk_size?,
-            disk_at: disk_at?,
+            disk_at: disk?.at?,
             jobs: jobs.filter(|_| alone)?,
             delay: delay?,
             cpu: cpu?,

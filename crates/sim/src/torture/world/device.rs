@@ -1,6 +1,7 @@
 //! The device: service times, bytes as stamps, and the faults of both.
 
-use super::{Event, What, World, figure};
+use super::schedule::Event;
+use super::{What, World, figure};
 use crate::checker::ledger::{Part, SECTOR};
 use crate::checker::{Verdict, answers, ensure};
 use crate::fault::Kind;
@@ -145,51 +146,26 @@ fn model_io(model: &dyn Model, slot: u32, io: &DeviceIo, skip: u32) -> ModelIo {
     }
 }
 
-/// An I/O in flight.
-#[derive(Default)]
-pub(super) struct Flight {
-    pub(super) io: Option<DeviceIo>,
-    pub(super) parts: Vec<Part>,
-    /// Bytes that short completions have moved.
-    moved: u32,
-    /// Its bytes were moved when it started, not when it ends.
-    early: bool,
-    /// For a flush: how much was dirty when it started.
-    mark: usize,
-    outcome: Option<Outcome>,
-}
-
 impl World<'_, '_> {
-    /// The place of an I/O's disk.
-    pub(super) fn disk_of(&self, io: &DeviceIo) -> usize {
-        // Disks that have gone keep their place; the newest of that handle is the one.
-        self.by_slot[io.disk.index()] as usize
-    }
-
+    /// Hands an I/O over to the device.
     pub(super) fn submit(&mut self, io: DeviceIo, parts: Vec<Part>) -> Verdict {
-        let disk = self.disk_of(&io);
-        let slot = io.id.index();
-        self.flights[slot] = Flight {
-            io: Some(io),
-            parts,
-            moved: 0,
-            early: self.device.dice.chance(400),
-            mark: self.disks[disk].media.mark(),
-            outcome: None,
-        };
-        if self.flights[slot].early {
+        let disk = self.inventory.disk_of(&io);
+        let slot = io.id.index() as u32;
+        let early = self.device.dice.chance(400);
+        let mark = self.inventory.disks[disk].media.mark();
+        self.flights.start(io, parts, early, mark);
+        if early {
             self.move_bytes(slot, 0, io.len)?;
         }
-        self.serve(slot as u32);
+        self.serve(slot);
         Ok(())
     }
 
     fn serve(&mut self, slot: u32) {
-        let flight = &self.flights[slot as usize];
-        let io = flight.io.expect("it is in flight");
-        let moved = flight.moved;
+        let flight = self.flights.get(slot);
+        let (io, moved) = (flight.io(), flight.moved);
         if let Some(end) = self.device.submit(self.now, slot, &io, moved) {
-            self.at(end, Event::End(slot));
+            self.schedule.plan(end, Event::End(slot));
         }
     }
 
@@ -197,21 +173,22 @@ impl World<'_, '_> {
     pub(super) fn io_ended(&mut self, slot: u32) -> Verdict {
         if self.now < self.device.blocked_until {
             let trickle = self.device.dice.range(0, self.device.trickles.0);
-            self.at(self.device.blocked_until + Nanos(trickle), Event::End(slot));
+            self.schedule
+                .plan(self.device.blocked_until + Nanos(trickle), Event::End(slot));
             return Ok(());
         }
-        if let Some(until) = self.hangs_until(slot) {
-            self.at(until, Event::End(slot));
+        let flight = self.flights.get(slot);
+        let disk = self.inventory.disk_of(&flight.io()) as u32;
+        if let Some(until) = self.hung.hangs_until(self.now, disk) {
+            self.schedule.plan(until, Event::End(slot));
             return Ok(());
         }
-        let flight = &self.flights[slot as usize];
-        let (io, moved) = (flight.io.expect("it is in flight"), flight.moved);
-        let left = (io.len - moved) as u64 / SECTOR;
-        if left > 1 && self.strikes(Kind::Short) {
+        let left = u64::from(flight.left()) / SECTOR;
+        if left > 1 && self.faults.strikes(Kind::Short) {
             let now = self.device.dice.range(1, left - 1) * SECTOR;
             return self.moved_less(slot, now as u32);
         }
-        let outcome = match self.strikes(Kind::Error) {
+        let outcome = match self.faults.strikes(Kind::Error) {
             true => {
                 let errors = [
                     IoError::Io,
@@ -224,10 +201,10 @@ impl World<'_, '_> {
             false => Ok(()),
         };
         self.settle(slot, outcome)?;
-        match self.strikes(Kind::Late) {
+        match self.faults.strikes(Kind::Late) {
             true => {
-                let late = self.swarm.plan.how_long(&mut self.chance);
-                self.at(self.now + late, Event::Deliver(slot));
+                let late = self.faults.how_long();
+                self.schedule.plan(self.now + late, Event::Deliver(slot));
                 Ok(())
             }
             false => self.deliver(slot),
@@ -236,15 +213,14 @@ impl World<'_, '_> {
 
     /// A short completion: the driver goes on with the rest.
     fn moved_less(&mut self, slot: u32, bytes: u32) -> Verdict {
-        let flight = &mut self.flights[slot as usize];
+        let flight = self.flights.get_mut(slot);
         let (from, early) = (flight.moved, flight.early);
         flight.moved += bytes;
-        let io = flight.io.expect("it is in flight");
-        let left = io.len - flight.moved;
+        let (io, left) = (flight.io(), flight.left());
         let figures = [io.id.to_bits(), bytes.into(), left.into(), 0, 0];
         self.write(What::Short, figures);
         if !early {
-            self.move_bytes(slot as usize, from, bytes)?;
+            self.move_bytes(slot, from, bytes)?;
         }
         self.serve(slot);
         Ok(())
@@ -252,11 +228,11 @@ impl World<'_, '_> {
 
     /// What an I/O has done to the medium by its end.
     fn settle(&mut self, slot: u32, outcome: Outcome) -> Verdict {
-        let flight = &mut self.flights[slot as usize];
-        flight.outcome = Some(outcome);
-        let (io, moved, early) = (flight.io.expect("in flight"), flight.moved, flight.early);
+        let flight = self.flights.get_mut(slot);
+        flight.settle(outcome);
+        let (io, moved, early) = (flight.io(), flight.moved, flight.early);
         let mark = flight.mark;
-        let disk = self.disk_of(&io);
+        let disk = self.inventory.disk_of(&io);
         let sectors = (io.len - moved) as u64 / SECTOR;
         // A failure may have come at any place.
         let reached = match outcome {
@@ -264,9 +240,9 @@ impl World<'_, '_> {
             Err(_) => self.device.dice.range(0, sectors),
         };
         if !early {
-            self.move_bytes(slot as usize, moved, (reached * SECTOR) as u32)?;
+            self.move_bytes(slot, moved, (reached * SECTOR) as u32)?;
         }
-        let media = &mut self.disks[disk].media;
+        let media = &mut self.inventory.disks[disk].media;
         match (io.op, outcome) {
             (Op::Flush, Ok(())) if !self.plant.flushes(&io) => {}
             (Op::Flush, Ok(())) => media.flush(mark),
@@ -281,11 +257,11 @@ impl World<'_, '_> {
     }
 
     /// Moves bytes `from..from + len` of an I/O between its requests and the medium.
-    fn move_bytes(&mut self, slot: usize, from: u32, len: u32) -> Verdict {
-        let flight = &self.flights[slot];
-        let io = flight.io.expect("it is in flight");
-        let disk = self.disk_of(&io);
-        let disk = &mut self.disks[disk];
+    fn move_bytes(&mut self, slot: u32, from: u32, len: u32) -> Verdict {
+        let flight = self.flights.get(slot);
+        let io = flight.io();
+        let disk = self.inventory.disk_of(&io);
+        let disk = &mut self.inventory.disks[disk];
         let mut end = from as u64 + len as u64;
         if io.op == Op::Write {
             end = from as u64 + self.plant.writes(&io, len) as u64;
@@ -299,15 +275,14 @@ impl World<'_, '_> {
             }
             let first = ((io.offset + begin) / SECTOR) as usize;
             let count = ((stop - begin) / SECTOR) as usize;
-            let number = part.number as usize;
             match io.op {
                 Op::Read => {
-                    let entry = &self.ledger.entries[number];
+                    let entry = &self.checks.ledger.entries[part.number as usize];
                     let skip = first - entry.sectors().0;
                     let found = &disk.media.current()[first..first + count];
-                    let floors = &self.floors[number];
+                    let floors = self.requests.floors(part.number);
                     let shadow = &disk.shadow;
-                    shadow.read(&self.ledger, part.number, floors, skip, found)?;
+                    shadow.read(&self.checks.ledger, part.number, floors, skip, found)?;
                     let sum = found.iter().fold(0u64, |sum, s| sum.rotate_left(5) ^ s);
                     self.journal.mix(sum);
                 }
@@ -324,29 +299,26 @@ impl World<'_, '_> {
 
     /// Word of an I/O's end arrives.
     pub(super) fn deliver(&mut self, slot: u32) -> Verdict {
-        let flight = &mut self.flights[slot as usize];
-        let io = flight.io.take().expect("it is in flight");
-        let outcome = flight.outcome.take().expect("it has ended");
-        let parts = std::mem::take(&mut flight.parts);
+        let (io, outcome) = self.flights.get_mut(slot).end();
         self.write(What::Ended, [io.id.to_bits(), figure(outcome), 0, 0, 0]);
         ensure!(
             Answers,
             self.engine.is_in_flight(io.id),
             "{io:?} is in flight, and the engine knows nothing of it"
         );
-        let clock = self.clock();
+        let clock = self.faults.clock(self.now);
         self.engine.handle_completion(clock, io.id, outcome);
         let now = self.engine.view().now();
-        self.hung.ended(self.by_slot[io.disk.index()], now);
-        let over = &mut self.over;
-        answers::ended(&mut self.ledger, now, io.op, &parts, outcome, over);
-        self.flights[slot as usize].parts = parts;
-        if self.strikes(Kind::Duplicate) {
-            let later = match self.chance.chance(500) {
+        self.hung.ended(self.inventory.disk_of(&io) as u32, now);
+        let (parts, over) = (&self.flights.get(slot).parts, &mut self.checks.over);
+        answers::ended(&mut self.checks.ledger, now, io.op, parts, outcome, over);
+        if self.faults.strikes(Kind::Duplicate) {
+            let later = match self.faults.dice.chance(500) {
                 true => Nanos::ZERO,
-                false => self.swarm.plan.how_long(&mut self.chance),
+                false => self.faults.how_long(),
             };
-            self.at(self.now + later, Event::Again(io.id.to_bits()));
+            self.schedule
+                .plan(self.now + later, Event::Again(io.id.to_bits()));
         }
         Ok(())
     }

@@ -6,17 +6,17 @@ use crate::checker::{Verdict, ensure};
 
 impl World<'_, '_> {
     pub(super) fn remove_a_disk(&mut self) -> Verdict {
-        if self.disks.is_empty() {
+        if self.inventory.disks.is_empty() {
             return Ok(());
         }
-        let number = self.resizes.index(self.disks.len());
-        let disk = &self.disks[number];
-        let (id, vm) = (disk.id, self.guests[disk.guest].id);
-        let there = self.ledger.has_disk(number as u32);
+        let number = self.draws.resizes.index(self.inventory.disks.len());
+        let disk = &self.inventory.disks[number];
+        let (id, vm) = (disk.id, self.inventory.vms[disk.vm].id);
+        let there = self.checks.ledger.has_disk(number as u32);
         let figures = [number as u64, vm.index() as u64, 0, 0, 0];
         self.write(What::DiskRemoved, figures);
-        let clock = self.clock();
-        let removed = self.engine.remove_disk(clock, id);
+        let clock = self.faults.clock(self.now);
+        let removed = self.engine.tenants_mut().remove_disk(clock, id);
         ensure!(
             Refusals,
             removed.is_ok() == there,
@@ -25,38 +25,36 @@ impl World<'_, '_> {
         if !there {
             return Ok(());
         }
-        self.ledger.disk_removed(number as u32);
-        self.somebody_has_gone();
-        for client in self.clients.iter_mut().filter(|c| c.disk == number) {
-            client.leave();
-        }
+        self.checks.ledger.disk_removed(number as u32);
+        self.checks.somebody_has_gone(&self.engine);
+        self.inventory.disk_left(number);
         Ok(())
     }
 
     /// Longer or shorter, where it lies or elsewhere: where there is no room, elsewhere.
     pub(super) fn resize_a_disk(&mut self) -> Verdict {
-        if self.disks.is_empty() {
+        if self.inventory.disks.is_empty() {
             return Ok(());
         }
-        let dice = &mut self.resizes;
-        let number = dice.index(self.disks.len());
+        let dice = &mut self.draws.resizes;
+        let number = dice.index(self.inventory.disks.len());
         let plan = self.swarm.disk(dice);
         let moves = dice.chance(300);
-        let disk = &self.disks[number];
+        let disk = &self.inventory.disks[number];
         let size = match dice.chance(200) {
             true => disk.spec.size,
             false => plan.sectors * SECTOR,
         };
-        let (id, vm) = (disk.id, self.guests[disk.guest].id);
-        let there = self.ledger.has_disk(number as u32);
+        let (id, vm) = (disk.id, self.inventory.vms[disk.vm].id);
+        let there = self.checks.ledger.has_disk(number as u32);
         let base = match moves || size > disk.room {
-            true => self.next_base + plan.gap,
+            true => self.inventory.next_base + plan.gap,
             false => disk.spec.base,
         };
         let figures = [number as u64, vm.index() as u64, size, base, 0];
         self.write(What::DiskResized, figures);
-        let clock = self.clock();
-        let resized = self.engine.resize_disk(clock, id, base, size);
+        let clock = self.faults.clock(self.now);
+        let resized = self.engine.tenants_mut().resize_disk(clock, id, base, size);
         ensure!(
             Refusals,
             resized.is_ok() == there,
@@ -65,21 +63,14 @@ impl World<'_, '_> {
         if !there {
             return Ok(());
         }
-        let disk = &mut self.disks[number];
-        if base != disk.spec.base {
-            disk.room = size;
-            self.next_base = base + size;
+        if self.inventory.disks[number].resize(base, size) {
+            self.inventory.next_base = base + size;
             // Dispatchers have seen it go and come.
-            self.starvation.forget(&self.engine);
+            self.checks.starvation.forget(&self.engine);
         }
-        (disk.spec.base, disk.spec.size) = (base, size);
-        let sectors = (size / SECTOR) as usize;
-        disk.media.grow(sectors);
-        disk.shadow.grow(sectors);
-        disk.durable.grow(sectors);
-        self.ledger.disk_resized(number as u32, base, size);
+        self.checks.ledger.disk_resized(number as u32, base, size);
         // Who waited beyond the end is to be answered.
-        self.somebody_has_gone();
+        self.checks.somebody_has_gone(&self.engine);
         Ok(())
     }
 }

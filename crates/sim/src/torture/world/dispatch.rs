@@ -10,22 +10,22 @@ impl World<'_, '_> {
     /// Everything that goes to the device now.
     pub(super) fn dispatch(&mut self) -> Verdict {
         // What waits for a disk that hangs is passed over, and has waited for long when it goes on.
-        let hangs = self.engine.any_hung();
+        let hangs = self.engine.device().any_hung();
         if self.hung.hangs_or_did(hangs) {
-            self.starvation.forget(&self.engine);
+            self.checks.starvation.forget(&self.engine);
         }
         loop {
-            let now = self.clock();
+            let now = self.faults.clock(self.now);
             let seen = now.max(self.engine.view().now());
             let is_due = |engine: &Engine| engine.next_timeout().is_some_and(|at| at <= seen);
             // The engine does what is due by itself; mostly the driver is there first.
-            if is_due(&self.engine) && self.chance.chance(800) {
+            if is_due(&self.engine) && self.faults.dice.chance(800) {
                 self.write(What::Timeout, [0; 5]);
                 self.engine.handle_timeout(now);
             }
             let promise = match hangs || is_due(&self.engine) {
                 true => None,
-                false => self.starvation.promise(&self.engine),
+                false => self.checks.starvation.promise(&self.engine),
             };
             match self.engine.poll_dispatch(now) {
                 Some(io) => self.start(io, promise)?,
@@ -33,13 +33,17 @@ impl World<'_, '_> {
             }
         }
         let facts = self.engine.facts();
-        if facts.in_flight < facts.spec.depth && !self.engine.is_held() && !self.engine.any_hung() {
-            self.starvation.idle(&self.engine)?;
+        if facts.in_flight < facts.spec.depth
+            && !self.engine.device().is_held()
+            && !self.engine.device().any_hung()
+        {
+            self.checks.starvation.idle(&self.engine)?;
         }
-        while self.engine.poll_notice().is_some() {}
-        self.credits.check(&self.engine)?;
-        self.nobody_lacks_its_part()?;
-        if self.replies_are_out() {
+        while self.engine.device_mut().poll_notice().is_some() {}
+        self.checks.credits.check(&self.engine)?;
+        let (inventory, requests) = (&self.inventory, &self.requests);
+        (self.checks).nobody_lacks_its_part(&self.engine, inventory, requests)?;
+        if self.replies.are_out() {
             // Reads may wait for the memory that these hold: their ends are events of this world.
             return Ok(());
         }
@@ -47,7 +51,7 @@ impl World<'_, '_> {
     }
 
     fn start(&mut self, io: DeviceIo, promise: Option<Promise>) -> Verdict {
-        self.tally.ios += 1;
+        self.ios += 1;
         let (op, fua) = (io.op as u64, (io.fua as u64) << 4);
         let id = io.id.to_bits();
         let vm = io.vm.index() as u64;
@@ -57,49 +61,51 @@ impl World<'_, '_> {
         let slot = io.id.index();
         ensure!(
             Shape,
-            slot < self.flights.len() && self.flights[slot].io.is_none(),
+            self.flights.is_free(slot),
             "{io:?} was given the slot of one that is in flight"
         );
-        let mut parts = std::mem::take(&mut self.flights[slot].parts);
-        self.ledger.parts(&io, &self.segments, &mut parts)?;
+        let mut parts = self.flights.spare_parts(slot);
+        self.checks.ledger.parts(&io, &self.segments, &mut parts)?;
         for part in &parts {
             let figures = [part.number.into(), part.from.into(), part.len.into(), 0, 0];
             self.journal.write(self.now, What::Served, figures);
         }
-        let others = self.flights.iter().filter_map(|f| f.io.as_ref());
         let (mut in_flight, mut flushes) = (0, 0);
-        for other in others {
-            in_flight += u32::from(self.engine.is_counted(other.id));
+        for other in self.flights.ios() {
+            in_flight += u32::from(self.engine.device().is_counted(other.id));
             flushes += (other.op == Op::Flush && other.disk == io.disk) as u32;
         }
         shape::check(
-            &self.ledger,
+            &self.checks.ledger,
             &io,
             &self.segments,
             &parts,
             in_flight,
             flushes,
         )?;
-        charges::started(&mut self.ledger, &io, &parts)?;
-        answers::started(&mut self.ledger, io.op, &parts);
-        self.reads_fed(io.op, &parts)?;
+        charges::started(&mut self.checks.ledger, &io, &parts)?;
+        answers::started(&mut self.checks.ledger, io.op, &parts);
+        self.checks.reads_fed(&mut self.requests, io.op, &parts)?;
         let now = self.engine.view().now();
-        self.limits.started(now, &self.swarm.config.device, &io)?;
+        self.checks
+            .limits
+            .started(now, &self.swarm.config.device, &io)?;
         let facts = self.engine.view();
         let first = self.segments.iter().map(|segment| facts.seq(segment.req));
         let first = first.min().unwrap_or(0);
         let engine = &self.engine;
-        let ledger = &self.ledger;
-        if engine.any_hung() {
-            self.starvation.started_beside_hung(engine, &io);
+        let ledger = &self.checks.ledger;
+        if engine.device().any_hung() {
+            self.checks.starvation.started_beside_hung(engine, &io);
         } else {
-            self.starvation
+            self.checks
+                .starvation
                 .started(engine, ledger, &io, first, promise)?;
         }
         self.hung
-            .started(engine, self.by_slot[io.disk.index()], &io)?;
-        let guest = self.disks[self.disk_of(&io)].guest;
-        self.guests[guest].started += io.len as u64;
+            .started(engine, self.inventory.disk_of(&io) as u32, &io)?;
+        let guest = self.inventory.disks[self.inventory.disk_of(&io)].vm;
+        self.inventory.vms[guest].started += io.len as u64;
         self.submit(io, parts)
     }
 }

@@ -10,20 +10,20 @@ use tidegate_core::time::Nanos;
 impl World<'_, '_> {
     /// Nobody asks for anything new: everything must end, in the time that [`progress`] states.
     pub(super) fn drain(&mut self) -> Verdict {
-        let open = self.ledger.open.len() as u64;
+        let open = self.checks.ledger.open.len() as u64;
         self.write(What::Drain, [open, 0, 0, 0, 0]);
         let (begun, bound) = (self.now, self.drain_bound());
         self.give_up_replies(None)?;
         loop {
             self.dispatch()?;
             self.take_answers()?;
-            if self.ledger.open.is_empty()
-                && self.engine.facts().in_flight + self.engine.uncounted() == 0
+            if self.checks.ledger.open.is_empty()
+                && self.engine.facts().in_flight + self.engine.device().uncounted() == 0
             {
                 break;
             }
             let went_on = self.turn()?;
-            let open = self.ledger.open.len();
+            let open = self.checks.ledger.open.len();
             ensure!(
                 Progress,
                 went_on || open == 0,
@@ -43,15 +43,15 @@ impl World<'_, '_> {
     /// The bound that [`progress`] states.
     fn drain_bound(&self) -> Nanos {
         let mut bound = Nanos::from_secs(10);
-        for guest in &self.guests {
+        for guest in &self.inventory.vms {
             let bytes = 2 * guest.asked.1 + guest.started;
             let slowest = guest.objectives.iter();
             let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.asked.0, bytes));
             bound += slowest.max().unwrap_or(Nanos::ZERO);
         }
         let block = self.swarm.config.device.physical_block;
-        let open = self.ledger.open.iter();
-        let ios = open.map(|&n| 4 + self.ledger.entries[n as usize].request.len / block);
+        let open = self.checks.ledger.open.iter();
+        let ios = open.map(|&n| 4 + self.checks.ledger.entries[n as usize].request.len / block);
         let ios = ios.map(u64::from).sum::<u64>();
         if let Some(cap) = &self.swarm.cap {
             // Every I/O at the pace of the cap, or of the least that is learnt; the queues in front
@@ -59,7 +59,7 @@ impl World<'_, '_> {
             let least = [cap.iops, cap.assumed.0].into_iter().flatten().min();
             let slow = Nanos::SECOND.0 / least.unwrap_or(7).clamp(1, 7);
             let by_bytes = cap.assumed.1.map_or(0, |rate| {
-                let all = self.guests.iter().map(|g| 2 * g.asked.1 + g.started);
+                let all = self.inventory.vms.iter().map(|g| 2 * g.asked.1 + g.started);
                 let all: u64 = all.sum();
                 (all as u128 * 2 * Nanos::SECOND.0 as u128 / rate as u128) as u64
             });
@@ -71,45 +71,41 @@ impl World<'_, '_> {
 
     /// Everything has drained: what the media hold, and what was counted.
     pub(super) fn settled(&mut self) -> Verdict {
-        for disk in &self.disks {
-            disk.shadow.settled(&self.ledger, disk.media.current())?;
-        }
-        self.cut_power()?;
-        for guest in &self.guests {
-            if self.ledger.is_live(guest.id) {
-                self.charges
-                    .check(guest.id, self.engine.vm_stats(guest.id))?;
-            }
+        let ledger = &self.checks.ledger;
+        self.inventory.settled(ledger)?;
+        self.inventory.cut_power(ledger)?;
+        for vm in &self.inventory.vms {
+            self.checks.charges_of(&self.engine, vm.id)?;
         }
         Ok(())
     }
 
     /// Every slot is free, and may be used again: as many VMs and requests fit as ever.
     pub(super) fn slots_are_free(&mut self) -> Verdict {
-        for guest in 0..self.guests.len() {
-            if self.ledger.is_live(self.guests[guest].id) {
+        for guest in 0..self.inventory.vms.len() {
+            if self.checks.ledger.is_live(self.inventory.vms[guest].id) {
                 self.remove_vm(guest)?;
             }
         }
         let config = self.swarm.config;
-        let first = self.clients.len();
+        let first = self.inventory.clients.len();
         for _ in 0..config.max_vms {
-            let mut plan = self.swarm.vm(&mut self.fresh);
+            let mut plan = self.swarm.vm(&mut self.draws.fresh);
             plan.objective = Objective::default();
             plan.disks.truncate(1);
             plan.disks[0].clients.truncate(1);
-            let before = self.guests.len();
+            let before = self.inventory.vms.len();
             self.add_vm(&plan)?;
             ensure!(
                 Progress,
-                self.guests.len() > before,
+                self.inventory.vms.len() > before,
                 "all VMs have gone, and fewer fit than in the beginning"
             );
         }
         let mut fitted = 0;
-        for client in first..self.clients.len() {
+        for client in first..self.inventory.clients.len() {
             loop {
-                let request = Request::read(0, SECTOR as u32, self.ledger.next_number());
+                let request = Request::read(0, SECTOR as u32, self.checks.ledger.next_number());
                 match self.hand_in(client as u32, request)? {
                     None => fitted += 1,
                     Some(_) => break,
@@ -117,8 +113,8 @@ impl World<'_, '_> {
             }
         }
         // Nobody has returned anything yet, so nothing is lent: each has its part.
-        let parts = (first..self.clients.len()).map(|client| {
-            let part = self.part_of(client as u32);
+        let parts = (first..self.inventory.clients.len()).map(|client| {
+            let part = (self.checks).part_of(&self.engine, &self.inventory, client as u32);
             part.min(config.max_pending_per_vm.into())
         });
         let fit = parts.sum::<u64>().min(config.max_requests.into());
@@ -133,14 +129,14 @@ impl World<'_, '_> {
             "{fitted} requests fit after everything has drained; there is room for {fit}"
         );
         self.drain()?;
-        for guest in 0..self.guests.len() {
-            if self.ledger.is_live(self.guests[guest].id) {
+        for guest in 0..self.inventory.vms.len() {
+            if self.checks.ledger.is_live(self.inventory.vms[guest].id) {
                 self.remove_vm(guest)?;
             }
         }
         ensure!(
             Progress,
-            self.ledger.free_vms() == config.max_vms as usize,
+            self.checks.ledger.free_vms() == config.max_vms as usize,
             "a VM's slot was not given back"
         );
         progress::is_idle(&self.engine)

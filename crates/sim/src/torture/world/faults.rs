@@ -1,54 +1,115 @@
 //! Faults strike: from time to time, or by chance.
 
-use super::{Event, What, World};
+use super::schedule::Event;
+use super::{What, World};
 use crate::checker::Verdict;
 use crate::fault::{Kind, Plan};
+use crate::torture::Dice;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
+
+/// Source of faults, by the run's plan.
+pub(super) struct Faults {
+    plan: Plan,
+    pub(super) dice: Dice,
+    /// Faults that struck.
+    struck: u64,
+}
+
+impl Faults {
+    /// Faults of a plan.
+    pub(super) fn new(plan: Plan, dice: Dice) -> Faults {
+        Faults {
+            plan,
+            dice,
+            struck: 0,
+        }
+    }
+
+    /// True if a fault that comes by chance comes now.
+    pub(super) fn strikes(&mut self, kind: Kind) -> bool {
+        let strikes = self.plan.strikes(kind, &mut self.dice);
+        self.struck += u64::from(strikes);
+        strikes
+    }
+
+    /// Counts a fault that comes from time to time and returns the time that it takes.
+    fn strike(&mut self) -> Nanos {
+        self.struck += 1;
+        self.how_long()
+    }
+
+    /// Time from now to the next fault of a kind that comes from time to time; `None` if it never
+    /// does.
+    fn next(&mut self, kind: Kind) -> Option<Nanos> {
+        self.plan.next(kind, &mut self.dice)
+    }
+
+    /// Length of a stall, an absence or a lateness.
+    pub(super) fn how_long(&mut self) -> Nanos {
+        self.plan.how_long(&mut self.dice)
+    }
+
+    /// Time by which a fault of this kind, which comes by chance, is late; zero if it does not
+    /// come.
+    pub(super) fn lateness(&mut self, kind: Kind) -> Nanos {
+        if self.strikes(kind) {
+            return self.how_long();
+        }
+        Nanos::ZERO
+    }
+
+    /// Time that the driver's clock shows at `now`.
+    pub(super) fn clock(&mut self, now: Nanos) -> Nanos {
+        now - self.lateness(Kind::ClockBack)
+    }
+
+    /// Ends all faults.
+    fn stop(&mut self) {
+        self.plan = Plan::none();
+    }
+
+    /// Number of faults that struck.
+    pub(super) fn struck(&self) -> u64 {
+        self.struck
+    }
+}
 
 impl World<'_, '_> {
     pub(super) fn begin_faults(&mut self) {
         for kind in Kind::ALL {
-            self.schedule(kind);
+            self.schedule_fault(kind);
         }
         self.schedule_look();
     }
 
-    fn schedule(&mut self, kind: Kind) {
-        if let Some(wait) = self.swarm.plan.next(kind, &mut self.chance) {
-            self.at(self.now + wait, Event::Fault(kind));
+    fn schedule_fault(&mut self, kind: Kind) {
+        if let Some(wait) = self.faults.next(kind) {
+            self.schedule.plan(self.now + wait, Event::Fault(kind));
         }
-    }
-
-    /// Whether a fault that comes by chance comes now.
-    pub(super) fn strikes(&mut self, kind: Kind) -> bool {
-        let strikes = self.swarm.plan.strikes(kind, &mut self.chance);
-        self.tally.faults += strikes as u64;
-        strikes
     }
 
     /// No more faults, and nobody asks for anything new.
     pub(super) fn stop_faults(&mut self) {
         self.running = false;
-        self.swarm.plan = Plan::none();
+        self.faults.stop();
         // What a fault has put off happens now.
         self.device.blocked_until = Nanos::ZERO;
         self.device.slow_until = Nanos::ZERO;
         self.hung.stop();
-        self.wake = (Nanos::MAX, Nanos::MAX);
+        self.schedule.be_in_time();
     }
 
     pub(super) fn fault(&mut self, kind: Kind) -> Verdict {
         if !self.running {
             return Ok(());
         }
-        self.tally.faults += 1;
-        let long = self.swarm.plan.how_long(&mut self.chance);
+        let long = self.faults.strike();
         self.write(What::Fault, [kind as u64, long.0, 0, 0, 0]);
         match kind {
             Kind::Slow => {
                 self.device.slow_until = self.now + long;
-                self.device.slowness = self.chance.octaves(2, 64);
+                self.device.slowness = self.faults.dice.octaves(2, 64);
             }
             Kind::Stall | Kind::Stuck => {
                 self.device.blocked_until = self.now + long;
@@ -60,20 +121,24 @@ impl World<'_, '_> {
             Kind::Vanish => self.vanish_one(long)?,
             Kind::Storm => self.vanish_all(long)?,
             Kind::Deaf => {
-                let client = self.chance.index(self.clients.len());
-                self.clients[client].deaf_until = self.now + long;
+                let client = self.faults.dice.index(self.inventory.clients.len());
+                self.inventory.clients[client].deaf_until = self.now + long;
                 // It looks at what has come, later.
-                self.at(self.now + long, Event::Ask(client as u32));
+                self.schedule
+                    .plan(self.now + long, Event::Ask(client as u32));
             }
             Kind::ClockStall => self.now += long,
             Kind::Swap => self.swap(),
             Kind::Objective => self.change_objective()?,
             Kind::VmChurn => self.remove_a_vm(long)?,
             Kind::DiskChurn => self.add_a_disk()?,
-            Kind::PowerCut => self.cut_power()?,
+            Kind::PowerCut => self.inventory.cut_power(&self.checks.ledger)?,
             Kind::DiskRemoved => self.remove_a_disk()?,
             Kind::DiskResized => self.resize_a_disk()?,
-            Kind::DiskHung => self.hang_a_disk(long),
+            Kind::DiskHung => {
+                let disks = self.inventory.disks.len();
+                self.hung.hang_one(self.now, long, disks);
+            }
             Kind::Error
             | Kind::Short
             | Kind::Late
@@ -82,58 +147,78 @@ impl World<'_, '_> {
             | Kind::ClockBack
             | Kind::LateTimeout => {}
         }
-        self.schedule(kind);
+        self.schedule_fault(kind);
         Ok(())
     }
 
     fn vanish_one(&mut self, long: Nanos) -> Verdict {
-        let client = self.chance.index(self.clients.len());
+        let client = self.faults.dice.index(self.inventory.clients.len());
         self.vanish(client);
-        self.at(self.now + long, Event::Back(client as u32));
+        self.schedule
+            .plan(self.now + long, Event::Back(client as u32));
         Ok(())
     }
 
     fn vanish_all(&mut self, long: Nanos) -> Verdict {
-        for client in 0..self.clients.len() {
+        for client in 0..self.inventory.clients.len() {
             self.vanish(client);
-            self.at(self.now + long, Event::Back(client as u32));
+            self.schedule
+                .plan(self.now + long, Event::Back(client as u32));
         }
         Ok(())
     }
 
     fn swap(&mut self) {
-        let policy = self.swarm.another_policy(&mut self.policies);
+        let policy = self.swarm.another_policy(&mut self.draws.policies);
         let (_, regulator, dispatcher) = policy.parts();
         let names = [regulator, dispatcher];
         self.journal
             .write_named(self.now, What::Swap, [0; 5], names);
         // What was charged by one profile and what by another have no common bound, but roles that
         // begin anew have charged nothing.
-        if self.profiles.chance(300) {
+        if self.draws.profiles.chance(300) {
             self.engine
-                .set_profile(crate::torture::swarm::profile(&mut self.profiles));
+                .device_mut()
+                .set_profile(crate::torture::swarm::profile(&mut self.draws.profiles));
         }
-        let clock = self.clock();
-        self.credits.announce(&policy);
+        let clock = self.faults.clock(self.now);
+        self.checks.credits.announce(&policy);
         self.engine.set_policy(clock, &policy);
-        self.promises_changed();
+        (self.checks).promises_changed(&self.engine, &self.inventory.vms);
     }
 
     fn change_objective(&mut self) -> Verdict {
-        let guest = self.chance.index(self.guests.len());
-        let objective = self.swarm.objective(&mut self.fresh);
+        let guest = self.faults.dice.index(self.inventory.vms.len());
+        let objective = self.swarm.objective(&mut self.draws.fresh);
         self.set_objective(guest, &objective)
     }
+}
 
-    /// If the power failed now: what the medium would hold must be legal, be it what is durable
-    /// or what the cache has.
-    pub(super) fn cut_power(&mut self) -> Verdict {
-        for disk in &self.disks {
-            let media = [disk.media.durable(), disk.media.current()];
-            for survives in media {
-                disk.durable.check(&self.ledger, &disk.shadow, survives)?;
-            }
-        }
-        Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_that_strike_are_counted_until_they_stop() {
+        let draw = |seed| {
+            Plan::draw(
+                &mut Dice::new(seed, 0),
+                &mut Dice::new(seed, 1),
+                Nanos::SECOND,
+            )
+        };
+        let plan = (0..100).map(draw).find(|plan| {
+            let rate = plan.rate(Kind::ClockBack);
+            matches!(rate, crate::fault::Rate::PerMille(100..))
+        });
+        let plan = plan.expect("one of a hundred turns the clock back often");
+        let mut faults = Faults::new(plan, Dice::new(1, 5));
+        let now = Nanos(1 << 40);
+        let back = (0..1000).filter(|_| faults.clock(now) < now).count() as u64;
+        assert!(back > 50, "{back}");
+        assert_eq!(faults.struck(), back);
+        assert!(faults.strike() > Nanos::ZERO);
+        faults.stop();
+        assert_eq!((faults.clock(now), faults.struck()), (now, back + 1));
     }
 }

@@ -1,6 +1,7 @@
 //! Disks that hang for a while, and the driver that has the engine look for them.
 
-use super::{Event, What, World};
+use super::schedule::Event;
+use super::{What, World};
 use crate::checker::neighbours::Neighbours;
 use crate::checker::{Verdict, neighbours};
 use crate::fault::{Kind, Rate};
@@ -47,6 +48,20 @@ impl Hung {
         self.patience
     }
 
+    /// Has one of so many disks hang from `now` on, for about `long`.
+    pub(super) fn hang_one(&mut self, now: Nanos, long: Nanos, disks: usize) {
+        let Some(patience) = self.patience else {
+            return;
+        };
+        if disks == 0 {
+            return;
+        }
+        // Mostly for longer than the driver needs to find out.
+        let longer = self.dice.below(8 * patience.data.0);
+        self.disk = self.dice.index(disks) as u32;
+        self.until = now + long.min(Nanos(4 * patience.data.0)) + Nanos(longer);
+    }
+
     /// No more faults.
     pub(super) fn stop(&mut self) {
         self.until = Nanos::ZERO;
@@ -65,6 +80,11 @@ impl Hung {
         }
     }
 
+    /// Time until which no I/O of a disk ends, as it hangs; `None` if it does not.
+    pub(super) fn hangs_until(&self, now: Nanos, disk: u32) -> Option<Nanos> {
+        (now < self.until && disk == self.disk).then_some(self.until)
+    }
+
     /// An I/O of a disk has ended.
     pub(super) fn ended(&mut self, disk: u32, now: Nanos) {
         if self.patience.is_some() {
@@ -74,29 +94,9 @@ impl Hung {
 }
 
 impl World<'_, '_> {
-    pub(super) fn hang_a_disk(&mut self, long: Nanos) {
-        let Some(patience) = self.hung.patience else {
-            return;
-        };
-        if self.disks.is_empty() {
-            return;
-        }
-        // Mostly for longer than the driver needs to find out.
-        let longer = self.hung.dice.below(8 * patience.data.0);
-        self.hung.disk = self.hung.dice.index(self.disks.len()) as u32;
-        self.hung.until = self.now + long.min(Nanos(4 * patience.data.0)) + Nanos(longer);
-    }
-
-    /// Until when the I/O in a slot does not end, as its disk hangs.
-    pub(super) fn hangs_until(&self, slot: u32) -> Option<Nanos> {
-        let Hung { disk, until, .. } = self.hung;
-        let io = self.flights[slot as usize].io?;
-        (self.now < until && self.by_slot[io.disk.index()] == disk).then_some(until)
-    }
-
     pub(super) fn schedule_look(&mut self) {
         if let Some(patience) = self.hung.patience {
-            self.at(self.now + patience.data, Event::Look);
+            self.schedule.plan(self.now + patience.data, Event::Look);
         }
     }
 
@@ -106,18 +106,17 @@ impl World<'_, '_> {
             return Ok(());
         }
         self.schedule_look();
-        let clock = self.clock();
+        let clock = self.faults.clock(self.now);
         self.write(What::Timeout, [1, 0, 0, 0, 0]);
         if self.plant.looks() {
-            self.engine.look_for_hung_disks(clock);
+            self.engine.device_mut().look_for_hung_disks(clock);
         }
         let seen = clock.max(self.engine.view().now());
-        let with_device = self.flights.iter().filter_map(|flight| flight.io.as_ref());
         neighbours::check(
             &self.hung.checker,
             &self.engine,
-            &self.by_slot,
-            with_device,
+            self.inventory.by_slot(),
+            self.flights.ios(),
             seen,
         )
     }

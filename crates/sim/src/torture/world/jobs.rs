@@ -1,6 +1,7 @@
 //! Jobs begin, are cancelled and end.
 
-use super::{Event, What, World};
+use super::schedule::Event;
+use super::{What, World};
 use crate::checker::{Verdict, ensure};
 use tidegate_core::jobs::{JobOutcome, JobSpec};
 use tidegate_core::time::Nanos;
@@ -12,8 +13,11 @@ impl World<'_, '_> {
     /// The next change of a job, if this run has jobs.
     pub(super) fn schedule_job(&mut self) {
         if self.swarm.jobs && self.running {
-            let wait = self.job_dice.range(1, 2 * self.swarm.span.0 / CHANGES + 1);
-            self.at(self.now + Nanos(wait), Event::Job);
+            let wait = self
+                .draws
+                .jobs
+                .range(1, 2 * self.swarm.span.0 / CHANGES + 1);
+            self.schedule.plan(self.now + Nanos(wait), Event::Job);
         }
     }
 
@@ -23,8 +27,8 @@ impl World<'_, '_> {
             return Ok(());
         }
         self.take_answers()?;
-        let guest = self.job_dice.index(self.guests.len());
-        match self.job_dice.chance(200) {
+        let guest = self.draws.jobs.index(self.inventory.vms.len());
+        match self.draws.jobs.chance(200) {
             true => self.cancel_job(guest)?,
             false => self.begin_job(guest)?,
         }
@@ -33,42 +37,43 @@ impl World<'_, '_> {
     }
 
     fn begin_job(&mut self, guest: usize) -> Verdict {
-        let vm = self.guests[guest].id;
-        let mut none = |value| if self.job_dice.chance(20) { 0 } else { value };
+        let vm = self.inventory.vms[guest].id;
+        let mut none = |value| if self.draws.jobs.chance(20) { 0 } else { value };
         let (bytes, deadline) = (none(1), none(1));
         let spec = JobSpec {
-            bytes: bytes * self.job_dice.octaves(512, 4 << 20),
-            deadline: Nanos(deadline * self.job_dice.octaves(1000, 2 * self.swarm.span.0)),
+            bytes: bytes * self.draws.jobs.octaves(512, 4 << 20),
+            deadline: Nanos(deadline * self.draws.jobs.octaves(1000, 2 * self.swarm.span.0)),
         };
-        let may = self.ledger.is_live(vm) && !self.engine.view().is_background(vm);
+        let may = self.checks.ledger.is_live(vm) && !self.engine.view().is_background(vm);
         self.write(
             What::Job,
             [vm.index() as u64, spec.bytes, spec.deadline.0, 0, 0],
         );
-        let clock = self.clock();
-        let said = self.engine.begin_job(clock, vm, &spec);
+        let clock = self.faults.clock(self.now);
+        let said = self.engine.jobs_mut().begin_job(clock, vm, &spec);
         let now = self.engine.view().now();
-        self.jobs.begun(now, (vm, may), &spec, &said)?;
+        self.checks.jobs.begun(now, (vm, may), &spec, &said)?;
         self.hear_of_jobs()
     }
 
     fn cancel_job(&mut self, guest: usize) -> Verdict {
-        let (vm, clock) = (self.guests[guest].id, self.clock());
-        let live = self.ledger.is_live(vm);
+        let (vm, clock) = (self.inventory.vms[guest].id, self.faults.clock(self.now));
+        let live = self.checks.ledger.is_live(vm);
         self.write(What::JobEnded, [vm.index() as u64, 1, 0, 0, 0]);
-        let said = self.engine.end_job(clock, vm);
-        let due = self.jobs.cancelled(self.engine.view().now(), vm);
+        let said = self.engine.jobs_mut().end_job(clock, vm);
+        let due = self.checks.jobs.cancelled(self.engine.view().now(), vm);
         ensure!(
             Jobs,
             said.as_ref().ok() == live.then_some(&due),
-            "the job of {vm:?} was cancelled: {said:?}; it was {due:?}, and its VM's being there is {live}"
+            "the job of {vm:?} was cancelled: {said:?}; it was {due:?}, and its VM's being there \
+             is {live}"
         );
         self.hear_of_jobs()
     }
 
     /// All that the engine has to say of jobs, while all answers were taken.
     pub(super) fn hear_of_jobs(&mut self) -> Verdict {
-        while let Some(end) = self.engine.poll_job_end() {
+        while let Some(end) = self.engine.jobs_mut().poll_job_end() {
             let done = u64::from(end.outcome == JobOutcome::Done);
             let figures = [
                 end.vm.index() as u64,
@@ -81,15 +86,15 @@ impl World<'_, '_> {
             let mut heard = Vec::new();
             self.plant.job_ends(end, &mut heard);
             for end in &heard {
-                self.jobs.ended(end)?;
+                self.checks.jobs.ended(end)?;
             }
         }
-        self.jobs.none_missing()?;
-        if self.swarm.jobs && self.job_dice.chance(100) {
-            let vm = self.guests[self.job_dice.index(self.guests.len())].id;
+        self.checks.jobs.none_missing()?;
+        if self.swarm.jobs && self.draws.jobs.chance(100) {
+            let vm = self.inventory.vms[self.draws.jobs.index(self.inventory.vms.len())].id;
             let now = self.engine.view().now();
-            let said = self.engine.job(now, vm);
-            self.jobs.check(now, vm, said.as_ref())?;
+            let said = self.engine.jobs().job(now, vm);
+            self.checks.jobs.check(now, vm, said.as_ref())?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ const MOST_VMS: u64 = 1_000;
 /// All `[[vm]]`. A client may stand after those it serves, so names are read first.
 pub(super) fn vms(section: &mut Section<'_>, all: CpuSet) -> Option<Vec<VmSpec>> {
     if !section.has("vm") {
-        let example = "add a [[vm]] with name = \"web\" and hogs = 1";
+        let example = "add a [[vm]] with name = \"web\" and busy_processes = 1 in [vm.cpu]";
         section.error("there is no [[vm]]: nobody wants to run", example);
     }
     let tables = section.take_tables("vm");
@@ -72,8 +72,9 @@ fn vm(
     let mut section = Section::of(&field)?;
     let name = section.own_name("VM", "web", taken);
     let count = section.read("count", None, |f| f.count(1..=MOST_VMS).map(Some));
-    let cpu = cpu(&mut section, all);
-    let primes = section.read("primes", None, |f| f.duration(WORK).map(Some));
+    let cpu = vm_cpu(&mut section, all);
+    section.renamed("primes", "work");
+    let work = section.read("work", None, |f| f.duration(WORK).map(Some));
     let ping = part(&mut section, "ping", |section| ping(section, places));
     let stream = part(&mut section, "stream", |section| stream(section, places));
     let write = part(&mut section, "write", write);
@@ -81,12 +82,38 @@ fn vm(
     let spec = VmSpec {
         name: name?,
         cpu: cpu?,
-        primes: primes?,
+        work: work?,
         ping: ping?,
         stream: stream?,
         write: write?,
     };
     Some((spec, count?))
+}
+
+/// Keys of `[vm.cpu]` that stood in `[[vm]]` itself once.
+const CPU: [&str; 6] = ["vcpus", "weight", "cap", "pinned", "hogs", "busy_processes"];
+
+/// The vCPUs of a virtual machine: `[vm.cpu]`, or its keys in `[[vm]]` itself.
+fn vm_cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
+    let old = CPU.map(|key| (key, section.take_old(key, "[vm.cpu]")));
+    let table = section.take("cpu");
+    let Some(field) = table else {
+        return cpu(section, all);
+    };
+    for (key, field) in old
+        .iter()
+        .filter_map(|(key, field)| Some((key, field.as_ref()?)))
+    {
+        let allowed = format!("`{key}` in [vm.cpu] alone");
+        field.error(
+            "the old place of a key of [vm.cpu], which is given, too",
+            &allowed,
+        );
+    }
+    let mut inner = Section::of(&field)?;
+    let spec = cpu(&mut inner, all);
+    inner.finish();
+    spec
 }
 
 /// Reads what a virtual machine has of a machine with the pCPUs `all`, of the table that says so.
@@ -96,13 +123,14 @@ pub fn cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
     let weight = section.read("weight", u64::from(usual.weight), |f| f.count(1..=65_535));
     let cap = section.read("cap", 0, |f| f.count(0..=100 * CpuSet::MOST as u64));
     let pinned = section.read("pinned", all, |f| pcpus(f, all));
-    let hogs = section.read("hogs", 0, |f| f.count(0..=1_000));
+    section.renamed("hogs", "busy_processes");
+    let busy_processes = section.read("busy_processes", 0, |f| f.count(0..=1_000));
     Some(CpuSpec {
         vcpus: vcpus? as usize,
         weight: weight? as u32,
         cap: cap? as u32,
         pinned: pinned?,
-        hogs: hogs? as usize,
+        busy_processes: busy_processes? as usize,
     })
 }
 

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tidegate_cluster::Cluster;
 use tidegate_place::Outcome;
 use tidegate_report::{Align, Table};
 
 use super::{HostJobs, Why, jobs};
 use crate::commands::place::exact;
-use crate::commands::place::state::Place;
 use crate::output::Output;
 
 /// What came of a request.
@@ -29,7 +29,7 @@ struct AnswerView<'a> {
 
 /// Says what came of a request that was not refused.
 pub(in crate::commands::place) fn answer(
-    place: &Place,
+    cluster: &Cluster<'_>,
     name: &str,
     outcome: &Outcome,
     why: &Why,
@@ -41,12 +41,12 @@ pub(in crate::commands::place) fn answer(
             job: name,
             outcome: "placed",
             dry_run,
-            host: HostJobs::of(place, placement.host),
+            host: HostJobs::of(cluster, placement.host),
             class: Some(placement.class.name()),
             lowered: placement
                 .lowered
                 .iter()
-                .map(|(id, _)| place.name_of(*id))
+                .map(|(id, _)| cluster.name_of(*id))
                 .collect(),
             why: None,
         },

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tidegate_cluster::Cluster;
 use tidegate_core::time::Nanos;
 use tidegate_place::HostId;
 use tidegate_report::{Align, Table, bytes, bytes_per_s, duration};
 
 use super::{HostJobs, jobs};
-use crate::commands::place::state::Place;
 use crate::output::Output;
 
 /// Everything there is.
@@ -27,19 +27,19 @@ struct WaitingView {
 }
 
 /// Shows hosts, jobs and those that wait.
-pub(in crate::commands::place) fn list(place: &Place, out: Output) -> Result<()> {
-    let all = (0..place.kept.hosts.len()).map(HostId);
-    let waiting = place.pcos.waiting().map(|(id, request, arrived)| {
+pub(in crate::commands::place) fn list(cluster: &Cluster<'_>, out: Output) -> Result<()> {
+    let all = (0..cluster.state().hosts.len()).map(HostId);
+    let waiting = cluster.pcos().waiting().map(|(id, request, arrived)| {
         let due = arrived + request.deadline();
         WaitingView {
-            name: place.name_of(id).to_owned(),
+            name: cluster.name_of(id).to_owned(),
             size_bytes: request.bytes(),
-            waited_s: place.now.since(arrived).as_secs_f64(),
-            discarded_in_s: due.since(place.now).as_secs_f64(),
+            waited_s: cluster.now().since(arrived).as_secs_f64(),
+            discarded_in_s: due.since(cluster.now()).as_secs_f64(),
         }
     });
     let whole = Whole {
-        hosts: all.filter_map(|host| HostJobs::of(place, host)).collect(),
+        hosts: all.filter_map(|host| HostJobs::of(cluster, host)).collect(),
         waiting: waiting.collect(),
     };
     match out.is_json() {

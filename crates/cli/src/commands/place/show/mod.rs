@@ -5,12 +5,11 @@ mod list;
 mod why;
 
 use serde::Serialize;
+use tidegate_cluster::Cluster;
 use tidegate_core::jobs::Forecast;
 use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, HostView, Running};
 use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, duration, percent};
-
-use super::state::Place;
 
 pub(super) use answer::answer;
 pub(super) use list::list;
@@ -46,25 +45,25 @@ pub(in crate::commands::place) struct HostJobs {
 }
 
 impl HostJobs {
-    pub(super) fn of(place: &Place, host: HostId) -> Option<HostJobs> {
-        let view = place.pcos.host(host)?;
+    pub(super) fn of(cluster: &Cluster<'_>, host: HostId) -> Option<HostJobs> {
+        let view = cluster.pcos().host(host)?;
         Some(HostJobs {
-            host: place.kept.hosts[host.0].name.clone(),
+            host: cluster.state().hosts[host.0].name.clone(),
             takes_up_to: view.acceptance().most(),
             free: view.acceptance().free(),
-            drained: place.kept.hosts[host.0].drained,
+            drained: cluster.state().hosts[host.0].drained,
             jobs: view
                 .running()
                 .iter()
-                .map(|running| JobView::of(place, &view, running))
+                .map(|running| JobView::of(cluster, &view, running))
                 .collect(),
         })
     }
 }
 
 impl JobView {
-    fn of(place: &Place, view: &HostView<'_>, running: &Running) -> JobView {
-        let (now, job) = (place.now, running.tenant.job);
+    fn of(cluster: &Cluster<'_>, view: &HostView<'_>, running: &Running) -> JobView {
+        let (now, job) = (cluster.now(), running.tenant.job);
         let forecast = view.forecast(now, running);
         let done = forecast
             .map(|forecast| forecast.done)
@@ -72,7 +71,7 @@ impl JobView {
         let due = job.map_or(Nanos::MAX, |job| job.due());
         let seconds = |from: Nanos, to: Nanos| (i128::from(to.0) - i128::from(from.0)) as f64 / 1e9;
         JobView {
-            name: place.name_of(running.id).to_owned(),
+            name: cluster.name_of(running.id).to_owned(),
             class: running.tenant.class.name(),
             size_bytes: job.map_or(0, |job| job.bytes),
             moved_bytes: job.map_or(0, |job| job.moved),

@@ -1,11 +1,10 @@
 //! Why hosts do not take a job.
 
 use serde::Serialize;
+use tidegate_cluster::Cluster;
 use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, Rejection, Request};
 use tidegate_report::duration;
-
-use crate::commands::place::state::Place;
 
 /// Why hosts do not take a job, and what they would take.
 #[derive(Serialize)]
@@ -34,45 +33,47 @@ pub(super) struct HostSays {
 
 impl Why {
     /// What all hosts say to a job just now.
-    pub(in crate::commands::place) fn of(place: &mut Place, request: &Request) -> Why {
-        let all = (0..place.kept.hosts.len()).map(HostId);
-        let hosts = all.map(|host| HostSays::of(place, host, request)).collect();
-        let nearest = place.pcos.nearest(place.now, request);
+    pub(in crate::commands::place) fn of(cluster: &mut Cluster<'_>, request: &Request) -> Why {
+        let all = (0..cluster.state().hosts.len()).map(HostId);
+        let hosts = all
+            .map(|host| HostSays::of(cluster, host, request))
+            .collect();
+        let nearest = cluster.nearest(request);
         Why {
             hosts,
             nearest_deadline_s: nearest.map(|(_, deadline)| deadline.as_secs_f64()),
-            nearest_host: nearest.map(|(HostId(at), _)| place.kept.hosts[at].name.clone()),
+            nearest_host: nearest.map(|(HostId(at), _)| cluster.state().hosts[at].name.clone()),
             nearest: nearest.map(|(_, deadline)| deadline),
         }
     }
 }
 
 impl HostSays {
-    fn of(place: &mut Place, host: HostId, request: &Request) -> HostSays {
-        let rejection = place.pcos.rejection(place.now, host, request);
+    fn of(cluster: &mut Cluster<'_>, host: HostId, request: &Request) -> HostSays {
+        let rejection = cluster.rejection(host, request);
         let mut says = HostSays {
-            host: place.kept.hosts[host.0].name.clone(),
+            host: cluster.state().hosts[host.0].name.clone(),
             takes: rejection.is_none(),
             reason: None,
             misses: None,
             late_s: None,
         };
         if let Some(rejection) = rejection {
-            says.reject(place, host, &rejection);
+            says.reject(cluster, host, &rejection);
         }
         says
     }
 
-    fn reject(&mut self, place: &Place, host: HostId, rejection: &Rejection) {
+    fn reject(&mut self, cluster: &Cluster<'_>, host: HostId, rejection: &Rejection) {
         use tidegate_place::Why::{Full, Misses, OwnDeadline, Steps};
         let class = rejection.class.name();
         self.reason = Some(match rejection.why {
             Misses { who, late } => {
-                let running = place
-                    .pcos
+                let running = cluster
+                    .pcos()
                     .host(host)
                     .and_then(|view| view.running().get(who).copied());
-                let name = running.map_or("?", |running| place.name_of(running.id));
+                let name = running.map_or("?", |running| cluster.name_of(running.id));
                 self.misses = Some(name.to_owned());
                 self.late_s = Some(late.as_secs_f64());
                 let own = match rejection.late {
@@ -92,7 +93,7 @@ impl HostSays {
                 )
             }
             Steps => "no classes were found with which everybody is in time".to_owned(),
-            Full => full(place, host),
+            Full => full(cluster, host),
         });
     }
 }
@@ -105,9 +106,9 @@ fn by(late: Nanos) -> String {
 }
 
 /// Why a host takes nobody, whoever it is.
-fn full(place: &Place, host: HostId) -> String {
-    let is_open = place.pcos.host(host).is_some_and(|view| view.is_open());
-    match place.kept.hosts[host.0].drained {
+fn full(cluster: &Cluster<'_>, host: HostId) -> String {
+    let is_open = cluster.pcos().host(host).is_some_and(|view| view.is_open());
+    match cluster.state().hosts[host.0].drained {
         true => "it is drained".to_owned(),
         false if is_open => "as many jobs run there as may".to_owned(),
         false => "its daemon has no VM of that name".to_owned(),

@@ -53,7 +53,8 @@ impl Tuner {
             return;
         };
         let (length, Amount { bytes, ios }) = (window.length(now), window.moved);
-        // In bytes, times nanoseconds a second; or times the IOPS, where it is the mean size that is held.
+        // In bytes, times nanoseconds a second; or times the IOPS, where it is the mean size that
+        // is held.
         let (scale, due) = match &self.throughput {
             None => (1_000_000_000, u128::from(aim) * u128::from(length.0)),
             Some(held) => (held.target.into(), u128::from(aim) * u128::from(ios)),

@@ -1,0 +1,148 @@
+//! Hosts' daemons at their control sockets.
+
+use std::fmt;
+use std::path::Path;
+
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::json;
+use tidegate_cluster::{DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
+use tidegate_core::jobs::Class;
+use tidegate_place::Request;
+
+use super::exact;
+use crate::client::{Client, escape, read};
+
+/// Daemons that are asked over their control API.
+pub(super) struct Sockets;
+
+#[derive(Deserialize)]
+struct VmOfHost {
+    name: String,
+    device: String,
+}
+
+/// Jobs of a VM, as far as they matter here.
+#[derive(Deserialize)]
+struct VmJobs {
+    vm: String,
+    device: String,
+    #[serde(default)]
+    job: Option<LiveJob>,
+}
+
+#[derive(Deserialize)]
+struct LiveJob {
+    size_bytes: u64,
+    moved_bytes: u64,
+    due_in_s: f64,
+    class: String,
+    #[serde(default)]
+    bytes_per_s: Option<u64>,
+}
+
+impl Daemons for Sockets {
+    fn transfers(&self, socket: &str) -> Result<Vec<VmTransfer>, DaemonError> {
+        let answer = client(socket)?.get("/v1/jobs").map_err(refused)?;
+        let jobs: Vec<VmJobs> = read(answer).map_err(failed)?;
+        Ok(jobs.into_iter().map(VmJobs::into_transfer).collect())
+    }
+
+    fn vms(&self, socket: &str) -> Result<Vec<ServedVm>, DaemonError> {
+        let answer = client(socket)?.get("/v1/vms").map_err(refused)?;
+        let vms: Vec<VmOfHost> = read(answer).map_err(failed)?;
+        let served = |VmOfHost { name: vm, device }| ServedVm { vm, device };
+        Ok(vms.into_iter().map(served).collect())
+    }
+
+    fn start(&self, socket: &str, vm: &str, request: &Request) -> Result<(), DaemonError> {
+        let order = json!({
+            "size": format!("{} B", request.bytes()),
+            "deadline": exact(request.deadline()),
+        });
+        let path = format!("/v1/vms/{}/job", escape(vm));
+        let answer = client(socket)?.change(Method::PUT, &path, &order);
+        answer.map(drop).map_err(refused)
+    }
+}
+
+fn client(socket: &str) -> Result<Client, DaemonError> {
+    Client::new(Path::new(socket)).map_err(failed)
+}
+
+fn refused(error: anyhow::Error) -> DaemonError {
+    DaemonError::Refused(Box::new(Carried(error)))
+}
+
+fn failed(error: anyhow::Error) -> DaemonError {
+    DaemonError::Failed(Box::new(Carried(error)))
+}
+
+impl VmJobs {
+    fn into_transfer(self) -> VmTransfer {
+        VmTransfer {
+            vm: self.vm,
+            device: self.device,
+            transfer: self.job.map(|job| LiveTransfer {
+                bytes: job.size_bytes,
+                moved: job.moved_bytes,
+                due_in_s: job.due_in_s,
+                class: class(&job.class),
+                bytes_per_s: job.bytes_per_s,
+            }),
+        }
+    }
+}
+
+/// Class of a name; the default for one that this Tidegate does not know.
+fn class(name: &str) -> Class {
+    let mut all = Class::ALL.into_iter();
+    all.find(|class| class.name() == name).unwrap_or_default()
+}
+
+/// Client's error on its way through the driver.
+#[derive(Debug)]
+struct Carried(anyhow::Error);
+
+impl fmt::Display for Carried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::error::Error for Carried {}
+
+/// Returns the client's error that the driver passes on.
+pub(super) fn unpack(error: DaemonError) -> anyhow::Error {
+    let (DaemonError::Refused(source) | DaemonError::Failed(source)) = error;
+    match source.downcast::<Carried>() {
+        Ok(carried) => carried.0,
+        Err(other) => anyhow::anyhow!("{other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Problem;
+
+    #[test]
+    fn an_error_of_the_client_comes_back_as_it_was() {
+        let error = refused(Problem::new("no daemon").help("start one").into());
+        assert!(error.to_string().contains("no daemon"), "{error}");
+        let problem = unpack(error).downcast::<Problem>().expect("a problem");
+        assert!(problem.to_string().contains("start one"), "{problem}");
+    }
+
+    #[test]
+    fn a_vm_without_a_job_and_an_unknown_class_are_read() {
+        let jobs = r#"[{"vm": "a", "device": "sdb"}, {"vm": "b", "device": "sdc", "job":
+            {"size_bytes": 9, "moved_bytes": 3, "due_in_s": -1.5, "class": "newer"}}]"#;
+        let jobs: Vec<VmJobs> = serde_json::from_str(jobs).expect("an answer");
+        let all: Vec<_> = jobs.into_iter().map(VmJobs::into_transfer).collect();
+        assert_eq!(all[0].transfer, None);
+        let live = all[1].transfer.expect("a job");
+        assert_eq!((live.class, live.bytes_per_s), (Class::default(), None));
+        assert_eq!(class("idle"), Class::Idle);
+    }
+}

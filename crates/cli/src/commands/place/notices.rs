@@ -1,0 +1,87 @@
+//! Notices of the driver, in words.
+
+use tidegate_cluster::{Notice, Started};
+use tidegate_report::{bytes, duration};
+
+/// Returns the line that tells of a notice.
+pub(super) fn text(notice: &Notice) -> String {
+    match notice {
+        Notice::Placed {
+            transfer,
+            host,
+            waited,
+            class,
+            started,
+        } => {
+            let (after, class) = (duration(waited.0), class.name());
+            let started = match started {
+                Started::NotAsked => String::new(),
+                Started::Yes => ", and is started there".to_owned(),
+                Started::Failed(error) => format!("; it could not be started there: {error}"),
+            };
+            format!("{transfer} goes to host {host} after {after}, class {class}{started}")
+        }
+        Notice::Discarded { transfer } => {
+            format!("{transfer} has waited until its deadline, and is discarded")
+        }
+        Notice::Withdrawn { transfer } => format!("{transfer} does not wait any more"),
+        Notice::SilentDrained { host } => {
+            format!("host {host} is drained, and says nothing of its jobs")
+        }
+        Notice::Silent { host } => format!(
+            "host {host} does not say what runs there; if it is gone: \
+             `tidegate place host drain {host}`, or `remove`"
+        ),
+        Notice::Lost { transfer } => format!("{transfer} is lost with its host"),
+        Notice::Done { transfer } => {
+            format!("{transfer} is taken to have moved all of its bytes, and has ended")
+        }
+        Notice::Overdue { transfer } => {
+            format!("{transfer} was past its deadline, and is lost with its host")
+        }
+        Notice::Moved {
+            transfer,
+            host,
+            left,
+            class,
+        } => format!(
+            "{transfer} goes to host {host} with the {} that are left, class {}",
+            bytes(*left),
+            class.name()
+        ),
+        Notice::Requeued { transfer, left } => format!(
+            "{transfer} waits for a host with the {} that are left",
+            bytes(*left)
+        ),
+        Notice::Homeless { transfer, left } => format!(
+            "{transfer} is lost with its host: no other one would do the {} that are left in time",
+            bytes(*left)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::jobs::Class;
+    use tidegate_core::time::Nanos;
+
+    #[test]
+    fn a_transfer_that_is_placed_after_a_wait_is_told_with_what_came_of_its_start() {
+        let placed = |started| Notice::Placed {
+            transfer: "x".to_owned(),
+            host: "a".to_owned(),
+            waited: Nanos::from_secs(3),
+            class: Class::BestEffort,
+            started,
+        };
+        let quiet = text(&placed(Started::NotAsked));
+        assert!(quiet.starts_with("x goes to host a after 3"), "{quiet}");
+        assert!(quiet.ends_with("class best-effort"), "{quiet}");
+        let failed = text(&placed(Started::Failed("no VM".to_owned())));
+        assert_eq!(
+            failed,
+            format!("{quiet}; it could not be started there: no VM")
+        );
+    }
+}

@@ -1,0 +1,850 @@
+//! The `tidegate` binary as its users meet it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use crate::common::{read_away, serve};
+use serde_json::Value;
+
+fn tidegate(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(args)
+        .env_remove("TIDEGATE_SOCKET")
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// A daemon with two VMs in memory, ended when it goes out of scope.
+struct Daemon {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+const CONFIG: &str = r#"
+[control]
+socket = "control.sock"
+[[listen]]
+unix = "nbd.sock"
+[[device]]
+name = "ram"
+kind = "memory"
+[[vm]]
+name = "oltp"
+[vm.objective]
+reservation = "120 IOPS"
+latency = "30 ms"
+[[vm.disk]]
+size = "8 MiB"
+[[vm]]
+name = "bulk"
+[[vm.disk]]
+size = "8 MiB"
+"#;
+
+impl Daemon {
+    fn start() -> Daemon {
+        let (daemon, log) = Daemon::start_with_log();
+        read_away(log);
+        daemon
+    }
+
+    /// A daemon, and the rest of what it says.
+    fn start_with_log() -> (Daemon, BufReader<ChildStderr>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = dir.path().join("t.toml");
+        std::fs::write(&config, CONFIG).expect("writable");
+        let (child, log) = serve(&config);
+        (Daemon { child, dir }, log)
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        let socket = self.dir.path().join("control.sock");
+        let socket = socket.to_str().expect("plain");
+        tidegate(&[&["--socket", socket], args].concat())
+    }
+
+    /// What it answers in JSON.
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.ask(&[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn terminate(&mut self) -> std::process::ExitStatus {
+        send("-TERM", &self.child);
+        self.child.wait().expect("it ends")
+    }
+}
+
+fn send(signal: &str, child: &Child) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_plan_says_what_fits_and_what_would() {
+    let file = examples().join("planned.toml");
+    let file = file.to_str().expect("plain");
+    let fits = tidegate(&["plan", file]);
+    assert!(fits.status.success(), "{}", stderr(&fits));
+    let shown = stdout(&fits);
+    assert!(
+        shown.contains("17.5 reads/s and 7.5 writes/s, random, 16 KiB"),
+        "{shown}"
+    );
+    let what_if = [
+        "plan",
+        file,
+        "--vm",
+        "backup",
+        "--reservation",
+        "10 MB/s",
+        "-o",
+        "json",
+    ];
+    let too_much = tidegate(&what_if);
+    assert_eq!(too_much.status.code(), Some(1));
+    assert!(
+        stderr(&too_much).contains("at most 80 % may be promised"),
+        "{}",
+        stderr(&too_much)
+    );
+    let plan: serde_json::Value = serde_json::from_str(&stdout(&too_much)).expect("JSON");
+    let device = &plan["devices"][0];
+    assert_eq!(
+        (&plan["fits"], &device["short_of"]),
+        (&false.into(), &"device time".into())
+    );
+    // What is said to fit does.
+    let near = device["nearest"]["objective"]["reservation"]
+        .as_str()
+        .expect("one does");
+    assert_eq!(device["nearest"]["vm"], "backup");
+    let instead = tidegate(&["plan", file, "--vm", "backup", "--reservation", near]);
+    assert!(instead.status.success(), "{}", stderr(&instead));
+    // All of the device may be promised, if that is wanted, but no more.
+    let beyond = tidegate(&["plan", file, "--headroom", "100.1 %"]);
+    assert_eq!(beyond.status.code(), Some(2));
+    let whole = tidegate(&["plan", file, "--headroom", "100 %"]);
+    assert!(whole.status.success(), "{}", stderr(&whole));
+    let nowhere = tidegate(&["plan", file, "--device", "nope"]);
+    assert!(
+        stderr(&nowhere).contains("there are: disk0"),
+        "{}",
+        stderr(&nowhere)
+    );
+}
+
+#[test]
+fn what_cannot_be_planned_says_what_to_do_and_what_does_not_fit_is_warned_of() {
+    let scenario = examples().join("noisy-neighbour.toml");
+    let unknown = tidegate(&["plan", scenario.to_str().expect("plain")]);
+    assert_eq!(unknown.status.code(), Some(1));
+    let said = stderr(&unknown);
+    assert!(said.contains("tidegate profile hdd-7200-1tb"), "{said}");
+    let dir = tempfile::tempdir().expect("a directory");
+    let planned = std::fs::read_to_string(examples().join("planned.toml")).expect("readable");
+    let too_much = planned.replace("25 IOPS", "250 IOPS");
+    let file = dir.path().join("much.toml");
+    std::fs::write(&file, too_much).expect("writable");
+    let checked = tidegate(&["check", file.to_str().expect("plain")]);
+    assert!(checked.status.success(), "{}", stderr(&checked));
+    let said = stderr(&checked);
+    assert!(
+        said.contains("warning: device \"disk0\": what is promised"),
+        "{said}"
+    );
+    assert!(
+        said.contains("`tidegate plan` says what would fit"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_plan_refuses_an_imprecise_profile_and_says_what_to_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let busy = include_str!("../../../config/tests/data/busy.profile.toml");
+    std::fs::write(dir.path().join("busy.toml"), busy).expect("writable");
+    let planned = std::fs::read_to_string(examples().join("planned.toml")).expect("readable");
+    let named = planned.replace("profile = \"hdd-7200-1tb\"", "profile = \"busy.toml\"");
+    assert_ne!(planned, named);
+    let file = dir.path().join("planned.toml");
+    std::fs::write(&file, named).expect("writable");
+    let file = file.to_str().expect("plain");
+    let refused = tidegate(&["plan", file]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("4 KiB random reads (±330 %)") && said.contains("measure the device again"),
+        "{said}"
+    );
+    let json = tidegate(&["plan", file, "-o", "json"]);
+    let plan: serde_json::Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    let device = &plan["devices"][0];
+    assert!(plan["fits"] == false && device["fits"].is_null() && device["imprecise"].is_string());
+    let profile = dir.path().join("busy.toml");
+    let shown = tidegate(&["profile", "show", profile.to_str().expect("plain")]);
+    let shown = stdout(&shown);
+    assert!(shown.contains("330.1 % !"), "{shown}");
+}
+
+#[test]
+fn every_example_is_accepted_without_a_warning_but_for_the_demo() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir(examples()).expect("examples are there") {
+        let path = entry.expect("readable").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let output = tidegate(&["check", path.to_str().expect("plain")]);
+        let name = path
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        assert!(output.status.success(), "{name}: {}", stderr(&output));
+        // What is promised, or of a device model what it is.
+        let shown = stdout(&output);
+        let known = shown.contains("OBJECTIVE") || shown.contains("CAPACITY");
+        assert!(known, "{name}: {shown}");
+        // The demo's database wants a latency, which mClock, that its file names, does not enforce.
+        let quiet = stderr(&output).is_empty();
+        assert!(
+            quiet || name.starts_with("demo"),
+            "{name}: {}",
+            stderr(&output)
+        );
+        checked += 1;
+    }
+    assert!(checked >= 3);
+}
+
+#[test]
+fn a_schedule_is_shown_by_check_which_warns_of_what_is_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("t.toml");
+    let entries = "timezone = \"Europe/Berlin\"\n\
+                   [[vm.objective.schedule]]\nfrom = \"18:00\"\nreservation = \"200 IOPS\"\n\
+                   [[vm.objective.schedule]]\nat = \"2020-01-01T00:00\"\nuntil = \"2020-01-02T00:00\"\n\
+                   reservation = \"300 IOPS\"\n";
+    let config = CONFIG.replace("latency = \"30 ms\"\n", entries);
+    std::fs::write(&path, config).expect("writable");
+    let path = path.to_str().expect("plain");
+    let checked = tidegate(&["check", path]);
+    let shown = stdout(&checked);
+    assert!(
+        shown.contains("at least 120 IOPS; 2 entries by the clock"),
+        "{shown}"
+    );
+    let warned = stderr(&checked);
+    let over = "entry 2 (2020-01-01 00:00 to 2020-01-02 00:00) is over for good";
+    assert!(warned.contains(over), "{warned}");
+    let json = tidegate(&["check", path, "-o", "json"]);
+    let report: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    let vm = &report["vms"][0];
+    assert_eq!(vm["timezone"], "Europe/Berlin", "{vm}");
+    assert_eq!(vm["schedule"][0]["reservation"], "200 IOPS", "{vm}");
+}
+
+#[test]
+fn a_broken_configuration_is_located_and_ends_with_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("broken.toml");
+    std::fs::write(&path, CONFIG.replace("\"120 IOPS\"", "120")).expect("writable");
+    let path = path.to_str().expect("plain");
+    for command in ["check", "serve"] {
+        let output = tidegate(&[command, path]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let said = stderr(&output);
+        assert!(said.contains("broken.toml:12:15"), "{said}");
+        assert!(said.contains("help: \"120 IOPS\""), "{said}");
+    }
+    let output = tidegate(&["check", path, "-o", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["good"], false);
+    assert_eq!(report["errors"][0]["place"]["line"], 12);
+}
+
+#[test]
+fn a_configuration_may_come_through_a_pipe() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["check", "/dev/stdin"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(CONFIG.as_bytes()).expect("it reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert!(stdout(&output).contains("oltp"), "{}", stdout(&output));
+}
+
+#[test]
+fn what_is_not_there_yet_is_a_warning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("t.toml");
+    let text = CONFIG
+        .replace("\"nbd.sock\"", "\"no-run/nbd.sock\"")
+        .replace("\"memory\"", "\"file\"")
+        .replacen(
+            "size",
+            "path = \"no-disks/a.raw\"\ncreate = \"sparse\"\nsize",
+            1,
+        )
+        .replacen("size = \"8 MiB\"\n", "SIZE", 1)
+        .replace("size = \"8 MiB\"", "path = \"b.raw\"")
+        .replace("SIZE", "size = \"8 MiB\"\n");
+    std::fs::write(&path, text).expect("writable");
+    let path = path.to_str().expect("plain");
+    let output = tidegate(&["check", path]);
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    for part in [
+        "warning: listen[0].unix: ",
+        "no-run: make it (mkdir -p)",
+        "warning: vm \"oltp\": ",
+        "no-disks: make it (mkdir -p)",
+        "b.raw does not exist yet",
+        "t.toml:5:8\n",
+        "t.toml:21:8\n",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("control"), "{said}");
+    let output = tidegate(&["check", path, "-o", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let warnings = report["warnings"].as_array().expect("a list");
+    // Those three, and mClock's of the latency.
+    assert_eq!(warnings.len(), 4, "{report}");
+}
+
+#[test]
+fn check_refuses_the_disks_that_serve_would_refuse() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    let mut image = vec![0; 1 << 20];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    std::fs::write(at("image"), image).expect("writable");
+    std::fs::create_dir(at("directory")).expect("writable");
+    std::fs::write(at("short"), [0; 4096]).expect("writable");
+    let made = std::process::Command::new("mkfifo")
+        .arg(at("fifo"))
+        .status();
+    assert!(made.expect("coreutils").success());
+    let vms = ["image", "directory", "short", "fifo", "new"].map(|name| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\n[[vm.disk]]\npath = \"{name}\"\nsize = \"1 MiB\"\n\
+             create = \"sparse\"\n"
+        )
+    });
+    let device = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n";
+    let path = at("t.toml");
+    std::fs::write(&path, format!("{device}{}", vms.concat())).expect("writable");
+    let path = path.to_str().expect("plain");
+    let output = tidegate(&["check", path]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in [
+        "looks like a qcow2 image",
+        "directory: is a directory, and a disk lies on a regular file",
+        "is 4096 bytes long, but size says 1048576",
+        "fifo: is a FIFO, and a disk lies on a regular file",
+        "vm \"image\": export \"image\"",
+        "t.toml:9:8",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("\"new\""), "{said}");
+    assert!(!at("new").exists(), "it is not for check to make it");
+}
+
+#[test]
+fn wrong_arguments_end_with_two_and_help_teaches() {
+    for args in [
+        &["vm", "set", "oltp"][..],
+        &["frobnicate"],
+        &["demo", "--policy", "mclok"],
+    ] {
+        assert_eq!(tidegate(args).status.code(), Some(2), "{args:?}");
+    }
+    for (interval, part) in [("2", "without a unit"), ("1 ms", "from 50 ms to 1 h")] {
+        let output = tidegate(&["stats", "--follow", "--interval", interval]);
+        assert_eq!(output.status.code(), Some(2), "{interval}");
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
+    let said = stderr(&tidegate(&["demo", "--policy", "mclok"]));
+    assert!(said.contains("mclock"), "{said}");
+    for args in [
+        &["--help"][..],
+        &["vm", "set", "--help"],
+        &["policy", "set", "--help"],
+    ] {
+        let output = tidegate(args);
+        assert!(output.status.success());
+        assert!(
+            stdout(&output).contains("Example"),
+            "{args:?}: {}",
+            stdout(&output)
+        );
+    }
+}
+
+#[test]
+fn policies_are_shown_without_a_daemon() {
+    let output = tidegate(&["policy", "list"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for name in ["fifo", "limit", "mclock", "token-bucket"] {
+        assert!(stdout(&output).contains(name), "{}", stdout(&output));
+    }
+    let output = tidegate(&["policy", "show", "sfq"]);
+    let said = stdout(&output);
+    assert!(said.contains("bytes, requests, size-classes"), "{said}");
+    let output = tidegate(&["policy", "show", "mclock"]);
+    assert!(stdout(&output).contains("cost_size"), "{}", stdout(&output));
+    let output = tidegate(&["policy", "show", "token-bucket"]);
+    let said = stdout(&output);
+    assert!(
+        said.contains("regulator") && said.contains("slack"),
+        "{said}"
+    );
+    let output = tidegate(&["policy", "show", "token-bucket+mclock"]);
+    let said = stdout(&output);
+    assert!(said.contains("what an I/O costs its VM"), "{said}");
+    let output = tidegate(&["policy", "show", "mclok"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("did you mean \"mclock\""), "{said}");
+    assert!(said.contains("parts: credit-feedback"), "{said}");
+    let output = tidegate(&["completions", "bash"]);
+    assert!(
+        stdout(&output).contains("tidegate"),
+        "completions are empty"
+    );
+}
+
+#[test]
+fn torture_does_the_same_on_one_processor_and_on_many_and_remembers_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let resume = dir.path().join("seeds");
+    let resume = resume.to_str().expect("a path in UTF-8");
+    let torture = |args: &[&str]| {
+        let output = tidegate(&[&["torture", "-o", "json", "--seeds"], args].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_str::<Value>(&stdout(&output)).expect("JSON")
+    };
+    let (one, many) = (
+        torture(&["6", "--jobs", "1"]),
+        torture(&["6", "--jobs", "4", "--resume", resume]),
+    );
+    assert_eq!(one["passed"], 6);
+    assert_eq!(one["digest"], many["digest"]);
+    assert!(one["requests"].as_u64() > Some(100), "{one}");
+    let more = torture(&["8", "--resume", resume]);
+    assert_eq!((&more["passed"], &more["left_out"]), (&2.into(), &6.into()));
+}
+
+#[test]
+fn torture_refuses_seeds_that_passed_with_other_policies() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("seeds");
+    let resume = file.to_str().expect("a path in UTF-8");
+    let torture = |args: &[&str]| {
+        tidegate(&[&["torture", "--seeds", "3", "--resume", resume], args].concat())
+    };
+    let output = torture(&[]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let held = std::fs::read(&file).expect("written");
+    let output = torture(&["--policy", "sfq"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    for part in ["policies any", "policies sfq", resume, "help:"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(std::fs::read(&file).expect("still there"), held);
+    let output = torture(&[]);
+    assert!(stdout(&output).contains("passed before"), "{output:?}");
+}
+
+#[test]
+fn torture_resumes_from_a_regular_file_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fifo = dir.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    let nowhere = dir.path().join("none/seeds");
+    for (path, what) in [
+        (fifo.as_path(), "a FIFO"),
+        (dir.path(), "a directory"),
+        (Path::new("/dev/zero"), "a character device"),
+        (&nowhere, "cannot write"),
+    ] {
+        let path = path.to_str().expect("a path in UTF-8");
+        let output = tidegate(&["torture", "--seeds", "1", "--resume", path]);
+        assert_eq!(output.status.code(), Some(1), "{path}");
+        let said = stderr(&output);
+        assert!(said.contains(what) && said.contains(path), "{said}");
+        assert!(stdout(&output).is_empty(), "it ran: {}", stdout(&output));
+    }
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    let resume = link.to_str().expect("a path in UTF-8");
+    let output = tidegate(&["torture", "--seeds", "1", "--resume", resume]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(link.is_symlink() && file.is_file());
+}
+
+#[test]
+fn torture_counts_up_to_the_largest_seed_and_no_further() {
+    let torture = |start: &str, seeds: &str| {
+        let args = ["--start-seed", start, "--seeds", seeds];
+        tidegate(&[&["torture", "-o", "json"], &args[..]].concat())
+    };
+    for (start, seeds) in [("18446744073709551615", 1), ("18446744073709551614", 2)] {
+        let output = torture(start, &seeds.to_string());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let said: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        assert_eq!(said["passed"], seeds);
+    }
+    let output = torture("18446744073709551615", "3");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("--seeds 1 at most"), "{output:?}");
+}
+
+#[test]
+fn a_missing_daemon_is_said_with_its_socket() {
+    let output = tidegate(&["--socket", "/nonexistent/c.sock", "vm", "list"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.starts_with("error: no daemon listens"), "{said}");
+    assert!(
+        said.contains("where: /nonexistent/c.sock") && said.contains("help:"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_running_daemon_is_looked_at_and_changed() {
+    let daemon = Daemon::start();
+    let vms = daemon.json(&["vm", "list"]);
+    assert_eq!(vms[0]["name"], "oltp");
+    assert_eq!(vms[0]["not_enforced"][0]["part"], "latency");
+    for args in [
+        &["vm", "list"][..],
+        &["vm", "show", "oltp"],
+        &["device", "list"],
+        &["device", "show", "ram"],
+        &["stats"],
+        &["stats", "--follow", "--interval", "100 ms", "--count", "2"],
+    ] {
+        let output = daemon.ask(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        assert!(
+            stdout(&output).contains("oltp"),
+            "{args:?}: {}",
+            stdout(&output)
+        );
+        assert!(
+            !stdout(&output).contains('\x1b'),
+            "colours without a terminal: {args:?}"
+        );
+    }
+
+    let output = daemon.ask(&["stats", "--follow", "--interval", "100 ms", "--count", "1"]);
+    let said = stdout(&output);
+    let promised = "at least 120 IOPS; within 30 ms; not enforced: latency";
+    assert!(said.contains(promised), "{said}");
+
+    let vm = daemon.json(&[
+        "vm",
+        "set",
+        "oltp",
+        "--limit",
+        "500 IOPS",
+        "--latency",
+        "none",
+    ]);
+    assert_eq!(vm["objective"]["limit"]["total"], "500 IOPS");
+    assert_eq!(vm["objective"]["reservation"], "120 IOPS");
+    assert_eq!(vm["not_enforced"], Value::Array(Vec::new()));
+
+    let output = daemon.ask(&["policy", "set", "ram", "fifo"]);
+    assert!(stdout(&output).contains("policy fifo enforces no reservation (120 IOPS)"));
+    let device = daemon.json(&[
+        "policy",
+        "set",
+        "ram",
+        "mclock",
+        "--param",
+        "cost_size=64 KiB",
+    ]);
+    let params = device["policy"]["params"].as_array().expect("a list");
+    let cost = params.iter().find(|param| param["name"] == "cost_size");
+    assert_eq!(cost.expect("it has one")["value"], "64 KiB");
+
+    // Of the two only Flubber leaves a device waiting for what may come.
+    assert_eq!(device["waits"], Value::Null);
+    let device = daemon.json(&["policy", "set", "ram", "flubber"]);
+    assert_eq!(device["waits"]["begun"], 0);
+    let output = daemon.ask(&["policy", "set", "ram", "mclock"]);
+    assert!(!stdout(&output).contains("waits"), "{}", stdout(&output));
+
+    let output = daemon.ask(&["vm", "set", "oltp", "--reservation", "900 IOPS"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("above limit (500 IOPS)"),
+        "{}",
+        stderr(&output)
+    );
+    let output = daemon.ask(&["vm", "show", "olpt"]);
+    assert!(
+        stderr(&output).contains("there are: oltp, bulk"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(
+        daemon.json(&["vm", "show", "oltp"])["objective"]["reservation"],
+        "120 IOPS"
+    );
+}
+
+#[test]
+fn a_second_daemon_leaves_the_first_its_sockets() {
+    let daemon = Daemon::start();
+    let config = daemon.dir.path().join("t.toml");
+    let output = tidegate(&["serve", config.to_str().expect("plain")]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(
+        said.contains("control.sock") && said.contains("fuser"),
+        "{said}"
+    );
+    assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
+}
+
+/// What `serve` says of the configuration of the tests, with some of its text replaced.
+fn refusal(dir: &Path, changes: &[(&str, &str)]) -> String {
+    let text = (changes.iter()).fold(CONFIG.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    });
+    let path = dir.join("refused.toml");
+    std::fs::write(&path, text).expect("writable");
+    let output = tidegate(&["serve", path.to_str().expect("plain")]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    stderr(&output)
+}
+
+#[test]
+fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = format!("tcp = \"{}\"", taken.local_addr().expect("bound"));
+    std::fs::write(dir.join("plain"), "text").expect("writable");
+    let file = ("kind = \"memory\"", "kind = \"file\"");
+    let second = "[[vm]]\nname = \"bulk\"\n[[vm.disk]]\nsize = \"8 MiB\"\n";
+    let on = |disk: &'static str| [file, (second, ""), ("size = \"8 MiB\"", disk)];
+    for (said, part, place) in [
+        (
+            refusal(dir, &[("unix = \"nbd.sock\"", &taken)]),
+            "help: another process has this port",
+            "refused.toml:5:7",
+        ),
+        (
+            refusal(dir, &[("unix = \"nbd.sock\"", "tcp = \"192.0.2.1:1\"")]),
+            "help: this machine does not have that address",
+            "refused.toml:5:7",
+        ),
+        (
+            refusal(dir, &[("nbd.sock", "plain")]),
+            "help: remove it if nobody needs it",
+            "refused.toml:5:8",
+        ),
+        (
+            refusal(dir, &[("control.sock", "plain")]),
+            "choose another place: `socket` under [control]",
+            "refused.toml:3:10",
+        ),
+        (
+            refusal(dir, &[("nbd.sock", "none/nbd.sock")]),
+            "none: make it (mkdir -p)",
+            "refused.toml:5:8",
+        ),
+        (
+            refusal(dir, &on("path = \"/\"")[..]),
+            "help: name a file in it",
+            "refused.toml:15:8",
+        ),
+        (
+            refusal(dir, &on("path = \"plain\"\nsize = \"8 MiB\"")[..]),
+            "help: size = \"4 B\", or leave it out",
+            "refused.toml:15:8",
+        ),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+        let place = format!("--> {}/{place}\n", dir.display());
+        assert!(said.contains(&place), "{place}: {said}");
+    }
+}
+
+#[test]
+fn clients_that_misbehave_at_the_control_socket_keep_nobody_out() {
+    let daemon = Daemon::start();
+    let socket = daemon.dir.path().join("control.sock");
+    let half = b"PATCH /v1/vms/oltp/objective HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
+    let garbage = [0xff; 4096];
+    let open: Vec<UnixStream> = (0..200)
+        .map(|i| {
+            let mut stream = UnixStream::connect(&socket).expect("it listens");
+            // One that was cut off already may not be written to: all the same here.
+            let _ = match i % 3 {
+                0 => stream.write_all(half),
+                1 => stream.write_all(&garbage),
+                _ => Ok(()),
+            };
+            stream
+        })
+        .collect();
+    assert_eq!(
+        daemon.json(&["vm", "list"])[0]["objective"]["reservation"],
+        "120 IOPS"
+    );
+    drop(open);
+    assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
+}
+
+#[test]
+fn sigterm_ends_it_in_order_and_takes_its_sockets_along() {
+    let mut daemon = Daemon::start();
+    let sockets = ["control.sock", "nbd.sock"].map(|name| daemon.dir.path().join(name));
+    assert!(sockets.iter().all(|socket| socket.exists()));
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+    assert!(!sockets.iter().any(|socket| socket.exists()));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+    assert!(output.status.success(), "{}", output.status);
+}
+
+#[test]
+fn nobody_reading_standard_error_is_no_error_either() {
+    let file = examples().join("mixed.fio");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["sim", "--duration", "10 ms", file.to_str().expect("plain")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stderr.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", output.status);
+    assert!(stdout(&output).contains("IOPS"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_daemon_whose_log_nobody_reads_serves_on_and_ends_in_order() {
+    let (mut daemon, log) = Daemon::start_with_log();
+    drop(log);
+    // Each of these is logged.
+    for policy in ["fifo", "mclock"] {
+        let device = daemon.json(&["policy", "set", "ram", policy]);
+        assert_eq!(device["policy"]["name"], policy);
+    }
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_daemon_whose_log_is_not_read_waits_for_nobody() {
+    let (mut daemon, mut log) = Daemon::start_with_log();
+    // A pipe holds 64 KiB; each change is logged with all its parameters, more than 300 bytes.
+    let socket = daemon.dir.path().join("control.sock");
+    for _ in 0..600 {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+            .expect("a time-out");
+        write!(
+            stream,
+            "PUT /v1/devices/ram/policy HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+             content-length: 9\r\n\r\n\"flubber\""
+        )
+        .expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(daemon.json(&["vm", "list"])[0]["name"], "oltp");
+    let rest = std::thread::spawn(move || {
+        let mut text = String::new();
+        log.read_to_string(&mut text).map(|_| text)
+    });
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+    let said = rest.join().expect("no panic").expect("text");
+    assert!(said.len() > 3 << 16, "too little was said: {}", said.len());
+    assert!(said.ends_with("every disk flushed\n"), "{said}");
+}
+
+#[test]
+fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["demo", "--seconds", "600"])
+        .env("TMPDIR", dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut said = String::new();
+    // By then its daemon runs, and waits for the signal as well.
+    log.read_line(&mut said).expect("readable");
+    assert!(said.contains("running for"), "{said}");
+    send("-INT", &child);
+    log.read_to_string(&mut said).expect("readable");
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(1), "{status}: {said}");
+    assert!(
+        said.contains("error: stopped before every policy had its turn"),
+        "{said}"
+    );
+    assert!(!said.contains("connection"), "{said}");
+    let left = std::fs::read_dir(dir.path()).expect("there").count();
+    assert_eq!(left, 0, "it left files behind");
+}

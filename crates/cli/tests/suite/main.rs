@@ -1,0 +1,13 @@
+//! Integration tests of the command line: one binary, a module for each subject.
+
+mod agent;
+mod cli;
+mod common;
+mod formats;
+mod kept;
+mod place;
+mod profile;
+mod reproduce;
+mod simulation;
+mod trace;
+mod vcpu;

@@ -1,0 +1,308 @@
+//! `tidegate place`, as its users meet it.
+
+mod fixture;
+mod hosts;
+mod start;
+mod whole;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A directory with a file of hosts.
+struct Site(tempfile::TempDir);
+
+const HOSTS: &str = r#"
+[[host]]
+name = "a"
+bandwidth = "60 MB/s"
+[[host]]
+name = "b"
+bandwidth = "50 MB/s"
+loss = ["0 B/s", "10 MB/s"]
+"#;
+
+impl Site {
+    fn new() -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("place.toml"), HOSTS).expect("writable");
+        Site(dir)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command
+            .arg("place")
+            .args(args)
+            .current_dir(self.0.path())
+            .env_remove("TIDEGATE_PLACE_DB");
+        command
+    }
+
+    fn place(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the binary runs")
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.place(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.good(&[args, &["-o", "json"]].concat())).expect("JSON")
+    }
+
+    fn bad(&self, args: &[&str]) -> String {
+        let output = self.place(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        stderr(&output)
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        Path::join(self.0.path(), name)
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A job that needs 40 MB/s: 144 GB in an hour.
+const LARGE: [&str; 4] = ["--size", "144 GB", "--deadline", "1 h"];
+
+fn job<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["job", name][..], &LARGE, more].concat()
+}
+
+#[test]
+fn jobs_go_to_hosts_wait_and_are_placed_when_one_ends() {
+    let site = Site::new();
+    let placed = site.json(&job("x", &["--hosts", "place.toml"]));
+    assert_eq!(
+        (&placed["outcome"], &placed["class"]),
+        (&"placed".into(), &"best-effort".into())
+    );
+    assert_eq!(placed["host"]["host"], "a");
+    let forecast = &placed["host"]["jobs"][0];
+    // 60 MB/s: 2,400 s, and 1,200 s early.
+    assert_eq!(
+        (&forecast["done_in_s"], &forecast["early_s"]),
+        (&2400.0.into(), &1200.0.into())
+    );
+    // The hosts are known from then on.
+    assert_eq!(site.json(&job("y", &[]))["host"]["host"], "b");
+    let waiting = site.json(&job("z", &[]));
+    assert_eq!(waiting["outcome"], "waiting");
+    let why = &waiting["why"];
+    assert_eq!(
+        (&why["hosts"][0]["misses"], &why["hosts"][0]["takes"]),
+        (&"x".into(), &false.into())
+    );
+    let listed = site.json(&["list"]);
+    assert_eq!(listed["waiting"][0]["name"], "z");
+    assert_eq!(listed["hosts"][1]["jobs"][0]["name"], "y");
+    // It ends; the one that waits takes its place.
+    let ended = site.place(&["end", "y"]);
+    assert!(
+        stderr(&ended).contains("z goes to host b"),
+        "{}",
+        stderr(&ended)
+    );
+    let listed = site.json(&["list"]);
+    assert_eq!(listed["hosts"][1]["jobs"][0]["name"], "z");
+    assert_eq!(listed["waiting"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_dry_run_keeps_nothing() {
+    let site = Site::new();
+    let said = site.good(&job("x", &["--hosts", "place.toml", "--dry-run"]));
+    assert!(
+        said.contains("x would go to host a, class best-effort"),
+        "{said}"
+    );
+    assert!(!site.file("tidegate-place.redb").exists());
+    site.good(&job("x", &["--hosts", "place.toml"]));
+    site.good(&job("y", &["--dry-run"]));
+    let listed = site.json(&["list"]);
+    assert_eq!(listed["hosts"][1]["jobs"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_would_be_right() {
+    let site = Site::new();
+    let said = site.bad(&job("x", &[]));
+    assert!(
+        said.contains("no hosts yet") && said.contains("--hosts place.toml"),
+        "{said}"
+    );
+    // 60 MB/s do 120 GB in 2,000 s.
+    let tight = [
+        "job",
+        "x",
+        "--size",
+        "120 GB",
+        "--deadline",
+        "30 min",
+        "--hosts",
+        "place.toml",
+    ];
+    let said = site.bad(&tight);
+    assert!(
+        said.contains("were it empty") && said.contains("2000 s"),
+        "{said}"
+    );
+    site.good(&job("x", &[]));
+    assert!(site.bad(&job("x", &[])).contains("already"));
+    let said = site.bad(&["end", "y"]);
+    assert!(
+        said.contains("no job \"y\"") && said.contains("there are: x"),
+        "{said}"
+    );
+    assert!(site.bad(&["moved", "x=200 GB"]).contains("more than"));
+    site.good(&["moved", "x=10 GB"]);
+    assert!(site.bad(&["moved", "x=1 GB"]).contains("fewer"));
+    // A host with jobs stays.
+    std::fs::write(
+        site.file("other.toml"),
+        "[[host]]\nname = \"c\"\nbandwidth = \"1 GB/s\"\n",
+    )
+    .expect("writable");
+    let said = site.bad(&job("y", &["--hosts", "other.toml"]));
+    assert!(said.contains("place end x"), "{said}");
+    std::fs::write(site.file("other.toml"), "[[host]]\nname = \"a\"\n").expect("writable");
+    let said = site.bad(&job("y", &["--hosts", "other.toml"]));
+    assert!(
+        said.contains("other.toml:1") && said.contains("bandwidth"),
+        "{said}"
+    );
+    let said = site.bad(&["db", "none.redb"]);
+    assert!(said.contains("no such file"), "{said}");
+}
+
+#[test]
+fn what_is_known_of_hosts_is_shown() {
+    let site = Site::new();
+    site.good(&job("x", &["--hosts", "place.toml"]));
+    let said = site.good(&["db"]);
+    assert!(
+        said.contains("host a: 60 MB/s") && said.contains("nothing is learnt yet"),
+        "{said}"
+    );
+    let known = site.json(&["db", "tidegate-place.redb"]);
+    assert_eq!(known[1]["host"], "b");
+    assert_eq!(known[1]["lost_bytes_per_s"][1], 10_000_000);
+    assert_eq!(known[1]["entries"], Value::Array(Vec::new()));
+}
+
+/// Answers every request at a socket with this.
+fn daemon(socket: &Path, body: &'static str) {
+    let listener = UnixListener::bind(socket).expect("bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut line = String::new();
+            let mut lines = BufReader::new(&stream);
+            lines.read_line(&mut line).expect("a request");
+            assert_eq!(line, "GET /v1/jobs HTTP/1.1\r\n");
+            while line != "\r\n" {
+                line.clear();
+                lines.read_line(&mut line).expect("a header");
+            }
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .expect("written");
+        }
+    });
+}
+
+#[test]
+fn jobs_that_a_hosts_daemon_runs_count_as_well() {
+    let site = Site::new();
+    let hosts =
+        "[[host]]\nname = \"a\"\nbandwidth = \"60 MB/s\"\nsocket = \"c.sock\"\ndevice = \"sdb\"\n";
+    std::fs::write(site.file("live.toml"), hosts).expect("writable");
+    let said = site.bad(&job("x", &["--hosts", "live.toml"]));
+    assert!(
+        said.contains("c.sock") && said.contains("no daemon listens"),
+        "{said}"
+    );
+    let jobs = r#"[
+        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000, "moved_bytes": 36000000000,
+         "due_in_s": 2700.0, "class": "realtime", "given_up": false}},
+        {"vm": "idle", "device": "sdb"},
+        {"vm": "far", "device": "sdc", "job": {"size_bytes": 1, "moved_bytes": 0, "due_in_s": 1.0, "class": "idle"}}
+    ]"#;
+    daemon(&site.file("c.sock"), jobs);
+    // It needs 40 MB/s, of 30 for each of two.
+    let waiting = site.json(&job("x", &["--hosts", "live.toml"]));
+    assert_eq!(waiting["outcome"], "waiting");
+    assert_eq!(waiting["why"]["hosts"][0]["misses"], "a/dss");
+    let listed = site.json(&["list"]);
+    let there = &listed["hosts"][0]["jobs"];
+    assert_eq!(there.as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        (&there[0]["name"], &there[0]["class"]),
+        (&"a/dss".into(), &"realtime".into())
+    );
+    let said = site.bad(&["end", "a/dss"]);
+    assert!(said.contains("c.sock job --help"), "{said}");
+    site.good(&["end", "x"]);
+    // One that is placed under the name of a VM is that VM's.
+    let small = ["job", "dss", "--size", "1 GB", "--deadline", "1 h"];
+    std::fs::remove_file(site.file("c.sock")).expect("there");
+    daemon(&site.file("c.sock"), "[]");
+    assert_eq!(site.json(&small)["outcome"], "placed");
+    std::fs::remove_file(site.file("c.sock")).expect("there");
+    let half = r#"[{"vm": "dss", "device": "sdb", "job": {"size_bytes": 1000000000, "moved_bytes": 500000000,
+                    "due_in_s": 3000.0, "class": "idle"}}]"#;
+    daemon(&site.file("c.sock"), half);
+    let listed = site.json(&["list"]);
+    let there = &listed["hosts"][0]["jobs"][0];
+    assert_eq!(
+        (&there["name"], &there["moved_bytes"]),
+        (&"dss".into(), &500_000_000.into())
+    );
+    assert_eq!(there["class"], "idle");
+}
+
+#[test]
+fn a_data_centre_is_simulated_the_same_each_time() {
+    let site = Site::new();
+    let args = [
+        "sim",
+        "--hosts",
+        "5",
+        "--arrivals",
+        "1",
+        "--length",
+        "60 s",
+        "--warm-up",
+        "10 s",
+    ];
+    let said = site.good(&args);
+    for strategy in ["pcos", "first-fit", "best-fit", "random"] {
+        assert!(said.contains(strategy), "{said}");
+    }
+    assert_eq!(site.good(&args), said);
+    let timed = site.json(&[&args[..], &["--strategy", "pcos", "--times"]].concat());
+    assert_eq!(timed[0]["strategy"], "pcos");
+    assert!(
+        timed[0]["times"]["arrival"]["decisions"]
+            .as_u64()
+            .is_some_and(|n| n > 0)
+    );
+    let said = site.place(&["sim", "--strategy", "worst-fit"]);
+    assert!(
+        stderr(&said).contains("one of pcos, first-fit"),
+        "{}",
+        stderr(&said)
+    );
+}

@@ -1,0 +1,102 @@
+//! Jobs that are started on the daemon of the host they go to.
+
+use std::process::{Child, Command};
+
+use super::{Site, stderr};
+use crate::common::{read_away, serve};
+
+/// A daemon with one VM in memory, ended when it goes out of scope.
+struct Daemon(Child);
+
+const CONFIG: &str = r#"
+[control]
+socket = "control.sock"
+[[listen]]
+unix = "nbd.sock"
+[[device]]
+name = "ram"
+kind = "memory"
+[[vm]]
+name = "dss"
+[[vm.disk]]
+size = "8 MiB"
+"#;
+
+impl Daemon {
+    fn start(site: &Site) -> Daemon {
+        let config = site.file("t.toml");
+        std::fs::write(&config, CONFIG).expect("writable");
+        let (child, log) = serve(&config);
+        read_away(log);
+        Daemon(child)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start<'a>(vm: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [
+        &["job", vm, "--size", "1 GB", "--deadline", "1 h", "--start"],
+        more,
+    ]
+    .concat()
+}
+
+#[test]
+fn a_job_is_started_where_its_vm_is_served() {
+    let site = Site::new();
+    let _daemon = Daemon::start(&site);
+    // Of two hosts only the slower one has the VM.
+    let hosts = "[[host]]\nname = \"a\"\nbandwidth = \"60 MB/s\"\n\
+                 [[host]]\nname = \"b\"\nbandwidth = \"50 MB/s\"\nsocket = \"control.sock\"\n";
+    std::fs::write(site.file("live.toml"), hosts).expect("writable");
+    let said = site.bad(&start("oltp", &["--hosts", "live.toml"]));
+    assert!(
+        said.contains("no host has a VM \"oltp\"") && said.contains("daemon of b"),
+        "{said}"
+    );
+    let would = site.json(&start("dss", &["--hosts", "live.toml", "--dry-run"]));
+    assert_eq!(would["host"]["host"], "b");
+    let placed = site.json(&start("dss", &["--hosts", "live.toml"]));
+    assert_eq!(placed["host"]["host"], "b");
+    let job = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args([
+            "--socket",
+            "control.sock",
+            "job",
+            "show",
+            "dss",
+            "-o",
+            "json",
+        ])
+        .current_dir(site.file(""))
+        .output()
+        .expect("it runs");
+    assert!(job.status.success(), "{}", stderr(&job));
+    let job: serde_json::Value = serde_json::from_slice(&job.stdout).expect("JSON");
+    assert_eq!(job["job"]["size_bytes"], 1_000_000_000);
+    // The two are one.
+    let listed = site.json(&["list"]);
+    let there = listed["hosts"][1]["jobs"].as_array().expect("jobs");
+    assert_eq!((there.len(), &there[0]["name"]), (1, &"dss".into()));
+    // What the daemon refuses is not kept either.
+    let said = site.bad(&start("dss", &[]));
+    assert!(said.contains("job \"dss\" already"), "{said}");
+}
+
+#[test]
+fn without_a_daemon_nothing_is_started() {
+    let site = Site::new();
+    let said = site.bad(&start("dss", &["--hosts", "place.toml"]));
+    assert!(
+        said.contains("control socket") && said.contains("--start"),
+        "{said}"
+    );
+    let said = site.place(&["job", "--size", "1 GB", "--deadline", "1 h", "--start"]);
+    assert!(stderr(&said).contains("<NAME>"), "{}", stderr(&said));
+}

@@ -1,0 +1,128 @@
+//! Old spellings of scenarios, and configurations of the daemon in their place.
+
+use super::{Value, example, refused, said, text, tidegate};
+use std::path::Path;
+
+/// Standard output and standard error of a command that succeeds.
+fn both(args: &[&str]) -> (String, String) {
+    let output = tidegate(args);
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    (text(&output.stdout), errors)
+}
+
+#[test]
+fn scenarios_of_the_first_format_give_the_same_bytes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let old = std::fs::read_dir(root.join("tests/fixtures/scenarios-v1")).expect("it is there");
+    let mut compared = 0;
+    for old in old.map(|entry| entry.expect("readable").path()) {
+        let name = old
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned();
+        let new = match name.split_once('-') {
+            Some(("vcpu", name)) => format!("../../examples/vcpu/{name}"),
+            Some((paper @ ("flubber" | "vcup"), name)) => {
+                format!("../../experiments/{paper}/scenarios/{name}")
+            }
+            _ => format!("../../examples/{name}"),
+        };
+        let command: &[&str] = match name.starts_with("vcpu-") {
+            true => &["vcpu", "sim"],
+            false => &["sim"],
+        };
+        let run = |file: &Path| {
+            let file = file.display().to_string();
+            // Longer than its warm-up.
+            let duration = match name.as_str() {
+                "vcup-single.toml" | "flubber-mixed.toml" | "capped-disk.toml" => "61 s",
+                _ => "11 s",
+            };
+            let rest = [file.as_str(), "--duration", duration, "-o", "json"];
+            both(&[command, &rest].concat())
+        };
+        let ((old, notes), (new, none)) = (run(&old), run(&root.join(new)));
+        assert!(old == new, "{name} gives something else");
+        assert!(notes.contains("note: "), "{name}: {notes}");
+        assert!(
+            notes.contains("it is accepted for one release"),
+            "{name}: {notes}"
+        );
+        assert!(!none.contains("old spelling"), "{name}: {none}");
+        compared += 1;
+    }
+    assert_eq!(compared, 13);
+}
+
+#[test]
+fn a_configuration_is_simulated_as_it_stands() {
+    let (json, notes) = both(&["sim", &example("quickstart.toml"), "-o", "json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(report["duration_s"], 10.0);
+    let names: Vec<_> = (report["vms"].as_array().expect("VMs").iter())
+        .map(|vm| vm["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(names, ["scratch", "oltp"]);
+    assert!(report["vms"][1]["iops"].as_f64().expect("a rate") > 120.0);
+    for said in [
+        "note: 10.000 s are simulated; --duration sets another time",
+        "70 % of them reads, 32 outstanding: scratch, oltp",
+        "note: device disk0: simulated as ssd-sata-300gb, unless --device names another",
+    ] {
+        assert!(notes.contains(said), "{said}: {notes}");
+    }
+    let hdd = [
+        "sim",
+        &example("quickstart.toml"),
+        "--device",
+        "hdd-7200-1tb",
+    ];
+    let (table, notes) = both(&[&hdd[..], &["--duration", "2 s"]].concat());
+    assert!(table.contains("hdd-7200-1tb"), "{table}");
+    assert!(!notes.contains("simulated as"), "{notes}");
+    // What changes by the clock is left out, and said to be.
+    let (_, notes) = both(&["sim", &example("evening.toml"), "--duration", "1 s"]);
+    assert!(
+        notes.contains("note: dss: a simulation has no time of day"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_configuration_may_name_its_load() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tidegate.toml");
+    let with = |workload: &str| {
+        let text = format!(
+            "[store]\npath = \"s.redb\"\n[daemon]\nstop_within = \"9 s\"\n\
+             [[listen]]\nunix = \"nbd.sock\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
+             profile = \"hdd-7200-1tb\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\npath = \"a.raw\"\n\
+             size = \"3 TiB\"\n[[vm.disk]]\npath = \"b.raw\"\nexport = \"b\"\n{workload}"
+        );
+        std::fs::write(&file, text).expect("writable");
+    };
+    let path = file.display().to_string();
+    with("[[vm.workload]]\nrw = \"read\"\nbs = \"1 MiB\"\nsize = \"4 GiB\"\n");
+    let (json, notes) = both(&["sim", &path, "-o", "json", "--duration", "3 s"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let rate = report["vms"][0]["bytes_per_s"].as_f64().expect("a rate");
+    assert!(rate > 50e6, "{rate}");
+    for said in [
+        "note: device d: simulated as hdd-7200-1tb, its profile was measured of",
+        "note: a: its 2 disks are simulated as one",
+        "note: a: the size of disk b is not known; it is simulated with 10 GiB",
+        "% of each are simulated",
+    ] {
+        assert!(notes.contains(said), "{said}: {notes}");
+    }
+    assert!(!notes.contains("without [[vm.workload]]"), "{notes}");
+    // Serving leaves it alone, but what is wrong with it is said there, too.
+    said(&["check", &path]);
+    with("[[vm.workload]]\nrw = \"raed\"\n");
+    for command in ["check", "sim", "serve"] {
+        let said = refused(&[command, &path]);
+        assert!(said.contains("did you mean \"read\"?"), "{command}: {said}");
+    }
+}

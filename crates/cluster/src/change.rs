@@ -1,0 +1,371 @@
+//! Changes of a cluster's state: puts and deletes of records, and the difference of two states.
+
+use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
+use crate::state::{ClusterState, Inconsistent};
+
+/// One put or delete of a commit.
+///
+/// A put of a record that is there replaces it and keeps its place in the state's order; a new
+/// record comes last. A delete of a record that is not there changes nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Puts a host.
+    PutHost(HostRecord),
+    /// Deletes the host with this name; what was learnt of it stays.
+    DeleteHost(String),
+    /// Puts what a host's priority database has learnt.
+    PutLearnt {
+        /// Name of the host, which need not be there.
+        host: String,
+        /// Bytes of [`PriorityDatabase::export`](tidegate_place::PriorityDatabase::export).
+        database: Vec<u8>,
+    },
+    /// Puts a deadline transfer; a new one waits.
+    PutTransfer(Transfer),
+    /// Deletes the transfer with this name, its placement and its entitlement.
+    DeleteTransfer(String),
+    /// Puts the placement of a transfer, which runs from then on.
+    PutPlacement {
+        /// Name of the transfer.
+        transfer: String,
+        /// Host and progress.
+        placement: Placement,
+    },
+    /// Deletes a placement with its entitlement; the transfer waits again, as the last one.
+    DeletePlacement {
+        /// Name of the transfer.
+        transfer: String,
+    },
+    /// Puts the entitlement of a transfer that is placed; without one it has the default.
+    PutEntitlement {
+        /// Name of the transfer.
+        transfer: String,
+        /// Class on the host.
+        entitlement: Entitlement,
+    },
+    /// Deletes an entitlement: the transfer has the default again.
+    DeleteEntitlement {
+        /// Name of the transfer.
+        transfer: String,
+    },
+    /// Puts the settings.
+    PutSettings(Settings),
+}
+
+impl Change {
+    /// Makes changes to a state, in their order; stores with the state in memory share it. What
+    /// was learnt is no part of the state and is passed over.
+    ///
+    /// # Errors
+    /// If a placement or entitlement belongs to nothing, or the result is inconsistent. The state
+    /// may be changed in part then.
+    pub fn apply(changes: &[Change], state: &mut ClusterState) -> Result<(), Inconsistent> {
+        for change in changes {
+            change.make(state)?;
+        }
+        state.check()
+    }
+
+    fn make(&self, state: &mut ClusterState) -> Result<(), Inconsistent> {
+        match self {
+            Change::PutHost(host) => match state.host(&host.name) {
+                Some(at) => state.hosts[at.0] = host.clone(),
+                None => state.hosts.push(host.clone()),
+            },
+            Change::DeleteHost(name) => state.hosts.retain(|host| host.name != *name),
+            Change::PutLearnt { .. } => {}
+            Change::PutTransfer(transfer) => put_transfer(state, transfer),
+            Change::DeleteTransfer(name) => {
+                state.running.retain(|running| running.name() != name);
+                state.waiting.retain(|transfer| transfer.name != *name);
+            }
+            Change::PutPlacement {
+                transfer,
+                placement,
+            } => put_placement(state, transfer, placement)?,
+            Change::DeletePlacement { transfer } => {
+                if let Some(at) = position(&state.running, transfer) {
+                    state.waiting.push(state.running.remove(at).transfer);
+                }
+            }
+            Change::PutEntitlement {
+                transfer,
+                entitlement,
+            } => {
+                let at = position(&state.running, transfer).ok_or_else(|| {
+                    let transfer = transfer.clone();
+                    Inconsistent::NotPlaced { transfer }
+                })?;
+                state.running[at].entitlement = entitlement.clone();
+            }
+            Change::DeleteEntitlement { transfer } => {
+                if let Some(at) = position(&state.running, transfer) {
+                    state.running[at].entitlement = Entitlement::default();
+                }
+            }
+            Change::PutSettings(settings) => state.settings = *settings,
+        }
+        Ok(())
+    }
+}
+
+fn position(running: &[RunningTransfer], name: &str) -> Option<usize> {
+    running.iter().position(|running| running.name() == name)
+}
+
+fn put_transfer(state: &mut ClusterState, transfer: &Transfer) {
+    let name = transfer.name.as_str();
+    let waiting = state.waiting.iter_mut();
+    let mut same = state
+        .running
+        .iter_mut()
+        .map(|running| &mut running.transfer)
+        .chain(waiting)
+        .filter(|known| known.name == name);
+    match same.next() {
+        Some(known) => *known = transfer.clone(),
+        None => state.waiting.push(transfer.clone()),
+    }
+}
+
+fn put_placement(
+    state: &mut ClusterState,
+    name: &str,
+    placement: &Placement,
+) -> Result<(), Inconsistent> {
+    if let Some(at) = position(&state.running, name) {
+        state.running[at].placement = placement.clone();
+        return Ok(());
+    }
+    let waits = state.waiting.iter().position(|known| known.name == name);
+    let at = waits.ok_or_else(|| Inconsistent::NoTransfer {
+        transfer: name.to_owned(),
+    })?;
+    state.running.push(RunningTransfer {
+        transfer: state.waiting.remove(at),
+        placement: placement.clone(),
+        entitlement: Entitlement::default(),
+        live: false,
+    });
+    Ok(())
+}
+
+/// Returns changes that lead from one state to another, but for what was learnt. Live transfers
+/// belong to neither.
+pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
+    let (mut from, mut to) = (from.clone(), to.clone());
+    from.drop_live();
+    to.drop_live();
+    let mut changes = Vec::new();
+    transfers(&from, &to, &mut changes);
+    let puts = changes.split_off(deletes(&changes));
+    hosts(&from.hosts, &to.hosts, &mut changes);
+    changes.extend(puts);
+    if from.settings != to.settings {
+        changes.push(Change::PutSettings(to.settings));
+    }
+    changes
+}
+
+/// Number of deletes at the beginning.
+fn deletes(changes: &[Change]) -> usize {
+    let is_delete = |change: &&Change| matches!(change, Change::DeleteTransfer(_));
+    changes.iter().take_while(is_delete).count()
+}
+
+/// Number of records at the beginning of `to` that can stay where they are: without those that
+/// are gone, `from` begins with them. All later ones have to be put again to come in their order.
+fn stay<'a>(
+    from: impl Iterator<Item = &'a str>,
+    to: impl Iterator<Item = &'a str> + Clone,
+) -> usize {
+    let left = from.filter(|name| to.clone().any(|there| there == *name));
+    left.zip(to.clone()).take_while(|(a, b)| a == b).count()
+}
+
+fn hosts(from: &[HostRecord], to: &[HostRecord], changes: &mut Vec<Change>) {
+    let name = |host: &'_ HostRecord| host.name.clone();
+    let n = stay(
+        from.iter().map(|host| host.name.as_str()),
+        to.iter().map(|host| host.name.as_str()),
+    );
+    let (stays, comes) = to.split_at(n);
+    let leaves = |host: &&HostRecord| stays.iter().all(|there| there.name != host.name);
+    changes.extend(
+        from.iter()
+            .filter(leaves)
+            .map(|host| Change::DeleteHost(name(host))),
+    );
+    let is_new = |host: &&HostRecord| !from.contains(host);
+    let changed = stays.iter().filter(is_new).chain(comes);
+    changes.extend(changed.cloned().map(Change::PutHost));
+}
+
+fn transfers(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Change>) {
+    let running = stay(
+        from.running.iter().map(RunningTransfer::name),
+        to.running.iter().map(RunningTransfer::name),
+    );
+    let waiting = stay(
+        from.waiting.iter().map(|transfer| transfer.name.as_str()),
+        to.waiting.iter().map(|transfer| transfer.name.as_str()),
+    );
+    let known = |name: &str| from.running(name);
+    let waits = |name: &str| from.waiting.iter().find(|transfer| transfer.name == name);
+    // A transfer that waited and runs now needs no delete: a placement takes it out of its place.
+    let again = |name: &str| {
+        let is_running = to.running[running..].iter().any(|of| of.name() == name);
+        let is_waiting = to.waiting[waiting..].iter().any(|of| of.name == name);
+        is_waiting || is_running && known(name).is_some()
+    };
+    let gone = |name: &&str| !to.has_transfer(name) || again(name);
+    let gone: Vec<_> = from.transfer_names().filter(gone).collect();
+    changes.extend(
+        gone.iter()
+            .map(|name| Change::DeleteTransfer((*name).to_owned())),
+    );
+    for of in &to.running {
+        let name = of.name();
+        let there = |name: &str| !gone.contains(&name);
+        let before = known(name).filter(|_| there(name));
+        let transfer = before.map(|before| &before.transfer);
+        let transfer = transfer.or_else(|| waits(name).filter(|_| there(name)));
+        if transfer != Some(&of.transfer) {
+            changes.push(Change::PutTransfer(of.transfer.clone()));
+        }
+        if before.map(|before| &before.placement) != Some(&of.placement) {
+            changes.push(Change::PutPlacement {
+                transfer: name.to_owned(),
+                placement: of.placement.clone(),
+            });
+        }
+        let entitlement = before.map(|before| before.entitlement.clone());
+        if entitlement.unwrap_or_default() != of.entitlement {
+            changes.push(Change::PutEntitlement {
+                transfer: name.to_owned(),
+                entitlement: of.entitlement.clone(),
+            });
+        }
+    }
+    for (at, transfer) in to.waiting.iter().enumerate() {
+        let stays = at < waiting && waits(&transfer.name) == Some(transfer);
+        if !stays {
+            changes.push(Change::PutTransfer(transfer.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tidegate_core::jobs::Class;
+    use tidegate_core::time::Nanos;
+    use tidegate_place::Request;
+
+    fn host(name: u8, bandwidth: u64) -> HostRecord {
+        HostRecord::new(format!("host-{name}"), 1 + bandwidth, Vec::new(), 4)
+    }
+
+    fn transfer(name: u8, bytes: u64) -> Transfer {
+        let request = Request::new(1 + bytes, Nanos::SECOND).expect("valid");
+        Transfer::new(&format!("t-{name}"), &request, Nanos(3))
+    }
+
+    /// States over few names, so that two of them have many in common, in other orders.
+    fn state() -> impl Strategy<Value = ClusterState> {
+        let hosts = prop::collection::vec((0_u8..4, 0_u64..2), 1..4);
+        let running = prop::collection::vec((0_u8..6, 0_u64..2, 0_usize..4, 0_usize..3), 0..5);
+        let waiting = prop::collection::vec((0_u8..6, 0_u64..2), 0..5);
+        (hosts, running, waiting, 0_u64..2).prop_map(|(hosts, running, waiting, last_number)| {
+            let mut state = ClusterState::default();
+            state.settings.last_number = last_number;
+            for (name, bandwidth) in hosts {
+                let _ = state.add_host(host(name, bandwidth));
+            }
+            for (name, bytes, at, class) in running {
+                let transfer = transfer(name, bytes);
+                if !state.has_transfer(&transfer.name) {
+                    let host = &state.hosts[at % state.hosts.len()].name;
+                    let entitlement = Entitlement {
+                        class: Class::ALL[class],
+                        lowered_for: Vec::new(),
+                    };
+                    state.running.push(RunningTransfer {
+                        placement: Placement::new(host, Nanos(4)),
+                        transfer,
+                        entitlement,
+                        live: false,
+                    });
+                }
+            }
+            for (name, bytes) in waiting {
+                let transfer = transfer(name, bytes);
+                if !state.has_transfer(&transfer.name) {
+                    state.waiting.push(transfer);
+                }
+            }
+            state
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_difference_leads_from_one_state_to_the_other((from, to) in (state(), state())) {
+            let mut reached = from.clone();
+            let changes = difference(&from, &to);
+            prop_assert_eq!(Change::apply(&changes, &mut reached), Ok(()));
+            prop_assert_eq!(&reached, &to, "{:?}", changes);
+            prop_assert_eq!(difference(&to, &to), []);
+        }
+    }
+
+    #[test]
+    fn a_transfer_that_is_placed_is_not_put_again() {
+        let mut from = ClusterState::default();
+        from.add_host(host(0, 1)).expect("new");
+        from.waiting.push(transfer(0, 1));
+        let mut to = from.clone();
+        let placement = Placement::new("host-0", Nanos(9));
+        let name = "t-0".to_owned();
+        let put = Change::PutPlacement {
+            transfer: name,
+            placement,
+        };
+        Change::apply(std::slice::from_ref(&put), &mut to).expect("it waits");
+        assert_eq!(difference(&from, &to), [put]);
+        // Live transfers are neither put nor deleted.
+        to.running[0].live = true;
+        let gone = Change::DeleteTransfer("t-0".to_owned());
+        assert_eq!(difference(&from, &to), [gone]);
+    }
+
+    #[test]
+    fn what_belongs_to_nothing_is_refused() {
+        let mut state = ClusterState::default();
+        let name = || "x".to_owned();
+        let placement = Placement::new("host-0", Nanos(9));
+        let put = Change::PutPlacement {
+            transfer: name(),
+            placement,
+        };
+        let refused = Change::apply(std::slice::from_ref(&put), &mut state);
+        assert_eq!(refused, Err(Inconsistent::NoTransfer { transfer: name() }));
+        let entitlement = Entitlement::default();
+        let entitle = Change::PutEntitlement {
+            transfer: name(),
+            entitlement,
+        };
+        let refused = Change::apply(&[entitle], &mut state);
+        assert_eq!(refused, Err(Inconsistent::NotPlaced { transfer: name() }));
+        let of_x = Change::PutTransfer(Transfer {
+            name: name(),
+            ..transfer(0, 1)
+        });
+        let refused = Change::apply(&[of_x, put], &mut state);
+        assert!(
+            matches!(refused, Err(Inconsistent::NoHost { .. })),
+            "{refused:?}"
+        );
+    }
+}

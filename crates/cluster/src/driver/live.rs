@@ -1,0 +1,191 @@
+//! Transfers that run on hosts whose daemon can be asked.
+//!
+//! A transfer that was placed here under the name of a VM is that VM's, once the daemon has one.
+//! All others count as well, under the names of host and VM, and are asked for each time anew.
+
+use tidegate_core::jobs::Class;
+use tidegate_core::time::Nanos;
+use tidegate_place::HostId;
+
+use crate::daemons::{Ask, DaemonError, Daemons, LiveTransfer, VmTransfer};
+use crate::notice::Notice;
+use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Transfer};
+use crate::state::ClusterState;
+
+/// Interval over which a daemon measures rates; what it reported before that is not learnt twice.
+const INTERVAL: Nanos = Nanos::from_secs(3);
+
+/// Rates of all transfers of a host over its daemon's last interval, in bytes per second.
+#[derive(Debug)]
+pub(super) struct Taught {
+    pub(super) host: HostId,
+    pub(super) rates: Vec<(Class, u64)>,
+}
+
+/// Asks the daemons of hosts that have one, and takes over their transfers. The daemon of a drained
+/// host may be gone; `known` are the names of the hosts that were stored before.
+pub(super) fn ask_daemons(
+    state: &mut ClusterState,
+    daemons: &dyn Daemons,
+    now: Nanos,
+    (ask, known): (Ask<'_>, &[String]),
+    notify: &mut dyn FnMut(Notice),
+) -> Result<Vec<Taught>, DaemonError> {
+    let hosts = state.hosts.clone();
+    let mut all = Vec::new();
+    for (at, host) in hosts.iter().enumerate() {
+        let socket = host.socket.as_deref();
+        let Some(socket) = socket.filter(|_| ask.includes(&host.name)) else {
+            continue;
+        };
+        let transfers = match daemons.transfers(socket) {
+            Ok(transfers) => transfers,
+            Err(DaemonError::Refused(_)) if host.drained => {
+                let host = host.name.clone();
+                notify(Notice::SilentDrained { host });
+                continue;
+            }
+            Err(error) => {
+                if matches!(error, DaemonError::Refused(_)) && known.contains(&host.name) {
+                    let host = host.name.clone();
+                    notify(Notice::Silent { host });
+                }
+                return Err(error);
+            }
+        };
+        let rates = take_all(state, host, transfers, now);
+        let is_new = now.since(host.taught_at) >= INTERVAL;
+        if let Some(rates) = rates.filter(|rates| is_new && !rates.is_empty()) {
+            state.hosts[at].taught_at = now;
+            let host = HostId(at);
+            all.push(Taught { host, rates });
+        }
+    }
+    Ok(all)
+}
+
+/// Takes over the transfers of a host. Returns the rate of each one there, or `None` if that is not
+/// known of all of them.
+fn take_all(
+    state: &mut ClusterState,
+    host: &HostRecord,
+    transfers: Vec<VmTransfer>,
+    now: Nanos,
+) -> Option<Vec<(Class, u64)>> {
+    let mut rates = Some(Vec::new());
+    for of in transfers {
+        let is_there = host.device.as_ref().is_none_or(|name| *name == of.device);
+        if let (true, Some(live)) = (is_there, of.transfer) {
+            take(state, &host.name, &of.vm, &live, now);
+            rates = rates.zip(live.bytes_per_s).map(|(mut rates, rate)| {
+                rates.push((live.class, rate));
+                rates
+            });
+        }
+    }
+    let there = state.running.iter();
+    let there = there.filter(|running| running.placement.host == host.name);
+    let there = there.count();
+    rates.filter(|rates| rates.len() == there)
+}
+
+fn take(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTransfer, now: Nanos) {
+    let mut all = state.running.iter_mut();
+    let own = all.find(|running| running.name() == vm && running.placement.host == host);
+    if let Some(running) = own {
+        running.entitlement.class = live.class;
+        running.placement.moved = live.moved.min(running.transfer.bytes);
+        running.placement.as_of = now;
+        return;
+    }
+    state.running.push(RunningTransfer {
+        transfer: Transfer {
+            name: format!("{host}/{vm}"),
+            bytes: live.bytes,
+            deadline: Nanos::from_secs_f64(live.due_in_s),
+            arrived: now,
+            limit: None,
+            start: false,
+        },
+        placement: Placement {
+            moved: live.moved,
+            reported: live.moved,
+            ..Placement::new(host, now)
+        },
+        entitlement: Entitlement {
+            class: live.class,
+            lowered_for: Vec::new(),
+        },
+        live: true,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIVE: LiveTransfer = LiveTransfer {
+        bytes: 900,
+        moved: 300,
+        due_in_s: 20.0,
+        class: Class::RealTime,
+        bytes_per_s: Some(50),
+    };
+
+    fn state() -> (ClusterState, HostRecord) {
+        let host = HostRecord::new("a".to_owned(), 60, Vec::new(), 4);
+        let host = HostRecord {
+            device: Some("sdb".to_owned()),
+            ..host
+        };
+        let mut state = ClusterState::default();
+        state.add_host(host.clone()).expect("new");
+        (state, host)
+    }
+
+    fn of(vm: &str, device: &str, transfer: LiveTransfer) -> VmTransfer {
+        VmTransfer {
+            vm: vm.to_owned(),
+            device: device.to_owned(),
+            transfer: Some(transfer),
+        }
+    }
+
+    #[test]
+    fn transfers_of_the_hosts_device_count_and_teach_if_all_rates_are_known() {
+        let (mut state, host) = state();
+        let now = Nanos::from_secs(10);
+        let all = vec![of("dss", "sdb", LIVE), of("far", "sdc", LIVE)];
+        let rates = take_all(&mut state, &host, all, now);
+        assert_eq!(rates, Some(vec![(Class::RealTime, 50)]));
+        let names: Vec<_> = state.transfer_names().collect();
+        assert_eq!(names, ["a/dss"]);
+        assert!(state.running[0].live);
+        let unknown = LiveTransfer {
+            bytes_per_s: None,
+            ..LIVE
+        };
+        assert_eq!(
+            take_all(&mut state, &host, vec![of("x", "sdb", unknown)], now),
+            None
+        );
+    }
+
+    #[test]
+    fn the_transfer_that_was_placed_for_a_vm_is_that_vms() {
+        let (mut state, host) = state();
+        take(&mut state, "a", "dss", &LIVE, Nanos(1));
+        state.running[0].transfer.name = "dss".to_owned();
+        state.running[0].live = false;
+        let further = LiveTransfer {
+            moved: 1_000,
+            class: Class::Idle,
+            ..LIVE
+        };
+        take_all(&mut state, &host, vec![of("dss", "sdb", further)], Nanos(7));
+        assert_eq!(state.running.len(), 1);
+        let own = &state.running[0];
+        assert_eq!((own.placement.moved, own.placement.as_of), (900, Nanos(7)));
+        assert_eq!((own.entitlement.class, own.live), (Class::Idle, false));
+    }
+}

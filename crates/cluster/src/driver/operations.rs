@@ -1,0 +1,198 @@
+//! Operations on transfers: a new one asks for a host, one begins, one ends.
+
+use tidegate_core::jobs::Class;
+use tidegate_place::{Answer, HostId, Outcome, Placement, Request, RequestId, Update};
+
+use super::Cluster;
+use crate::error::Error;
+use crate::notice::Notice;
+use crate::record::{self, Entitlement, RunningTransfer, Transfer};
+
+impl Cluster<'_> {
+    /// Returns the name of a new transfer: the given one, or the next of `job-1`, `job-2`, ...
+    ///
+    /// # Errors
+    /// If another transfer has the name, or it is empty.
+    pub fn name_for(&mut self, name: Option<&str>) -> Result<String, Error> {
+        match name {
+            Some(name) if self.state.has_transfer(name) => Err(Error::NameTaken {
+                transfer: name.to_owned(),
+            }),
+            Some("") => Err(Error::NameEmpty),
+            Some(name) => Ok(name.to_owned()),
+            None => loop {
+                self.state.settings.last_number += 1;
+                let name = format!("job-{}", self.state.settings.last_number);
+                if !self.state.has_transfer(&name) {
+                    return Ok(name);
+                }
+            },
+        }
+    }
+
+    /// Closes all hosts but those whose daemon serves a VM, for the rest of the session.
+    ///
+    /// # Errors
+    /// If no daemon serves it, or one does not answer.
+    pub fn only_where_served(&mut self, vm: &str) -> Result<(), Error> {
+        let mut there = 0;
+        for (at, host) in self.state.hosts.iter().enumerate() {
+            let serves = match &host.socket {
+                Some(socket) if !host.drained => {
+                    let device = host.device.as_ref();
+                    let all = self.session.daemons.vms(socket)?;
+                    let on = |of: &str| device.is_none_or(|device| device == of);
+                    all.iter().any(|of| of.vm == vm && on(&of.device))
+                }
+                _ => false,
+            };
+            match serves {
+                true => there += 1,
+                false => self.pcos.close_host(self.session.now, HostId(at)),
+            }
+        }
+        if there > 0 {
+            return Ok(());
+        }
+        let hosts = self.state.hosts.iter();
+        let with_daemon = hosts.filter(|host| host.socket.is_some());
+        Err(Error::NotServed {
+            vm: vm.to_owned(),
+            with_daemon: with_daemon.map(|host| host.name.clone()).collect(),
+        })
+    }
+
+    /// Asks for a host for a new transfer, and starts it on the host's daemon if `start` says so.
+    ///
+    /// # Errors
+    /// If the daemon of its host does not start it.
+    pub fn request(&mut self, name: &str, request: Request, start: bool) -> Result<Outcome, Error> {
+        let Answer { id, outcome } = self.pcos.request(self.session.now, request);
+        self.names.add(id, name);
+        let transfer = Transfer {
+            start,
+            ..Transfer::new(name, &request, self.session.now)
+        };
+        match &outcome {
+            Outcome::Placed(placement) => {
+                if start && !self.session.just_looking {
+                    let socket = self.state.hosts[placement.host.0].socket.as_deref();
+                    let socket = socket.unwrap_or_default();
+                    self.session.daemons.start(socket, name, &request)?;
+                }
+                self.begin(transfer, placement);
+            }
+            Outcome::Waiting => self.state.waiting.push(transfer),
+            Outcome::Refused(_) => {}
+        }
+        self.settle_waiting();
+        Ok(outcome)
+    }
+
+    /// Records that a transfer begins on a host.
+    pub(super) fn begin(&mut self, transfer: Transfer, placement: &Placement) {
+        let now = self.session.now;
+        for (id, class) in &placement.lowered {
+            let lowered = self.name_of(*id).to_owned();
+            self.lower(&lowered, *class, &transfer.name);
+        }
+        let Some(host) = self.state.hosts.get_mut(placement.host.0) else {
+            return;
+        };
+        host.steady_since = now;
+        self.state.running.push(RunningTransfer {
+            transfer,
+            placement: record::Placement::new(&host.name, now),
+            entitlement: Entitlement {
+                class: placement.class,
+                lowered_for: Vec::new(),
+            },
+            live: false,
+        });
+    }
+
+    /// Records that a transfer has a lower class for another one.
+    fn lower(&mut self, name: &str, class: Class, for_whom: &str) {
+        let mut all = self.state.running.iter_mut();
+        if let Some(running) = all.find(|running| running.name() == name) {
+            let entitlement = &mut running.entitlement;
+            let steps = entitlement.class as usize - class as usize;
+            (entitlement.lowered_for).extend(vec![for_whom.to_owned(); steps]);
+            entitlement.class = class;
+        }
+    }
+
+    /// Ends a transfer, or withdraws it if it waits, and saves.
+    ///
+    /// # Errors
+    /// If there is none, a daemon manages it, or the store fails.
+    pub fn end(&mut self, name: &str) -> Result<(), Error> {
+        let Some(id) = self.names.id(name) else {
+            return Err(self.unknown(name));
+        };
+        self.check_own(name)?;
+        if self.pcos.withdraw(id) {
+            self.state.waiting.retain(|transfer| transfer.name != name);
+            let transfer = name.to_owned();
+            (self.session.notify)(Notice::Withdrawn { transfer });
+        } else {
+            self.ended(id, name);
+        }
+        self.settle_waiting();
+        self.save()
+    }
+
+    /// Removes a running transfer. Those that were lowered for it have the classes they had before.
+    pub(super) fn ended(&mut self, id: RequestId, name: &str) {
+        let all = &mut self.state.running;
+        let Some(at) = all.iter().position(|running| running.name() == name) else {
+            return;
+        };
+        let ended = all.remove(at);
+        let mut classes = Vec::new();
+        for running in all {
+            let entitlement = &mut running.entitlement;
+            let before = entitlement.lowered_for.len();
+            entitlement.lowered_for.retain(|whom| whom != name);
+            let steps = before - entitlement.lowered_for.len();
+            if steps > 0 {
+                entitlement.class = entitlement.class.raised(steps);
+                let id = self.names.id(&running.transfer.name);
+                classes.extend(id.map(|id| (id, entitlement.class)));
+            }
+        }
+        let Some(host) = self.state.host(&ended.placement.host) else {
+            return;
+        };
+        self.state.hosts[host.0].steady_since = self.session.now;
+        let ended = [id];
+        let update = Update {
+            ended: &ended,
+            classes: &classes,
+            ..Update::default()
+        };
+        self.pcos.update(self.session.now, host, &update);
+    }
+
+    pub(super) fn unknown(&self, name: &str) -> Error {
+        Error::UnknownTransfer {
+            transfer: name.to_owned(),
+            known: self.state.transfer_names().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Checks that a transfer is not managed by a daemon.
+    pub(super) fn check_own(&self, name: &str) -> Result<(), Error> {
+        let mut all = self.state.running.iter();
+        let Some(live) = all.find(|running| running.name() == name && running.live) else {
+            return Ok(());
+        };
+        let mut hosts = self.state.hosts.iter();
+        let host = hosts.find(|host| host.name == live.placement.host);
+        let socket = host.and_then(|host| host.socket.clone());
+        Err(Error::DaemonOwns {
+            transfer: name.to_owned(),
+            socket: socket.unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! State machine that goes on where a stored state was.
+
+use tidegate_core::learnt::Blob;
+use tidegate_core::time::Nanos;
+use tidegate_place::{HostSpec, MOST_WAITING, Pcos, Tenant};
+
+use super::names::Names;
+use crate::state::ClusterState;
+use crate::store::{ClusterStore, StoreError};
+
+/// Makes the state machine of a state, with what was learnt of its hosts. Hosts have the numbers of
+/// their places in the state.
+pub(super) fn resume(
+    state: &ClusterState,
+    store: &dyn ClusterStore,
+    now: Nanos,
+) -> Result<(Pcos, Names), StoreError> {
+    let mut pcos = Pcos::new(MOST_WAITING).with_grace(state.grace());
+    let mut names = Names::default();
+    for host in &state.hosts {
+        let damaged = |why: String| StoreError::Damaged(format!("host {}: {why}", host.name));
+        let bandwidth = host.bandwidth();
+        let mut spec = HostSpec::new(bandwidth.map_err(|error| damaged(error.to_string()))?);
+        spec.jobs = host.max_transfers;
+        if let Some(learnt) = store.learnt(&host.name)? {
+            let imported = spec.database.import(&Blob::from_bytes(learnt));
+            imported.map_err(|error| damaged(error.to_string()))?;
+        }
+        let id = pcos.add_host(now, spec);
+        if host.drained {
+            pcos.close_host(now, id);
+        }
+    }
+    for running in &state.running {
+        let host = state.host(&running.placement.host).ok_or_else(|| {
+            StoreError::Damaged("a job is on a host that is not there".to_owned())
+        })?;
+        let tenant = Tenant {
+            class: running.entitlement.class,
+            job: Some(running.job()),
+        };
+        let id = pcos.resume(host, tenant, running.placement.as_of);
+        if let Some(limit) = running.transfer.limit {
+            pcos.limit(host, id, limit);
+        }
+        names.add(id, running.name());
+    }
+    for transfer in &state.waiting {
+        let request = transfer.request();
+        let request = request.map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let id = pcos.resume_waiting(transfer.arrived, request);
+        names.add(id, &transfer.name);
+    }
+    pcos.refresh_all(now);
+    Ok((pcos, names))
+}

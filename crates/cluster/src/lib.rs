@@ -1,0 +1,33 @@
+//! Cluster of hosts: its state in a store with revisions, and the driver that places deadline
+//! transfers on the hosts.
+//!
+//! ```text
+//!   Cluster::open --load--> ClusterStore (redb, memory; etcd would be a file beside them)
+//!      |                        ^
+//!      | asks Daemons           | commit(revision, changes)
+//!      v                        |
+//!   Pcos decides --> ClusterState changes --> Cluster::save
+//! ```
+//!
+//! [`ClusterState`] is plain data. [`Change`]s lead from one state to the next, and a store takes
+//! them only if nobody committed since the state was loaded. [`Cluster`] runs the state machine of
+//! `tidegate-place` on such a state; it reads no clock and prints nothing, the caller passes the
+//! time and hears [`Notice`]s.
+#![forbid(unsafe_code)]
+
+mod change;
+mod daemons;
+mod driver;
+mod error;
+mod notice;
+mod record;
+mod state;
+pub mod store;
+
+pub use change::{Change, difference};
+pub use daemons::{Ask, DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
+pub use driver::{Cluster, Session};
+pub use error::Error;
+pub use notice::{Notice, Started};
+pub use record::{Entitlement, HostRecord, Placement, RunningTransfer, Settings, Transfer};
+pub use state::{ClusterState, HostError, HostList, Inconsistent};

@@ -1,0 +1,291 @@
+//! State of a cluster: plain data, and the rules that every state keeps.
+
+use tidegate_place::{Grace, HostId};
+
+use crate::record::{HostRecord, RunningTransfer, Settings, Transfer};
+
+/// Hosts, the transfers that run on them, those that wait, and settings.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ClusterState {
+    /// Hosts in the order in which they were added.
+    pub hosts: Vec<HostRecord>,
+    /// Transfers that run on a host, in the order in which they were placed.
+    pub running: Vec<RunningTransfer>,
+    /// Transfers that wait for a host, in the order in which they came.
+    pub waiting: Vec<Transfer>,
+    /// Settings of the whole cluster.
+    pub settings: Settings,
+}
+
+/// Contents of a file of hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostList {
+    /// Hosts in the order of the file.
+    pub hosts: Vec<HostRecord>,
+    /// [`Settings::grace`].
+    pub grace: Option<u32>,
+}
+
+/// Change of hosts that is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HostError {
+    /// A list of hosts lacks one on which a transfer runs.
+    #[error("host {host:?} is not among the hosts any more, and job {transfer:?} runs there")]
+    LeftOut {
+        /// Name of the host.
+        host: String,
+        /// Name of the first transfer there.
+        transfer: String,
+    },
+    /// A new host has the name of another one.
+    #[error("there is a host {host:?} already")]
+    Exists {
+        /// Name of both.
+        host: String,
+    },
+    /// No host has this name.
+    #[error("there is no host {host:?}")]
+    Unknown {
+        /// Name that was asked for.
+        host: String,
+        /// Names of all hosts.
+        known: Vec<String>,
+    },
+    /// Transfers run on a host that is to be removed.
+    #[error("{} on host {host:?}: {}", jobs_run(transfers.len()), transfers.join(", "))]
+    Busy {
+        /// Name of the host.
+        host: String,
+        /// Names of the transfers.
+        transfers: Vec<String>,
+    },
+}
+
+fn jobs_run(n: usize) -> String {
+    match n {
+        1 => "a job runs".to_owned(),
+        n => format!("{n} jobs run"),
+    }
+}
+
+/// Rule that a state breaks.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Inconsistent {
+    /// A placement names a host that is not there.
+    #[error("transfer {transfer:?} is placed on host {host:?}, which is not there")]
+    NoHost {
+        /// Name of the transfer.
+        transfer: String,
+        /// Name of the host.
+        host: String,
+    },
+    /// A placement belongs to no transfer.
+    #[error("a placement is of transfer {transfer:?}, which is not there")]
+    NoTransfer {
+        /// Name of the transfer.
+        transfer: String,
+    },
+    /// An entitlement belongs to a transfer that is not placed.
+    #[error("an entitlement is of transfer {transfer:?}, which is not placed")]
+    NotPlaced {
+        /// Name of the transfer.
+        transfer: String,
+    },
+}
+
+impl ClusterState {
+    /// Returns the number of the host with this name.
+    pub fn host(&self, name: &str) -> Option<HostId> {
+        self.hosts
+            .iter()
+            .position(|host| host.name == name)
+            .map(HostId)
+    }
+
+    /// Returns the running transfer with this name.
+    pub fn running(&self, name: &str) -> Option<&RunningTransfer> {
+        self.running.iter().find(|running| running.name() == name)
+    }
+
+    /// Returns the names of all transfers, those that run first.
+    pub fn transfer_names(&self) -> impl Iterator<Item = &str> {
+        let waiting = self.waiting.iter().map(|transfer| transfer.name.as_str());
+        self.running
+            .iter()
+            .map(RunningTransfer::name)
+            .chain(waiting)
+    }
+
+    /// Returns true if a transfer has this name.
+    pub fn has_transfer(&self, name: &str) -> bool {
+        self.transfer_names().any(|known| known == name)
+    }
+
+    /// Returns the grace of late transfers.
+    pub fn grace(&self) -> Grace {
+        let grace = self.settings.grace;
+        grace.map_or_else(Grace::default, Grace::thousandths)
+    }
+
+    /// Returns the number of the host with this name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn known_host(&self, name: &str) -> Result<HostId, HostError> {
+        self.host(name).ok_or_else(|| HostError::Unknown {
+            host: name.to_owned(),
+            known: self.hosts.iter().map(|host| host.name.clone()).collect(),
+        })
+    }
+
+    /// Adds a host.
+    ///
+    /// # Errors
+    /// If there is one with this name.
+    pub fn add_host(&mut self, host: HostRecord) -> Result<(), HostError> {
+        if self.host(&host.name).is_some() {
+            return Err(HostError::Exists { host: host.name });
+        }
+        self.hosts.push(host);
+        Ok(())
+    }
+
+    /// Sets whether a host is drained.
+    ///
+    /// # Errors
+    /// If there is no such host.
+    pub fn set_drained(&mut self, name: &str, drained: bool) -> Result<(), HostError> {
+        let HostId(at) = self.known_host(name)?;
+        self.hosts[at].drained = drained;
+        Ok(())
+    }
+
+    /// Replaces the hosts by those of a file. Hosts that stay keep their transfers and whether they
+    /// are drained.
+    ///
+    /// # Errors
+    /// If a host is missing on which a transfer runs.
+    pub fn replace_hosts(&mut self, list: HostList) -> Result<(), HostError> {
+        let HostList { mut hosts, grace } = list;
+        for running in &self.running {
+            let own = &running.placement.host;
+            if hosts.iter().all(|host| host.name != *own) {
+                return Err(HostError::LeftOut {
+                    host: own.clone(),
+                    transfer: running.name().to_owned(),
+                });
+            }
+        }
+        for host in &mut hosts {
+            if let Some(before) = self.hosts.iter().find(|before| before.name == host.name) {
+                host.steady_since = before.steady_since;
+                host.taught_at = before.taught_at;
+                host.drained = before.drained;
+            }
+        }
+        self.hosts = hosts;
+        self.settings.grace = grace;
+        Ok(())
+    }
+
+    /// Checks that no transfer runs on a host.
+    ///
+    /// # Errors
+    /// If there is no such host, or one runs there.
+    pub fn check_empty(&self, name: &str) -> Result<(), HostError> {
+        self.known_host(name)?;
+        let there = self.running.iter();
+        let there = there.filter(|running| running.placement.host == name);
+        let transfers: Vec<_> = there.map(|running| running.name().to_owned()).collect();
+        match transfers.is_empty() {
+            true => Ok(()),
+            false => Err(HostError::Busy {
+                host: name.to_owned(),
+                transfers,
+            }),
+        }
+    }
+
+    /// Checks that each placement is on a host of the cluster.
+    ///
+    /// # Errors
+    /// The first one that is not.
+    pub fn check(&self) -> Result<(), Inconsistent> {
+        let homeless = |running: &&RunningTransfer| self.host(&running.placement.host).is_none();
+        match self.running.iter().find(homeless) {
+            None => Ok(()),
+            Some(running) => Err(Inconsistent::NoHost {
+                transfer: running.name().to_owned(),
+                host: running.placement.host.clone(),
+            }),
+        }
+    }
+
+    /// Removes the transfers that hosts' daemons reported: they are asked for anew each time.
+    pub fn drop_live(&mut self) {
+        self.running.retain(|running| !running.live);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Entitlement, Placement};
+    use tidegate_core::time::Nanos;
+    use tidegate_place::Request;
+
+    fn host(name: &str) -> HostRecord {
+        HostRecord::new(name.to_owned(), 60, Vec::new(), 4)
+    }
+
+    fn with_one_running() -> ClusterState {
+        let request = Request::new(600, Nanos::SECOND).expect("valid");
+        ClusterState {
+            hosts: vec![host("a"), host("b")],
+            running: vec![RunningTransfer {
+                transfer: Transfer::new("x", &request, Nanos(1)),
+                placement: Placement::new("a", Nanos(1)),
+                entitlement: Entitlement::default(),
+                live: false,
+            }],
+            ..ClusterState::default()
+        }
+    }
+
+    #[test]
+    fn a_list_of_hosts_keeps_what_runs_and_refuses_to_lose_it() {
+        let mut state = with_one_running();
+        state.hosts[0].steady_since = Nanos(5);
+        state.set_drained("a", true).expect("known");
+        let grace = Some(20);
+        let list = |names: &[&str]| HostList {
+            hosts: names.iter().map(|name| host(name)).collect(),
+            grace,
+        };
+        let refused = state.replace_hosts(list(&["b"])).expect_err("x runs on a");
+        assert!(matches!(refused, HostError::LeftOut { transfer, .. } if transfer == "x"));
+        state.replace_hosts(list(&["c", "a"])).expect("a is there");
+        assert_eq!(state.host("a"), Some(HostId(1)));
+        let stays = &state.hosts[1];
+        assert_eq!((stays.steady_since, stays.drained), (Nanos(5), true));
+        assert_eq!(state.grace(), Grace::thousandths(20));
+    }
+
+    #[test]
+    fn a_host_with_a_transfer_is_not_empty() {
+        let state = with_one_running();
+        state.check_empty("b").expect("nothing runs there");
+        assert!(matches!(
+            state.check_empty("a"),
+            Err(HostError::Busy { transfers, .. }) if transfers == ["x"]
+        ));
+        assert!(matches!(
+            state.check_empty("c"),
+            Err(HostError::Unknown { known, .. }) if known == ["a", "b"]
+        ));
+        let mut lost = state.clone();
+        lost.hosts.remove(0);
+        assert_eq!(state.check(), Ok(()));
+        assert!(matches!(lost.check(), Err(Inconsistent::NoHost { host, .. }) if host == "a"));
+    }
+}

@@ -1,0 +1,327 @@
+//! Conformance of stores: what every [`ClusterStore`] does, whatever holds the bytes.
+//!
+//! A new implementation adds a `conformance!` of its own below.
+
+use std::sync::Barrier;
+use std::thread;
+
+use tidegate_cluster::store::{ClusterStore, MemoryStore, RedbStore, Revision, StoreError};
+use tidegate_cluster::{
+    Change, Entitlement, HostRecord, Inconsistent, Placement, Settings, Transfer,
+};
+use tidegate_core::jobs::Class;
+use tidegate_core::time::Nanos;
+use tidegate_place::Request;
+
+/// Runs each test of the suite on a new store, made by an expression.
+macro_rules! conformance {
+    ($module:ident, $store:expr) => {
+        mod $module {
+            use super::*;
+
+            conformance!(@each $store;
+                a_new_store_is_empty,
+                a_commit_is_loaded_with_its_revision,
+                a_commit_for_another_revision_changes_nothing,
+                changes_are_made_in_their_order_and_keep_the_records_order,
+                deletes_take_what_belongs_to_the_record,
+                an_inconsistent_commit_changes_nothing,
+                what_was_learnt_outlives_its_host,
+                of_many_writers_none_is_lost,
+            );
+        }
+    };
+    (@each $store:expr; $($test:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $test() {
+                let (_keep, store) = $store;
+                super::$test(&store);
+            }
+        )*
+    };
+}
+
+conformance!(memory, ((), MemoryStore::default()));
+
+conformance!(redb, {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = RedbStore::open(&dir.path().join("place.redb")).expect("made");
+    (dir, store)
+});
+
+fn host(name: &str) -> HostRecord {
+    HostRecord::new(name.to_owned(), 60, vec![0, 10], 4)
+}
+
+fn transfer(name: &str, bytes: u64) -> Transfer {
+    let request = Request::new(bytes, Nanos::from_secs(9)).expect("valid");
+    Transfer {
+        start: true,
+        ..Transfer::new(name, &request, Nanos(5))
+    }
+}
+
+fn put(name: &str, bytes: u64) -> Change {
+    Change::PutTransfer(transfer(name, bytes))
+}
+
+fn place(name: &str, host: &str) -> Change {
+    Change::PutPlacement {
+        transfer: name.to_owned(),
+        placement: Placement {
+            moved: 3,
+            as_of: Nanos(8),
+            reported: 2,
+            reported_at: Nanos(7),
+            ..Placement::new(host, Nanos(6))
+        },
+    }
+}
+
+fn entitle(name: &str, class: Class) -> Change {
+    Change::PutEntitlement {
+        transfer: name.to_owned(),
+        entitlement: Entitlement {
+            class,
+            lowered_for: vec!["other".to_owned()],
+        },
+    }
+}
+
+fn conflict(refused: Result<Revision, StoreError>) -> Revision {
+    match refused {
+        Err(StoreError::Conflict { present }) => present,
+        other => panic!("no conflict: {other:?}"),
+    }
+}
+
+fn names(store: &dyn ClusterStore) -> (Vec<String>, Vec<String>) {
+    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let running = loaded.state.running.iter();
+    let waiting = loaded.state.waiting.into_iter();
+    (
+        running.map(|running| running.name().to_owned()).collect(),
+        waiting.map(|transfer| transfer.name).collect(),
+    )
+}
+
+fn a_new_store_is_empty(store: &dyn ClusterStore) {
+    assert_eq!(store.load(Revision::EMPTY).expect("reads"), None);
+    let loaded = store
+        .load(Revision(7))
+        .expect("reads")
+        .expect("another one");
+    assert_eq!(loaded.revision, Revision::EMPTY);
+    assert_eq!(loaded.state, tidegate_cluster::ClusterState::default());
+    assert_eq!(store.learnt("a").expect("reads"), None);
+}
+
+fn a_commit_is_loaded_with_its_revision(store: &dyn ClusterStore) {
+    let full = HostRecord {
+        socket: Some("a.sock".to_owned()),
+        device: Some("sdb".to_owned()),
+        steady_since: Nanos(1),
+        taught_at: Nanos(2),
+        drained: true,
+        ..host("a")
+    };
+    let settings = Settings {
+        last_number: 3,
+        grace: Some(20),
+    };
+    let limited = Transfer {
+        limit: Some(1_000),
+        ..transfer("x", 100)
+    };
+    let changes = [
+        Change::PutHost(full.clone()),
+        Change::PutSettings(settings),
+        Change::PutTransfer(limited.clone()),
+        place("x", "a"),
+        entitle("x", Class::Idle),
+        put("y", 200),
+    ];
+    let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
+    assert!(revision > Revision::EMPTY);
+    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    assert_eq!(loaded.revision, revision);
+    assert_eq!(loaded.state.hosts, [full]);
+    assert_eq!(loaded.state.settings, settings);
+    assert_eq!(loaded.state.waiting, [transfer("y", 200)]);
+    let [running] = loaded.state.running.as_slice() else {
+        panic!("{:?}", loaded.state.running);
+    };
+    assert_eq!(running.transfer, limited);
+    let placed = Change::PutPlacement {
+        transfer: "x".to_owned(),
+        placement: running.placement.clone(),
+    };
+    assert_eq!(placed, place("x", "a"));
+    let entitled = Change::PutEntitlement {
+        transfer: "x".to_owned(),
+        entitlement: running.entitlement.clone(),
+    };
+    assert_eq!(entitled, entitle("x", Class::Idle));
+    assert_eq!(store.load(revision).expect("reads"), None, "nothing newer");
+    assert_eq!(
+        store.commit(revision, &[]).expect("nothing to do"),
+        revision
+    );
+}
+
+fn a_commit_for_another_revision_changes_nothing(store: &dyn ClusterStore) {
+    let first = [Change::PutHost(host("a"))];
+    let revision = store.commit(Revision::EMPTY, &first).expect("writes");
+    let late = [put("x", 1)];
+    assert_eq!(conflict(store.commit(Revision::EMPTY, &late)), revision);
+    assert_eq!(conflict(store.commit(revision.next(), &late)), revision);
+    assert_eq!(conflict(store.commit(Revision::EMPTY, &[])), revision);
+    assert_eq!(store.load(revision).expect("reads"), None);
+    assert_eq!(names(store), (vec![], vec![]));
+    let next = store.commit(revision, &late).expect("writes");
+    assert!(next > revision);
+}
+
+fn changes_are_made_in_their_order_and_keep_the_records_order(store: &dyn ClusterStore) {
+    let changes = [
+        Change::PutHost(host("b")),
+        Change::PutHost(host("a")),
+        put("x", 1),
+        put("y", 1),
+        put("z", 1),
+        place("z", "a"),
+        place("x", "a"),
+    ];
+    let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
+    let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(names(store), (own(&["z", "x"]), own(&["y"])));
+    // Those that are there keep their places.
+    let changes = [
+        Change::PutHost(HostRecord {
+            drained: true,
+            ..host("b")
+        }),
+        put("z", 2),
+        place("z", "b"),
+        put("w", 1),
+        put("y", 2),
+    ];
+    let revision = store.commit(revision, &changes).expect("writes");
+    assert_eq!(names(store), (own(&["z", "x"]), own(&["y", "w"])));
+    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    let hosts = loaded.state.hosts.iter();
+    let hosts: Vec<_> = hosts
+        .map(|host| (host.name.as_str(), host.drained))
+        .collect();
+    assert_eq!(hosts, [("b", true), ("a", false)]);
+    assert_eq!(loaded.state.running[0].placement.host, "b");
+    // Deleted and put again one is the last.
+    let again = [Change::DeleteTransfer("y".to_owned()), put("y", 3)];
+    store.commit(revision, &again).expect("writes");
+    assert_eq!(names(store), (own(&["z", "x"]), own(&["w", "y"])));
+}
+
+fn deletes_take_what_belongs_to_the_record(store: &dyn ClusterStore) {
+    let named = || "x".to_owned();
+    let changes = [
+        Change::PutHost(host("a")),
+        put("x", 1),
+        place("x", "a"),
+        entitle("x", Class::RealTime),
+    ];
+    let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
+    let delete = [Change::DeleteEntitlement { transfer: named() }];
+    let revision = store.commit(revision, &delete).expect("writes");
+    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    assert_eq!(loaded.state.running[0].entitlement, Entitlement::default());
+    let changes = [
+        entitle("x", Class::RealTime),
+        Change::DeletePlacement { transfer: named() },
+        Change::DeleteHost("a".to_owned()),
+    ];
+    let revision = store.commit(revision, &changes).expect("writes");
+    assert_eq!(names(store), (vec![], vec![named()]));
+    let changes = [Change::PutHost(host("a")), place("x", "a")];
+    let revision = store.commit(revision, &changes).expect("writes");
+    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    assert_eq!(loaded.state.running[0].entitlement, Entitlement::default());
+    // A delete of what is not there changes nothing.
+    let changes = [
+        Change::DeleteTransfer(named()),
+        Change::DeleteTransfer(named()),
+        Change::DeletePlacement { transfer: named() },
+        Change::DeleteEntitlement { transfer: named() },
+        Change::DeleteHost("b".to_owned()),
+    ];
+    store.commit(revision, &changes).expect("writes");
+    assert_eq!(names(store), (vec![], vec![]));
+}
+
+fn an_inconsistent_commit_changes_nothing(store: &dyn ClusterStore) {
+    let changes = [Change::PutHost(host("a")), put("x", 1), place("x", "a")];
+    let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
+    let before = store.load(Revision::EMPTY).expect("reads");
+    let refused = |changes: &[Change]| match store.commit(revision, changes) {
+        Err(StoreError::Inconsistent(why)) => why,
+        other => panic!("not refused: {other:?}"),
+    };
+    let why = refused(&[put("y", 1), Change::DeleteHost("a".to_owned())]);
+    assert!(matches!(why, Inconsistent::NoHost { transfer, .. } if transfer == "x"));
+    let why = refused(&[put("y", 1), place("z", "a")]);
+    assert!(matches!(why, Inconsistent::NoTransfer { transfer } if transfer == "z"));
+    let learnt = Change::PutLearnt {
+        host: "a".to_owned(),
+        database: vec![1],
+    };
+    let why = refused(&[learnt, put("y", 1), entitle("y", Class::Idle)]);
+    assert!(matches!(why, Inconsistent::NotPlaced { transfer } if transfer == "y"));
+    assert_eq!(store.load(Revision::EMPTY).expect("reads"), before);
+    assert_eq!(store.learnt("a").expect("reads"), None);
+}
+
+fn what_was_learnt_outlives_its_host(store: &dyn ClusterStore) {
+    let learnt = |database: &[u8]| Change::PutLearnt {
+        host: "a".to_owned(),
+        database: database.to_vec(),
+    };
+    let changes = [Change::PutHost(host("a")), learnt(b"once")];
+    let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
+    let changes = [learnt(b"twice"), Change::DeleteHost("a".to_owned())];
+    store.commit(revision, &changes).expect("writes");
+    let found = store.learnt("a").expect("reads");
+    assert_eq!(found.as_deref(), Some(b"twice".as_slice()));
+    assert_eq!(store.learnt("b").expect("reads"), None);
+}
+
+fn of_many_writers_none_is_lost(store: &dyn ClusterStore) {
+    const WRITERS: u64 = 4;
+    const COMMITS: u64 = 10;
+    let barrier = Barrier::new(WRITERS as usize);
+    let write = || {
+        barrier.wait();
+        let (mut done, mut known) = (0, Revision::EMPTY);
+        while done < COMMITS {
+            let loaded = store.load(Revision::EMPTY).expect("reads");
+            let before = loaded.as_ref().map_or(Revision::EMPTY, |of| of.revision);
+            assert!(before >= known, "revisions never fall");
+            let mut settings = loaded.map(|of| of.state.settings).unwrap_or_default();
+            settings.last_number += 1;
+            known = match store.commit(before, &[Change::PutSettings(settings)]) {
+                Ok(revision) => {
+                    assert!(revision > before);
+                    done += 1;
+                    revision
+                }
+                refused => conflict(refused),
+            };
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(write);
+        }
+    });
+    let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
+    assert_eq!(loaded.state.settings.last_number, WRITERS * COMMITS);
+}

@@ -1,0 +1,129 @@
+//! Expectations of what requests are like.
+
+use serde_json::json;
+use tidegate_core::expect::{Expects, THOUSAND, Thousandths};
+use tidegate_device::units::format_bytes;
+
+use super::part::FlagInfo;
+use super::read::{NONE, is_none, set, unless_none};
+use crate::field::Field;
+use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
+use crate::node::Value;
+use crate::section::Section;
+
+const READS: KeyInfo = KeyInfo::new(
+    "reads",
+    KeyKind::OneOf(&[KeyKind::Percent, NONE]),
+    KeyDefault::Unset("whichever direction is dearer"),
+    "reads among its requests",
+);
+const ACCESS: KeyInfo = KeyInfo::new(
+    "access",
+    KeyKind::Form(&TextForm {
+        what: "`\"random\"`, `\"sequential\"` or `\"40 % sequential\"`",
+        pattern: "^\\s*(none|random|([0-9]{1,3}(\\.[0-9])?\\s*%\\s*)?sequential)\\s*$",
+    }),
+    KeyDefault::Unset("random"),
+    "how its requests lie",
+);
+/// Size of requests; NBD carries no more in one.
+const SIZE: KeyInfo = KeyInfo::new(
+    "size",
+    KeyKind::OneOf(&[KeyKind::Bytes, NONE]),
+    KeyDefault::Unset("as the rate says"),
+    "how long its requests are",
+)
+.within(1, 32 << 20);
+
+/// `[vm.objective.expects]`
+pub(super) const EXPECTS: SectionInfo = SectionInfo {
+    name: "vm.objective.expects",
+    keys: &[READS, ACCESS, SIZE],
+};
+
+/// Options of what is expected.
+pub(super) const FLAGS: [FlagInfo; 3] = [
+    FlagInfo::new(
+        "expect-reads",
+        &["expects", "reads"],
+        "PERCENT",
+        "Reads among its requests, such as \"70 %\": what plans reckon with",
+    ),
+    FlagInfo::new(
+        "expect-access",
+        &["expects", "access"],
+        "ACCESS",
+        "How its requests lie: random, sequential, \"40 % sequential\"",
+    ),
+    FlagInfo::new(
+        "expect-size",
+        &["expects", "size"],
+        "SIZE",
+        "How long its requests are, such as \"16 KiB\"",
+    ),
+];
+
+/// Returns what is expected as JSON has it.
+pub(super) fn view(expects: &Expects) -> serde_json::Value {
+    if expects.is_nothing() {
+        return serde_json::Value::Null;
+    }
+    json!({
+        "reads": expects.reads.map(|part| Thousandths(part).to_string()),
+        "access": expects.sequential.map(access_word),
+        "size": expects.size.map(|size| format_bytes(size.into())),
+    })
+}
+
+/// Reads a table that is merged over `base`.
+pub(super) fn read(field: &Field<'_>, base: &Expects) -> Option<Expects> {
+    if is_none(field) {
+        return Some(Expects::NOTHING);
+    }
+    let mut section = Section::with_keys(field, &EXPECTS)?;
+    let mut new = *base;
+    let reads = |field: &Field<'_>| unless_none(field, Field::thousandths);
+    let access = |field: &Field<'_>| unless_none(field, access);
+    let size = |field: &Field<'_>| unless_none(field, size);
+    let good = [
+        set(&mut section, &READS, reads, &mut new.reads),
+        set(&mut section, &ACCESS, access, &mut new.sequential),
+        set(&mut section, &SIZE, size, &mut new.size),
+    ];
+    section.finish();
+    good.iter().all(|good| *good).then_some(new)
+}
+
+/// Sequential requests in thousandths: `random`, `sequential`, or `40 % sequential`.
+fn access(field: &Field<'_>) -> Option<u32> {
+    let part = match &field.node.value {
+        Value::Text(text) => match text.trim() {
+            "random" => Some(0),
+            "sequential" => Some(THOUSAND),
+            text => (text.strip_suffix("sequential"))
+                .and_then(|part| part.parse().ok())
+                .map(|Thousandths(part)| part),
+        },
+        _ => None,
+    };
+    if part.is_none() {
+        field.refuse(
+            "how requests lie",
+            "\"random\", \"sequential\" or \"40 % sequential\"",
+        );
+    }
+    part
+}
+
+fn size(field: &Field<'_>) -> Option<u32> {
+    (field.number(&SIZE)).and_then(|bytes| u32::try_from(bytes).ok())
+}
+
+/// Returns an expected access, in thousandths of sequential requests, as `expects.access` takes it.
+pub fn access_word(sequential: u32) -> String {
+    match sequential {
+        0 => "random".to_owned(),
+        THOUSAND => "sequential".to_owned(),
+        part => format!("{} sequential", Thousandths(part)),
+    }
+}

@@ -1,0 +1,208 @@
+//! Limits and their bursts.
+
+use serde_json::json;
+use tidegate_core::objective::{Burst, Limit, Objective, Rate};
+use tidegate_core::time::Nanos;
+use tidegate_device::units::format_duration;
+
+use super::part::{FlagInfo, NoneMeans, Promise};
+use super::rate;
+use super::read::{NONE, is_none, set};
+use crate::field::Field;
+use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
+use crate::node::Value;
+use crate::section::Section;
+
+const HOUR: Nanos = Nanos::from_secs(3600);
+
+/// A rate that is not there unless it says.
+const fn rate_of(name: &'static str, help: &'static str) -> KeyInfo {
+    KeyInfo::new(name, KeyKind::Rate, KeyDefault::Unset("none"), help)
+}
+
+const TOTAL: KeyInfo = rate_of("total", "at most so much in reads and writes together");
+const READ: KeyInfo = rate_of("read", "at most so much in reads");
+const WRITE: KeyInfo = rate_of("write", "at most so much in writes");
+const BURST: KeyInfo = KeyInfo::new(
+    "burst",
+    KeyKind::OneOf(&[NONE, KeyKind::Table(&BURSTS)]),
+    KeyDefault::Unset("none"),
+    "rates above these that may be used after a quiet time",
+);
+
+/// `[vm.objective.limit]`
+pub(super) const LIMIT: SectionInfo = SectionInfo {
+    name: "vm.objective.limit",
+    keys: &[TOTAL, READ, WRITE, BURST],
+};
+
+const BURST_TOTAL: KeyInfo = rate_of("total", "reads and writes together, above `limit.total`");
+const BURST_READ: KeyInfo = rate_of("read", "reads, above `limit.read`");
+const BURST_WRITE: KeyInfo = rate_of("write", "writes, above `limit.write`");
+/// Time for which a burst lasts; QEMU's default.
+const LENGTH: KeyInfo = KeyInfo::number(
+    "length",
+    KeyKind::Duration,
+    Nanos::SECOND.0,
+    (Nanos::from_millis(1).0, HOUR.0),
+    "how long the burst's rates may be used",
+);
+
+/// `[vm.objective.limit.burst]`
+pub(super) const BURSTS: SectionInfo = SectionInfo {
+    name: "vm.objective.limit.burst",
+    keys: &[BURST_TOTAL, BURST_READ, BURST_WRITE, LENGTH],
+};
+
+/// Promises of a limit.
+pub(super) const PROMISES: [Promise; 4] = [
+    Promise {
+        name: "limit",
+        view: |objective| rate::said(&objective.limit.total),
+        is_enforced: |policy| policy.limit,
+    },
+    Promise {
+        name: "limit.read",
+        view: |objective| rate::said(&objective.limit.read),
+        is_enforced: |policy| policy.limit_by_direction,
+    },
+    Promise {
+        name: "limit.write",
+        view: |objective| rate::said(&objective.limit.write),
+        is_enforced: |policy| policy.limit_by_direction,
+    },
+    Promise {
+        name: "limit.burst",
+        view: burst_in_a_line,
+        is_enforced: |policy| policy.burst,
+    },
+];
+
+/// Options of a limit.
+pub(super) const FLAGS: [FlagInfo; 7] = [
+    FlagInfo::new(
+        "limit",
+        &["limit", "total"],
+        "RATE",
+        "A cap on reads and writes together; \"none\" removes every limit",
+    )
+    .where_none_is(NoneMeans::TableAlone),
+    FlagInfo::new("limit-read", &["limit", "read"], "RATE", "A cap on reads"),
+    FlagInfo::new(
+        "limit-write",
+        &["limit", "write"],
+        "RATE",
+        "A cap on writes",
+    ),
+    FlagInfo::new(
+        "burst",
+        &["limit", "burst", "total"],
+        "RATE",
+        "What may pass above the limit for a while; \"none\" removes the burst",
+    )
+    .where_none_is(NoneMeans::TableAlone),
+    FlagInfo::new(
+        "burst-read",
+        &["limit", "burst", "read"],
+        "RATE",
+        "A burst of reads",
+    ),
+    FlagInfo::new(
+        "burst-write",
+        &["limit", "burst", "write"],
+        "RATE",
+        "A burst of writes",
+    ),
+    FlagInfo::new(
+        "burst-length",
+        &["limit", "burst", "length"],
+        "TIME",
+        "How long a burst may last, such as \"10 s\"",
+    ),
+];
+
+/// Returns a limit as JSON has it.
+pub(super) fn view(limit: &Limit) -> serde_json::Value {
+    if limit.is_none() {
+        return serde_json::Value::Null;
+    }
+    let burst = limit.burst.as_ref().map(|burst| {
+        json!({
+            "total": rate::view(&burst.total),
+            "read": rate::view(&burst.read),
+            "write": rate::view(&burst.write),
+            "length": format_duration(burst.length),
+        })
+    });
+    json!({
+        "total": rate::view(&limit.total),
+        "read": rate::view(&limit.read),
+        "write": rate::view(&limit.write),
+        "burst": burst,
+    })
+}
+
+fn burst_in_a_line(objective: &Objective) -> Option<String> {
+    let burst = objective.limit.burst.as_ref()?;
+    let rates = [&burst.total, &burst.read, &burst.write];
+    let rates: Vec<_> = rates.into_iter().filter_map(rate::said).collect();
+    let length = format_duration(burst.length);
+    Some(format!("{} for {length}", rates.join("; ")))
+}
+
+/// Reads a rate on reads and writes together, or a table that is merged over `base`.
+pub(super) fn read(field: &Field<'_>, base: &Limit) -> Option<Limit> {
+    if is_none(field) {
+        return Some(Limit::NONE);
+    }
+    if !matches!(field.node.value, Value::Table(_)) {
+        return Some(Limit {
+            total: field.rate()?,
+            ..Limit::NONE
+        });
+    }
+    let mut section = Section::with_keys(field, &LIMIT)?;
+    let mut new = *base;
+    let burst = |field: &Field<'_>| burst(field, base.burst);
+    let good = [
+        set(&mut section, &TOTAL, Field::rate, &mut new.total),
+        set(&mut section, &READ, Field::rate, &mut new.read),
+        set(&mut section, &WRITE, Field::rate, &mut new.write),
+        set(&mut section, &BURST, burst, &mut new.burst),
+    ];
+    section.finish();
+    good.iter().all(|good| *good).then_some(new)
+}
+
+fn burst(field: &Field<'_>, base: Option<Burst>) -> Option<Option<Burst>> {
+    if is_none(field) {
+        return Some(None);
+    }
+    let nothing = Burst {
+        total: Rate::NONE,
+        read: Rate::NONE,
+        write: Rate::NONE,
+        length: Nanos(LENGTH.default_number()),
+    };
+    let mut section = Section::with_keys(field, &BURSTS)?;
+    let mut new = base.unwrap_or(nothing);
+    let length = |field: &Field<'_>| field.number(&LENGTH).map(Nanos);
+    let good = [
+        set(&mut section, &BURST_TOTAL, Field::rate, &mut new.total),
+        set(&mut section, &BURST_READ, Field::rate, &mut new.read),
+        set(&mut section, &BURST_WRITE, Field::rate, &mut new.write),
+        set(&mut section, &LENGTH, length, &mut new.length),
+    ];
+    section.finish();
+    if good.contains(&false) {
+        return None;
+    }
+    if new.total.is_none() && new.read.is_none() && new.write.is_none() {
+        field.error(
+            "a burst without a rate",
+            "add total, read or write: total = \"2000 IOPS\"",
+        );
+        return None;
+    }
+    Some(Some(new))
+}

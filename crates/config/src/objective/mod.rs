@@ -1,0 +1,185 @@
+//! What a VM was promised, read the same way from the file, the API and the command line.
+//!
+//! What is read is merged into what was there: a field that is not named stays, `null` and
+//! `"none"` take it away, a table inside a table merges too (RFC 7396). In the file, what was
+//! there is the default.
+
+mod expects;
+mod group;
+mod limit;
+mod part;
+mod parts;
+mod rate;
+mod read;
+
+use tidegate_core::objective::{Objective, ObjectiveError};
+
+use crate::diagnose::ConfigErrors;
+use crate::document;
+use crate::field::Field;
+use crate::figure::RATE_EXAMPLES;
+use crate::section::Section;
+
+pub use self::expects::access_word;
+pub use self::part::{FlagInfo, NoneMeans, ObjectivePart, Promise};
+pub(crate) use self::parts::read as parts;
+pub use self::parts::{KEYS, PARTS, change, flags, promises, to_json};
+pub(crate) use self::read::{NONE, is_none};
+pub use crate::figure::parse_rate;
+
+const NO_CLOCK: &str = "a scenario changes objectives by [[event]], at times of its own; schedules are \
+                        for a daemon's configuration and its API";
+
+/// Merges a change in JSON into an objective, and checks the whole; [`schedule::merge`] takes
+/// schedules, too.
+///
+/// [`schedule::merge`]: crate::schedule::merge
+///
+/// # Errors
+/// Everything wrong with it; the objective in force stays as it is.
+pub fn merge(base: &Objective, change: &serde_json::Value) -> Result<Objective, ConfigErrors> {
+    document::read_json(change, "", |field| from_field(field, base))
+}
+
+/// Reads an objective's table over `base`, where nothing changes by the clock. `None`: something
+/// was wrong and has been reported.
+pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
+    let mut section = Section::of(field)?;
+    let new = parts(&mut section, base);
+    let mut by_the_clock = false;
+    // The keys of `schedule::keys`, which is above this module.
+    for key in ["timezone", "schedule"] {
+        if let Some(field) = section.take(key) {
+            by_the_clock = true;
+            field.error("there is no time of day here", NO_CLOCK);
+        }
+    }
+    section.finish();
+    validated(field, new.filter(|_| !by_the_clock)?)
+}
+
+/// The objective that the table `field` is said to be, if its parts go together.
+pub(crate) fn validated(field: &Field<'_>, objective: Objective) -> Option<Objective> {
+    match objective.validate() {
+        Ok(()) => Some(objective),
+        Err(error) => {
+            refuse(field, &error);
+            None
+        }
+    }
+}
+
+/// Reports parts that contradict each other, at the part that was written.
+fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
+    let (names, allowed): (Vec<&str>, _) = match error {
+        ObjectiveError::Contradiction { low, high, .. } => (
+            vec![*low, *high],
+            format!("{low} at most as much as {high}: lower the one or raise the other"),
+        ),
+        ObjectiveError::BurstWithoutLimit { burst, limit } => (
+            vec![*burst, *limit],
+            format!("add the rate to {limit}, or leave it out of {burst}"),
+        ),
+        ObjectiveError::RateOutOfRange { what, .. } | ObjectiveError::ZeroNorm { what } => {
+            (vec![*what], format!("a rate such as {RATE_EXAMPLES}"))
+        }
+        ObjectiveError::WeightOutOfRange { .. } => (vec!["weight"], "1 to 10000".to_owned()),
+        ObjectiveError::GroupWeightOutOfRange { .. } => (vec!["group"], "1 to 10000".to_owned()),
+        ObjectiveError::PriorityOutOfRange { .. } => {
+            (vec!["priority"], parts::PRIORITY_EXAMPLES.to_owned())
+        }
+        ObjectiveError::ZeroLatency => (vec!["latency"], "a bound such as \"10 ms\"".to_owned()),
+        ObjectiveError::BurstLength { .. } => {
+            (vec!["limit.burst.length"], "\"1 ms\" to \"1 h\"".to_owned())
+        }
+    };
+    let what = error.to_string();
+    let what = what
+        .split_once(": lower")
+        .map_or(what.as_str(), |(what, _)| what);
+    let what = what.split_once(": add it").map_or(what, |(what, _)| what);
+    let place = names.iter().find_map(|name| objective.find(name));
+    place.as_ref().unwrap_or(objective).error(what, &allowed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tidegate_core::expect::{Expects, THOUSAND};
+    use tidegate_core::objective::{Group, OpsRate, Rate};
+
+    #[test]
+    fn what_is_expected_is_read_and_merged() {
+        let merged = |base: &Objective, change| merge(base, &json!({ "expects": change }));
+        let said = |change| merged(&Objective::default(), change).map(|o| o.expects);
+        let whole = json!({ "reads": "70 %", "access": "40 % sequential", "size": "16 KiB" });
+        let expects = Expects {
+            reads: Some(700),
+            sequential: Some(400),
+            size: Some(16384),
+        };
+        assert_eq!(said(whole.clone()), Ok(expects));
+        let base = merged(&Objective::default(), whole).expect("good");
+        let changed = merged(&base, json!({ "access": "random", "size": null })).expect("good");
+        let random = Expects {
+            sequential: Some(0),
+            size: None,
+            ..expects
+        };
+        assert_eq!(changed.expects, random);
+        let none = merged(&base, json!(null)).expect("good");
+        assert_eq!(none, Objective::default());
+        let wrong = json!({ "reads": 70, "access": "wild", "size": "0 B" });
+        let errors = said(wrong).expect_err("all three are wrong").to_string();
+        for part in ["expects.reads", "expects.access", "expects.size"] {
+            assert!(errors.contains(part), "{errors}");
+        }
+        assert!(errors.contains("\"40 % sequential\""), "{errors}");
+    }
+
+    #[test]
+    fn a_group_is_a_name_or_a_table_and_merges() {
+        let merged = |base: &Objective, group| merge(base, &json!({ "group": group }));
+        let read = |base: &Objective, group| merged(base, group).map(|o| o.group);
+        let nobody = Objective::default();
+        let group = |name: &str, weight| {
+            let name = name.parse().expect("short");
+            Ok(Some(Group { name, weight }))
+        };
+        assert_eq!(read(&nobody, json!("qfs")), group("qfs", 100));
+        let table = json!({ "name": "qfs", "weight": 200 });
+        assert_eq!(read(&nobody, table.clone()), group("qfs", 200));
+        let base = merged(&nobody, table).expect("good");
+        assert_eq!(read(&base, json!({ "weight": 7 })), group("qfs", 7));
+        assert_eq!(read(&base, json!("qfs")), group("qfs", 200));
+        assert_eq!(read(&base, json!("other")), group("other", 100));
+        assert_eq!(read(&base, json!(null)), Ok(None));
+        for wrong in [
+            json!({ "weight": 7 }),
+            json!(""),
+            json!(7),
+            json!({ "name": "q", "weight": 0 }),
+        ] {
+            let said = read(&nobody, wrong.clone()).expect_err("wrong").to_string();
+            assert!(said.contains("group"), "{wrong}: {said}");
+        }
+    }
+
+    #[test]
+    fn every_access_is_read_as_it_is_written() {
+        for part in 0..=THOUSAND {
+            let change = json!({ "expects": { "access": access_word(part) } });
+            let objective = merge(&Objective::default(), &change).expect("good");
+            assert_eq!(objective.expects.sequential, Some(part));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn rates_survive_printing(per_s in 1u64..1 << 50, norm in proptest::option::of(1u32..), bytes in proptest::option::of(1u64..1 << 50)) {
+            let rate = Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: bytes };
+            proptest::prop_assert_eq!(parse_rate(&rate.to_string()), Ok(rate));
+        }
+    }
+}

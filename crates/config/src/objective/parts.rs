@@ -1,0 +1,342 @@
+//! Registry of the parts of an objective: one entry says everything that is known of one.
+//!
+//! A new part is a field of [`Objective`] and an entry here: its reader, its merging, its view, its
+//! options, its rows in the documentation and the schema, and the warning where a policy does not
+//! enforce it follow.
+
+use serde_json::{Map, Value, json};
+use tidegate_core::objective::{Objective, Priority};
+use tidegate_core::time::Nanos;
+use tidegate_device::units::format_duration;
+
+use super::expects::{self, EXPECTS};
+use super::group::{self, GROUP, GROUP_NAME};
+use super::limit::{self, LIMIT};
+use super::part::{FlagInfo, NoneMeans, ObjectivePart, Promise};
+use super::rate;
+use super::read::{NONE, is_none, put, unless_none};
+use crate::field::Field;
+use crate::keys::{KeyDefault, KeyInfo, KeyKind, TextForm};
+use crate::node::Value as Written;
+use crate::section::Section;
+
+/// Classes of priority, for messages.
+pub(super) const PRIORITY_EXAMPLES: &str =
+    "\"realtime\", \"best-effort\", \"best-effort 0\" (most) to \"best-effort 7\", or \"idle\"";
+/// Longer than any guest waits before it gives a disk up.
+const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
+
+/// All parts, in the order in which messages and documentation name them.
+pub const PARTS: [ObjectivePart; 8] = [
+    ObjectivePart {
+        key: KeyInfo::new(
+            "reservation",
+            KeyKind::Rate,
+            KeyDefault::Unset("none"),
+            "a floor: what the VM gets when it asks",
+        ),
+        read: |field, new| put(field.rate(), &mut new.reservation),
+        view: |objective| rate::view(&objective.reservation),
+        promises: &[Promise {
+            name: "reservation",
+            view: |objective| rate::said(&objective.reservation),
+            is_enforced: |policy| policy.reservation,
+        }],
+        flags: &[FlagInfo::new(
+            "reservation",
+            &["reservation"],
+            "RATE",
+            "A floor: what the VM gets when it asks",
+        )],
+    },
+    ObjectivePart {
+        key: KeyInfo::new(
+            "limit",
+            KeyKind::OneOf(&[KeyKind::Rate, KeyKind::Table(&LIMIT)]),
+            KeyDefault::Unset("none"),
+            "a cap: a rate on reads and writes together, or a table (below)",
+        ),
+        read: |field, new| put(limit::read(field, &new.limit), &mut new.limit),
+        view: |objective| limit::view(&objective.limit),
+        promises: &limit::PROMISES,
+        flags: &limit::FLAGS,
+    },
+    ObjectivePart {
+        key: KeyInfo::new(
+            "target",
+            KeyKind::Rate,
+            KeyDefault::Unset("none"),
+            "a rate to be held precisely, by [`vcup`](policies/vcup.md) and its kin",
+        ),
+        read: |field, new| put(field.rate(), &mut new.target),
+        view: |objective| rate::view(&objective.target),
+        promises: &[Promise {
+            name: "target",
+            view: |objective| rate::said(&objective.target),
+            is_enforced: |policy| policy.target,
+        }],
+        flags: &[FlagInfo::new(
+            "target",
+            &["target"],
+            "RATE",
+            "A rate to be held precisely",
+        )],
+    },
+    ObjectivePart {
+        key: WEIGHT,
+        read: |field, new| put(group::weight(field, &WEIGHT), &mut new.weight),
+        view: |objective| objective.weight.into(),
+        promises: &[Promise {
+            name: "weight",
+            view: |objective| {
+                let weight = objective.weight;
+                (weight != Objective::DEFAULT_WEIGHT).then(|| weight.to_string())
+            },
+            is_enforced: |policy| policy.weight,
+        }],
+        flags: &[FlagInfo::new(
+            "weight",
+            &["weight"],
+            "N",
+            "Share of what reservations leave, 1 to 10000; \"none\" goes back to the default",
+        )
+        .where_none_is(NoneMeans::Weight)],
+    },
+    ObjectivePart {
+        key: KeyInfo::new(
+            "group",
+            KeyKind::OneOf(&[KeyKind::Form(&GROUP_NAME), KeyKind::Table(&GROUP)]),
+            KeyDefault::Unset("none"),
+            "VMs that share one weight: `\"qfs\"`, or `{ name = \"qfs\", weight = 200 }`; \
+             see below",
+        ),
+        read: |field, new| put(group::read(field, new.group), &mut new.group),
+        view: |objective| group::view(objective.group.as_ref()),
+        promises: &[Promise {
+            name: "group",
+            view: |objective| objective.group.map(|group| group.name.to_string()),
+            is_enforced: |policy| policy.group,
+        }],
+        flags: &group::FLAGS,
+    },
+    ObjectivePart {
+        key: LATENCY,
+        read: |field, new| {
+            let latency = unless_none(field, |field| field.number(&LATENCY).map(Nanos));
+            put(latency, &mut new.latency)
+        },
+        view: |objective| objective.latency.map(format_duration).into(),
+        promises: &[Promise {
+            name: "latency",
+            view: |objective| objective.latency.map(format_duration),
+            is_enforced: |policy| policy.latency,
+        }],
+        flags: &[FlagInfo::new(
+            "latency",
+            &["latency"],
+            "TIME",
+            "Bound on each request's time, such as \"30 ms\"",
+        )],
+    },
+    ObjectivePart {
+        key: KeyInfo::new(
+            "priority",
+            KeyKind::Form(&PRIORITY_CLASS),
+            KeyDefault::Text("best-effort"),
+            "class of I/O priority for schedulers that know such: `\"realtime\"`, \
+             `\"best-effort 0\"` (most) to `\"best-effort 7\"`, `\"idle\"`; `\"best-effort\"` is 4",
+        ),
+        read: |field, new| put(priority(field), &mut new.priority),
+        view: |objective| objective.priority.to_string().into(),
+        promises: &[Promise {
+            name: "priority",
+            view: |objective| {
+                let named = objective.priority != Priority::DEFAULT;
+                named.then(|| objective.priority.to_string())
+            },
+            is_enforced: |policy| policy.priority,
+        }],
+        flags: &[FlagInfo::new(
+            "priority",
+            &["priority"],
+            "CLASS",
+            "Class of I/O priority: realtime, \"best-effort 0\" to \"best-effort 7\", idle",
+        )],
+    },
+    ObjectivePart {
+        key: KeyInfo::new(
+            "expects",
+            KeyKind::OneOf(&[NONE, KeyKind::Table(&EXPECTS)]),
+            KeyDefault::Unset("nothing"),
+            "what its requests are like; plans reckon with it, nothing is scheduled by it (below)",
+        ),
+        read: |field, new| put(expects::read(field, &new.expects), &mut new.expects),
+        view: |objective| expects::view(&objective.expects),
+        promises: &[],
+        flags: &expects::FLAGS,
+    },
+];
+
+/// Share of the throughput that reservations leave.
+const WEIGHT: KeyInfo = KeyInfo::number(
+    "weight",
+    KeyKind::Count,
+    Objective::DEFAULT_WEIGHT as u64,
+    (1, Objective::MAX_WEIGHT as u64),
+    "share of what reservations leave, relative to the other VMs",
+);
+
+/// Bound on each request's time.
+const LATENCY: KeyInfo = KeyInfo::new(
+    "latency",
+    KeyKind::OneOf(&[KeyKind::Duration, NONE]),
+    KeyDefault::Unset("none"),
+    "bound on each request's time from arrival to answer",
+)
+.within(1, LATENCY_MAX.0);
+
+const PRIORITY_CLASS: TextForm = TextForm {
+    what: "class",
+    pattern: "^(realtime|best-effort( [0-7])?|idle|none)$",
+};
+
+/// The keys of all parts.
+pub const KEYS: [KeyInfo; PARTS.len()] = {
+    let mut keys = [PARTS[0].key; PARTS.len()];
+    let mut at = 0;
+    while at < PARTS.len() {
+        keys[at] = PARTS[at].key;
+        at += 1;
+    }
+    keys
+};
+
+/// Reads the parts of an objective over `base`; whether they go together is another question.
+pub(crate) fn read(section: &mut Section<'_>, base: &Objective) -> Option<Objective> {
+    let mut new = *base;
+    let mut good = true;
+    for part in &PARTS {
+        // Every part is read, whatever became of the others.
+        if let Some(field) = section.field(&part.key) {
+            good &= (part.read)(&field, &mut new);
+        }
+    }
+    good.then_some(new)
+}
+
+/// Iterates over the promises of all parts.
+pub fn promises() -> impl Iterator<Item = &'static Promise> {
+    PARTS.iter().flat_map(|part| part.promises)
+}
+
+/// Iterates over the options of all parts.
+pub fn flags() -> impl Iterator<Item = &'static FlagInfo> {
+    PARTS.iter().flat_map(|part| part.flags)
+}
+
+/// Returns an objective in the words that [`merge`](super::merge) takes: every part, `null` where
+/// nothing is promised.
+pub fn to_json(objective: &Objective) -> Value {
+    let view = |part: &ObjectivePart| (part.key.name.to_owned(), (part.view)(objective));
+    Value::Object(PARTS.iter().map(view).collect())
+}
+
+/// Returns the change that options make, each with its value, in the words that
+/// [`merge`](super::merge) takes.
+pub fn change<'a>(options: impl IntoIterator<Item = (&'static FlagInfo, &'a Value)>) -> Value {
+    let mut change = Map::new();
+    let mut removed = Vec::new();
+    for (flag, value) in options {
+        let is_none = value
+            .as_str()
+            .is_some_and(|text| text.trim().eq_ignore_ascii_case("none"));
+        match flag.none {
+            NoneMeans::Table | NoneMeans::TableAlone if is_none => removed.push(flag),
+            _ => put_at(&mut change, flag.path, value.clone()),
+        }
+    }
+    // Tables within tables go first: what takes one away is a value of the one around it.
+    removed.sort_by_key(|flag| std::cmp::Reverse(flag.path.len()));
+    for flag in removed {
+        let Some((_, table)) = flag.path.split_last() else {
+            continue;
+        };
+        let pointer = format!("/{}", table.join("/"));
+        let named = Value::Object(change.clone()).pointer(&pointer).is_some();
+        match named && flag.none == NoneMeans::TableAlone {
+            true => put_at(&mut change, flag.path, json!("none")),
+            false => put_at(&mut change, table, Value::Null),
+        }
+    }
+    change.into()
+}
+
+/// Puts a value at the end of a path of keys.
+fn put_at(table: &mut Map<String, Value>, path: &[&str], value: Value) {
+    match path {
+        [] => {}
+        [key] => _ = table.insert((*key).to_owned(), value),
+        [key, rest @ ..] => {
+            let inner = table.entry(*key).or_insert_with(|| json!({}));
+            if let Value::Object(inner) = inner {
+                put_at(inner, rest, value);
+            }
+        }
+    }
+}
+
+fn priority(field: &Field<'_>) -> Option<Priority> {
+    if is_none(field) {
+        return Some(Priority::DEFAULT);
+    }
+    match &field.node.value {
+        Written::Text(text) if text.parse::<Priority>().is_ok() => text.parse().ok(),
+        _ => {
+            field.refuse("a class of priority", PRIORITY_EXAMPLES);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_is_of_its_part_and_has_a_name_of_its_own() {
+        let mut names: Vec<_> = flags().map(|flag| flag.name).collect();
+        for part in &PARTS {
+            for flag in part.flags {
+                assert_eq!(flag.path.first(), Some(&part.key.name), "--{}", flag.name);
+            }
+        }
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count, "{names:?}");
+    }
+
+    #[test]
+    fn none_takes_a_table_away_or_a_value_in_it() {
+        let typed = |options: &[(&str, &str)]| {
+            let named = options.iter().map(|(name, value)| {
+                let flag = flags().find(|flag| flag.name == *name);
+                (flag.expect("an option"), Value::from(*value))
+            });
+            let named: Vec<_> = named.collect();
+            change(named.iter().map(|(flag, value)| (*flag, value)))
+        };
+        assert_eq!(typed(&[("limit", "none")]), json!({ "limit": null }));
+        let both = typed(&[("limit", "none"), ("limit-read", "5 MB/s")]);
+        assert_eq!(
+            both,
+            json!({ "limit": { "total": "none", "read": "5 MB/s" } })
+        );
+        let all = typed(&[("limit", " NONE "), ("burst", "none")]);
+        assert_eq!(all, json!({ "limit": { "total": "none", "burst": null } }));
+        let group = typed(&[("group-weight", "3"), ("group", "none")]);
+        assert_eq!(group, json!({ "group": null }));
+        let rate = typed(&[("reservation", "none")]);
+        assert_eq!(rate, json!({ "reservation": "none" }));
+    }
+}

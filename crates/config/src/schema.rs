@@ -1,0 +1,178 @@
+//! JSON Schema (draft 2020-12) of a document, from the tables of keys that its reader reads by.
+//!
+//! The schema accepts every document that the reader accepts, except for a few spellings that no
+//! documentation names, such as `"NONE"`. It knows keys, kinds, words, ranges of plain numbers and
+//! units; what one value means for another is the reader's.
+
+mod patterns;
+mod policy;
+
+use serde_json::{Map, Value, json};
+
+use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
+
+/// Largest number that TOML has; a larger bound is none.
+const LARGEST: u64 = i64::MAX as u64;
+
+/// Returns the schema of a document whose top level is `file`.
+pub fn of(file: &'static SectionInfo, title: &str) -> Value {
+    let mut schema = Map::new();
+    schema.insert(
+        "$schema".to_owned(),
+        "https://json-schema.org/draft/2020-12/schema".into(),
+    );
+    schema.insert("title".to_owned(), title.into());
+    schema.extend(section(file));
+    let inner = file.with_inner().into_iter().skip(1);
+    let definitions: Map<String, Value> = inner
+        .map(|info| (info.name.to_owned(), section(info).into()))
+        .chain([("policy".to_owned(), policy::schema())])
+        .collect();
+    schema.insert("$defs".to_owned(), definitions.into());
+    schema.into()
+}
+
+/// A table: its keys and no others.
+fn section(info: &SectionInfo) -> Map<String, Value> {
+    let is_required = |key: &&KeyInfo| matches!(key.default, KeyDefault::Required(_));
+    let required: Vec<&str> = (info.keys.iter().filter(is_required))
+        .map(|key| key.name)
+        .collect();
+    let properties: Map<String, Value> = (info.keys.iter())
+        .map(|key| (key.name.to_owned(), property(key)))
+        .collect();
+    let mut schema = Map::new();
+    schema.insert("type".to_owned(), "object".into());
+    schema.insert("properties".to_owned(), properties.into());
+    if !required.is_empty() {
+        schema.insert("required".to_owned(), required.into());
+    }
+    schema.insert("additionalProperties".to_owned(), false.into());
+    schema
+}
+
+/// A key: its values, its default and what it does.
+fn property(key: &KeyInfo) -> Value {
+    let mut schema = value(key.kind, key);
+    let has_unit = key.kind.numeric().is_some_and(|kind| kind != KeyKind::Mode);
+    let help = match key.range() {
+        range if range.is_empty() || !has_unit => key.help.to_owned(),
+        range => format!("{} ({range})", key.help),
+    };
+    schema.insert("description".to_owned(), help.into());
+    if let Some(default) = default(key) {
+        schema.insert("default".to_owned(), default);
+    }
+    schema.into()
+}
+
+/// The default as it is written in a document.
+fn default(key: &KeyInfo) -> Option<Value> {
+    Some(match key.default {
+        KeyDefault::Value(value) if key.kind == KeyKind::Count => value.into(),
+        KeyDefault::Value(value) => key.written(value).into(),
+        KeyDefault::Decimal(value) => value.into(),
+        KeyDefault::Flag(value) => value.into(),
+        KeyDefault::Text(text) => text.into(),
+        KeyDefault::Required(_) | KeyDefault::Unset(_) => return None,
+    })
+}
+
+/// Values of a kind; bounds of numbers are the key's.
+fn value(kind: KeyKind, key: &KeyInfo) -> Map<String, Value> {
+    let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+    let schema = match kind {
+        KeyKind::Flag => json!({ "type": "boolean" }),
+        KeyKind::Count => count(key),
+        KeyKind::Decimal { min, max } => {
+            json!({ "type": "number", "minimum": min, "maximum": max })
+        }
+        KeyKind::Bytes => text(&patterns::size()),
+        KeyKind::Duration => text(&patterns::duration()),
+        KeyKind::Bandwidth => text(&patterns::bandwidth()),
+        KeyKind::Rate => text(&patterns::rate()),
+        KeyKind::Percent => text(patterns::PERCENT),
+        KeyKind::Name => text(patterns::NAME),
+        KeyKind::Mode => text(patterns::MODE),
+        KeyKind::Form(form) => text(form.pattern),
+        KeyKind::Text => json!({ "type": "string" }),
+        KeyKind::Path => json!({ "type": "string", "minLength": 1 }),
+        KeyKind::Choice(words) => json!({ "enum": words }),
+        KeyKind::OneOf(kinds) => {
+            let kinds: Vec<_> = kinds.iter().map(|kind| value(*kind, key)).collect();
+            json!({ "anyOf": kinds })
+        }
+        KeyKind::List(kind) => json!({ "type": "array", "items": value(*kind, key) }),
+        KeyKind::Table(section) => reference(section.name),
+        KeyKind::Tables(section) => json!({ "type": "array", "items": reference(section.name) }),
+        KeyKind::OtherTables(_) => json!({ "type": "array", "items": { "type": "object" } }),
+        KeyKind::Policy => reference("policy"),
+    };
+    match schema {
+        Value::Object(schema) => schema,
+        _ => unreachable!("every kind is an object of JSON"),
+    }
+}
+
+fn count(key: &KeyInfo) -> Value {
+    let mut schema = json!({ "type": "integer", "minimum": key.min });
+    if key.max <= LARGEST {
+        schema["maximum"] = key.max.into();
+    }
+    schema
+}
+
+fn reference(section: &str) -> Value {
+    json!({ "$ref": format!("#/$defs/{section}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INNER: SectionInfo = SectionInfo {
+        name: "inner",
+        keys: &[KeyInfo::number("n", KeyKind::Count, 2, (1, 3), "how many")],
+    };
+    const FILE: SectionInfo = SectionInfo {
+        name: "",
+        keys: &[
+            KeyInfo::new(
+                "inner",
+                KeyKind::Tables(&INNER),
+                KeyDefault::Required("[[inner]]"),
+                "tables",
+            ),
+            KeyInfo::number(
+                "pause",
+                KeyKind::Duration,
+                1_000_000,
+                (0, 1_000_000_000),
+                "wait",
+            ),
+        ],
+    };
+
+    #[test]
+    fn a_table_of_keys_becomes_a_schema() {
+        let mut schema = of(&FILE, "test");
+        assert_eq!(schema["title"], "test");
+        assert_eq!(schema["required"], json!(["inner"]));
+        assert_eq!(schema["additionalProperties"], false);
+        let inner = json!({
+            "type": "array", "items": { "$ref": "#/$defs/inner" }, "description": "tables"
+        });
+        assert_eq!(schema["properties"]["inner"], inner);
+        let pause = &schema["properties"]["pause"];
+        assert_eq!(pause["default"], "1 ms");
+        assert_eq!(pause["description"], "wait (0 s to 1 s)");
+        let n = json!({
+            "type": "object", "additionalProperties": false,
+            "properties": { "n": {
+                "type": "integer", "minimum": 1, "maximum": 3, "default": 2,
+                "description": "how many (1 to 3)",
+            } },
+        });
+        assert_eq!(schema["$defs"]["inner"].take(), n);
+    }
+}

@@ -1,0 +1,146 @@
+//! Admission and the gates of lanes.
+
+use super::ActivePolicy;
+use crate::facts::{Facts, Hot, NIL, shut, state};
+use crate::roles::{Event, Gate, Interests, Stage};
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::request::{Lane, ReqId, VmId};
+
+impl ActivePolicy {
+    /// Timers for all gates that the regulator may shut.
+    pub(in crate::engine) fn make_gates(&mut self, max_vms: u32) {
+        let lanes = match self.stage {
+            Stage::Open => 0,
+            Stage::Admission | Stage::Dispatch => max_vms as usize * Lane::ALL.len(),
+        };
+        self.gates = IndexedHeap::with_capacity(lanes);
+    }
+
+    /// Puts a new unit at the end of its lane, and lets it in as far as the regulator does.
+    #[inline(always)]
+    pub(in crate::engine) fn queue_unit(
+        &mut self,
+        facts: &mut Facts,
+        id: ReqId,
+        vm: u32,
+        lane: Lane,
+    ) {
+        let slot = id.index;
+        if self.stage == Stage::Admission && !facts.queues.vms[vm as usize].background {
+            facts.queues.link_last(slot, vm, lane, state::PENDING);
+            self.emit(facts, &Event::Arrived(id));
+            self.admit(facts, vm);
+            return;
+        }
+        let was_empty = facts.queues.link_last(slot, vm, lane, state::ADMITTED);
+        if self.hears(Interests::ARRIVED) {
+            self.emit(facts, &Event::Arrived(id));
+        }
+        if was_empty && self.stage == Stage::Dispatch {
+            self.ask_gate(facts, vm, lane);
+        }
+        if was_empty || !self.fan_out.by_lane {
+            self.roles.dispatcher.insert(facts, id);
+        }
+    }
+
+    /// Admits a VM's units in the order of arrival, as far as the regulator lets them.
+    pub(in crate::engine) fn admit(&mut self, facts: &mut Facts, vm: u32) {
+        if facts.queues.vms[vm as usize].background {
+            return;
+        }
+        let vm_id = facts.vm_at(vm as usize);
+        let timer = vm as usize * Lane::ALL.len();
+        self.gates.remove(timer);
+        while let Some(head) = facts.pending_head(vm_id) {
+            match self.roles.regulator.gate(facts, head) {
+                Gate::Pass => self.admit_unit(facts, vm, head),
+                Gate::Until(due) => {
+                    self.gates.set(timer, due);
+                    break;
+                }
+                Gate::Blocked => break,
+            }
+        }
+        let spent = !self.roles.regulator.admits(facts, vm_id);
+        facts.queues.vms[vm as usize].spent = spent;
+    }
+
+    pub(in crate::engine) fn admit_unit(&mut self, facts: &mut Facts, vm: u32, head: ReqId) {
+        let slot = head.index;
+        let Hot { next, op, .. } = facts.queues.reqs.hot[slot as usize];
+        facts.queues.vms[vm as usize].lanes[op.lane().index()].pending = next;
+        facts.queues.reqs.hot[slot as usize].state = state::ADMITTED;
+        facts.queues.device.pending -= 1;
+        let (now, deliberate) = (facts.queues.now, facts.queues.deliberate_time());
+        let shut = facts.queues.shut_time(vm, op.lane());
+        let cold = &mut facts.queues.reqs.cold[slot as usize];
+        // Pending again after a swap, with parts in flight from before: it does not wait.
+        if cold.outstanding == 0 {
+            cold.admitted(now, shut, deliberate);
+        }
+        self.emit(facts, &Event::Admitted(head));
+        self.roles.dispatcher.insert(facts, head);
+    }
+
+    /// Asks the regulator whether a lane's first unit (or, at admission, the VM's next) may go.
+    pub(in crate::engine) fn ask_gate(&mut self, facts: &mut Facts, vm: u32, lane: Lane) {
+        match self.stage {
+            Stage::Open => {}
+            Stage::Admission => self.admit(facts, vm),
+            Stage::Dispatch => {
+                let timer = vm as usize * Lane::ALL.len() + lane.index();
+                let of_vm = &facts.queues.vms[vm as usize];
+                let gate = match of_vm.lanes[lane.index()].head {
+                    NIL => Gate::Pass,
+                    _ => {
+                        let regulator = &self.roles.regulator;
+                        regulator.lane_gate(facts, of_vm.id(vm), lane)
+                    }
+                };
+                match gate {
+                    // Only shut gates have timers.
+                    Gate::Pass if of_vm.shut[lane.index()] & shut::REGULATED == 0 => return,
+                    Gate::Until(due) => self.gates.set(timer, due),
+                    Gate::Pass | Gate::Blocked => {
+                        self.gates.remove(timer);
+                    }
+                }
+                self.set_gate(facts, vm, lane, gate == Gate::Pass);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn set_gate(
+        &mut self,
+        facts: &mut Facts,
+        vm: u32,
+        lane: Lane,
+        open: bool,
+    ) {
+        let now = facts.queues.now;
+        let of_vm = &mut facts.queues.vms[vm as usize];
+        let was_closed = of_vm.is_closed(lane);
+        if !of_vm.set_regulated(lane, !open, now) {
+            return;
+        }
+        let (id, is_closed) = (of_vm.id(vm), of_vm.is_closed(lane));
+        if is_closed != was_closed {
+            let roles = &mut self.roles;
+            roles.dispatcher.gate(facts, id, lane, !is_closed);
+        }
+    }
+
+    pub(in crate::engine) fn open_all_gates(&mut self, facts: &mut Facts, vms: &[VmId]) {
+        facts.queues.memory.starved = 0;
+        for vm in vms {
+            for lane in Lane::ALL {
+                let of_vm = &mut facts.queues.vms[vm.index()];
+                of_vm.set_regulated(lane, false, facts.queues.now);
+                // Whoever lacks memory finds out anew.
+                of_vm.shut[lane.index()] = 0;
+            }
+            facts.queues.vms[vm.index()].spent = false;
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Jobs, as far as roles hear of them and say something of them.
+
+use super::super::job_book;
+use super::ActivePolicy;
+use crate::facts::Facts;
+use crate::roles::Event;
+use tidegate_base::request::VmId;
+use tidegate_capacity::jobs::{Class, JobEnd, JobOutcome, JobTerms, Standing};
+
+impl ActivePolicy {
+    /// A VM's class is another one: what it had before says nothing of what it has now.
+    pub(in crate::engine) fn class_turned(&mut self, facts: &mut Facts, vm: VmId) {
+        let now = facts.queues.now;
+        job_book::tell_moved(facts, vm.index()..vm.index() + 1);
+        if let Some(book) = &mut facts.jobs {
+            book.predictor_mut().turned(now, vm.index());
+        }
+    }
+
+    /// The job of the VM in a slot is over, if it has one.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::engine) fn finish_job(
+        &mut self,
+        facts: &mut Facts,
+        slot: u32,
+        outcome: JobOutcome,
+    ) -> Option<JobEnd> {
+        let of_vm = &mut facts.queues.vms[slot as usize];
+        if !core::mem::take(&mut of_vm.has_job) {
+            return None;
+        }
+        let (now, vm) = (facts.queues.now, of_vm.id(slot));
+        let end = facts.jobs.as_mut()?.end(now, vm, outcome);
+        self.emit(facts, &Event::JobEnded(vm));
+        end
+    }
+
+    /// A job is over, and everything that follows from that alone is done.
+    pub(in crate::engine) fn look_at_jobs(&mut self, facts: &mut Facts, is_over: bool) {
+        if is_over {
+            self.emit(facts, &Event::JobsChanged);
+        }
+    }
+
+    /// It is time to see what everybody has.
+    #[cold]
+    pub(in crate::engine) fn measure_jobs(&mut self, facts: &mut Facts) {
+        let (now, device) = (facts.queues.now, job_book::device_time(facts));
+        job_book::tell_moved(facts, 0..facts.queues.vms.len());
+        if let Some(book) = &mut facts.jobs {
+            book.measure(now, device);
+            facts.measure_at = book.due();
+        }
+        self.emit(facts, &Event::JobsChanged);
+    }
+
+    /// Another policy has taken over, and is told of the jobs that run.
+    pub(in crate::engine) fn hand_jobs_on(&mut self, facts: &mut Facts) {
+        let terms = self.job_terms();
+        let Some(book) = &mut facts.jobs else {
+            return;
+        };
+        book.set_terms(terms);
+        facts.measure_at = book.due();
+        for slot in 0..facts.queues.vms.len() {
+            if facts.queues.vms[slot].has_job {
+                let vm = facts.vm_at(slot);
+                self.emit(facts, &Event::JobBegan(vm));
+            }
+        }
+    }
+
+    pub(in crate::engine) fn job_terms(&self) -> JobTerms {
+        let controller = self.roles.controller.as_ref();
+        controller.map_or_else(JobTerms::default, |controller| controller.job_terms())
+    }
+
+    /// The class of a VM just now, whether it has a job or not: the controller's where that turns
+    /// classes for jobs, or its objective's where the policy keeps to that. Panics on a handle that
+    /// was never given out.
+    pub(in crate::engine) fn standing(&self, facts: &Facts, vm: VmId) -> Standing {
+        let of_controller = self.roles.controller.as_ref();
+        let of_controller = of_controller.and_then(|controller| controller.standing(vm));
+        of_controller.unwrap_or_else(|| Standing {
+            class: match self.policy.honours().priority {
+                true => facts.objective(vm).priority.into(),
+                false => Class::BestEffort,
+            },
+            given_up: false,
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! The policy in force: its roles, what they hear, the gates they shut, and the units they order.
+
+mod fan_out;
+mod gates;
+mod jobs;
+mod memory;
+mod swap;
+mod units;
+
+pub(super) use units::LeftBehind;
+
+use crate::facts::Facts;
+use crate::limit_accounts::LimitAccounts;
+use crate::policy::Policy;
+use crate::roles::{Event, Interests, Knob, Roles, Stage};
+use fan_out::FanOut;
+use std::sync::Arc;
+use tidegate_base::heap::IndexedHeap;
+use tidegate_base::request::{DeviceIo, Lane, VmId};
+use tidegate_base::time::Nanos;
+
+/// Puts something around the parts of a policy.
+pub(in crate::engine) type WrapRoles = Box<dyn Fn(Roles) -> Roles + Send>;
+
+/// The policy in force with everything that stands and falls with it.
+pub(in crate::engine) struct ActivePolicy {
+    pub policy: Arc<dyn Policy>,
+    pub roles: Roles,
+    pub fan_out: FanOut,
+    pub stage: Stage,
+    /// When a shut gate is to be asked again: lanes (dispatch) or VMs' first lanes (admission).
+    /// No room for any while the regulator holds nothing back.
+    pub gates: IndexedHeap<Nanos>,
+    /// What limits had let go when a policy came that does not keep them: it stays spent, for the
+    /// next one that does. Nothing is charged here.
+    pub spent_before: LimitAccounts,
+    /// What stands around the roles of every policy; see [`super::Engine::wrap_roles`].
+    pub wrap: Option<WrapRoles>,
+}
+
+impl ActivePolicy {
+    /// Puts a policy in force whose roles are new; gates have no timers before
+    /// [`ActivePolicy::make_gates`].
+    pub(super) fn new(policy: &dyn Policy, roles: Roles) -> ActivePolicy {
+        ActivePolicy {
+            policy: policy.to_shared(),
+            fan_out: FanOut::new(&roles, 0),
+            stage: roles.regulator.stage(),
+            roles,
+            gates: IndexedHeap::with_capacity(0),
+            spent_before: LimitAccounts::default(),
+            wrap: None,
+        }
+    }
+
+    pub(super) fn emit(&mut self, facts: &mut Facts, event: &Event) {
+        self.fan_out.tell(&mut self.roles, facts, event);
+        self.follow_up(facts);
+    }
+
+    /// What roles asked for while they were told of an event: mostly nothing.
+    #[inline]
+    pub(super) fn follow_up(&mut self, facts: &mut Facts) {
+        if !self.fan_out.knobs.0.is_empty() || !self.fan_out.reopened.0.is_empty() {
+            self.apply_knobs(facts);
+            self.ask_reopened(facts);
+        }
+    }
+
+    pub(super) fn apply_knobs(&mut self, facts: &mut Facts) {
+        while let Some((vm, knob)) = self.fan_out.knobs.0.pop() {
+            match knob {
+                Knob::MergeLimit(u32::MAX) => self.bound_by_regulator(facts, vm.index()),
+                Knob::MergeLimit(bytes) => facts.queues.bound_ios(vm.index(), bytes),
+                Knob::Class(_) => self.class_turned(facts, vm),
+                _ => {}
+            }
+            if let Knob::Allocation(allocation) = knob {
+                facts.allocations[vm.index()] = allocation;
+            }
+            self.roles.regulator.set(facts, vm, knob);
+            self.roles.dispatcher.set(facts, vm, knob);
+            if let Knob::Throttle(_) = knob {
+                self.fan_out.reopened.push(vm);
+            }
+        }
+    }
+
+    pub(super) fn ask_reopened(&mut self, facts: &mut Facts) {
+        // Letting a unit in is an event, after which this is called again: with as many calls
+        // inside each other as VMs were reopened, the stack would not hold them.
+        if core::mem::replace(&mut self.fan_out.asking, true) {
+            return;
+        }
+        while let Some(vm) = self.fan_out.reopened.0.pop() {
+            for lane in Lane::ALL {
+                self.ask_gate(facts, vm.index, lane);
+            }
+        }
+        self.fan_out.asking = false;
+    }
+
+    /// Whether any role hears such events; saves building those that none does.
+    pub(super) fn hears(&self, interest: Interests) -> bool {
+        self.fan_out.any.has(interest)
+    }
+
+    #[inline]
+    pub(super) fn emit_started(&mut self, facts: &mut Facts, io: &DeviceIo) {
+        let event = Event::Started(io);
+        self.fan_out.tell(&mut self.roles, facts, &event);
+        self.follow_up(facts);
+    }
+
+    #[inline]
+    pub(super) fn next_timer(&self, facts: &Facts) -> Nanos {
+        let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
+        let gate = gate.min(facts.measure_at);
+        if !self.fan_out.timers {
+            return gate;
+        }
+        gate.min(self.regulator_timer())
+            .min(self.controller_timer())
+    }
+
+    pub(super) fn regulator_timer(&self) -> Nanos {
+        if !self.fan_out.regulator.has(Interests::TIMERS) {
+            return Nanos::MAX;
+        }
+        self.roles.regulator.next_timer()
+    }
+
+    pub(super) fn controller_timer(&self) -> Nanos {
+        self.roles
+            .controller
+            .as_ref()
+            .map_or(Nanos::MAX, |c| c.next_timer())
+    }
+
+    /// The same by what the regulator has for those that no controller tunes.
+    pub(super) fn bound_by_regulator(&mut self, facts: &mut Facts, slot: usize) {
+        let bytes = match facts.queues.vms[slot].background {
+            true => u32::MAX,
+            false => self.roles.regulator.merge_limit(),
+        };
+        facts.queues.bound_ios(slot, bytes);
+    }
+
+    /// Limits that no role may keep have to follow objectives all the same.
+    pub(super) fn tell_limits(&mut self, facts: &mut Facts, vm: VmId) {
+        let objective = &facts.objectives[vm.index()];
+        self.spent_before.set(facts.queues.now, vm, objective);
+    }
+}

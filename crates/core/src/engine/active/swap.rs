@@ -1,0 +1,80 @@
+//! One policy takes over from another under load.
+
+use super::ActivePolicy;
+use super::fan_out::FanOut;
+use crate::facts::Facts;
+use crate::policy::Policy;
+use crate::roles::{Consumed, Event, Roles, Stage};
+use tidegate_base::request::{DeviceIo, Lane, VmId};
+
+impl ActivePolicy {
+    /// Writes down what the limits of VMs have let go, also for the policy after the next.
+    pub(in crate::engine) fn settle_consumed(
+        &mut self,
+        facts: &Facts,
+        vms: &[VmId],
+    ) -> Vec<Consumed> {
+        let consumed = |&vm: &VmId| {
+            let of_regulator = self.roles.regulator.consumed(facts, vm);
+            let of_policy = of_regulator.or(self.roles.dispatcher.consumed(facts, vm));
+            of_policy.or(self.spent_before.consumed(facts.queues.now, vm).debts())
+        };
+        let all: Vec<Consumed> = vms.iter().map(consumed).collect();
+        for (&vm, consumed) in vms.iter().zip(&all) {
+            self.spent_before.adopt(facts.queues.now, vm, consumed);
+        }
+        all
+    }
+
+    /// Puts another policy in force, for `slots` slots of VMs of which a background process is one
+    /// or not. What its gates hold, and what its roles are to know, is up to the caller.
+    pub(in crate::engine) fn swap(&mut self, policy: &dyn Policy, roles: Roles, slots: usize) {
+        self.policy = policy.to_shared();
+        self.roles = match &self.wrap {
+            Some(wrap) => wrap(roles),
+            None => roles,
+        };
+        self.fan_out = FanOut::new(&self.roles, slots);
+        self.stage = self.roles.regulator.stage();
+    }
+
+    /// Tells roles that have just come into force of all that there is: VMs, what their limits had
+    /// let go, I/Os in flight, units that wait, jobs.
+    pub(in crate::engine) fn take_over(
+        &mut self,
+        facts: &mut Facts,
+        vms: &[VmId],
+        consumed: &[Consumed],
+        in_flight: &[DeviceIo],
+    ) {
+        facts.allocations.fill(0);
+        facts
+            .queues
+            .set_all_waiting(self.stage == Stage::Admission, vms);
+        if facts.profile.is_some() {
+            self.emit(facts, &Event::ProfileChanged);
+        }
+        // Whoever is let in now would be put into an index that is made below of all who are.
+        self.fan_out.asking = true;
+        for (&vm, consumed) in vms.iter().zip(consumed) {
+            self.bound_by_regulator(facts, vm.index());
+            self.emit(facts, &Event::VmAdded(vm));
+            self.roles.regulator.adopt(facts, vm, consumed);
+            self.roles.dispatcher.adopt(facts, vm, consumed);
+        }
+        for io in in_flight {
+            self.emit(facts, &Event::Inherited(io));
+        }
+        for unit in facts.queues.reqs.admitted_in_order() {
+            self.roles.dispatcher.insert(facts, unit);
+        }
+        self.fan_out.asking = false;
+        for vm in vms {
+            for lane in Lane::ALL {
+                self.ask_gate(facts, vm.index, lane);
+            }
+        }
+        self.ask_reopened(facts);
+        self.hand_jobs_on(facts);
+    }
+}

@@ -1,0 +1,241 @@
+//! Slots and payload memory of requests.
+
+use super::intake::{Holdings, Payload};
+use super::{Engine, PayloadBounds, Refusal};
+use crate::budget::{Bounds, Budget, buffer_bytes};
+use crate::facts::Life;
+use tidegate_base::request::{ClientId, Op, ReqId, Request, VmId};
+use tidegate_base::time::Nanos;
+
+/// Admission as they stand: request slots and payload memory; see [`Engine::admission`].
+pub struct Admission<'a> {
+    pub(super) engine: &'a Engine,
+}
+
+impl<'a> Admission<'a> {
+    /// Slots and memory that a VM holds, and its parts of them.
+    pub fn holdings(&self, vm: VmId) -> Holdings {
+        let (vm, slots) = (vm.index(), &self.engine.intake.slots);
+        let mut holdings = Holdings {
+            slots: slots.held(vm),
+            slots_part: slots.part(vm),
+            borrows: slots.exceeds_part(vm),
+            ..Holdings::default()
+        };
+        if let Some(payload) = &self.engine.intake.payload {
+            let Payload { writes, reads, .. } = &**payload;
+            holdings.payload = writes.held(vm) + reads.held(vm);
+            holdings.payload_part = writes.part(vm);
+            holdings.borrows |= writes.exceeds_part(vm) || reads.exceeds_part(vm);
+        }
+        holdings
+    }
+
+    /// Whether a VM waits for what others hold beyond their parts.
+    pub fn is_contended(&self) -> bool {
+        let payload = self.engine.intake.payload.as_ref();
+        self.engine.intake.slots.is_contended()
+            || payload.is_some_and(|of| of.writes.is_contended() || of.reads.is_contended())
+    }
+
+    /// Request slots in use, claims included, and bytes of payload memory in use.
+    pub fn in_use(&self) -> (u64, u64) {
+        let payload = self.engine.intake.payload.as_ref();
+        let bytes = payload.map_or(0, |of| of.writes.used() + of.reads.used());
+        (self.engine.intake.slots.used(), bytes)
+    }
+}
+
+/// Changes of request slots and payload memory; see [`Engine::admission_mut`].
+pub struct AdmissionMut<'a> {
+    pub(super) engine: &'a mut Engine,
+}
+
+impl AdmissionMut<'_> {
+    /// Bounds payload memory: from now on a write needs some before it is taken, and a read before
+    /// it is dispatched. A frontend returns what a request held with
+    /// [`AdmissionMut::return_payload`]. To be called before the first VM is added; without,
+    /// payload memory is not bounded and nothing is counted.
+    ///
+    /// Panics when there is a VM.
+    pub fn bound_payload(&mut self, bounds: &PayloadBounds) {
+        assert!(
+            self.engine.facts.queues.vms.is_empty(),
+            "payload is bounded before the first VM comes"
+        );
+        let (bounds, vms) = (bounds.of_each(), self.engine.config.max_vms as usize);
+        self.engine.intake.payload = Some(Box::new(Payload {
+            writes: Budget::new(bounds, vms),
+            reads: Budget::new(bounds, vms),
+            refused_replies: Vec::new(),
+            unblocked: Vec::new(),
+        }));
+    }
+
+    /// Leaves request slots and payload memory undivided: whoever comes first has what there is
+    /// within the bounds. For reproductions of published experiments, whose systems did not divide
+    /// them. To be called before the first VM is added: panics when there is one.
+    pub fn leave_undivided(&mut self) {
+        assert!(
+            self.engine.facts.queues.vms.is_empty(),
+            "slots are divided before the first VM comes"
+        );
+        let bounds = Bounds {
+            divided: false,
+            ..self.engine.intake.slots.bounds()
+        };
+        let vms = self.engine.config.max_vms as usize;
+        self.engine.intake.slots = Budget::new(bounds, vms);
+        if let Some(payload) = &mut self.engine.intake.payload {
+            for budget in [&mut payload.writes, &mut payload.reads] {
+                let bounds = Bounds {
+                    divided: false,
+                    ..budget.bounds()
+                };
+                *budget = Budget::new(bounds, vms);
+            }
+        }
+    }
+
+    /// How many requests a client may hand in now at least; 0 also for one that is gone. Where it
+    /// is 0 the next one is refused as [`Refusal::Full`].
+    pub fn room(&mut self, now: Nanos, client: ClientId) -> u32 {
+        self.engine.facts.queues.advance(now);
+        let Some(client) = self.engine.directory.client(client) else {
+            return 0;
+        };
+        let vm = client.vm as usize;
+        if self.engine.facts.queues.vms[vm].life != Life::Live {
+            return 0;
+        }
+        self.engine
+            .intake
+            .slots
+            .room(self.engine.facts.queues.now, vm) as u32
+    }
+
+    /// Takes a slot, and for a write memory for `len` bytes, for a request whose payload is still
+    /// to come. It is handed in by [`AdmissionMut::handle_claimed_request`] or given up by
+    /// [`AdmissionMut::return_claim`].
+    ///
+    /// # Errors
+    /// [`Refusal::Full`] where there is none now: [`AdmissionMut::poll_unblocked`] says when to try
+    /// again. [`Refusal::NotConnected`].
+    pub fn claim(&mut self, now: Nanos, client: ClientId, op: Op, len: u32) -> Result<(), Refusal> {
+        self.engine.facts.queues.advance(now);
+        let known = self
+            .engine
+            .directory
+            .client(client)
+            .ok_or(Refusal::NotConnected)?;
+        let (vm, own_memory) = (known.vm as usize, known.own_memory);
+        if self.engine.facts.queues.vms[vm].life != Life::Live {
+            return Err(Refusal::NotConnected);
+        }
+        self.engine
+            .intake
+            .take_in(&mut self.engine.facts, vm, own_memory, op, len)
+    }
+
+    /// Gives up the claim of a client with memory of its own, or of a request without payload.
+    pub fn return_slot(&mut self, now: Nanos, vm: VmId) {
+        self.engine.facts.queues.advance(now);
+        self.engine.intake.slots.undo(vm.index(), 1);
+        self.engine.leave_if_out(vm.index);
+    }
+
+    /// Gives a claim up: its request will not be handed in.
+    pub fn return_claim(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
+        self.engine.facts.queues.advance(now);
+        self.engine.intake.slots.undo(vm.index(), 1);
+        if op == Op::Write
+            && let Some(payload) = &mut self.engine.intake.payload
+        {
+            payload.writes.undo(vm.index(), buffer_bytes(len));
+        }
+        self.engine.leave_if_out(vm.index);
+    }
+
+    /// Takes `len` bytes of the reads' memory for a reply that the frontend makes itself; returned
+    /// like a read's. False: there is none now, and [`AdmissionMut::poll_unblocked`] says when to
+    /// try again. Always true where payload memory is not bounded.
+    pub fn take_reply(&mut self, now: Nanos, client: ClientId, len: u32) -> bool {
+        self.engine.facts.queues.advance(now);
+        let Some(client) = self.engine.directory.client(client) else {
+            return false;
+        };
+        let vm = client.vm as usize;
+        let Some(payload) = &mut self.engine.intake.payload else {
+            return true;
+        };
+        let taken = payload
+            .reads
+            .take(self.engine.facts.queues.now, vm, buffer_bytes(len));
+        if taken {
+            // The budget takes it that the VM waits no more: a read that does asks again.
+            self.engine
+                .active
+                .unshelve(&mut self.engine.facts, vm as u32);
+            self.engine
+                .active
+                .set_starved(&mut self.engine.facts, vm as u32, false);
+        } else if !payload.refused_replies.contains(&(vm as u32)) {
+            payload.refused_replies.push(vm as u32);
+        }
+        taken
+    }
+
+    /// Gives back the memory of a request whose reply was sent, or that nobody waits for: of one of
+    /// whose [`Done`](tidegate_base::request::Done) says that it holds some, or of
+    /// [`AdmissionMut::take_reply`]. `op` tells whose it was: a write's, or anything else's.
+    pub fn return_payload(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
+        self.engine.facts.queues.advance(now);
+        let Some(payload) = &mut self.engine.intake.payload else {
+            return;
+        };
+        let amount = buffer_bytes(len);
+        if op == Op::Write {
+            payload
+                .writes
+                .give_back(self.engine.facts.queues.now, vm.index(), amount);
+        } else {
+            payload
+                .reads
+                .give_back(self.engine.facts.queues.now, vm.index(), amount);
+            self.engine
+                .intake
+                .feed_reads(&mut self.engine.facts, &mut self.engine.active);
+        }
+        self.engine.leave_if_out(vm.index);
+    }
+
+    /// The next VM of which a request was refused as [`Refusal::Full`] and would be taken now. To
+    /// be asked until `None` after every batch of completions and returns. Whoever still finds no
+    /// room is told again.
+    #[inline]
+    pub fn poll_unblocked(&mut self) -> Option<VmId> {
+        let mut ready = self.engine.intake.slots.next_ready();
+        if ready.is_none()
+            && let Some(payload) = &mut self.engine.intake.payload
+        {
+            ready = payload.unblocked.pop().map(|vm| vm as usize);
+            ready = ready.or_else(|| payload.writes.next_ready());
+        }
+        ready.map(|vm| self.engine.facts.vm_at(vm))
+    }
+
+    /// Takes a request for which [`AdmissionMut::claim`] took what it needs. Its wait counts from
+    /// `since`: when it could have been taken, had there been a slot and memory.
+    ///
+    /// # Errors
+    /// See [`Refusal`]; never [`Refusal::Full`]. The claim stays with the caller then.
+    pub fn handle_claimed_request(
+        &mut self,
+        now: Nanos,
+        client: ClientId,
+        request: Request,
+        since: Nanos,
+    ) -> Result<ReqId, Refusal> {
+        self.engine.hand_in(now, client, &request, Some(since))
+    }
+}

@@ -1,0 +1,320 @@
+//! What the driver says of the device and may ask about it.
+
+use super::hung::{HungDisk, HungDisks, Patience};
+use super::job_book;
+use super::{Engine, NIL};
+use crate::roles::Event;
+use crate::roles::Waits;
+use crate::steer::depth::DepthControl;
+use crate::steer::sharing::Sharing;
+use crate::watch::{Drift, LearntCap, Notice};
+use std::sync::Arc;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::request::{DiskId, IoId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::estimator::{CostEstimator, Learnt};
+use tidegate_capacity::profile::Profile;
+
+/// Device as they stand: the device; see [`Engine::device`].
+pub struct Device<'a> {
+    pub(super) engine: &'a Engine,
+}
+
+impl<'a> Device<'a> {
+    /// Returns since when no I/O of a disk has ended, if it hangs; `None`: it does not, or it is
+    /// gone.
+    pub fn hung_since(&self, disk: DiskId) -> Option<Nanos> {
+        let hung = self.engine.hung.as_ref()?.find(disk.index)?;
+        self.engine.directory.is_current(disk).then_some(hung.since)
+    }
+
+    /// Returns whether any disk hangs.
+    pub fn any_hung(&self) -> bool {
+        self.engine.any_hung
+    }
+
+    /// Returns whether an I/O is with the device and counts against its depth.
+    pub fn is_counted(&self, io: IoId) -> bool {
+        self.engine
+            .flights
+            .get(io)
+            .is_some_and(|flight| flight.counted)
+    }
+
+    /// Iterates over all I/Os with the device: the disk of each, and when it started.
+    pub fn ios_in_flight(&self) -> impl Iterator<Item = (DiskId, Nanos)> + 'a {
+        let live = self.engine.flights.iter();
+        live.map(|slot| (slot.io.disk, slot.started))
+    }
+
+    /// Returns how many I/Os with the device do not count against its depth.
+    pub fn uncounted(&self) -> u32 {
+        self.engine.hung.as_ref().map_or(0, |hung| hung.uncounted)
+    }
+
+    /// How the device compares with its profile; `None`: it has none.
+    pub fn drift(&self) -> Option<Drift> {
+        self.engine.control.watch.as_ref()?.drift()
+    }
+
+    /// The cap below the device that was learnt; `None`: none was.
+    pub fn learnt_cap(&self) -> Option<LearntCap> {
+        self.engine.control.watch.as_ref()?.cap()
+    }
+
+    /// The cap that was learnt, to be kept beyond the engine's life; `None`: none is known.
+    pub fn export_cap(&self) -> Option<Blob> {
+        self.engine.control.watch.as_ref()?.export_cap()
+    }
+
+    /// The depth that was found to be enough so far; `None`: none is looked for.
+    pub fn adapted_depth(&self) -> Option<u32> {
+        self.engine
+            .control
+            .depth_control
+            .as_ref()
+            .map(|control| control.depth())
+    }
+
+    /// What [`DeviceMut::share_io`] was told; 0: nothing.
+    pub fn shared_io(&self) -> u32 {
+        self.engine
+            .control
+            .sharing
+            .as_ref()
+            .map_or(0, |sharing| sharing.asked())
+    }
+
+    /// What was learnt of what requests cost; `None`: it is not to be.
+    pub fn learnt_costs(&self) -> Option<Learnt> {
+        self.engine.facts.estimator().map(CostEstimator::learnt)
+    }
+
+    /// What was learnt of what requests cost, to be kept beyond the engine's life; `None`: nothing
+    /// is to be, or nothing was since [`DeviceMut::import_costs`].
+    pub fn export_costs(&self) -> Option<Blob> {
+        self.engine
+            .facts
+            .estimator()
+            .and_then(CostEstimator::export)
+    }
+
+    /// Waits on purpose of the dispatcher in force; `None`: it never waits for what may come.
+    pub fn waits(&self) -> Option<Waits> {
+        self.engine.active.roles.dispatcher.waits()
+    }
+
+    /// Whether what waits is held back whatever the policy, by a learnt cap, by a depth that is
+    /// found to be enough, or for who is expected: the device is as good as full.
+    pub fn is_held(&self) -> bool {
+        let full = self.engine.facts.queues.device.in_flight >= self.engine.control.limit;
+        self.engine.control.held_since.is_some() || self.engine.control.keeps_place || full
+    }
+}
+
+/// Changes of the device; see [`Engine::device_mut`].
+pub struct DeviceMut<'a> {
+    pub(super) engine: &'a mut Engine,
+}
+
+impl DeviceMut<'_> {
+    /// Has disks that hang leave the depth count from now on, when
+    /// [`DeviceMut::look_for_hung_disks`] finds them. From then on up to
+    /// [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots) I/Os are with the device at once.
+    /// Panics while anything is in flight.
+    pub fn set_hung_disks_aside(&mut self, now: Nanos, patience: Patience) {
+        self.engine.facts.queues.advance(now);
+        assert!(
+            self.engine.facts.queues.device.in_flight == 0,
+            "the slab of I/Os grows only while none is in flight"
+        );
+        if self.engine.hung.is_some() {
+            return;
+        }
+        let (disks, device) = (
+            self.engine.directory.disk_slots(),
+            &self.engine.config.device,
+        );
+        let (most, slots) = (device.uncounted_most(), device.io_slots());
+        self.engine.flights.grow(slots);
+        let hung = HungDisks::new(disks, most, patience);
+        self.engine.hung = Some(Box::new(hung));
+    }
+
+    /// Looks for disks that hang, and takes them out of the depth count; to be called about once a
+    /// second, with [`Engine::poll_dispatch`] after it. Returns whether anything has changed.
+    pub fn look_for_hung_disks(&mut self, now: Nanos) -> bool {
+        self.engine.facts.queues.advance(now);
+        let Some(mut hung) = self.engine.hung.take() else {
+            return false;
+        };
+        hung.gather(self.engine.flights.iter());
+        let mut silent = hung.silent(self.engine.facts.queues.now);
+        if !silent.is_empty() {
+            let others = hung.last_end_of_others(&silent);
+            let lately = others > Nanos::ZERO
+                && self.engine.facts.queues.now.since(others) <= hung.patience.data;
+            let all = hung.hold_the_device(&silent) && self.others_wait(&hung, &silent);
+            silent.retain(|&(_, since)| all || (lately && others > since));
+        }
+        for &(disk, since) in &silent {
+            hung.hung.push(HungDisk {
+                disk,
+                since,
+                probed: false,
+                parked: Vec::new(),
+            });
+        }
+        self.engine.any_hung = !hung.hung.is_empty();
+        let before = hung.uncounted;
+        // Also of those that were found before, where there was no room.
+        for index in 0..self.engine.flights.slots() {
+            let slot = self.engine.flights.at(index);
+            let hangs = self.engine.flights.is_taken(index)
+                && slot.counted
+                && hung.find(slot.io.disk.index).is_some();
+            if hangs && hung.has_room() {
+                hung.uncounted += 1;
+                self.engine.uncount(index);
+            }
+        }
+        let changed = !silent.is_empty() || hung.uncounted > before;
+        self.engine.hung = Some(hung);
+        changed
+    }
+
+    /// Returns whether something waits for a disk that is neither silent nor hangs.
+    fn others_wait(&self, hung: &HungDisks, silent: &[(u32, Nanos)]) -> bool {
+        let other =
+            |disk: u32| silent.iter().all(|&(of, _)| of != disk) && hung.find(disk).is_none();
+        let hot = &self.engine.facts.queues.reqs.hot;
+        let waits = |first: u32| {
+            let mut unit = first;
+            core::iter::from_fn(move || {
+                let this = unit;
+                (this != NIL).then(|| {
+                    unit = hot[this as usize].next;
+                    this
+                })
+            })
+        };
+        let mut lanes = self.engine.facts.queues.vms.iter().flat_map(|vm| &vm.lanes);
+        self.engine.flushes.turns().any(other)
+            || lanes.any(|lane| {
+                waits(lane.head)
+                    .any(|unit| other(self.engine.facts.queues.reqs.cold[unit as usize].disk))
+            })
+    }
+
+    /// Tells what the device can do at most, which costs and controllers reckon with from the next
+    /// request on, and which the device is held against; `None`: it is not known any more.
+    pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
+        self.engine.facts.profile = profile;
+        if let Some(sharing) = &mut self.engine.control.sharing {
+            sharing.set_profile(self.engine.facts.profile.as_deref());
+        }
+        self.engine
+            .control
+            .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
+        job_book::jobs_profile_changed(&mut self.engine.facts);
+        self.engine
+            .active
+            .emit(&mut self.engine.facts, &Event::ProfileChanged);
+        self.engine.control.watch_device(&mut self.engine.facts);
+    }
+
+    /// Whether a cap in front of the device is to be learnt and kept: then I/Os go just slower than
+    /// it lets them pass, so that they queue here, where the policy decides, and not behind it. Off
+    /// at first; a cap that was learnt is forgotten when it is turned off.
+    pub fn learn_cap(&mut self, learns: bool) {
+        self.engine.control.learns_cap = learns;
+        self.engine.control.watch_device(&mut self.engine.facts);
+    }
+
+    /// Begins with a cap that was learnt before, in I/Os and bytes a second: after a restart nobody
+    /// has to wait until it is learnt again. If it is another one by now, that is found out as
+    /// ever. Without effect where caps are not learnt.
+    pub fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes_per_s: Option<u64>) {
+        self.engine.facts.queues.advance(now);
+        if let Some(watch) = &mut self.engine.control.watch {
+            watch.assume_cap(self.engine.facts.queues.now, iops, bytes_per_s);
+        }
+    }
+
+    /// Whether what requests cost of the device is to be learnt ([`CostEstimator`]) in any case.
+    /// Off at first: then it is learnt where the policy reckons with it and there is no profile.
+    /// What was learnt is forgotten when there is no reason left.
+    pub fn learn_costs(&mut self, learns: bool) {
+        self.engine.control.learns_costs = learns;
+        self.engine
+            .control
+            .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
+    }
+
+    /// Goes on with what was learnt of this device before ([`CostEstimator::import`]).
+    ///
+    /// # Errors
+    /// When nothing is to be learnt here, or it is not that. Then nothing has changed.
+    pub fn import_costs(&mut self, learnt: &Blob) -> Result<(), BlobError> {
+        match &mut self.engine.facts.estimator {
+            Some(estimator) => estimator.import(learnt),
+            None => Err(BlobError::Unwanted("there is a profile, or no policy asks")),
+        }
+    }
+
+    /// Begins with a cap that was learnt of this device before, as [`DeviceMut::assume_cap`].
+    ///
+    /// # Errors
+    /// When caps are not learnt here, or it is not that. Then nothing has changed.
+    pub fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
+        self.engine.facts.queues.advance(now);
+        match &mut self.engine.control.watch {
+            Some(watch) => watch.import_cap(self.engine.facts.queues.now, learnt),
+            None => Err(BlobError::Unwanted("no cap is to be learnt")),
+        }
+    }
+
+    /// What an operator should be told since this was asked last; to be asked until `None`, every
+    /// second or so.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.engine.control.watch.as_mut()?.notice()
+    }
+
+    /// Whether the device's queue is kept only as deep as its throughput needs, at most the depth
+    /// that it was configured with, which holds otherwise. Off at first.
+    pub fn adapt_depth(&mut self, now: Nanos, adapts: bool) {
+        self.engine.facts.queues.advance(now);
+        let (top, now) = (
+            self.engine.facts.queues.device.spec.depth,
+            self.engine.facts.queues.now,
+        );
+        match (adapts, &self.engine.control.depth_control) {
+            (true, Some(_)) => {}
+            (true, None) => {
+                self.engine.control.depth_control = Some(Box::new(DepthControl::new(top, now)))
+            }
+            (false, _) => self.engine.control.depth_control = None,
+        }
+        self.engine.control.limit = self
+            .engine
+            .control
+            .depth_control
+            .as_ref()
+            .map_or(top, |c| c.limit());
+    }
+
+    /// Bytes that an I/O moves at most while other VMs use the device, too; 0: as many as else. No
+    /// fewer than a physical block. With it a place is kept for who is about to come again.
+    pub fn share_io(&mut self, max: u32) {
+        let profile = self.engine.facts.profile.as_deref();
+        let vms = &self.engine.facts.queues.vms;
+        let foreground = vms.iter().filter(|vm| !vm.background);
+        let inside = foreground.map(|vm| vm.requests).sum();
+        let max = max.min(self.engine.facts.queues.device.spec.max_io);
+        self.engine.control.keeps_place = false;
+        self.engine.control.sharing = (max > 0).then(|| {
+            let sharing = Sharing::new(max, vms.len(), inside, profile);
+            Box::new(sharing)
+        });
+    }
+}

@@ -1,0 +1,282 @@
+//! Disks of VMs and the clients that have them open.
+
+use super::EngineError;
+use super::disks::DiskSpec;
+use crate::facts::Requests;
+use tidegate_base::request::{ClientId, DiskId};
+use tidegate_base::slab::Slab;
+
+/// A disk of a VM.
+pub(super) struct Disk {
+    /// Removed; its last client's last request is not out yet.
+    pub leaving: bool,
+    /// Slot of the VM.
+    pub vm: u32,
+    /// Clients that have it open, or had it and have requests inside the engine still.
+    pub clients: u32,
+    pub spec: DiskSpec,
+}
+
+/// A client of a disk.
+pub(super) struct Client {
+    pub connected: bool,
+    /// Payloads lie in memory of the client's own; see
+    /// [`PayloadMemory::Own`](super::PayloadMemory::Own).
+    pub own_memory: bool,
+    /// Slots of the VM and of the disk.
+    pub vm: u32,
+    pub disk: u32,
+    /// Its requests inside the engine.
+    pub requests: u32,
+}
+
+/// All disks and clients. A client's slot stays taken until its last request is answered, a disk's
+/// until its last client's slot is free.
+pub(super) struct Directory {
+    disks: Slab<Disk>,
+    clients: Slab<Client>,
+}
+
+impl Directory {
+    pub(super) fn new() -> Directory {
+        Directory {
+            disks: Slab::new(),
+            clients: Slab::new(),
+        }
+    }
+
+    /// Adds a disk to the VM in slot `vm`.
+    pub(super) fn add_disk(&mut self, vm: u32, spec: DiskSpec) -> DiskId {
+        let disk = Disk {
+            leaving: false,
+            vm,
+            clients: 0,
+            spec,
+        };
+        let slot = self.disks.insert(disk);
+        self.disk_id(slot)
+    }
+
+    /// Slots of disks that there ever were at once.
+    pub(super) fn disk_slots(&self) -> usize {
+        self.disks.len()
+    }
+
+    /// Handle of the disk in a slot.
+    #[inline]
+    pub(super) fn disk_id(&self, slot: u32) -> DiskId {
+        DiskId {
+            index: slot,
+            generation: self.disks.generation(slot),
+        }
+    }
+
+    /// The disk of a handle; `None`: it was removed, or never there.
+    pub(super) fn disk(&self, id: DiskId) -> Option<&Disk> {
+        let disk = self.disks.get(id.index, id.generation);
+        disk.filter(|disk| !disk.leaving)
+    }
+
+    /// The disk of a handle.
+    ///
+    /// # Errors
+    /// [`EngineError::Unknown`]: it was removed, or never there.
+    pub(super) fn known_disk(&self, id: DiskId) -> Result<&Disk, EngineError> {
+        let disk = self.disk(id);
+        disk.ok_or(EngineError::Unknown { what: "the disk" })
+    }
+
+    /// Returns whether a handle names what is in its slot, be it leaving or free.
+    pub(super) fn is_current(&self, id: DiskId) -> bool {
+        id.index() < self.disks.len() && self.disks.generation(id.index) == id.generation
+    }
+
+    /// Disk in a slot.
+    #[inline]
+    pub(super) fn disk_at(&self, slot: u32) -> &Disk {
+        self.disks.at(slot)
+    }
+
+    /// Whether a request of a disk reaches beyond its end, which may have come nearer since.
+    pub(super) fn is_beyond_end(&self, reqs: &Requests, slot: u32) -> bool {
+        let hot = &reqs.hot[slot as usize];
+        let spec = &self.disk_at(reqs.cold[slot as usize].disk).spec;
+        // What was cut off in flight may lie beyond the last address since its disk moved.
+        hot.addr.wrapping_sub(spec.base) + u64::from(hot.len) > spec.size
+    }
+
+    /// Changes where a disk lies.
+    pub(super) fn set_spec(&mut self, slot: u32, spec: DiskSpec) {
+        self.disks.at_mut(slot).spec = spec;
+    }
+
+    /// Slots of a VM's disks that are not leaving.
+    pub(super) fn disks_of(&self, vm: u32) -> Vec<u32> {
+        let of_vm = |(_, disk): &(u32, &Disk)| disk.vm == vm && !disk.leaving;
+        self.disks
+            .taken()
+            .filter(of_vm)
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+
+    /// Begins to remove a disk: its clients are disconnected, and its slot is held until
+    /// [`Directory::let_go`].
+    pub(super) fn begin_leaving(&mut self, slot: u32) {
+        let disk = self.disks.at_mut(slot);
+        disk.leaving = true;
+        // As if it had one more client: its slot must not be free before the last is looked at.
+        disk.clients += 1;
+    }
+
+    /// Ends what [`Directory::begin_leaving`] held.
+    pub(super) fn let_go(&mut self, slot: u32) {
+        let disk = self.disks.at_mut(slot);
+        disk.clients -= 1;
+        if disk.clients == 0 {
+            self.disks.give_back(slot);
+        }
+    }
+
+    /// Frees the slot of a disk whose VM is gone with all its clients.
+    pub(super) fn remove_disk(&mut self, slot: u32) {
+        self.disks.give_back(slot);
+    }
+
+    /// A client opens the disk in a slot, with memory of its own for payloads or without.
+    pub(super) fn connect(&mut self, disk: u32, own_memory: bool) -> ClientId {
+        let of_disk = self.disks.at_mut(disk);
+        of_disk.clients += 1;
+        let client = Client {
+            connected: true,
+            own_memory,
+            vm: of_disk.vm,
+            disk,
+            requests: 0,
+        };
+        let slot = self.clients.insert(client);
+        self.client_id(slot)
+    }
+
+    /// Handle of the client in a slot.
+    #[inline]
+    pub(super) fn client_id(&self, slot: u32) -> ClientId {
+        ClientId {
+            index: slot,
+            generation: self.clients.generation(slot),
+        }
+    }
+
+    /// The connected client of a handle; `None`: it has gone.
+    #[inline]
+    pub(super) fn client(&self, id: ClientId) -> Option<&Client> {
+        let client = self.clients.get(id.index, id.generation);
+        client.filter(|client| client.connected)
+    }
+
+    /// Client in a slot.
+    #[inline]
+    pub(super) fn client_at(&self, slot: u32) -> &Client {
+        self.clients.at(slot)
+    }
+
+    /// Slots of connected clients, of those that `are` meant.
+    pub(super) fn connected(&self, are: impl Fn(&Client) -> bool) -> Vec<u32> {
+        let meant = |(_, client): &(u32, &Client)| client.connected && are(client);
+        self.clients
+            .taken()
+            .filter(meant)
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+
+    /// Counts a request of a client that has come inside.
+    #[inline]
+    pub(super) fn request_came(&mut self, slot: u32) {
+        self.clients.at_mut(slot).requests += 1;
+    }
+
+    /// Counts a request of a client that is answered. Returns whether it was the last that a client
+    /// had which has gone: then [`Directory::free_client`] is due.
+    #[inline]
+    pub(super) fn request_left(&mut self, slot: u32) -> bool {
+        let client = self.clients.at_mut(slot);
+        client.requests -= 1;
+        !client.connected && client.requests == 0
+    }
+
+    /// The connection is gone; the slot is free once its last request is out.
+    pub(super) fn release_client(&mut self, slot: u32) {
+        let client = self.clients.at_mut(slot);
+        client.connected = false;
+        if client.requests == 0 {
+            self.free_client(slot);
+        }
+    }
+
+    /// Frees the slot of a client that has gone, and with the last one that of a disk that was
+    /// removed.
+    pub(super) fn free_client(&mut self, slot: u32) {
+        self.clients.give_back(slot);
+        let disk = self.clients.at(slot).disk;
+        let of_disk = self.disks.at_mut(disk);
+        of_disk.clients -= 1;
+        if of_disk.leaving && of_disk.clients == 0 {
+            self.disks.give_back(disk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: DiskSpec = DiskSpec {
+        base: 0,
+        size: 4096,
+        read_only: false,
+    };
+
+    #[test]
+    fn a_removed_disk_stays_until_the_last_request_of_its_clients() {
+        let mut all = Directory::new();
+        let disk = all.add_disk(7, SPEC);
+        let (idle, busy) = (
+            all.connect(disk.index, false),
+            all.connect(disk.index, false),
+        );
+        all.request_came(busy.index);
+        all.begin_leaving(disk.index);
+        assert!(all.disk(disk).is_none() && all.is_current(disk));
+        for slot in all.connected(|client| client.disk == disk.index) {
+            all.release_client(slot);
+        }
+        all.let_go(disk.index);
+        assert!(all.client(idle).is_none() && all.client(busy).is_none());
+        // The idle client's slot is free, the busy one's and the disk's are not.
+        assert_eq!(all.add_disk(7, SPEC).index, 1);
+        assert!(all.request_left(busy.index));
+        all.free_client(busy.index);
+        assert!(!all.is_current(disk));
+        let again = all.add_disk(8, SPEC);
+        assert_eq!((again.index, again == disk), (disk.index, false));
+    }
+
+    #[test]
+    fn disks_and_clients_are_found_by_their_vm() {
+        let mut all = Directory::new();
+        let disks = [1, 2, 1].map(|vm| all.add_disk(vm, SPEC).index);
+        let client = all.connect(disks[2], true);
+        assert_eq!(all.disks_of(1), [disks[0], disks[2]]);
+        assert_eq!(all.connected(|client| client.vm == 1), [client.index]);
+        assert_eq!(all.connected(|client| client.vm == 2), []);
+        assert!(!all.request_came_and_left(client.index));
+    }
+
+    impl Directory {
+        fn request_came_and_left(&mut self, client: u32) -> bool {
+            self.request_came(client);
+            self.request_left(client)
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! I/Os with the device, in a slab of as many slots as may be in flight at once.
+
+use crate::watch::meter::Kind;
+use tidegate_base::request::{DeviceIo, DiskId, IoId, Op, VmId};
+use tidegate_base::slab::{NIL, Slab};
+use tidegate_base::time::Nanos;
+
+/// An I/O in flight.
+pub(super) struct Flight {
+    /// The one copy of the I/O that is kept: roles are shown this one.
+    pub io: DeviceIo,
+    /// The first guest request, where in it the I/O starts, and over how many it reaches.
+    pub first: u32,
+    pub first_offset: u32,
+    pub reqs: u32,
+    /// More of a VM's unit is to come.
+    pub part: bool,
+    /// Whether the I/O counts against the device's depth: not one that was started on a disk that
+    /// hangs.
+    pub counted: bool,
+    pub started: Nanos,
+    /// What the watch has made of it.
+    pub kind: Kind,
+}
+
+impl Flight {
+    const VACANT: Flight = Flight {
+        io: DeviceIo {
+            id: IoId {
+                index: 0,
+                generation: 0,
+            },
+            vm: VmId {
+                index: NIL,
+                generation: NIL,
+            },
+            disk: DiskId {
+                index: NIL,
+                generation: NIL,
+            },
+            op: Op::Read,
+            addr: 0,
+            offset: 0,
+            len: 0,
+            fua: false,
+            keep_allocated: false,
+            first_ops: 0,
+            first_bytes: 0,
+            part_of: 0,
+            arrived: Nanos::ZERO,
+        },
+        first: NIL,
+        first_offset: 0,
+        reqs: 0,
+        part: false,
+        counted: true,
+        started: Nanos::ZERO,
+        kind: Kind::OTHER,
+    };
+}
+
+/// All I/Os in flight. Taking and giving back a slot allocates nothing.
+pub(super) struct Flights {
+    slots: Slab<Flight>,
+}
+
+impl Flights {
+    /// Creates room for `slots` I/Os at once.
+    pub(super) fn new(slots: u32) -> Flights {
+        let mut this = Flights { slots: Slab::new() };
+        this.grow(slots);
+        this
+    }
+
+    /// Makes room for `slots` I/Os at once; new slots are taken after all that are free now.
+    pub(super) fn grow(&mut self, slots: u32) {
+        self.slots.grow(slots, || Flight::VACANT);
+    }
+
+    /// Handle that the next I/O will have.
+    ///
+    /// # Panics
+    /// When as many I/Os are in flight as there is room for.
+    #[inline]
+    pub(super) fn next_id(&self) -> IoId {
+        let index = self.slots.next_free();
+        assert!(
+            index != NIL,
+            "in flight is below the depth, so a slot is free"
+        );
+        IoId {
+            index,
+            generation: self.slots.generation(index),
+        }
+    }
+
+    /// Takes the slot of the handle that [`Flights::next_id`] gave out, to be filled.
+    #[inline]
+    pub(super) fn enter(&mut self, id: IoId) -> &mut Flight {
+        self.slots.take(id.index)
+    }
+
+    /// Ends an I/O. Its record stays readable until the slot is taken again.
+    ///
+    /// # Panics
+    /// When the I/O is not in flight.
+    #[inline]
+    pub(super) fn leave(&mut self, id: IoId) -> &Flight {
+        assert!(self.contains(id), "{id:?} is not in flight");
+        self.slots.give_back(id.index);
+        self.slots.at(id.index)
+    }
+
+    /// Returns whether an I/O is in flight.
+    #[inline]
+    pub(super) fn contains(&self, id: IoId) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// The I/O of a handle; `None`: it has ended, or the handle was never given out.
+    #[inline]
+    pub(super) fn get(&self, id: IoId) -> Option<&Flight> {
+        self.slots.get(id.index, id.generation)
+    }
+
+    /// Record in a slot, of an I/O that is in flight or has just ended.
+    #[inline]
+    pub(super) fn at(&self, index: u32) -> &Flight {
+        self.slots.at(index)
+    }
+
+    /// Record of an I/O in flight, to be changed.
+    #[inline]
+    pub(super) fn at_mut(&mut self, index: u32) -> &mut Flight {
+        self.slots.at_mut(index)
+    }
+
+    /// Iterates over all I/Os in flight, in the order of their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Flight> {
+        self.slots.taken().map(|(_, flight)| flight)
+    }
+
+    /// Number of slots, taken and free.
+    pub(super) fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Returns whether the I/O in a slot is in flight.
+    pub(super) fn is_taken(&self, index: u32) -> bool {
+        self.slots.is_taken(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_io_is_known_from_its_start_to_its_end() {
+        let mut flights = Flights::new(2);
+        let first = flights.next_id();
+        flights.enter(first).io.len = 4096;
+        let second = flights.next_id();
+        flights.enter(second).io.len = 512;
+        assert!(first != second && flights.contains(first));
+        assert_eq!(flights.iter().map(|f| f.io.len).sum::<u32>(), 4608);
+        assert_eq!(flights.leave(first).io.len, 4096);
+        assert!(!flights.contains(first) && flights.get(first).is_none());
+        let third = flights.next_id();
+        assert_eq!(third.index, first.index);
+        assert_ne!(third.generation, first.generation);
+        assert!(!flights.contains(third), "not before it has started");
+    }
+
+    #[test]
+    #[should_panic(expected = "is not in flight")]
+    fn an_io_does_not_end_twice() {
+        let mut flights = Flights::new(1);
+        let id = flights.next_id();
+        flights.enter(id);
+        flights.leave(id);
+        flights.leave(id);
+    }
+}

@@ -1,0 +1,393 @@
+//! VMs and their disks.
+
+use super::disks::DiskSpec;
+use super::job_book;
+use super::{Engine, EngineError};
+use crate::facts::{Life, NIL, Requests, Vm, state};
+use crate::roles::Event;
+use crate::stats::{Ledger, VmStats};
+use crate::tuning::Tuning;
+use core::cell::Ref;
+use tidegate_base::learnt::{Blob, BlobError};
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{DiskId, IoError, Lane, Op, VmId};
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::JobOutcome;
+
+/// Tenants as they stand: VMs and their disks; see [`Engine::tenants`].
+pub struct Tenants<'a> {
+    pub(super) engine: &'a Engine,
+}
+
+impl<'a> Tenants<'a> {
+    /// How the policy's controller tunes a VM to its target just now; `None`: it does not, or there
+    /// is no such VM.
+    pub fn tuning(&self, vm: VmId) -> Option<Tuning> {
+        self.engine.check_vm(vm).ok()?;
+        self.engine
+            .active
+            .roles
+            .controller
+            .as_ref()?
+            .tuning(&self.engine.facts, vm)
+    }
+
+    /// A VM's statistics, complete. Panics on a handle that was never given out, or of a VM that
+    /// has gone.
+    pub fn vm_stats(&self, vm: VmId) -> Ref<'a, VmStats> {
+        self.engine.facts.stats(vm)
+    }
+
+    /// What a VM moved in each of the last seconds up to `now`, for its precision. Begins anew when
+    /// its `target` in bytes a second is another one. Panics as [`Tenants::vm_stats`].
+    pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
+        self.engine.facts.seconds(now, vm)
+    }
+
+    /// The objective in force.
+    pub fn objective(&self, vm: VmId) -> &'a Objective {
+        self.engine.facts.objective(vm)
+    }
+
+    /// Guest requests of a VM that wait.
+    pub fn pending(&self, vm: VmId) -> u32 {
+        self.engine.facts.waiting(vm)
+    }
+
+    /// Device I/Os of a VM in flight.
+    pub fn in_flight(&self, vm: VmId) -> u32 {
+        self.engine.facts.in_flight(vm)
+    }
+
+    /// What the policy's controller has learnt of a VM that is worth keeping; `None`: nothing.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn export_learnt(&self, vm: VmId) -> Result<Option<Blob>, EngineError> {
+        self.engine.check_vm(vm)?;
+        let controller = self.engine.active.roles.controller.as_ref();
+        Ok(controller.and_then(|controller| controller.export(&self.engine.facts, vm)))
+    }
+}
+
+/// Changes of VMs and their disks; see [`Engine::tenants_mut`].
+pub struct TenantsMut<'a> {
+    pub(super) engine: &'a mut Engine,
+}
+
+impl TenantsMut<'_> {
+    /// Adds a VM.
+    ///
+    /// # Errors
+    /// When the objective contradicts itself, or `max_vms` are there.
+    pub fn add_vm(&mut self, now: Nanos, objective: &Objective) -> Result<VmId, EngineError> {
+        self.add_tenant(now, objective, false)
+    }
+
+    /// Adds a background process of the host, such as a backup: like a VM, but with what the
+    /// VMs leave of the device. See [`Facts::is_background`](crate::facts::Facts::is_background).
+    ///
+    /// # Errors
+    /// As [`TenantsMut::add_vm`].
+    pub fn add_background(
+        &mut self,
+        now: Nanos,
+        objective: &Objective,
+    ) -> Result<VmId, EngineError> {
+        self.add_tenant(now, objective, true)
+    }
+
+    fn add_tenant(
+        &mut self,
+        now: Nanos,
+        objective: &Objective,
+        background: bool,
+    ) -> Result<VmId, EngineError> {
+        self.engine.facts.queues.advance(now);
+        objective.validate()?;
+        let max = self.engine.config.max_vms as u64;
+        let index = self
+            .engine
+            .free_vm
+            .pop()
+            .ok_or(EngineError::Full { what: "VM", max })?;
+        let slot = index as usize;
+        if self.engine.facts.queues.vms.len() <= slot {
+            self.engine
+                .facts
+                .queues
+                .vms
+                .resize_with(slot + 1, Vm::vacant);
+            self.engine
+                .facts
+                .objectives
+                .resize(slot + 1, Objective::default());
+            self.engine.facts.allocations.resize(slot + 1, 0);
+            self.engine.active.fan_out.reserve(slot + 1);
+        }
+        if self.engine.facts.ledgers.len() <= slot {
+            self.engine
+                .facts
+                .ledgers
+                .resize_with(slot + 1, Ledger::default);
+        }
+        let generation = self.engine.facts.queues.vms[slot].generation;
+        self.engine.facts.queues.vms[slot] = Vm {
+            generation,
+            life: Life::Live,
+            background,
+            ..Vm::vacant()
+        };
+        self.engine
+            .active
+            .bound_by_regulator(&mut self.engine.facts, slot);
+        if let Some(sharing) = &mut self.engine.control.sharing {
+            sharing.vm_added(index);
+        }
+        self.engine.intake.add(slot, objective);
+        self.engine.facts.objectives[slot] = *objective;
+        self.engine.facts.allocations[slot] = 0;
+        self.engine.facts.ledgers[slot] = Ledger::default();
+        self.engine.facts.begin_seconds(slot);
+        let id = VmId { index, generation };
+        if let Some(estimator) = &mut self.engine.facts.estimator {
+            estimator.forget(id);
+        }
+        job_book::expect_jobs(&mut self.engine.facts, id);
+        self.engine.active.tell_limits(&mut self.engine.facts, id);
+        if background && !self.engine.active.roles.dispatcher.serves_background() {
+            // The first one: from now on something must stand around the dispatcher.
+            let policy = self.engine.active.policy.clone();
+            self.engine.set_policy(now, &*policy);
+        } else {
+            self.engine
+                .active
+                .emit(&mut self.engine.facts, &Event::VmAdded(id));
+        }
+        Ok(id)
+    }
+
+    /// Changes what a VM was promised. What its limit had used stays used.
+    ///
+    /// # Errors
+    /// When the objective contradicts itself, or there is no such VM.
+    pub fn set_objective(
+        &mut self,
+        now: Nanos,
+        vm: VmId,
+        objective: &Objective,
+    ) -> Result<(), EngineError> {
+        self.engine.facts.queues.advance(now);
+        self.engine.check_vm(vm)?;
+        objective.validate()?;
+        let before = core::mem::replace(&mut self.engine.facts.objectives[vm.index()], *objective);
+        if before.target.bytes_per_s != objective.target.bytes_per_s {
+            // What came of another target says nothing of this one.
+            self.engine.facts.begin_seconds(vm.index());
+        }
+        self.engine.intake.change(vm.index(), objective);
+        self.engine
+            .intake
+            .feed_reads(&mut self.engine.facts, &mut self.engine.active);
+        self.engine.active.tell_limits(&mut self.engine.facts, vm);
+        self.engine
+            .active
+            .emit(&mut self.engine.facts, &Event::VmChanged(vm));
+        Ok(())
+    }
+
+    /// Removes a VM with its disks and clients: what waits is answered as cancelled, what is
+    /// in flight is answered when it ends.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
+        self.engine.facts.queues.advance(now);
+        self.engine.check_vm(vm)?;
+        let end =
+            self.engine
+                .active
+                .finish_job(&mut self.engine.facts, vm.index, JobOutcome::Cancelled);
+        self.engine
+            .active
+            .look_at_jobs(&mut self.engine.facts, end.is_some());
+        self.engine.facts.queues.vms[vm.index()].life = Life::Leaving;
+        // Held by the VM itself until its last request is out: see `vm_left`.
+        self.engine.facts.queues.vms[vm.index()].requests += 1;
+        self.engine
+            .cancel_waiting(vm.index, IoError::Cancelled, |_, _| true);
+        for slot in self.engine.directory.disks_of(vm.index) {
+            self.engine.cancel_flushes(slot, None);
+        }
+        for slot in self
+            .engine
+            .directory
+            .connected(|client| client.vm == vm.index)
+        {
+            self.engine.directory.release_client(slot);
+        }
+        self.engine.facts.queues.vms[vm.index()].requests -= 1;
+        self.engine.leave_if_out(vm.index);
+        Ok(())
+    }
+
+    /// Has the policy's controller take over what was learnt of these VMs, which may have been by
+    /// another engine. VMs that come, go or change afterwards may void it, so all of them ought to
+    /// be there. Returns those that were refused; for them nothing has changed.
+    pub fn import_learnt<'a>(
+        &mut self,
+        now: Nanos,
+        learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
+    ) -> Vec<(VmId, BlobError)> {
+        self.take_over(now, learnt, false)
+    }
+
+    /// The same of VMs whose disks lie elsewhere than where it was learnt: what was learnt of the
+    /// disks is found out anew, the rest is taken over.
+    pub fn import_moved<'a>(
+        &mut self,
+        now: Nanos,
+        learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
+    ) -> Vec<(VmId, BlobError)> {
+        self.take_over(now, learnt, true)
+    }
+
+    fn take_over<'a>(
+        &mut self,
+        now: Nanos,
+        learnt: impl IntoIterator<Item = (VmId, &'a Blob)>,
+        moved: bool,
+    ) -> Vec<(VmId, BlobError)> {
+        self.engine.facts.queues.advance(now);
+        let mut refused = Vec::new();
+        for (vm, blob) in learnt {
+            let taken = match (
+                self.engine.check_vm(vm),
+                &mut self.engine.active.roles.controller,
+            ) {
+                (Err(_), _) => Err(BlobError::Unwanted("the VM is not there (any more)")),
+                (_, None) => Err(BlobError::Unwanted("the policy has no controller")),
+                (_, Some(controller)) if moved => {
+                    controller.import_moved(&self.engine.facts, vm, blob)
+                }
+                (_, Some(controller)) => controller.import(&self.engine.facts, vm, blob),
+            };
+            refused.extend(taken.err().map(|error| (vm, error)));
+        }
+        if let Some(controller) = &mut self.engine.active.roles.controller {
+            controller.imported(&self.engine.facts, &mut self.engine.active.fan_out.knobs);
+        }
+        self.engine.active.follow_up(&mut self.engine.facts);
+        refused
+    }
+
+    /// Gives a VM a disk.
+    ///
+    /// # Errors
+    /// When there is no such VM, or the range is empty or beyond 64 bits.
+    pub fn add_disk(&mut self, vm: VmId, spec: DiskSpec) -> Result<DiskId, EngineError> {
+        self.engine.check_vm(vm)?;
+        spec.check()?;
+        let disk = self.engine.directory.add_disk(vm.index, spec);
+        let slots = self.engine.directory.disk_slots();
+        self.engine.flushes.make_room(slots);
+        if let Some(hung) = &mut self.engine.hung {
+            hung.make_room(slots);
+        }
+        Ok(disk)
+    }
+
+    /// Removes a disk of a VM with its clients: what waits is answered as cancelled, what is in
+    /// flight is answered when it ends. The VM's other disks go on.
+    ///
+    /// # Errors
+    /// When there is no such disk.
+    pub fn remove_disk(&mut self, now: Nanos, disk: DiskId) -> Result<(), EngineError> {
+        self.engine.facts.queues.advance(now);
+        let vm = self.engine.directory.known_disk(disk)?.vm;
+        let index = disk.index;
+        self.engine.directory.begin_leaving(index);
+        self.engine
+            .cancel_waiting(vm, IoError::Cancelled, |facts, slot| {
+                facts.queues.reqs.cold[slot as usize].disk == index
+            });
+        self.engine.cancel_flushes(index, None);
+        for slot in self
+            .engine
+            .directory
+            .connected(|client| client.disk == index)
+        {
+            self.engine.directory.release_client(slot);
+        }
+        self.engine.directory.let_go(index);
+        Ok(())
+    }
+
+    /// Changes where a disk lies and how long it is; its bytes keep their offsets. What waits
+    /// beyond a new end that is nearer fails with [`IoError::BeyondEnd`]; what is in flight
+    /// there ends as it does, and is not repeated.
+    ///
+    /// # Errors
+    /// When there is no such disk, or the range is empty or beyond 64 bits.
+    pub fn resize_disk(
+        &mut self,
+        now: Nanos,
+        disk: DiskId,
+        base: u64,
+        size: u64,
+    ) -> Result<(), EngineError> {
+        self.engine.facts.queues.advance(now);
+        let of_disk = self.engine.directory.known_disk(disk)?;
+        let (vm, before) = (of_disk.vm, of_disk.spec);
+        let after = DiskSpec {
+            base,
+            size,
+            ..before
+        };
+        after.check()?;
+        if size < before.size {
+            self.engine
+                .cancel_waiting(vm, IoError::BeyondEnd, |facts, slot| {
+                    let hot = &facts.queues.reqs.hot[slot as usize];
+                    facts.queues.reqs.cold[slot as usize].disk == disk.index
+                        && hot.addr - before.base + u64::from(hot.len) > size
+                });
+        }
+        if base != before.base {
+            self.move_requests(vm, disk.index, base.wrapping_sub(before.base));
+        }
+        self.engine.directory.set_spec(disk.index, after);
+        Ok(())
+    }
+
+    /// Moves everything inside the engine that is for a disk by so much. Dispatchers that order by
+    /// address see it go and come again; to regulators nothing has happened.
+    fn move_requests(&mut self, vm: u32, disk: u32, by: u64) {
+        self.engine.active.unshelve(&mut self.engine.facts, vm);
+        let mut waiting = Vec::new();
+        for lane in Lane::ALL {
+            let mut unit = self.engine.facts.queues.vms[vm as usize].lanes[lane.index()].head;
+            while unit != NIL {
+                // A unit's requests are all of one disk.
+                if self.engine.facts.queues.reqs.cold[unit as usize].disk == disk {
+                    waiting.push(unit);
+                }
+                unit = self.engine.facts.queues.reqs.hot[unit as usize].next;
+            }
+        }
+        for &unit in &waiting {
+            self.engine.active.withdraw(&mut self.engine.facts, unit);
+        }
+        let Requests { hot, cold, .. } = &mut self.engine.facts.queues.reqs;
+        for (hot, cold) in hot.iter_mut().zip(cold) {
+            // Also what is in flight: it may have to be repeated. A flush has no address.
+            if hot.state != state::FREE && hot.op != Op::Flush && cold.disk == disk {
+                hot.addr = hot.addr.wrapping_add(by);
+            }
+        }
+        for unit in waiting {
+            self.engine.active.announce(&mut self.engine.facts, unit);
+        }
+    }
+}

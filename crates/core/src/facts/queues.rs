@@ -1,0 +1,429 @@
+//! Lanes of VMs: units that wait, in the order of arrival, and what is counted of them.
+
+use super::Requests;
+use crate::slots::{Hot, Life, Vm, flag, state};
+use tidegate_base::device::{DeviceFacts, DeviceSpec};
+use tidegate_base::request::{Lane, Op, VmId};
+use tidegate_base::slab::NIL;
+use tidegate_base::time::Nanos;
+
+/// What changes with every request: VMs with their lanes, requests, the device's counts, the time.
+pub(crate) struct Queues {
+    /// The time of the call that is being handled.
+    pub now: Nanos,
+    pub device: DeviceFacts,
+    /// By the VM's slot.
+    pub vms: Vec<Vm>,
+    pub reqs: Requests,
+    pub memory: MemoryWaits,
+    /// Bytes up to which adjacent requests are merged; 0: never.
+    pub merge_limit: u32,
+    /// Since when the dispatcher leaves room unused on purpose; `None`: it does not.
+    pub waiting_since: Option<Nanos>,
+}
+
+/// Reads that lack payload memory.
+#[derive(Default)]
+pub(crate) struct MemoryWaits {
+    /// Reads that lack memory while another one of their lane holds it; see `engine::intake`.
+    pub shelf: Vec<u32>,
+    /// VMs whose reads lack memory.
+    pub starved: u32,
+    /// Whether one of the VMs counted in `starved` may wait in vain: looked for when the device is
+    /// idle.
+    pub asks: bool,
+    /// The next read that lacks memory goes beyond the bounds.
+    pub overdraws: bool,
+    /// Roles were told that reads lack memory since the device was last asked for.
+    pub told: bool,
+}
+
+impl Queues {
+    /// Creates queues without VMs, with room for `requests`.
+    pub(crate) fn new(device: DeviceSpec, requests: u32, merge_limit: u32) -> Queues {
+        Queues {
+            now: Nanos::ZERO,
+            device: DeviceFacts::new(device),
+            vms: Vec::new(),
+            reqs: Requests::new(requests),
+            memory: MemoryWaits::default(),
+            merge_limit,
+            waiting_since: None,
+        }
+    }
+
+    /// Sets the time of the call that is being handled. It never runs backwards, even if a driver's
+    /// does.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+    }
+
+    /// Puts a unit at the end of its lane, where almost every unit belongs. Returns whether it
+    /// stands there alone.
+    pub(crate) fn link_last(&mut self, slot: u32, vm: u32, lane: Lane, state: u8) -> bool {
+        let Queues {
+            reqs: Requests { hot, .. },
+            vms,
+            device,
+            ..
+        } = self;
+        let of_vm = &mut vms[vm as usize];
+        device.background.queued += u32::from(of_vm.background);
+        let queue = &mut of_vm.lanes[lane.index()];
+        let last = core::mem::replace(&mut queue.tail, slot);
+        if state == state::PENDING {
+            device.pending += 1;
+            if queue.pending == NIL {
+                queue.pending = slot;
+            }
+        }
+        let this = &mut hot[slot as usize];
+        this.state = state;
+        this.next = NIL;
+        this.prev = last;
+        device.queued += 1;
+        if last == NIL {
+            queue.head = slot;
+        } else {
+            hot[last as usize].next = slot;
+        }
+        last == NIL
+    }
+
+    /// Puts a unit into its lane before `next` (`NIL`: at the end). Its state says whether it
+    /// is admitted; admitted units stand before pending ones.
+    pub(crate) fn link(&mut self, slot: u32, next: u32) {
+        let hot = &mut self.reqs.hot;
+        let (vm, lane) = (
+            hot[slot as usize].vm as usize,
+            hot[slot as usize].op.lane().index(),
+        );
+        let queue = &mut self.vms[vm].lanes[lane];
+        let prev = match next {
+            NIL => queue.tail,
+            next if next == queue.head => NIL,
+            next => hot[next as usize].prev,
+        };
+        hot[slot as usize].next = next;
+        hot[slot as usize].prev = prev;
+        match prev {
+            NIL => queue.head = slot,
+            p => hot[p as usize].next = slot,
+        }
+        match next {
+            NIL => queue.tail = slot,
+            n => hot[n as usize].prev = slot,
+        }
+        let held = hot[slot as usize].state == state::PENDING;
+        if held && queue.pending == next {
+            queue.pending = slot;
+        }
+        let device = &mut self.device;
+        device.queued += 1;
+        device.pending += u32::from(held);
+        device.background.queued += u32::from(self.vms[vm].background);
+        self.count_holder(slot);
+    }
+
+    /// Takes a unit out of its lane; returns the unit that stood behind it.
+    pub(crate) fn unlink(&mut self, slot: u32) -> u32 {
+        let Queues {
+            reqs: Requests { hot, .. },
+            vms,
+            device,
+            ..
+        } = self;
+        device.queued -= 1;
+        device.pending -= u32::from(hot[slot as usize].state == state::PENDING);
+        let of_vm = &mut vms[hot[slot as usize].vm as usize];
+        device.background.queued -= u32::from(of_vm.background);
+        unlink(hot, of_vm, slot)
+    }
+
+    /// Counts a unit of a lane if it is of reads that hold payload memory.
+    #[inline]
+    pub(crate) fn count_holder(&mut self, slot: u32) {
+        let hot = &mut self.reqs.hot;
+        let Hot {
+            op,
+            flags,
+            chain_first,
+            vm,
+            ..
+        } = hot[slot as usize];
+        let holds = hot[chain_first as usize].flags & flag::HOLDS != 0;
+        if op == Op::Read && holds && flags & flag::HOLDER == 0 {
+            hot[slot as usize].flags |= flag::HOLDER;
+            self.vms[vm as usize].holders += 1;
+            self.memory.asks = true;
+        }
+    }
+
+    /// The time a lane's gate has been shut, in all.
+    pub(crate) fn shut_time(&self, vm: u32, lane: Lane) -> Nanos {
+        self.vms[vm as usize].shut_time(lane, self.now)
+    }
+
+    /// Time the dispatcher has left room unused on purpose, until now.
+    pub(crate) fn deliberate_time(&self) -> Nanos {
+        let before = self.device.deliberate;
+        match self.waiting_since {
+            None => before,
+            Some(since) => before + self.now.since(since),
+        }
+    }
+
+    /// The dispatcher's own holding back counts as the lanes' being shut.
+    pub(crate) fn charge_held(&mut self, vm: u32, held: Nanos) {
+        for sum in &mut self.vms[vm as usize].shut_sum {
+            *sum = sum.wrapping_add(held.0);
+        }
+    }
+
+    /// A new wait begins: time that its lane was shut before does not count.
+    #[inline(never)]
+    pub(crate) fn begin_wait(&mut self, slot: u32) {
+        let hot = &self.reqs.hot[slot as usize];
+        let (shut, deliberate) = (
+            self.shut_time(hot.vm, hot.op.lane()),
+            self.deliberate_time(),
+        );
+        self.reqs.cold[slot as usize].begin_wait(shut, deliberate);
+    }
+
+    /// Returns whether a handle is of a VM that is served: added, and its removal has not begun.
+    pub(crate) fn knows(&self, vm: VmId) -> bool {
+        let known = self.vms.get(vm.index());
+        known.is_some_and(|v| v.generation == vm.generation && v.life == Life::Live)
+    }
+
+    /// VMs that are there or not quite gone, in the order of their slots.
+    pub(crate) fn present(&self) -> impl Iterator<Item = VmId> + '_ {
+        let slots = 0..self.vms.len();
+        slots
+            .filter(|&i| self.vms[i].life != Life::Free)
+            .map(|i| self.vms[i].id(i as u32))
+    }
+
+    /// How much of a single request goes now: parts end on physical blocks, so that none of
+    /// them makes the device read a block to write a piece of it.
+    pub(crate) fn part_len(&self, this: &Hot, budget: u32) -> u32 {
+        let left = this.len - this.issued;
+        if left <= budget {
+            return left;
+        }
+        let start = this.addr + this.issued as u64;
+        let block = self.device.spec.physical_block as u64;
+        let end = (start + budget as u64) / block * block;
+        // A budget below one block: up to the next boundary, or nothing would ever go.
+        let end = if end > start {
+            end
+        } else {
+            (start / block + 1) * block
+        };
+        left.min((end - start) as u32)
+    }
+
+    pub(crate) fn largest_io_of_unit(&self, unit: &Hot) -> u32 {
+        let of_vm = self.vms[unit.vm as usize].largest_io;
+        match unit.op {
+            Op::Read | Op::Write => of_vm,
+            Op::WriteZeroes if self.device.spec.zeroes_are_writes => of_vm,
+            Op::WriteZeroes | Op::Discard | Op::Flush => u32::MAX,
+        }
+    }
+
+    /// A VM's requests are merged up to so many bytes, and split above them, within what the device
+    /// allows.
+    pub(crate) fn bound_ios(&mut self, slot: usize, bytes: u32) {
+        let (max_io, merge_limit) = (self.device.spec.max_io, self.merge_limit);
+        let of_vm = &mut self.vms[slot];
+        of_vm.largest_io = bytes.clamp(1, max_io);
+        of_vm.merge_limit = merge_limit.min(of_vm.largest_io);
+    }
+
+    /// Everything of VMs that waits becomes pending again, or all of it admitted, with how long it
+    /// was held until here. The background always is.
+    pub(crate) fn set_all_waiting(&mut self, pending: bool, vms: &[VmId]) {
+        let Queues {
+            now,
+            reqs: Requests { hot, cold, .. },
+            vms: of_vms,
+            device,
+            ..
+        } = self;
+        device.pending = 0;
+        for (hot, cold) in hot.iter_mut().zip(cold) {
+            if hot.state == state::PENDING || hot.state == state::ADMITTED {
+                let shut = of_vms[hot.vm as usize].shut_time(hot.op.lane(), *now);
+                cold.settle(*now, shut);
+                let held = pending && !of_vms[hot.vm as usize].background;
+                device.pending += u32::from(held);
+                hot.state = if held {
+                    state::PENDING
+                } else {
+                    state::ADMITTED
+                };
+            }
+        }
+        for vm in vms {
+            let of_vm = &mut of_vms[vm.index()];
+            for queue in &mut of_vm.lanes {
+                let held = pending && !of_vm.background;
+                queue.pending = if held { queue.head } else { NIL };
+            }
+        }
+    }
+
+    /// Whether a read that holds memory waits in its VM's lane: nothing may stop that one.
+    pub(crate) fn holder_waits(&self, vm: u32) -> bool {
+        self.vms[vm as usize].holders > 0
+    }
+}
+
+/// Takes a unit out of its lane; returns the unit that stood behind it. A first unit's `prev`
+/// is left as it was: with many VMs the new first unit's line is far away, and a store that
+/// waits for it holds up all later ones.
+#[inline(always)]
+pub(crate) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
+    let Hot {
+        next,
+        prev,
+        op,
+        flags,
+        ..
+    } = hot[slot as usize];
+    if flags & flag::HOLDER != 0 {
+        hot[slot as usize].flags &= !flag::HOLDER;
+        of_vm.holders -= 1;
+    }
+    let queue = &mut of_vm.lanes[op.lane().index()];
+    if queue.pending == slot {
+        queue.pending = next;
+    }
+    let first = queue.head == slot;
+    if first {
+        queue.head = next;
+    } else {
+        hot[prev as usize].next = next;
+    }
+    if next == NIL {
+        queue.tail = if first { NIL } else { prev };
+    } else if !first {
+        hot[next as usize].prev = prev;
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Filling;
+    use crate::slots::LaneQueue;
+    use tidegate_base::request::Op;
+
+    /// Queues of one VM, with `reads` reads of 4 KiB that are in no lane yet.
+    fn queues(reads: u64) -> Queues {
+        let device = DeviceSpec {
+            depth: 4,
+            physical_block: 4096,
+            max_io: 1 << 20,
+            zeroes_are_writes: false,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
+        };
+        let mut queues = Queues::new(device, 8, 128 << 10);
+        queues.vms.push(Vm {
+            life: Life::Live,
+            ..Vm::vacant()
+        });
+        for n in 0..reads {
+            let slot = queues.reqs.next_slot();
+            let with = Filling {
+                addr: n * 8192,
+                len: 4096,
+                op: Op::Read,
+                flags: 0,
+                vm: 0,
+                client: 0,
+                disk: 0,
+                tag: n,
+                since: Nanos::ZERO,
+                shut: Nanos::ZERO,
+                deliberate: Nanos::ZERO,
+                own_memory: false,
+            };
+            queues.reqs.fill(slot, &with);
+        }
+        queues
+    }
+
+    fn lane(queues: &Queues) -> Vec<u32> {
+        let LaneQueue { head, .. } = queues.vms[0].lanes[Lane::Read.index()];
+        let mut slots = Vec::new();
+        let mut at = head;
+        while at != NIL {
+            slots.push(at);
+            at = queues.reqs.hot[at as usize].next;
+        }
+        slots
+    }
+
+    #[test]
+    fn units_stand_in_their_lane_where_they_were_put() {
+        let mut queues = queues(4);
+        assert!(queues.link_last(0, 0, Lane::Read, state::ADMITTED));
+        assert!(!queues.link_last(1, 0, Lane::Read, state::PENDING));
+        queues.reqs.hot[2].state = state::ADMITTED;
+        queues.link(2, 1);
+        queues.reqs.hot[3].state = state::ADMITTED;
+        queues.link(3, 0);
+        assert_eq!(lane(&queues), [3, 0, 2, 1]);
+        assert_eq!((queues.device.queued, queues.device.pending), (4, 1));
+        assert_eq!(queues.unlink(0), 2);
+        assert_eq!(queues.unlink(3), 2);
+        assert_eq!(lane(&queues), [2, 1]);
+        assert_eq!(queues.vms[0].lanes[Lane::Read.index()].pending, 1);
+        assert_eq!((queues.device.queued, queues.device.pending), (2, 1));
+        assert_eq!((queues.unlink(1), queues.unlink(2)), (NIL, NIL));
+        assert_eq!((queues.device.queued, queues.device.pending), (0, 0));
+    }
+
+    #[test]
+    fn a_unit_that_holds_memory_is_counted_while_it_waits() {
+        let mut queues = queues(1);
+        queues.reqs.hot[0].flags |= flag::HOLDS;
+        queues.link_last(0, 0, Lane::Read, state::ADMITTED);
+        queues.count_holder(0);
+        queues.count_holder(0);
+        assert!(queues.holder_waits(0));
+        queues.unlink(0);
+        assert!(!queues.holder_waits(0));
+    }
+
+    #[test]
+    fn parts_of_a_request_end_on_physical_blocks() {
+        let mut queues = queues(1);
+        queues.reqs.hot[0] = Hot {
+            addr: 1024,
+            len: 64 << 10,
+            ..queues.reqs.hot[0]
+        };
+        let unit = queues.reqs.hot[0];
+        assert_eq!(queues.part_len(&unit, 64 << 10), 64 << 10);
+        assert_eq!(queues.part_len(&unit, 10_000), 8192 - 1024);
+        // A budget below one block goes up to the next boundary.
+        assert_eq!(queues.part_len(&unit, 100), 4096 - 1024);
+    }
+
+    #[test]
+    fn time_does_not_run_backwards() {
+        let mut queues = queues(0);
+        queues.advance(Nanos(5));
+        queues.advance(Nanos(3));
+        assert_eq!(queues.now, Nanos(5));
+        queues.waiting_since = Some(Nanos(2));
+        assert_eq!(queues.deliberate_time(), Nanos(3));
+    }
+}

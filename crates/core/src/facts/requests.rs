@@ -1,0 +1,498 @@
+//! Requests inside the engine, in a slab, and the units that they form.
+
+use crate::budget::buffer_bytes;
+use crate::slots::{Cold, Edges, Hot, LaneQueue, flag, state};
+use tidegate_base::request::{Account, ClientId, Done, Op, ReqId, VmId};
+use tidegate_base::slab::NIL;
+use tidegate_base::time::Nanos;
+
+/// How many units, from the end of its lane, a new request is compared with, if it continues
+/// one of as many that came before it. Linux's plug list merging looks as far back: streams
+/// interleave a few at a time.
+pub(crate) const MERGE_SCAN: usize = Edges::COUNT;
+
+/// Slab of requests. A unit is one request, or several that adjoin, linked by
+/// [`Hot::chain_next`] in the order of their addresses; its name is the slot of one of them.
+#[derive(Default)]
+pub(crate) struct Requests {
+    pub hot: Vec<Hot>,
+    pub cold: Vec<Cold>,
+    /// First free slot; [`NIL`]: none is.
+    free: u32,
+    /// Place of the next request in the order of arrival.
+    next_seq: u64,
+}
+
+/// What a slot is filled with beside the request's own figures.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling {
+    /// First byte on the device.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    pub op: Op,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Slot of the VM.
+    pub vm: u32,
+    pub client: u32,
+    pub disk: u32,
+    pub tag: u64,
+    /// When its wait began.
+    pub since: Nanos,
+    /// How long its lane has been shut, and the device left alone on purpose, in all.
+    pub shut: Nanos,
+    pub deliberate: Nanos,
+    /// The payload lies in memory of the client's own.
+    pub own_memory: bool,
+}
+
+impl Requests {
+    /// Creates room for `requests`, all of it at once.
+    pub(crate) fn new(requests: u32) -> Requests {
+        let mut hot: Vec<Hot> = (1..=requests).map(Hot::vacant).collect();
+        if let Some(last) = hot.last_mut() {
+            last.next = NIL;
+        }
+        Requests {
+            hot,
+            cold: vec![Cold::VACANT; requests as usize],
+            free: if requests == 0 { NIL } else { 0 },
+            next_seq: 0,
+        }
+    }
+
+    /// Slot that the next request is written to.
+    ///
+    /// # Panics
+    /// When all slots are taken.
+    #[inline(always)]
+    pub(crate) fn next_slot(&self) -> u32 {
+        assert!(
+            self.free != NIL,
+            "a request that has its slot finds one free"
+        );
+        self.free
+    }
+
+    /// Takes the slot of [`Requests::next_slot`] and writes the request into it, as a unit of its
+    /// own. Field by field: a slot that is built elsewhere and copied here costs more than all the
+    /// rest.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, slot: u32, with: &Filling) -> ReqId {
+        let hot = &mut self.hot[slot as usize];
+        self.free = hot.next;
+        hot.addr = with.addr;
+        hot.seq = self.next_seq;
+        self.next_seq += 1;
+        hot.len = with.len;
+        hot.issued = 0;
+        hot.unit_len = with.len;
+        hot.unit_reqs = 1;
+        hot.next = NIL;
+        hot.prev = NIL;
+        hot.chain_next = NIL;
+        hot.chain_last = slot;
+        hot.chain_first = slot;
+        hot.vm = with.vm;
+        hot.state = state::EXPRESS;
+        hot.op = with.op;
+        hot.flags = with.flags;
+        let cold = &mut self.cold[slot as usize];
+        cold.tag = with.tag;
+        cold.client = with.client;
+        cold.disk = with.disk;
+        cold.open(with.since, with.shut, with.deliberate);
+        hot.id(slot)
+    }
+
+    /// Gives a slot back; its handle names nothing from now on.
+    ///
+    /// # Panics
+    /// When the slot is free.
+    #[inline(always)]
+    pub(crate) fn give_back(&mut self, slot: u32) {
+        let this = &mut self.hot[slot as usize];
+        assert!(this.state != state::FREE, "a request ends only once");
+        this.state = state::FREE;
+        this.generation = this.generation.wrapping_add(1);
+        this.next = core::mem::replace(&mut self.free, slot);
+    }
+
+    /// Handle of the request that is in a slot now.
+    #[inline]
+    pub(crate) fn id(&self, slot: u32) -> ReqId {
+        self.hot[slot as usize].id(slot)
+    }
+
+    /// Answer to a request, all of which has ended, with its account.
+    #[inline(always)]
+    pub(crate) fn done(&self, slot: u32, vm: VmId, client: ClientId, account: Account) -> Done {
+        let (this, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
+        let holds = this.flags & flag::HOLDS != 0;
+        Done {
+            req: this.id(slot),
+            tag: cold.tag,
+            client,
+            vm,
+            op: this.op,
+            outcome: cold.error.map_or(Ok(()), Err),
+            account,
+            payload: if holds { this.len } else { 0 },
+        }
+    }
+
+    /// Every admitted unit in the order of arrival: what a new dispatcher's index starts from.
+    pub(crate) fn admitted_in_order(&self) -> Vec<ReqId> {
+        let mut all: Vec<ReqId> = (0..self.hot.len() as u32)
+            .filter(|&slot| self.hot[slot as usize].state == state::ADMITTED)
+            .map(|slot| self.id(slot))
+            .collect();
+        all.sort_by_key(|&id| self.hot[id.index()].seq);
+        all
+    }
+
+    /// The slots of a unit's guest requests, in the order of their addresses.
+    pub(crate) fn chain(&self, unit: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut slot = self.hot[unit as usize].chain_first;
+        let mut left = self.hot[unit as usize].unit_reqs;
+        core::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            left -= 1;
+            let this = slot;
+            slot = self.hot[this as usize].chain_next;
+            Some(this)
+        })
+    }
+
+    /// Makes one guest request a unit of its own (not linked yet).
+    pub(crate) fn make_unit(&mut self, slot: u32, state: u8, seq: u64) {
+        let hot = &mut self.hot[slot as usize];
+        hot.state = state;
+        hot.seq = seq;
+        hot.unit_len = hot.len;
+        hot.unit_reqs = 1;
+        hot.chain_first = slot;
+        hot.chain_last = slot;
+        hot.chain_next = NIL;
+    }
+
+    /// Bytes of a waiting unit that have not gone yet.
+    pub(crate) fn left_of(&self, unit: u32) -> u32 {
+        let this = &self.hot[unit as usize];
+        this.unit_len - self.hot[this.chain_first as usize].issued
+    }
+
+    /// How many of a unit's requests fit, whole.
+    pub(crate) fn fitting(&self, unit: u32, room: u32) -> u32 {
+        let mut len = 0;
+        let fits = self.chain(unit).take_while(|&slot| {
+            len += self.hot[slot as usize].len;
+            len <= room
+        });
+        fits.count() as u32
+    }
+
+    /// The waiting unit that begins where this one ends and may go with it, if it stands near
+    /// behind it.
+    pub(crate) fn continuation(&self, unit: u32) -> Option<u32> {
+        let Requests { hot, cold, .. } = self;
+        let this = &hot[unit as usize];
+        let end = hot[this.chain_first as usize].addr + u64::from(this.unit_len);
+        let mut next = this.next;
+        for _ in 0..MERGE_SCAN {
+            if next == NIL {
+                return None;
+            }
+            let other = &hot[next as usize];
+            let first = &hot[other.chain_first as usize];
+            let adjoins = first.addr == end && first.issued == 0;
+            let alike = other.op == this.op
+                && (other.flags & flag::KIND) == (this.flags & flag::KIND)
+                && other.state == state::ADMITTED;
+            if adjoins && alike && cold[next as usize].disk == cold[unit as usize].disk {
+                return Some(next);
+            }
+            next = other.next;
+        }
+        None
+    }
+
+    /// Bytes of memory that a unit's reads need and do not hold.
+    pub(crate) fn lacks(&self, unit: u32) -> u64 {
+        let lacking = |slot: u32| {
+            let Hot { len, flags, .. } = self.hot[slot as usize];
+            match flags & flag::HOLDS {
+                0 => buffer_bytes(len),
+                _ => 0,
+            }
+        };
+        self.chain(unit).map(lacking).sum()
+    }
+
+    pub(crate) fn mark_held(&mut self, unit: u32) {
+        let Hot {
+            unit_reqs,
+            chain_first: mut slot,
+            ..
+        } = self.hot[unit as usize];
+        for _ in 0..unit_reqs {
+            let this = &mut self.hot[slot as usize];
+            this.flags |= flag::HOLDS;
+            slot = this.chain_next;
+        }
+    }
+
+    /// A waiting unit of `lane` with room for a request that ends where it starts (true), or starts
+    /// where it ends; units grow to `most` bytes. Where one has no room, or has begun to go, what
+    /// comes first of the two is marked as followed; the second figure says whether that is the
+    /// request.
+    #[inline]
+    pub(crate) fn find_company(
+        &mut self,
+        lane: LaneQueue,
+        of: &Filling,
+        most: u32,
+    ) -> (Option<(u32, bool)>, bool) {
+        let Requests { hot, cold, .. } = self;
+        let (kind, mut unit) = (of.flags & flag::KIND, lane.tail);
+        let mut is_followed = false;
+        for _ in 0..MERGE_SCAN {
+            let other = &hot[unit as usize];
+            let first = &hot[other.chain_first as usize];
+            let (whole, last) = (first.issued == 0, other.chain_last);
+            let behind = first.addr + other.unit_len as u64 == of.addr;
+            let before = of.addr + of.len as u64 == first.addr && whole;
+            let alike = other.op == of.op && other.flags & flag::KIND == kind;
+            if alike && (behind || before) && cold[unit as usize].disk == of.disk {
+                if whole && other.unit_len <= most.saturating_sub(of.len) {
+                    return (Some((unit, behind)), is_followed);
+                }
+                match behind {
+                    true => hot[last as usize].flags |= flag::FOLLOWED,
+                    false => is_followed = true,
+                }
+                if of.len >= most {
+                    return (None, is_followed);
+                }
+            }
+            if unit == lane.head {
+                return (None, is_followed);
+            }
+            unit = hot[unit as usize].prev;
+        }
+        (None, is_followed)
+    }
+
+    /// Puts a request at the end of a waiting unit (`behind`), or at its beginning.
+    pub(crate) fn append(&mut self, unit: u32, slot: u32, behind: bool) {
+        let hot = &mut self.hot;
+        let len = hot[slot as usize].len;
+        let Hot {
+            chain_first,
+            chain_last,
+            ..
+        } = hot[unit as usize];
+        if behind {
+            hot[chain_last as usize].chain_next = slot;
+            hot[unit as usize].chain_last = slot;
+        } else {
+            hot[slot as usize].chain_next = chain_first;
+            hot[unit as usize].chain_first = slot;
+        }
+        hot[unit as usize].unit_len += len;
+        hot[unit as usize].unit_reqs += 1;
+        hot[slot as usize].state = state::PASSENGER;
+    }
+
+    /// Puts all requests of a unit that is out of its lane behind those of another.
+    pub(crate) fn append_unit(&mut self, unit: u32, next: u32) {
+        let hot = &mut self.hot;
+        let Hot {
+            chain_first,
+            chain_last,
+            unit_len,
+            unit_reqs,
+            ..
+        } = hot[next as usize];
+        let this = &mut hot[unit as usize];
+        let last = core::mem::replace(&mut this.chain_last, chain_last);
+        this.unit_len += unit_len;
+        this.unit_reqs += unit_reqs;
+        hot[last as usize].chain_next = chain_first;
+    }
+
+    /// Bytes of a unit's first request that fit into `room`, up to a physical block of `block`
+    /// bytes; 0: nothing fits.
+    pub(crate) fn cut(&self, unit: u32, room: u32, block: u32) -> u32 {
+        let first = self.hot[unit as usize].chain_first;
+        let (start, block) = (self.hot[first as usize].addr, u64::from(block));
+        let end = (start + u64::from(room)) / block * block;
+        end.saturating_sub(start) as u32
+    }
+
+    /// Returns whether a request that waited, too, begins where a unit ends and has not joined it.
+    /// Mostly one look at a request that has to be looked at anyhow.
+    #[inline]
+    pub(crate) fn is_followed(&self, unit: u32) -> bool {
+        let this = &self.hot[unit as usize];
+        let last = &self.hot[this.chain_last as usize];
+        last.flags & flag::FOLLOWED != 0 && this.flags & (flag::ALONE | flag::AGAIN) == 0
+    }
+
+    /// Divides a unit that is out of its lane behind its first `reqs` requests. Each half has its
+    /// name, and so its deadline, from what came first of it. Returns the half in front, the one
+    /// behind, and both in the order in which they came.
+    pub(crate) fn divide(&mut self, unit: u32, reqs: u32) -> (u32, [u32; 2]) {
+        let Hot {
+            state: was,
+            seq,
+            chain_first,
+            chain_last,
+            unit_len,
+            unit_reqs,
+            ..
+        } = self.hot[unit as usize];
+        debug_assert!(reqs > 0 && reqs < unit_reqs);
+        let (last_of_front, front_len) = self
+            .chain(unit)
+            .take(reqs as usize)
+            .fold((NIL, 0), |(_, len), slot| {
+                (slot, len + self.hot[slot as usize].len)
+            });
+        let first_of_rest = self.hot[last_of_front as usize].chain_next;
+        let arrived = |slot: u32| self.cold[slot as usize].arrived;
+        let came_first = |half: &mut dyn Iterator<Item = u32>| {
+            half.min_by_key(|&slot| arrived(slot))
+                .expect("none is empty")
+        };
+        let front = came_first(&mut self.chain(unit).take(reqs as usize));
+        let rest = came_first(&mut self.chain(unit).skip(reqs as usize));
+        let in_order = match arrived(front) <= arrived(rest) {
+            true => [front, rest],
+            false => [rest, front],
+        };
+        self.hot[unit as usize].state = state::PASSENGER;
+        self.hot[last_of_front as usize].chain_next = NIL;
+        self.hot[last_of_front as usize].flags |= flag::FOLLOWED;
+        let of_front = (front, chain_first, last_of_front, front_len, reqs);
+        let (rest_len, rest_reqs) = (unit_len - front_len, unit_reqs - reqs);
+        let of_rest = (rest, first_of_rest, chain_last, rest_len, rest_reqs);
+        for (slot, first, last, len, reqs) in [of_front, of_rest] {
+            let this = &mut self.hot[slot as usize];
+            // Both keep the unit's place in the order of arrival.
+            this.seq = seq;
+            this.chain_first = first;
+            this.chain_last = last;
+            this.unit_len = len;
+            this.unit_reqs = reqs;
+            this.state = was;
+        }
+        (rest, in_order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fills the next slot with a read of VM 0 at `addr`.
+    pub(crate) fn read(reqs: &mut Requests, addr: u64, len: u32, since: u64) -> u32 {
+        let slot = reqs.next_slot();
+        let with = Filling {
+            addr,
+            len,
+            op: Op::Read,
+            flags: 0,
+            vm: 0,
+            client: 0,
+            disk: 0,
+            tag: addr,
+            since: Nanos(since),
+            shut: Nanos::ZERO,
+            deliberate: Nanos::ZERO,
+            own_memory: false,
+        };
+        reqs.fill(slot, &with);
+        slot
+    }
+
+    fn of_unit(reqs: &Requests, unit: u32) -> Vec<u64> {
+        let addr = |slot: u32| reqs.hot[slot as usize].addr;
+        reqs.chain(unit).map(addr).collect()
+    }
+
+    #[test]
+    fn a_slot_is_used_again_under_another_handle() {
+        let mut reqs = Requests::new(2);
+        let first = read(&mut reqs, 0, 512, 0);
+        let id = reqs.id(first);
+        reqs.give_back(first);
+        assert_eq!(read(&mut reqs, 512, 512, 0), first);
+        assert_ne!(reqs.id(first), id);
+        assert_eq!(read(&mut reqs, 1024, 512, 0), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "ends only once")]
+    fn a_slot_is_given_back_once() {
+        let mut reqs = Requests::new(1);
+        let slot = read(&mut reqs, 0, 512, 0);
+        reqs.give_back(slot);
+        reqs.give_back(slot);
+    }
+
+    #[test]
+    fn units_grow_at_both_ends_and_divide_where_they_are_told() {
+        let mut reqs = Requests::new(8);
+        let unit = read(&mut reqs, 4096, 4096, 5);
+        let [behind, before] = [(8192, 7), (0, 3)].map(|(at, t)| read(&mut reqs, at, 4096, t));
+        reqs.append(unit, behind, true);
+        reqs.append(unit, before, false);
+        assert_eq!(of_unit(&reqs, unit), [0, 4096, 8192]);
+        assert_eq!((reqs.left_of(unit), reqs.fitting(unit, 8192)), (12_288, 2));
+        assert_eq!(reqs.cut(unit, 5000, 512), 4608);
+        let (rest, in_order) = reqs.divide(unit, 1);
+        // The half in front came at 3, the other at 5, with the unit's first request.
+        assert_eq!((rest, in_order), (unit, [before, unit]));
+        assert_eq!(of_unit(&reqs, before), [0]);
+        assert_eq!(of_unit(&reqs, rest), [4096, 8192]);
+        assert!(reqs.is_followed(before) && !reqs.is_followed(rest));
+    }
+
+    #[test]
+    fn company_is_found_where_there_is_room_and_marked_where_not() {
+        let mut reqs = Requests::new(4);
+        let unit = read(&mut reqs, 0, 4096, 0);
+        let lane = LaneQueue {
+            head: unit,
+            tail: unit,
+            pending: NIL,
+        };
+        let mut next = Filling {
+            addr: 4096,
+            len: 4096,
+            op: Op::Read,
+            flags: 0,
+            vm: 0,
+            client: 0,
+            disk: 0,
+            tag: 0,
+            since: Nanos::ZERO,
+            shut: Nanos::ZERO,
+            deliberate: Nanos::ZERO,
+            own_memory: false,
+        };
+        assert_eq!(
+            reqs.find_company(lane, &next, 8192),
+            (Some((unit, true)), false)
+        );
+        assert!(!reqs.is_followed(unit));
+        assert_eq!(reqs.find_company(lane, &next, 8191), (None, false));
+        assert!(reqs.is_followed(unit));
+        next.disk = 1;
+        assert_eq!(reqs.find_company(lane, &next, 8192), (None, false));
+    }
+}

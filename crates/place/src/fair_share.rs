@@ -1,0 +1,79 @@
+//! Max-min fair share of a bandwidth: even parts, where what a limited taker leaves goes to the
+//! others.
+
+/// Max-min fair share of each taker, and the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FairShare {
+    /// Bytes per second of a taker that is not limited below this; [`u64::MAX`]: all have as much
+    /// as they take.
+    pub(crate) each: u64,
+    /// Bytes per second that nobody takes.
+    pub(crate) rest: u128,
+}
+
+/// Shares `bytes_per_s` among `greedy` takers without a limit and others whose limits are
+/// `limited`, in ascending order.
+pub(crate) fn fair_share(
+    bytes_per_s: u128,
+    greedy: usize,
+    limited: impl ExactSizeIterator<Item = u64>,
+) -> FairShare {
+    let (mut left, mut n) = (bytes_per_s, greedy + limited.len());
+    for most in limited {
+        if u128::from(most) * n as u128 > left {
+            break;
+        }
+        left -= u128::from(most);
+        n -= 1;
+    }
+    match n {
+        0 => FairShare {
+            each: u64::MAX,
+            rest: left,
+        },
+        n => FairShare {
+            each: u64::try_from(left / n as u128).unwrap_or(u64::MAX),
+            rest: 0,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn who_takes_less_leaves_the_rest_to_the_others() {
+        let level = |all, greedy, limited: &[u64]| {
+            let FairShare { each, rest } = super::fair_share(all, greedy, limited.iter().copied());
+            (each, rest)
+        };
+        assert_eq!(level(60, 3, &[]), (20, 0));
+        assert_eq!(level(60, 2, &[10]), (25, 0));
+        // What one leaves is enough for the next.
+        assert_eq!(level(60, 1, &[10, 25]), (25, 0));
+        assert_eq!(level(60, 1, &[10, 26]), (25, 0));
+        assert_eq!(level(60, 0, &[10, 26]), (u64::MAX, 24));
+        assert_eq!(level(0, 0, &[]), (u64::MAX, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn all_of_it_is_shared_and_nobody_who_wants_more_has_less_than_another(
+            all in 0_u64..1_000_000,
+            greedy in 0_usize..5,
+            mut limited in prop::collection::vec(1_u64..500_000, 0..8),
+        ) {
+            limited.sort_unstable();
+            let FairShare { each, rest } = fair_share(all.into(), greedy, limited.iter().copied());
+            let limits: u128 = limited.iter().map(|most| u128::from(*most.min(&each))).sum();
+            let greedy_have = if greedy > 0 { u128::from(each) * greedy as u128 } else { 0 };
+            let n = (greedy + limited.len()) as u128;
+            let shared = limits + greedy_have + rest;
+            prop_assert!(shared <= all.into() && u128::from(all) < shared + n.max(1));
+            // Something is left only where all have what they take.
+            prop_assert!(rest == 0 || greedy == 0 && limited.iter().all(|most| *most <= each));
+        }
+    }
+}

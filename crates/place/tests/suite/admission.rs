@@ -1,0 +1,386 @@
+//! The admission controller, case by case by hand, and against what it is held to.
+
+use proptest::prelude::*;
+use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
+use tidegate_core::jobs::Job;
+use tidegate_core::time::Nanos;
+use tidegate_place::{
+    Acceptance, Assignment, Bandwidth, Combination, HostSnapshot, MOST, PriorityDatabase,
+    Rejection, Request, Tenant, Why, admit,
+};
+
+const MB: u64 = 1_000_000;
+const NOW: Nanos = Nanos::from_secs(100);
+
+/// 60 MB/s, whoever shares it.
+fn database() -> PriorityDatabase {
+    PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("it is one"))
+}
+
+/// Knows what one of each class has, for these.
+fn knows(mut database: PriorityDatabase, had: &[(Class, u64)]) -> PriorityDatabase {
+    database.learn(had.iter().map(|&(class, mb)| (class, mb * MB)));
+    database
+}
+
+/// So many megabytes are left, in so many seconds.
+fn tenant(class: Class, left: u64, seconds: u64) -> Tenant {
+    let job = Some(Job {
+        bytes: (left + 5) * MB,
+        begun: Nanos::from_secs(90),
+        deadline: Nanos::from_secs(10 + seconds),
+        moved: 5 * MB,
+    });
+    Tenant { class, job }
+}
+
+fn request(mb: u64, seconds: u64) -> Request {
+    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one")
+}
+
+fn asks(
+    database: &PriorityDatabase,
+    tenants: &[Tenant],
+    mb: u64,
+    seconds: u64,
+) -> Result<Assignment, Rejection> {
+    admit(
+        &HostSnapshot::new(NOW, database, tenants),
+        &request(mb, seconds),
+    )
+}
+
+fn accepted(class: Class, lowered: &[(usize, Class)]) -> Result<Assignment, Rejection> {
+    let lowered = lowered.to_vec();
+    Ok(Assignment { class, lowered })
+}
+
+fn rejected(why: Why, class: Class, late: u64) -> Result<Assignment, Rejection> {
+    let late = Nanos::from_secs(late);
+    Err(Rejection { why, class, late })
+}
+
+fn misses(who: usize, seconds: u64) -> Why {
+    let late = Nanos::from_secs(seconds);
+    Why::Misses { who, late }
+}
+
+#[test]
+fn case_3_all_in_time_is_accepted_with_the_default_class() {
+    // 30 MB/s each: 300 MB take 10 s.
+    let running = [tenant(BestEffort, 300, 10)];
+    assert_eq!(
+        asks(&database(), &running, 300, 10),
+        accepted(BestEffort, &[])
+    );
+    assert_eq!(asks(&database(), &[], 600, 10), accepted(BestEffort, &[]));
+}
+
+#[test]
+fn case_2_both_late_is_rejected() {
+    let running = [tenant(BestEffort, 300, 9)];
+    assert_eq!(
+        asks(&database(), &running, 600, 17),
+        rejected(misses(0, 1), BestEffort, 3)
+    );
+}
+
+#[test]
+fn case_1_the_newcomer_is_lowered_for_who_would_be_late() {
+    let running = [tenant(BestEffort, 300, 6)];
+    // Beside somebody idle it has 50 MB/s, so is in time; the newcomer has 10.
+    let knows = knows(database(), &[(BestEffort, 50), (Idle, 10)]);
+    let knows = self::knows(knows, &[(BestEffort, 30), (BestEffort, 30)]);
+    assert_eq!(asks(&knows, &running, 300, 30), accepted(Idle, &[]));
+    // In its own time as the lowest is where it ends.
+    let running = [tenant(BestEffort, 300, 5)];
+    assert_eq!(
+        asks(&knows, &running, 300, 30),
+        rejected(misses(0, 1), Idle, 0)
+    );
+}
+
+#[test]
+fn case_4_who_has_most_to_spare_is_lowered_for_the_newcomer() {
+    // All equal, 20 MB/s each; beside one that is idle 27 and 6, beside two 50 and 5.
+    let mut knows = knows(database(), &[(BestEffort, 20); 3]);
+    knows = self::knows(knows, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
+    knows = self::knows(knows, &[(BestEffort, 50), (Idle, 5), (Idle, 5)]);
+    let running = [tenant(BestEffort, 100, 20), tenant(BestEffort, 100, 95)];
+    // 270 MB in 10 s want 27 MB/s: the second has 90 s to spare, the first 15.
+    assert_eq!(
+        asks(&knows, &running, 270, 10),
+        accepted(BestEffort, &[(1, Idle)])
+    );
+    // More than that take the first one's, too; and with 5 MB/s it is in time after 20 s exactly.
+    assert_eq!(
+        asks(&knows, &running, 500, 10),
+        accepted(BestEffort, &[(0, Idle), (1, Idle)])
+    );
+    // And who has no job before all who have one.
+    let best_effort = Tenant {
+        class: BestEffort,
+        job: None,
+    };
+    let running = [running[1], best_effort];
+    assert_eq!(
+        asks(&knows, &running, 270, 10),
+        accepted(BestEffort, &[(1, Idle)])
+    );
+}
+
+#[test]
+fn case_4_of_those_with_as_much_to_spare_the_first_is_lowered() {
+    let mut knows = knows(database(), &[(BestEffort, 20); 3]);
+    knows = self::knows(knows, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
+    let running = [tenant(BestEffort, 100, 95); 2];
+    assert_eq!(
+        asks(&knows, &running, 270, 10),
+        accepted(BestEffort, &[(0, Idle)])
+    );
+}
+
+#[test]
+fn case_4_then_the_newcomer_is_raised_and_rejected_at_the_highest() {
+    let mut knows = knows(database(), &[(BestEffort, 30); 2]);
+    knows = self::knows(knows, &[(BestEffort, 40), (Idle, 20)]);
+    knows = self::knows(knows, &[(RealTime, 55), (Idle, 5)]);
+    let running = [tenant(BestEffort, 50, 10)];
+    assert_eq!(
+        asks(&knows, &running, 550, 10),
+        accepted(RealTime, &[(0, Idle)])
+    );
+    assert_eq!(
+        asks(&knows, &running, 560, 10),
+        rejected_late(RealTime, 181_818_182)
+    );
+    // One that is idle already cannot be lowered.
+    let running = [tenant(Idle, 50, 10)];
+    assert_eq!(asks(&knows, &running, 550, 10), accepted(RealTime, &[]));
+    // Alone there is nobody to be lowered.
+    assert_eq!(
+        asks(&database(), &[], 601, 10),
+        rejected_late(RealTime, 16_666_667)
+    );
+}
+
+fn rejected_late(class: Class, late: u64) -> Result<Assignment, Rejection> {
+    Err(Rejection {
+        why: Why::OwnDeadline,
+        class,
+        late: Nanos(late),
+    })
+}
+
+#[test]
+fn cases_1_and_4_that_undo_each_other_end_in_a_rejection() {
+    // Best effort, it is late; real time, somebody else is: raised and lowered for ever.
+    let mut knows = knows(database(), &[(BestEffort, 30), (Idle, 30)]);
+    knows = self::knows(knows, &[(RealTime, 50), (Idle, 10)]);
+    let running = [tenant(Idle, 100, 5)];
+    let said = asks(&knows, &running, 500, 10).expect_err("no class is right");
+    assert_eq!(said.why, Why::Steps);
+}
+
+#[test]
+fn one_that_is_late_anyway_keeps_nobody_out() {
+    // 60 MB/s alone are not enough for it, nor is it in time afterwards.
+    let running = [tenant(BestEffort, 700, 10)];
+    assert_eq!(
+        asks(&database(), &running, 300, 10),
+        accepted(BestEffort, &[])
+    );
+    // Past its deadline likewise.
+    let running = [tenant(BestEffort, 7, 0)];
+    assert_eq!(
+        asks(&database(), &running, 300, 10),
+        accepted(BestEffort, &[])
+    );
+    // One that would be late by less than a hundredth of its deadline does all the same, 0.17 of 20
+    // s here;
+    let running = [tenant(BestEffort, 610, 10)];
+    assert!(asks(&database(), &running, 300, 10).is_err());
+    // a fifth of a second is as much as that.
+    let running = [tenant(BestEffort, 612, 10)];
+    assert!(asks(&database(), &running, 300, 10).is_err());
+    let running = [tenant(BestEffort, 613, 10)];
+    assert!(asks(&database(), &running, 300, 10).is_ok());
+    // As does one that would be in time without the newcomer.
+    let running = [tenant(BestEffort, 600, 10)];
+    assert_eq!(
+        asks(&database(), &running, 300, 10),
+        rejected(misses(0, 10), Idle, 0)
+    );
+}
+
+#[test]
+fn of_several_that_would_be_late_the_latest_is_named() {
+    let running = [
+        tenant(BestEffort, 20, 30),
+        tenant(BestEffort, 300, 15),
+        tenant(BestEffort, 300, 20),
+    ];
+    // 15 MB/s each: after 20 s, which is late for the second alone.
+    assert_eq!(
+        asks(&database(), &running, 10, 90),
+        rejected(misses(1, 5), Idle, 0)
+    );
+    assert_eq!(
+        asks(&database(), &running[1..], 10, 90),
+        accepted(BestEffort, &[])
+    );
+}
+
+#[test]
+fn a_full_host_takes_nobody() {
+    let running = [tenant(BestEffort, 0, 1); MOST];
+    assert!(asks(&database(), &running[1..], 1, 1000).is_ok());
+    assert_eq!(
+        asks(&database(), &running, 1, 1000),
+        rejected(Why::Full, BestEffort, 0)
+    );
+    let none = Acceptance::of(&HostSnapshot::new(NOW, &database(), &running));
+    assert_eq!((none.most(), none.takes(1)), (0, false));
+}
+
+#[test]
+fn the_nearest_deadline_is_the_first_that_is_accepted() {
+    let running = [tenant(BestEffort, 300, 12)];
+    let takes = Acceptance::of(&HostSnapshot::new(NOW, &database(), &running));
+    // 30 MB/s: 500 MB take 16.67 s.
+    assert_eq!(takes.most(), 30 * MB);
+    let nearest = takes.nearest(&request(500, 10)).expect("there is one");
+    assert_eq!(nearest, Nanos(16_666_666_667));
+    let with = |deadline| {
+        let request = Request::new(500 * MB, deadline).expect("it is one");
+        admit(&HostSnapshot::new(NOW, &database(), &running), &request).is_ok()
+    };
+    assert!(with(nearest) && !with(Nanos(nearest.0 - 1)));
+    assert_eq!(takes.nearest(&request(500, 40)), Some(Nanos::from_secs(40)));
+    // The one that runs leaves no room for anybody.
+    let running = [tenant(BestEffort, 300, 6)];
+    let takes = Acceptance::of(&HostSnapshot::new(NOW, &database(), &running));
+    assert_eq!(takes.nearest(&request(1, 10)), None);
+}
+
+/// A host: what is known of it and who runs there.
+fn host() -> impl Strategy<Value = (PriorityDatabase, Vec<Tenant>)> {
+    let class = || (0_usize..3).prop_map(|at| Class::ALL[at]);
+    let interval = prop::collection::vec((class(), 0_u64..60), 1..6);
+    let tenant = (class(), 0_u64..400, 0_u64..40, prop::bool::weighted(0.9)).prop_map(
+        |(class, left, seconds, has_job)| {
+            let tenant = tenant(class, left, seconds);
+            Tenant {
+                job: tenant.job.filter(|_| has_job),
+                ..tenant
+            }
+        },
+    );
+    let losses = prop::collection::vec(0..30 * MB, 0..4);
+    let all = (
+        losses,
+        prop::collection::vec(interval, 0..12),
+        prop::collection::vec(tenant, 0..5),
+    );
+    all.prop_map(|(lost, intervals, tenants)| {
+        let bandwidth = Bandwidth::new(60 * MB, &lost).expect("it is one");
+        let database = intervals
+            .iter()
+            .fold(PriorityDatabase::new(bandwidth), |all, had| knows(all, had));
+        (database, tenants)
+    })
+}
+
+/// What each would have, the newcomer last, with the classes that were found.
+fn foreseen(database: &PriorityDatabase, tenants: &[Tenant], assignment: &Assignment) -> Vec<u64> {
+    let mut classes: Vec<_> = tenants.iter().map(|tenant| tenant.class).collect();
+    for &(who, class) in &assignment.lowered {
+        assert!(class < classes[who], "lowered is lower");
+        classes[who] = class;
+    }
+    classes.push(assignment.class);
+    let rates = database.rates(&Combination::of(classes.iter().copied()));
+    classes.iter().map(|&class| rates.of(class)).collect()
+}
+
+/// A job that needs exactly this rate.
+fn needing(rate: u64) -> Request {
+    Request::new(rate, Nanos::SECOND).expect("it is one")
+}
+
+proptest! {
+    #[test]
+    fn what_a_host_takes_ends_where_its_rates_do((database, tenants) in host()) {
+        let snapshot = HostSnapshot::new(NOW, &database, &tenants);
+        let takes = Acceptance::of(&snapshot);
+        let n = tenants.len() + 1;
+        // Every rate that a newcomer may be foreseen to have, and its neighbours.
+        for idle in 0..=n {
+            for best_effort in 0..=n - idle {
+                let real_time = n - idle - best_effort;
+                let counts = [(Idle, idle), (BestEffort, best_effort), (RealTime, real_time)];
+                let classes = counts.iter().flat_map(|&(class, count)| vec![class; count]);
+                let rates = database.rates(&Combination::of(classes));
+                let at_and_above = |class| [rates.of(class), rates.of(class) + 1];
+                for rate in Class::ALL.into_iter().flat_map(at_and_above) {
+                    if rate > 0 {
+                        let admitted = admit(&snapshot, &needing(rate)).is_ok();
+                        prop_assert_eq!(takes.takes(rate), admitted, "{}", rate);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_let_in_where_its_own_prediction_has_somebody_late(
+        (database, tenants) in host(),
+        mb in 1_u64..600,
+        seconds in 1_u64..40,
+    ) {
+        let request = request(mb, seconds);
+        let Ok(assignment) = admit(&HostSnapshot::new(NOW, &database, &tenants), &request) else {
+            return Ok(());
+        };
+        let rates = foreseen(&database, &tenants, &assignment);
+        let own = request.begun(NOW).forecast(NOW, rates[tenants.len()]);
+        prop_assert_eq!(own.late, Nanos::ZERO);
+        let before = database.rates(&Combination::of(tenants.iter().map(|tenant| tenant.class)));
+        for (tenant, rate) in tenants.iter().zip(rates) {
+            let Some(job) = tenant.job else { continue };
+            let late_without = job.forecast(NOW, before.of(tenant.class)).late > Nanos::ZERO;
+            let late = job.forecast(NOW, rate).late > Nanos::ZERO;
+            prop_assert!(late_without || !late);
+        }
+    }
+
+    #[test]
+    fn what_a_host_takes_is_what_it_admits(
+        (database, tenants) in host(),
+        requests in prop::collection::vec((1_u64..600, 1_u64..40), 1..40),
+        later in 0_u64..20_000,
+    ) {
+        let takes = Acceptance::of(&HostSnapshot::new(NOW, &database, &tenants));
+        prop_assert!(takes.until() >= NOW);
+        // For as long as it says, and that is as long as it can.
+        let now = NOW + Nanos::from_millis(later).min(takes.until().since(NOW));
+        let mut most = 0;
+        for &(mb, seconds) in &requests {
+            let request = request(mb, seconds);
+            let snapshot = HostSnapshot::new(now, &database, &tenants);
+            let admitted = admit(&snapshot, &request).is_ok();
+            prop_assert_eq!(takes.takes(request.rate()), admitted, "{} at {}", request.rate(), now);
+            most = most.max(if admitted { request.rate() } else { 0 });
+            // The nearest deadline is accepted, and a nanosecond less is not.
+            if let Some(nearest) = takes.nearest(&request) {
+                let with = |deadline| {
+                    let request = Request::new(mb * MB, deadline).expect("it is one");
+                    admit(&snapshot, &request).is_ok()
+                };
+                prop_assert!(with(nearest));
+                prop_assert!(nearest == request.deadline() || !with(Nanos(nearest.0 - 1)));
+            }
+        }
+        prop_assert!(most <= takes.most());
+    }
+}

@@ -1,0 +1,219 @@
+//! Jobs that cannot take all that they are given.
+
+use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
+use tidegate_core::jobs::Job;
+use tidegate_core::time::Nanos;
+use tidegate_place::{
+    Acceptance, Bandwidth, HostId, HostSnapshot, HostSpec, MOST_WAITING, Outcome, Pcos,
+    PriorityDatabase, Request, RequestError, RequestId, Tenant, Update, Why, admit,
+};
+
+const MB: u64 = 1_000_000;
+const START: Nanos = Nanos::from_secs(100);
+
+/// 60 MB/s, whoever shares it.
+fn database() -> PriorityDatabase {
+    PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("it is one"))
+}
+
+fn knows(had: &[(Class, u64)]) -> PriorityDatabase {
+    let mut database = database();
+    database.learn(had.iter().map(|&(class, mb)| (class, mb * MB)));
+    database
+}
+
+/// So many megabytes are left, in so many seconds.
+fn tenant(class: Class, mb: u64, seconds: u64) -> Tenant {
+    let job = Some(Job {
+        bytes: mb * MB,
+        begun: START,
+        deadline: Nanos::from_secs(seconds),
+        moved: 0,
+    });
+    Tenant { class, job }
+}
+
+fn request(mb: u64, seconds: u64) -> Request {
+    Request::new(mb * MB, Nanos::from_secs(seconds)).expect("it is one")
+}
+
+fn rates(database: &PriorityDatabase, classes: &[Class], limits: &[Option<u64>]) -> Vec<u64> {
+    let tenants: Vec<_> = (classes.iter()).map(|class| tenant(*class, 1, 1)).collect();
+    let limits: Vec<_> = limits.iter().map(|limit| limit.map(|mb| mb * MB)).collect();
+    let snapshot = HostSnapshot::new(START, database, &tenants).with_limits(&limits);
+    tidegate_place::rates(&snapshot)
+        .iter()
+        .map(|rate| rate / MB)
+        .collect()
+}
+
+#[test]
+fn what_one_leaves_others_of_its_class_have_and_then_the_classes_below() {
+    let even = knows(&[(BestEffort, 20); 3]);
+    let three = [BestEffort; 3];
+    assert_eq!(rates(&even, &three, &[]), [20, 20, 20]);
+    assert_eq!(rates(&even, &three, &[None, Some(8), None]), [26, 8, 26]);
+    let two = [Some(8), Some(22), None];
+    assert_eq!(rates(&even, &three, &two), [8, 22, 30]);
+    let known = knows(&[(RealTime, 40), (BestEffort, 15), (Idle, 5)]);
+    let classes = [Idle, RealTime, BestEffort];
+    assert_eq!(
+        rates(&known, &classes, &[None, Some(10), None]),
+        [5, 10, 45]
+    );
+    // All of it goes down to where somebody takes it.
+    let limits = [None, Some(10), Some(12)];
+    assert_eq!(rates(&known, &classes, &limits), [38, 10, 12]);
+    // And never up.
+    assert_eq!(rates(&known, &classes, &[Some(1), None, None]), [1, 40, 15]);
+}
+
+#[test]
+fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
+    // Three of one class were seen. Were the second idle, it would not have more or leave more than
+    // in that.
+    let even = knows(&[(BestEffort, 20); 3]);
+    let limits = [Some(8), None, None];
+    for classes in [[BestEffort; 3], [BestEffort, Idle, BestEffort]] {
+        assert_eq!(rates(&even, &classes, &limits), [8, 26, 26]);
+    }
+    // The same where nothing is known at all.
+    let classes = [BestEffort, Idle, RealTime];
+    assert_eq!(rates(&database(), &classes, &limits), [8, 26, 26]);
+    // Of two that are idle now, one stands beside best effort: nobody knows which, so no one leaves
+    // anything.
+    let one_idle = knows(&[(Idle, 6), (BestEffort, 27), (BestEffort, 27)]);
+    let classes = [Idle, Idle, BestEffort];
+    assert_eq!(
+        rates(&one_idle, &classes, &[Some(2), None, None]),
+        [2, 6, 27]
+    );
+}
+
+#[test]
+fn what_a_job_takes_at_most_counts_where_it_is_to_be_in_time() {
+    // 30 MB/s would be enough for the one that runs, beside the newcomer; it takes 10.
+    let running = [tenant(BestEffort, 300, 12)];
+    let database = database();
+    let asked = request(300, 12);
+    assert!(admit(&HostSnapshot::new(START, &database, &running), &asked).is_ok());
+    let limits = [Some(10 * MB)];
+    let limited = HostSnapshot::new(START, &database, &running).with_limits(&limits);
+    // It is late anyway then, and does not keep anybody out; and what it leaves is the newcomer's.
+    assert!(admit(&limited, &request(500, 10)).is_ok());
+    assert!(admit(&limited, &request(501, 10)).is_err());
+    assert_eq!(Acceptance::of(&limited).most(), 50 * MB);
+    // With time for that it is in time, and idle it would not be: the newcomer is rejected.
+    let known = knows(&[(BestEffort, 50), (Idle, 9)]);
+    let running = [tenant(BestEffort, 100, 10)];
+    let snapshot = HostSnapshot::new(START, &known, &running).with_limits(&limits);
+    let said = admit(&snapshot, &request(500, 9)).expect_err("refused");
+    let late = Nanos(1_111_111_112);
+    assert_eq!(said.why, Why::Misses { who: 0, late });
+}
+
+#[test]
+fn a_job_that_takes_less_than_it_needs_is_no_job() {
+    let asked = request(100, 10);
+    assert_eq!(asked.limit(), u64::MAX);
+    let limited = asked.limited(10 * MB).expect("just enough");
+    assert_eq!(limited.limit(), 10 * MB);
+    let said = asked.limited(10 * MB - 1).expect_err("late");
+    let (limit, needs) = (10 * MB - 1, 10 * MB);
+    assert_eq!(said, RequestError::TooSlow { limit, needs });
+}
+
+/// One host of 60 MB/s, with one job after the other.
+fn host(jobs: &[Request]) -> (Pcos, Vec<RequestId>) {
+    let mut pcos = Pcos::new(MOST_WAITING);
+    pcos.add_host(
+        START,
+        HostSpec {
+            database: database(),
+            jobs: 8,
+        },
+    );
+    let place = |request: &Request| {
+        let answer = pcos.request(START, *request);
+        assert!(matches!(answer.outcome, Outcome::Placed(_)), "{answer:?}");
+        answer.id
+    };
+    let ids = jobs.iter().map(place).collect();
+    (pcos, ids)
+}
+
+fn has(pcos: &Pcos) -> Vec<u64> {
+    let view = pcos.host(HostId(0)).expect("there");
+    let all = view.running().iter();
+    all.map(|running| view.rate(running) / MB).collect()
+}
+
+#[test]
+fn what_was_said_of_a_job_counts_from_its_beginning_and_is_never_more() {
+    let limited = request(1_000, 1_000)
+        .limited(10 * MB)
+        .expect("more than it needs");
+    let (mut pcos, ids) = host(&[limited, request(1_000, 100)]);
+    assert_eq!(has(&pcos), [10, 50]);
+    // Whoever said it was wrong, or it takes less now.
+    let had = [(BestEffort, 6 * MB), (BestEffort, 54 * MB)];
+    let sated = [(ids[0], 6 * MB)];
+    let update = Update {
+        had: &had,
+        sated: &sated,
+        ..Update::default()
+    };
+    pcos.update(START, HostId(0), &update);
+    assert_eq!(has(&pcos), [6, 54]);
+    let update = Update {
+        had: &[(BestEffort, 30 * MB); 2],
+        ..Update::default()
+    };
+    pcos.update(START, HostId(0), &update);
+    assert_eq!(has(&pcos), [10, 50]);
+    // It goes on after a restart.
+    let (mut again, ids) = host(&[request(1_000, 1_000), request(1_000, 100)]);
+    again.limit(HostId(0), ids[0], 10 * MB);
+    assert_eq!(has(&again), [10, 50]);
+}
+
+#[test]
+fn a_job_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
+    let (mut pcos, ids) = host(&[request(1_000, 1_000), request(1_000, 100)]);
+    assert_eq!(has(&pcos), [30, 30]);
+    let tell = |pcos: &mut Pcos, had: [u64; 2], sated: &[(RequestId, u64)]| {
+        let had = had.map(|mb| (BestEffort, mb * MB));
+        let update = Update {
+            had: &had,
+            sated,
+            ..Update::default()
+        };
+        pcos.update(START, HostId(0), &update);
+    };
+    tell(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
+    assert_eq!(has(&pcos), [10, 50]);
+    // The mean of the class is not what one of it has: 30 MB/s, as before.
+    let view = pcos.host(HostId(0)).expect("there");
+    let learnt: Vec<_> = view.database().entries().collect();
+    assert_eq!((learnt.len(), learnt[0].rates.of(BestEffort)), (1, 30 * MB));
+    // It took all: of 30 MB/s, which is more than it took.
+    tell(&mut pcos, [30, 30], &[]);
+    assert_eq!(has(&pcos), [30, 30]);
+    // It had less than it takes: what it takes is not known to be another.
+    tell(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
+    let update = Update {
+        classes: &[(ids[0], Idle)],
+        ..Update::default()
+    };
+    pcos.update(START, HostId(0), &update);
+    let had = [(Idle, 2 * MB), (BestEffort, 58 * MB)];
+    for _ in 0..2 {
+        let update = Update {
+            had: &had,
+            ..Update::default()
+        };
+        pcos.update(START, HostId(0), &update);
+    }
+    let view = pcos.host(HostId(0)).expect("there");
+    assert_eq!(view.running()[0].limit, Some(10 * MB));
+}

@@ -1,0 +1,8 @@
+//! Integration tests of the placement: one binary, a module for each subject.
+
+mod admission;
+mod centre;
+mod database;
+mod hosts;
+mod limits;
+mod pcos;

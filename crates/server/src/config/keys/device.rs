@@ -1,0 +1,70 @@
+//! Keys of `[[device]]`.
+
+use tidegate_config::device::keys as shared;
+use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, words};
+
+/// Media of a device's disks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Files or block devices.
+    File,
+    /// Bytes in memory.
+    Memory,
+    /// Bytes in memory or a file, as slow as a model says.
+    Emulated,
+}
+
+/// Words of `kind`.
+pub(in crate::config) const KINDS: [(&str, Kind); 3] = [
+    ("file", Kind::File),
+    ("memory", Kind::Memory),
+    ("emulated", Kind::Emulated),
+];
+
+/// Name of a device.
+pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
+    "name",
+    KeyKind::Name,
+    KeyDefault::Required("a name of its own: name = \"disk0\""),
+    "unique; letters, digits, `-`, `_`, `.`; at most 64",
+);
+
+/// Media of a device's disks.
+pub(in crate::config) const KIND: KeyInfo = KeyInfo::new(
+    "kind",
+    KeyKind::Choice(&words(&KINDS)),
+    KeyDefault::Required("kind = \"file\", \"memory\" or \"emulated\""),
+    "`\"file\"`: files or block devices; `\"memory\"`: bytes in memory, no delay; `\"emulated\"`: \
+     bytes in memory or a file, as slow as a device model says",
+);
+
+/// Model of an emulated device.
+pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
+    "model",
+    KeyKind::Path,
+    KeyDefault::Unset(""),
+    "of an emulated device: a name of the catalogue ([devices.md](devices.md)) or the path of a \
+     `.toml` file",
+);
+
+/// `[[device]]`
+pub(in crate::config) const DEVICE: SectionInfo = SectionInfo {
+    name: "device",
+    keys: &[
+        NAME,
+        KIND,
+        MODEL,
+        shared::POLICY,
+        shared::PROFILE,
+        shared::LEARN_CAP,
+        shared::DEPTH,
+        shared::MAX_IO,
+        shared::MERGE_LIMIT,
+        shared::MAX_REQUESTS,
+        shared::MAX_PENDING_PER_VM,
+        shared::BUFFER_MEMORY,
+        shared::BUFFER_MEMORY_PER_VM,
+        shared::ADAPTIVE_DEPTH,
+        shared::MAX_IO_SHARED,
+    ],
+};

@@ -1,0 +1,149 @@
+//! Keys of `[[vm.disk.fault]]`.
+
+use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, words};
+use tidegate_core::request::{IoError, Op, Outcome};
+use tidegate_core::time::Nanos;
+
+use crate::fault::Ops;
+
+/// Longer than any daemon lives between two drills.
+const TIME_MAX: Nanos = Nanos::from_secs(365 * 86_400);
+/// Longer than any drill. A stall holds one of the device's places for so long.
+const STALL_MAX: Nanos = Nanos::from_secs(3600);
+
+/// Words of `on`.
+pub(in crate::config) const OPERATIONS: [(&str, Ops); 6] = [
+    ("read", Ops::of(Op::Read)),
+    ("write", Ops::of(Op::Write)),
+    ("flush", Ops::of(Op::Flush)),
+    ("discard", Ops::of(Op::Discard)),
+    ("write-zeroes", Ops::of(Op::WriteZeroes)),
+    ("any", Ops::ANY),
+];
+/// Words of `error`: what a disk may answer that NBD can carry. It has no word for a time-out.
+pub(in crate::config) const ERRORS: [(&str, Outcome); 5] = [
+    ("EIO", Err(IoError::Io)),
+    ("ENOSPC", Err(IoError::NoSpace)),
+    ("EPERM", Err(IoError::ReadOnly)),
+    ("EINVAL", Err(IoError::Unsupported)),
+    ("none", Ok(())),
+];
+const OPERATION: KeyKind = KeyKind::Choice(&words(&OPERATIONS));
+
+/// Operations that a rule meets.
+pub(in crate::config) const ON: KeyInfo = KeyInfo::new(
+    "on",
+    KeyKind::OneOf(&[OPERATION, KeyKind::List(&OPERATION)]),
+    KeyDefault::Text("any"),
+    "the operations that it meets",
+);
+/// First byte of the disk that a rule meets.
+pub(in crate::config) const FROM: KeyInfo = KeyInfo::number(
+    "from",
+    KeyKind::Bytes,
+    0,
+    (0, u64::MAX - 1),
+    "requests that touch a byte from here on ...",
+);
+/// Bytes of the disk that a rule meets.
+pub(in crate::config) const LENGTH: KeyInfo = KeyInfo::new(
+    "length",
+    KeyKind::Bytes,
+    KeyDefault::Unset("to the disk's end"),
+    "... to so far behind it. A flush has no place: only rules without one meet it",
+)
+.within(1, u64::MAX);
+/// Share of the requests that a rule meets, by number.
+pub(in crate::config) const EVERY: KeyInfo = KeyInfo::number(
+    "every",
+    KeyKind::Count,
+    1,
+    (1, 1 << 32),
+    "each so-manieth of those it meets",
+);
+/// Share of the requests that a rule meets, by chance.
+pub(in crate::config) const PROBABILITY: KeyInfo = KeyInfo::new(
+    "probability",
+    KeyKind::Form(&TextForm {
+        what: "`\"0.0001 %\"` to `\"100 %\"`",
+        pattern: "^[0-9]{1,3}(\\.[0-9]{1,4})?\\s*%$",
+    }),
+    KeyDefault::Text("100 %"),
+    "by chance",
+);
+/// Seed of the draws.
+pub(in crate::config) const SEED: KeyInfo = KeyInfo::number(
+    "seed",
+    KeyKind::Count,
+    0,
+    (0, u64::MAX),
+    "decides the draws: requests in the same order meet the same",
+);
+/// Time before a rule holds.
+pub(in crate::config) const AFTER: KeyInfo = KeyInfo::number(
+    "after",
+    KeyKind::Duration,
+    0,
+    (0, TIME_MAX.0),
+    "from so long after the daemon's start on, or after the rule was set",
+);
+/// Time for which a rule holds.
+pub(in crate::config) const FOR: KeyInfo = KeyInfo::new(
+    "for",
+    KeyKind::Duration,
+    KeyDefault::Unset("without end"),
+    "for so long from then on",
+)
+.within(1, TIME_MAX.0);
+/// Most requests that a rule strikes.
+pub(in crate::config) const COUNT: KeyInfo = KeyInfo::new(
+    "count",
+    KeyKind::Count,
+    KeyDefault::Unset("without end"),
+    "at most so often",
+)
+.within(1, u64::MAX);
+/// Time that a struck request takes longer.
+pub(in crate::config) const STALL: KeyInfo = KeyInfo::new(
+    "stall",
+    KeyKind::Duration,
+    KeyDefault::Unset(""),
+    "the request takes so much longer; alone or with one of the others",
+)
+.within(1, STALL_MAX.0);
+/// Error of a struck request.
+pub(in crate::config) const ERROR: KeyInfo = KeyInfo::new(
+    "error",
+    KeyKind::Choice(&words(&ERRORS)),
+    KeyDefault::Unset(""),
+    "the request fails and nothing of it is done, with one of the errors that NBD can say. It has \
+     no word for a time-out: take `\"EIO\"` with a `stall`. `\"none\"` goes with `torn` alone",
+);
+/// Bytes that a struck request writes.
+pub(in crate::config) const TORN: KeyInfo = KeyInfo::new(
+    "torn",
+    KeyKind::Bytes,
+    KeyDefault::Unset(""),
+    "of a write, a discard or a write of zeroes only the first bytes reach the medium, in whole \
+     sectors of 512 B (`\"0 B\"`: none), and it fails with `error`, or `\"EIO\"`. With `error = \
+     \"none\"` it is answered as if all were well: a disk that lies",
+);
+
+/// `[[vm.disk.fault]]`
+pub(in crate::config) const FAULT: SectionInfo = SectionInfo {
+    name: "vm.disk.fault",
+    keys: &[
+        ON,
+        FROM,
+        LENGTH,
+        EVERY,
+        PROBABILITY,
+        SEED,
+        AFTER,
+        FOR,
+        COUNT,
+        STALL,
+        ERROR,
+        TORN,
+    ],
+};

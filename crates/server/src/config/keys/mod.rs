@@ -1,0 +1,224 @@
+//! Keys of the daemon's configuration: every section of it, and what its keys may say.
+
+pub(super) mod device;
+pub(super) mod fault;
+#[cfg(test)]
+mod glossary;
+pub(super) mod vm;
+
+use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
+#[cfg(test)]
+use tidegate_config::schedule;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A time from 1 s to 1 h, of so many seconds unless it is said.
+const fn seconds(name: &'static str, default: u64, help: &'static str) -> KeyInfo {
+    KeyInfo {
+        name,
+        kind: KeyKind::Duration,
+        default: KeyDefault::Value(default * SECOND_NS),
+        min: SECOND_NS,
+        max: 3_600 * SECOND_NS,
+        help,
+    }
+}
+
+/// Deadline for opening a disk's file.
+pub(super) const OPEN_WITHIN: KeyInfo = seconds(
+    "open_within",
+    30,
+    "how long the file of a disk may take to be opened. At the start for each disk, and then the \
+     start fails; for a VM that is added for all its disks together, and then it is not added",
+);
+
+/// Deadline for an orderly end, below the 90 s after which systemd kills a stopping service.
+pub(super) const STOP_WITHIN: KeyInfo = seconds(
+    "stop_within",
+    60,
+    "how long an orderly end may take; then it is cut short, as by a second SIGTERM. Below what \
+     the service manager grants (systemd: 90 s)",
+);
+
+/// Interval at which learnt state is kept: what is learnt in a minute is soon learnt again.
+pub(super) const LEARNT_EVERY: KeyInfo = seconds(
+    "learnt_every",
+    60,
+    "how often what a policy has learnt of its VMs is kept",
+);
+
+/// The store's file.
+pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
+    "path",
+    KeyKind::Path,
+    KeyDefault::Required(
+        "the file that keeps what shall survive a restart: path = \"tidegate.redb\"",
+    ),
+    "the file, made where there is none; its directory must exist",
+);
+
+/// The control API's socket.
+pub(super) const SOCKET: KeyInfo = KeyInfo::new(
+    "socket",
+    KeyKind::Path,
+    KeyDefault::Text("/run/tidegate/control.sock"),
+    "its path, at most 107 bytes; its directory must exist",
+);
+
+/// Mode of a socket's file: of the daemon's own user alone unless it says.
+const fn mode(help: &'static str) -> KeyInfo {
+    KeyInfo::number("mode", KeyKind::Mode, 0o600, (0, 0o777), help)
+}
+
+/// Mode of the control API's socket.
+pub(super) const CONTROL_MODE: KeyInfo = mode(
+    "its file mode, in quotes. Whoever may write to this socket has all the access to files that \
+     the daemon has, which is root's where it runs as root: see below",
+);
+
+/// Path on which a listener listens.
+pub(super) const UNIX: KeyInfo = KeyInfo::new(
+    "unix",
+    KeyKind::Path,
+    KeyDefault::Unset(""),
+    "path of a unix socket, at most 107 bytes",
+);
+
+const ADDRESS: TextForm = TextForm {
+    what: "address and port",
+    pattern: "^([0-9.]+|\\[[0-9a-fA-F:.%]+\\]):[0-9]{1,5}$",
+};
+
+/// Address on which a listener listens.
+pub(super) const TCP: KeyInfo = KeyInfo::new(
+    "tcp",
+    KeyKind::Form(&ADDRESS),
+    KeyDefault::Unset(""),
+    "`\"127.0.0.1:10809\"` or `\"[::1]:10809\"`; names are not looked up",
+);
+
+/// Mode of a listener's socket.
+pub(super) const LISTEN_MODE: KeyInfo = mode("file mode of the unix socket");
+
+/// Exports that a listener offers.
+pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
+    "exports",
+    KeyKind::List(&KeyKind::Text),
+    KeyDefault::Unset("all"),
+    "names of the exports offered here, now or once they are added; the first is also offered \
+     under the empty name",
+);
+
+/// `[daemon]`
+pub(super) const DAEMON: SectionInfo = SectionInfo {
+    name: "daemon",
+    keys: &[OPEN_WITHIN, STOP_WITHIN],
+};
+
+/// `[control]`
+pub(super) const CONTROL: SectionInfo = SectionInfo {
+    name: "control",
+    keys: &[SOCKET, CONTROL_MODE],
+};
+
+/// `[store]`
+pub(super) const STORE: SectionInfo = SectionInfo {
+    name: "store",
+    keys: &[STORE_PATH, LEARNT_EVERY],
+};
+
+/// `[[listen]]`
+pub(super) const LISTEN: SectionInfo = SectionInfo {
+    name: "listen",
+    keys: &[UNIX, TCP, LISTEN_MODE, EXPORTS],
+};
+
+/// A section of the file that may be left out.
+const fn optional(name: &'static str, kind: KeyKind, help: &'static str) -> KeyInfo {
+    KeyInfo::new(name, kind, KeyDefault::Unset(""), help)
+}
+
+/// Listeners of the file.
+pub(super) const LISTENERS: KeyInfo = KeyInfo::new(
+    "listen",
+    KeyKind::Tables(&LISTEN),
+    KeyDefault::Required("add a [[listen]] with unix = \"/run/tidegate/nbd.sock\""),
+    "where NBD clients connect",
+);
+
+/// Devices of the file.
+pub(super) const DEVICES: KeyInfo = KeyInfo::new(
+    "device",
+    KeyKind::Tables(&device::DEVICE),
+    KeyDefault::Required("add a [[device]] with name = \"disk0\" and kind = \"file\""),
+    "what is scheduled: one event loop and one engine each",
+);
+
+/// The whole file.
+pub(super) const FILE: SectionInfo = SectionInfo {
+    name: "",
+    keys: &[
+        optional("daemon", KeyKind::Table(&DAEMON), "deadlines of the daemon"),
+        optional(
+            "control",
+            KeyKind::Table(&CONTROL),
+            "the socket of the control API",
+        ),
+        optional(
+            "store",
+            KeyKind::Table(&STORE),
+            "the file of what shall survive a restart",
+        ),
+        LISTENERS,
+        DEVICES,
+        optional("vm", KeyKind::Tables(&vm::VM), "who is served"),
+    ],
+};
+
+/// Sections whose tables stand in the documentation: all of the file's, the entries of a schedule
+/// without what they share with the objective.
+#[cfg(test)]
+fn documented() -> Vec<&'static SectionInfo> {
+    let mut sections = FILE.with_inner();
+    sections.retain(|section| !section.name.is_empty());
+    for section in &mut sections {
+        if section.name == schedule::keys::WHEN.name {
+            *section = &schedule::keys::WHEN;
+        }
+    }
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DaemonConfig;
+
+    #[test]
+    fn a_section_that_is_left_out_is_one_without_keys() {
+        let usual = DaemonConfig::default();
+        for (key, time) in [
+            (OPEN_WITHIN, usual.open_within),
+            (STOP_WITHIN, usual.stop_within),
+        ] {
+            let default = KeyDefault::Value(time.as_nanos() as u64);
+            assert_eq!(key.default, default, "{}", key.name);
+        }
+    }
+
+    /// `TIDEGATE_BLESS=1` writes the tables anew.
+    #[test]
+    fn the_documentation_has_the_tables_that_the_reader_reads_by() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let page = std::fs::read_to_string(path).expect("the page is there");
+        let fresh = documented().iter().fold(page.clone(), |page, section| {
+            let refilled = section.refill(&page);
+            refilled.unwrap_or_else(|| panic!("no markers of [{}]", section.name))
+        });
+        if std::env::var_os("TIDEGATE_BLESS").is_some() {
+            std::fs::write(path, &fresh).expect("the page can be written");
+            return;
+        }
+        assert_eq!(page, fresh, "write it anew with TIDEGATE_BLESS=1");
+    }
+}

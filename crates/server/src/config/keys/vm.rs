@@ -1,0 +1,172 @@
+//! Keys of `[[vm]]` and `[[vm.disk]]`.
+
+use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, words};
+use tidegate_config::schedule;
+
+use super::fault::FAULT;
+use crate::config::{Create, DiskFormat};
+use crate::connections::DEVICE_CONNECTIONS_MAX;
+
+/// Words of `create`.
+pub(in crate::config) const CREATES: [(&str, Create); 3] = [
+    ("no", Create::No),
+    ("sparse", Create::Sparse),
+    ("preallocated", Create::Preallocated),
+];
+/// Words of `format`.
+pub(in crate::config) const FORMATS: [(&str, DiskFormat); 1] = [("raw", DiskFormat::Raw)];
+
+/// Name of a VM.
+pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
+    "name",
+    KeyKind::Name,
+    KeyDefault::Required("a name of its own: name = \"oltp\""),
+    "unique; letters, digits, `-`, `_`, `.`; at most 64",
+);
+/// Device of a VM.
+pub(in crate::config) const ON_DEVICE: KeyInfo = KeyInfo::new(
+    "device",
+    KeyKind::Name,
+    KeyDefault::Unset("the only one"),
+    "where its disks lie; must be named where there are several",
+);
+/// Mark of what is no VM, but a process of the host.
+pub(in crate::config) const BACKGROUND: KeyInfo = KeyInfo::flag(
+    "background",
+    false,
+    "a process of the host, such as a backup or a scrub, not a VM: it has what the VMs leave",
+);
+/// Objective of a VM.
+pub(in crate::config) const OBJECTIVE: KeyInfo = KeyInfo::new(
+    "objective",
+    KeyKind::Table(&schedule::keys::OBJECTIVE),
+    KeyDefault::Unset("an equal share"),
+    "what it is promised (below)",
+);
+/// Most NBD connections to a VM. Known clients need fewer than the default: QEMU opens 1 to 16
+/// connections to a disk (`multi-conn`), nbdcopy 4.
+pub(in crate::config) const MAX_CONNECTIONS: KeyInfo = KeyInfo::number(
+    "max_connections",
+    KeyKind::Count,
+    64,
+    (1, DEVICE_CONNECTIONS_MAX as u64),
+    "NBD clients that may be connected at a time, over all its disks; one more is refused \
+     ([operating.md](operating.md#too-many-clients))",
+);
+/// Disks of a VM.
+pub(in crate::config) const DISKS: KeyInfo = KeyInfo::new(
+    "disk",
+    KeyKind::Tables(&DISK),
+    KeyDefault::Required("add a [[vm.disk]] below it"),
+    "its disks, at least one (below)",
+);
+/// Load of a VM in simulations.
+pub(in crate::config) const WORKLOADS: KeyInfo = KeyInfo::new(
+    "workload",
+    KeyKind::OtherTables("vm.workload"),
+    KeyDefault::Unset("a usual load"),
+    "what its guest asks for when `tidegate sim` simulates the file \
+     ([simulation.md](simulation.md#a-configuration-of-the-daemon)); checked by `serve`, and \
+     without effect there",
+);
+
+/// VM of the API, which has no loads.
+pub(in crate::config) const VM_OF_API: SectionInfo = SectionInfo {
+    name: "vm",
+    keys: &[
+        NAME,
+        ON_DEVICE,
+        BACKGROUND,
+        OBJECTIVE,
+        MAX_CONNECTIONS,
+        DISKS,
+    ],
+};
+
+/// `[[vm]]`
+pub(in crate::config) const VM: SectionInfo = SectionInfo {
+    name: "vm",
+    keys: &[
+        NAME,
+        ON_DEVICE,
+        BACKGROUND,
+        OBJECTIVE,
+        MAX_CONNECTIONS,
+        DISKS,
+        WORKLOADS,
+    ],
+};
+
+/// Longest name of an export in bytes, which is NBD's.
+pub(in crate::config) const EXPORT_NAME_MAX: usize = 4096;
+
+/// Name under which a disk is offered.
+pub(in crate::config) const EXPORT: KeyInfo = KeyInfo::new(
+    "export",
+    KeyKind::Form(&TextForm {
+        what: "text",
+        pattern: "^[^\\u0000-\\u001f\\u007f]{1,4096}$",
+    }),
+    KeyDefault::Unset("the VM's name"),
+    "NBD export name, unique over all VMs",
+);
+/// Medium of a disk.
+pub(in crate::config) const PATH: KeyInfo = KeyInfo::new(
+    "path",
+    KeyKind::Path,
+    KeyDefault::Unset(""),
+    "the file or block device; needed on a file device, optional on an emulated one, not on a \
+     memory one",
+);
+/// Smallest unit that clients may address.
+pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
+    "block_size",
+    KeyKind::Bytes,
+    512,
+    (1, 4096),
+    "`\"1 B\"`, `\"512 B\"` or `\"4 KiB\"`: the disk's size is a multiple of it. With `\"4 KiB\"` \
+     clients that ask for block sizes are told that as the smallest unit, and kept to it; else \
+     they are told 1 byte",
+);
+/// Size of a disk. The largest is more than any file system holds, and well below the largest
+/// offset there is.
+pub(in crate::config) const SIZE: KeyInfo = KeyInfo::new(
+    "size",
+    KeyKind::Bytes,
+    KeyDefault::Unset("as large as the file"),
+    "needed where there is no file; in whole blocks",
+)
+.within(1, 1 << 60);
+/// Way in which a disk's missing file is made, if at all.
+pub(in crate::config) const CREATE: KeyInfo = KeyInfo::new(
+    "create",
+    KeyKind::Choice(&words(&CREATES)),
+    KeyDefault::Text("no"),
+    "what to do where the file is missing or empty: `\"no\"` is an error, `\"sparse\"` and \
+     `\"preallocated\"` give it its `size`, unless a [store](operating.md#what-is-kept) knows that \
+     the disk was served before",
+);
+/// Format of a disk's file.
+pub(in crate::config) const FORMAT: KeyInfo = KeyInfo::new(
+    "format",
+    KeyKind::Choice(&words(&FORMATS)),
+    KeyDefault::Unset("probed"),
+    "`\"raw\"`: take the bytes as they are, also where they look like another format's image",
+);
+/// Refusal of writes.
+pub(in crate::config) const READ_ONLY: KeyInfo = KeyInfo::flag("read_only", false, "refuse writes");
+/// Fault rules of a disk.
+pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(
+    "fault",
+    KeyKind::Tables(&FAULT),
+    KeyDefault::Unset("none"),
+    "rules by which it misbehaves on purpose (below)",
+);
+
+/// `[[vm.disk]]`
+pub(in crate::config) const DISK: SectionInfo = SectionInfo {
+    name: "vm.disk",
+    keys: &[
+        EXPORT, PATH, BLOCK_SIZE, SIZE, CREATE, FORMAT, READ_ONLY, FAULTS,
+    ],
+};

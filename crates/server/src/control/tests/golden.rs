@@ -1,0 +1,197 @@
+//! Answers of the API, byte for byte: what clients of an earlier build read.
+//!
+//! `golden/*.txt` holds conversations with a pretended daemon whose clock stands still: a request
+//! after `> ` (method, path and body), then the status and the body of its answer. Answers may
+//! gain fields, none may lose one, and neither order nor number formats change.
+//! `TIDEGATE_BLESS=1` writes the answers anew, to be read before they are committed.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tidegate_core::engine::Holdings;
+use tidegate_core::estimator::{Learnt, LearntCost, LearntKind};
+use tidegate_core::jobs::JobOutcome;
+use tidegate_core::profile::{Access, Direction};
+use tidegate_core::roles::Waits;
+use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
+use tidegate_core::watch::{Drift, LearntCap, Parting};
+use tidegate_policies::policy::registry;
+
+use super::planes::{ended_job, running_job};
+use super::told::moved_for_a_minute;
+use super::*;
+
+const NOW: &str = "2026-11-22T12:00:00.25Z";
+
+fn api(plane: &Pretended) -> Api<Pretended> {
+    let now: Timestamp = NOW.parse().expect("a time");
+    let zone = TimeZone::get("Europe/Berlin").expect("it is known");
+    Api::new(plane.clone(), Clock::of(move || now).in_zone(zone))
+}
+
+/// A daemon of which every part of every view has something to show.
+fn busy() -> Pretended {
+    let plane = Pretended::new();
+    let now: Timestamp = NOW.parse().expect("a time");
+    plane.with(|devices| {
+        let device = &mut devices[0];
+        device.waits = Some(Waits {
+            begun: 7,
+            succeeded: 5,
+        });
+        device.drift = Some(Drift {
+            ratio: 1.25,
+            spread: 0.1,
+            windows: 60,
+            since: Nanos::from_secs(3),
+            parted: Some(Parting::Slower),
+            enough: 32,
+            too_shallow: false,
+        });
+        device.learnt_cap = Some(LearntCap {
+            iops: Some(3000.0),
+            bytes_per_s: Some(125_000_000),
+            either: true,
+            since: Nanos::from_secs(4),
+        });
+        device.adapted_depth = Some(12);
+        device.learnt_costs = Some(costs());
+        device.uncounted = 1;
+        device.oldest_io = Some(Nanos::from_secs(11));
+    });
+    let (engine, id) = moved_for_a_minute();
+    plane.change("oltp", |vm| {
+        *vm.stats = engine.tenants().vm_stats(id).clone();
+        vm.seconds = engine.tenants().vm_seconds(Nanos::from_secs(62), id);
+        (vm.clients, vm.pending, vm.in_flight, vm.stalled) = (3, 40, 16, 2);
+        vm.holdings = Holdings {
+            slots: 40,
+            slots_part: 64,
+            payload: 163_840,
+            payload_part: 1 << 20,
+            borrows: false,
+        };
+        (vm.reply_time[0]).record(Nanos::from_millis(3));
+        vm.tuning = Some(tuning());
+        let mut job = running_job(2_000_000_000, Nanos::from_secs(60), now);
+        job.status.bandwidth = Some(50_000_000);
+        let ended = ended_job(&job, JobOutcome::Done, Nanos::from_secs(5));
+        vm.jobs.ended.count(ended.result());
+        vm.jobs.last = Some(ended);
+        vm.jobs.running = Some(job);
+        let disk = &mut vm.disks[0];
+        disk.failed = Some("fsync: EIO".to_owned());
+        disk.oldest_io = Some(Nanos::from_secs(11));
+        disk.hung = Some(Nanos::from_secs(6));
+    });
+    plane
+}
+
+fn costs() -> Learnt {
+    let kind = |ios, access, direction| LearntKind {
+        direction,
+        access,
+        ios,
+        size: 4096,
+        cost: LearntCost {
+            time_ps: 1_234_567.5,
+            within: 0.125,
+        },
+    };
+    Learnt {
+        windows: 90,
+        idle_windows: 12,
+        kinds: [
+            kind(0, Access::Sequential, Direction::Read),
+            kind(700, Access::Random, Direction::Read),
+            kind(0, Access::Sequential, Direction::Write),
+            kind(30, Access::Random, Direction::Write),
+        ],
+    }
+}
+
+fn tuning() -> Tuning {
+    Tuning {
+        merge_limit: Some(8192),
+        throttle: Throttle::Ios(1_500_250),
+        window: Nanos::from_millis(78),
+        settled: true,
+        aim: Some(30_000_000),
+        range: Some(BandwidthRange {
+            lowest: 17_000_000,
+            highest: 68_000_000,
+            merge_limit: 45_056,
+        }),
+        profiling: Some((3, 11)),
+        precision: Some((-12_000, 34_000)),
+        inadequate: Some(Inadequate {
+            since: Nanos::SECOND,
+            bytes_per_s: 12_000_000,
+            ios_per_s: 250_000,
+        }),
+    }
+}
+
+/// Path of a golden file.
+fn golden(name: &str) -> PathBuf {
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/control/tests/golden");
+    all.join(name)
+}
+
+/// Asks everything that a golden file asks, and compares the answers with those in it.
+async fn compare(api: &Api<Pretended>, name: &str) {
+    let before = std::fs::read_to_string(golden(name)).expect("readable");
+    let mut said = String::new();
+    for line in before.lines().filter_map(|line| line.strip_prefix("> ")) {
+        let mut parts = line.splitn(3, ' ');
+        let [method, path, body] = [(); 3].map(|()| parts.next().unwrap_or_default());
+        let (status, answer) = ask_text(api, method, path, body).await;
+        said += &format!("> {line}\n{}\n{answer}\n", status.as_u16());
+    }
+    compare_text(name, &said);
+}
+
+fn compare_text(name: &str, said: &str) {
+    let names: Vec<&str> = registry().iter().map(|info| info.name).collect();
+    // The policies there are the registry's to say: a new one changes no answer here.
+    let said = said.replace(&names.join(", "), "{policies}");
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        std::fs::write(golden(name), &said).expect("writable");
+    }
+    let expected = std::fs::read_to_string(golden(name)).expect("readable");
+    let mut lines = said.lines().zip(expected.lines()).enumerate();
+    if let Some((at, (is, was))) = lines.find(|(_, (is, was))| is != was) {
+        panic!("{name}:{}: {is:?} is said, and {was:?} was", at + 1);
+    }
+    assert_eq!(said.len(), expected.len(), "{name} ends elsewhere");
+}
+
+#[tokio::test]
+async fn what_a_quiet_daemon_shows_is_as_it_was() {
+    compare(&api(&Pretended::new()), "quiet.txt").await;
+}
+
+#[tokio::test]
+async fn what_a_busy_daemon_shows_is_as_it_was() {
+    let api = api(&busy());
+    let rule = r#"{"on": "write", "every": 100, "error": "EIO"}"#;
+    ask_api(&api, "POST", "/v1/disks/oltp/faults", rule).await;
+    let entry =
+        r#"{"from": "10:00", "until": "23:00", "target": "50 MB/s", "timezone": "Europe/Berlin"}"#;
+    ask_api(&api, "POST", "/v1/vms/oltp/schedule", entry).await;
+    compare(&api, "busy.txt").await;
+}
+
+#[tokio::test]
+async fn changes_are_answered_as_they_were() {
+    let api = api(&Pretended::new());
+    compare(&api, "changes.txt").await;
+    let (_, file) = ask_text(&api, "GET", "/v1/vms/oltp/learnt", "").await;
+    let (status, vm) = ask_text(&api, "PUT", "/v1/vms/dss/learnt?disks=moved", &file).await;
+    assert_eq!(status, StatusCode::OK, "{vm}");
+    compare_text("imported.txt", &vm);
+}
+
+#[tokio::test]
+async fn refusals_are_answered_as_they_were() {
+    compare(&api(&Pretended::new()), "refusals.txt").await;
+}

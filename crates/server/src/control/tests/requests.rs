@@ -1,0 +1,278 @@
+//! Requests of [`tidegate_api`]: the daemon takes every field of each, by the same name.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tidegate_api::change::{
+    BurstChange, Change, ExpectsChange, GroupChange, LimitChange, ObjectiveChange, ScheduleEntry,
+};
+use tidegate_api::disk::{DiskRequest, SizeRequest};
+use tidegate_api::fault::FaultRequest;
+use tidegate_api::policy::PolicyRequest;
+use tidegate_api::query::{ChangeQuery, LearntQuery, StatsQuery, TransferQuery};
+use tidegate_api::transfer::TransferRequest;
+use tidegate_api::vm::{DEFAULT_MAX_CONNECTIONS, VmRequest};
+
+use super::*;
+use crate::config;
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn set(text: &str) -> Change<String> {
+    Change::Set(text.to_owned())
+}
+
+fn json(request: &impl Serialize) -> Value {
+    serde_json::to_value(request).expect("plain data")
+}
+
+/// An objective of all its parts.
+fn objective() -> ObjectiveChange {
+    ObjectiveChange {
+        reservation: set("120 IOPS @ 16 KiB"),
+        limit: Change::Set(LimitChange {
+            total: set("500 IOPS"),
+            read: set("40 MB/s"),
+            write: set("20 MB/s"),
+            burst: Change::Set(BurstChange {
+                total: set("2000 IOPS"),
+                read: set("80 MB/s"),
+                write: set("40 MB/s"),
+                length: set("10 s"),
+            }),
+        }),
+        target: set("300 IOPS"),
+        weight: Change::Set(30),
+        group: Change::Set(GroupChange {
+            name: set("servers"),
+            weight: Change::Set(200),
+        }),
+        latency: set("12.5 ms"),
+        priority: set("idle"),
+        expects: Change::Set(ExpectsChange {
+            reads: set("70 %"),
+            access: set("random"),
+            size: set("16 KiB"),
+        }),
+        schedule: Change::Set(vec![ScheduleEntry {
+            at: text("2036-12-01T18:00"),
+            until: text("2036-12-02T06:00"),
+            parts: ObjectiveChange {
+                weight: Change::Set(7),
+                ..ObjectiveChange::default()
+            },
+            ..ScheduleEntry::default()
+        }]),
+        timezone: set("UTC"),
+    }
+}
+
+fn fault() -> FaultRequest {
+    FaultRequest {
+        on: vec!["write".to_owned()],
+        from: text("0 B"),
+        length: text("64 KiB"),
+        every: Some(100),
+        probability: text("1 %"),
+        seed: Some(7),
+        after: text("10 s"),
+        lasts: text("5 s"),
+        count: Some(3),
+        stall: text("2 s"),
+        error: text("EIO"),
+        torn: text("512 B"),
+    }
+}
+
+#[tokio::test]
+async fn every_part_of_an_objective_is_taken_and_shown_again() {
+    let plane = Pretended::new();
+    let body = json(&objective()).to_string();
+    let query = ChangeQuery {
+        force: true,
+        persist: true,
+    };
+    let path = format!("/v1/vms/oltp/objective{query}");
+    let (status, vm) = ask(&plane, "PATCH", &path, &body).await;
+    assert_eq!(status, StatusCode::OK, "{vm}");
+    let shown: tidegate_api::vm::VmView = serde_json::from_value(vm).expect("a VM");
+    let limit = shown.objective.limit.expect("it is set");
+    assert_eq!(limit.burst.expect("it is set").length, "10 s");
+    assert_eq!(shown.objective.group.expect("it is set").weight, 200);
+    assert_eq!(shown.schedule.expect("it is set").entries.len(), 1);
+    // All of it is taken away again.
+    let nothing = ObjectiveChange {
+        reservation: Change::Remove,
+        limit: Change::Remove,
+        target: Change::Remove,
+        weight: Change::Remove,
+        group: Change::Remove,
+        latency: Change::Remove,
+        priority: Change::Remove,
+        expects: Change::Remove,
+        schedule: Change::Remove,
+        timezone: Change::Remove,
+    };
+    let body = json(&nothing).to_string();
+    let (status, vm) = ask(&plane, "PATCH", &path, &body).await;
+    assert_eq!(status, StatusCode::OK, "{vm}");
+    let (_, plain) = ask(&plane, "GET", "/v1/vms/bulk", "").await;
+    assert_eq!(vm["objective"], plain["objective"]);
+}
+
+#[tokio::test]
+async fn every_field_of_an_entry_is_taken() {
+    let plane = Pretended::new();
+    let entry = ScheduleEntry {
+        from: text("18:00"),
+        until: text("23:00"),
+        days: vec!["mon".to_owned(), "fri".to_owned()],
+        force: true,
+        parts: ObjectiveChange {
+            target: set("50 MB/s"),
+            timezone: set("UTC"),
+            ..ObjectiveChange::default()
+        },
+        ..ScheduleEntry::default()
+    };
+    let body = json(&entry).to_string();
+    let (status, vm) = ask(&plane, "POST", "/v1/vms/oltp/schedule", &body).await;
+    assert_eq!(status, StatusCode::OK, "{vm}");
+    let shown = vm["schedule"]["entries"][0].clone();
+    let shown: ScheduleEntry = serde_json::from_value(shown).expect("it reads as an entry");
+    let parts = ObjectiveChange {
+        timezone: Change::Keep,
+        ..entry.parts.clone()
+    };
+    assert_eq!(shown, ScheduleEntry { parts, ..entry });
+    assert_eq!(vm["schedule"]["timezone"], "UTC");
+}
+
+#[test]
+fn every_field_of_a_vm_and_its_disks_is_taken() {
+    let device = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"disk0\"\nkind = \"file\"\n";
+    let devices = config::parse(device, "t", Path::new("/")).expect("good");
+    let disk = DiskRequest {
+        export: text("logs"),
+        path: text("logs.raw"),
+        size: text("20 GiB"),
+        create: text("sparse"),
+        format: text("raw"),
+        read_only: Some(false),
+        block_size: text("4 KiB"),
+        fault: vec![fault()],
+        other: BTreeMap::new(),
+    };
+    let mut vm = VmRequest {
+        name: text("oltp"),
+        device: text("disk0"),
+        background: false,
+        max_connections: Some(7),
+        objective: objective(),
+        disk: vec![disk],
+    };
+    let read = |vm: &VmRequest| {
+        config::vm::from_json(&json(vm), &devices.config.devices, Path::new("/vm"))
+    };
+    let config = read(&vm).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((config.max_connections, config.objective.weight), (7, 30));
+    let disk = &config.disks[0];
+    assert_eq!((disk.export.as_str(), disk.block_size), ("logs", 4096));
+    assert_eq!(disk.path.as_deref(), Some(Path::new("/vm/logs.raw")));
+    assert_eq!(disk.faults.len(), 1);
+    (vm.background, vm.max_connections) = (true, None);
+    vm.objective = ObjectiveChange::default();
+    let config = read(&vm).unwrap_or_else(|error| panic!("{error}"));
+    assert!(config.background);
+    assert_eq!(config.max_connections, DEFAULT_MAX_CONNECTIONS);
+    vm.disk[0].other.insert("colour".to_owned(), json!("red"));
+    let refused = read(&vm).expect_err("no such key").to_string();
+    assert!(refused.contains("unknown key `colour`"), "{refused}");
+}
+
+#[tokio::test]
+async fn every_field_of_a_transfer_a_fault_rule_and_a_policy_is_taken() {
+    let plane = Pretended::new();
+    let query = TransferQuery { replace: true };
+    let path = format!("/v1/vms/oltp/job{query}");
+    for (deadline, by) in [(text("60 s"), None), (None, text("14:03"))] {
+        let request = TransferRequest {
+            size: "2 GiB".to_owned(),
+            deadline,
+            by,
+            tolerance: None,
+        };
+        let (status, job) = ask(&plane, "PUT", &path, &json(&request).to_string()).await;
+        assert_eq!(status, StatusCode::CREATED, "{job}");
+    }
+    let request = TransferRequest {
+        size: "2 GiB".to_owned(),
+        tolerance: Some(0.3),
+        ..TransferRequest::default()
+    };
+    // The pretended devices were never measured; what is asked for was understood.
+    let (status, refused) = ask(&plane, "PUT", &path, &json(&request).to_string()).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+
+    let body = json(&fault()).to_string();
+    let (status, disk) = ask(&plane, "POST", "/v1/disks/oltp/faults", &body).await;
+    assert_eq!(status, StatusCode::OK, "{disk}");
+    assert_eq!(disk["rules"][0]["for"], "5 s");
+
+    let mut policy = PolicyRequest {
+        name: text("mclock"),
+        ..PolicyRequest::default()
+    };
+    policy
+        .params
+        .insert("cost_size".to_owned(), json!("64 KiB"));
+    let path = "/v1/devices/disk0/policy";
+    let (status, device) = ask(&plane, "PUT", path, &json(&policy).to_string()).await;
+    assert_eq!(
+        (status, &device["policy"]["name"]),
+        (StatusCode::OK, &json!("mclock"))
+    );
+    let parts = PolicyRequest {
+        regulator: text("token-bucket"),
+        dispatcher: text("mclock"),
+        ..PolicyRequest::default()
+    };
+    let (status, device) = ask(&plane, "PUT", path, &json(&parts).to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{device}");
+    assert_eq!(device["policy"]["regulator"], "token-bucket");
+}
+
+#[tokio::test]
+async fn a_size_and_every_query_are_taken() {
+    let plane = Pretended::new();
+    let size = SizeRequest {
+        size: "2 GiB".to_owned(),
+    };
+    let path = "/v1/vms/oltp/disks/oltp";
+    let (status, vm) = ask(&plane, "PATCH", path, &json(&size).to_string()).await;
+    assert_eq!(
+        (status, &vm["disks"][0]["size_bytes"]),
+        (StatusCode::OK, &json!(2_u64 << 30))
+    );
+    let query = StatsQuery {
+        buckets: true,
+        interval: text("10s"),
+    };
+    let (status, stats) = ask(&plane, "GET", &format!("/v1/stats{query}"), "").await;
+    assert_eq!(
+        (status, &stats["vms"][0]["precision"]["interval_s"]),
+        (StatusCode::OK, &json!(10))
+    );
+    let (_, file) = ask(&plane, "GET", "/v1/vms/oltp/learnt", "").await;
+    for (disks, note) in [
+        (LearntDisks::Tell, "Tell"),
+        (LearntDisks::Same, "Same"),
+        (LearntDisks::Moved, "Moved"),
+    ] {
+        let path = format!("/v1/vms/dss/learnt{}", LearntQuery { disks });
+        let (_, vm) = ask(&plane, "PUT", &path, &file.to_string()).await;
+        assert_eq!(vm["notes"], json!([note]));
+    }
+}

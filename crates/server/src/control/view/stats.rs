@@ -1,0 +1,141 @@
+//! Counters of VMs.
+
+use std::collections::BTreeMap;
+
+use tidegate_api::stats::{
+    AccountView, BehindView, ByDirection, OpView, SizeView, TimeView, VmStatsView,
+};
+use tidegate_config::told;
+use tidegate_core::request::{Lane, Op, VmId};
+use tidegate_core::stats::{Histogram, VmStats};
+
+use crate::command::{DeviceSnapshot, VmSnapshot};
+use crate::labels::op_name;
+
+/// Returns the counters of a device's VMs, with the buckets of their histograms or without.
+/// `interval` is the statistical interval of beta in seconds, 1 to
+/// [`KEPT`](tidegate_core::seconds::KEPT).
+pub(crate) fn stats(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Vec<VmStatsView> {
+    // There may be thousands, and each has waited behind some.
+    let names = device.vms.iter().map(|vm| (vm.id, vm.name.as_str()));
+    let names: BTreeMap<VmId, &str> = names.collect();
+    let view = |vm| vm_stats(device, &names, vm, buckets, interval);
+    device.vms.iter().map(view).collect()
+}
+
+fn vm_stats(
+    device: &DeviceSnapshot,
+    names: &BTreeMap<VmId, &str>,
+    vm: &VmSnapshot,
+    buckets: bool,
+    interval: u32,
+) -> VmStatsView {
+    let stats: &VmStats = &vm.stats;
+    let by_direction = |of: &dyn Fn(Lane) -> TimeView| ByDirection {
+        read: of(Lane::Read),
+        write: of(Lane::Write),
+    };
+    VmStatsView {
+        vm: vm.name.clone(),
+        device: device.name.clone(),
+        policy: device.policy.name().to_owned(),
+        taken_at_ns: device.taken_at.0,
+        clients: vm.clients,
+        pending: vm.pending,
+        in_flight: vm.in_flight,
+        operations: operations(stats),
+        sequential_reads: stats.sequential_reads,
+        sequential_writes: stats.sequential_writes,
+        merged: stats.merged,
+        split: stats.split,
+        cancelled: stats.cancelled,
+        queue_time: by_direction(&|lane| time(stats.queue_time(lane), buckets)),
+        service_time: by_direction(&|lane| time(stats.service_time(lane), buckets)),
+        latency: time(&stats.latency, buckets),
+        reply_time: by_direction(&|lane| time(&vm.reply_time[lane as usize], buckets)),
+        account: AccountView {
+            regulated_ns: stats.account.regulated.0,
+            queued_ns: stats.account.queued.0,
+            merged_wait_ns: stats.account.merged_wait.0,
+            deliberate_ns: stats.account.deliberate.0,
+            device_ns: stats.account.device.0,
+        },
+        think_time_ns: stats.think_time.0,
+        waited_behind: (stats.waited_behind())
+            .map(|(other, waited)| BehindView {
+                // It may be long gone.
+                vm: (*names.get(&other).unwrap_or(&"(removed)")).to_owned(),
+                ns: waited.0,
+            })
+            .collect(),
+        sizes: sizes(stats),
+        precision: told::precision(&vm.precision(interval)),
+    }
+}
+
+fn operations(stats: &VmStats) -> Vec<OpView> {
+    let view = |op: Op| {
+        let count = stats.op(op);
+        OpView {
+            operation: op_name(op).to_owned(),
+            requests: count.ops,
+            bytes: count.bytes,
+            errors: count.errors,
+            arrived: count.arrived,
+        }
+    };
+    Op::ALL.into_iter().map(view).collect()
+}
+
+fn sizes(stats: &VmStats) -> Vec<SizeView> {
+    let last = stats.sizes.len() - 1;
+    (stats.sizes.iter().enumerate())
+        .map(|(class, &requests)| SizeView {
+            up_to_bytes: (class < last).then(|| 512 << class),
+            requests,
+        })
+        .collect()
+}
+
+fn time(histogram: &Histogram, buckets: bool) -> TimeView {
+    TimeView {
+        count: histogram.count(),
+        mean_ns: histogram.mean().0,
+        p50_ns: histogram.quantile(0.5).0,
+        p95_ns: histogram.quantile(0.95).0,
+        p99_ns: histogram.quantile(0.99).0,
+        p999_ns: histogram.quantile(0.999).0,
+        max_ns: histogram.max().0,
+        buckets: match buckets {
+            true => histogram.iter().map(|(upper, n)| (upper.0, n)).collect(),
+            false => Vec::new(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::time::Nanos;
+
+    #[test]
+    fn quantiles_of_an_interval_leave_out_what_was_before() {
+        let mut histogram = Histogram::default();
+        (0..1000).for_each(|_| histogram.record(Nanos::from_millis(1)));
+        let before = time(&histogram, true);
+        assert_eq!(before.quantile_since(&before, 0.99), None);
+        (0..100).for_each(|_| histogram.record(Nanos::from_millis(80)));
+        let after = time(&histogram, true);
+        let median = after.quantile_since(&before, 0.5).expect("there were some");
+        assert!((80_000_000..85_000_000).contains(&median), "{median}");
+        assert!(after.p50_ns < 2_000_000);
+    }
+
+    #[test]
+    fn the_classes_of_sizes_name_their_ends() {
+        let view = sizes(&VmStats::default());
+        assert_eq!(view[0].up_to_bytes, Some(512));
+        assert_eq!(view[3].up_to_bytes, Some(4096));
+        assert_eq!(view.last().and_then(|last| last.up_to_bytes), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! Deadline transfers, with their forecasts in people's words.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tidegate_api::transfer::{
+    EndedTransferView, EndedTransfersView, TransferView, VmTransfersView,
+};
+use tidegate_core::time::Nanos;
+use tidegate_device::units;
+use tidegate_policies::policy::{self, PolicySpec};
+
+use crate::command::VmSnapshot;
+use crate::job::{
+    EndedJob, JobResult, Outlook, RunningJob, after, is_enforced_by, span, to_the_millisecond,
+};
+
+/// The time for which something is shown, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    /// It.
+    pub(crate) now: Timestamp,
+    /// The host's.
+    pub(crate) zone: TimeZone,
+}
+
+impl At {
+    /// `2026-11-22T14:03:10.25+01:00[Europe/Berlin]`.
+    fn written(&self, time: Timestamp) -> String {
+        to_the_millisecond(time)
+            .to_zoned(self.zone.clone())
+            .to_string()
+    }
+
+    /// `14:03:10`, with the date where it is not today's.
+    fn in_words(&self, time: Timestamp) -> String {
+        let local = time.to_zoned(self.zone.clone());
+        let today = self.now.to_zoned(self.zone.clone()).date();
+        match local.date() == today {
+            true => local.strftime("%H:%M:%S").to_string(),
+            false => local.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        }
+    }
+}
+
+/// Returns the deadline transfers of a VM as they stand at a time.
+pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &At) -> VmTransfersView {
+    let ended = vm.jobs.ended;
+    VmTransfersView {
+        vm: vm.name.clone(),
+        device: vm.device.clone(),
+        policy: vm.policy.clone(),
+        job: transfer(vm, at),
+        last: vm.jobs.last.as_ref().map(|job| ended_transfer(job, at)),
+        ended: EndedTransfersView {
+            met: ended.met,
+            missed: ended.missed,
+            cancelled: ended.cancelled,
+        },
+    }
+}
+
+/// Returns the deadline transfer of a VM that runs, if it has one.
+pub(crate) fn transfer(vm: &VmSnapshot, at: &At) -> Option<TransferView> {
+    let job = vm.jobs.running.as_ref()?;
+    let done_in = match job.outlook {
+        Outlook::In(span) => Some(span),
+        Outlook::Never | Outlook::Unknown => None,
+    };
+    let done = done_in.map(|span| after(at.now, span));
+    let by = |span: Nanos| seconds(i128::from(span.0));
+    let least = job.at_best().map(|rest| ran(job, at) + i128::from(rest.0));
+    Some(TransferView {
+        size_bytes: job.bytes(),
+        moved_bytes: job.moved(),
+        bytes_per_s: job.status.bandwidth,
+        begun: at.written(job.since.begun),
+        due: at.written(job.since.due),
+        due_in_s: seconds(at.now.duration_until(job.since.due).as_nanos()),
+        done: done.map(|done| at.written(done)),
+        done_in_s: done_in.map(by),
+        early_s: done.and_then(|_| Some(balance(job.early()?, job.late()?))),
+        class: job.status.class.name().to_owned(),
+        enforced: job.enforced,
+        given_up: job.status.given_up,
+        possible: job.status.possible,
+        least_deadline_s: least.map(seconds),
+        forecast: forecast(job, at),
+        notes: notes(vm, job, at),
+    })
+}
+
+fn ended_transfer(job: &EndedJob, at: &At) -> EndedTransferView {
+    EndedTransferView {
+        size_bytes: job.bytes,
+        moved_bytes: job.moved,
+        begun: at.written(job.begun),
+        due: at.written(job.due),
+        ended: at.written(job.ended),
+        early_s: balance(job.early, job.late),
+        outcome: job.result().name().to_owned(),
+        said: ended(job, at),
+    }
+}
+
+/// Nanoseconds in seconds, to the millisecond.
+fn seconds(nanos: i128) -> f64 {
+    (nanos as f64 / 1e6).round() / 1e3
+}
+
+fn balance(early: Nanos, late: Nanos) -> f64 {
+    seconds(i128::from(early.0) - i128::from(late.0))
+}
+
+/// How long it has run.
+fn ran(job: &RunningJob, at: &At) -> i128 {
+    (job.since.begun.duration_until(at.now).as_nanos()).max(0)
+}
+
+/// What will come of a job.
+fn forecast(job: &RunningJob, at: &At) -> String {
+    let due = at.in_words(job.since.due);
+    let done = match job.outlook {
+        Outlook::Unknown => {
+            return format!("not known before something was measured; due at {due}");
+        }
+        Outlook::Never => return format!("never done as things are: nothing moves; due at {due}"),
+        Outlook::In(span) => at.in_words(after(at.now, span)),
+    };
+    match (job.early(), job.late()) {
+        (Some(Nanos::ZERO), Some(Nanos::ZERO)) => format!("done at {done}, just in time"),
+        (Some(early), Some(Nanos::ZERO)) => format!("done at {done}, {} early", span(early)),
+        (_, late) => {
+            let late = span(late.unwrap_or_default());
+            format!("misses by {late}: done at {done}, due at {due}")
+        }
+    }
+}
+
+/// What came of a job.
+fn ended(job: &EndedJob, at: &At) -> String {
+    let (result, when) = (job.result().name(), at.in_words(job.ended));
+    match job.result() {
+        JobResult::Met => format!("{result} at {when}, {} early", span(job.early)),
+        JobResult::Missed => format!("{result} by {}: done at {when}", span(job.late)),
+        JobResult::Cancelled => {
+            let (moved, bytes) = (job.moved, job.bytes);
+            let [moved, bytes] = [moved, bytes].map(units::format_bytes);
+            format!("{result} at {when}, after {moved} of {bytes}")
+        }
+    }
+}
+
+fn notes(vm: &VmSnapshot, job: &RunningJob, at: &At) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !job.enforced {
+        notes.push(format!(
+            "nothing sees to it that it is done in time: policy {} knows no jobs, {} would",
+            vm.policy,
+            enforced_by()
+        ));
+    }
+    let is_over = job.since.due <= at.now;
+    if !job.status.possible && !is_over {
+        notes.push(impossible(job, at));
+    }
+    if job.status.given_up {
+        let what = "it cannot be met as things are, so nobody suffers for it any more: it \
+                    has what the others leave until it is late, or another job begins or ends";
+        notes.push(what.to_owned());
+    } else if is_over {
+        notes.push("it is past its deadline".to_owned());
+    }
+    notes
+}
+
+/// What would be possible instead.
+fn impossible(job: &RunningJob, at: &At) -> String {
+    let what = "as far as is known, the whole device would not do it in time";
+    let Some(rest) = job.at_best() else {
+        return what.to_owned();
+    };
+    let rate = units::format_bandwidth(rounded(job.best_bandwidth()));
+    let left = units::format_bytes(job.status.job.left());
+    // Rounded up, the time of day as well: what is said to be possible is.
+    let second = Nanos::SECOND.0;
+    let ran = u64::try_from(ran(job, at)).unwrap_or(u64::MAX);
+    let least = ran.saturating_add(rest.0).div_ceil(second);
+    let least = Nanos(least.saturating_mul(second));
+    let by = after(job.since.begun, Nanos(least.0.saturating_add(second - 1)));
+    format!(
+        "{what}: at {rate} {left} take {}; the nearest deadline that is possible is {} \
+         from its beginning, {}",
+        span(rest),
+        span(least),
+        at.in_words(by)
+    )
+}
+
+/// To three digits.
+fn rounded(figure: u64) -> u64 {
+    let step = 10_u64.pow(figure.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    figure / step * step
+}
+
+/// The policies that see to it that jobs are done in time, in words.
+fn enforced_by() -> String {
+    let named = policy::registry().iter().map(|info| info.name);
+    let all = named.filter(|name| {
+        let spec = PolicySpec::named(name).ok();
+        spec.is_some_and(|spec| is_enforced_by(&spec))
+    });
+    let names: Vec<String> = all.map(|name| format!("{name:?}")).collect();
+    format!("policy {}", names.join(" or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_rounded_down_to_three_digits() {
+        let all = [0, 7, 999, 1_234, 98_765_432].map(rounded);
+        assert_eq!(all, [0, 7, 999, 1_230, 98_700_000]);
+    }
+}

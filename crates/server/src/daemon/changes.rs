@@ -1,0 +1,269 @@
+//! VMs and disks that come, go and change their size while the daemon runs.
+//!
+//! Files are opened, given their size, flushed and closed on threads where that may take its
+//! time; the loops only ever get a disk that is ready, and give back one that is at rest. A
+//! change is made by one caller at a time, and must be carried through: whoever asks for one
+//! runs it as a task of its own, so that a client of the API that hangs up leaves nothing half
+//! done.
+
+use std::fs::File;
+
+use tokio::task::spawn_blocking;
+
+use super::resize::{NotGiven, Sizes, give_size};
+use super::shared::Shared;
+use crate::command::{Command, ControlError, NewVm, Resizing, VmSnapshot};
+use crate::config::{Create, DiskConfig, VmConfig};
+
+/// Changes of who is served, over all parts of the daemon.
+#[derive(Clone, Copy)]
+pub(super) struct Changes<'a> {
+    shared: &'a Shared,
+}
+
+impl<'a> Changes<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Changes<'a> {
+        Changes { shared }
+    }
+
+    /// Serves one more VM; answers with what is in force. Its files are made and opened as at the
+    /// start.
+    ///
+    /// # Errors
+    /// When a name is taken, a disk cannot be opened, or there is no room. Then nothing has
+    /// changed, but files that were made are left.
+    pub(super) async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
+        let Shared {
+            devices,
+            vms,
+            disks,
+            persistence,
+            ..
+        } = self.shared;
+        if let Some(there) = vms.get(&vm.name) {
+            let by = devices.name(there.device).to_owned();
+            return Err(ControlError::Taken {
+                what: "VM",
+                name: vm.name,
+                by: format!("device {by:?}"),
+            });
+        }
+        vms.refuse_taken(&vm.disks)?;
+        let device = &devices.entries()[vm.device];
+        let opened = disks.open(device.config(), &vm.name, &vm.disks).await?;
+        let new = Box::new(NewVm {
+            name: vm.name.clone(),
+            background: vm.background,
+            objective: vm.objective,
+            max_connections: vm.max_connections,
+            disks: opened,
+        });
+        let added = (devices.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
+        let (snapshot, volumes) = disks.settle(added, &vm.disks)?;
+        disks.offer(device, volumes, &snapshot);
+        vms.add(vm.clone());
+        persistence.note_disks_of(disks.files(), vm).await;
+        Ok(snapshot)
+    }
+
+    /// Serves a VM no more. What could not be flushed is said, disk by disk.
+    ///
+    /// # Errors
+    /// When there is no such VM, or clients are connected and it is not forced.
+    pub(super) async fn remove_vm(
+        &self,
+        name: &str,
+        force: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        let Shared {
+            devices,
+            vms,
+            disks,
+            ..
+        } = self.shared;
+        let device = vms.device_of(name)?;
+        let asked = name.to_owned();
+        let removed = devices.ask(device, |reply| Command::RemoveVm {
+            vm: asked,
+            force,
+            reply,
+        });
+        let closing = removed.await??;
+        vms.remove(name);
+        let exports = closing.iter().map(|disk| disk.export.clone()).collect();
+        let failed = disks.close(closing).await;
+        self.forget_disks(name, exports).await;
+        disks.give_memory_back();
+        Ok(failed)
+    }
+
+    /// Gives a VM one more disk; answers with what is in force.
+    ///
+    /// # Errors
+    /// As [`Changes::add_vm`].
+    pub(super) async fn add_disk(
+        &self,
+        vm: &str,
+        disk: DiskConfig,
+    ) -> Result<VmSnapshot, ControlError> {
+        let Shared {
+            devices,
+            vms,
+            disks,
+            persistence,
+            ..
+        } = self.shared;
+        let there = vms.find(vm)?;
+        let asked = std::slice::from_ref(&disk);
+        vms.refuse_taken(asked)?;
+        let device = &devices.entries()[there.device];
+        let new = disks.open(device.config(), vm, asked).await?.pop();
+        let new = Box::new(new.expect("one was opened"));
+        let name = vm.to_owned();
+        let added = devices.ask(there.device, |reply| Command::AddDisk {
+            vm: name,
+            disk: new,
+            reply,
+        });
+        let (snapshot, volumes) = disks.settle(added.await, asked)?;
+        disks.offer(device, volumes, &snapshot);
+        vms.change(vm, |vm| vm.disks.push(disk));
+        if let Some(vm) = vms.get(vm) {
+            persistence.note_disks_of(disks.files(), vm).await;
+        }
+        Ok(snapshot)
+    }
+
+    /// Takes a disk from a VM. What could not be flushed is said.
+    ///
+    /// # Errors
+    /// When there is no such disk, it is the only one, or clients are connected and it is not
+    /// forced.
+    pub(super) async fn remove_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        force: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        let Shared {
+            devices,
+            vms,
+            disks,
+            ..
+        } = self.shared;
+        let there = vms.find(vm)?;
+        if there.disks.len() == 1 && there.disks[0].export == export {
+            return Err(ControlError::LastDisk(export.to_owned()));
+        }
+        let (name, asked) = (vm.to_owned(), export.to_owned());
+        let removed = devices.ask(there.device, |reply| Command::RemoveDisk {
+            vm: name,
+            export: asked,
+            force,
+            reply,
+        });
+        let closing = removed.await??;
+        vms.change(vm, |vm| vm.disks.retain(|disk| disk.export != export));
+        let failed = disks.close(closing).await;
+        self.forget_disks(vm, vec![export.to_owned()]).await;
+        Ok(failed)
+    }
+
+    /// Gives a disk another size in bytes; answers with what is in force. `force`: even a
+    /// smaller one. One that it has already is made durable.
+    ///
+    /// # Errors
+    /// When there is no such disk, the size cannot be had, or it is smaller and that is not
+    /// forced. Then it stays as it was, but for [`ControlError::NotDurable`].
+    pub(super) async fn resize_disk(
+        &self,
+        vm: &str,
+        export: &str,
+        size: u64,
+        force: bool,
+    ) -> Result<VmSnapshot, ControlError> {
+        let Shared { devices, vms, .. } = self.shared;
+        let there = vms.find(vm)?;
+        let (name, asked) = (vm.to_owned(), export.to_owned());
+        let started = devices.ask(there.device, |reply| Command::StartResize {
+            vm: name,
+            export: asked,
+            size,
+            force,
+            reply,
+        });
+        let resizing = started.await??;
+        let (before, serial) = (resizing.before, resizing.serial);
+        let disk = there.disks.iter().find(|disk| disk.export == export);
+        let given = resize_file(resizing, disk, size).await;
+        let has_it = given.as_ref().map_or_else(|not| not.has_it, |()| true);
+        let (name, asked) = (vm.to_owned(), export.to_owned());
+        let finished = devices.ask(there.device, |reply| Command::FinishResize {
+            vm: name,
+            export: asked,
+            serial,
+            size: if has_it { size } else { before },
+            reply,
+        });
+        let (snapshot, volumes) = finished.await??;
+        let device = &devices.entries()[there.device];
+        self.shared.disks.offer(device, volumes, &snapshot);
+        if has_it {
+            self.note_size(vm, export, size);
+        }
+        given.map_err(|not| not.error(export, size))?;
+        Ok(snapshot)
+    }
+
+    /// Notes the size of a disk of which the configuration says one. What the configuration leaves
+    /// out is not said for it.
+    fn note_size(&self, vm: &str, export: &str, size: u64) {
+        let vms = &self.shared.vms;
+        let is_whole = !vms.is_configured(vm);
+        vms.change(vm, |vm| {
+            let disk = vm.disks.iter_mut().find(|disk| disk.export == export);
+            if let Some(disk) = disk.filter(|disk| is_whole || disk.size.is_some()) {
+                disk.size = Some(size);
+            }
+        });
+    }
+
+    /// Makes the store forget disks that were removed, so that they can be created anew. Disks of a
+    /// VM in the configuration stay known, because the next start serves them again.
+    async fn forget_disks(&self, vm: &str, exports: Vec<String>) {
+        let Shared {
+            vms,
+            disks,
+            persistence,
+            ..
+        } = self.shared;
+        if !vms.is_configured(vm) {
+            persistence.forget_disks(disks.files(), exports).await;
+        }
+    }
+}
+
+/// Gives the file of a disk another size, or discards what is cut off of a disk in memory.
+async fn resize_file(
+    resizing: Resizing,
+    disk: Option<&DiskConfig>,
+    size: u64,
+) -> Result<(), NotGiven> {
+    let create = disk.map_or(Create::No, |disk| disk.create);
+    let read_only = disk.is_some_and(|disk| disk.read_only);
+    let given = spawn_blocking(move || {
+        if let Some(tail) = resizing.tail {
+            tail.discard();
+        }
+        let before = resizing.before;
+        match resizing.file {
+            Some(file) => {
+                let sizes = Sizes { before, size };
+                give_size(&file, create, read_only, sizes, File::sync_all)
+            }
+            None => Ok(()),
+        }
+    });
+    let panicked = |_| Err(NotGiven::no("it panicked".into()));
+    given.await.unwrap_or_else(panicked)
+}

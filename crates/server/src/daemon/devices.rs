@@ -1,0 +1,173 @@
+//! The devices of a daemon, and the questions to their event loops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_policies::policy::PolicySpec;
+use tokio::sync::oneshot;
+
+use crate::command::{Command, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange};
+use crate::config::DeviceConfig;
+use crate::connections::VmConnections;
+use crate::event_loop::LoopHandle;
+use crate::frontend::{Volume, nbd};
+use crate::reception::Offer;
+
+/// Time in which a loop answers unless it is in trouble: it does so in its next turn.
+pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Device of the configuration, and the way to its loop.
+#[derive(Debug)]
+pub struct DeviceEntry {
+    config: DeviceConfig,
+    handle: LoopHandle,
+}
+
+impl DeviceEntry {
+    pub(super) fn new(config: DeviceConfig, handle: LoopHandle) -> DeviceEntry {
+        DeviceEntry { config, handle }
+    }
+
+    /// Returns the name in the configuration.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// Returns the device as it was configured.
+    pub(super) fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
+    /// Offers a volume of the device to NBD clients.
+    pub(super) fn offer(&self, volume: Volume, connections: Arc<VmConnections>) -> Offer {
+        let handle = self.handle.clone();
+        Offer {
+            export: nbd::export(volume),
+            handle,
+            connections,
+        }
+    }
+
+    /// Sends a command to the loop.
+    ///
+    /// # Errors
+    /// If the loop has ended.
+    pub(super) fn send(&self, command: Command) -> Result<(), ControlError> {
+        let sent = self.handle.send(command);
+        sent.map_err(|_| ControlError::Gone(self.name().to_owned()))
+    }
+}
+
+/// Devices in the order of the configuration, by their number from 0.
+#[derive(Debug)]
+pub struct DeviceTable {
+    entries: Vec<DeviceEntry>,
+}
+
+impl DeviceTable {
+    pub(super) fn new(entries: Vec<DeviceEntry>) -> DeviceTable {
+        DeviceTable { entries }
+    }
+
+    /// Returns all devices.
+    pub fn entries(&self) -> &[DeviceEntry] {
+        &self.entries
+    }
+
+    /// Returns the name of a device. Panics if there is no such device.
+    pub fn name(&self, device: usize) -> &str {
+        self.entries[device].name()
+    }
+
+    /// Returns the devices as they were configured.
+    pub fn configs(&self) -> Vec<DeviceConfig> {
+        let entries = self.entries.iter();
+        entries.map(|entry| entry.config.clone()).collect()
+    }
+
+    /// Sends a command to the loop of a device.
+    ///
+    /// # Errors
+    /// If there is no such device or its loop has ended.
+    pub(super) fn send(&self, device: usize, command: Command) -> Result<(), ControlError> {
+        let entry = self.entries.get(device);
+        let entry = entry.ok_or_else(|| ControlError::UnknownDevice(device.to_string()))?;
+        entry.send(command)
+    }
+
+    /// Sends a command to every loop that has not ended.
+    pub(super) fn send_all(&self, command: impl Fn() -> Command) {
+        for entry in &self.entries {
+            // Sending fails only if the loop has ended already.
+            let _ = entry.send(command());
+        }
+    }
+
+    /// Sends a command and waits for the answer to it.
+    ///
+    /// # Errors
+    /// If there is no such device or its loop has ended.
+    pub(super) async fn ask<T>(
+        &self,
+        device: usize,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, ControlError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(device, command(reply))?;
+        let answer = answer.await;
+        answer.map_err(|_| ControlError::Gone(self.name(device).to_owned()))
+    }
+
+    /// Returns a device as it stands.
+    ///
+    /// # Errors
+    /// If there is no such device or its loop has ended.
+    pub async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {
+        self.ask(device, |reply| Command::Snapshot { reply }).await
+    }
+
+    /// Replaces a device's policy; returns what is in force.
+    ///
+    /// # Errors
+    /// If there is no such device, the engine refuses the policy, or the loop has ended.
+    pub async fn set_policy(
+        &self,
+        device: usize,
+        policy: PolicySpec,
+    ) -> Result<DeviceSnapshot, ControlError> {
+        let set = self.ask(device, |reply| Command::SetPolicy { policy, reply });
+        Ok(set.await??)
+    }
+
+    /// Changes the fault rules of a disk of a device; returns what is in force.
+    ///
+    /// # Errors
+    /// If there is no such device, export or rule, the rule is refused, or the loop has ended.
+    pub async fn change_faults(
+        &self,
+        device: usize,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, ControlError> {
+        let export = export.to_owned();
+        let changed = self.ask(device, |reply| Command::ChangeFaults {
+            export,
+            change,
+            reply,
+        });
+        Ok(changed.await??)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_device_that_is_not_there_is_named_by_its_number() {
+        let none = DeviceTable::new(Vec::new());
+        let error = none.snapshot(3).await.expect_err("there is none");
+        assert_eq!(error, ControlError::UnknownDevice("3".to_owned()));
+        assert!(none.configs().is_empty());
+    }
+}

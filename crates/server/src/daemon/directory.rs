@@ -1,0 +1,214 @@
+//! The VMs that a daemon serves now.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::objective::Objective;
+
+use crate::command::ControlError;
+use crate::config::{DiskConfig, Schedule, VmConfig};
+use crate::kept::refuse_taken;
+
+/// VMs that are served now, in the words of the configuration and in the order in which they came.
+#[derive(Debug)]
+pub struct VmDirectory {
+    /// Each change is made whole while this is held, and nothing is waited for.
+    vms: Mutex<Vec<VmConfig>>,
+    /// Names of the VMs in the configuration, served or not.
+    configured: BTreeSet<String>,
+}
+
+impl VmDirectory {
+    /// Creates the directory of these VMs, all of which are in the configuration.
+    pub(super) fn new(configured: Vec<VmConfig>) -> VmDirectory {
+        VmDirectory {
+            configured: configured.iter().map(|vm| vm.name.clone()).collect(),
+            vms: Mutex::new(configured),
+        }
+    }
+
+    /// Returns a VM, if it is served.
+    pub fn get(&self, name: &str) -> Option<VmConfig> {
+        self.lock().iter().find(|vm| vm.name == name).cloned()
+    }
+
+    /// Returns a VM.
+    ///
+    /// # Errors
+    /// If it is not served.
+    pub fn find(&self, name: &str) -> Result<VmConfig, ControlError> {
+        let vm = self.get(name);
+        vm.ok_or_else(|| ControlError::UnknownVm(name.to_owned()))
+    }
+
+    /// Returns the number of the device that a VM is on.
+    ///
+    /// # Errors
+    /// If the VM is not served.
+    pub fn device_of(&self, name: &str) -> Result<usize, ControlError> {
+        let device = (self.lock().iter().find(|vm| vm.name == name)).map(|vm| vm.device);
+        device.ok_or_else(|| ControlError::UnknownVm(name.to_owned()))
+    }
+
+    /// Returns all VMs.
+    pub fn all(&self) -> Vec<VmConfig> {
+        self.lock().clone()
+    }
+
+    /// Returns the VMs that have a schedule.
+    pub fn scheduled(&self) -> Vec<VmConfig> {
+        self.those(|vm| vm.schedule.is_some())
+    }
+
+    /// Returns the VMs of a device.
+    pub fn on_device(&self, device: usize) -> Vec<VmConfig> {
+        self.those(|vm| vm.device == device)
+    }
+
+    /// Returns the names of the VMs of a device.
+    pub fn names_on(&self, device: usize) -> Vec<String> {
+        let vms = self.lock();
+        let theirs = vms.iter().filter(|vm| vm.device == device);
+        theirs.map(|vm| vm.name.clone()).collect()
+    }
+
+    /// Returns true if a VM is in the configuration, served or not.
+    pub fn is_configured(&self, name: &str) -> bool {
+        self.configured.contains(name)
+    }
+
+    /// Refuses disks whose exports are served already.
+    ///
+    /// # Errors
+    /// Names the first such export, and its VM.
+    pub(super) fn refuse_taken(&self, disks: &[DiskConfig]) -> Result<(), ControlError> {
+        refuse_taken(&self.lock(), disks)
+    }
+
+    /// Adds a VM of which the name is free.
+    pub(super) fn add(&self, vm: VmConfig) {
+        self.lock().push(vm);
+    }
+
+    /// Removes a VM, if it is there.
+    pub(super) fn remove(&self, name: &str) {
+        self.lock().retain(|vm| vm.name != name);
+    }
+
+    /// Changes a VM, if it is there.
+    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut VmConfig)) {
+        if let Some(vm) = self.lock().iter_mut().find(|vm| vm.name == name) {
+            change(vm);
+        }
+    }
+
+    /// Notes the objective that is in force for a VM.
+    pub(super) fn set_objective(&self, name: &str, objective: Objective) {
+        self.change(name, |vm| vm.objective = objective);
+    }
+
+    /// Gives a VM another schedule from now on, or none. The objective in force stays.
+    pub fn set_schedule(&self, name: &str, schedule: Option<Arc<Schedule>>) {
+        self.change(name, |vm| vm.schedule = schedule);
+    }
+
+    fn those(&self, are: impl Fn(&VmConfig) -> bool) -> Vec<VmConfig> {
+        let vms = self.lock();
+        vms.iter().filter(|vm| are(vm)).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<VmConfig>> {
+        // Each change is whole, whoever panicked.
+        self.vms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Create, DiskFormat, by_the_clock, schedule};
+
+    fn vm(name: &str, device: usize) -> VmConfig {
+        VmConfig {
+            name: name.to_owned(),
+            device,
+            background: false,
+            objective: Objective::default(),
+            schedule: None,
+            max_connections: 64,
+            disks: vec![DiskConfig {
+                export: format!("{name}-disk"),
+                path: None,
+                size: Some(1 << 20),
+                create: Create::No,
+                format: DiskFormat::Probe,
+                read_only: false,
+                block_size: 512,
+                faults: Vec::new(),
+                place: None,
+            }],
+        }
+    }
+
+    fn names(vms: &[VmConfig]) -> Vec<&str> {
+        vms.iter().map(|vm| vm.name.as_str()).collect()
+    }
+
+    #[test]
+    fn vms_are_found_by_name_and_device_in_the_order_in_which_they_came() {
+        let directory = VmDirectory::new(vec![vm("b", 0), vm("a", 1)]);
+        directory.add(vm("c", 0));
+        assert_eq!(names(&directory.all()), ["b", "a", "c"]);
+        assert_eq!(names(&directory.on_device(0)), ["b", "c"]);
+        assert_eq!(directory.names_on(0), ["b", "c"]);
+        assert_eq!(directory.device_of("a"), Ok(1));
+        let unknown = ControlError::UnknownVm("d".to_owned());
+        assert_eq!(directory.device_of("d"), Err(unknown.clone()));
+        assert_eq!(directory.find("d").err(), Some(unknown));
+        assert!(directory.get("d").is_none());
+    }
+
+    #[test]
+    fn a_vm_of_the_configuration_stays_one_when_it_is_removed() {
+        let directory = VmDirectory::new(vec![vm("b", 0)]);
+        directory.add(vm("c", 0));
+        directory.remove("b");
+        directory.remove("b");
+        assert_eq!(names(&directory.all()), ["c"]);
+        assert!(directory.is_configured("b"));
+        assert!(!directory.is_configured("c"));
+    }
+
+    #[test]
+    fn an_export_that_somebody_has_is_refused_with_its_owner() {
+        let directory = VmDirectory::new(vec![vm("b", 0)]);
+        let taken = directory.refuse_taken(&vm("b", 1).disks);
+        let error = taken.expect_err("b has it").to_string();
+        assert!(
+            error.contains("\"b-disk\"") && error.contains("VM \"b\""),
+            "{error}"
+        );
+        assert_eq!(directory.refuse_taken(&vm("c", 1).disks), Ok(()));
+    }
+
+    #[test]
+    fn a_schedule_and_an_objective_are_changed_for_one_vm() {
+        let directory = VmDirectory::new(vec![vm("b", 0), vm("c", 0)]);
+        let entry = serde_json::json!({ "schedule": [{ "from": "18:00", "weight": 7 }] });
+        let promised = schedule::merge(&vm("b", 0).promised(), &entry).expect("good");
+        directory.set_schedule("b", by_the_clock(promised));
+        let objective = Objective {
+            weight: 7,
+            ..Objective::default()
+        };
+        directory.set_objective("c", objective);
+        directory.set_objective("nobody", objective);
+        assert_eq!(names(&directory.scheduled()), ["b"]);
+        let weights: Vec<u32> = (directory.all().iter())
+            .map(|vm| vm.objective.weight)
+            .collect();
+        assert_eq!(weights, [Objective::DEFAULT_WEIGHT, 7]);
+        directory.set_schedule("b", None);
+        assert!(directory.scheduled().is_empty());
+    }
+}

@@ -1,0 +1,291 @@
+//! Disks that are opened, offered and closed while the daemon runs.
+//!
+//! Files are opened, flushed and closed on threads where that may take its time; the loops only
+//! ever get a disk that is ready, and give back one that is at rest.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+
+use super::devices::DeviceEntry;
+use crate::backing::{Disk, Medium};
+use crate::bounded;
+use crate::command::{CommandError, ControlError, NewDisk, VmSnapshot};
+use crate::config::{DeviceConfig, DiskConfig};
+use crate::event_loop::{Files, SetupError, open_disk};
+use crate::frontend::Volume;
+use crate::reception::Catalogue;
+use crate::ring::sys;
+
+/// Time between a removal and giving its memory back: of many removals all but the first are one.
+const TRIM_AFTER: Duration = Duration::from_secs(1);
+
+/// Files that the disks of all devices have open, and what NBD clients are offered of them.
+#[derive(Debug)]
+pub(super) struct OpenDisks {
+    files: Files,
+    catalogue: Arc<Catalogue>,
+    /// Deadline for opening a disk's file.
+    open_within: Duration,
+    /// The store's file, which no disk may have.
+    store: Option<PathBuf>,
+    /// Memory of what was removed is about to be given back.
+    trimming: Arc<AtomicBool>,
+}
+
+impl OpenDisks {
+    pub(super) fn new(
+        files: Files,
+        catalogue: Arc<Catalogue>,
+        open_within: Duration,
+        store: Option<PathBuf>,
+    ) -> OpenDisks {
+        OpenDisks {
+            files,
+            catalogue,
+            open_within,
+            store,
+            trimming: Arc::default(),
+        }
+    }
+
+    /// Returns the list of files that the disks of all devices have open.
+    pub(super) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// Returns the deadline for opening a disk's file.
+    pub(super) fn open_within(&self) -> Duration {
+        self.open_within
+    }
+
+    /// Offers volumes of a VM to NBD clients.
+    pub(super) fn offer(&self, device: &DeviceEntry, volumes: Vec<Volume>, vm: &VmSnapshot) {
+        for volume in volumes {
+            let offer = device.offer(volume, vm.connections.clone());
+            self.catalogue.put(offer);
+        }
+    }
+
+    /// Opens the disks of a VM, all of them or none.
+    pub(super) async fn open(
+        &self,
+        device: &DeviceConfig,
+        vm: &str,
+        disks: &[DiskConfig],
+    ) -> Result<Vec<NewDisk>, ControlError> {
+        let (own, device) = (self.store.clone(), device.clone());
+        let (name, asked) = (vm.to_owned(), disks.to_vec());
+        let files = self.files.clone();
+        let opening = move || open_all(&device, &name, &asked, &files, own.as_deref());
+        let opened = if disks.iter().any(|disk| disk.path.is_some()) {
+            bounded::call_async(self.open_within, opening).await
+        } else {
+            Ok(opening())
+        };
+        let opened = opened.map_err(|error| ControlError::GaveUp {
+            what: format!("VM {vm:?}: opening its disks: {error}"),
+        })??;
+        // Added only after the deadline was met: a result that comes too late is dropped and must
+        // leave no entry.
+        for (new, disk) in opened.iter().zip(disks) {
+            if let Some(path) = &disk.path {
+                self.files.add(vm, &new.disk, path);
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Forgets the files of disks that a loop has not taken, and has closed by now.
+    ///
+    /// # Errors
+    /// If it has not taken them.
+    pub(super) fn settle<T>(
+        &self,
+        taken: Result<Result<T, CommandError>, ControlError>,
+        disks: &[DiskConfig],
+    ) -> Result<T, ControlError> {
+        let taken = taken.and_then(|taken| Ok(taken?));
+        if taken.is_err() {
+            disks
+                .iter()
+                .for_each(|disk| self.files.remove(&disk.export));
+        }
+        taken
+    }
+
+    /// Flushes and closes disks that the loop has given back, and offers them no more. Returns what
+    /// could not be flushed.
+    pub(super) async fn close(&self, disks: Vec<Disk>) -> Vec<String> {
+        for disk in &disks {
+            self.catalogue.remove(&disk.export);
+        }
+        let files = self.files.clone();
+        let closed = spawn_blocking(move || {
+            let mut failed = Vec::new();
+            for disk in disks {
+                if let Err(error) = flush(&disk) {
+                    let what = format!("export {:?} could not be flushed: {error}", disk.export);
+                    tracing::error!("{what}");
+                    failed.push(what);
+                }
+                let export = disk.export.clone();
+                // The lock goes before somebody else may have the file.
+                drop(disk);
+                files.remove(&export);
+            }
+            failed
+        });
+        let panicked = |_| vec!["closing the disks panicked".to_owned()];
+        closed.await.unwrap_or_else(panicked)
+    }
+
+    /// Gives memory of what was removed back to the system, a while later, so that many removals
+    /// cost one pass over the heap.
+    pub(super) fn give_memory_back(&self) {
+        let trimming = self.trimming.clone();
+        if trimming.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let over = OnDrop(trimming);
+        tokio::spawn(async move {
+            tokio::time::sleep(TRIM_AFTER).await;
+            // Who is removed from here on is the next one's.
+            drop(over);
+            let _ = spawn_blocking(sys::trim_heap).await;
+        });
+    }
+}
+
+/// Opens disks of a VM one after the other. `own`: the store's file.
+fn open_all(
+    device: &DeviceConfig,
+    vm: &str,
+    disks: &[DiskConfig],
+    files: &Files,
+    own: Option<&Path>,
+) -> Result<Vec<NewDisk>, ControlError> {
+    let mut opened: Vec<NewDisk> = Vec::new();
+    for disk in disks {
+        let export = &disk.export;
+        let no = |what: String| Err(ControlError::Disk { what, help: None });
+        if is_same_file(disk.path.as_deref(), own) {
+            return no(format!("export {export:?}: its file is the daemon's store"));
+        }
+        // Disks opened in this call are not in `files` yet, so they are compared here.
+        if let Some(other) = opened.iter().find(|new| takes_file(&new.disk, disk)) {
+            return no(format!(
+                "export {export:?}: its file is that of export {:?}; a disk needs a file of its \
+                 own",
+                other.disk.export
+            ));
+        }
+        let one = open_disk(device, vm, disk, files);
+        opened.push(one.map_err(|error| refused(&error))?);
+    }
+    Ok(opened)
+}
+
+/// Puts a flag down, even where the runtime ends first.
+struct OnDrop(Arc<AtomicBool>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+fn refused(error: &SetupError) -> ControlError {
+    let help = match error {
+        SetupError::Disk { source, .. } => source.help(),
+        _ => None,
+    };
+    let what = error.to_string();
+    ControlError::Disk { what, help }
+}
+
+/// Returns true if a disk that is asked for has the same file as an open one, and at least one of
+/// them writes.
+fn takes_file(open: &Disk, asked: &DiskConfig) -> bool {
+    let (Medium::File(file), Some(path)) = (&open.medium, &asked.path) else {
+        return false;
+    };
+    let is_same = |meta| sys::identity(&meta) == file.facts.identity;
+    !(open.read_only && asked.read_only) && std::fs::metadata(path).is_ok_and(is_same)
+}
+
+fn is_same_file(a: Option<&Path>, b: Option<&Path>) -> bool {
+    let identity = |path: Option<&Path>| {
+        let meta = std::fs::metadata(path?).ok()?;
+        Some(sys::identity(&meta))
+    };
+    identity(a).is_some_and(|a| identity(b) == Some(a))
+}
+
+fn flush(disk: &Disk) -> io::Result<()> {
+    match &disk.medium {
+        Medium::File(open) if !disk.read_only => open.file.sync_data(),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disks(store: Option<PathBuf>) -> (OpenDisks, DeviceConfig) {
+        let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n";
+        let loaded = crate::config::parse(text, "t", Path::new("/")).expect("good");
+        let device = loaded.config.devices[0].clone();
+        let minute = Duration::from_secs(60);
+        (
+            OpenDisks::new(Files::default(), Arc::default(), minute, store),
+            device,
+        )
+    }
+
+    fn disk(export: &str, path: &Path, device: &DeviceConfig) -> DiskConfig {
+        let words = serde_json::json!({ "export": export, "path": path, "format": "raw" });
+        let read = crate::config::vm::disk_from_json(&words, "vm", device, Path::new("/"));
+        read.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    #[tokio::test]
+    async fn a_file_is_the_stores_or_one_disks() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [own, file] = ["store", "disk.raw"].map(|name| dir.path().join(name));
+        for path in [&own, &file] {
+            std::fs::write(path, [0; 8192]).expect("writable");
+        }
+        let (all, device) = disks(Some(own.clone()));
+        let refused = async |disks: &[DiskConfig]| {
+            let opened = all.open(&device, "vm", disks).await;
+            opened.expect_err("it is refused").to_string()
+        };
+        let error = refused(&[disk("a", &own, &device)]).await;
+        assert_eq!(error, "export \"a\": its file is the daemon's store");
+        let [a, b] = ["a", "b"].map(|export| disk(export, &file, &device));
+        let error = refused(&[a.clone(), b]).await;
+        assert!(
+            error.contains("its file is that of export \"a\""),
+            "{error}"
+        );
+
+        // What the loop does not take is free again, what it gives back as well.
+        for taken in [false, true] {
+            let mut opened = all.open(&device, "vm", std::slice::from_ref(&a)).await;
+            let new = opened.as_mut().expect("it is free").pop().expect("one");
+            let no = Err(CommandError::UnknownVm("vm".to_owned()));
+            let answer = if taken { Ok(new.disk) } else { no };
+            let asked = std::slice::from_ref(&a);
+            if let Ok(disk) = all.settle(Ok(answer), asked) {
+                assert_eq!(all.close(vec![disk]).await, [""; 0]);
+            }
+        }
+        assert_eq!(all.files().watched().len(), 0);
+    }
+}

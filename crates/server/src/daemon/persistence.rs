@@ -1,0 +1,366 @@
+//! What survives a restart: VMs that were added for good, promises to those of the configuration
+//! that were changed for good, and disks that were served.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_api::health::Reason;
+use tokio::task::spawn_blocking;
+
+use super::directory::VmDirectory;
+use crate::command::ControlError;
+use crate::config::{self, DiskConfig, VmConfig};
+use crate::event_loop::Files;
+use crate::health;
+use crate::kept::{self, How, Said};
+use crate::store::{Change, KnownDisk, Scope, Store, StoreError, VmRecord};
+
+/// Puts the objectives that are kept in place of those of the configuration.
+pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
+    let records = match store.vms() {
+        Ok(records) => records,
+        Err(error) => return tracing::error!("what is kept cannot be read: {error}"),
+    };
+    for Said { vm, how, what } in kept::overlay(&records, vms) {
+        match how {
+            How::Well => tracing::info!(vm, "{what}"),
+            How::PassedOver => tracing::warn!(vm, "{what}"),
+            How::Lost => tracing::error!(vm, "{what}"),
+        }
+    }
+}
+
+/// Loads the paths of all disks that the store knows into `files`, so that none of them is created
+/// anew.
+pub(super) fn know_disks(store: &Store, files: &Files) {
+    match store.disks() {
+        Ok(disks) => files.set_known(disks.into_iter().map(|disk| disk.path.into())),
+        Err(error) => tracing::error!("which disks were served before cannot be read: {error}"),
+    }
+}
+
+/// Stores durably that the disks of these VMs are served, so that one whose file is lost is not
+/// replaced by an empty one. A failure is logged, and the disks are served all the same.
+pub(super) fn note_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
+    let disks = vms
+        .iter()
+        .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    let disks = disks.filter_map(|(vm, disk)| KnownDisk::of(&vm.name, disk));
+    let disks: Vec<KnownDisk> = disks.collect();
+    let changes: Vec<Change<'_>> = disks.iter().map(Change::PutDisk).collect();
+    match store.apply(&changes) {
+        Ok(0) => {}
+        Ok(_) => know_disks(store, files),
+        Err(error) => {
+            tracing::error!(
+                "should a disk's file be lost, a new one may be made in its place: {error}"
+            );
+        }
+    }
+}
+
+/// Store of a daemon, if it has one, and the VMs in it that could not be served.
+#[derive(Debug)]
+pub(super) struct Persistence {
+    store: Option<Arc<Store>>,
+    /// Interval at which what controllers have learnt is written.
+    snapshot_interval: Duration,
+    /// VMs that are in the store and are not served, and why.
+    not_served: Mutex<BTreeMap<String, String>>,
+}
+
+impl Persistence {
+    pub(super) fn new(store: Option<Arc<Store>>, snapshot_interval: Duration) -> Persistence {
+        Persistence {
+            store,
+            snapshot_interval,
+            not_served: Mutex::default(),
+        }
+    }
+
+    /// Returns the store; `None` where the configuration names none. Its calls may wait for the
+    /// disk: make them where a thread may block.
+    pub(super) fn store(&self) -> Option<&Arc<Store>> {
+        self.store.as_ref()
+    }
+
+    /// Returns the interval at which what controllers have learnt is written.
+    pub(super) fn snapshot_interval(&self) -> Duration {
+        self.snapshot_interval
+    }
+
+    /// Writes a VM as it is now: all of it, or the objective of one that the configuration names.
+    /// `device` is its device's name. Durable when it returns.
+    ///
+    /// # Errors
+    /// If there is no store, or it cannot be written.
+    pub(super) async fn put_vm(
+        &self,
+        vm: VmConfig,
+        device: &str,
+        is_configured: bool,
+    ) -> Result<(), ControlError> {
+        let store = self.required()?;
+        let name = vm.name.clone();
+        let record = if is_configured {
+            let words = config::words(&vm.promised());
+            VmRecord::new(&name, Scope::Objective, &words)
+        } else {
+            let words = config::vm::to_json(&whole_paths(vm), device);
+            VmRecord::new(&name, Scope::Whole, &words)
+        };
+        store_it(store, &name, move |store| store.put_vm(&record)).await
+    }
+
+    /// Forgets a VM, with its deadline transfer and what was learnt of it. Returns true if there
+    /// was anything. Durable when it returns.
+    ///
+    /// # Errors
+    /// If there is no store, the configuration names the VM, or the store cannot be written.
+    pub(super) async fn forget_vm(
+        &self,
+        name: &str,
+        vms: &VmDirectory,
+    ) -> Result<bool, ControlError> {
+        self.may_forget(name, vms)?;
+        let vm = name.to_owned();
+        let forgotten = store_it(self.required()?, name, move |store| {
+            store.apply(&[
+                Change::RemoveVm(&vm),
+                Change::ForgetLearnt { vm: &vm },
+                Change::ForgetJob { vm: &vm },
+            ])
+        });
+        let forgotten = forgotten.await? > 0;
+        self.not_served().remove(name);
+        Ok(forgotten)
+    }
+
+    /// Checks that a VM may be forgotten.
+    ///
+    /// # Errors
+    /// If there is no store, or the configuration names the VM and would bring it back.
+    pub(super) fn may_forget(&self, name: &str, vms: &VmDirectory) -> Result<(), ControlError> {
+        self.required()?;
+        if vms.is_configured(name) {
+            return Err(ControlError::Configured(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Returns true if the record of a VM in the store names this disk.
+    ///
+    /// # Errors
+    /// If there is no store, or it cannot be read.
+    pub(super) async fn has_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
+        let name = vm.to_owned();
+        let record = store_it(self.required()?, vm, move |store| store.vm(&name)).await?;
+        // What has no words of a VM names no disk of it either.
+        let words = record.and_then(|record| record.words().ok());
+        let disks = words.as_ref().and_then(|words| words["disk"].as_array());
+        Ok(disks.is_some_and(|disks| disks.iter().any(|disk| disk["export"] == export)))
+    }
+
+    /// Stores that the disks of a VM are served, if there is a store. A failure is logged.
+    pub(super) async fn note_disks_of(&self, files: &Files, vm: VmConfig) {
+        let Some(store) = self.store.clone() else {
+            return;
+        };
+        let files = files.clone();
+        // A panic is logged by the panic hook.
+        let _ = spawn_blocking(move || note_disks(&store, &files, &[vm])).await;
+    }
+
+    /// Makes the store forget disks that were removed. A failure is logged.
+    pub(super) async fn forget_disks(&self, files: &Files, exports: Vec<String>) {
+        let Some(store) = self.store.clone() else {
+            return;
+        };
+        let files = files.clone();
+        let forget = move || {
+            let names = exports
+                .iter()
+                .map(|export| Change::ForgetDisk { name: export });
+            match store.apply(&names.collect::<Vec<_>>()) {
+                Ok(_) => know_disks(&store, &files),
+                Err(error) => tracing::warn!("disks that were removed are still known: {error}"),
+            }
+        };
+        let _ = spawn_blocking(forget).await;
+    }
+
+    /// Forgets a disk that was served before, by its export name or its absolute path, so that a
+    /// new one may be created there. Durable on return. Returns false if the store does not know
+    /// the disk.
+    ///
+    /// # Errors
+    /// If the disk is being served, there is no store, or the store cannot be written.
+    pub(super) async fn forget_disk(
+        &self,
+        name: &str,
+        files: &Files,
+        vms: &VmDirectory,
+    ) -> Result<bool, ControlError> {
+        let store = self.required()?;
+        let is = |disk: &DiskConfig| {
+            let known = KnownDisk::of("", disk);
+            disk.export == name || known.is_some_and(|known| known.path == name)
+        };
+        if vms.all().iter().any(|vm| vm.disks.iter().any(is)) {
+            return Err(ControlError::Disk {
+                what: format!("disk {name:?} is served"),
+                help: Some("remove it, or its VM, first".to_owned()),
+            });
+        }
+        let (asked, files) = (name.to_owned(), files.clone());
+        let done = spawn_blocking(move || {
+            let forgotten = store.forget_disk(&asked)?;
+            know_disks(&store, &files);
+            Ok::<_, StoreError>(forgotten)
+        });
+        let failed = |why: &str, help| ControlError::Store {
+            what: format!("disk {name:?} cannot be forgotten: {why}"),
+            help,
+        };
+        match done.await {
+            Ok(done) => done.map_err(|error| failed(&error.to_string(), error.help())),
+            Err(_) => Err(failed("it panicked", None)),
+        }
+    }
+
+    /// Notes why a VM in the store is not served.
+    pub(super) fn set_not_served(&self, name: &str, why: String) {
+        self.not_served().insert(name.to_owned(), why);
+    }
+
+    /// Returns a reason for each VM in the store that is not served.
+    pub(super) fn problems(&self, vms: &VmDirectory) -> Vec<Reason> {
+        let not_served = self.not_served();
+        (not_served
+            .iter()
+            .filter(|(name, _)| vms.get(name).is_none()))
+        .map(|(name, why)| health::not_served(name, why))
+        .collect()
+    }
+
+    fn required(&self) -> Result<Arc<Store>, ControlError> {
+        self.store.clone().ok_or(ControlError::NoStore)
+    }
+
+    fn not_served(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        (self.not_served.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// With paths that mean the same wherever the daemon is started.
+fn whole_paths(mut vm: VmConfig) -> VmConfig {
+    for path in vm.disks.iter_mut().filter_map(|disk| disk.path.as_mut()) {
+        if let Ok(whole) = std::path::absolute(&*path) {
+            *path = whole;
+        }
+    }
+    vm
+}
+
+async fn store_it<T: Send + 'static>(
+    store: Arc<Store>,
+    vm: &str,
+    act: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, ControlError> {
+    let done = spawn_blocking(move || act(&store)).await;
+    let failed = |why: &str, help| ControlError::Store {
+        what: format!("VM {vm:?} cannot be kept: {why}"),
+        help,
+    };
+    match done {
+        Ok(done) => done.map_err(|error| failed(&error.to_string(), error.help())),
+        Err(_) => Err(failed("it panicked", None)),
+    }
+}
+
+/// What it is kept under on which disks a policy has learnt of VMs.
+pub(super) fn learnt_by(policy: &str) -> String {
+    format!("learnt by {policy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A VM in memory, or on the file of this path.
+    fn vm(name: &str, path: Option<&Path>) -> VmConfig {
+        let kind = if path.is_some() { "file" } else { "memory" };
+        let device = format!("[[device]]\nname = \"d\"\nkind = \"{kind}\"\n");
+        let text = format!("[[listen]]\nunix = \"s\"\n{device}");
+        let loaded = config::parse(&text, "t", Path::new("/")).expect("good");
+        let disk = serde_json::json!({ "path": path, "size": "1 MiB" });
+        let disk = match path {
+            Some(_) => disk,
+            None => serde_json::json!({ "size": "1 MiB" }),
+        };
+        let words = serde_json::json!({ "name": name, "disk": [disk] });
+        let read = config::vm::from_json(&words, &loaded.config.devices, Path::new("/"));
+        read.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn open(dir: &Path) -> Persistence {
+        let store = Store::open(dir.join("store.redb")).expect("writable");
+        Persistence::new(Some(Arc::new(store)), Duration::from_secs(1))
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_without_a_store() {
+        let none = Persistence::new(None, Duration::MAX);
+        let vms = VmDirectory::new(Vec::new());
+        let no = ControlError::NoStore;
+        assert_eq!(
+            none.put_vm(vm("a", None), "d", false).await,
+            Err(no.clone())
+        );
+        assert_eq!(none.forget_vm("a", &vms).await, Err(no.clone()));
+        assert_eq!(none.has_disk("a", "a").await, Err(no.clone()));
+        let files = Files::default();
+        assert_eq!(none.forget_disk("a", &files, &vms).await, Err(no));
+        none.note_disks_of(&files, vm("a", None)).await;
+    }
+
+    #[tokio::test]
+    async fn a_vm_that_was_put_is_there_until_it_is_forgotten() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let all = open(dir.path());
+        let vms = VmDirectory::new(vec![vm("configured", None)]);
+        all.put_vm(vm("a", None), "d", false).await.expect("kept");
+        assert_eq!(all.has_disk("a", "a").await, Ok(true));
+        assert_eq!(all.has_disk("a", "b").await, Ok(false));
+        all.set_not_served("a", "its file is gone".to_owned());
+        assert_eq!(all.problems(&vms).len(), 1);
+        assert_eq!(all.forget_vm("a", &vms).await, Ok(true));
+        assert_eq!(all.forget_vm("a", &vms).await, Ok(false));
+        assert_eq!(all.problems(&vms), []);
+        let configured = ControlError::Configured("configured".to_owned());
+        assert_eq!(all.forget_vm("configured", &vms).await, Err(configured));
+    }
+
+    #[tokio::test]
+    async fn a_disk_is_known_until_it_is_forgotten_and_not_while_it_is_served() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (all, files) = (open(dir.path()), Files::default());
+        let path = dir.path().join("a.raw");
+        let disk = vm("a", Some(&path));
+        all.note_disks_of(&files, disk.clone()).await;
+        assert!(files.knows(&path));
+        let served = VmDirectory::new(vec![disk]);
+        let error = all
+            .forget_disk("a", &files, &served)
+            .await
+            .expect_err("it is served");
+        assert_eq!(error.to_string(), "disk \"a\" is served");
+        let nobody = VmDirectory::new(Vec::new());
+        assert_eq!(all.forget_disk("a", &files, &nobody).await, Ok(true));
+        assert_eq!(all.forget_disk("a", &files, &nobody).await, Ok(false));
+        assert!(!files.knows(&path));
+    }
+}

@@ -1,0 +1,172 @@
+//! Files that are given another size, durably.
+
+use std::fs::File;
+use std::io;
+
+use tidegate_device::units::format_bytes;
+
+use crate::command::ControlError;
+use crate::config::Create;
+use crate::ring::sys;
+
+/// Bytes of a disk that is given another size.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) before: u64,
+    pub(super) size: u64,
+}
+
+/// Why a file was not given its size, durably.
+#[derive(Debug)]
+pub(super) struct NotGiven {
+    what: String,
+    /// It has the size all the same, until a crash may undo that.
+    pub(super) has_it: bool,
+}
+
+impl NotGiven {
+    /// The file has the size that it had.
+    pub(super) fn no(what: String) -> NotGiven {
+        let has_it = false;
+        NotGiven { what, has_it }
+    }
+
+    /// Returns the error that the change is answered with.
+    pub(super) fn error(self, export: &str, size: u64) -> ControlError {
+        let NotGiven { what, has_it } = self;
+        match has_it {
+            true => ControlError::NotDurable(format!(
+                "export {export:?} has {size} bytes now, but a crash may undo that: {what}"
+            )),
+            false => ControlError::Disk {
+                what: format!("export {export:?} cannot be given {size} bytes: {what}"),
+                help: None,
+            },
+        }
+    }
+}
+
+/// Gives a disk's file its size, durably: `sync` is what makes it so, also where it has that size
+/// already, for nobody knows whether that is durable. A file that cannot be made longer has the
+/// size that it had. One that was made shorter stays so: what was cut off is gone.
+pub(super) fn give_size(
+    file: &File,
+    create: Create,
+    read_only: bool,
+    Sizes { before, size }: Sizes,
+    sync: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<(), NotGiven> {
+    let failed = |what: &str, error: &io::Error| format!("cannot {what} its file: {error}");
+    let no = |what: &str, error: io::Error| NotGiven::no(failed(what, &error));
+    let meta = file.metadata().map_err(|error| no("inspect", error))?;
+    if !meta.is_file() {
+        let has = sys::block_device_size(file).map_err(|error| no("measure", error))?;
+        return match has >= size {
+            true => Ok(()),
+            false => {
+                let has = format_bytes(has);
+                Err(NotGiven::no(format!("the block device has {has}")))
+            }
+        };
+    }
+    let has = meta.len();
+    if read_only {
+        if has == size {
+            // Whoever made it longer has done this already, and answers for it.
+            return Ok(());
+        }
+        let has = format_bytes(has);
+        let what = format!("it is served read-only, and its file has {has}");
+        return Err(NotGiven::no(what));
+    }
+    if has != before && has != size {
+        let (has, before) = (format_bytes(has), format_bytes(before));
+        let what = format!("its file has {has} where the disk has {before}");
+        return Err(NotGiven::no(what));
+    }
+    let given = || {
+        if size > has && create == Create::Preallocated {
+            sys::allocate(file, 0, has, size - has)?;
+        }
+        // Also where it has that length: a change whose `sync` failed may be clean by now for the
+        // kernel, and durable nowhere. Setting the length makes it one to be written again.
+        file.set_len(size)?;
+        sync(file)
+    };
+    given().map_err(|error| {
+        if size > before && has == before {
+            let _ = file.set_len(before);
+        }
+        // Whatever could be undone: its length is what is served. What somebody else made longer is
+        // not, as long as a crash may take that back.
+        let is_so = || file.metadata().is_ok_and(|meta| meta.len() == size);
+        let has_it = !(size > before && has == size) && is_so();
+        let what = failed("resize", &error);
+        NotGiven { what, has_it }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of 8 KiB.
+    fn file() -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        file
+    }
+
+    /// A disk of `before` bytes is given a size, on a disk that fails. What is said, and how long
+    /// its file is then.
+    fn unsynced(file: &File, before: u64, size: u64) -> (NotGiven, u64) {
+        let sizes = Sizes { before, size };
+        let broken = |_: &File| Err(io::Error::from_raw_os_error(libc::EIO));
+        let not = give_size(file, Create::No, false, sizes, broken).unwrap_err();
+        (not, file.metadata().unwrap().len())
+    }
+
+    #[test]
+    fn a_file_that_is_shorter_is_said_to_be_so_even_if_that_is_not_durable() {
+        let (not, len) = unsynced(&file(), 8192, 4096);
+        assert_eq!((not.has_it, len), (true, 4096));
+        let error = not.error("disk", 4096);
+        assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("\"disk\" has 4096 bytes now"), "{said}");
+        assert!(said.contains("Input/output error"), "{said}");
+    }
+
+    #[test]
+    fn a_size_that_is_not_durable_is_not_made_so_by_asking_for_it_again() {
+        let file = file();
+        unsynced(&file, 8192, 4096);
+        let (not, len) = unsynced(&file, 4096, 4096);
+        assert_eq!((not.has_it, len), (true, 4096));
+        let error = not.error("disk", 4096);
+        assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
+        // The disk is well again, and is asked to write it.
+        let synced = std::cell::Cell::new(0);
+        let well = |_: &File| {
+            synced.set(synced.get() + 1);
+            Ok(())
+        };
+        let (before, size) = (4096, 4096);
+        give_size(&file, Create::No, false, Sizes { before, size }, well).unwrap();
+        assert_eq!(synced.get(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_longer_for_good_is_as_long_as_it_was() {
+        let (not, len) = unsynced(&file(), 8192, 16384);
+        assert_eq!((not.has_it, len), (false, 8192));
+        let error = not.error("disk", 16384);
+        assert!(matches!(&error, ControlError::Disk { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_somebody_else_made_longer_is_not_served_before_it_is_durable_nor_cut_off() {
+        let (not, len) = unsynced(&file(), 4096, 8192);
+        assert_eq!((not.has_it, len), (false, 8192));
+    }
+}

@@ -1,0 +1,203 @@
+//! VMs, what was learnt and deadline transfers that are taken up again when the daemon starts.
+//!
+//! ```text
+//!   start:  configuration --kept objectives win--> loops --+--> served
+//!                                        kept VMs ---------+
+//! ```
+//!
+//! A VM of the configuration whose disk is missing keeps the daemon from starting: whoever
+//! wrote it there is told. One that is only in the store misses itself, and `/healthz` says so.
+
+use jiff::Timestamp;
+use tidegate_core::learnt::Blob;
+use tokio::task::spawn_blocking;
+
+use super::changes::Changes;
+use super::persistence::learnt_by;
+use super::shared::Shared;
+use crate::bounded;
+use crate::command::{Command, ControlError, DeviceLearnt};
+use crate::config::VmConfig;
+use crate::identity::Identity;
+use crate::kept;
+use crate::store::{Store, StoreError};
+
+/// Restoring of a daemon's state from its store, before anybody is served.
+#[derive(Clone, Copy)]
+pub(super) struct Restore<'a> {
+    shared: &'a Shared,
+}
+
+impl<'a> Restore<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Restore<'a> {
+        Restore { shared }
+    }
+
+    /// Serves the VMs that are in the store, beside those of the configuration, has the policies go
+    /// on with what they had learnt, and the VMs with their deadline transfers. A VM that cannot be
+    /// served is logged, and is a problem of `/healthz`.
+    pub(super) async fn all(self) {
+        let Shared {
+            devices,
+            vms,
+            persistence,
+            base,
+            ..
+        } = self.shared;
+        let Some(store) = persistence.store().cloned() else {
+            return;
+        };
+        let records = spawn_blocking(move || store.vms()).await;
+        // That they cannot be read was said when objectives were.
+        let Ok(Ok(records)) = records else { return };
+        let configs = devices.configs();
+        let is_configured = |name: &str| vms.is_configured(name);
+        for (name, vm) in kept::whole(&records, is_configured, &configs, base) {
+            let served = match vm {
+                Ok(vm) => self.serve_again(vm).await.map_err(|e| e.to_string()),
+                Err(why) => Err(why),
+            };
+            match served {
+                Ok(()) => tracing::info!(vm = name, "{}", kept::SERVED_AGAIN),
+                Err(why) => {
+                    tracing::error!(vm = name, "{}", kept::cannot_be_served(&why));
+                    persistence.set_not_served(name, why);
+                }
+            }
+        }
+        // Once all VMs are there: one that comes afterwards may void it.
+        for device in 0..configs.len() {
+            self.learnt_of_vms(device).await;
+            self.learnt_of_device(device).await;
+            let transfers = &self.shared.transfers;
+            transfers.restore(devices, persistence, device).await;
+        }
+    }
+
+    /// Has the policy of a device go on with what it had learnt of its VMs. What does not fit them
+    /// any more is left; without any of it the device is served all the same.
+    async fn learnt_of_vms(self, device: usize) {
+        let Ok(now) = self.shared.devices.snapshot(device).await else {
+            return;
+        };
+        let moved = self.has_moved(device, now.policy.name()).await;
+        let read = move |store: &Store| {
+            let mut learnt = Vec::new();
+            for vm in now.vms {
+                let state = store.learnt(&now.name, now.policy.name(), &vm.name)?;
+                learnt.extend(state.map(|state| (vm.name, Blob::from_bytes(state))));
+            }
+            Ok(learnt)
+        };
+        let import = |learnt| Command::ImportLearnt { learnt, moved };
+        self.go_on(device, read, import).await;
+    }
+
+    /// Returns true if the disks of a device lie elsewhere than where a policy has learnt of its
+    /// VMs. Where nothing tells, they do not.
+    async fn has_moved(self, device: usize, policy: &str) -> bool {
+        let Some(store) = self.shared.persistence.store().cloned() else {
+            return false;
+        };
+        let name = self.shared.devices.name(device).to_owned();
+        let part = learnt_by(policy);
+        let lies_on = self.shared.lies_on(device);
+        let moved = spawn_blocking(move || {
+            let Ok(Some((of, _))) = store.device(&name, &part) else {
+                return false;
+            };
+            let is = lies_on.identity();
+            let moved = is.is_known() && !Identity::from_text(&of).is(&is);
+            if moved {
+                let is = is.to_text();
+                tracing::warn!(
+                    device = name,
+                    was = of,
+                    is,
+                    "what was learnt of its VMs is of another device: what belongs to that is \
+                     found out anew"
+                );
+            }
+            moved
+        });
+        // One that panicked has said so.
+        moved.await.unwrap_or(false)
+    }
+
+    /// Has a device's engine go on with what was learnt of the device, if that is still the same.
+    async fn learnt_of_device(self, device: usize) {
+        let name = self.shared.devices.name(device).to_owned();
+        let lies_on = self.shared.lies_on(device);
+        let read = move |store: &Store| {
+            let mut kept = Vec::new();
+            for part in DeviceLearnt::ALL {
+                let Some((of, state)) = store.device(&name, part.name())? else {
+                    continue;
+                };
+                let (was, is) = (Identity::from_text(&of), lies_on.identity());
+                if was.is(&is) {
+                    kept.push((part, Blob::from_bytes(state)));
+                } else {
+                    let (part, is) = (part.name(), is.to_text());
+                    tracing::warn!(
+                        device = name,
+                        part,
+                        was = of,
+                        is,
+                        "what was learnt is of another device, and not taken over"
+                    );
+                }
+            }
+            Ok(kept)
+        };
+        self.go_on(device, read, Command::ImportDevice).await;
+    }
+
+    /// Has a device's loop go on with what is kept, where anything is.
+    async fn go_on<T: Send + 'static>(
+        self,
+        device: usize,
+        read: impl FnOnce(&Store) -> Result<Vec<T>, StoreError> + Send + 'static,
+        go_on: impl FnOnce(Vec<T>) -> Command,
+    ) {
+        let Some(store) = self.shared.persistence.store().cloned() else {
+            return;
+        };
+        match spawn_blocking(move || read(&store)).await {
+            Ok(Ok(kept)) if kept.is_empty() => {}
+            Ok(Ok(kept)) => {
+                // A loop that has ended needs none of it.
+                let _ = self.shared.devices.send(device, go_on(kept));
+            }
+            Ok(Err(error)) => {
+                let device = self.shared.devices.name(device);
+                tracing::warn!(%device, "what was learnt there is not taken over: {error}");
+            }
+            // It has said so.
+            Err(_) => {}
+        }
+    }
+
+    /// Serves a VM that was served before.
+    async fn serve_again(self, vm: VmConfig) -> Result<(), ControlError> {
+        let was = vm.clone();
+        let there = move || kept::as_served_again(&was);
+        let there = bounded::call_async(self.shared.disks.open_within(), there).await;
+        let mut there = there.map_err(|error| ControlError::GaveUp {
+            what: format!("VM {:?}: looking at its disks: {error}", vm.name),
+        })?;
+        there.put_in_force(Timestamp::now());
+        let now = Changes::new(self.shared).add_vm(there).await?;
+        self.shared.vms.change(&vm.name, |served| {
+            for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
+                served.create = disk.create;
+                if disk.size.is_some() {
+                    // It is kept again some day, and what is to be made needs a size.
+                    let is = now.disks.iter().find(|now| now.export == disk.export);
+                    served.size = is.map(|is| is.size);
+                }
+            }
+        });
+        Ok(())
+    }
+}

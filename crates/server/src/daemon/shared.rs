@@ -1,0 +1,39 @@
+//! Parts of a daemon, each with its own state.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::devices::DeviceTable;
+use super::directory::VmDirectory;
+use super::disks::OpenDisks;
+use super::persistence::Persistence;
+use super::transfers::Transfers;
+use crate::identity::LiesOn;
+use crate::reception::HalfOpen;
+
+/// Parts of a daemon.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) devices: DeviceTable,
+    pub(super) vms: VmDirectory,
+    pub(super) disks: OpenDisks,
+    pub(super) persistence: Persistence,
+    pub(super) transfers: Transfers,
+    /// Directory of the configuration, which relative paths are relative to.
+    pub(super) base: PathBuf,
+    /// Deadline for an orderly end.
+    pub(super) stop_within: Duration,
+    pub(super) half_open: Arc<HalfOpen>,
+    pub(super) stop: Notify,
+}
+
+impl Shared {
+    /// Returns what the disks of a device lie on now.
+    pub(super) fn lies_on(&self, device: usize) -> LiesOn {
+        let kind = &self.devices.entries()[device].config().kind;
+        LiesOn::of(kind, &self.vms.on_device(device))
+    }
+}

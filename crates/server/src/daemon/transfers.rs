@@ -1,0 +1,225 @@
+//! Deadline transfers of VMs, and what of them survives a restart.
+//!
+//! ```text
+//!   begun, cancelled, ended, every so often --which run?--> event loop
+//!        ^                                                      |
+//!        +---------- kept in place of those before <------------+-- once more when it has ended
+//! ```
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::devices::{ANSWERED_WITHIN, DeviceTable};
+use super::persistence::Persistence;
+use crate::command::{Command, ControlError};
+use crate::job::KeptJob;
+use crate::store::Change;
+
+/// Transfers of a device of this number, by their VMs' names.
+pub(crate) type DeviceJobs = (usize, Vec<(String, KeptJob)>);
+
+/// Snapshots of the deadline transfers that run.
+#[derive(Debug)]
+pub(super) struct Transfers {
+    /// Held while loops are asked and the store is written: what was asked first would otherwise
+    /// be written last.
+    writing: Mutex<()>,
+    /// Told when a transfer has ended, or it is time for a snapshot.
+    news: Arc<Notify>,
+}
+
+impl Transfers {
+    /// Creates the snapshots of loops that tell `news` when a transfer has ended.
+    pub(super) fn new(news: Arc<Notify>) -> Transfers {
+        Transfers {
+            writing: Mutex::default(),
+            news,
+        }
+    }
+
+    /// Returns what is told when a transfer has ended, or it is time for a snapshot.
+    pub(super) fn news(&self) -> &Notify {
+        &self.news
+    }
+
+    /// Writes the transfers of a device as they are now. Returns false if there is no store; they
+    /// are durable otherwise.
+    ///
+    /// # Errors
+    /// If the loop has ended or does not answer, or the store cannot be written.
+    pub(super) async fn snapshot(
+        &self,
+        devices: &DeviceTable,
+        persistence: &Persistence,
+        device: usize,
+    ) -> Result<bool, ControlError> {
+        if persistence.store().is_none() {
+            return Ok(false);
+        }
+        let _one_at_a_time = self.writing.lock().await;
+        let jobs = devices.ask(device, |reply| Command::ExportJobs { reply });
+        // Nobody shall wait for those who wait for one that is stuck.
+        let Ok(jobs) = timeout(ANSWERED_WITHIN, jobs).await else {
+            return Err(not_kept("its event loop does not answer".to_owned(), None));
+        };
+        write(devices.name(device), persistence, &jobs?).await?;
+        Ok(true)
+    }
+
+    /// Writes the transfers of all devices as they are now. Those of a device that does not answer
+    /// stay as they were written before.
+    pub(super) async fn snapshot_all(&self, devices: &DeviceTable, persistence: &Persistence) {
+        for device in 0..devices.entries().len() {
+            match self.snapshot(devices, persistence, device).await {
+                Ok(_) | Err(ControlError::Gone(_)) => {}
+                Err(error) => warn_not_kept(devices.name(device), &error),
+            }
+        }
+    }
+
+    /// Writes the transfers that loops which have ended leave behind.
+    pub(super) async fn snapshot_last(
+        &self,
+        devices: &DeviceTable,
+        persistence: &Persistence,
+        all: &[DeviceJobs],
+    ) {
+        let _one_at_a_time = self.writing.lock().await;
+        for (device, jobs) in all {
+            let device = devices.name(*device);
+            if let Err(error) = write(device, persistence, jobs).await {
+                warn_not_kept(device, &error);
+            }
+        }
+    }
+
+    /// Has a device's loop go on with the transfers that were written.
+    pub(super) async fn restore(
+        &self,
+        devices: &DeviceTable,
+        persistence: &Persistence,
+        device: usize,
+    ) {
+        let Some(store) = persistence.store().cloned() else {
+            return;
+        };
+        let name = devices.name(device).to_owned();
+        let kept = spawn_blocking(move || store.jobs(&name)).await;
+        let kept = match kept {
+            Ok(Ok(kept)) => kept,
+            Ok(Err(error)) => {
+                let device = devices.name(device);
+                tracing::warn!(device, "the jobs that are kept cannot be read: {error}");
+                return;
+            }
+            // The panic hook has said so.
+            Err(_) => return,
+        };
+        let jobs = readable(kept);
+        if !jobs.is_empty() {
+            let at = Timestamp::now();
+            // A loop that has ended needs none of it.
+            let _ = devices.send(device, Command::ResumeJobs { jobs, at });
+        }
+    }
+}
+
+/// Writes these transfers of a device, and no others.
+async fn write(
+    device: &str,
+    persistence: &Persistence,
+    jobs: &[(String, KeptJob)],
+) -> Result<(), ControlError> {
+    let Some(store) = persistence.store().cloned() else {
+        return Ok(());
+    };
+    let jobs: Vec<_> = (jobs.iter())
+        .map(|(vm, job)| (vm.clone(), job.words()))
+        .collect();
+    let device = device.to_owned();
+    let written = spawn_blocking(move || {
+        let (device, jobs) = (device.as_str(), jobs.as_slice());
+        store.apply(&[Change::ReplaceJobs { device, jobs }])
+    });
+    match written.await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(not_kept(error.to_string(), error.help())),
+        Err(_) => Err(not_kept("the store panicked".to_owned(), None)),
+    }
+}
+
+/// Returns the transfers that can be read, by their VMs' names; the others are logged.
+fn readable(kept: Vec<(String, String)>) -> Vec<(String, KeptJob)> {
+    let read = |(vm, text): (String, String)| match KeptJob::read(&text) {
+        Ok(job) => Some((vm, job)),
+        Err(why) => {
+            tracing::warn!(vm, "what is kept of its job cannot be read: {why}");
+            None
+        }
+    };
+    kept.into_iter().filter_map(read).collect()
+}
+
+fn not_kept(what: String, help: Option<String>) -> ControlError {
+    ControlError::Store { what, help }
+}
+
+fn warn_not_kept(device: &str, error: &ControlError) {
+    tracing::warn!(device, "its VMs' jobs are not kept: {error}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::Store;
+
+    fn job(bytes: u64) -> KeptJob {
+        let begun = Timestamp::UNIX_EPOCH;
+        KeptJob {
+            bytes,
+            moved: 0,
+            begun,
+            due: begun,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_of_a_device_replaces_what_was() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Arc::new(Store::open(dir.path().join("store.redb")).expect("writable"));
+        let persistence = Persistence::new(Some(store.clone()), Duration::MAX);
+        let all = [("a".to_owned(), job(5)), ("b".to_owned(), job(7))];
+        write("disk0", &persistence, &all).await.expect("writable");
+        let kept = store.jobs("disk0").expect("readable");
+        assert_eq!(readable(kept), all);
+        write("disk0", &persistence, &all[1..])
+            .await
+            .expect("writable");
+        let kept = store.jobs("disk0").expect("readable");
+        assert_eq!(readable(kept), &all[1..]);
+        assert_eq!(store.jobs("disk1").expect("readable"), []);
+    }
+
+    #[tokio::test]
+    async fn without_a_store_no_loop_is_asked() {
+        let none = Persistence::new(None, Duration::MAX);
+        let devices = DeviceTable::new(Vec::new());
+        let transfers = Transfers::new(Arc::default());
+        assert_eq!(transfers.snapshot(&devices, &none, 0).await, Ok(false));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let kept = vec![
+            ("a".to_owned(), "{".to_owned()),
+            ("b".to_owned(), job(7).words()),
+        ];
+        assert_eq!(readable(kept), [("b".to_owned(), job(7))]);
+    }
+}

@@ -1,0 +1,113 @@
+//! Hung disks: looked for once a second, logged, and shown in snapshots.
+//!
+//! The engine takes the I/Os of a hung disk out of the queue depth, so that other disks go on
+//! ([`DeviceMut::look_for_hung_disks`](tidegate_core::engine::DeviceMut::look_for_hung_disks)). The
+//! loop adds what the engine cannot know: more io_uring worker threads in place of those that the
+//! disk's I/Os block, and log lines for the operator.
+
+use tidegate_core::engine::Engine;
+use tidegate_core::time::Nanos;
+
+use super::{Device, Tools};
+
+/// Limits on the io_uring worker threads that this loop's file I/Os may occupy.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Workers {
+    /// Kernel's default limit; 0 until it was queried.
+    usual: u32,
+    /// Number allowed beyond `usual`: one for each I/O that a hung disk has with the kernel.
+    more: u32,
+}
+
+impl Workers {
+    pub(in super::super) const UNKNOWN: Workers = Workers { usual: 0, more: 0 };
+}
+
+/// Start of the oldest I/O with the device, for each disk of a loop.
+pub(in super::super) struct OldestIos {
+    by_disk: Vec<Nanos>,
+    now: Nanos,
+}
+
+impl OldestIos {
+    /// Returns the age of a disk's oldest I/O; `None` while it has none with the device.
+    pub(in super::super) fn age(&self, disk: usize) -> Option<Nanos> {
+        let since = *self.by_disk.get(disk)?;
+        (since != Nanos::MAX).then(|| self.now.since(since))
+    }
+
+    /// Returns the age of the oldest I/O over all disks; `None` while there is none.
+    pub(in super::super) fn oldest(&self) -> Option<Nanos> {
+        let disks = 0..self.by_disk.len();
+        disks.filter_map(|disk| self.age(disk)).max()
+    }
+}
+
+impl Device {
+    /// Raises the limit on io_uring workers by the number of I/Os that hung disks hold. All files
+    /// of the ring share one pool of workers, hardly larger than the number of processors, which
+    /// such I/Os could exhaust.
+    pub(in super::super) fn give_workers(&mut self, tools: &mut Tools<'_>) {
+        let more = tools.engine.device().uncounted();
+        if more == self.workers.more {
+            return;
+        }
+        if self.workers.usual == 0 {
+            match tools.ring.set_workers_most(0) {
+                Ok(usual) => self.workers.usual = usual,
+                Err(error) => return tracing::warn!("io_uring's workers are not known: {error}"),
+            }
+        }
+        match tools
+            .ring
+            .set_workers_most(self.workers.usual.saturating_add(more))
+        {
+            Ok(_) => self.workers.more = more,
+            Err(error) => tracing::warn!("io_uring refuses {more} more workers: {error}"),
+        }
+    }
+
+    /// Logs disks that have begun to hang, and disks that have recovered.
+    pub(in super::super) fn tell_hung(&mut self, tools: &mut Tools<'_>) {
+        let Tools { engine, now, .. } = tools;
+        let mut ended = false;
+        for state in self.disks.values_mut() {
+            let since = engine.device().hung_since(state.id);
+            let export = &state.disk.export;
+            match (since, state.hung) {
+                (Some(since), None) => tracing::warn!(
+                    export,
+                    "disk hangs: no I/O of it has ended for {:.1} s; it gets one at a time, and \
+                     others go on",
+                    now.since(since).as_secs_f64()
+                ),
+                (None, Some(since)) => {
+                    ended = true;
+                    tracing::warn!(
+                        export,
+                        "disk hangs no more, after {:.1} s",
+                        now.since(since).as_secs_f64()
+                    );
+                }
+                _ => {}
+            }
+            state.hung = since;
+        }
+        if ended {
+            self.give_workers(tools);
+        }
+    }
+
+    /// Collects the start of the oldest I/O of each disk.
+    pub(in super::super) fn oldest_ios(&self, engine: &Engine, now: Nanos) -> OldestIos {
+        let mut by_disk = Vec::new();
+        for (disk, since) in engine.device().ios_in_flight() {
+            let at = self.by_id[disk.index()];
+            if by_disk.len() <= at {
+                by_disk.resize(at + 1, Nanos::MAX);
+            }
+            by_disk[at] = since.min(by_disk[at]);
+        }
+        OldestIos { by_disk, now }
+    }
+}

@@ -1,0 +1,49 @@
+//! Fault rules of disks that are served, changed by command.
+
+use super::Loop;
+use crate::command::{CommandError, DiskSnapshot, FaultChange};
+use crate::fault::Faults;
+
+impl Loop {
+    /// Changes the rules of a disk; with one fewer, what stalls on that disk goes on.
+    pub(super) fn change_faults(
+        &mut self,
+        export: &str,
+        change: FaultChange,
+    ) -> Result<DiskSnapshot, CommandError> {
+        let disks = &mut self.device.disks;
+        let of_vms = self.vms.iter().flat_map(|(_, vm)| &vm.disks);
+        let index = (of_vms.copied())
+            .find(|&at| disks[at].disk.export == export)
+            .ok_or_else(|| CommandError::UnknownExport(export.to_owned()))?;
+        let state = &mut disks[index];
+        match change {
+            FaultChange::Add(rule) => {
+                if rule.from >= state.disk.size {
+                    let size = state.disk.size;
+                    let what = format!("the rule begins past the disk's end, at {size} bytes");
+                    return Err(CommandError::Refused(what));
+                }
+                let faults = state.faults.get_or_insert_default();
+                if faults.add(self.now, *rule).is_none() {
+                    let max = Faults::RULES_MAX;
+                    let what = format!("the disk has {max} fault rules, and no room for more");
+                    return Err(CommandError::Refused(what));
+                }
+            }
+            FaultChange::Remove(number) => {
+                let faults = state.faults.as_mut();
+                if !faults.is_some_and(|faults| faults.remove(number)) {
+                    return Err(CommandError::UnknownFault(number));
+                }
+                state.faults.take_if(|faults| faults.is_empty());
+                self.end_stalls(Some(index));
+            }
+            FaultChange::Clear => {
+                state.faults = None;
+                self.end_stalls(Some(index));
+            }
+        }
+        Ok(self.disk_snapshot(index))
+    }
+}

@@ -1,0 +1,151 @@
+//! A connection inside the loop, whichever protocol it speaks.
+//!
+//! ```text
+//!   Open --- takes its leave, or the daemon ends --> Leaving (answers what it has, reads no more)
+//!     |                                                |
+//!     +-- vanished, broken rule, stuck --> Gone <------+ nothing left to answer
+//!                                           | its transport is at rest
+//!                                           v
+//!                                          free
+//! ```
+
+use tidegate_core::engine::PayloadMemory;
+use tidegate_core::request::ClientId;
+
+use crate::buffer::Mem;
+use crate::connections::{ConnectionPermit, DEVICE_CONNECTIONS_MAX};
+use crate::frontend::Transport;
+use crate::frontend::door::{ConnectionRef, Incoming};
+
+/// Connections of one loop at most.
+pub(in crate::event_loop) const CONNECTIONS_MAX: usize = DEVICE_CONNECTIONS_MAX;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) generation: u32,
+    pub(super) transport: Transport,
+    /// Origin of the memory in which payloads lie.
+    pub(super) memory: PayloadMemory,
+    /// Index into the loop's disks.
+    pub(super) disk: usize,
+    pub(super) engine: ClientId,
+    /// For the log.
+    pub(super) peer: String,
+    pub(super) state: State,
+    /// Requests with the engine or the surveyor.
+    pub(super) outstanding: u32,
+    pub(super) stall: Option<Stall>,
+    /// Request that waits for a request slot or payload memory.
+    pub(super) held: Option<Incoming<u64>>,
+    /// Guest memory of the request that waits.
+    pub(super) held_ranges: Vec<Mem>,
+    /// Permit for this connection among those of its VM, released on drop.
+    pub(super) _permit: ConnectionPermit,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Open,
+    Leaving,
+    Gone,
+}
+
+/// Reason why nothing is taken from a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stall {
+    /// The VM has no request slot or payload memory for the next request. With `first`, the
+    /// connection waits at the head of its VM's queue.
+    Intake { first: bool },
+    /// Too many replies wait to be sent.
+    Unsent,
+}
+
+impl Connection {
+    /// Nothing left to answer.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.outstanding == 0 && self.transport.is_quiet()
+    }
+
+    /// Returns true if nobody works on anything of this connection any more. Guest memory goes with
+    /// the connection, so it stays until the device has left the memory alone.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let lends_memory = self.memory == PayloadMemory::Own && self.outstanding > 0;
+        !lends_memory && self.transport.is_at_rest()
+    }
+
+    /// Returns true if the connection waits for a request slot or payload memory.
+    pub(super) fn waits_for_intake(&self) -> bool {
+        matches!(self.stall, Some(Stall::Intake { .. }))
+    }
+}
+
+/// All connections of a loop.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    connections: Vec<Option<Connection>>,
+    generations: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl Connections {
+    /// Where the next connection will be.
+    pub(super) fn vacant(&mut self) -> Option<ConnectionRef> {
+        if self.free.is_empty() {
+            if self.connections.len() == CONNECTIONS_MAX {
+                return None;
+            }
+            self.free.push(self.connections.len() as u32);
+            self.connections.push(None);
+            self.generations.push(0);
+        }
+        let index = *self.free.last()?;
+        Some(ConnectionRef {
+            index,
+            generation: self.generations[index as usize],
+        })
+    }
+
+    /// Puts a connection where [`Connections::vacant`] said.
+    pub(super) fn insert(&mut self, connection: Connection) {
+        let index = self.free.pop().expect("vacant was asked");
+        assert_eq!(connection.generation, self.generations[index as usize]);
+        self.connections[index as usize] = Some(connection);
+    }
+
+    pub(super) fn remove(&mut self, index: u32) -> Connection {
+        let connection = self.connections[index as usize]
+            .take()
+            .expect("the connection is there");
+        self.generations[index as usize] = (connection.generation + 1) & ConnectionRef::GENERATIONS;
+        self.free.push(index);
+        connection
+    }
+
+    /// The connection at a place, whoever it is.
+    pub(super) fn get(&mut self, index: u32) -> Option<&mut Connection> {
+        self.connections.get_mut(index as usize)?.as_mut()
+    }
+
+    /// The connection that is meant, if it is still there.
+    pub(super) fn resolve(&mut self, r: ConnectionRef) -> Option<&mut Connection> {
+        self.get(r.index).filter(|c| c.generation == r.generation)
+    }
+
+    /// The places of all connections.
+    pub(super) fn indices(&self) -> Vec<u32> {
+        let taken = |(i, c): (usize, &Option<Connection>)| c.as_ref().map(|_| i as u32);
+        self.connections
+            .iter()
+            .enumerate()
+            .filter_map(taken)
+            .collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.iter().flatten()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.connections.len() - self.free.len()
+    }
+}

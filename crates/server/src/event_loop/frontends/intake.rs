@@ -1,0 +1,445 @@
+//! From the frontends to the engine: requests are polled, get what they need, and are handed in.
+//!
+//! A connection that stopped because its VM has no request slot or payload memory goes on when the
+//! engine reports that there is some.
+
+use std::time::Instant;
+
+use tidegate_core::engine::{PayloadMemory, Refusal};
+use tidegate_core::request as engine;
+
+use super::connection::{Stall, State};
+use super::{Frontends, Hall};
+use crate::frontend::Failure;
+use crate::frontend::door::{
+    Answer, Budget, ConnectionRef, Event, Incoming, Kind, Next, Polled, Progress,
+};
+use crate::log_limit;
+use crate::ring::Completion;
+
+/// Longest range that is read for [`Kind::Cache`]; longer ones are only said to be.
+const CACHE_MAX: u32 = 4 << 20;
+
+/// Result of serving a connection for a while.
+enum Served {
+    /// All was taken: receive more.
+    Hungry,
+    /// Its budget is used up.
+    Again,
+    /// It cannot go on before something is freed.
+    Stalled(Stall),
+    /// Nothing more is taken from it.
+    Ended,
+}
+
+impl Frontends {
+    /// Serves the stalled connections that may go on, then gives each ready one a turn.
+    pub(in crate::event_loop) fn serve(&mut self, hall: &mut Hall<'_>) {
+        self.serve_unblocked(hall);
+        for _ in 0..self.turns.waiting() {
+            let index = self.turns.next().expect("counted");
+            self.serve_connection(hall, index, false);
+        }
+    }
+
+    /// Serves the stalled connections of VMs that have slots or memory again. The connections of a
+    /// VM go in the order in which they stopped; the first that still finds too little ends the
+    /// VM's turn, so that none behind it overtakes it.
+    pub(in crate::event_loop) fn serve_unblocked(&mut self, hall: &mut Hall<'_>) {
+        while let Some(id) = hall.tools.engine.admission_mut().poll_unblocked() {
+            let vm = hall.vms.place(id);
+            for kind in 0..hall.vms[vm].stalled.len() {
+                while let Some(index) = hall.vms[vm].stalled[kind].pop_front() {
+                    let Some(connection) = self.connections.get(index) else {
+                        continue;
+                    };
+                    connection.stall = None;
+                    self.handed_in_late = true;
+                    self.serve_connection(hall, index, true);
+                    if hall.vms[vm].stalled[kind].front() == Some(&index) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves one connection for a turn. With `first` it was at the head of its VM's queue of
+    /// stalled connections.
+    fn serve_connection(&mut self, hall: &mut Hall<'_>, index: u32, first: bool) {
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        if connection.stall.is_some() || connection.transport.is_receiving() {
+            return;
+        }
+        match self.take_requests(hall, index, first) {
+            Served::Hungry => self.turns.touch(index),
+            Served::Again => self.turns.make_ready(index),
+            Served::Ended => {}
+            Served::Stalled(stall) => self.stall(hall, index, stall),
+        }
+    }
+
+    fn stall(&mut self, hall: &mut Hall<'_>, index: u32, stall: Stall) {
+        let connection = self.connections.get(index).expect("it was just served");
+        connection.stall = Some(stall);
+        let Stall::Intake { first } = stall else {
+            return;
+        };
+        let held = connection.held.as_ref().expect("a request waits");
+        let (vm, kind) = (hall.device.vm_of(connection.disk), queue_of(held.kind));
+        self.with_transport(hall, index, |connection, port| {
+            connection.transport.stall(port)
+        });
+        let queue = &mut hall.vms[vm].stalled[kind];
+        if first {
+            queue.push_front(index);
+        } else {
+            queue.push_back(index);
+        }
+    }
+
+    /// Handles the end of an operation of a connection.
+    pub(in crate::event_loop) fn handle_event(
+        &mut self,
+        hall: &mut Hall<'_>,
+        Event { who, event }: Event,
+        completion: Completion,
+    ) {
+        if self.connections.resolve(who).is_none() {
+            return;
+        }
+        let progress = self.with_transport(hall, who.index, |connection, port| {
+            connection.transport.handle(port, event, completion)
+        });
+        self.take_progress(hall, who.index, progress);
+    }
+
+    /// Has connections told of which the kernel has taken what they submitted.
+    pub(in crate::event_loop) fn submissions_ended(&mut self, hall: &mut Hall<'_>) {
+        while let Some(who) = self.turns.next_submitted() {
+            if self.connections.resolve(who).is_some() {
+                let progress = self.with_transport(hall, who.index, |connection, port| {
+                    connection.transport.submitted(port)
+                });
+                self.take_progress(hall, who.index, progress);
+            }
+        }
+    }
+
+    fn take_progress(
+        &mut self,
+        hall: &mut Hall<'_>,
+        index: u32,
+        Progress { sent, next }: Progress,
+    ) {
+        let connection = self.connections.get(index).expect("it is there");
+        if sent {
+            if connection.stall == Some(Stall::Unsent) {
+                connection.stall = None;
+                self.turns.make_ready(index);
+            }
+            self.turns.touch(index);
+        }
+        let is_open = connection.state == State::Open;
+        match next {
+            Next::Nothing => {}
+            Next::Poll | Next::Closed(_) if !is_open => self.settle(hall, index),
+            Next::Poll => self.turns.make_ready(index),
+            Next::Exchange => self.turns.touch(index),
+            Next::Closed(errno) => self.vanish(hall, index, errno),
+            Next::Broken(errno) => self.vanish(hall, index, Some(errno)),
+        }
+    }
+
+    /// Takes requests of a connection until its budget, its requests or some room is used up.
+    fn take_requests(&mut self, hall: &mut Hall<'_>, index: u32, mut first: bool) -> Served {
+        let mut budget = Budget::of_a_turn();
+        loop {
+            let connection = self.connections.get(index).expect("it is being served");
+            if connection.state != State::Open {
+                return Served::Ended;
+            }
+            let polled = match connection.held.take() {
+                Some(held) => self.poll_held(hall, index, held),
+                None => {
+                    first = false;
+                    hall.tools.requests.offered.clear();
+                    self.with_transport(hall, index, |connection, port| {
+                        connection.transport.poll(port, &mut budget)
+                    })
+                }
+            };
+            match polled {
+                Polled::Request(request) => {
+                    if let Some(served) = self.take_request(hall, index, request, first) {
+                        return served;
+                    }
+                }
+                Polled::Arrived(slot) => self.hand_in(hall, index, slot),
+                Polled::Rejected {
+                    token,
+                    failure,
+                    message,
+                } => self.reject(hall, index, token, Answer::Error(failure, message)),
+                Polled::Empty => return Served::Hungry,
+                Polled::Later => return Served::Again,
+                Polled::Full => return Served::Stalled(Stall::Unsent),
+                Polled::Left => {
+                    let connection = self.connections.get(index).expect("it is being served");
+                    connection.state = State::Leaving;
+                    self.settle(hall, index);
+                    return Served::Ended;
+                }
+                Polled::Broken(why) => {
+                    self.cut_off_rude(hall, index, &why);
+                    return Served::Ended;
+                }
+            }
+        }
+    }
+
+    /// Takes the request that was held, unless there is no room for its answer.
+    fn poll_held(&mut self, hall: &mut Hall<'_>, index: u32, held: Incoming<u64>) -> Polled<u64> {
+        let room = self.with_transport(hall, index, |connection, port| {
+            connection.transport.room(port)
+        });
+        let connection = self.connections.get(index).expect("it is being served");
+        if !room {
+            connection.held = Some(held);
+            return Polled::Full;
+        }
+        std::mem::swap(
+            &mut hall.tools.requests.offered,
+            &mut connection.held_ranges,
+        );
+        Polled::Request(held)
+    }
+
+    /// Closes a connection whose peer broke a rule.
+    #[cold]
+    fn cut_off_rude(&mut self, hall: &mut Hall<'_>, index: u32, why: &str) {
+        let connection = self.connections.get(index).expect("it is being served");
+        if log_limit::CUT_OFF.allows(Instant::now()) {
+            let export = &hall.device.disks[connection.disk].disk.export;
+            tracing::warn!(%export, peer = %connection.peer, "client cut off: {why}");
+        }
+        self.close(hall, index);
+    }
+
+    /// Takes one request. `None`: go on.
+    fn take_request(
+        &mut self,
+        hall: &mut Hall<'_>,
+        index: u32,
+        request: Incoming<u64>,
+        first: bool,
+    ) -> Option<Served> {
+        let connection = self.connections.get(index).expect("it is being served");
+        let own_memory = connection.memory == PayloadMemory::Own;
+        if own_memory
+            && let Some(answer) = refuse_with_own_memory(&request, &hall.tools.requests.offered)
+        {
+            self.reject(hall, index, request.token, answer);
+            return None;
+        }
+        match self.claim(hall, index, &request, first) {
+            Ok(claimed) => self.accept(hall, index, &request, claimed),
+            Err(Refusal::Full) => {
+                let connection = self.connections.get(index).expect("it is being served");
+                connection.held = Some(request);
+                std::mem::swap(
+                    &mut hall.tools.requests.offered,
+                    &mut connection.held_ranges,
+                );
+                return Some(Served::Stalled(Stall::Intake { first }));
+            }
+            Err(_) => {
+                // The VM or the disk was removed.
+                self.close(hall, index);
+                return Some(Served::Ended);
+            }
+        }
+        None
+    }
+
+    /// Claims a request slot of the engine and payload memory for a request. Returns false if the
+    /// loop answers the request itself and needs no slot. With `first` the connection is at the
+    /// head of its VM's queue, so that the queue does not hold it back. Fails with
+    /// [`Refusal::Full`] while there is no slot or memory; any other error means that the VM or the
+    /// disk was removed.
+    fn claim(
+        &mut self,
+        hall: &mut Hall<'_>,
+        index: u32,
+        request: &Incoming<u64>,
+        first: bool,
+    ) -> Result<bool, Refusal> {
+        let connection = self.connections.get(index).expect("it is being served");
+        let (client, vm) = (connection.engine, hall.device.vm_of(connection.disk));
+        if !first && !hall.vms[vm].stalled[queue_of(request.kind)].is_empty() {
+            return Err(Refusal::Full);
+        }
+        let len = match request.kind {
+            Kind::Read | Kind::Write => request.len,
+            Kind::Cache if request.len <= CACHE_MAX => request.len,
+            // A long one is answered at once.
+            Kind::Cache => return Ok(false),
+            // Its reply: the memory is there before the question is asked.
+            Kind::Extents { reply_len, .. } => {
+                return match hall.tools.engine.admission_mut().take_reply(
+                    hall.tools.now,
+                    client,
+                    reply_len,
+                ) {
+                    true => Ok(false),
+                    false => Err(Refusal::Full),
+                };
+            }
+            Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => 0,
+        };
+        let op = request
+            .kind
+            .op()
+            .expect("the engine knows nothing of extents");
+        hall.tools
+            .engine
+            .admission_mut()
+            .claim(hall.tools.now, client, op, len)?;
+        Ok(true)
+    }
+
+    /// A slot for a connection's request.
+    fn insert(&mut self, hall: &mut Hall<'_>, index: u32, request: &Incoming<u64>) -> u32 {
+        let connection = self.connections.get(index).expect("it is being served");
+        let who = ConnectionRef {
+            index,
+            generation: connection.generation,
+        };
+        let since = connection.transport.waits_since().unwrap_or(hall.tools.now);
+        let disk = connection.disk;
+        let of = (hall.device.vm_of(disk) as u32, disk as u32);
+        hall.tools.requests.insert(who, of, request, since)
+    }
+
+    /// Answers a request that is not tried.
+    fn reject(&mut self, hall: &mut Hall<'_>, index: u32, token: u64, answer: Answer) {
+        // Answered without data, as a flush is.
+        let request = Incoming {
+            kind: Kind::Flush,
+            offset: 0,
+            len: 0,
+            fua: false,
+            token,
+        };
+        let slot = self.insert(hall, index, &request);
+        hall.tools.requests.get_mut(slot).answer = answer;
+        self.answer(hall, slot);
+    }
+
+    /// Gives a request a slot, and hands it in unless its payload is still to come.
+    fn accept(&mut self, hall: &mut Hall<'_>, index: u32, request: &Incoming<u64>, claimed: bool) {
+        let slot = self.insert(hall, index, request);
+        hall.tools.requests.get_mut(slot).claimed = claimed;
+        let connection = self.connections.get(index).expect("it is being served");
+        let (disk, own_memory) = (connection.disk, connection.memory == PayloadMemory::Own);
+        // A read gets its buffer only when it is dispatched to the device.
+        match request.kind {
+            Kind::Read | Kind::Write if own_memory => hall.tools.requests.take_offered(slot),
+            Kind::Write => {
+                hall.tools.requests.give_buffer(slot, request.len as usize);
+                self.with_transport(hall, index, |connection, port| {
+                    connection.transport.await_payload(port, slot);
+                });
+                return;
+            }
+            Kind::Extents { one, reply_len } => {
+                hall.tools.requests.give_buffer(slot, reply_len as usize);
+                return self.ask_extents(hall, index, slot, one);
+            }
+            Kind::Cache if !claimed => return self.answer(hall, slot),
+            Kind::WriteZeroes {
+                only_if_fast: true,
+                keep_allocated,
+            } if !hall.device.disks[disk].zeroes_fast(keep_allocated) => {
+                hall.tools.requests.get_mut(slot).answer =
+                    Answer::Error(Failure::Unsupported, "zeroes would have to be written");
+                return self.answer(hall, slot);
+            }
+            _ => {}
+        }
+        self.hand_in(hall, index, slot);
+    }
+
+    /// Hands a request to the engine. A refusal is queued as an error reply.
+    fn hand_in(&mut self, hall: &mut Hall<'_>, index: u32, slot: u32) {
+        let entry = hall.tools.requests.get(slot);
+        let op = entry.kind.op();
+        let request = engine::Request {
+            op: op.expect("the engine knows nothing of extents"),
+            offset: entry.offset,
+            len: entry.len,
+            fua: entry.fua,
+            keep_allocated: matches!(
+                entry.kind,
+                Kind::WriteZeroes {
+                    keep_allocated: true,
+                    ..
+                }
+            ),
+            tag: hall.tools.requests.tag(slot),
+        };
+        let connection = self.connections.get(index).expect("it is being served");
+        let since = connection.transport.waits_since().unwrap_or(hall.tools.now);
+        let client = connection.engine;
+        let taken = (hall.tools.engine).admission_mut().handle_claimed_request(
+            hall.tools.now,
+            client,
+            request,
+            since,
+        );
+        let entry = hall.tools.requests.get_mut(slot);
+        entry.answer = match taken {
+            Ok(_) => {
+                entry.claimed = false;
+                connection.outstanding += 1;
+                return;
+            }
+            Err(Refusal::ReadOnly) => Answer::Error(Failure::NotPermitted, "the disk is read-only"),
+            Err(Refusal::NotConnected | Refusal::Full) => {
+                Answer::Error(Failure::ShuttingDown, "the VM was removed")
+            }
+            Err(Refusal::OutOfRange { .. } | Refusal::Empty) => entry.kind.beyond_end(),
+        };
+        self.answer(hall, slot);
+    }
+}
+
+/// Returns the answer to a request with guest memory that is not tried: its memory is not as long
+/// as the request, or its answer has no place in guest memory.
+#[cold]
+fn refuse_with_own_memory(
+    request: &Incoming<u64>,
+    memory: &[crate::buffer::Mem],
+) -> Option<Answer> {
+    match request.kind {
+        Kind::Read | Kind::Write => {
+            let len: usize = memory.iter().map(|range| range.len()).sum();
+            let message = "the memory is not as long as the request";
+            (len != request.len as usize).then_some(Answer::Error(Failure::Invalid, message))
+        }
+        Kind::Cache => Some(Answer::Ok),
+        Kind::Extents { .. } => {
+            let message = "extents are not told to guests with memory of their own";
+            Some(Answer::Error(Failure::Unsupported, message))
+        }
+        Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => None,
+    }
+}
+
+/// Index into `Vm::stalled` for a request: writes and reads use separate payload
+/// memory.
+fn queue_of(kind: Kind) -> usize {
+    usize::from(kind != Kind::Write)
+}

@@ -1,0 +1,157 @@
+//! Order in which connections are served: each with something to poll gets a turn with a budget.
+
+use std::collections::VecDeque;
+
+use crate::frontend::door::ConnectionRef;
+
+/// Connections that are to be served, by their places in the loop.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Connections with something to poll, in the order of their turns.
+    ready: VecDeque<u32>,
+    /// Connections with something to send or to receive.
+    touched: Vec<u32>,
+    /// Connections to be told once the kernel has taken what was submitted.
+    submitted: Vec<ConnectionRef>,
+    /// Lists that a connection is in, by its place.
+    marks: Vec<Marks>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Marks {
+    ready: bool,
+    touched: bool,
+}
+
+impl Turns {
+    /// Makes room for the connection at a place.
+    pub(super) fn add(&mut self, index: u32) {
+        let places = self.marks.len().max(index as usize + 1);
+        self.marks.resize(places, Marks::default());
+    }
+
+    /// Gives a connection with something to poll a place among those that wait for their turn.
+    #[inline]
+    pub(super) fn make_ready(&mut self, index: u32) {
+        let marks = &mut self.marks[index as usize];
+        if !std::mem::replace(&mut marks.ready, true) {
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Returns true if the connection waits for its turn.
+    #[inline]
+    pub(super) fn is_ready(&self, index: u32) -> bool {
+        self.marks[index as usize].ready
+    }
+
+    /// Connections that wait for their turn.
+    #[inline]
+    pub(super) fn waiting(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Takes the connection whose turn it is. It may have gone meanwhile.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<u32> {
+        let index = self.ready.pop_front()?;
+        self.marks[index as usize].ready = false;
+        Some(index)
+    }
+
+    /// Has a connection looked at before the loop's turn ends.
+    #[inline]
+    pub(super) fn touch(&mut self, index: u32) {
+        let marks = &mut self.marks[index as usize];
+        if !std::mem::replace(&mut marks.touched, true) {
+            self.touched.push(index);
+        }
+    }
+
+    /// Takes the list of touched connections. Each is in it until [`Turns::look`] names it.
+    #[inline]
+    pub(super) fn take_touched(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Notes that a touched connection is looked at: from now on it may be touched anew.
+    #[inline]
+    pub(super) fn look(&mut self, index: u32) {
+        self.marks[index as usize].touched = false;
+    }
+
+    /// Notes that a connection stays in the list of touched ones.
+    #[inline]
+    pub(super) fn keep(&mut self, index: u32) {
+        self.marks[index as usize].touched = true;
+    }
+
+    /// Takes the list back, with the connections that stay in it.
+    #[inline]
+    pub(super) fn put_touched(&mut self, mut touched: Vec<u32>) {
+        touched.append(&mut self.touched);
+        self.touched = touched;
+    }
+
+    /// Has a connection told once the kernel has taken what was submitted.
+    pub(super) fn await_submission(&mut self, who: ConnectionRef) {
+        self.submitted.push(who);
+    }
+
+    /// Takes a connection that is to be told; for a batch, in any order.
+    pub(super) fn next_submitted(&mut self) -> Option<ConnectionRef> {
+        self.submitted.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(places: u32) -> Turns {
+        let mut turns = Turns::default();
+        (0..places).for_each(|index| turns.add(index));
+        turns
+    }
+
+    #[test]
+    fn each_connection_has_one_turn_before_any_has_a_second() {
+        let mut turns = turns(3);
+        for index in [2, 0, 2, 1, 0] {
+            turns.make_ready(index);
+        }
+        assert_eq!(turns.waiting(), 3);
+        assert_eq!(turns.next(), Some(2));
+        assert!(!turns.is_ready(2) && turns.is_ready(0));
+        turns.make_ready(2);
+        let rest: Vec<u32> = std::iter::from_fn(|| turns.next()).collect();
+        assert_eq!(rest, [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_touched_while_the_list_is_out_is_in_the_next_one() {
+        let mut turns = turns(3);
+        turns.touch(0);
+        turns.touch(1);
+        turns.touch(0);
+        let mut list = turns.take_touched();
+        assert_eq!(list, [0, 1]);
+        turns.look(0);
+        turns.look(1);
+        turns.keep(1);
+        turns.touch(0);
+        turns.touch(1);
+        list.retain(|&index| index == 1);
+        turns.put_touched(list);
+        assert_eq!(turns.take_touched(), [1, 0]);
+    }
+
+    #[test]
+    fn a_place_that_is_added_again_stays_in_its_lists() {
+        let mut turns = turns(1);
+        turns.make_ready(0);
+        turns.add(0);
+        turns.make_ready(0);
+        assert_eq!((turns.next(), turns.next()), (Some(0), None));
+    }
+}

@@ -1,0 +1,156 @@
+//! VMs of a loop, by their places and by the engine's numbers.
+
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use tidegate_core::engine::{Engine, EngineError};
+use tidegate_core::objective::Objective;
+use tidegate_core::request::VmId;
+use tidegate_core::time::Nanos;
+
+use super::Vm;
+use super::places::Places;
+use crate::command::CommandError;
+use crate::connections::VmConnections;
+
+/// VMs of a loop; each keeps its place until it is removed.
+#[derive(Debug, Default)]
+pub(super) struct Vms {
+    places: Places<Vm>,
+    /// Place of each of the engine's VMs.
+    by_id: Vec<usize>,
+}
+
+/// A VM that is to be added.
+pub(super) struct NewTenant<'a> {
+    pub(super) name: &'a str,
+    /// A process of the host, not a VM.
+    pub(super) background: bool,
+    pub(super) objective: &'a Objective,
+    pub(super) connections: Arc<VmConnections>,
+}
+
+impl Vms {
+    /// Tells the engine of a VM, which has no disks yet; its place among the loop's.
+    pub(super) fn add(
+        &mut self,
+        engine: &mut Engine,
+        now: Nanos,
+        new: NewTenant<'_>,
+    ) -> Result<usize, EngineError> {
+        let id = match new.background {
+            true => engine.tenants_mut().add_background(now, new.objective),
+            false => engine.tenants_mut().add_vm(now, new.objective),
+        }?;
+        let at = self.places.insert(Vm {
+            name: new.name.to_owned(),
+            id,
+            disks: Vec::new(),
+            stalled: Default::default(),
+            leaving: false,
+            adequacy: Default::default(),
+            jobs: Default::default(),
+            connections: new.connections,
+            reply_time: Default::default(),
+        });
+        if self.by_id.len() <= id.index() {
+            self.by_id.resize(id.index() + 1, usize::MAX);
+        }
+        self.by_id[id.index()] = at;
+        Ok(at)
+    }
+
+    /// Gives a VM's place back. Panics where none is.
+    pub(super) fn remove(&mut self, at: usize) -> Vm {
+        self.places.remove(at)
+    }
+
+    /// Place of the VM that the engine calls by this number.
+    #[inline]
+    pub(super) fn place(&self, id: VmId) -> usize {
+        self.by_id[id.index()]
+    }
+
+    /// Place of the VM of this name, unless it is leaving.
+    pub(super) fn named(&self, name: &str) -> Result<usize, CommandError> {
+        let found = (self.places.iter()).find(|(_, vm)| vm.name == name && !vm.leaving);
+        found
+            .map(|(at, _)| at)
+            .ok_or_else(|| CommandError::UnknownVm(name.to_owned()))
+    }
+
+    /// VMs with their places, in the order of the places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Vm)> {
+        self.places.iter()
+    }
+
+    /// VMs, to be changed.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Vm> {
+        self.places.values_mut()
+    }
+}
+
+impl Index<usize> for Vms {
+    type Output = Vm;
+
+    #[inline]
+    fn index(&self, at: usize) -> &Vm {
+        &self.places[at]
+    }
+}
+
+impl IndexMut<usize> for Vms {
+    #[inline]
+    fn index_mut(&mut self, at: usize) -> &mut Vm {
+        &mut self.places[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::engine::{DeviceSpec, EngineConfig};
+    use tidegate_policies::policy::PolicySpec;
+
+    use super::*;
+    use crate::connections::DeviceConnections;
+
+    #[test]
+    fn a_vm_is_found_by_name_and_by_number_until_it_leaves() {
+        let config = EngineConfig {
+            device: DeviceSpec {
+                depth: 4,
+                physical_block: 4096,
+                max_io: 1 << 20,
+                zeroes_are_writes: false,
+                positioning: Nanos::ZERO,
+                bytes_per_s: 0,
+            },
+            max_requests: 64,
+            max_pending_per_vm: 64,
+            merge_limit: 0,
+            max_vms: 4,
+        };
+        let fifo = PolicySpec::named("fifo").expect("in the registry");
+        let mut engine = Engine::new(config, &fifo).expect("sound");
+        let connections = DeviceConnections::new(10);
+        let mut vms = Vms::default();
+        let mut add = |vms: &mut Vms, name| {
+            let new = NewTenant {
+                name,
+                background: false,
+                objective: &Objective::default(),
+                connections: connections.add_vm(1),
+            };
+            vms.add(&mut engine, Nanos::ZERO, new).expect("room")
+        };
+        let (a, b) = (add(&mut vms, "a"), add(&mut vms, "b"));
+        assert_eq!(vms.named("b").expect("there"), b);
+        assert_eq!(vms.place(vms[a].id), a);
+        vms[a].leaving = true;
+        assert!(vms.named("a").is_err());
+        let again = add(&mut vms, "a");
+        assert_eq!(vms.named("a").expect("the new one"), again);
+        vms.remove(a);
+        assert_eq!(vms.iter().map(|(at, _)| at).collect::<Vec<_>>(), [b, again]);
+    }
+}

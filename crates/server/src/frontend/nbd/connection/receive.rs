@@ -1,0 +1,210 @@
+//! Receiving side of an NBD connection: received bytes become requests and payloads.
+
+use tidegate_core::time::Nanos;
+use tidegate_nbd::{Command, Exports, REQUEST_LEN, Request, Step, reply};
+
+use super::{Connection, Cookie, RECEIVE, RECEIVED};
+use crate::backing::extents::EXTENTS_MAX;
+use crate::buffer::Buffer;
+use crate::frontend::door::{Budget, Incoming, Kind, Next, Polled, Port, Progress};
+use crate::frontend::table::Requests;
+use crate::ring::Completion;
+
+/// The receiving side.
+#[derive(Debug)]
+pub(super) struct Rx {
+    pub(super) buffer: Buffer,
+    /// What was received and not parsed.
+    start: usize,
+    end: usize,
+    /// A receive is with the kernel.
+    pub(super) receiving: bool,
+    /// The last one left nothing in the socket.
+    pub(super) drained: bool,
+    /// A write whose payload is coming in, and how much of it is there.
+    pub(super) payload: Option<(u32, usize)>,
+    /// Loop time at which bytes of that payload were last received, and at which it began
+    /// (`began`).
+    pub(super) moved: Nanos,
+    pub(super) began: Nanos,
+    /// Loop time from which the bytes in the buffer have waited for a slot or memory. Requests
+    /// parsed from them have waited since then, which counts as latency.
+    pub(super) since: Option<Nanos>,
+    /// True while a poll for readability of the socket is with the kernel.
+    pub(super) polling: bool,
+    /// Loop time at which the first bytes of the next receive arrived, if that was while the client
+    /// was stalled.
+    pub(super) next_since: Option<Nanos>,
+}
+
+impl Rx {
+    /// Creates the receiving side around a buffer that holds `filled` bytes already.
+    pub(super) fn new(buffer: Buffer, filled: usize, now: Nanos) -> Rx {
+        Rx {
+            buffer,
+            start: 0,
+            end: filled,
+            receiving: false,
+            drained: false,
+            payload: None,
+            moved: now,
+            began: now,
+            since: None,
+            polling: false,
+            next_since: None,
+        }
+    }
+
+    /// Returns true if all that was received was parsed.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Prepares for a receive into the empty buffer, which the caller submits.
+    pub(super) fn begin(&mut self) {
+        (self.start, self.end, self.receiving) = (0, 0, true);
+        if self.drained {
+            // The socket was empty, so that bytes received from now on have not waited.
+            self.since = None;
+        } else if self.next_since.is_some() {
+            self.since = self.next_since.take();
+        }
+    }
+}
+
+/// During transmission no export is looked up.
+struct NoExports;
+
+impl Exports for NoExports {
+    fn lookup(&self, _: &str) -> Option<tidegate_nbd::Export> {
+        None
+    }
+    fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
+}
+
+impl Connection {
+    /// Handles the end of a receive.
+    pub(super) fn received(&mut self, port: &mut Port<'_>, completion: Completion) -> Progress {
+        self.rx.receiving = false;
+        let sent = self.linked_send_ended(port);
+        let next = match completion.result {
+            Ok(0) => Next::Closed(None),
+            Ok(n) => {
+                let n = n as usize;
+                self.rx.drained = !completion.more;
+                self.rx.moved = port.now;
+                let mut direct = 0;
+                if let Some((slot, filled)) = &mut self.rx.payload {
+                    let len = port.requests.get(*slot).len as usize;
+                    direct = n.min(len - *filled);
+                    *filled += direct;
+                }
+                self.rx.start = 0;
+                self.rx.end = n - direct;
+                Next::Poll
+            }
+            Err(libc::EINTR | libc::EAGAIN) => Next::Exchange,
+            Err(errno) => Next::Closed(Some(errno)),
+        };
+        Progress { sent, next }
+    }
+
+    /// Lets the session look at the next bytes; `None` if they are no whole request.
+    pub(super) fn parse(&mut self) -> Option<Polled<Cookie>> {
+        let rx = &mut self.rx;
+        let mut bytes = [0u8; 4 * REQUEST_LEN];
+        let n = (rx.end - rx.start).min(bytes.len());
+        rx.buffer.mem().slice(rx.start, n).read(&mut bytes[..n]);
+        let (used, step) = match self.session.handle(&bytes[..n], &NoExports) {
+            Ok(handled) => handled,
+            Err(fatal) => return Some(Polled::Broken(fatal.to_string())),
+        };
+        rx.start += used;
+        match step {
+            Step::Request(request) => Some(Polled::Request(incoming(&request))),
+            Step::Rejected(rejected) => Some(Polled::Rejected {
+                token: Cookie(rejected.cookie),
+                failure: rejected.error.into(),
+                message: rejected.reason.message(),
+            }),
+            Step::Disconnect(_) => Some(Polled::Left),
+            Step::NeedMore(_) => None,
+            Step::Output | Step::Opened(_) => {
+                unreachable!("the handshake was carried through before")
+            }
+        }
+    }
+
+    /// Copies what was received of a write's payload.
+    pub(super) fn fill_payload(
+        &mut self,
+        requests: &Requests,
+        budget: &mut Budget,
+    ) -> Polled<Cookie> {
+        let rx = &mut self.rx;
+        let Some((slot, filled)) = rx.payload else {
+            return Polled::Empty;
+        };
+        let len = requests.get(slot).len as usize;
+        let buffer = requests.buffer(slot).expect("a write has a buffer");
+        let n = (len - filled).min(rx.end - rx.start);
+        buffer.from(filled).copy(rx.buffer.mem().slice(rx.start, n));
+        rx.start += n;
+        budget.copy(n);
+        if filled + n < len {
+            rx.payload = Some((slot, filled + n));
+            return Polled::Empty;
+        }
+        rx.payload = None;
+        Polled::Arrived(slot)
+    }
+
+    /// Submits a receive if everything was parsed.
+    pub(super) fn submit_receive(&mut self, port: &mut Port<'_>) {
+        if self.rx.receiving || !self.rx.is_empty() {
+            return;
+        }
+        let token = port.token(RECEIVED);
+        let rx = &mut self.rx;
+        let room = rx.buffer.mem().slice(0, RECEIVE);
+        rx.begin();
+        match rx.payload {
+            Some((slot, filled)) => {
+                let len = port.requests.get(slot).len as usize;
+                let buffer = port.requests.buffer(slot).expect("a write has a buffer");
+                let rest = buffer.slice(filled, len - filled);
+                port.ring
+                    .receive(self.file, &[rest, room], rx.drained, token);
+            }
+            None => port.ring.receive(self.file, &[room], rx.drained, token),
+        }
+    }
+}
+
+/// Turns a parsed request into the loop's words.
+#[inline]
+fn incoming(request: &Request) -> Incoming<Cookie> {
+    let kind = match request.command {
+        Command::Read { .. } => Kind::Read,
+        Command::Write => Kind::Write,
+        Command::Flush => Kind::Flush,
+        Command::Trim => Kind::Discard,
+        Command::WriteZeroes { no_hole, fast_zero } => Kind::WriteZeroes {
+            keep_allocated: no_hole,
+            only_if_fast: fast_zero,
+        },
+        Command::Cache => Kind::Cache,
+        Command::BlockStatus { one } => Kind::Extents {
+            one,
+            reply_len: reply::block_status_len(if one { 1 } else { EXTENTS_MAX }) as u32,
+        },
+    };
+    Incoming {
+        kind,
+        offset: request.offset,
+        len: request.len,
+        fua: request.fua,
+        token: Cookie(request.cookie),
+    }
+}

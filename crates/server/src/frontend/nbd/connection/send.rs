@@ -1,0 +1,214 @@
+//! Sending side of an NBD connection: answered requests become replies, many to a send.
+
+use std::collections::VecDeque;
+
+use tidegate_core::time::Nanos;
+use tidegate_nbd::reply::{ERROR_LEN, HEAD_LEN};
+
+use super::{Connection, Cookie, HEADS, RECEIVE, RECEIVED};
+use crate::buffer::{Buffer, Mem, sub_ranges};
+use crate::frontend::door::{Answer, Kind, Next, Port, Progress, SENT, Word};
+use crate::frontend::nbd::Head;
+use crate::frontend::table::Slot;
+
+/// Bytes after which a send is long enough, and after which it may be cut short, so that a slow
+/// client can be told from one that takes nothing.
+const SEND_BYTES: u64 = 256 << 10;
+/// Replies in one send at most; each takes two ranges.
+const SEND_REPLIES: usize = 256;
+/// A receive is linked to a send that will mostly fit the socket.
+const LINK_BYTES: u64 = 64 << 10;
+
+/// The sending side.
+#[derive(Debug)]
+pub(super) struct Tx {
+    /// Answered requests that wait to be sent.
+    pub(super) queue: VecDeque<u32>,
+    /// Bytes of them, roughly.
+    pub(super) bytes: u64,
+    /// Those in the send that is with the kernel.
+    pub(super) sending: Vec<u32>,
+    /// What of that is still to be sent.
+    ranges: Vec<Mem>,
+    /// Empty list that `ranges` changes places with after a short send.
+    rest: Vec<Mem>,
+    pub(super) heads: Option<Buffer>,
+    /// A receive is linked to the send, which reports only failure.
+    linked: bool,
+    /// When the client last took something.
+    pub(super) moved: Nanos,
+    /// Loop time at which the current send began, and its size in bytes (`began_bytes`).
+    pub(super) began: Nanos,
+    pub(super) began_bytes: u64,
+}
+
+impl Tx {
+    pub(super) fn new(now: Nanos) -> Tx {
+        Tx {
+            queue: VecDeque::new(),
+            bytes: 0,
+            sending: Vec::new(),
+            ranges: Vec::new(),
+            rest: Vec::new(),
+            heads: None,
+            linked: false,
+            moved: now,
+            began: now,
+            began_bytes: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_sending(&self) -> bool {
+        !self.sending.is_empty()
+    }
+}
+
+impl Connection {
+    /// Queues a request's reply.
+    pub(super) fn queue(&mut self, port: &Port<'_>, index: u32) {
+        let slot = port.requests.get(index);
+        let payload = port.requests.buffer(index).map_or(0, |_| slot.len);
+        if self.tx.queue.is_empty() && !self.tx.is_sending() {
+            self.tx.moved = port.now;
+        }
+        self.tx.queue.push_back(index);
+        self.tx.bytes += HEAD_LEN as u64 + u64::from(payload);
+    }
+
+    /// Submits a send of queued replies unless one is under way. Returns true if it is one whose
+    /// end is not reported.
+    pub(super) fn send_replies(&mut self, port: &mut Port<'_>, alone: bool) -> bool {
+        if self.tx.is_sending() || self.tx.queue.is_empty() || self.shut_down {
+            return false;
+        }
+        let tx = &mut self.tx;
+        let heads = tx.heads.get_or_insert_with(|| port.plumbing.get(HEADS));
+        let heads = heads.mem();
+        let (mut used, mut bytes) = (0, 0u64);
+        tx.ranges.clear();
+        while let Some(&reply) = tx.queue.front() {
+            let full = tx.sending.len() == SEND_REPLIES || bytes >= SEND_BYTES;
+            if full || used + ERROR_LEN > HEADS {
+                break;
+            }
+            tx.queue.pop_front();
+            tx.sending.push(reply);
+            let slot = port.requests.get(reply);
+            let mut head = [0u8; ERROR_LEN];
+            let Cookie(cookie) = Cookie::from_word(slot.token);
+            let n = head_of(slot).encode(self.style, cookie, &mut head);
+            let at = heads.slice(used, n);
+            at.write(&head[..n]);
+            used += n;
+            push_joined(&mut tx.ranges, at);
+            let mut size = HEAD_LEN as u64;
+            if let Some(buffer) = port.requests.buffer(reply) {
+                tx.ranges.push(buffer.slice(0, slot.len as usize));
+                size += u64::from(slot.len);
+            }
+            bytes += size;
+            tx.bytes -= size;
+        }
+        (tx.began, tx.began_bytes) = (port.now, bytes);
+        let link = alone && tx.queue.is_empty() && bytes <= LINK_BYTES;
+        self.submit_send(port, bytes, link)
+    }
+
+    /// Submits what is left of a send; with `link`, and where no request is coming in, together
+    /// with the receive of the next request. Returns true if it is linked.
+    fn submit_send(&mut self, port: &mut Port<'_>, bytes: u64, link: bool) -> bool {
+        let rx = &mut self.rx;
+        let linked = link && !rx.receiving && rx.payload.is_none() && rx.is_empty();
+        let then = linked.then(|| (rx.buffer.mem().slice(0, RECEIVE), port.token(RECEIVED)));
+        if linked {
+            rx.begin();
+            self.tx.linked = true;
+        }
+        let (all, token) = (bytes <= SEND_BYTES, port.token(SENT));
+        port.ring.send(self.file, &self.tx.ranges, all, token, then);
+        linked
+    }
+
+    /// Handles that a send ended, or a linked one failed.
+    pub(super) fn sent(&mut self, port: &mut Port<'_>, result: Result<u32, i32>) -> Progress {
+        let now = port.now;
+        if std::mem::take(&mut self.tx.linked) {
+            // The receive was cancelled with it, and does not report.
+            self.rx.receiving = false;
+        }
+        let total: usize = self.tx.ranges.iter().map(Mem::len).sum();
+        let (sent, next) = match result {
+            Ok(n) if (n as usize) < total && !self.shut_down => {
+                let tx = &mut self.tx;
+                tx.moved = now;
+                tx.rest.clear();
+                let left = total - n as usize;
+                sub_ranges(&tx.ranges, n as usize, left, &mut tx.rest);
+                std::mem::swap(&mut tx.ranges, &mut tx.rest);
+                self.submit_send(port, left as u64, false);
+                (false, Next::Exchange)
+            }
+            Err(libc::EINTR | libc::EAGAIN) if !self.shut_down => {
+                self.submit_send(port, total as u64, false);
+                (false, Next::Exchange)
+            }
+            Err(errno) => {
+                self.send_ended(port, None);
+                (true, Next::Broken(errno))
+            }
+            Ok(n) => {
+                self.send_ended(port, (n as usize == total).then_some(now));
+                (true, Next::Exchange)
+            }
+        };
+        Progress { sent, next }
+    }
+
+    /// Notes the end of a linked send, if there is one. Linked sends do not wait, so once they were
+    /// submitted they have ended: those that failed have said so, and were told apart before this.
+    /// Their memory must not stay with clients that ask for nothing more.
+    pub(super) fn linked_send_ended(&mut self, port: &mut Port<'_>) -> bool {
+        let linked = std::mem::take(&mut self.tx.linked);
+        if linked {
+            self.send_ended(port, Some(self.tx.began));
+        }
+        linked
+    }
+
+    /// Frees the replies of a send that ended. `sent` is the loop time at which the socket took
+    /// them, `None` if it did not. A linked send has no completion of its own, and the loop may
+    /// sleep before it notices the end: the caller then passes the time of the turn that submitted
+    /// it, so that the client's idle time does not count.
+    fn send_ended(&mut self, port: &mut Port<'_>, sent: Option<Nanos>) {
+        self.tx.moved = port.now;
+        if let Some(heads) = self.tx.heads.take() {
+            port.plumbing.put(heads);
+        }
+        port.requests.end(self.tx.sending.drain(..), sent);
+    }
+}
+
+/// Returns the head of a request's reply.
+fn head_of(slot: &Slot) -> Head {
+    match (slot.answer, slot.kind) {
+        (Answer::Error(failure, message), _) => Head::Failed(failure, message),
+        (Answer::Ok, Kind::Read) => Head::Data {
+            offset: slot.offset,
+            len: slot.len,
+        },
+        (Answer::Ok, Kind::Extents { .. }) => Head::Encoded,
+        (Answer::Ok, _) => Head::Done,
+    }
+}
+
+/// Appends a range, as one with the last if it follows that in memory.
+fn push_joined(ranges: &mut Vec<Mem>, range: Mem) {
+    match ranges.last_mut() {
+        _ if range.is_empty() => {}
+        Some(last) if last.addr() + last.len() == range.addr() => {
+            *last = last.joined(range);
+        }
+        _ => ranges.push(range),
+    }
+}

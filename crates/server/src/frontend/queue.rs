@@ -1,0 +1,297 @@
+//! A queue inside the process, as a guest's driver sees one: requests name guest memory.
+//!
+//! Proof in tests that the [door](super::door) is no NBD in disguise, and an example of a small
+//! frontend: requests arrive whole, payloads lie in memory of the guest, and an answer is given at
+//! once. [`Guest`] is the other side.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tidegate_core::engine::PayloadMemory;
+use tidegate_core::time::Nanos;
+
+use super::Failure;
+use super::door::{
+    Answer, Budget, Completed, Frontend, Incoming, Kind, Next, Polled, Port, Progress, Word,
+};
+use crate::buffer::{Buffer, Mem, Region};
+use crate::ring::{Completion, FileId, Wake};
+
+/// Patience of a guest that waits, before its test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Event of the doorbell.
+const KICKED: u8 = 1;
+
+/// Request of a guest: what it asks for, and the memory of its payload.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) request: Incoming<Id>,
+    pub(crate) memory: Vec<Mem>,
+}
+
+/// The guest's number for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Id(pub(crate) u16);
+
+impl Word for Id {
+    fn to_word(self) -> u64 {
+        self.0.into()
+    }
+
+    fn from_word(word: u64) -> Id {
+        Id(word as u16)
+    }
+}
+
+/// How a request ended.
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// A queue and the memory that its requests name.
+#[derive(Debug)]
+struct Queue {
+    state: Mutex<State>,
+    /// Rung by the loop after each answer, and when it lets go.
+    rung: Condvar,
+    /// Rung by the guest.
+    doorbell: Wake,
+    memory: Region,
+    /// Answers that the guest may leave lying.
+    places: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    submissions: VecDeque<Submission>,
+    answers: Vec<(Id, Outcome)>,
+    /// The guest takes its leave in order, or has died.
+    leaves: bool,
+    died: bool,
+    /// The loop has let go of queue and memory.
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no side panics with the lock")
+    }
+}
+
+/// The guest's side of a queue.
+#[derive(Debug)]
+pub(crate) struct Guest(Arc<Queue>);
+
+impl Guest {
+    /// Makes a queue with so much guest memory and room for `places` answers.
+    pub(crate) fn new(memory: usize, places: usize) -> Guest {
+        Guest(Arc::new(Queue {
+            state: Mutex::default(),
+            rung: Condvar::new(),
+            doorbell: Wake::new().expect("an eventfd"),
+            memory: Region::new(memory).expect("guest memory"),
+            places,
+        }))
+    }
+
+    /// The side that goes to a loop.
+    pub(crate) fn opening(&self) -> Opening {
+        Opening(self.0.clone())
+    }
+
+    pub(crate) fn mem(&self, offset: usize, len: usize) -> Mem {
+        self.0.memory.mem(offset, len)
+    }
+
+    pub(crate) fn submit(&self, submissions: impl IntoIterator<Item = Submission>) {
+        self.0.lock().submissions.extend(submissions);
+        self.0.doorbell.wake();
+    }
+
+    /// Takes the answers there are, and waits for at least one; none once the loop has let go.
+    pub(crate) fn answers(&self) -> Vec<(Id, Outcome)> {
+        let state = self.0.lock();
+        let waits = |state: &mut State| state.answers.is_empty() && !state.closed;
+        let (mut state, late) = (self.0.rung)
+            .wait_timeout_while(state, PATIENCE, waits)
+            .expect("no side panics with the lock");
+        assert!(!late.timed_out(), "no answer: {state:?}");
+        let answers = std::mem::take(&mut state.answers);
+        drop(state);
+        self.0.doorbell.wake();
+        answers
+    }
+
+    /// Answers that lie ready.
+    pub(crate) fn ready(&self) -> usize {
+        self.0.lock().answers.len()
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.lock().leaves = true;
+        self.0.doorbell.wake();
+    }
+
+    pub(crate) fn die(&self) {
+        self.0.lock().died = true;
+        self.0.doorbell.wake();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.lock().closed
+    }
+
+    /// Waits until the loop has let go of the queue.
+    pub(crate) fn wait_until_closed(&self) {
+        let waits = |state: &mut State| !state.closed;
+        let (_state, late) = (self.0.rung)
+            .wait_timeout_while(self.0.lock(), PATIENCE, waits)
+            .expect("no side panics with the lock");
+        assert!(!late.timed_out(), "the loop does not let go");
+    }
+}
+
+/// A queue on its way to a loop.
+#[derive(Debug)]
+pub(crate) struct Opening(Arc<Queue>);
+
+/// A queue inside a loop. Keeps the guest's memory until it is closed.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    queue: Arc<Queue>,
+    doorbell: FileId,
+    rung: Buffer,
+    /// A read of the doorbell is with the kernel.
+    armed: bool,
+    /// Loop time since which the next request waits for a place.
+    waits_since: Option<Nanos>,
+}
+
+impl Connection {
+    /// Takes a queue over.
+    ///
+    /// # Errors
+    /// If the ring's table of files is full.
+    pub(crate) fn open(Opening(queue): Opening, port: &mut Port<'_>) -> io::Result<Connection> {
+        let doorbell = port.ring.add_file(queue.doorbell.receiver()?)?;
+        Ok(Connection {
+            queue,
+            doorbell,
+            rung: port.plumbing.get(8),
+            armed: false,
+            waits_since: None,
+        })
+    }
+
+    fn arm(&mut self, port: &mut Port<'_>) {
+        if !std::mem::replace(&mut self.armed, true) {
+            let token = port.token(KICKED);
+            port.ring.await_wake(self.doorbell, self.rung.mem(), token);
+        }
+    }
+}
+
+impl Frontend for Connection {
+    type Token = Id;
+
+    const MEMORY: PayloadMemory = PayloadMemory::Own;
+
+    fn poll(&mut self, port: &mut Port<'_>, budget: &mut Budget) -> Polled<Id> {
+        if !self.room(port) {
+            return Polled::Full;
+        }
+        let mut state = self.queue.lock();
+        if state.submissions.is_empty() {
+            self.waits_since = None;
+            let leaves = state.leaves;
+            return if leaves { Polled::Left } else { Polled::Empty };
+        }
+        if !budget.may_take_request() {
+            return Polled::Later;
+        }
+        budget.take_request();
+        let Submission { request, memory } = state.submissions.pop_front().expect("not empty");
+        port.requests.offered.extend(memory);
+        Polled::Request(request)
+    }
+
+    fn complete(&mut self, port: &mut Port<'_>, slot: u32) -> Completed {
+        let slot = port.requests.get(slot);
+        let outcome = match slot.answer {
+            Answer::Ok => Ok(()),
+            Answer::Error(failure, _) => Err(failure),
+        };
+        let answer = (Id::from_word(slot.token), outcome);
+        self.queue.lock().answers.push(answer);
+        self.queue.rung.notify_all();
+        Completed::Now
+    }
+
+    fn room(&mut self, port: &mut Port<'_>) -> bool {
+        let room = self.queue.lock().answers.len() < self.queue.places;
+        if !room {
+            self.arm(port);
+        }
+        room
+    }
+
+    fn handle(&mut self, _: &mut Port<'_>, event: u8, _: Completion) -> Progress {
+        assert_eq!(event, KICKED);
+        self.armed = false;
+        let next = match self.queue.lock().died {
+            true => Next::Closed(None),
+            false => Next::Poll,
+        };
+        Progress { sent: true, next }
+    }
+
+    fn shut_down(&mut self, _: &mut Port<'_>) {
+        self.queue.doorbell.wake();
+    }
+
+    fn close(self, port: &mut Port<'_>) {
+        port.plumbing.put(self.rung);
+        drop(port.ring.remove_file(self.doorbell));
+        self.queue.lock().closed = true;
+        self.queue.rung.notify_all();
+    }
+
+    fn waits_since(&self) -> Option<Nanos> {
+        self.waits_since
+    }
+
+    fn stall(&mut self, port: &mut Port<'_>) {
+        self.waits_since.get_or_insert(port.now);
+    }
+
+    fn receive(&mut self, port: &mut Port<'_>) {
+        self.arm(port);
+    }
+
+    fn is_receiving(&self) -> bool {
+        self.armed
+    }
+
+    fn is_at_rest(&self) -> bool {
+        !self.armed
+    }
+}
+
+/// Request of this kind for `memory`, or for `len` bytes without payload.
+pub(crate) fn submission(
+    id: u16,
+    kind: Kind,
+    (offset, len): (u64, u32),
+    memory: Vec<Mem>,
+) -> Submission {
+    Submission {
+        request: Incoming {
+            kind,
+            offset,
+            len,
+            fua: false,
+            token: Id(id),
+        },
+        memory,
+    }
+}

@@ -1,0 +1,408 @@
+//! Request table: what a loop knows of each request between its arrival and the end of its reply.
+
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+
+use super::request::{Answer, ConnectionRef, Incoming, Kind};
+use crate::backing::extents::Extent;
+use crate::buffer::{Buffer, Mem, Pool};
+use crate::fault::Verdict;
+
+/// A request between its arrival and the end of its reply.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Tells the request from earlier and later users of the slot.
+    generation: u32,
+    /// Connection that asked.
+    pub(crate) owner: ConnectionRef,
+    /// Index of the VM whose memory is used, in the loop's table.
+    pub(crate) vm: u32,
+    /// Index of the disk, in the loop's table.
+    pub(crate) disk: u32,
+    /// The frontend's name for the request; for NBD, the cookie.
+    pub(crate) token: u64,
+    pub(crate) kind: Kind,
+    /// Loop time at which the request was parsed, or from which it waited to be admitted.
+    pub(crate) since: Nanos,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    pub(crate) fua: bool,
+    pub(crate) payload: Payload,
+    /// True while the slot holds a claim on an engine slot, before the request is handed in.
+    pub(crate) claimed: bool,
+    pub(crate) answer: Answer,
+    /// Verdict of the disk's fault rules, once they were asked.
+    pub(crate) fault: Option<Verdict>,
+}
+
+/// Memory of a request's payload.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    None,
+    /// Buffer of the loop's pool.
+    Pool(Buffer),
+    /// Memory of the guest, listed in the table beside the slot.
+    Guest,
+}
+
+/// What a slot held of the engine's budgets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Released {
+    /// Index of the VM in the loop's table.
+    pub(crate) vm: usize,
+    /// Operation whose budget was charged.
+    pub(crate) op: Op,
+    /// True if the slot held a claim on an engine slot.
+    pub(crate) claimed: bool,
+    /// True if the payload lay in guest memory.
+    pub(crate) is_guests: bool,
+    /// Bytes of payload memory; `None` if there was none of the pool.
+    pub(crate) bytes: Option<u32>,
+}
+
+/// Lists that few requests need; they keep their memory while the slot changes hands.
+#[derive(Debug, Default)]
+struct Lists {
+    ranges: Vec<Mem>,
+    extents: Vec<Extent>,
+}
+
+/// All slots of a loop with their payloads; grows to the most that were ever needed at once.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    slots: Vec<Option<Slot>>,
+    lists: Vec<Lists>,
+    generations: Vec<u32>,
+    free: Vec<u32>,
+    /// Buffers for payloads, bounded by the engine's budgets.
+    pool: Pool,
+    /// Guest memory of the request that was polled last.
+    pub(crate) offered: Vec<Mem>,
+    /// Slots whose replies have ended, each with the loop time at which it was sent.
+    ended: Vec<(u32, Option<Nanos>)>,
+}
+
+impl Requests {
+    /// Creates an empty table whose payloads lie in `pool`.
+    pub(crate) fn new(pool: Pool) -> Requests {
+        Requests {
+            slots: Vec::new(),
+            lists: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            pool,
+            offered: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Takes a slot for a request of `(vm, disk)`; returns its number.
+    pub(crate) fn insert(
+        &mut self,
+        owner: ConnectionRef,
+        (vm, disk): (u32, u32),
+        request: &Incoming<u64>,
+        since: Nanos,
+    ) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.lists.push(Lists::default());
+            self.generations.push(0);
+            self.free.reserve(self.slots.len());
+            self.slots.len() as u32 - 1
+        });
+        self.slots[index as usize] = Some(Slot {
+            generation: self.generations[index as usize],
+            owner,
+            vm,
+            disk,
+            token: request.token,
+            kind: request.kind,
+            since,
+            offset: request.offset,
+            len: request.len,
+            fua: request.fua,
+            payload: Payload::None,
+            claimed: false,
+            answer: Answer::Ok,
+            fault: None,
+        });
+        index
+    }
+
+    /// Gives a slot back. Its payload must have been [taken](Requests::release).
+    pub(crate) fn remove(&mut self, index: u32) {
+        let slot = self.slots[index as usize]
+            .take()
+            .expect("the slot is in use");
+        debug_assert!(matches!(slot.payload, Payload::None), "memory would leak");
+        self.generations[index as usize] = slot.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &Slot {
+        self.slots[index as usize]
+            .as_ref()
+            .expect("the slot is in use")
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Slot {
+        self.slots[index as usize]
+            .as_mut()
+            .expect("the slot is in use")
+    }
+
+    /// The word that stands for a slot outside of the loop.
+    pub(crate) fn tag(&self, index: u32) -> u64 {
+        u64::from(self.generations[index as usize]) << 32 | u64::from(index)
+    }
+
+    /// The slot that a word stands for. Panics when it stands for an earlier user of the slot:
+    /// a request would be answered twice.
+    pub(crate) fn by_tag(&self, tag: u64) -> u32 {
+        let index = tag as u32;
+        assert_eq!(
+            self.generations[index as usize],
+            (tag >> 32) as u32,
+            "answered twice"
+        );
+        index
+    }
+
+    /// Returns true if any slot in use is such a one.
+    pub(crate) fn any_of(&self, such: impl Fn(&Slot) -> bool) -> bool {
+        self.slots.iter().flatten().any(such)
+    }
+
+    /// Slots in use.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Gives a request a buffer of `len` bytes for its payload.
+    pub(crate) fn give_buffer(&mut self, index: u32, len: usize) {
+        let buffer = self.pool.get(len);
+        self.get_mut(index).payload = Payload::Pool(buffer);
+    }
+
+    /// Gives the read of this tag a buffer unless it has memory already.
+    pub(crate) fn give_read_buffer(&mut self, tag: u64) {
+        let index = self.by_tag(tag);
+        let slot = self.get(index);
+        if matches!(slot.payload, Payload::None) {
+            self.give_buffer(index, slot.len as usize);
+        }
+    }
+
+    /// Makes the memory that was [offered](Requests::offered) the request's payload.
+    pub(crate) fn take_offered(&mut self, index: u32) {
+        std::mem::swap(&mut self.lists[index as usize].ranges, &mut self.offered);
+        self.get_mut(index).payload = Payload::Guest;
+    }
+
+    /// Buffer of a request's payload; `None` if there is none, or it lies in guest memory.
+    #[inline]
+    pub(crate) fn buffer(&self, index: u32) -> Option<Mem> {
+        match &self.get(index).payload {
+            Payload::Pool(buffer) => Some(buffer.mem()),
+            Payload::None | Payload::Guest => None,
+        }
+    }
+
+    /// Memory for `len` bytes of the payload of the request of this tag, from `offset` on.
+    #[inline]
+    pub(crate) fn ranges(&self, tag: u64, offset: usize, len: usize) -> Ranges<'_> {
+        let index = self.by_tag(tag);
+        match &self.get(index).payload {
+            Payload::None => Ranges::default(),
+            Payload::Pool(buffer) => Ranges {
+                one: Some(buffer.mem().slice(offset, len)),
+                ..Ranges::default()
+            },
+            Payload::Guest => Ranges {
+                one: None,
+                rest: &self.lists[index as usize].ranges,
+                offset,
+                len,
+            },
+        }
+    }
+
+    /// Keeps the extents that answer a request.
+    pub(crate) fn set_extents(&mut self, index: u32, extents: &[Extent]) {
+        let list = &mut self.lists[index as usize].extents;
+        list.clear();
+        list.extend_from_slice(extents);
+    }
+
+    /// Extents that answer a request.
+    pub(crate) fn extents(&self, index: u32) -> &[Extent] {
+        &self.lists[index as usize].extents
+    }
+
+    /// Takes a slot's payload and its claim; buffers go back to the pool. Returns what the engine
+    /// is to have back.
+    pub(crate) fn release(&mut self, index: u32) -> Released {
+        let slot = self.get_mut(index);
+        let released = Released {
+            vm: slot.vm as usize,
+            // A reply without an engine operation is charged to the memory for reads.
+            op: slot.kind.op().unwrap_or(Op::Read),
+            claimed: std::mem::take(&mut slot.claimed),
+            is_guests: matches!(slot.payload, Payload::Guest),
+            bytes: None,
+        };
+        match std::mem::replace(&mut slot.payload, Payload::None) {
+            Payload::Pool(buffer) => {
+                // The buffer's size is what was charged, because both round up to powers of two.
+                let bytes = Some(buffer.size() as u32);
+                self.pool.put(buffer);
+                Released { bytes, ..released }
+            }
+            Payload::None | Payload::Guest => released,
+        }
+    }
+
+    /// Has the loop free slots whose replies have ended. `sent`: loop time at which the transport
+    /// took them; `None`: it did not.
+    pub(crate) fn end(&mut self, slots: impl Iterator<Item = u32>, sent: Option<Nanos>) {
+        self.ended.extend(slots.map(|slot| (slot, sent)));
+    }
+
+    /// Returns true if there are slots to free.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Takes the slots to free, in the order in which their replies ended.
+    #[inline]
+    pub(crate) fn take_ended(&mut self) -> Vec<(u32, Option<Nanos>)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Takes the emptied list back, so that its memory is used again.
+    #[inline]
+    pub(crate) fn put_ended(&mut self, ended: Vec<(u32, Option<Nanos>)>) {
+        self.ended = ended;
+    }
+
+    /// Bytes of free buffers with memory behind them.
+    pub(crate) fn warm(&self) -> u64 {
+        self.pool.warm()
+    }
+
+    /// Gives memory of free buffers back to the system, see [`Pool::trim`].
+    pub(crate) fn trim(&mut self, most: usize) {
+        self.pool.trim(most);
+    }
+}
+
+/// Memory of a part of a payload, in order.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Ranges<'a> {
+    one: Option<Mem>,
+    rest: &'a [Mem],
+    /// Bytes of `rest` before the part.
+    offset: usize,
+    /// Bytes of the part in `rest`.
+    len: usize,
+}
+
+impl Iterator for Ranges<'_> {
+    type Item = Mem;
+
+    #[inline]
+    fn next(&mut self) -> Option<Mem> {
+        if let Some(one) = self.one.take() {
+            return Some(one);
+        }
+        while self.len > 0 {
+            let (&first, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            if self.offset >= first.len() {
+                self.offset -= first.len();
+                continue;
+            }
+            let len = (first.len() - self.offset).min(self.len);
+            let range = first.slice(self.offset, len);
+            (self.offset, self.len) = (0, self.len - len);
+            return Some(range);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::{PAGE, Region};
+
+    const OWNER: ConnectionRef = ConnectionRef {
+        index: 0,
+        generation: 0,
+    };
+
+    fn request(kind: Kind, len: u32) -> Incoming<u64> {
+        Incoming {
+            kind,
+            offset: 0,
+            len,
+            fua: false,
+            token: 0,
+        }
+    }
+
+    fn table() -> Requests {
+        Requests::new(Pool::new(1 << 20).expect("address space"))
+    }
+
+    #[test]
+    #[should_panic(expected = "answered twice")]
+    fn a_tag_of_an_earlier_user_is_noticed() {
+        let mut table = table();
+        let slot = table.insert(OWNER, (0, 0), &request(Kind::Flush, 0), Nanos::ZERO);
+        let tag = table.tag(slot);
+        table.remove(slot);
+        let again = table.insert(OWNER, (0, 0), &request(Kind::Flush, 0), Nanos::ZERO);
+        assert_eq!(again, slot);
+        table.by_tag(tag);
+    }
+
+    #[test]
+    fn a_part_of_guest_memory_is_cut_out_of_its_ranges() {
+        let region = Region::new(PAGE).expect("memory");
+        let mut table = table();
+        let slot = table.insert(OWNER, (0, 0), &request(Kind::Write, 30), Nanos::ZERO);
+        let lens = [10, 0, 5, 15];
+        table.offered = lens.map(|len| region.mem(100 * len, len)).to_vec();
+        table.take_offered(slot);
+        assert_eq!(table.release(slot).bytes, None, "none of the pool");
+        table.get_mut(slot).payload = Payload::Guest;
+        let part = |offset, len| -> Vec<usize> {
+            let ranges = table.ranges(table.tag(slot), offset, len);
+            ranges.map(|range| range.len()).collect()
+        };
+        assert_eq!(part(0, 30), [10, 5, 15]);
+        assert_eq!(part(9, 7), [1, 5, 1]);
+        assert_eq!(part(10, 5), [5]);
+        let base = region.mem(1500, 15).addr();
+        let last = table.ranges(table.tag(slot), 20, 10).next();
+        assert_eq!(last.map(|range| range.addr()), Some(base + 5));
+    }
+
+    #[test]
+    fn a_buffer_is_given_back_once_with_what_was_charged() {
+        let mut table = table();
+        let slot = table.insert(OWNER, (3, 0), &request(Kind::Write, 5000), Nanos::ZERO);
+        table.give_buffer(slot, 5000);
+        assert_eq!(table.buffer(slot).map(|mem| mem.len()), Some(8192));
+        let released = table.release(slot);
+        assert_eq!((released.vm, released.bytes), (3, Some(8192)));
+        assert_eq!(table.release(slot).bytes, None);
+        table.remove(slot);
+        assert_eq!(table.len(), 0);
+    }
+}

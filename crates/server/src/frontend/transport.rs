@@ -1,0 +1,202 @@
+//! The protocols that a loop serves, as one type: calls are dispatched by a `match`.
+
+use std::io;
+
+use tidegate_core::engine::PayloadMemory;
+use tidegate_core::time::Nanos;
+
+use super::door::{Budget, Completed, Frontend, Incoming, Polled, Port, Progress, Word};
+use super::nbd;
+#[cfg(test)]
+use super::queue;
+use super::table::Requests;
+use crate::ring::Completion;
+
+/// A connection on its way to a loop.
+#[cfg_attr(
+    test,
+    expect(clippy::large_enum_variant, reason = "only tests have a second one")
+)]
+#[derive(Debug)]
+pub enum Opening {
+    /// NBD on a socket.
+    Nbd(nbd::Opening),
+    /// Queue inside the process, for tests.
+    #[cfg(test)]
+    #[allow(private_interfaces)]
+    Queue(queue::Opening),
+}
+
+/// A connection inside a loop, of one of the protocols.
+#[cfg_attr(
+    test,
+    expect(clippy::large_enum_variant, reason = "only tests have a second one")
+)]
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Nbd(nbd::Connection),
+    #[cfg(test)]
+    Queue(queue::Connection),
+}
+
+/// Calls a method of whichever frontend a transport is.
+macro_rules! call {
+    ($transport:expr, $frontend:ident => $call:expr) => {
+        match $transport {
+            Transport::Nbd($frontend) => $call,
+            #[cfg(test)]
+            Transport::Queue($frontend) => $call,
+        }
+    };
+}
+
+/// Most plumbing that a connection uses, over all protocols.
+pub(crate) const PLUMBING: usize = nbd::Connection::PLUMBING;
+
+impl Opening {
+    /// Origin of the connection's payload memory.
+    pub(crate) fn memory(&self) -> PayloadMemory {
+        match self {
+            Opening::Nbd(_) => nbd::Connection::MEMORY,
+            #[cfg(test)]
+            Opening::Queue(_) => queue::Connection::MEMORY,
+        }
+    }
+}
+
+impl Transport {
+    /// Takes a connection over.
+    ///
+    /// # Errors
+    /// If the ring's table of files is full.
+    pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<Transport> {
+        match opening {
+            Opening::Nbd(opening) => nbd::Connection::open(opening, port).map(Transport::Nbd),
+            #[cfg(test)]
+            Opening::Queue(opening) => queue::Connection::open(opening, port).map(Transport::Queue),
+        }
+    }
+
+    /// See [`Frontend::poll`].
+    #[inline]
+    pub(crate) fn poll(&mut self, port: &mut Port<'_>, budget: &mut Budget) -> Polled<u64> {
+        call!(self, it => in_words(it.poll(port, budget)))
+    }
+
+    /// See [`Frontend::complete`].
+    #[inline]
+    pub(crate) fn complete(&mut self, port: &mut Port<'_>, slot: u32) -> Completed {
+        call!(self, it => it.complete(port, slot))
+    }
+
+    /// See [`Frontend::room`].
+    #[inline]
+    pub(crate) fn room(&mut self, port: &mut Port<'_>) -> bool {
+        call!(self, it => it.room(port))
+    }
+
+    /// See [`Frontend::handle`].
+    #[inline]
+    pub(crate) fn handle(
+        &mut self,
+        port: &mut Port<'_>,
+        event: u8,
+        completion: Completion,
+    ) -> Progress {
+        call!(self, it => it.handle(port, event, completion))
+    }
+
+    /// See [`Frontend::shut_down`].
+    pub(crate) fn shut_down(&mut self, port: &mut Port<'_>) {
+        call!(self, it => it.shut_down(port));
+    }
+
+    /// See [`Frontend::close`].
+    pub(crate) fn close(self, port: &mut Port<'_>) {
+        call!(self, it => it.close(port));
+    }
+
+    /// See [`Frontend::await_payload`].
+    #[inline]
+    pub(crate) fn await_payload(&mut self, port: &mut Port<'_>, slot: u32) {
+        call!(self, it => it.await_payload(port, slot));
+    }
+
+    /// See [`Frontend::waits_since`].
+    #[inline]
+    pub(crate) fn waits_since(&self) -> Option<Nanos> {
+        call!(self, it => it.waits_since())
+    }
+
+    /// See [`Frontend::stall`].
+    pub(crate) fn stall(&mut self, port: &mut Port<'_>) {
+        call!(self, it => it.stall(port));
+    }
+
+    /// See [`Frontend::flush`].
+    #[inline]
+    pub(crate) fn flush(&mut self, port: &mut Port<'_>, alone: bool) -> bool {
+        call!(self, it => it.flush(port, alone))
+    }
+
+    /// See [`Frontend::submitted`].
+    #[inline]
+    pub(crate) fn submitted(&mut self, port: &mut Port<'_>) -> Progress {
+        call!(self, it => it.submitted(port))
+    }
+
+    /// See [`Frontend::receive`].
+    #[inline]
+    pub(crate) fn receive(&mut self, port: &mut Port<'_>) {
+        call!(self, it => it.receive(port));
+    }
+
+    /// See [`Frontend::is_receiving`].
+    #[inline]
+    pub(crate) fn is_receiving(&self) -> bool {
+        call!(self, it => it.is_receiving())
+    }
+
+    /// See [`Frontend::is_quiet`].
+    pub(crate) fn is_quiet(&self) -> bool {
+        call!(self, it => it.is_quiet())
+    }
+
+    /// See [`Frontend::is_at_rest`].
+    pub(crate) fn is_at_rest(&self) -> bool {
+        call!(self, it => it.is_at_rest())
+    }
+
+    /// See [`Frontend::stuck`].
+    pub(crate) fn stuck(&self, now: Nanos, patience: Nanos) -> Option<&'static str> {
+        call!(self, it => it.stuck(now, patience))
+    }
+
+    /// See [`Frontend::overdue`].
+    pub(crate) fn overdue(&self, now: Nanos, requests: &Requests) -> Option<&'static str> {
+        call!(self, it => it.overdue(now, requests))
+    }
+}
+
+/// Turns the tokens of what was polled into words.
+#[inline]
+fn in_words<T: Word>(polled: Polled<T>) -> Polled<u64> {
+    match polled {
+        Polled::Request(request) => Polled::Request(Incoming::with_word(request)),
+        Polled::Rejected {
+            token,
+            failure,
+            message,
+        } => Polled::Rejected {
+            token: token.to_word(),
+            failure,
+            message,
+        },
+        Polled::Arrived(slot) => Polled::Arrived(slot),
+        Polled::Empty => Polled::Empty,
+        Polled::Later => Polled::Later,
+        Polled::Full => Polled::Full,
+        Polled::Left => Polled::Left,
+        Polled::Broken(why) => Polled::Broken(why),
+    }
+}

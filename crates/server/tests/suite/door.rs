@@ -1,0 +1,146 @@
+//! Floods of connections, and connections that send nothing, do not lock out other clients.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{Client, Server, disk, single, vm, wait};
+use tidegate_nbd::client::{ClientError, Handshake, Progress, Wishes};
+use tidegate_server::config::{Config, DeviceKind};
+
+const MIB: u64 = 1 << 20;
+
+/// Deadline for a condition that is expected to come true.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn two_vms(dir: &Path, max_connections: u32) -> Config {
+    let mut config = single(dir, DeviceKind::Memory, None, MIB);
+    config.vms[0].max_connections = max_connections;
+    config
+        .vms
+        .push(vm("other", 0, vec![disk("other", None, MIB)]));
+    config
+}
+
+/// Performs the handshake for an export that must be refused; returns the message to the client.
+fn refusal(socket: &Path, export: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("somebody listens");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut handshake = Handshake::new(export, Wishes::default());
+    let mut input = Vec::new();
+    loop {
+        match handshake.handle(&input) {
+            Ok((used, progress)) => {
+                input.drain(..used);
+                match progress {
+                    Progress::NeedMore(_) => {
+                        let mut piece = [0; 4096];
+                        let n = stream.read(&mut piece).expect("the server answers");
+                        assert!(n > 0, "closed without a word");
+                        input.extend_from_slice(&piece[..n]);
+                    }
+                    Progress::Send => {
+                        stream.write_all(handshake.output()).unwrap();
+                        handshake.consume_output(handshake.output().len());
+                    }
+                    Progress::Ready(_) => panic!("the client was admitted"),
+                }
+            }
+            Err(error @ ClientError::Refused { .. }) => return error.to_string(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(two_vms(dir.path(), 3));
+    let mut clients: Vec<Client> = (0..3).map(|_| server.connect("disk")).collect();
+    let said = refusal(&server.socket, "disk");
+    assert!(
+        said.contains("3 connections already") && said.contains("max_connections"),
+        "{said}"
+    );
+    server.connect("other").write(0, b"not concerned");
+    for client in &mut clients {
+        client.write(0, b"nor those who were there before");
+    }
+    let counts = || {
+        wait(server.handle.look("disk"))
+            .unwrap()
+            .connections
+            .counts()
+    };
+    assert_eq!((counts().max, counts().open, counts().refused), (3, 3, 1));
+    clients.pop();
+    until("the place is given back", || counts().open == 2);
+    clients.push(server.connect("disk"));
+    // A changed maximum applies to connections that are opened after the change.
+    wait(server.handle.set_max_connections("disk", 4)).unwrap();
+    clients.push(server.connect("disk"));
+    refusal(&server.socket, "disk");
+    assert_eq!(server.handle.half_open().counts().refused, 2);
+}
+
+#[test]
+fn a_vm_with_very_many_connections_leaves_some_to_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(two_vms(dir.path(), 4096));
+    // 16 of the device's 4096 places are reserved for the other VM.
+    let greedy: Vec<Client> = (0..4080).map(|_| server.connect("disk")).collect();
+    let said = refusal(&server.socket, "disk");
+    assert!(said.contains("kept for other VMs"), "{said}");
+    let others: Vec<Client> = (0..16).map(|_| server.connect("other")).collect();
+    refusal(&server.socket, "other");
+    drop((greedy, others));
+}
+
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(two_vms(dir.path(), 64));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, socket) = (stop.clone(), server.socket.clone());
+    // Keeps up to the limit open; a connection that is closed is opened again.
+    let silent = std::thread::spawn(move || {
+        let mut all: Vec<UnixStream> = Vec::new();
+        while !stopped.load(Ordering::Relaxed) {
+            all.retain_mut(|stream| {
+                let mut piece = [0; 64];
+                match stream.read(&mut piece) {
+                    Ok(n) => n > 0,
+                    Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+                }
+            });
+            while all.len() < 1500 {
+                let stream = UnixStream::connect(&socket).expect("somebody listens");
+                stream.set_nonblocking(true).unwrap();
+                all.push(stream);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let counts = || server.handle.half_open().counts();
+    until("there are many silent ones", || counts().half_open >= 64);
+    for _ in 0..5 {
+        server.connect("disk").write(0, b"served");
+    }
+    until("silent ones gave way", || {
+        counts().displaced + counts().displaced_by_peer > 0
+    });
+    stop.store(true, Ordering::Relaxed);
+    silent.join().unwrap();
+    until("nobody is left half-open", || counts().half_open == 0);
+}

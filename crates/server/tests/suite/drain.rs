@@ -1,0 +1,50 @@
+//! What an orderly end does with requests that still wait.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Server, request, single};
+use tidegate_core::objective::{Limit, Objective, Rate};
+use tidegate_nbd::Command;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_server::config::DeviceKind;
+
+#[test]
+fn what_waits_for_its_limit_is_answered_when_the_daemon_ends() {
+    const WAITING: u64 = 100;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = single(dir.path(), DeviceKind::Memory, None, 1 << 20);
+    config.devices[0].policy = PolicySpec::named("limit").unwrap();
+    config.devices[0].merge_limit = 0;
+    config.vms[0].objective = Objective {
+        limit: Limit {
+            total: Rate::iops(1),
+            ..Limit::NONE
+        },
+        ..Objective::default()
+    };
+    let server = Server::start(config);
+    let mut client = server.connect("disk");
+    for cookie in 0..WAITING {
+        let read = Command::Read { df: false };
+        client.send(request(read, cookie, cookie * 4096, 4096), &[]);
+    }
+    // Until the daemon has read them all; a few may have passed the limit meanwhile.
+    loop {
+        let snapshot = crate::common::wait(server.handle.snapshot(0)).unwrap();
+        let vm = &snapshot.vms[0];
+        if u64::from(vm.pending) + vm.stats.total_ops() == WAITING {
+            assert!(vm.pending > WAITING as u32 / 2, "the limit holds them");
+            break;
+        }
+    }
+    let reader = std::thread::spawn(move || {
+        for _ in 0..WAITING {
+            assert_eq!(client.receive().result.map(|data| data.len()), Ok(4096));
+        }
+    });
+    let begun = Instant::now();
+    server.stop().unwrap();
+    // At its limit it would take a minute and a half; the bound only tells the two apart.
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    reader.join().unwrap();
+}

@@ -1,0 +1,221 @@
+//! What a tuner has learnt outlives its daemon, and goes along with its VM.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tidegate_api::query::LearntDisks;
+use tidegate_core::objective::{Objective, Rate};
+use tidegate_core::precision::INTERVAL_S;
+use tidegate_core::time::Nanos;
+use tidegate_core::tuning::{BandwidthRange, Tuning};
+use tidegate_device::catalogue;
+use tidegate_nbd::Command;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_server::command::VmSnapshot;
+use tidegate_server::config::{Config, DeviceKind, StoreConfig};
+use tidegate_server::daemon::ControlError;
+use tidegate_server::learnt_file::LearntFile;
+
+use crate::common::{Server, config, device, disk, request, vm, wait};
+
+const VM: &str = "precise";
+const LEN: u32 = 64 << 10;
+
+fn emulated(model: &str) -> DeviceKind {
+    DeviceKind::Emulated {
+        model: Box::new(catalogue::load(model).expect("built in")),
+    }
+}
+
+/// A policy with a tuner by windows that profiles two merge limits, and revises every second.
+fn tuner(policy: &str) -> PolicySpec {
+    let mut spec = PolicySpec::named(policy).expect("it is registered");
+    let windows = 1;
+    for (param, value) in [
+        ("tuner", windows),
+        ("statistical_interval", Nanos::SECOND.0),
+        ("profiling", 1),
+        ("max_ml", 2),
+    ] {
+        spec.set(param, value).expect("the tuner's parameter");
+    }
+    spec
+}
+
+/// A VM that is to have 5 MB/s, and one that has what there is, on such a disk.
+fn precise(dir: &Path, kind: DeviceKind, policy: PolicySpec) -> Config {
+    let mut config = config(dir);
+    config.devices.push(device("disk0", kind));
+    config.devices[0].policy = policy;
+    for name in [VM, "free"] {
+        config
+            .vms
+            .push(vm(name, 0, vec![disk(name, None, 16 << 20)]));
+    }
+    config.vms[0].objective = Objective {
+        target: Rate::bytes(5_000_000),
+        ..Objective::default()
+    };
+    config
+}
+
+fn look(server: &Server) -> VmSnapshot {
+    wait(server.handle.look(VM)).expect("it answers")
+}
+
+fn tuning(server: &Server) -> Tuning {
+    look(server).tuning.expect("it has a target")
+}
+
+fn range(server: &Server) -> Option<BandwidthRange> {
+    tuning(server).range
+}
+
+/// Keeps the VM busy until this holds.
+fn busy_until(server: &Server, until: impl Fn(&VmSnapshot) -> bool) {
+    let mut client = server.connect(VM);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut cookie = 0;
+    let mut ask = |client: &mut crate::common::Client| {
+        cookie += 1;
+        let offset = cookie * 37 % 256 * u64::from(LEN);
+        let read = Command::Read { df: false };
+        client.send(request(read, cookie, offset, LEN), &[]);
+    };
+    (0..8).for_each(|_| ask(&mut client));
+    while !until(&look(server)) {
+        assert!(Instant::now() < deadline, "in vain");
+        for _ in 0..8 {
+            client.receive().result.expect("reads");
+            ask(&mut client);
+        }
+    }
+    (0..8).for_each(|_| drop(client.receive()));
+}
+
+fn is_profiled(vm: &VmSnapshot) -> bool {
+    vm.tuning.is_some_and(|tuning| tuning.range.is_some())
+}
+
+fn export(server: &Server) -> LearntFile {
+    wait(server.handle.export_vm(VM)).expect("it was profiled")
+}
+
+#[test]
+fn a_tuner_goes_on_where_it_was_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = precise(dir.path(), emulated("ssd-sata-300gb"), tuner("vcup-drr"));
+    config.store = Some(StoreConfig {
+        path: dir.path().join("tidegate.redb"),
+        learnt_every: Nanos::from_secs(3600),
+        place: None,
+    });
+    let server = Server::start(config.clone());
+    assert!(tuning(&server).profiling.is_some());
+    // Profiled, and with an interval behind it.
+    busy_until(&server, |vm| {
+        is_profiled(vm) && vm.tuning.is_some_and(|tuning| tuning.precision.is_some())
+    });
+    let range_before = range(&server);
+    server.stop().expect("ends in order");
+
+    let server = Server::start(config.clone());
+    let now = tuning(&server);
+    assert_eq!((now.range, now.profiling), (range_before, None));
+    server.stop().expect("ends in order");
+
+    // On another disk only what belongs to that is found out anew.
+    config.devices[0].kind = emulated("hdd-7200-250gb");
+    let server = Server::start(config.clone());
+    let moved = tuning(&server);
+    assert_eq!((moved.range, moved.profiling), (None, Some((0, 2))));
+    assert_eq!((moved.window, moved.settled), (now.window, now.settled));
+    server.stop().expect("ends in order");
+
+    // Without what is kept it begins anew.
+    config.store = None;
+    let server = Server::start(config);
+    assert_eq!(range(&server), None);
+}
+
+#[test]
+fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew() {
+    let dirs = [(); 4].map(|()| tempfile::tempdir().expect("a directory"));
+    let start = |at: usize, model: &str, policy| {
+        Server::start(precise(dirs[at].path(), emulated(model), policy))
+    };
+    let here = start(0, "ssd-sata-300gb", tuner("vcup-drr"));
+    let nothing = wait(here.handle.export_vm(VM)).expect_err("nothing is learnt yet");
+    assert!(matches!(nothing, ControlError::Learnt { .. }), "{nothing}");
+    busy_until(&here, is_profiled);
+    let was = range(&here);
+    // As it comes out of its file.
+    let text = serde_json::to_string(&export(&here)).expect("plain data");
+    let file = serde_json::from_str(&text).expect("what was written");
+    let file = LearntFile::read(&file).expect("as it was written");
+    assert_eq!((file.vm.as_str(), file.controller.as_str()), (VM, "tuner"));
+    assert!(
+        file.disks[0].starts_with("emulated ssd-sata-300gb"),
+        "{:?}",
+        file.disks
+    );
+
+    let import = |server: &Server, disks| {
+        let imported = wait(server.handle.import_vm(VM, &file, disks));
+        imported.map(|(now, notes)| (now.tuning.expect("it has a target"), notes))
+    };
+    // Another policy with the same tuner, on a disk of the same kind.
+    let there = start(1, "ssd-sata-300gb", tuner("vcup-mclock"));
+    let (now, notes) = import(&there, LearntDisks::Tell).expect("taken over");
+    assert_eq!((now.range, now.profiling), (was, None));
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("\"vcup-drr\""), "{notes:?}");
+    let (now, _) = import(&there, LearntDisks::Moved).expect("taken over");
+    assert_eq!((now.range, now.profiling), (None, Some((0, 2))));
+
+    let moved = start(2, "hdd-7200-250gb", tuner("vcup-drr"));
+    let (now, notes) = import(&moved, LearntDisks::Tell).expect("taken over");
+    assert_eq!((now.range, now.profiling), (None, Some((0, 2))));
+    let note = "its disks lie elsewhere";
+    assert!(notes.iter().any(|said| said.contains(note)), "{notes:?}");
+    let (now, notes) = import(&moved, LearntDisks::Same).expect("taken over");
+    assert_eq!((now.range, notes.as_slice()), (was, &[][..]));
+
+    // Where nobody tunes, nothing is taken over.
+    let credits = PolicySpec::named("flubber").expect("it is registered");
+    let other = start(3, "ssd-sata-300gb", credits);
+    let refused = wait(other.handle.import_vm(VM, &file, LearntDisks::Tell)).expect_err("refused");
+    let ControlError::Learnt { what, help } = refused else {
+        panic!("{refused}")
+    };
+    assert!(
+        what.contains("learnt by tuner, not by credit-feedback"),
+        "{what}"
+    );
+    let help = help.expect("there is some");
+    assert!(help.contains("vcup, vcup-mclock, vcup-drr"), "{help}");
+    // Nor of a VM without a target.
+    let free = wait(there.handle.import_vm("free", &file, LearntDisks::Tell));
+    let refused = free.expect_err("refused").to_string();
+    assert!(refused.contains("the VM has no target"), "{refused}");
+    let gone = wait(there.handle.import_vm("gone", &file, LearntDisks::Tell));
+    assert!(matches!(gone, Err(ControlError::UnknownVm(_))), "{gone:?}");
+}
+
+#[test]
+fn how_precisely_a_vm_is_served_is_known_by_the_second() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut policy = PolicySpec::named("vcup-drr").expect("it is registered");
+    policy.set("max_ml", 1).expect("the tuner's parameter");
+    let server = Server::start(precise(dir.path(), emulated("nvme-1tb"), policy));
+    let begun = Instant::now();
+    busy_until(&server, |vm| vm.precision(INTERVAL_S).seconds >= 3);
+    let took = begun.elapsed().as_secs() as u32;
+    let precision = look(&server).precision(1);
+    assert!((3..=took + 1).contains(&precision.seconds), "{precision:?}");
+    assert_eq!(precision.target, Some(5_000_000));
+    let mean = precision.mean.expect("seconds count");
+    // What the tests' machine makes of it is not judged here.
+    assert!((500_000..=10_000_000).contains(&mean), "{precision:?}");
+    assert!(precision.variability.is_some() && precision.absolute_error.is_some());
+}

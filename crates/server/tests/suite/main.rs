@@ -1,0 +1,18 @@
+//! Integration tests of the daemon, in its process: one binary, a module for each subject.
+
+mod bytes;
+mod common;
+mod door;
+mod drain;
+mod durability;
+mod fairness;
+mod hostile;
+mod idle;
+mod isolation;
+mod jobs;
+mod learnt;
+mod long_requests;
+mod profile;
+mod store;
+mod store_kill;
+mod tenants;

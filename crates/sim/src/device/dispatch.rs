@@ -1,0 +1,85 @@
+//! I/Os of the simulated device: from the engines to the model and back.
+
+use super::DeviceSim;
+use super::events::Event;
+use super::hosts::{io_of_tag, io_tag};
+use super::transport::Sent;
+use tidegate_core::request::{DeviceIo, Op};
+use tidegate_core::time::Nanos;
+use tidegate_device::ModelIo;
+
+/// I/O of a host as the device model sees it.
+fn model_io(host: usize, io: &DeviceIo) -> ModelIo {
+    ModelIo {
+        id: io_tag(host, io.id),
+        op: io.op,
+        // The engine says of a flush where the head may be; a device is told none.
+        addr: if io.op == Op::Flush { 0 } else { io.addr },
+        len: io.len,
+        fua: io.fua,
+    }
+}
+
+impl DeviceSim {
+    /// Gives the device what the engines have for it.
+    pub(super) fn give_work(&mut self) {
+        let apart = self.transport.is_apart();
+        while apart || self.model.has_room() {
+            let Some((host, io)) = self.hosts.poll_dispatch(self.now) else {
+                break;
+            };
+            self.model.dispatched(io.len);
+            match self.transport.send(self.now, host, model_io(host, &io)) {
+                Sent::Device(io) => self.model.submit(self.now, io),
+                Sent::Queued => {}
+                Sent::Arrives(at, number) => self.events.plan(at, Event::Reach(number)),
+            }
+        }
+        while self.model.has_room()
+            && let Some(io) = self.transport.pop_queued()
+        {
+            self.model.submit(self.now, io);
+        }
+    }
+
+    /// Ends I/Os of the device.
+    pub(super) fn complete(&mut self) {
+        while let Some(ended) = self.model.pop_completed(self.now) {
+            let (host, _) = io_of_tag(ended.id);
+            match self.transport.send_back(self.now, host, ended.id) {
+                Some((at, number)) => self.events.plan(at, Event::Return(number)),
+                None => self.hosts.complete(self.now, ended.id),
+            }
+        }
+    }
+
+    /// Disconnects all VMs and has the device finish what it has: an engine must not be dropped
+    /// with requests that nobody answered.
+    pub(super) fn close(&mut self) {
+        for vm in self.vms.iter_mut() {
+            if let Some((_, client)) = vm.engine.take() {
+                let engine = self.hosts.engine_mut(vm.host);
+                engine.handle_disconnect(self.now, client);
+            }
+        }
+        // What is on its way, or waits in front of the device, ends without it.
+        for io in self.transport.drain() {
+            self.hosts.complete(self.now, io);
+        }
+        while !self.hosts.are_idle() {
+            while self.hosts.poll_done().is_some() {}
+            while self.model.has_room()
+                && let Some((host, io)) = self.hosts.poll_dispatch(self.now)
+            {
+                let id = io_tag(host, io.id);
+                self.model.submit(self.now, ModelIo::flush(id));
+            }
+            let Some(ended) = self.model.pop_completed(Nanos::MAX) else {
+                break;
+            };
+            self.now = self.now.max(ended.at);
+            self.hosts.complete(self.now, ended.id);
+        }
+        while self.hosts.poll_done().is_some() {}
+    }
+}

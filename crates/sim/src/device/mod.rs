@@ -1,0 +1,316 @@
+//! Device in the simulated world: its model, the engines of the hosts that share it, and the VMs.
+//!
+//! ```text
+//!   VMs --submit delay--> engine --transport--> device model
+//!    ^                      |                       |
+//!    +--- complete delay ---+<------transport-------+
+//! ```
+//!
+//! [`DeviceSim::run_until`] goes from one event to the next: the device ends an I/O, a worker
+//! wakes, the engine has a timer. At one time, ends of I/Os come first, then the events in the
+//! order in which they were planned, then the engine's timers; the device is given work last, when
+//! everything that happens at this time is known.
+//!
+//! Each part owns its fields: `hosts` the engines, `vms` the VMs with their workers,
+//! `transport` and `messages` what is on its way, `counted_model` the device model,
+//! `transfers` the log of transfers, `vcpu_step` the steps that are asked of vCPUs. The
+//! simulation passes requests, I/Os and events between them.
+//!
+//! Memory is a function of the scenario, not of how long it runs.
+
+mod counted_model;
+mod dispatch;
+mod distances;
+mod events;
+mod hosts;
+mod messages;
+mod objective_check;
+mod per_second;
+mod request_path;
+mod results;
+mod setup;
+mod slab;
+mod tally;
+mod transfer_path;
+mod transfers;
+mod transport;
+mod vcpu_path;
+mod vcpu_step;
+mod vm;
+mod vms;
+mod worker;
+
+pub use counted_model::{CountedModel, DeviceTally};
+pub use distances::Distances;
+pub use objective_check::Compliance;
+pub use results::PrecisionResult;
+pub use tally::{Tally, Times};
+pub use transfers::{Transfer, TransferDone, TransferTally};
+pub(crate) use vcpu_step::VcpuStep;
+pub use vm::ObjectiveResult;
+
+use crate::scenario::{Action, Change};
+use events::{Event, EventQueue};
+use hosts::Hosts;
+use messages::{Message, Messages};
+use request_path::Pending;
+use slab::Slab;
+use tidegate_core::time::Nanos;
+use transfers::TransferLog;
+use transport::Transport;
+use vcpu_step::VcpuSteps;
+use vms::VmTable;
+use worker::Step;
+
+/// One device with everybody who shares it.
+pub struct DeviceSim {
+    now: Nanos,
+    events: EventQueue,
+    hosts: Hosts,
+    messages: Messages,
+    transport: Transport,
+    model: CountedModel,
+    vms: VmTable,
+    /// Requests that were issued and are not over, by slot.
+    requests: Slab<Pending>,
+    transfers: TransferLog,
+    /// Steps that are asked of vCPUs; `None` where guests take no time.
+    vcpu_steps: Option<VcpuSteps>,
+    /// Changes of the scenario, this device's and others'.
+    changes: Vec<Change>,
+    /// Requests answered since the begin of the run.
+    answered: u64,
+    /// Time of the last answer, or at which the last workload was stopped.
+    last_end: Nanos,
+}
+
+/// Time of the next event, with the sources that have one then.
+struct Next {
+    at: Nanos,
+    /// Time at which the device ends an I/O.
+    ends: Nanos,
+    /// Time of the first timer of any engine.
+    timer: Nanos,
+}
+
+impl DeviceSim {
+    /// Lets time pass until `until`, everything that happens at it included.
+    pub fn run_until(&mut self, until: Nanos) {
+        while let Some(next) = self.next_by(until) {
+            self.pass(&next);
+        }
+        self.pass_to(until);
+    }
+
+    /// Lets time pass like [`DeviceSim::run_until`], but no further than to the first time at which
+    /// a transfer begins or ends. Returns the time it has come to.
+    pub(crate) fn run_to_transfer(&mut self, until: Nanos) -> Nanos {
+        let before = self.transfers.changes();
+        while let Some(next) = self.next_by(until) {
+            if self.transfers.changes() != before && next.at > self.now {
+                return self.now;
+            }
+            self.pass(&next);
+        }
+        if self.transfers.changes() == before {
+            self.pass_to(until);
+        }
+        self.now
+    }
+
+    /// Next event, at [`Nanos::MAX`] if there is none.
+    fn next(&self) -> Next {
+        let ends = self.model.next_completion();
+        let timer = self.hosts.next_timeout();
+        let at = ends.min(timer).min(self.events.next());
+        Next { at, ends, timer }
+    }
+
+    /// Next event that is due by `until`.
+    fn next_by(&self, until: Nanos) -> Option<Next> {
+        Some(self.next()).filter(|next| next.at <= until)
+    }
+
+    /// Lets everything happen that is due at the time of the next event.
+    fn pass(&mut self, next: &Next) {
+        let now = next.at;
+        self.pass_to(now);
+        if next.ends <= now {
+            self.complete();
+        }
+        while let Some(event) = self.events.due(now) {
+            self.happen(event);
+        }
+        if next.timer <= now {
+            self.hosts.handle_timeouts(now);
+        }
+        self.settle();
+        if self.hosts.are_several() {
+            self.send_messages();
+        }
+    }
+
+    /// Lets time pass in which nothing happens.
+    fn pass_to(&mut self, now: Nanos) {
+        self.model.elapse(now.since(self.now));
+        self.now = self.now.max(now);
+    }
+
+    /// Passes answers on to the VMs, whose workers issue more, and gives the device work.
+    fn settle(&mut self) {
+        loop {
+            while let Some(done) = self.hosts.poll_done() {
+                self.done(&done);
+            }
+            self.retry_refused();
+            self.give_work();
+            // A cancelled request is answered without the device.
+            let Some(done) = self.hosts.poll_done() else {
+                return;
+            };
+            self.done(&done);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(vm) => self.arrive(vm),
+            Event::Leave(vm) => self.leave(vm),
+            Event::Start(worker) => {
+                let (it, workload) = self.vms.worker_with_workload(worker);
+                it.start(self.now, workload);
+                self.begin_workload(worker);
+                self.advance(worker);
+            }
+            Event::Stop(worker) => {
+                let it = self.vms.worker_mut(worker);
+                if !it.is_over() {
+                    it.stop();
+                    self.last_end = self.now;
+                    self.abandon_transfers(worker, false);
+                }
+            }
+            Event::Issue(worker) => {
+                self.vms.worker_mut(worker).woken();
+                self.advance(worker);
+            }
+            Event::Submit(slot) => self.submit(slot),
+            Event::Answer(slot) => self.answer(slot),
+            Event::Change(index) => self.change(index),
+            Event::Message(number) => self.deliver_message(number),
+            Event::Reach(number) => self.transport.reach(number),
+            Event::Return(number) => {
+                let io = self.transport.come_back(number);
+                self.hosts.complete(self.now, io);
+            }
+        }
+    }
+
+    /// Adds a VM to its host's engine, and plans the begin and the end of its workers.
+    fn arrive(&mut self, vm: u32) {
+        let it = self.vms.vm_mut(vm);
+        if self.now > Nanos::ZERO {
+            it.per_second.leave_out();
+        }
+        let details = &it.details;
+        let served_as = (details.background, &details.objective);
+        let engine = self
+            .hosts
+            .add_vm(self.now, it.host, vm, served_as, details.disk);
+        it.engine = Some(engine);
+        for worker in it.workers.clone() {
+            let (start, stop) = self.vms.worker(worker).span();
+            self.events.plan(self.now + start, Event::Start(worker));
+            if let Some(stop) = stop {
+                self.events.plan(self.now + stop, Event::Stop(worker));
+            }
+        }
+    }
+
+    /// Removes a VM with whatever it has outstanding.
+    fn leave(&mut self, vm: u32) {
+        let was_over = self.vms.is_over(vm);
+        for worker in self.vms.vm(vm).workers.clone() {
+            self.vms.worker_mut(worker).stop();
+            self.abandon_transfers(worker, true);
+        }
+        let it = self.vms.vm_mut(vm);
+        if !was_over {
+            // It would have gone on.
+            it.last_answer = self.now;
+        }
+        it.check.quiet();
+        if let Some((id, _)) = it.engine.take() {
+            (self
+                .hosts
+                .engine_mut(it.host)
+                .tenants_mut()
+                .remove_vm(self.now, id))
+            .expect("a VM that is there can be removed");
+        }
+        // Refused requests never reached the engine.
+        for (slot, _) in core::mem::take(&mut it.refused) {
+            self.end(slot);
+        }
+    }
+
+    /// Applies a change of the scenario.
+    fn change(&mut self, index: u32) {
+        match self.changes[index as usize].action.clone() {
+            Action::Objective { tenant, objective } => {
+                let vm = self.vms.of_tenant(tenant);
+                let vm = (self.vms).vm_mut(vm.expect("planned only for VMs of this device"));
+                vm.set_objective(&objective);
+                if let Some(id) = vm.id() {
+                    let engine = self.hosts.engine_mut(vm.host);
+                    (engine.tenants_mut().set_objective(self.now, id, &objective))
+                        .expect("the scenario was checked");
+                }
+            }
+            Action::Policy { policy, .. } => self.hosts.set_policy(self.now, &policy),
+        }
+    }
+
+    /// Has a worker do what it can do now.
+    fn advance(&mut self, worker: u32) {
+        loop {
+            match self.vms.worker_mut(worker).step(self.now) {
+                Step::Issue(io, since) => self.issue_of_worker(worker, io, since),
+                Step::At(when) => {
+                    self.events.plan(when, Event::Issue(worker));
+                    return;
+                }
+                Step::Wait => return,
+            }
+        }
+    }
+
+    /// Sends what engines have to say to all other hosts.
+    fn send_messages(&mut self) {
+        for from in 0..self.hosts.len() {
+            while let Some(share) = self.hosts.engine_mut(from).poll_share() {
+                for to in (0..self.hosts.len()).filter(|&to| to != from) {
+                    let message = Message { from, to, share };
+                    if let Some((at, number)) = self.messages.send(self.now, message) {
+                        self.events.plan(at, Event::Message(number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands a message that arrives to its host.
+    fn deliver_message(&mut self, number: u32) {
+        let Message { from, to, share } = self.messages.arrive(number);
+        let engine = self.hosts.engine_mut(to);
+        engine.handle_peer(self.now, from as u32, &share);
+    }
+}
+
+impl Drop for DeviceSim {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.close();
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Path of a request: from its worker to the engine and back.
+//!
+//! ```text
+//!              delay           room                         delay
+//!   issue ------------> submit -----> engine --> done ----------------> answer
+//!                         | none        ^         |                       |
+//!                         v             |         | its VM is gone        |
+//!                   the VM's queue -----+         +---------> end <-------+
+//!                             its turn in the line
+//! ```
+//!
+//! Where the machine's processors are simulated, they stand in the place of both delays
+//! (`vcpu_path`).
+
+use super::DeviceSim;
+use super::events::Event;
+use super::vcpu_step::VcpuStep;
+use tidegate_core::engine::Refusal;
+use tidegate_core::request::{Done, IoError, Request};
+use tidegate_core::time::Nanos;
+use tidegate_workload::stream::Io;
+
+/// Request that was issued and is not over.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) io: Io,
+    pub(super) worker: u32,
+    /// Time since which the worker has wanted it.
+    pub(super) since: Nanos,
+    /// Outcome, once the engine has finished it.
+    ended: Result<(), IoError>,
+}
+
+impl DeviceSim {
+    /// Issues a request of a worker and returns its slot.
+    pub(super) fn issue(&mut self, worker: u32, io: Io, since: Nanos) -> u32 {
+        let slot = self.requests.put(Pending {
+            io,
+            worker,
+            since,
+            ended: Ok(()),
+        });
+        let vm = self.vms.of_worker_mut(worker);
+        vm.outstanding += 1;
+        vm.per_second.asked();
+        if let Some(steps) = &mut self.vcpu_steps {
+            steps.ask(VcpuStep::Issue(slot));
+            return slot;
+        }
+        match vm.submission(self.now) {
+            Some(at) => self.events.plan(at, Event::Submit(slot)),
+            None => self.submit(slot),
+        }
+        slot
+    }
+
+    /// Takes a request that reaches the scheduler.
+    pub(super) fn submit(&mut self, slot: u32) {
+        let worker = self.requests.get(slot).worker;
+        let vm = self.vms.of_worker(worker);
+        if vm.engine.is_none() {
+            // Its VM was removed while it was on its way.
+            self.end(slot);
+            return;
+        }
+        // Nothing of its own is overtaken.
+        if vm.refused.is_empty() && self.hand_in(slot, self.now) {
+            return;
+        }
+        let refused = &mut self.vms.of_worker_mut(worker).refused;
+        refused.push_back((slot, self.now));
+    }
+
+    /// Hands a request that waits `since` to the engine; false if there is no room.
+    fn hand_in(&mut self, slot: u32, since: Nanos) -> bool {
+        let Pending { io, worker, .. } = *self.requests.get(slot);
+        let vm = self.vms.of_worker(worker);
+        let (_, client) = vm.engine.expect("only asked while its VM is there");
+        let request = Request {
+            op: io.op,
+            offset: io.offset,
+            len: io.len,
+            fua: io.fua,
+            keep_allocated: false,
+            tag: slot.into(),
+        };
+        let engine = self.hosts.engine_mut(vm.host);
+        let taken = if since == self.now {
+            engine.handle_request(self.now, client, request)
+        } else {
+            engine
+                .admission_mut()
+                .claim(self.now, client, request.op, request.len)
+                .and_then(|()| {
+                    engine
+                        .admission_mut()
+                        .handle_claimed_request(self.now, client, request, since)
+                })
+        };
+        match taken {
+            Ok(_) => true,
+            Err(Refusal::Full) => false,
+            Err(refusal) => panic!("a checked scenario asked for {request:?}: {refusal}"),
+        }
+    }
+
+    /// Hands in requests that were refused, once there may be room again: VMs whom the engine would
+    /// take a request of take turns, one request each.
+    pub(super) fn retry_refused(&mut self) {
+        loop {
+            while let Some(vm) = self.hosts.poll_unblocked() {
+                self.vms.line_up(vm);
+            }
+            if self.vms.is_line_empty() {
+                return;
+            }
+            while let Some(vm) = self.vms.next_in_line() {
+                let Some(&(slot, since)) = self.vms.vm(vm).refused.front() else {
+                    continue;
+                };
+                if self.hand_in(slot, since) {
+                    let refused = &mut self.vms.vm_mut(vm).refused;
+                    refused.pop_front();
+                    if !refused.is_empty() {
+                        self.vms.line_up(vm);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a request that the engine has finished.
+    pub(super) fn done(&mut self, done: &Done) {
+        let slot = done.tag as u32;
+        let pending = self.requests.get_mut(slot);
+        pending.ended = done.outcome;
+        let vm = self.vms.of_worker_mut(pending.worker);
+        if done.payload > 0 {
+            let engine = self.hosts.engine_mut(vm.host);
+            engine
+                .admission_mut()
+                .return_payload(self.now, done.vm, done.op, done.payload);
+        }
+        if vm.engine.is_none() || done.outcome == Err(IoError::Cancelled) {
+            // Its VM was removed.
+            self.end(slot);
+            return;
+        }
+        vm.tally.account(&done.account);
+        if let Some(steps) = &mut self.vcpu_steps {
+            return steps.ask(VcpuStep::Answer(slot));
+        }
+        match vm.answer(self.now) {
+            Some(at) => self.events.plan(at, Event::Answer(slot)),
+            None => self.answer(slot),
+        }
+    }
+
+    /// Takes an answer that reaches its worker.
+    pub(super) fn answer(&mut self, slot: u32) {
+        let Pending {
+            io,
+            worker,
+            since,
+            ended,
+        } = self.end(slot);
+        let vm = self.vms.of_worker_mut(worker);
+        if vm.engine.is_none() {
+            // Its VM was removed while the answer was on its way.
+            return;
+        }
+        self.answered += 1;
+        self.last_end = self.now;
+        let latency = self.now.since(since);
+        vm.answered(self.now, io.op, io.len, latency, ended.is_ok());
+        self.answered_of_transfer(worker, slot, io.len);
+        self.advance(worker);
+        let vm = self.vms.of_worker_mut(worker);
+        if vm.outstanding == 0 {
+            vm.check.quiet();
+        }
+    }
+
+    /// Ends a request, answered or not.
+    pub(super) fn end(&mut self, slot: u32) -> Pending {
+        let pending = self.requests.take(slot);
+        self.vms.worker_mut(pending.worker).request_over();
+        self.vms.of_worker_mut(pending.worker).outstanding -= 1;
+        pending
+    }
+}

@@ -1,0 +1,120 @@
+//! Results of a simulated device and its VMs.
+
+use super::vm::ObjectiveResult;
+use super::{CountedModel, DeviceSim, Tally};
+use tidegate_core::engine::Engine;
+use tidegate_core::precision::{INTERVAL_S, Precision};
+use tidegate_core::request::{Op, VmId};
+use tidegate_core::roles::Waits;
+use tidegate_core::time::Nanos;
+use tidegate_core::tuning::Tuning;
+
+/// Precision of a VM's bandwidth, with the tuning for it.
+#[derive(Clone, Copy, Debug)]
+pub struct PrecisionResult {
+    /// Precision since the warm-up, or since its target was another one.
+    pub precision: Precision,
+    /// Tuning as it stands; `None` if nothing tunes the VM, or it has left.
+    pub tuning: Option<Tuning>,
+}
+
+impl DeviceSim {
+    /// Ends a second, by which reservations are judged.
+    pub(crate) fn second(&mut self) {
+        self.vms.second(self.now);
+    }
+
+    /// Forgets all that was counted; `second`: one begins right now.
+    pub(crate) fn forget(&mut self, second: bool) {
+        self.model.clear();
+        self.vms.iter_mut().for_each(|vm| vm.forget(second));
+    }
+
+    /// Calls `each` with every VM's tally since it was last cleared and the VM's index among the
+    /// scenario's tenants, and clears the tallies.
+    pub(crate) fn collect(&mut self, mut each: impl FnMut(usize, &Tally)) {
+        for vm in self.vms.iter_mut() {
+            each(vm.details.tenant, &vm.tally);
+            vm.tally.clear();
+        }
+    }
+
+    /// Tally of every VM since it was last cleared, with the VM's index among the scenario's
+    /// tenants.
+    pub(crate) fn tallies(&self) -> impl Iterator<Item = (usize, &Tally)> {
+        self.vms.iter().map(|vm| (vm.details.tenant, &vm.tally))
+    }
+
+    /// Time of the last answer of every VM that has done all it was to do, with the VM's index
+    /// among the scenario's tenants.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (usize, Nanos)> {
+        let over = self.vms.over();
+        over.map(|vm| (vm.details.tenant, vm.last_answer))
+    }
+
+    /// Objectives of every VM with the compliance, the one in force last, and the VM's index among
+    /// the scenario's tenants.
+    pub(crate) fn objective_results(&self) -> impl Iterator<Item = (usize, Vec<ObjectiveResult>)> {
+        let mut overdue = vec![0; self.vms.iter().count()];
+        for pending in self.requests.iter() {
+            let index = self.vms.worker(pending.worker).vm();
+            let vm = self.vms.vm(index);
+            let bound = vm.details.objective.latency.unwrap_or(Nanos::MAX);
+            let judged = vm.engine.is_some() && pending.io.op != Op::Flush;
+            let late = judged && self.now.since(pending.since) > bound;
+            overdue[index as usize] += u64::from(late);
+        }
+        let vms = self.vms.iter().zip(overdue);
+        vms.map(|(vm, overdue)| (vm.details.tenant, vm.objective_results(overdue)))
+    }
+
+    /// Precision of every VM's bandwidth, with the VM's index among the scenario's tenants.
+    pub(crate) fn precision_results(&self) -> impl Iterator<Item = (usize, PrecisionResult)> {
+        self.vms.iter().map(|vm| {
+            let target = vm.details.objective.target.bytes_per_s;
+            let engine = self.hosts.engine(vm.host);
+            let result = PrecisionResult {
+                precision: vm.per_second.precision(target, INTERVAL_S),
+                tuning: vm.id().and_then(|id| engine.tenants().tuning(id)),
+            };
+            (vm.details.tenant, result)
+        })
+    }
+
+    /// Engine that serves a VM, by its index among the scenario's tenants, with the VM's handle
+    /// there; `None` if the VM is not there.
+    pub(crate) fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
+        let vm = self.vms.vm(self.vms.of_tenant(tenant)?);
+        Some((self.hosts.engine(vm.host), vm.id()?))
+    }
+
+    /// Waits of its policy for requests that might come; `None` if it never waits.
+    pub fn waits(&self) -> Option<Waits> {
+        self.hosts.waits()
+    }
+
+    /// Device model with its counts since the warm-up.
+    pub fn model(&self) -> &CountedModel {
+        &self.model
+    }
+
+    /// Requests answered since the begin of the run.
+    pub fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Time of the last answer, or at which the last workload was stopped.
+    pub fn last_end(&self) -> Nanos {
+        self.last_end
+    }
+
+    /// True once nobody will issue anything any more, and all requests are answered.
+    pub fn is_done(&self) -> bool {
+        self.vms.are_over()
+    }
+
+    /// Name of the policy in force.
+    pub fn policy(&self) -> &str {
+        self.hosts.policy()
+    }
+}

@@ -1,0 +1,82 @@
+//! Construction of a simulated device, with everybody who is to come to it.
+
+use super::DeviceSim;
+use super::counted_model::CountedModel;
+use super::events::{Event, EventQueue};
+use super::hosts::Hosts;
+use super::messages::Messages;
+use super::slab::Slab;
+use super::transfers::TransferLog;
+use super::transport::Transport;
+use super::vms::VmTable;
+use crate::scenario::{Action, Device, Scenario};
+use tidegate_core::engine::Engine;
+use tidegate_core::time::Nanos;
+
+/// Engine of a host at time zero; `shared`: other hosts use the device, too.
+fn host_engine(device: &Device, vms: usize, shared: bool) -> Engine {
+    let mut engine =
+        Engine::new(device.engine(vms), &device.policy).expect("the scenario was checked");
+    if let Some(payload) = &device.payload {
+        engine.admission_mut().bound_payload(payload);
+    }
+    if !device.divided {
+        engine.admission_mut().leave_undivided();
+    }
+    engine.device_mut().set_profile(device.profile.clone());
+    // What others take of the device looks like a cap to a host that does not see them.
+    engine.device_mut().learn_cap(device.learn_cap && !shared);
+    engine
+        .device_mut()
+        .adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
+    engine.device_mut().share_io(device.steering.max_io_shared);
+    engine
+}
+
+impl DeviceSim {
+    /// Device of a scenario, by its index, at time zero.
+    ///
+    /// # Panics
+    /// When [`Scenario::check`] would have refused the scenario.
+    pub fn new(scenario: &Scenario, index: usize) -> DeviceSim {
+        let device = &scenario.devices[index];
+        let (seed, name) = (scenario.seed, device.name.as_str());
+        let layout = scenario.layout(index);
+        let hosts = scenario.hosts(index);
+        let engine = |_| host_engine(device, layout.len(), hosts > 1);
+        let mut sim = DeviceSim {
+            now: Nanos::ZERO,
+            events: EventQueue::default(),
+            hosts: Hosts::new((0..hosts).map(engine).collect()),
+            messages: Messages::new(device.exchange, seed, name),
+            transport: Transport::new(device.path, seed, name, hosts),
+            model: CountedModel::new(device.model.build(), &device.distances),
+            vms: VmTable::default(),
+            requests: Slab::default(),
+            transfers: TransferLog::default(),
+            vcpu_steps: None,
+            changes: scenario.changes.clone(),
+            answered: 0,
+            last_end: Nanos::ZERO,
+        };
+        let block = device.model.spec().logical_block;
+        for (index, disk) in layout {
+            let tenant = &scenario.tenants[index];
+            let vm = (sim.vms).add(seed, (index, tenant), (disk.start, block));
+            sim.events.plan(tenant.arrives, Event::Arrive(vm));
+            if let Some(leaves) = tenant.leaves {
+                sim.events.plan(leaves, Event::Leave(vm));
+            }
+        }
+        for (number, change) in scenario.changes.iter().enumerate() {
+            let here = match &change.action {
+                Action::Objective { tenant, .. } => scenario.tenants[*tenant].device == index,
+                Action::Policy { device, .. } => *device == index,
+            };
+            if here {
+                sim.events.plan(change.at, Event::Change(number as u32));
+            }
+        }
+        sim
+    }
+}

@@ -1,0 +1,164 @@
+//! Path of a transfer: its begin, its requests and its end, which the engine hears of where it has
+//! a deadline.
+
+use super::DeviceSim;
+use super::events::Event;
+use super::transfers::{Transfer, TransferDone, TransferTally};
+use super::worker::Worker;
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::jobs::{Admission, JobSpec};
+use tidegate_core::time::Nanos;
+use tidegate_workload::job::Job;
+use tidegate_workload::source::Source;
+use tidegate_workload::stream::Io;
+
+impl DeviceSim {
+    /// Begins the transfer of a worker whose workload is one.
+    pub(super) fn begin_workload(&mut self, worker: u32) {
+        let it = self.vms.worker_mut(worker);
+        if it.is_over() {
+            return;
+        }
+        let transfers = it.transfers_mut();
+        if let Some(transfer) = transfers.and_then(|it| it.begin_workload(self.now)) {
+            self.transfer_begun(worker, &transfer);
+        }
+    }
+
+    /// Issues a request of a worker, which may have transfers.
+    pub(super) fn issue_of_worker(&mut self, worker: u32, io: Io, since: Nanos) {
+        let it = self.vms.worker_mut(worker);
+        if it.transfers().is_none() {
+            self.issue(worker, io, since);
+            return;
+        }
+        if let Some(transfer) = it.issued(since, io.len) {
+            self.transfer_begun(worker, &transfer);
+        }
+        let slot = self.issue(worker, io, since);
+        if let Some(transfers) = self.vms.worker_mut(worker).transfers_mut() {
+            transfers.lies_in(slot);
+        }
+    }
+
+    /// Counts the answer to a worker's request towards its transfer, if it belongs to one.
+    pub(super) fn answered_of_transfer(&mut self, worker: u32, slot: u32, len: u32) {
+        let it = self.vms.worker_mut(worker);
+        let Some(transfer) = it.answered(slot, len) else {
+            return;
+        };
+        self.transfer_ended(worker, &transfer);
+        let vm = self.vms.of_worker_mut(worker);
+        if let Some(tally) = &mut vm.tally.transfers {
+            tally.done(self.now.since(transfer.since), transfer.deadline);
+        }
+        (self.transfers).done(vm.details.tenant, &transfer, self.now);
+    }
+
+    /// Abandons transfers of a worker that is stopped. `all`: requests that are outstanding are
+    /// never answered either.
+    pub(super) fn abandon_transfers(&mut self, worker: u32, all: bool) {
+        let Some(transfers) = self.vms.worker_mut(worker).transfers_mut() else {
+            return;
+        };
+        for transfer in transfers.abandon(all) {
+            self.transfers.changed();
+            self.transfer_ended(worker, &transfer);
+            if let Some(tally) = &mut self.vms.of_worker_mut(worker).tally.transfers {
+                tally.abandoned(transfer.is_overdue(self.now));
+            }
+        }
+    }
+
+    /// Notes the begin of a transfer, and tells the engine of it if it has a deadline.
+    fn transfer_begun(&mut self, worker: u32, transfer: &Transfer) {
+        self.transfers.changed();
+        let vm = self.vms.of_worker_mut(worker);
+        let (Some(deadline), Some(id)) = (transfer.deadline, vm.id()) else {
+            return;
+        };
+        let bytes = transfer.bytes;
+        let spec = JobSpec { bytes, deadline };
+        let engine = self.hosts.engine_mut(vm.host);
+        let begun = match vm.details.terms.take() {
+            Some(terms) => engine
+                .jobs_mut()
+                .begin_admitted_job(self.now, id, &spec, &terms),
+            None => engine.jobs_mut().begin_job(self.now, id, &spec),
+        };
+        begun.expect("the VM is there, and moves something in some time");
+    }
+
+    /// Tells the engine of the end of a transfer with a deadline. The engine has ended it already
+    /// if it has counted the last byte itself.
+    fn transfer_ended(&mut self, worker: u32, transfer: &Transfer) {
+        let vm = self.vms.of_worker(worker);
+        if let (Some(_), Some(id)) = (transfer.deadline, vm.id()) {
+            let engine = self.hosts.engine_mut(vm.host);
+            engine
+                .jobs_mut()
+                .end_job(self.now, id)
+                .expect("the VM is there");
+        }
+    }
+
+    /// Begins a workload now, a single copy, in place of the first one of a VM, which has not begun
+    /// or is over. `tenant`: index of the VM among the scenario's; `terms`: terms on which its
+    /// deadline transfer was admitted.
+    ///
+    /// # Panics
+    /// When the VM is not there or busy, or the workload does not fit its disk.
+    pub(crate) fn begin(
+        &mut self,
+        tenant: usize,
+        workload: &Job,
+        rng: Pcg64Mcg,
+        terms: Option<Admission>,
+    ) {
+        let index = self.vms.of_tenant(tenant);
+        let index = index.expect("it is on this device");
+        let block = self.model.logical_block();
+        let worker = self.vms.vm(index).workers.start;
+        let is_idle = self.vms.worker(worker).is_idle();
+        let vm = self.vms.vm_mut(index);
+        assert!(vm.engine.is_some() && is_idle, "it waits for a job");
+        let source = Source::new(workload, 0, vm.details.disk.size, block);
+        let source = source.expect("the job was checked");
+        let begun = Worker::new(index, workload, source, rng);
+        vm.details.workloads[0].clone_from(workload);
+        vm.details.terms = terms;
+        if begun.transfers().is_some() {
+            vm.tally.transfers.get_or_insert_default();
+        }
+        *self.vms.worker_mut(worker) = begun;
+        self.happen(Event::Start(worker));
+        self.settle();
+    }
+
+    /// Transfers that run, each with the index of its VM among the scenario's tenants.
+    pub(crate) fn transfers(&self) -> impl Iterator<Item = (usize, &Transfer)> {
+        self.vms.workers().flat_map(|(worker, vm)| {
+            let running = worker.transfers().into_iter().flat_map(|it| it.running());
+            running.map(|transfer| (vm.details.tenant, transfer))
+        })
+    }
+
+    /// Tallies of the transfers that run, as if they were abandoned now, by worker, each with the
+    /// index of its VM among the scenario's tenants.
+    pub(crate) fn running_transfers(&self) -> impl Iterator<Item = (usize, TransferTally)> {
+        self.vms.workers().filter_map(|(worker, vm)| {
+            let tally = worker.transfers()?.tally_running(self.now);
+            Some((vm.details.tenant, tally))
+        })
+    }
+
+    /// Keeps transfers that are done from now on, until they are taken.
+    pub(crate) fn keep_done_transfers(&mut self) {
+        self.transfers.keep_done();
+    }
+
+    /// Removes and returns the transfers that were kept.
+    pub(crate) fn take_done_transfers(&mut self) -> Vec<TransferDone> {
+        self.transfers.take_done()
+    }
+}

@@ -1,0 +1,70 @@
+//! Path of requests over the vCPUs of the machine, where those are simulated.
+//!
+//! ```text
+//!   issue --Issue--> processors ------> submitted --> engine
+//!   answered <------ processors <--Answer-- done <------+
+//! ```
+//!
+//! Without processors a request goes these ways at once, or after its VM's delay.
+
+use super::DeviceSim;
+use super::vcpu_step::VcpuStep;
+use tidegate_core::time::Nanos;
+
+impl DeviceSim {
+    /// Has requests go by way of vCPUs from now on.
+    pub(crate) fn ask_vcpus(&mut self) {
+        self.vcpu_steps.get_or_insert_default();
+    }
+
+    /// Next step to be done by a vCPU.
+    pub(crate) fn poll_vcpu_step(&mut self) -> Option<VcpuStep> {
+        self.vcpu_steps.as_mut()?.take()
+    }
+
+    /// Worker of the request in a slot.
+    pub(crate) fn worker_of(&self, slot: u32) -> usize {
+        self.requests.get(slot).worker as usize
+    }
+
+    /// VM of each worker, as an index into the scenario's tenants.
+    pub(crate) fn tenants_of_workers(&self) -> impl Iterator<Item = usize> {
+        self.vms.workers().map(|(_, vm)| vm.details.tenant)
+    }
+
+    /// Time of the next event; [`Nanos::MAX`] if there is none.
+    pub(crate) fn next_event(&self) -> Nanos {
+        self.next().at
+    }
+
+    /// Takes a request that was issued and reaches the scheduler now.
+    pub(crate) fn submitted(&mut self, now: Nanos, slot: u32) {
+        self.stir(now);
+        self.submit(slot);
+    }
+
+    /// Takes an answer that its worker hears of now.
+    pub(crate) fn answered_at(&mut self, now: Nanos, slot: u32) {
+        self.stir(now);
+        self.answer(slot);
+    }
+
+    /// Lets all happen that is due by `now`, and has the engine and the device see to what was
+    /// submitted. True if there are steps for vCPUs then: once they are taken, this is to be called
+    /// again.
+    pub(crate) fn catch_up(&mut self, now: Nanos) -> bool {
+        self.run_until(now);
+        let steps = self.vcpu_steps.as_mut();
+        if steps.is_some_and(|steps| steps.take_stirred()) {
+            self.settle();
+        }
+        (self.vcpu_steps.as_ref()).is_some_and(|steps| !steps.is_empty())
+    }
+
+    fn stir(&mut self, now: Nanos) {
+        self.pass_to(now);
+        if let Some(steps) = &mut self.vcpu_steps {
+            steps.stir();
+        }
+    }
+}

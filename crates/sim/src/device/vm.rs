@@ -1,0 +1,280 @@
+//! VM or background process while it is simulated.
+
+use super::objective_check::{Compliance, ObjectiveCheck};
+use super::per_second::PerSecond;
+use super::tally::Tally;
+use crate::scenario::{Delay, Tenant};
+use crate::seed::generator;
+use core::ops::Range;
+use rand_pcg::Pcg64Mcg;
+use std::collections::VecDeque;
+use tidegate_core::engine::DiskSpec;
+use tidegate_core::jobs::Admission;
+use tidegate_core::objective::Objective;
+use tidegate_core::request::{ClientId, Op, VmId};
+use tidegate_core::time::Nanos;
+use tidegate_workload::job::Job;
+
+/// Objective with the compliance while it was in force.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectiveResult {
+    /// Objective.
+    pub objective: Objective,
+    /// Compliance with it.
+    pub compliance: Compliance,
+}
+
+/// Fields of a VM that requests touch. Those of thousands of VMs do not fit the processor's caches,
+/// so the rest is apart in [`Details`].
+pub(super) struct Vm {
+    /// Its handles in its host's engine; `None` while it is not there.
+    pub(super) engine: Option<(VmId, ClientId)>,
+    /// Its host among those that share the device.
+    pub(super) host: usize,
+    /// Its workers, as indices into the device's.
+    pub(super) workers: Range<u32>,
+    /// Requests issued and not answered.
+    pub(super) outstanding: u32,
+    /// Time of its last answer, or at which it left in the middle of its work.
+    pub(super) last_answer: Nanos,
+    pub(super) tally: Tally,
+    pub(super) check: ObjectiveCheck,
+    pub(super) per_second: PerSecond,
+    /// Requests that the engine had no room for, by slot, in order, each with the time since which
+    /// it waits.
+    pub(super) refused: VecDeque<(u32, Nanos)>,
+    /// It is in the line of VMs with refused requests.
+    pub(super) in_line: bool,
+    pub(super) details: Box<Details>,
+    delay: Delay,
+    /// Time at which its processor is done with the answers before.
+    processor_free: Nanos,
+    /// Generator of its delays.
+    rng: Pcg64Mcg,
+}
+
+/// Fields of a VM that are seldom used.
+pub(super) struct Details {
+    /// Its index among the scenario's tenants.
+    pub(super) tenant: usize,
+    /// It is a process of the host.
+    pub(super) background: bool,
+    pub(super) disk: DiskSpec,
+    pub(super) workloads: Vec<Job>,
+    pub(super) objective: Objective,
+    /// Objectives that were replaced.
+    pub(super) past: Vec<ObjectiveResult>,
+    /// Terms on which its next deadline transfer was admitted.
+    pub(super) terms: Option<Admission>,
+}
+
+impl Vm {
+    /// VM that has not arrived, with these workers and its disk from byte `base` of the device on.
+    /// `index`: its index among the scenario's tenants; `transfers`: some of its workers have
+    /// transfers.
+    pub(super) fn new(
+        seed: u64,
+        (index, tenant): (usize, &Tenant),
+        base: u64,
+        workers: Range<u32>,
+        transfers: bool,
+    ) -> Vm {
+        Vm {
+            engine: None,
+            host: tenant.host as usize,
+            workers,
+            outstanding: 0,
+            last_answer: Nanos::ZERO,
+            delay: tenant.delay,
+            processor_free: Nanos::ZERO,
+            rng: generator(seed, &tenant.name, 0),
+            tally: Tally {
+                transfers: transfers.then(Box::default),
+                ..Tally::default()
+            },
+            check: ObjectiveCheck::new(&tenant.objective),
+            per_second: PerSecond::default(),
+            refused: VecDeque::new(),
+            in_line: false,
+            details: Box::new(Details {
+                tenant: index,
+                background: tenant.background,
+                disk: DiskSpec {
+                    base,
+                    size: tenant.disk_size,
+                    read_only: false,
+                },
+                workloads: tenant.jobs.clone(),
+                objective: tenant.objective,
+                past: Vec::new(),
+                terms: None,
+            }),
+        }
+    }
+
+    /// Its handle in its host's engine; `None` while it is not there.
+    pub(super) fn id(&self) -> Option<VmId> {
+        self.engine.map(|(vm, _)| vm)
+    }
+
+    /// True while it is there and has requests outstanding.
+    pub(super) fn asks(&self) -> bool {
+        self.engine.is_some() && self.outstanding > 0
+    }
+
+    /// Replaces its objective.
+    pub(super) fn set_objective(&mut self, objective: &Objective) {
+        let before = core::mem::replace(&mut self.details.objective, *objective);
+        if let Some(compliance) = self.check.replace(objective) {
+            let objective = before;
+            self.details.past.push(ObjectiveResult {
+                objective,
+                compliance,
+            });
+        }
+        if before.target.bytes_per_s != objective.target.bytes_per_s {
+            // Bytes that were moved under another target say nothing about this one.
+            self.per_second.forget(false);
+        }
+    }
+
+    /// Its objectives with the compliance so far, the one in force last. `overdue`: requests that
+    /// wait for longer than its latency already.
+    pub(super) fn objective_results(&self, overdue: u64) -> Vec<ObjectiveResult> {
+        let mut compliance = self.check.compliance();
+        // Who is never answered at all was not served in time either.
+        compliance.judged += overdue;
+        compliance.late += overdue;
+        let mut all = self.details.past.clone();
+        all.push(ObjectiveResult {
+            objective: self.details.objective,
+            compliance,
+        });
+        all
+    }
+
+    /// Time at which a request that it issues now reaches the scheduler; `None` if at once.
+    pub(super) fn submission(&mut self, now: Nanos) -> Option<Nanos> {
+        let delay = self.delay.submit.as_ref()?;
+        Some(now + delay.draw(&mut self.rng))
+    }
+
+    /// Time at which the answer to a request that the engine has finished now reaches the guest's
+    /// process; `None` if at once.
+    pub(super) fn answer(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut at = now;
+        if let Some(delay) = &self.delay.complete {
+            at += delay.draw(&mut self.rng);
+        }
+        if let Some(takes) = &self.delay.processor {
+            at = at.max(self.processor_free) + takes.draw(&mut self.rng);
+            self.processor_free = at;
+        }
+        // Even a delay of no time lets what else happens now come first.
+        (self.delay.complete.is_some() || self.delay.processor.is_some()).then_some(at)
+    }
+
+    /// Counts a request that was answered now after a `latency`, well or with an error.
+    pub(super) fn answered(&mut self, now: Nanos, op: Op, len: u32, latency: Nanos, well: bool) {
+        self.last_answer = now;
+        if !well {
+            self.tally.errors += 1;
+            return;
+        }
+        self.tally.answered(op, len, latency);
+        if matches!(op, Op::Read | Op::Write) {
+            self.per_second.moved(len);
+        }
+        if op != Op::Flush {
+            self.check.answered(len, latency);
+        }
+    }
+
+    /// Ends a second; `over`: it has done all it was to do.
+    pub(super) fn second(&mut self, now: Nanos, over: bool) {
+        let asks = self.asks();
+        self.check.second(asks);
+        let ended = over && self.last_answer < now;
+        if self.engine.is_none() || ended {
+            self.per_second.leave_out();
+        }
+        self.per_second.second(asks);
+    }
+
+    /// Forgets all that was counted; `second`: one begins right now.
+    pub(super) fn forget(&mut self, second: bool) {
+        self.tally.clear();
+        self.check.forget(second);
+        self.per_second.forget(second);
+        self.details.past.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::VmCpu;
+    use tidegate_workload::time::TimeDistribution;
+
+    fn fixed(ns: u64) -> Option<TimeDistribution> {
+        Some(TimeDistribution::Fixed(Nanos(ns)))
+    }
+
+    fn vm(delay: Delay) -> Vm {
+        let tenant = Tenant {
+            name: "vm".to_owned(),
+            device: 0,
+            host: 0,
+            background: false,
+            objective: Objective::default(),
+            disk_size: 1 << 20,
+            disk_at: None,
+            jobs: Vec::new(),
+            delay,
+            cpu: VmCpu::default(),
+            arrives: Nanos::ZERO,
+            leaves: None,
+        };
+        Vm::new(1, (0, &tenant), 0, 0..1, false)
+    }
+
+    #[test]
+    fn answers_go_one_after_the_other_through_the_only_processor() {
+        let mut vm = vm(Delay {
+            submit: fixed(3),
+            complete: fixed(10),
+            processor: fixed(100),
+        });
+        assert_eq!(vm.submission(Nanos(7)), Some(Nanos(10)));
+        assert_eq!(vm.answer(Nanos(0)), Some(Nanos(110)));
+        assert_eq!(vm.answer(Nanos(50)), Some(Nanos(210)), "after the first");
+        let mut at_once = super::tests::vm(Delay::default());
+        assert_eq!(at_once.submission(Nanos(7)), None);
+        assert_eq!(at_once.answer(Nanos(7)), None);
+    }
+
+    #[test]
+    fn an_objective_keeps_its_own_compliance_when_it_is_replaced() {
+        let mut vm = vm(Delay::default());
+        let bounded = Objective {
+            latency: Some(Nanos(5)),
+            ..Objective::default()
+        };
+        vm.answered(Nanos(1), Op::Read, 512, Nanos(9), true);
+        vm.set_objective(&bounded);
+        vm.answered(Nanos(2), Op::Read, 512, Nanos(9), true);
+        vm.answered(Nanos(3), Op::Flush, 0, Nanos(9), true);
+        let results = vm.objective_results(1);
+        let counts = results
+            .iter()
+            .map(|it| (it.compliance.judged, it.compliance.late));
+        assert_eq!(counts.collect::<Vec<_>>(), [(1, 0), (2, 2)]);
+        assert_eq!(results[1].objective, bounded);
+        assert_eq!((vm.tally.total_ops(), vm.last_answer), (3, Nanos(3)));
+        vm.forget(true);
+        assert_eq!(
+            (vm.objective_results(0).len(), vm.tally.total_ops()),
+            (1, 0)
+        );
+    }
+}

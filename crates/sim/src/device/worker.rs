@@ -1,0 +1,392 @@
+//! Workers: one for each copy of a workload, with the time of its next request.
+//!
+//! ```text
+//!            Start            issue: room in its depth            answered
+//!   planned -------> running ------------------------> outstanding --------+
+//!                      ^  |                                                |
+//!                      |  +-- closed loop: at once, or after a pause <-----+
+//!                      |  +-- open loop, trace: when the next one comes    |
+//!                      +---------------------------------------------------+
+//! ```
+
+use super::transfers::{Transfer, Transfers};
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_workload::arrive::ArrivalClock;
+use tidegate_workload::job::{Flow, Job, Think};
+use tidegate_workload::replay::Mode;
+use tidegate_workload::source::Source;
+use tidegate_workload::stream::Io;
+
+/// One copy of a workload.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    /// Its VM, as an index into the device's.
+    vm: u32,
+    source: Source,
+    rng: Pcg64Mcg,
+    flow: WorkerFlow,
+    iodepth: u32,
+    /// Flushes follow some of its writes.
+    flushes: bool,
+    /// Its next request, where that was looked up.
+    ahead: Option<Io>,
+    /// It pauses before the request in `ahead`.
+    resting: bool,
+    /// Requests issued and not over.
+    outstanding: u32,
+    life: Life,
+    /// Time from its VM's arrival to its begin.
+    start: Nanos,
+    runtime: Option<Nanos>,
+    /// Its transfers; `None` where it has none.
+    transfers: Option<Box<Transfers>>,
+    /// Time at which it is to be woken; [`Nanos::MAX`] if none is planned.
+    wake_up: Nanos,
+}
+
+/// Stage of a worker's life. It never goes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Planned,
+    Running,
+    /// It issues nothing more: its time is over, or it has done all it was to do.
+    Over,
+}
+
+#[derive(Clone, Debug)]
+enum WorkerFlow {
+    Closed,
+    /// `burst`: requests issued since the last pause; `paused`: a pause is planned.
+    Thinking {
+        think: Think,
+        burst: u32,
+        paused: bool,
+    },
+    /// `next`: time of the next request.
+    Open {
+        clock: ArrivalClock,
+        next: Nanos,
+    },
+    /// At a trace's times, from its start on.
+    Timed {
+        start: Nanos,
+    },
+}
+
+/// Next step of a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// It issues this request, which it has wanted since the time.
+    Issue(Io, Nanos),
+    /// Nothing before this time.
+    At(Nanos),
+    /// Nothing before its next answer, or ever.
+    Wait,
+}
+
+impl Worker {
+    /// Worker of a VM, by the VM's index, that has not begun.
+    pub(super) fn new(vm: u32, job: &Job, source: Source, rng: Pcg64Mcg) -> Worker {
+        let timed = (job.replay.as_ref()).is_some_and(|replay| replay.mode != Mode::NextWhenDone);
+        let (flow, iodepth) = match &job.flow {
+            Flow::Closed { iodepth, .. } if timed => {
+                let start = Nanos::ZERO;
+                (WorkerFlow::Timed { start }, *iodepth)
+            }
+            Flow::Closed {
+                iodepth,
+                think: None,
+            } => (WorkerFlow::Closed, *iodepth),
+            Flow::Closed {
+                iodepth,
+                think: Some(think),
+            } => {
+                let (think, burst, paused) = (think.clone(), 0, false);
+                let flow = WorkerFlow::Thinking {
+                    think,
+                    burst,
+                    paused,
+                };
+                (flow, *iodepth)
+            }
+            Flow::Open { arrivals, iodepth } => {
+                let clock = ArrivalClock::new(arrivals, Nanos::ZERO);
+                let next = Nanos::MAX;
+                (WorkerFlow::Open { clock, next }, *iodepth)
+            }
+        };
+        Worker {
+            vm,
+            source,
+            rng,
+            flow,
+            iodepth,
+            flushes: job.fsync > 0,
+            ahead: None,
+            resting: false,
+            outstanding: 0,
+            life: Life::Planned,
+            start: job.start,
+            runtime: job.runtime,
+            transfers: Transfers::of_workload(job),
+            wake_up: Nanos::MAX,
+        }
+    }
+
+    /// Begins, unless it was stopped before.
+    pub(super) fn start(&mut self, now: Nanos, job: &Job) {
+        if self.life == Life::Over {
+            return;
+        }
+        self.life = Life::Running;
+        if let (WorkerFlow::Open { clock, next }, Flow::Open { arrivals, .. }) =
+            (&mut self.flow, &job.flow)
+        {
+            *clock = ArrivalClock::new(arrivals, now);
+            *next = clock.next(&mut self.rng);
+        }
+        if let WorkerFlow::Timed { start } = &mut self.flow {
+            *start = now;
+        }
+    }
+
+    /// Issues nothing more.
+    pub(super) fn stop(&mut self) {
+        self.life = Life::Over;
+    }
+
+    /// True when it issues nothing more; its last requests may be outstanding.
+    pub(super) fn is_over(&self) -> bool {
+        self.life == Life::Over
+    }
+
+    /// Wakes up: a pause is over, or its next request comes.
+    pub(super) fn woken(&mut self) {
+        self.wake_up = Nanos::MAX;
+        self.resting = false;
+        if let WorkerFlow::Thinking { burst, paused, .. } = &mut self.flow {
+            (*burst, *paused) = (0, false);
+        }
+    }
+
+    /// Counts a request that is over, answered or not.
+    pub(super) fn request_over(&mut self) {
+        self.outstanding -= 1;
+    }
+
+    /// True if its next request may be outstanding beside those that are. A guest that writes back
+    /// looks at its next request first.
+    fn may_issue(&mut self) -> bool {
+        if let Source::Direct(_) = &self.source {
+            return self.outstanding < self.iodepth;
+        }
+        if self.ahead.is_none() {
+            self.ahead = self.source.next(&mut self.rng);
+        }
+        // With nothing left to ask for, the step after this one finds that out.
+        self.ahead.is_none_or(|io| match io.waits {
+            true => self.outstanding == 0,
+            false => self.outstanding < self.source.depth(&io, self.iodepth),
+        })
+    }
+
+    /// Next step at `now`; to be asked until it issues nothing. Returns [`Step::At`] once for each
+    /// time at which it is to be woken.
+    pub(super) fn step(&mut self, now: Nanos) -> Step {
+        if self.life != Life::Running || self.resting || !self.may_issue() {
+            return Step::Wait;
+        }
+        if let Some(io) = &mut self.ahead
+            && io.pause > Nanos::ZERO
+        {
+            self.resting = true;
+            return Step::At(now + core::mem::take(&mut io.pause));
+        }
+        let since = match self.wanted(now) {
+            Ok(since) => since,
+            Err(wait) => return wait,
+        };
+        let ahead = self.ahead.take();
+        let Some(io) = ahead.or_else(|| self.source.next(&mut self.rng)) else {
+            self.life = Life::Over;
+            return Step::Wait;
+        };
+        self.outstanding += 1;
+        if self.ahead.is_none() && self.source.is_over() {
+            self.life = Life::Over;
+        }
+        Step::Issue(io, since)
+    }
+
+    /// Time since which the request that may be issued at `now` has been wanted, or the step
+    /// instead where it is not wanted yet.
+    fn wanted(&mut self, now: Nanos) -> Result<Nanos, Step> {
+        match &mut self.flow {
+            WorkerFlow::Closed => Ok(now),
+            WorkerFlow::Thinking { paused: true, .. } => Err(Step::Wait),
+            WorkerFlow::Thinking {
+                think,
+                burst,
+                paused,
+            } => {
+                if *burst == think.blocks {
+                    if self.outstanding > 0 {
+                        return Err(Step::Wait);
+                    }
+                    *paused = true;
+                    self.wake_up = now + think.time.draw(&mut self.rng);
+                    return Err(Step::At(self.wake_up));
+                }
+                *burst += 1;
+                Ok(now)
+            }
+            WorkerFlow::Open { clock, next } => {
+                if self.flushes && self.ahead.is_none() {
+                    self.ahead = self.source.next(&mut self.rng);
+                }
+                if self.ahead.is_some_and(|io| io.op == Op::Flush) {
+                    // It follows the write it makes durable, with no arrival of its own.
+                    Ok(now)
+                } else if *next <= now {
+                    Ok(core::mem::replace(next, clock.next(&mut self.rng)))
+                } else {
+                    let at = *next;
+                    Err(self.wake_at(at))
+                }
+            }
+            WorkerFlow::Timed { start } => match (&self.ahead, self.source.whole()) {
+                (Some(_), Some(whole)) => {
+                    let at = *start + whole.at;
+                    if at > now {
+                        Err(self.wake_at(at))
+                    } else {
+                        Ok(at)
+                    }
+                }
+                _ => Ok(now),
+            },
+        }
+    }
+
+    /// Plans a wake-up, unless that one is planned.
+    fn wake_at(&mut self, at: Nanos) -> Step {
+        if self.wake_up == at {
+            return Step::Wait;
+        }
+        self.wake_up = at;
+        Step::At(at)
+    }
+
+    /// Its VM, as an index into the device's.
+    pub(super) fn vm(&self) -> u32 {
+        self.vm
+    }
+
+    /// Span from its VM's arrival in which it works: begin, and end if it has one.
+    pub(super) fn span(&self) -> (Nanos, Option<Nanos>) {
+        (self.start, self.runtime.map(|runtime| self.start + runtime))
+    }
+
+    /// True while none of its requests is outstanding.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outstanding == 0
+    }
+
+    /// Its transfers; `None` where it has none.
+    pub(super) fn transfers(&self) -> Option<&Transfers> {
+        self.transfers.as_deref()
+    }
+
+    /// Its transfers, to be changed.
+    pub(super) fn transfers_mut(&mut self) -> Option<&mut Transfers> {
+        self.transfers.as_deref_mut()
+    }
+
+    /// Counts a request of `len` bytes that it has just issued, wanted `since`. Returns the
+    /// transfer that begins with it, if one does.
+    pub(super) fn issued(&mut self, since: Nanos, len: u32) -> Option<Transfer> {
+        let whole = self.source.whole()?;
+        let of_trace = (whole.index, whole.bytes);
+        self.transfers.as_mut()?.issued(of_trace, since, len)
+    }
+
+    /// Counts the answer to its request in a slot. Returns the transfer that is done with it, if
+    /// one is.
+    pub(super) fn answered(&mut self, slot: u32, len: u32) -> Option<Transfer> {
+        let over = self.is_over() && self.is_idle();
+        self.transfers.as_mut()?.answered(slot, len, over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::generator;
+    use tidegate_workload::time::TimeDistribution;
+
+    fn worker(job: &Job) -> Worker {
+        let source = Source::new(job, 0, 1 << 20, 512).expect("it fits the disk");
+        let mut worker = Worker::new(3, job, source, generator(1, "vm", 0));
+        worker.start(Nanos::ZERO, job);
+        worker
+    }
+
+    #[test]
+    fn a_closed_loop_keeps_as_many_requests_outstanding_as_its_depth() {
+        let job = Job {
+            flow: Flow::Closed {
+                iodepth: 2,
+                think: None,
+            },
+            number_ios: Some(3),
+            ..Job::default()
+        };
+        let mut worker = worker(&job);
+        for _ in 0..2 {
+            assert!(matches!(worker.step(Nanos(5)), Step::Issue(_, Nanos(5))));
+        }
+        assert_eq!(worker.step(Nanos(5)), Step::Wait);
+        worker.request_over();
+        assert!(matches!(worker.step(Nanos(7)), Step::Issue(_, Nanos(7))));
+        assert!(worker.is_over() && !worker.is_idle(), "its last are out");
+        worker.request_over();
+        worker.request_over();
+        assert_eq!(
+            (worker.step(Nanos(9)), worker.is_idle()),
+            (Step::Wait, true)
+        );
+    }
+
+    #[test]
+    fn a_pause_begins_once_nothing_is_outstanding() {
+        let time = TimeDistribution::Fixed(Nanos(100));
+        let job = Job {
+            flow: Flow::Closed {
+                iodepth: 4,
+                think: Some(Think { time, blocks: 1 }),
+            },
+            ..Job::default()
+        };
+        let mut worker = worker(&job);
+        assert!(matches!(worker.step(Nanos(1)), Step::Issue(..)));
+        assert_eq!(worker.step(Nanos(1)), Step::Wait);
+        worker.request_over();
+        assert_eq!(worker.step(Nanos(6)), Step::At(Nanos(106)));
+        assert_eq!(worker.step(Nanos(6)), Step::Wait, "said once");
+        worker.woken();
+        assert!(matches!(worker.step(Nanos(106)), Step::Issue(..)));
+    }
+
+    #[test]
+    fn a_worker_that_is_stopped_before_it_begins_never_does() {
+        let job = Job::default();
+        let source = Source::new(&job, 0, 1 << 20, 512).expect("it fits the disk");
+        let mut worker = Worker::new(0, &job, source, generator(1, "vm", 0));
+        assert_eq!(worker.step(Nanos(1)), Step::Wait, "it has not begun");
+        worker.stop();
+        worker.start(Nanos(2), &job);
+        assert_eq!(worker.step(Nanos(2)), Step::Wait);
+    }
+}

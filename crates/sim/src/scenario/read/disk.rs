@@ -1,0 +1,128 @@
+//! Reading the disk of a VM: `[[vm.disk]]`.
+
+use tidegate_config::node::Value;
+use tidegate_config::{Field, Section};
+use tidegate_workload::read::LARGEST_DISK;
+
+/// A disk as far as it could be read.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Disk {
+    /// Size in bytes. `None`: wrong or missing, which has been reported.
+    pub(super) size: Option<u64>,
+    /// First byte on the device; the inner `None` means behind the disk of the VM before it. The
+    /// outer: wrong, which has been reported.
+    pub(super) at: Option<Option<u64>>,
+}
+
+/// Reads the disk of the table `key` (`vm`): one `[[vm.disk]]`, or the figures `disk` and
+/// `disk_at`, its old spelling. `None`: there is none, or several, which has been reported.
+pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
+    let moved = format!("`at` in [[{key}.disk]]");
+    let old_at = section.take_old("disk_at", &moved);
+    let is_figure = |field: &Field<'_>| {
+        let value = &field.node().value;
+        !matches!(value, Value::List(_) | Value::Table(_))
+    };
+    if let Some(field) = section.find("disk").filter(is_figure) {
+        section.take("disk");
+        field.note_old_spelling(&format!("[[{key}.disk]] with `size`"));
+        return Some(Disk {
+            size: field.bytes(512..=LARGEST_DISK),
+            at: old_at.map_or(Some(None), |field| place(&field)),
+        });
+    }
+    if let Some(field) = old_at {
+        let what = format!("the old spelling of {moved}, beside which it has no meaning");
+        field.error(
+            what,
+            &format!("at = {} in [[{key}.disk]]", field.describe()),
+        );
+    }
+    let tables = section.take_tables("disk");
+    match tables.as_slice() {
+        [] => {
+            let add = format!("add a [[{key}.disk]] below it, with size = \"20 GiB\"");
+            section.error("it has no disk", &add);
+            None
+        }
+        [field] => table(field),
+        [_, second, ..] => {
+            second.error("a simulated VM has one disk", "leave out all but one");
+            None
+        }
+    }
+}
+
+fn table(field: &Field<'_>) -> Option<Disk> {
+    let mut section = Section::of(field)?;
+    let size = section
+        .need("size", "how large it is: size = \"20 GiB\"")
+        .and_then(|field| field.bytes(512..=LARGEST_DISK));
+    let at = section.read("at", None, place);
+    section.finish();
+    Some(Disk { size, at })
+}
+
+/// The first byte of a disk on its device.
+fn place(field: &Field<'_>) -> Option<Option<u64>> {
+    field.bytes(0..=LARGEST_DISK).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_config::document;
+
+    fn disk(text: &str) -> Result<(Disk, usize), String> {
+        let loaded = document::read(text, "s.toml", |root| {
+            let mut section = Section::of(root)?;
+            let disk = read(&mut section, "vm");
+            section.finish();
+            disk
+        });
+        (loaded.map(|loaded| (loaded.config, loaded.notes.len())))
+            .map_err(|refused| refused.to_string())
+    }
+
+    #[test]
+    fn a_table_and_its_old_spelling_are_the_same_disk() {
+        let whole = Disk {
+            size: Some(1 << 30),
+            at: Some(Some(2 << 30)),
+        };
+        let table = "[[disk]]\nsize = \"1 GiB\"\nat = \"2 GiB\"\n";
+        assert_eq!(disk(table), Ok((whole, 0)));
+        let old = "disk = \"1 GiB\"\ndisk_at = \"2 GiB\"\n";
+        assert_eq!(disk(old), Ok((whole, 2)));
+        let anywhere = Disk {
+            at: Some(None),
+            ..whole
+        };
+        assert_eq!(disk("disk = [{ size = \"1 GiB\" }]"), Ok((anywhere, 0)));
+    }
+
+    #[test]
+    fn what_is_no_one_disk_is_refused() {
+        for (text, why) in [
+            ("", "it has no disk"),
+            ("disk = []", "it has no disk"),
+            ("disk = 3", "is a bare number"),
+            ("disk = [{ at = \"1 GiB\" }]", "`size` is missing"),
+            (
+                "disk = [{ size = \"1 GiB\", att = 1 }]",
+                "did you mean `at`?",
+            ),
+            (
+                "disk = [{ size = \"1 GiB\" }, { size = \"1 GiB\" }]",
+                "one disk",
+            ),
+            (
+                "disk_at = \"1 GiB\"\n[[disk]]\nsize = \"1 GiB\"",
+                "beside which",
+            ),
+        ] {
+            let said = disk(text).unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+}

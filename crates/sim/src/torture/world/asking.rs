@@ -1,0 +1,147 @@
+//! What clients ask for, and what they are answered.
+
+use super::{What, World, figure};
+use crate::checker::{Verdict, answers, refusals};
+use crate::fault::Kind;
+use tidegate_core::engine::Refusal;
+use tidegate_core::request::{Done, Op, Request};
+use tidegate_core::time::Nanos;
+
+impl World<'_, '_> {
+    /// A client asks for something, if it may.
+    pub(super) fn ask(&mut self, number: u32) -> Verdict {
+        let client = &mut self.inventory.clients[number as usize];
+        client.armed = false;
+        if client.deaf_until <= self.now {
+            client.open -= std::mem::take(&mut client.unread);
+        }
+        let nonsense = self.faults.strikes(Kind::Nonsense);
+        let client = &self.inventory.clients[number as usize];
+        if !self.running || (!client.connected && !nonsense) || client.open >= client.work.depth {
+            return Ok(());
+        }
+        let client = &mut self.inventory.clients[number as usize];
+        let disk = &self.inventory.disks[client.disk];
+        let tag = self.checks.ledger.next_number();
+        let request = match nonsense {
+            true => self.load.nonsense(disk.spec.size, tag),
+            false => self.load.draw(client, disk, tag),
+        };
+        match self.hand_in(number, request)? {
+            None => self.asked(number),
+            Some(Refusal::Full) => self.inventory.clients[number as usize].waits = true,
+            Some(_) => self
+                .inventory
+                .arm(&mut self.schedule, number, self.now + Nanos(10_000)),
+        }
+        Ok(())
+    }
+
+    fn asked(&mut self, number: u32) {
+        let gap = self.load.gap();
+        let client = &mut self.inventory.clients[number as usize];
+        client.asked(self.now);
+        if client.open < client.work.depth {
+            self.inventory
+                .arm(&mut self.schedule, number, self.now + gap);
+        }
+    }
+
+    /// Hands a request to the engine and holds what it says against the bounds.
+    pub(super) fn hand_in(
+        &mut self,
+        number: u32,
+        mut request: Request,
+    ) -> Result<Option<Refusal>, crate::checker::Broken> {
+        if request.op == Op::Flush {
+            (request.offset, request.len) = (0, 0);
+        }
+        let id = self.inventory.clients[number as usize].id;
+        let clock = self.faults.clock(self.now);
+        let said = self.engine.admission_mut().room(clock, id);
+        let (engine, inventory) = (&self.engine, &self.inventory);
+        let part = self.checks.part_of(engine, inventory, number);
+        let has_memory = (self.checks).has_memory(engine, inventory, number, &request);
+        let taken = self.engine.handle_request(clock, id, request);
+        let refused = taken.err();
+        refusals::check(
+            &self.checks.ledger,
+            id,
+            &request,
+            said,
+            part,
+            has_memory,
+            refused,
+        )?;
+        let (op, fua) = (request.op as u64, (request.fua as u64) << 4);
+        let figures = [
+            request.tag,
+            number.into(),
+            op | fua,
+            request.offset,
+            request.len.into(),
+        ];
+        if refused.is_some() {
+            self.write(What::Refused, figures);
+            return Ok(refused);
+        }
+        self.write(What::Accepted, figures);
+        self.accepted += 1;
+        let now = self.engine.view().now();
+        self.checks.ledger.accepted(id, &request, now);
+        let entry = self.checks.ledger.entries.last().expect("it was accepted");
+        self.checks.charges.accepted(entry.vm, request.op);
+        let mut floors = self.requests.empty_floors();
+        let disk = &mut self.inventory.disks[entry.disk as usize];
+        disk.shadow.submitted(entry, &mut floors);
+        let owner = &mut self.inventory.vms[disk.vm];
+        owner.asked.0 += 1;
+        owner.asked.1 += request.len as u64;
+        let vm = entry.vm;
+        let holds = self.checks.budgets.is_bounded() && request.op == Op::Write;
+        self.requests.add(number, floors, holds);
+        if holds {
+            self.checks.ledger.memory_taken(vm);
+            self.checks.budgets.taken(vm, Op::Write, request.len)?;
+        }
+        Ok(None)
+    }
+
+    /// The engine has answered a request.
+    pub(super) fn answer(&mut self, done: &Done) -> Verdict {
+        let number = answers::answered(&mut self.checks.ledger, done)?;
+        let figures = [number.into(), figure(done.outcome), 0, 0, 0];
+        self.write(What::Answered, figures);
+        let account = &done.account;
+        for part in [account.regulated, account.queued, account.device] {
+            self.journal.mix(part.0);
+        }
+        let entry = &self.checks.ledger.entries[number as usize];
+        self.checks.charges.answered(done, entry.request.len);
+        let ended = self.checks.ended(number);
+        self.checks.jobs.answered(done, entry.request.len, ended);
+        let well = done.outcome.is_ok();
+        let disk = &mut self.inventory.disks[entry.disk as usize];
+        disk.shadow.answered(entry, well);
+        if well {
+            disk.durable.answered(entry);
+        }
+        self.requests.answered(number);
+        let asker = self.requests.client(number);
+        let client = &mut self.inventory.clients[asker as usize];
+        if client.id != entry.client || !client.connected {
+            return Ok(()); // asked before it vanished
+        }
+        if client.deaf_until > self.now {
+            client.unread += 1;
+            return Ok(());
+        }
+        client.open = client.open.saturating_sub(1);
+        let think = self.load.think(client.work.think);
+        if self.running {
+            self.inventory
+                .arm(&mut self.schedule, asker, self.now + think);
+        }
+        Ok(())
+    }
+}

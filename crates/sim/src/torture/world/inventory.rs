@@ -1,0 +1,363 @@
+//! Inventory of a torture run: VMs, their disks and clients, those that have gone included.
+
+use super::schedule::{Event, Schedule};
+use crate::checker::Verdict;
+use crate::checker::content::Shadow;
+use crate::checker::durability::Durable;
+use crate::checker::ledger::{Ledger, SECTOR};
+use crate::torture::media::Media;
+use crate::torture::swarm::Work;
+use tidegate_core::engine::{DiskSpec, Engine};
+use tidegate_core::objective::Objective;
+use tidegate_core::request::{ClientId, DeviceIo, DiskId, VmId};
+use tidegate_core::time::Nanos;
+
+/// Number of disks from which on faults add no more: a run is to stay short.
+pub(super) const MANY_DISKS: usize = 64;
+
+/// Length of a disk's hot spot, in sectors.
+pub(super) const HOT: u64 = 32;
+
+/// VM that is there or was.
+pub(super) struct Vm {
+    pub(super) id: VmId,
+    /// Every objective it had, the last one in force.
+    pub(super) objectives: Vec<Objective>,
+    /// Requests and bytes it has asked for.
+    pub(super) asked: (u64, u64),
+    /// Bytes that went to the device for it, again or not.
+    pub(super) started: u64,
+}
+
+impl Vm {
+    /// VM that has just come.
+    pub(super) fn new(id: VmId, objective: Objective) -> Vm {
+        Vm {
+            id,
+            objectives: vec![objective],
+            asked: (0, 0),
+            started: 0,
+        }
+    }
+
+    /// Objective in force.
+    pub(super) fn objective(&self) -> &Objective {
+        self.objectives.last().expect("it has one")
+    }
+}
+
+/// Disk that is there or was, numbered as in the ledger.
+pub(super) struct Disk {
+    pub(super) id: DiskId,
+    /// Its VM, by its number.
+    pub(super) vm: usize,
+    pub(super) spec: DiskSpec,
+    /// Bytes that are its own from where it lies on.
+    pub(super) room: u64,
+    pub(super) media: Media,
+    pub(super) shadow: Shadow,
+    pub(super) durable: Durable,
+    /// First sector of its hot spot.
+    pub(super) hot: u64,
+}
+
+impl Disk {
+    /// Blank disk of a VM, with this number and hot spot.
+    pub(super) fn new(id: DiskId, vm: usize, spec: DiskSpec, number: u32, hot: u64) -> Disk {
+        let sectors = (spec.size / SECTOR) as usize;
+        Disk {
+            id,
+            vm,
+            spec,
+            room: spec.size,
+            media: Media::new(sectors),
+            shadow: Shadow::new(number, sectors),
+            durable: Durable::new(sectors),
+            hot,
+        }
+    }
+
+    /// Moves it to byte `base` of the device, or makes it longer or shorter. True if it has moved.
+    pub(super) fn resize(&mut self, base: u64, size: u64) -> bool {
+        let moved = base != self.spec.base;
+        if moved {
+            self.room = size;
+        }
+        (self.spec.base, self.spec.size) = (base, size);
+        let sectors = (size / SECTOR) as usize;
+        self.media.grow(sectors);
+        self.shadow.grow(sectors);
+        self.durable.grow(sectors);
+        moved
+    }
+}
+
+/// Client of a disk.
+pub(super) struct Client {
+    /// Its disk, by its number.
+    pub(super) disk: usize,
+    /// Its handle, or the last one it had.
+    pub(super) id: ClientId,
+    pub(super) connected: bool,
+    pub(super) work: Work,
+    /// Requests it knows to be open.
+    pub(super) open: u32,
+    /// It will ask.
+    pub(super) armed: bool,
+    /// It was told that there is no room.
+    pub(super) waits: bool,
+    pub(super) quiet_until: Nanos,
+    pub(super) left_in_burst: u32,
+    /// Sector where its stream goes on.
+    pub(super) next: u64,
+    pub(super) deaf_until: Nanos,
+    /// Answers that it has not looked at.
+    pub(super) unread: u32,
+}
+
+impl Client {
+    /// Client that has just connected, whose stream begins at sector `next`.
+    pub(super) fn new(disk: usize, id: ClientId, work: Work, next: u64) -> Client {
+        Client {
+            disk,
+            id,
+            connected: true,
+            work,
+            open: 0,
+            armed: false,
+            waits: false,
+            quiet_until: Nanos::ZERO,
+            left_in_burst: work.burst,
+            next,
+            deaf_until: Nanos::ZERO,
+            unread: 0,
+        }
+    }
+
+    /// Is not connected any more, and knows of no request.
+    pub(super) fn leave(&mut self) {
+        self.connected = false;
+        (self.open, self.unread, self.waits) = (0, 0, false);
+    }
+
+    /// Connects again.
+    pub(super) fn come_back(&mut self, id: ClientId) {
+        (self.id, self.connected) = (id, true);
+        self.deaf_until = Nanos::ZERO;
+    }
+
+    /// Counts a request that was accepted now. Begins a silence where a burst is over.
+    pub(super) fn asked(&mut self, now: Nanos) {
+        self.open += 1;
+        if self.work.burst > 0 {
+            self.left_in_burst -= 1;
+            if self.left_in_burst == 0 {
+                self.left_in_burst = self.work.burst;
+                self.quiet_until = now + self.work.silence;
+            }
+        }
+    }
+}
+
+/// VMs, disks and clients, each by its number.
+pub(super) struct Inventory {
+    pub(super) vms: Vec<Vm>,
+    pub(super) disks: Vec<Disk>,
+    pub(super) clients: Vec<Client>,
+    /// Number of the newest disk by the slot of its handle.
+    by_slot: Vec<u32>,
+    /// First byte of the device that no disk has had.
+    pub(super) next_base: u64,
+}
+
+impl Inventory {
+    /// Nobody yet; the first disk begins at byte `base` or behind it.
+    pub(super) fn new(base: u64) -> Inventory {
+        Inventory {
+            vms: Vec::new(),
+            disks: Vec::new(),
+            clients: Vec::new(),
+            by_slot: Vec::new(),
+            next_base: base,
+        }
+    }
+
+    /// Adds a disk, behind all others.
+    pub(super) fn add_disk(&mut self, disk: Disk) {
+        let slot = disk.id.index();
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize(slot + 1, 0);
+        }
+        self.by_slot[slot] = self.disks.len() as u32;
+        self.next_base = disk.spec.base + disk.spec.size;
+        self.disks.push(disk);
+    }
+
+    /// Number of an I/O's disk. Disks that have gone keep their number; the newest of the handle's
+    /// slot is the one.
+    pub(super) fn disk_of(&self, io: &DeviceIo) -> usize {
+        self.by_slot[io.disk.index()] as usize
+    }
+
+    /// Number of the newest disk by the slot of its handle.
+    pub(super) fn by_slot(&self) -> &[u32] {
+        &self.by_slot
+    }
+
+    /// Handle of a client's VM.
+    pub(super) fn vm_of(&self, client: u32) -> VmId {
+        let disk = &self.disks[self.clients[client as usize].disk];
+        self.vms[disk.vm].id
+    }
+
+    /// Clients of a VM leave, by its number.
+    pub(super) fn vm_left(&mut self, vm: usize) {
+        for client in &mut self.clients {
+            if self.disks[client.disk].vm == vm {
+                client.leave();
+            }
+        }
+    }
+
+    /// Clients of a disk leave, by its number.
+    pub(super) fn disk_left(&mut self, disk: usize) {
+        for client in self.clients.iter_mut().filter(|c| c.disk == disk) {
+            client.leave();
+        }
+    }
+
+    /// Has a client ask at a time, unless it will anyway; later if it is quiet then.
+    pub(super) fn arm(&mut self, schedule: &mut Schedule, client: u32, at: Nanos) {
+        let it = &mut self.clients[client as usize];
+        if !it.armed {
+            it.armed = true;
+            schedule.plan(at.max(it.quiet_until), Event::Ask(client));
+        }
+    }
+
+    /// Has clients that found no room ask again, if the load goes on.
+    pub(super) fn room_again(&mut self, schedule: &mut Schedule, now: Nanos, running: bool) {
+        for client in 0..self.clients.len() {
+            let waited = core::mem::take(&mut self.clients[client].waits);
+            if waited && running {
+                self.arm(schedule, client as u32, now);
+            }
+        }
+    }
+
+    /// Objectives of all VMs that hold something in the engine or may, this one's first.
+    pub(super) fn objectives(&self, engine: &Engine, vm: VmId) -> Vec<Objective> {
+        let of = |id: VmId| {
+            let found = self.vms.iter().find(|vm| vm.id == id);
+            *found.expect("it was added").objective()
+        };
+        // A VM that was removed keeps its part until the last of it is out.
+        let view = engine.view();
+        let there = |id: VmId| id.index() < view.vm_slots() && view.vm_at(id.index()) == id;
+        let others = self.vms.iter().map(|vm| vm.id);
+        let others = others.filter(|&id| id != vm && there(id));
+        core::iter::once(vm).chain(others).map(of).collect()
+    }
+
+    /// Checks what the media would hold if the power failed now, be it what is durable or what the
+    /// cache has.
+    pub(super) fn cut_power(&self, ledger: &Ledger) -> Verdict {
+        for disk in &self.disks {
+            let media = [disk.media.durable(), disk.media.current()];
+            for survives in media {
+                disk.durable.check(ledger, &disk.shadow, survives)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what the media hold once everything has drained.
+    pub(super) fn settled(&self, ledger: &Ledger) -> Verdict {
+        for disk in &self.disks {
+            disk.shadow.settled(ledger, disk.media.current())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Disk {
+    /// Blank disk of so many sectors, at the begin of the device.
+    pub(super) fn blank(sectors: u64) -> Disk {
+        let spec = DiskSpec {
+            base: 0,
+            size: sectors * SECTOR,
+            read_only: false,
+        };
+        Disk::new(DiskId::from_bits(0), 0, spec, 0, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::request::Op;
+
+    fn inventory() -> Inventory {
+        let work = Work {
+            depth: 1,
+            mix: [1; Op::ALL.len()],
+            fua: 0,
+            keep: 0,
+            sequential: 0,
+            downwards: false,
+            hot: 0,
+            sectors: (1, 1),
+            think: Nanos::ZERO,
+            burst: 2,
+            silence: Nanos(100),
+        };
+        let mut inventory = Inventory::new(0);
+        for n in 0..2 {
+            let id = VmId::from_bits(n);
+            inventory.vms.push(Vm::new(id, Objective::default()));
+            let mut disk = Disk::blank(64);
+            (disk.id, disk.vm) = (DiskId::from_bits(n), n as usize);
+            inventory.add_disk(disk);
+            let client = Client::new(n as usize, ClientId::from_bits(n), work, 0);
+            inventory.clients.push(client);
+        }
+        inventory
+    }
+
+    #[test]
+    fn a_client_asks_once_and_after_its_silence() {
+        let (mut inventory, mut schedule) = (inventory(), Schedule::new());
+        [1, 2]
+            .into_iter()
+            .for_each(|now| inventory.clients[1].asked(Nanos(now)));
+        for _ in 0..2 {
+            inventory.arm(&mut schedule, 1, Nanos(5));
+        }
+        assert_eq!(schedule.due(Nanos(101)), None);
+        assert_eq!(schedule.due(Nanos(102)), Some(Event::Ask(1)));
+        assert_eq!(schedule.due(Nanos::MAX), None);
+    }
+
+    #[test]
+    fn clients_of_a_vm_that_goes_leave_and_wait_for_nothing() {
+        let (mut inventory, mut schedule) = (inventory(), Schedule::new());
+        inventory.clients.iter_mut().for_each(|it| it.waits = true);
+        inventory.vm_left(0);
+        inventory.room_again(&mut schedule, Nanos(7), true);
+        assert_eq!(schedule.due(Nanos(7)), Some(Event::Ask(1)));
+        assert_eq!(schedule.due(Nanos::MAX), None);
+        let connected = inventory.clients.iter().map(|it| it.connected);
+        assert_eq!(connected.collect::<Vec<_>>(), [false, true]);
+        assert_eq!(inventory.vm_of(1), VmId::from_bits(1));
+    }
+
+    #[test]
+    fn a_disk_that_moves_has_the_room_that_it_takes() {
+        let mut disk = Disk::blank(64);
+        assert!(!disk.resize(0, 32 * SECTOR));
+        assert_eq!(disk.room, 64 * SECTOR, "it may grow again in its place");
+        assert!(disk.resize(1 << 20, 128 * SECTOR));
+        assert_eq!((disk.room, disk.media.current().len()), (128 * SECTOR, 128));
+    }
+}

@@ -1,0 +1,155 @@
+//! Load of a torture run: the requests that clients draw.
+
+use super::inventory::{Client, Disk, HOT};
+use crate::checker::ledger::SECTOR;
+use crate::torture::Dice;
+use tidegate_core::request::{Op, Request};
+use tidegate_core::time::Nanos;
+
+/// Longest pause between two requests that a client may have open, in nanoseconds.
+const GAP_NS: u64 = 2000;
+
+/// Generator of requests.
+pub(super) struct Load {
+    dice: Dice,
+}
+
+impl Load {
+    /// Load that a seed decides.
+    pub(super) fn new(seed: u64) -> Load {
+        Load {
+            dice: Dice::new(seed, 4),
+        }
+    }
+
+    /// Time from a client's arrival to its first request, in a run of about `span`.
+    pub(super) fn begin(&mut self, span: Nanos) -> Nanos {
+        Nanos(self.dice.below(span.0 / 16 + 1))
+    }
+
+    /// Pause before a client's next request, while it may have more open.
+    pub(super) fn gap(&mut self) -> Nanos {
+        Nanos(self.dice.below(GAP_NS))
+    }
+
+    /// Pause from an answer to a client's next request, at most `longest`.
+    pub(super) fn think(&mut self, longest: Nanos) -> Nanos {
+        Nanos(self.dice.range(0, longest.0))
+    }
+
+    /// Request that a client's work asks for, with this tag.
+    pub(super) fn draw(&mut self, client: &mut Client, disk: &Disk, tag: u64) -> Request {
+        let dice = &mut self.dice;
+        let work = client.work;
+        let all: u32 = work.mix.iter().sum();
+        let mut drawn = dice.below(all.into()) as u32;
+        let mut op = Op::Read;
+        for (candidate, often) in Op::ALL.into_iter().zip(work.mix) {
+            if drawn < often {
+                op = candidate;
+                break;
+            }
+            drawn -= often;
+        }
+        if disk.spec.read_only && op != Op::Flush {
+            op = Op::Read;
+        }
+        let size = disk.spec.size / SECTOR;
+        let count = dice.octaves(work.sectors.0, work.sectors.1).min(size);
+        // Its disk may have become shorter.
+        client.next = client.next.min(size);
+        let first = if dice.chance(work.sequential) {
+            match work.downwards {
+                true => client.next.checked_sub(count).unwrap_or(size - count),
+                false if client.next + count <= size => client.next,
+                false => 0,
+            }
+        } else if dice.chance(work.hot) {
+            (disk.hot + dice.below(HOT)).min(size - count)
+        } else {
+            dice.range(0, size - count)
+        };
+        if op != Op::Flush {
+            client.next = match work.downwards {
+                true => first,
+                false => first + count,
+            };
+        }
+        let data = op != Op::Flush;
+        Request {
+            op,
+            offset: first * SECTOR * data as u64,
+            len: (count * SECTOR) as u32 * data as u32,
+            fua: dice.chance(work.fua),
+            keep_allocated: op == Op::WriteZeroes && dice.chance(work.keep),
+            tag,
+        }
+    }
+
+    /// Request to a disk of `size` bytes that is mostly refused, with this tag.
+    pub(super) fn nonsense(&mut self, size: u64, tag: u64) -> Request {
+        let dice = &mut self.dice;
+        let sectors = |n: u64| n * SECTOR;
+        let (offset, len) = match dice.below(4) {
+            0 => (u64::MAX - dice.below(SECTOR), SECTOR),
+            1 => (size - SECTOR, sectors(2)),
+            2 => (sectors(dice.below(size / SECTOR)), 0),
+            _ => (0, SECTOR),
+        };
+        Request {
+            op: dice.pick(&Op::ALL),
+            offset,
+            len: len as u32,
+            fua: dice.chance(500),
+            keep_allocated: false,
+            tag,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::Work;
+    use tidegate_core::request::ClientId;
+
+    /// Client of a disk of 64 sectors whose requests go on where the last one ended.
+    fn sequential(downwards: bool) -> (Client, Disk) {
+        let mut mix = [0; Op::ALL.len()];
+        mix[Op::Write as usize] = 1;
+        let work = Work {
+            depth: 1,
+            mix,
+            fua: 0,
+            keep: 0,
+            sequential: 1000,
+            downwards,
+            hot: 0,
+            sectors: (8, 8),
+            think: Nanos::ZERO,
+            burst: 0,
+            silence: Nanos::ZERO,
+        };
+        let client = Client::new(0, ClientId::from_bits(0), work, 56);
+        (client, Disk::blank(64))
+    }
+
+    #[test]
+    fn sequential_requests_go_on_and_begin_again_at_the_end() {
+        let mut load = Load::new(1);
+        for (downwards, firsts) in [(false, [56, 0, 8]), (true, [48, 40, 32])] {
+            let (mut client, disk) = sequential(downwards);
+            let drawn = firsts.map(|_| load.draw(&mut client, &disk, 9));
+            assert_eq!(drawn.map(|it| it.offset / SECTOR), firsts);
+            assert!(drawn.iter().all(|it| it.op == Op::Write && it.tag == 9));
+        }
+    }
+
+    #[test]
+    fn a_read_only_disk_is_only_read() {
+        let mut load = Load::new(1);
+        let (mut client, mut disk) = sequential(false);
+        disk.spec.read_only = true;
+        assert_eq!(load.draw(&mut client, &disk, 0).op, Op::Read);
+    }
+}

@@ -1,0 +1,125 @@
+//! Construction of a torture run from what its swarm says.
+
+use super::checks::Checks;
+use super::device::Device;
+use super::faults::Faults;
+use super::flights::Flights;
+use super::hung::Hung;
+use super::inventory::Inventory;
+use super::load::Load;
+use super::replies::Replies;
+use super::request_table::RequestTable;
+use super::schedule::Schedule;
+use super::{Draws, World};
+use crate::checker::credits::Credits;
+use crate::torture::fickle::Fickle;
+use crate::torture::journal::Journal;
+use crate::torture::swarm::Swarm;
+use crate::torture::{Dice, Plant, Window};
+use std::sync::Arc;
+use tidegate_core::engine::Engine;
+use tidegate_core::profile::{Curve, Profile};
+use tidegate_core::time::Nanos;
+
+/// Engine of a run at its begin. Roles that the swarm and the plant ask for are around those of
+/// every policy, and the audit of credits is around all.
+fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: Nanos) -> Engine {
+    let mut engine = Engine::new(swarm.config, &swarm.policy).expect("the configuration is sound");
+    if let Some(payload) = &swarm.payload {
+        engine.admission_mut().bound_payload(payload);
+    }
+    if !plant.divides() {
+        engine.admission_mut().leave_undivided();
+    }
+    engine.device_mut().set_profile(swarm.profile.clone());
+    engine.device_mut().learn_costs(seed.is_multiple_of(2));
+    let (window, fickle, wrap) = (swarm.window, swarm.fickle, plant.roles());
+    credits.announce(&swarm.policy);
+    let audit = credits.wrapper();
+    engine.wrap_roles(Nanos::ZERO, move |roles| {
+        let roles = match window {
+            Some(most) => Window::instead_of_open(most, roles),
+            None => roles,
+        };
+        let roles = if fickle {
+            Fickle::in_front(seed, roles)
+        } else {
+            roles
+        };
+        audit(match wrap {
+            Some(wrap) => wrap(roles),
+            None => roles,
+        })
+    });
+    if let Some(cap) = &swarm.cap {
+        engine
+            .device_mut()
+            .set_profile(cap.profile.map(|iops| Arc::new(profile(iops))));
+        engine.device_mut().learn_cap(true);
+        engine
+            .device_mut()
+            .assume_cap(now, cap.assumed.0, cap.assumed.1);
+    }
+    engine.device_mut().adapt_depth(now, swarm.adapts_depth);
+    engine.device_mut().share_io(swarm.shared_io);
+    engine
+}
+
+/// Profile of a device with this rate of I/Os of 4 KiB, which takes 16 times as long for a
+/// mebibyte.
+fn profile(iops: u64) -> Profile {
+    let points = [(4096, iops as f64), (1 << 20, iops as f64 / 16.0)];
+    let curve = Curve::new(&points).expect("rates are positive");
+    let both = [curve.clone(), curve];
+    Profile::new(both.clone(), Some(both), Vec::new(), Vec::new())
+}
+
+impl<'a, 'j> World<'a, 'j> {
+    /// Run of a swarm, before its first event.
+    pub(in crate::torture) fn new(
+        seed: u64,
+        swarm: Swarm,
+        journal: &'a mut Journal<'j>,
+        plant: &'a mut dyn Plant,
+    ) -> World<'a, 'j> {
+        let now = Nanos(1 + seed % 1000);
+        let credits = Credits::default();
+        let mut engine = engine(seed, &swarm, plant, &credits, now);
+        let hung = Hung::new(&swarm, Dice::new(seed, 18));
+        let mut slots = swarm.config.device.depth;
+        if let Some(patience) = hung.patience() {
+            engine.device_mut().set_hung_disks_aside(now, patience);
+            slots = swarm.config.device.io_slots();
+        }
+        World {
+            engine,
+            now,
+            running: true,
+            schedule: Schedule::new(),
+            faults: Faults::new(swarm.plan.clone(), Dice::new(seed, 5)),
+            load: Load::new(seed),
+            draws: Draws {
+                fresh: Dice::new(seed, 6),
+                policies: Dice::new(seed, 7),
+                profiles: Dice::new(seed, 10),
+                resizes: Dice::new(seed, 12),
+                jobs: Dice::new(seed, 17),
+            },
+            inventory: Inventory::new(swarm.base),
+            requests: RequestTable::default(),
+            replies: Replies::new(seed, swarm.replies),
+            device: Device::new(&swarm, Dice::new(seed, 3)),
+            flights: Flights::new(slots),
+            hung,
+            checks: Checks::new(swarm.config, swarm.payload, credits),
+            journal,
+            plant,
+            accepted: 0,
+            ios: 0,
+            memory_came_back: false,
+            segments: Vec::new(),
+            dones: Vec::new(),
+            swarm,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! VMs, their disks and clients come and go.
+
+use super::inventory::{Client, Disk, HOT, MANY_DISKS, Vm};
+use super::{What, World};
+use crate::checker::ledger::SECTOR;
+use crate::checker::{Verdict, ensure};
+use crate::torture::swarm::{DiskPlan, VmPlan, Work};
+use tidegate_core::engine::DiskSpec;
+use tidegate_core::objective::Objective;
+use tidegate_core::request::VmId;
+
+impl World<'_, '_> {
+    pub(super) fn add_vm(&mut self, plan: &VmPlan) -> Verdict {
+        let clock = self.faults.clock(self.now);
+        let added = match plan.background {
+            true => self
+                .engine
+                .tenants_mut()
+                .add_background(clock, &plan.objective),
+            false => self.engine.tenants_mut().add_vm(clock, &plan.objective),
+        };
+        let added = added.ok();
+        self.checks.ledger.vm_added(added)?;
+        let Some(id) = added else { return Ok(()) };
+        self.write(What::VmAdded, in_short(id, &plan.objective));
+        self.inventory.vms.push(Vm::new(id, plan.objective));
+        (self.checks).promises_changed(&self.engine, &self.inventory.vms);
+        let guest = self.inventory.vms.len() - 1;
+        for disk in &plan.disks {
+            self.add_disk(guest, disk)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_a_disk(&mut self) -> Verdict {
+        if self.inventory.disks.len() >= MANY_DISKS {
+            return Ok(());
+        }
+        let guest = self.faults.dice.index(self.inventory.vms.len());
+        let plan = self.swarm.disk(&mut self.draws.fresh);
+        self.add_disk(guest, &plan)
+    }
+
+    fn add_disk(&mut self, guest: usize, plan: &DiskPlan) -> Verdict {
+        let vm = self.inventory.vms[guest].id;
+        let spec = DiskSpec {
+            base: self.inventory.next_base + plan.gap,
+            size: plan.sectors * SECTOR,
+            read_only: plan.read_only,
+        };
+        let added = self.engine.tenants_mut().add_disk(vm, spec).ok();
+        let live = self.checks.ledger.is_live(vm);
+        ensure!(
+            Refusals,
+            added.is_some() == live,
+            "a disk for {vm:?}: {added:?}, though its being there is {live}"
+        );
+        let Some(id) = added else { return Ok(()) };
+        let number = self.checks.ledger.disk_added(id, vm, spec);
+        let figures = [number.into(), vm.index() as u64, spec.size, spec.base, 0];
+        self.write(What::DiskAdded, figures);
+        let hot = self.draws.fresh.below(plan.sectors.saturating_sub(HOT));
+        let disk = Disk::new(id, guest, spec, number, hot);
+        self.inventory.add_disk(disk);
+        for work in &plan.clients {
+            self.add_client(number as usize, *work)?;
+        }
+        Ok(())
+    }
+
+    fn add_client(&mut self, disk: usize, work: Work) -> Verdict {
+        let client = self.inventory.clients.len() as u32;
+        let opened = self.engine.connect(self.inventory.disks[disk].id);
+        ensure!(
+            Refusals,
+            opened.is_ok(),
+            "disk {disk} cannot be opened: {opened:?}"
+        );
+        let Ok(id) = opened else { return Ok(()) };
+        self.checks.ledger.connected(id, disk as u32);
+        self.write(What::Connected, [client.into(), disk as u64, 0, 0, 0]);
+        let sectors = self.inventory.disks[disk].spec.size / SECTOR;
+        let next = self.draws.fresh.below(sectors);
+        let connected = Client::new(disk, id, work, next);
+        self.inventory.clients.push(connected);
+        let begin = self.load.begin(self.swarm.span);
+        self.inventory
+            .arm(&mut self.schedule, client, self.now + begin);
+        Ok(())
+    }
+
+    pub(super) fn vanish(&mut self, number: usize) {
+        let client = &mut self.inventory.clients[number];
+        client.leave();
+        let id = client.id;
+        self.write(What::Vanished, [number as u64, 0, 0, 0, 0]);
+        let clock = self.faults.clock(self.now);
+        self.engine.handle_disconnect(clock, id);
+        self.checks.ledger.disconnected(id);
+        self.checks.somebody_has_gone(&self.engine);
+    }
+
+    pub(super) fn come_back(&mut self, number: u32) -> Verdict {
+        let client = &self.inventory.clients[number as usize];
+        let disk = client.disk;
+        let (connected, vm) = (
+            client.connected,
+            self.inventory.vms[self.inventory.disks[disk].vm].id,
+        );
+        if connected || !self.running {
+            return Ok(());
+        }
+        let live = self.checks.ledger.is_disk_live(disk as u32);
+        let opened = self.engine.connect(self.inventory.disks[disk].id).ok();
+        ensure!(
+            Refusals,
+            opened.is_some() == live,
+            "client {number} opens a disk of {vm:?}: {opened:?}, though its being there is {live}"
+        );
+        let Some(id) = opened else { return Ok(()) };
+        self.checks.ledger.connected(id, disk as u32);
+        self.write(What::Connected, [number.into(), disk as u64, 0, 0, 0]);
+        self.inventory.clients[number as usize].come_back(id);
+        self.inventory.arm(&mut self.schedule, number, self.now);
+        Ok(())
+    }
+}
+
+/// An objective in the journal's figures.
+pub(super) fn in_short(vm: VmId, objective: &Objective) -> [u64; 5] {
+    let limit = objective.limit.total;
+    let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);
+    let weight = objective.weight.into();
+    [vm.index() as u64, weight, ops, bytes.unwrap_or(0), 0]
+}

@@ -1,0 +1,16 @@
+//! Integration tests of the simulator: one binary, a module for each subject.
+
+mod common;
+mod fit;
+mod hosts;
+mod path;
+mod precision;
+mod processors;
+mod replay;
+mod scenario;
+mod torture;
+mod torture_planted;
+mod torture_regressions;
+mod tuned;
+mod watch;
+mod world;

@@ -1,0 +1,102 @@
+//! What lies between a device and its hosts.
+
+use crate::common::{good, refused, run, vm};
+use tidegate_core::time::Nanos;
+use tidegate_workload::time::TimeDistribution;
+
+/// One VM's job on each of so many hosts, in front of one device with these keys.
+fn scenario(hosts: usize, device: &str, job: &str) -> String {
+    let mut text = format!(
+        "duration = \"2 s\"\n[[device]]\nname = \"disk\"\nmodel = \"ssd-sata-300gb\"\npolicy = \"fifo\"\n\
+         merge_limit = \"0 B\"\n{device}\n"
+    );
+    for host in 0..hosts {
+        text.push_str(&format!(
+            "[[vm]]\nname = \"vm-{host}\"\nhost = {host}\ndisk = [{{ size = \"20 GiB\" }}]\n\
+             [[vm.workload]]\n{job}\n"
+        ));
+    }
+    text
+}
+
+const NEAR: &str = "transport = { submit = \"100 us\", complete = \"250 us\" }";
+const UNEVEN: &str = "transport = { \
+                      submit = { distribution = \"uniform\", from = \"0 ms\", to = \"5 ms\" }, \
+                      complete = { distribution = \"uniform\", from = \"0 ms\", to = \"5 ms\" } }";
+
+#[test]
+fn every_io_takes_the_way_there_and_back() {
+    for rw in ["randread", "randwrite"] {
+        let job = format!("rw = \"{rw}\"\nbs = \"4 KiB\"\niodepth = 1");
+        let at = |device: &str| {
+            let report = run(&scenario(1, device, &job));
+            let vm = vm(&report, "vm-0").clone();
+            (
+                vm.rates.latency_mean_ns.expect("answered"),
+                vm.waits.device_ns,
+            )
+        };
+        let (latency, device) = at("");
+        assert_eq!(at(NEAR), (latency + 350_000, device + 350_000), "{rw}");
+        assert_eq!(
+            at("transport = { complete = \"1 ms\" }").0,
+            latency + 1_000_000
+        );
+    }
+}
+
+/// What the hosts send is kept in front of the device, which is as busy as without a path.
+#[test]
+fn many_ios_are_on_the_way_at_once() {
+    let job = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 32";
+    let rates = |hosts: usize, device: &str| -> f64 {
+        let report = run(&scenario(hosts, device, job));
+        report.vms.iter().map(|vm| vm.rates.iops).sum()
+    };
+    let alone = rates(1, "");
+    for hosts in [1, 3] {
+        let far = rates(hosts, NEAR);
+        assert!((0.99..1.01).contains(&(far / alone)), "{far} of {alone}");
+    }
+}
+
+#[test]
+fn nothing_of_one_host_overtakes_anything_on_its_way() {
+    let job = "rw = \"read\"\nbs = \"4 KiB\"\niodepth = 32";
+    let report = run(&scenario(1, UNEVEN, job));
+    let next = &report.devices[0].distances[0];
+    let ios: u64 = report.devices[0].distances.iter().map(|d| d.ios).sum();
+    // The first one comes from nowhere.
+    assert!(ios > 1000 && next.ios + 1 >= ios, "{} of {ios}", next.ios);
+}
+
+/// What is on its way in both directions when it ends is dropped with it, and a VM that goes leaves
+/// nothing.
+#[test]
+fn a_run_may_end_with_ios_on_their_way() {
+    let job = "rw = \"randrw\"\nbs = \"16 KiB\"\niodepth = 32";
+    for hosts in [1, 3] {
+        let text = scenario(hosts, UNEVEN, job);
+        let text = text.replacen("[[vm.workload]]", "leaves = \"1 s\"\n[[vm.workload]]", 1);
+        let bytes = || serde_json::to_string(&run(&text)).expect("plain data");
+        assert_eq!(bytes(), bytes());
+    }
+}
+
+#[test]
+fn a_path_is_read_and_nothing_else() {
+    let job = "rw = \"read\"";
+    let path = good(&scenario(1, NEAR, job)).devices[0].path;
+    assert_eq!(path.submit, Some(TimeDistribution::Fixed(Nanos(100_000))));
+    assert_eq!(path.complete, Some(TimeDistribution::Fixed(Nanos(250_000))));
+    let text = scenario(
+        1,
+        "transport = { submit = \"1 ms\", processor = \"1 ms\" }",
+        job,
+    );
+    let said = refused(&text);
+    assert!(
+        said.contains("processor") && said.contains("complete"),
+        "{said}"
+    );
+}

@@ -1,0 +1,343 @@
+//! An engine, a device that may be capped, and guests that keep a few requests outstanding.
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+use tidegate_core::engine::{DiskSpec, Engine, EngineConfig};
+use tidegate_core::objective::Objective;
+use tidegate_core::profile::{Access, Curve, Profile};
+use tidegate_core::random::SplitMix64;
+use tidegate_core::request::{ClientId, IoId, Op, Request, VmId};
+use tidegate_core::time::Nanos;
+use tidegate_core::watch::Notice;
+use tidegate_device::cap::{CapFigures, Capped};
+use tidegate_device::catalogue::Entry;
+use tidegate_device::units::{Bandwidth, Duration};
+use tidegate_device::{Model, ModelIo};
+use tidegate_policies::policy::PolicySpec;
+
+pub(crate) const KIB: u32 = 1 << 10;
+pub(crate) const MIB: u32 = 1 << 20;
+const DISK: u64 = 4 << 30;
+
+/// A cap of I/Os and bytes a second, 0 for none, and what may be saved up in seconds.
+pub(crate) fn cap(iops: u64, bytes: u64, burst_s: u64) -> CapFigures {
+    CapFigures {
+        iops: (iops > 0).then_some(iops),
+        bandwidth: (bytes > 0).then_some(Bandwidth(bytes)),
+        burst: (burst_s > 0).then_some(Duration(Nanos(burst_s * Nanos::SECOND.0))),
+    }
+}
+
+/// What a guest does: so many requests outstanding of one size, each at random.
+#[derive(Clone, Copy)]
+pub(crate) struct Work {
+    pub(crate) depth: u32,
+    pub(crate) size: u32,
+    pub(crate) op: Op,
+    /// So many of a hundred are writes whatever `op` is.
+    pub(crate) writes: u32,
+    pub(crate) sequential: bool,
+    /// From an answer to the next request.
+    pub(crate) think: Nanos,
+}
+
+pub(crate) const fn reads(depth: u32, size: u32) -> Work {
+    Work {
+        depth,
+        size,
+        op: Op::Read,
+        writes: 0,
+        sequential: false,
+        think: Nanos::ZERO,
+    }
+}
+
+pub(crate) const fn writes(depth: u32, size: u32) -> Work {
+    Work {
+        op: Op::Write,
+        sequential: true,
+        ..reads(depth, size)
+    }
+}
+
+struct Guest {
+    vm: VmId,
+    client: ClientId,
+    work: Work,
+    outstanding: u32,
+    next: u64,
+}
+
+/// What a guest had in a span.
+#[derive(Clone, Default)]
+pub(crate) struct Had {
+    pub(crate) bytes: u64,
+    pub(crate) latencies: Vec<Nanos>,
+    /// Mean time with the device, as its requests' accounts have it.
+    device: u64,
+}
+
+impl Had {
+    pub(crate) fn p99(&self) -> Nanos {
+        let mut all = self.latencies.clone();
+        all.sort_unstable();
+        all.get(all.len() * 99 / 100).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn ios(&self) -> u64 {
+        self.latencies.len() as u64
+    }
+
+    pub(crate) fn mean(&self) -> Nanos {
+        let sum: u64 = self.latencies.iter().map(|l| l.0).sum();
+        Nanos(sum / self.ios().max(1))
+    }
+
+    pub(crate) fn device_mean(&self) -> Nanos {
+        Nanos(self.device / self.ios().max(1))
+    }
+}
+
+/// See the module.
+pub(crate) struct Lab {
+    pub(crate) engine: Engine,
+    plain: Option<Box<dyn Model>>,
+    capped: Option<Capped>,
+    pub(crate) now: Nanos,
+    guests: Vec<Guest>,
+    random: SplitMix64,
+    had: Vec<Had>,
+    pub(crate) notices: Vec<(Nanos, Notice)>,
+    /// When guests ask again.
+    again: BinaryHeap<Reverse<(Nanos, usize)>>,
+}
+
+impl Lab {
+    pub(crate) fn new(entry: &Entry, cap: Option<&CapFigures>, depth: u32, policy: &str) -> Lab {
+        let device = entry.build();
+        let mut config = EngineConfig::default();
+        config.device.depth = depth;
+        let policy = PolicySpec::named(policy).expect("in the registry");
+        let (plain, capped) = match cap {
+            Some(cap) => (None, Some(Capped::new(device, cap).expect("a cap"))),
+            None => (Some(device), None),
+        };
+        Lab {
+            engine: Engine::new(config, &policy).expect("sound"),
+            plain,
+            capped,
+            now: Nanos::ZERO,
+            guests: Vec::new(),
+            random: SplitMix64::new(1),
+            had: Vec::new(),
+            notices: Vec::new(),
+            again: BinaryHeap::new(),
+        }
+    }
+
+    pub(crate) fn guest(&mut self, objective: &Objective, work: Work) {
+        let vm = self
+            .engine
+            .tenants_mut()
+            .add_vm(self.now, objective)
+            .expect("room");
+        let disk = DiskSpec {
+            base: self.guests.len() as u64 * DISK,
+            size: DISK,
+            read_only: false,
+        };
+        let disk = self.engine.tenants_mut().add_disk(vm, disk).expect("fits");
+        self.guests.push(Guest {
+            vm,
+            client: self.engine.connect(disk).expect("there"),
+            work,
+            outstanding: 0,
+            next: 0,
+        });
+        self.had.push(Had::default());
+    }
+
+    /// How many of the engine's I/Os were in parts, by guest.
+    pub(crate) fn parts(&self, guest: usize) -> u64 {
+        let vm = self.engine.view().vms().nth(guest).expect("it is there");
+        self.engine.tenants().vm_stats(vm).split
+    }
+
+    /// From now on a guest does something else.
+    pub(crate) fn works(&mut self, guest: usize, work: Work) {
+        self.guests[guest].work = work;
+    }
+
+    /// From now on a guest's VM has this objective.
+    pub(crate) fn promise(&mut self, guest: usize, objective: &Objective) {
+        let vm = self.guests[guest].vm;
+        (self
+            .engine
+            .tenants_mut()
+            .set_objective(self.now, vm, objective))
+        .expect("sound");
+    }
+
+    /// The VM of a guest.
+    pub(crate) fn vm(&self, guest: usize) -> VmId {
+        self.guests[guest].vm
+    }
+
+    pub(crate) fn set_cap(&mut self, cap: &CapFigures) {
+        let capped = self.capped.as_mut().expect("a capped device");
+        capped.set_cap(self.now, cap).expect("a cap");
+    }
+
+    fn model(&mut self) -> &mut dyn Model {
+        match (&mut self.plain, &mut self.capped) {
+            (Some(plain), _) => plain.as_mut(),
+            (_, Some(capped)) => capped,
+            _ => unreachable!("one of them is there"),
+        }
+    }
+
+    fn ask(&mut self) {
+        for (tag, guest) in self.guests.iter_mut().enumerate() {
+            while guest.outstanding < guest.work.depth {
+                let places = DISK / guest.work.size as u64;
+                let place = match guest.work.sequential {
+                    true => guest.next % places,
+                    false => self.random.below(places),
+                };
+                guest.next += 1;
+                let at = place * guest.work.size as u64;
+                let mut request = Request::read(at, guest.work.size, tag as u64);
+                request.op = match guest.work.writes > self.random.below(100) as u32 {
+                    true => Op::Write,
+                    false => guest.work.op,
+                };
+                (self.engine.handle_request(self.now, guest.client, request)).expect("taken");
+                guest.outstanding += 1;
+            }
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while let Some(io) = self.engine.poll_dispatch(self.now) {
+            let now = self.now;
+            let io = ModelIo {
+                id: io.id.to_bits(),
+                op: io.op,
+                addr: io.addr,
+                len: io.len,
+                fua: io.fua,
+            };
+            self.model().submit(now, io);
+        }
+    }
+
+    /// So many seconds pass: what each guest had in them.
+    pub(crate) fn seconds(&mut self, seconds: u64) -> Vec<Had> {
+        self.pass(Nanos(seconds * Nanos::SECOND.0))
+    }
+
+    /// So much time passes: what each guest had in it.
+    pub(crate) fn pass(&mut self, time: Nanos) -> Vec<Had> {
+        self.had.fill(Had::default());
+        let until = self.now + time;
+        loop {
+            self.ask();
+            self.dispatch();
+            let ends = self.model().next_completion().unwrap_or(Nanos::MAX);
+            let timer = self.engine.next_timeout().unwrap_or(Nanos::MAX);
+            let again = self.again.peek().map_or(Nanos::MAX, |due| due.0.0);
+            let next = ends.min(timer).min(again);
+            if next > until {
+                break;
+            }
+            assert!(next >= self.now, "time passes");
+            self.now = next;
+            let now = self.now;
+            while let Some(ended) = self.model().pop_completed(now) {
+                let id = IoId::from_bits(ended.id);
+                self.engine.handle_completion(now, id, Ok(()));
+            }
+            while let Some(&Reverse((due, guest))) = self.again.peek() {
+                if due > now {
+                    break;
+                }
+                self.again.pop();
+                self.guests[guest].outstanding -= 1;
+            }
+            while let Some(done) = self.engine.poll_done() {
+                let guest = done.tag as usize;
+                match self.guests[guest].work.think {
+                    Nanos::ZERO => self.guests[guest].outstanding -= 1,
+                    think => self.again.push(Reverse((now + think, guest))),
+                }
+                let had = &mut self.had[guest];
+                had.bytes += self.guests[guest].work.size as u64;
+                had.latencies.push(done.account.total());
+                had.device += done.account.device.0;
+            }
+            while let Some(notice) = self.engine.device_mut().poll_notice() {
+                self.notices.push((now, notice));
+            }
+        }
+        self.now = until;
+        self.had.clone()
+    }
+
+    /// Everybody hangs up, and the device finishes what it has.
+    pub(crate) fn close(mut self) {
+        for guest in &self.guests {
+            self.engine.handle_disconnect(self.now, guest.client);
+        }
+        while let Some(ended) = self.model().pop_completed(Nanos::MAX) {
+            let id = IoId::from_bits(ended.id);
+            self.engine.handle_completion(self.now, id, Ok(()));
+        }
+        while self.engine.poll_done().is_some() {}
+        assert!(self.engine.is_idle());
+    }
+}
+
+/// What a device does at a depth, by kind and size, on the part of it where the guests' disks lie.
+pub(crate) fn profile(entry: &Entry, depth: u32) -> Profile {
+    let curve = |op: Op, access: Access| {
+        let points: Vec<_> = [4 * KIB, 64 * KIB, MIB]
+            .into_iter()
+            .map(|size| (size, rate(entry, op, access, size, depth)))
+            .collect();
+        Curve::new(&points).expect("a curve")
+    };
+    let both = |op| [curve(op, Access::Sequential), curve(op, Access::Random)];
+    Profile::new(
+        both(Op::Read),
+        Some(both(Op::Write)),
+        Vec::new(),
+        Vec::new(),
+    )
+    .with_depth(depth)
+}
+
+fn rate(entry: &Entry, op: Op, access: Access, size: u32, depth: u32) -> f64 {
+    let mut device = entry.build();
+    let (mut now, mut random, mut sent) = (Nanos::ZERO, SplitMix64::new(2), 0);
+    let (count, mut ended) = (3000, 0_u64);
+    let places = 2 * DISK / size as u64;
+    while ended < count {
+        while device.in_flight() < depth {
+            let place = match access {
+                Access::Sequential => sent % places,
+                Access::Random => random.below(places),
+            };
+            let io = ModelIo {
+                op,
+                ..ModelIo::read(sent, place * size as u64, size)
+            };
+            device.submit(now, io);
+            sent += 1;
+        }
+        now = device.next_completion().expect("something is in flight");
+        while device.pop_completed(now).is_some() {
+            ended += 1;
+        }
+    }
+    ended as f64 / now.as_secs_f64()
+}

@@ -1,0 +1,16 @@
+//! What tests of several crates drive the engine with, and judge it by.
+
+mod setup;
+mod windows;
+mod world;
+
+pub use setup::{bursting, config, limited, only_client, open_disk, policy, weighted};
+pub use windows::{assert_below, late_most, least_in_100_ms, most_in_100_ms, total, within};
+pub use world::{Guest, Start, World};
+
+/// Nanoseconds of a millisecond.
+pub const MS: u64 = 1_000_000;
+/// Nanoseconds of a second.
+pub const SECOND: u64 = 1_000_000_000;
+/// Bytes of a kibibyte.
+pub const KIB: u32 = 1 << 10;

@@ -1,0 +1,71 @@
+//! Sums of events over windows of time. An event is a time in nanoseconds and an amount.
+
+use crate::{MS, SECOND};
+
+/// Returns the sum of all events.
+pub fn total(events: &[(u64, u64)]) -> u64 {
+    events.iter().map(|e| e.1).sum()
+}
+
+/// The sum of events in `[from, to)`.
+pub fn within(events: &[(u64, u64)], from: u64, to: u64) -> u64 {
+    events
+        .iter()
+        .filter(|e| (from..to).contains(&e.0))
+        .map(|e| e.1)
+        .sum()
+}
+
+/// The most that any window of 100 ms holds, and where it begins.
+pub fn most_in_100_ms(events: &[(u64, u64)]) -> (u64, u64) {
+    let (mut first, mut sum, mut most) = (0, 0, (0, 0));
+    for &(at, amount) in events {
+        sum += amount;
+        while events[first].0 + 100 * MS <= at {
+            sum -= events[first].1;
+            first += 1;
+        }
+        most = most.max((sum, events[first].0));
+    }
+    most
+}
+
+/// The least that any window of 100 ms within `[from, to)` holds, and where it begins.
+pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) {
+    // The emptiest windows begin right behind an event, or at the very start.
+    let starts = events
+        .iter()
+        .map(|e| e.0 + 1)
+        .filter(|&s| s >= from)
+        .chain([from]);
+    let starts = starts.filter(|&s| s + 100 * MS <= to);
+    let (mut least, mut lo) = ((u64::MAX, 0), 0);
+    let mut starts: Vec<u64> = starts.collect();
+    starts.sort_unstable();
+    for start in starts {
+        while lo < events.len() && events[lo].0 < start {
+            lo += 1;
+        }
+        let inside = events[lo..].iter().take_while(|e| e.0 < start + 100 * MS);
+        least = least.min((inside.map(|e| e.1).sum(), start));
+    }
+    least
+}
+
+/// How late a request of a limit of so many a second may go, in nanoseconds, and the window that
+/// begins with it still hold no more than one and 1 % above the rate, the next ones being on time.
+pub fn late_most(per_s: u64) -> u64 {
+    let allowed = per_s * 101 / 1000 + 1;
+    allowed * SECOND / per_s - 100 * MS - 1
+}
+
+/// A cap of `rate` a second with requests of at most `largest`: never more than one request
+/// and 1 % above it in any 100 ms.
+pub fn assert_below(events: &[(u64, u64)], rate: u64, largest: u64) {
+    let (most, at) = most_in_100_ms(events);
+    let allowed = rate as u128 * 101 / 1000 + largest as u128;
+    assert!(
+        most as u128 <= allowed,
+        "{most} in 100 ms from {at} ns; allowed are {allowed}"
+    );
+}

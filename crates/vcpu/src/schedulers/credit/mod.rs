@@ -1,0 +1,269 @@
+//! Credit, Xen's first credit scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit.c`,
+//! public; its rules, not its code).
+//!
+//! Each pCPU has a run-queue in three classes: BOOST for those that wake with credit left, UNDER
+//! for those that have some, OVER for those that have none; within a class the earlier first.
+//! Credits are dealt out every 30 ms by weight, among those that run. A pCPU about to idle or to
+//! run somebody in OVER looks whether somebody of a higher class waits elsewhere.
+
+mod account;
+
+use crate::machine::{CpuSet, Machine, PcpuId, VcpuId};
+use crate::scheduler::{Choice, Counts, Scheduler};
+use crate::spec::{ParamGroup, ParamInfo, SchedulerInfo, SchedulerSpec};
+use account::{Account, Class};
+use std::collections::VecDeque;
+use tidegate_core::time::Nanos;
+
+/// Parameters of Credit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Params {
+    /// The longest that a vCPU runs before the scheduler looks again, and how often credits are
+    /// dealt out.
+    pub slice: Nanos,
+    /// How often whoever runs is charged, and loses its boost.
+    pub tick: Nanos,
+    /// Nobody is taken off a pCPU within this time.
+    pub rate_limit: Nanos,
+}
+
+/// Credit in the registry.
+pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
+    name: "credit",
+    summary: "BOOST, UNDER and OVER; credits dealt out by weight every 30 ms",
+    source: "Xen 4.12, xen/common/sched_credit.c",
+    groups: &[ParamGroup {
+        shared: None,
+        params: &[
+            ParamInfo::duration(
+                "slice",
+                Nanos::from_millis(30),
+                SPANS,
+                "longest time that a vCPU runs before the scheduler looks again, and period of \
+                 dealing out credits",
+            ),
+            ParamInfo::duration(
+                "tick",
+                Nanos::from_millis(10),
+                SPANS,
+                "period of charging whoever runs, which loses its boost",
+            ),
+            ParamInfo::RATE_LIMIT,
+        ],
+    }],
+    build: |spec, machine| Box::new(Credit::new(Params::of(spec), machine)),
+};
+
+/// Range of slices and ticks.
+const SPANS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
+
+impl Params {
+    /// Parameters of a scheduler that declares them.
+    pub fn of(spec: &SchedulerSpec) -> Params {
+        Params {
+            slice: spec.duration("slice"),
+            tick: spec.duration("tick"),
+            rate_limit: spec.duration("rate_limit"),
+        }
+    }
+}
+
+/// The scheduler.
+#[derive(Debug)]
+pub struct Credit {
+    params: Params,
+    accounts: Vec<Account>,
+    /// Who waits, by pCPU: by class, within one by arrival.
+    queues: Vec<VecDeque<VcpuId>>,
+    idle: CpuSet,
+    next_tick: Nanos,
+    next_slice: Nanos,
+    /// What all that are active owe together: it is dealt out beside what is due.
+    owed: i64,
+    counts: Counts,
+}
+
+impl Credit {
+    /// Credit for this machine, whose vCPUs are all blocked.
+    pub fn new(params: Params, machine: &Machine) -> Credit {
+        let mut last = PcpuId(u8::MAX);
+        let accounts = machine.vcpus.iter().map(|vcpu| {
+            last = vcpu.affinity.after(last).unwrap_or(PcpuId(0));
+            Account::new(last)
+        });
+        Credit {
+            params,
+            accounts: accounts.collect(),
+            queues: vec![VecDeque::with_capacity(machine.vcpus.len()); machine.pcpus.len()],
+            idle: machine.all(),
+            next_tick: params.tick,
+            next_slice: params.slice,
+            owed: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    fn class(&self, v: VcpuId) -> Class {
+        self.accounts[v.at()].class
+    }
+
+    /// Puts `v` into its pCPU's run-queue, behind those of its class.
+    fn insert(&mut self, v: VcpuId) {
+        let class = self.class(v);
+        let home = self.accounts[v.at()].home;
+        let queue = &self.queues[home.at()];
+        let place = queue.partition_point(|w| self.accounts[w.at()].class >= class);
+        self.queues[home.at()].insert(place, v);
+    }
+
+    /// Tells a pCPU that `v` waits: its own where it may preempt or that idles, and one that idles,
+    /// to fetch it.
+    fn tickle(&mut self, machine: &Machine, v: VcpuId, kicks: &mut CpuSet) {
+        let home = self.accounts[v.at()].home;
+        let running = machine.pcpu(home).running;
+        if running.is_none_or(|w| self.class(v) > self.class(w)) {
+            kicks.insert(home);
+        }
+        if running.is_some() {
+            let idle = self.idle.and(machine.vcpu(v).affinity).without(*kicks);
+            if let Some(p) = idle.after(home) {
+                kicks.insert(p);
+            }
+        }
+    }
+
+    /// The first that may run on `p` of those that wait elsewhere in a class above `class`; `None`
+    /// for that: in any.
+    fn steal(&mut self, machine: &Machine, p: PcpuId, class: Option<Class>) -> Option<VcpuId> {
+        let peers = machine.all();
+        let mut peer = p;
+        while let Some(next) = peers.after(peer).filter(|&next| next != p) {
+            peer = next;
+            let may = |v: &&VcpuId| machine.vcpu(**v).affinity.has(p);
+            let above = |v: &&VcpuId| class.is_none_or(|class| self.class(**v) > class);
+            let found = self.queues[peer.at()].iter().find(|v| may(v) && above(v));
+            if let Some(&v) = found {
+                self.take(v);
+                self.accounts[v.at()].home = p;
+                self.counts.balanced += 1;
+                return Some(v);
+            }
+        }
+        None
+    }
+
+    /// Takes `v` out of the run-queue it waits in.
+    fn take(&mut self, v: VcpuId) {
+        let home = self.accounts[v.at()].home.at();
+        self.queues[home].retain(|&w| w != v);
+    }
+
+    /// Whoever runs on `p` is charged, loses its boost, and counts among the active.
+    fn tick(&mut self, machine: &Machine, now: Nanos, p: PcpuId) {
+        if let Some(v) = machine.pcpu(p).running {
+            let account = &mut self.accounts[v.at()];
+            account.burn(now);
+            account.is_active = true;
+            if account.class == Class::Boost {
+                account.class = Class::Under;
+            }
+        }
+    }
+}
+
+impl Scheduler for Credit {
+    fn name(&self) -> &'static str {
+        SCHEDULER.name
+    }
+
+    fn wake(&mut self, machine: &Machine, _now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        let account = &mut self.accounts[v.at()];
+        if account.parked {
+            return;
+        }
+        if account.class == Class::Under {
+            account.class = Class::Boost;
+        }
+        self.insert(v);
+        self.tickle(machine, v, kicks);
+    }
+
+    fn choose(&mut self, machine: &Machine, now: Nanos, p: PcpuId, _kicks: &mut CpuSet) -> Choice {
+        let pcpu = *machine.pcpu(p);
+        let could = |v: &VcpuId| machine.vcpu(*v).is_runnable();
+        if let Some(v) = pcpu.running {
+            self.accounts[v.at()].burn(now);
+        }
+        let stays = pcpu.running.filter(could);
+        let stays = stays.filter(|v| !self.accounts[v.at()].parked);
+        let ran = now.since(pcpu.since);
+        if stays.is_some() && ran < self.params.rate_limit {
+            return Choice {
+                run: stays,
+                until: now + self.params.rate_limit.since(ran),
+            };
+        }
+        // Who stays goes behind those of its class.
+        let waits = self.queues[p.at()].front().copied();
+        let next = match (stays, waits) {
+            (Some(v), Some(w)) if self.class(v) > self.class(w) => Some(v),
+            (stays, waits) => waits.or(stays),
+        };
+        let class = next.map(|v| self.class(v));
+        let stolen = match class {
+            Some(Class::Under | Class::Boost) => None,
+            over_or_idle => self.steal(machine, p, over_or_idle),
+        };
+        let next = stolen.or(next);
+        if stolen.is_none() && next == waits {
+            self.queues[p.at()].pop_front();
+        }
+        let Some(v) = next else {
+            self.idle.insert(p);
+            return Choice::IDLE;
+        };
+        self.idle.remove(p);
+        self.accounts[v.at()].start = now;
+        Choice {
+            run: Some(v),
+            until: now + self.params.slice,
+        }
+    }
+
+    fn left(&mut self, machine: &Machine, _now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        if machine.vcpu(v).is_runnable() && !self.accounts[v.at()].parked {
+            self.insert(v);
+            // Somebody who idles may fetch it.
+            let idle = self.idle.and(machine.vcpu(v).affinity);
+            if let Some(p) = idle.after(self.accounts[v.at()].home) {
+                kicks.insert(p);
+            }
+        }
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        Some(self.next_tick.min(self.next_slice))
+    }
+
+    fn on_timer(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
+        if now >= self.next_tick {
+            self.next_tick = now + self.params.tick;
+            machine
+                .all()
+                .iter()
+                .for_each(|p| self.tick(machine, now, p));
+        }
+        if now >= self.next_slice {
+            self.next_slice = now + self.params.slice;
+            self.deal_out(machine, now, kicks);
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn credit(&self, v: VcpuId) -> i64 {
+        self.accounts[v.at()].credit
+    }
+}

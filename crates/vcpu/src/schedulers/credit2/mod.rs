@@ -1,0 +1,491 @@
+//! Credit2, Xen's default scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit2.c`,
+//! public; its rules, not its code), generic over the accounts of credit, so that ISACS can stand
+//! on it.
+//!
+//! Each run-queue serves one pCPU or several. Whoever runs burns credit, the faster the smaller its
+//! weight; the one with the most goes first. When the next one has none left, everybody who is
+//! assigned to the run-queue is given the same again, and its load is evened with another one.
+//!
+//! ```text
+//!            wake                    choose                    choose, left
+//!  Blocked --------> waiting -----------------> on a pCPU ----------------------> waiting
+//!            tickle: which pCPU is told to look    |  blocks: Blocked
+//!                                                  |  cap used up: parked until its VM has time
+//!                                                  |  moving: into another run-queue
+//! ```
+
+mod balance;
+mod cap;
+mod choose;
+pub mod credits;
+mod load;
+mod queue;
+mod tickle;
+
+use crate::machine::{CpuSet, Machine, PcpuId, VcpuId};
+use crate::scheduler::{Choice, Counts, Scheduler};
+use crate::spec::{ParamGroup, ParamInfo, ParamKind, SchedulerInfo, SchedulerSpec};
+use cap::Budget;
+use credits::{Credits, Plain};
+use load::{Load, ONE};
+use queue::{Entity, RunQueue};
+use tidegate_core::time::Nanos;
+
+/// Which pCPUs share a run-queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunQueues {
+    /// None: each has its own (`credit2_runqueue=core`).
+    Core,
+    /// Those of a socket, as Xen has it unless told otherwise.
+    Socket,
+    /// All of the machine.
+    All,
+}
+
+/// Parameters of Credit2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Params {
+    /// Which pCPUs share a run-queue.
+    pub run_queues: RunQueues,
+    /// What a reset gives.
+    pub credit: Nanos,
+    /// The longest that a vCPU runs before the scheduler looks again.
+    pub max_slice: Nanos,
+    /// Nobody is taken off a pCPU within this time.
+    pub rate_limit: Nanos,
+    /// How much more credit is needed to be moved to another pCPU of the run-queue.
+    pub migrate_resist: Nanos,
+    /// Whether a pCPU looks again at the end of the rate limit for somebody with more credit who
+    /// woke within it. Xen does not: that one waits for the end of the slice.
+    pub looks_again: bool,
+}
+
+/// Credit2 in the registry.
+pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
+    name: NAME,
+    summary: "credit burnt by weight, the largest goes first; Xen's default",
+    source: "Xen 4.12, xen/common/sched_credit2.c",
+    groups: &[PARAMS, LOOKS_AGAIN],
+    build: |spec, machine| Box::new(Credit2::new(Params::of(spec), machine)),
+};
+
+/// Name in the registry.
+const NAME: &str = "credit2";
+
+/// Parameters of Credit2 and of all schedulers that stand on it.
+pub const PARAMS: ParamGroup = ParamGroup {
+    shared: Some(NAME),
+    params: &[
+        ParamInfo {
+            name: "run_queues",
+            kind: ParamKind::Choice(&["core", "socket", "all"]),
+            default: RunQueues::Socket as u64,
+            min: 0,
+            max: 2,
+            help: "pCPUs that share a run-queue: none, those of a socket, all",
+        },
+        ParamInfo::duration(
+            "credit",
+            Nanos::from_millis(10),
+            SPANS,
+            "credit that a reset gives",
+        ),
+        ParamInfo::duration(
+            "max_slice",
+            Nanos::from_millis(10),
+            SPANS,
+            "longest time that a vCPU runs before the scheduler looks again",
+        ),
+        ParamInfo::RATE_LIMIT,
+        ParamInfo::duration(
+            "migrate_resist",
+            Nanos::from_micros(500),
+            (Nanos::ZERO, Nanos::SECOND),
+            "credit that it takes beyond the others' to be moved to another pCPU of the run-queue",
+        ),
+    ],
+};
+
+/// Range of spans that have to pass.
+const SPANS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
+
+/// `looks_again` as Xen has it.
+pub const LOOKS_AGAIN: ParamGroup = ParamGroup {
+    shared: None,
+    params: &[looks_again(false)],
+};
+
+/// `looks_again` with a default, which is each scheduler's own.
+pub const fn looks_again(default: bool) -> ParamInfo {
+    let help = "a pCPU looks again at the end of the rate limit for somebody with more credit who \
+                woke within it; in Xen that one waits for the end of the slice";
+    ParamInfo::flag("looks_again", default, help)
+}
+
+impl Params {
+    /// Parameters of a scheduler that declares [`PARAMS`] and `looks_again`.
+    pub fn of(spec: &SchedulerSpec) -> Params {
+        let run_queues = match spec.get("run_queues") {
+            0 => RunQueues::Core,
+            1 => RunQueues::Socket,
+            _ => RunQueues::All,
+        };
+        Params {
+            run_queues,
+            credit: spec.duration("credit"),
+            max_slice: spec.duration("max_slice"),
+            rate_limit: spec.duration("rate_limit"),
+            migrate_resist: spec.duration("migrate_resist"),
+            looks_again: spec.flag("looks_again"),
+        }
+    }
+
+    /// Returns a scheduler on Credit2 with these parameters.
+    pub fn put(&self, spec: SchedulerSpec) -> SchedulerSpec {
+        spec.with_all(&[
+            ("run_queues", self.run_queues as u64),
+            ("credit", self.credit.0),
+            ("max_slice", self.max_slice.0),
+            ("rate_limit", self.rate_limit.0),
+            ("migrate_resist", self.migrate_resist.0),
+            ("looks_again", self.looks_again.into()),
+        ])
+    }
+
+    /// Returns Credit2 with these parameters.
+    pub fn spec(&self) -> SchedulerSpec {
+        self.put(SchedulerSpec::new(&SCHEDULER))
+    }
+}
+
+impl Default for Params {
+    /// Those of the registry.
+    fn default() -> Params {
+        Params::of(&SchedulerSpec::new(&SCHEDULER))
+    }
+}
+
+/// The shortest time between two looks; also what credit may be carried over a reset.
+pub const MIN_TIMER: Nanos = Nanos::from_micros(500);
+/// What a vCPU is given that was moved to another pCPU.
+const MIGRATE_COMPENSATION: i64 = 50_000;
+/// The rank of a pCPU that idles: below everybody's.
+const IDLE_RANK: i64 = -(1 << 30);
+
+/// The scheduler.
+#[derive(Debug)]
+pub struct Credit2<C> {
+    params: Params,
+    credits: C,
+    entities: Vec<Entity>,
+    queues: Vec<RunQueue>,
+    /// The run-queue of each pCPU.
+    queue_of: Vec<usize>,
+    /// By VM; `None`: no cap.
+    budgets: Vec<Option<Budget>>,
+    /// When each pCPU is to look again; [`Nanos::MAX`]: when its slice ends.
+    looks: Vec<Nanos>,
+    /// The earliest of these, and of when budgets are given time; it may be too early.
+    timer: Nanos,
+    counts: Counts,
+}
+
+impl Credit2<Plain> {
+    /// Credit2 for this machine, whose vCPUs are all blocked.
+    pub fn new(params: Params, machine: &Machine) -> Credit2<Plain> {
+        let credits = Plain::new(params.credit, MIN_TIMER);
+        Credit2::with(params, credits, machine)
+    }
+}
+
+impl<C: Credits> Credit2<C> {
+    /// Credit2 with these accounts, which are empty.
+    pub fn with(params: Params, credits: C, machine: &Machine) -> Credit2<C> {
+        let key = |p: PcpuId| match params.run_queues {
+            RunQueues::Core => p.0,
+            RunQueues::Socket => machine.pcpu(p).socket,
+            RunQueues::All => 0,
+        };
+        let mut keys: Vec<u8> = machine.all().iter().map(key).collect();
+        keys.dedup();
+        let of = |wanted: u8| machine.all().iter().filter(move |&p| key(p) == wanted);
+        let queues = keys.iter().map(|&wanted| of(wanted).collect());
+        let queues: Vec<RunQueue> = queues
+            .map(|cpus| RunQueue::new(cpus, machine.vcpus.len()))
+            .collect();
+        let queue_of = |p: PcpuId| queues.iter().position(|queue| queue.cpus.has(p));
+        let queue_of = machine.all().iter().filter_map(queue_of).collect();
+        let mut all = Credit2 {
+            params,
+            credits,
+            entities: Vec::with_capacity(machine.vcpus.len()),
+            queues,
+            queue_of,
+            budgets: (machine.vms.iter())
+                .map(|vm| Budget::new(vm.cap, vm.vcpus.len(), MIN_TIMER))
+                .collect(),
+            looks: vec![Nanos::MAX; machine.pcpus.len()],
+            timer: Nanos::MAX,
+            counts: Counts::default(),
+        };
+        all.set_timer();
+        (0..machine.vcpus.len()).for_each(|v| all.add(machine, VcpuId(v as u32)));
+        all
+    }
+
+    /// The accounts.
+    pub fn credits(&self) -> &C {
+        &self.credits
+    }
+
+    /// How many run-queues there are.
+    pub fn run_queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The vCPUs that are assigned to a run-queue.
+    pub fn members(&self, queue: usize) -> &[VcpuId] {
+        &self.queues[queue].members
+    }
+
+    /// A new vCPU goes to the run-queue that has the least to do of those it may run on.
+    fn add(&mut self, machine: &Machine, v: VcpuId) {
+        let affinity = machine.vcpu(v).affinity;
+        let allowed = |q: &usize| !self.queues[*q].cpus.and(affinity).is_empty();
+        let least = (0..self.queues.len())
+            .filter(allowed)
+            .min_by_key(|&q| self.queues[q].load.average());
+        let queue = least.unwrap_or(0);
+        let home = self.queues[queue].next_cpu(affinity);
+        let budget = match self.budgets[machine.vcpu(v).vm.at()] {
+            Some(_) => 0,
+            None => i64::MAX,
+        };
+        self.entities.push(Entity {
+            weight: u64::from(machine.vm_of(v).weight.max(1)),
+            residual: 0,
+            start: Nanos::ZERO,
+            home: home.unwrap_or(PcpuId(0)),
+            queue,
+            on: false,
+            kicked: None,
+            moving: None,
+            // Nothing is known of it.
+            load: Load::new(ONE / 2),
+            budget,
+            parked: false,
+        });
+        self.credits.add(queue);
+        self.assign(v, queue);
+    }
+
+    fn rank(&self, v: VcpuId) -> i64 {
+        self.credits.rank(v)
+    }
+
+    /// How long `running` is left on its pCPU where `waits` would take it.
+    fn rate_limit(&self, running: VcpuId, waits: VcpuId) -> Nanos {
+        (self.credits).rate_limit(running, waits, self.params.rate_limit)
+    }
+
+    /// Finds out when something is due next.
+    fn set_timer(&mut self) {
+        let budgets = self.budgets.iter().flatten().map(Budget::next);
+        let next = budgets.chain(self.looks.iter().copied()).min();
+        self.timer = next.unwrap_or(Nanos::MAX);
+    }
+
+    /// Burns what `v` has run until `now`.
+    fn burn(&mut self, now: Nanos, v: VcpuId) {
+        let entity = &mut self.entities[v.at()];
+        let ran = now.since(entity.start);
+        entity.start = now;
+        let amount = entity.credit_of(ran, self.queues[entity.queue].max_weight);
+        if entity.budget != i64::MAX {
+            entity.budget -= ran.0 as i64;
+        }
+        self.credits.burn(v, amount);
+    }
+
+    /// Burns what all that run on a run-queue have run.
+    fn burn_running(&mut self, machine: &Machine, now: Nanos, queue: usize) {
+        for p in self.queues[queue].cpus.iter() {
+            if let Some(v) = machine.pcpu(p).running {
+                self.burn(now, v);
+            }
+        }
+    }
+
+    /// Whether `v` has time left under its cap, if it has one. One that has none is parked.
+    fn has_budget(&mut self, machine: &Machine, v: VcpuId) -> bool {
+        let entity = &mut self.entities[v.at()];
+        if entity.budget > 0 {
+            return true;
+        }
+        let Some(budget) = &mut self.budgets[machine.vcpu(v).vm.at()] else {
+            return true;
+        };
+        entity.budget = budget.take(entity.budget);
+        if entity.budget <= 0 {
+            entity.parked = true;
+            budget.parked.push(v);
+        }
+        entity.budget > 0
+    }
+
+    /// Those that were parked for want of time may ask again.
+    fn unpark(&mut self, machine: &Machine, now: Nanos, vm: usize, kicks: &mut CpuSet) {
+        let parked = match &mut self.budgets[vm] {
+            Some(budget) => std::mem::take(&mut budget.parked),
+            None => return,
+        };
+        for v in parked {
+            self.entities[v.at()].parked = false;
+            if !self.entities[v.at()].on && machine.vcpu(v).is_runnable() {
+                self.enqueue(machine, now, v, kicks);
+            }
+        }
+    }
+
+    /// `v` could run from now on: it waits, and a pCPU may be told.
+    fn enqueue(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        let queue = self.entities[v.at()].queue;
+        if self.credits.would_reorder(v) {
+            self.burn_running(machine, now, queue);
+            self.credits.woke(v);
+            self.queues[queue].sort(&self.credits);
+        }
+        self.count_load(now, v, 1);
+        self.queues[queue].insert(&self.credits, v);
+        self.tickle(machine, now, v, kicks);
+    }
+
+    /// `v` can run now (1), or can no longer (-1).
+    fn count_load(&mut self, now: Nanos, v: VcpuId, change: i64) {
+        let entity = &mut self.entities[v.at()];
+        entity.load.update(now, change);
+        self.queues[entity.queue].load.update(now, change);
+    }
+}
+
+impl<C: Credits> Scheduler for Credit2<C> {
+    fn name(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn wake(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        self.enqueue(machine, now, v, kicks);
+    }
+
+    fn choose(&mut self, machine: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice {
+        let queue = self.queue_of[p.at()];
+        self.queues[queue].kicked.remove(p);
+        let current = machine.pcpu(p).running;
+        if let Some(v) = current {
+            self.burn(now, v);
+            if machine.vcpu(v).is_runnable() {
+                self.has_budget(machine, v);
+            }
+        }
+        let (next, began) = self.candidate_with_credit(machine, now, p);
+        if let Some(v) = current.filter(|_| next != current) {
+            let ran = now.since(machine.pcpu(p).since);
+            let could_run = machine.vcpu(v).is_runnable();
+            self.credits.stopped(v, ran, could_run);
+        }
+        let Some(v) = next else {
+            self.queues[queue].idle.insert(p);
+            self.queues[queue].load.update(now, 0);
+            return Choice::IDLE;
+        };
+        self.queues[queue].idle.remove(p);
+        if next == current {
+            self.credits.goes_on(v, now.since(machine.pcpu(p).since));
+        } else {
+            self.queues[queue].remove(v);
+            self.credits.began(v);
+            // It was about who ran.
+            self.looks[p.at()] = Nanos::MAX;
+        }
+        let entity = &mut self.entities[v.at()];
+        entity.on = true;
+        entity.start = now;
+        entity.kicked = None;
+        if entity.home != p {
+            entity.home = p;
+            self.credits.compensate(v, MIGRATE_COMPENSATION);
+        }
+        if began {
+            self.balance(machine, now, queue, kicks);
+            self.balance_io(machine, now, queue, kicks);
+        }
+        Choice {
+            run: Some(v),
+            until: now + self.slice(machine, now, p, v),
+        }
+    }
+
+    fn left(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        let vm = machine.vcpu(v).vm.at();
+        let entity = &mut self.entities[v.at()];
+        entity.on = false;
+        if let Some(budget) = &mut self.budgets[vm]
+            && entity.budget > 0
+        {
+            let rest = std::mem::take(&mut entity.budget);
+            if budget.give_back(rest) {
+                self.unpark(machine, now, vm, kicks);
+            }
+        }
+        // It was counted as one that could run; whether it still is, is said below.
+        self.count_load(now, v, -1);
+        if let Some(to) = self.entities[v.at()].moving.take() {
+            self.reassign(machine, v, to);
+        }
+        if machine.vcpu(v).is_runnable() && !self.entities[v.at()].parked {
+            self.enqueue(machine, now, v, kicks);
+        }
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        (self.timer < Nanos::MAX).then_some(self.timer)
+    }
+
+    fn on_timer(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
+        for vm in 0..self.budgets.len() {
+            let due = self.budgets[vm].as_mut().filter(|b| b.next() <= now);
+            if due.is_some_and(|budget| budget.replenish(now)) {
+                self.unpark(machine, now, vm, kicks);
+            }
+        }
+        for p in machine.all().iter() {
+            if self.looks[p.at()] <= now {
+                self.looks[p.at()] = Nanos::MAX;
+                self.queues[self.queue_of[p.at()]].kicked.insert(p);
+                kicks.insert(p);
+            }
+        }
+        self.set_timer();
+    }
+
+    fn io_event(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
+        let Entity {
+            on, queue, home, ..
+        } = self.entities[v.at()];
+        let ran = on.then(|| now.since(machine.pcpu(home).since));
+        if self.credits.io_event(now, v, ran) && self.queues[queue].remove(v) {
+            self.queues[queue].insert(&self.credits, v);
+            self.tickle(machine, now, v, kicks);
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = self.counts;
+        self.credits.count(&mut counts);
+        counts
+    }
+
+    fn credit(&self, v: VcpuId) -> i64 {
+        self.rank(v)
+    }
+}

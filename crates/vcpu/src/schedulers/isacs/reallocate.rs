@@ -1,0 +1,114 @@
+//! What happens when the credits of a run-queue begin anew: equations 2, 3 and 4, and algorithm 2.
+
+use super::Isacs;
+use crate::machine::VcpuId;
+use crate::schedulers::credit2::credits::Members;
+use tidegate_core::time::Nanos;
+
+/// The largest IVCredit, in nanoseconds: about two seconds.
+const MOST_IO_CREDIT: u64 = 1 << 31;
+
+impl Isacs {
+    /// Lines 13 to 27 of algorithm 1.
+    pub(super) fn reallocate(&mut self, now: Nanos, members: &Members<'_>) {
+        let events = members.all.iter().map(|v| self.account(*v).events.all());
+        let events = events.sum();
+        self.give_io_credit(members);
+        self.give_cpu_credit(members);
+        for v in members.all {
+            let account = &mut self.accounts[v.at()];
+            account.events.restart();
+            account.runs_boosted = false;
+            account.consumed = 0;
+            account.consumed_boosted = 0;
+        }
+        let io_load = members.all.iter().map(|v| self.account(*v).io_credit).sum();
+        let queue = self.queue_mut(members.queue);
+        queue.boosted = false;
+        queue.io_load = io_load;
+        queue.events = events;
+        queue.epoch = now.since(queue.since);
+        queue.since = now;
+    }
+
+    /// Equation 2: everybody the usual credit, and after its I/O more that is concealed.
+    fn give_io_credit(&mut self, members: &Members<'_>) {
+        let consumed = |v: &VcpuId| self.account(*v).consumed.max(0) as u64;
+        let all: u64 = members.all.iter().map(consumed).sum();
+        let (credit, params) = (self.default_credit(), self.params);
+        for v in members.all {
+            let account = &mut self.accounts[v.at()];
+            let consumed = account.consumed.max(0) as u64;
+            let share = u128::from(account.events.strength()) * u128::from(consumed);
+            let given = match (params.io_credit, all) {
+                (false, _) | (_, 0) => 0,
+                _ => share / u128::from(all) / u128::from(params.io_credit_divisor.max(1)),
+            };
+            self.clamped += u64::from(given > u128::from(MOST_IO_CREDIT));
+            let given = given.min(u128::from(MOST_IO_CREDIT)) as i64;
+            let debt = match params.keeps_debt {
+                true => (account.credit - account.end).min(0),
+                false => 0,
+            };
+            account.io_credit = given;
+            account.credit = credit + given + debt;
+            account.end = if params.concealing { given } else { 0 };
+        }
+    }
+
+    /// Equations 3 and 4: those whose IVCredit is below the average of those that have one share as
+    /// much as all of these together, by how much each has run.
+    fn give_cpu_credit(&mut self, members: &Members<'_>) {
+        let given = members.all.iter().map(|v| self.account(*v).io_credit);
+        let sum: i64 = given.clone().sum();
+        let some = given.filter(|&io_credit| io_credit > 0).count() as i64;
+        for v in members.all {
+            let account = &mut self.accounts[v.at()];
+            // (sum / some) / (io_credit + 1) > 1
+            account.in_group = self.params.cpu_boost && sum > some * (account.io_credit + 1);
+            account.cpu_credit = 0;
+        }
+        let group = members.all.iter().filter(|v| self.account(**v).in_group);
+        let group = group.count() as i64;
+        let credit = self.default_credit();
+        for v in members.all {
+            let account = &mut self.accounts[v.at()];
+            if account.in_group {
+                let share = i128::from(sum) * i128::from(account.consumed.max(0));
+                account.cpu_credit = (share / i128::from(group) / i128::from(credit)) as i64;
+            }
+        }
+    }
+
+    /// Algorithm 2: to the calmest run-queue that is calmer than this one, the vCPU whose move
+    /// evens the I/O of both best; nobody where none would.
+    pub(super) fn best_io_move(
+        &self,
+        members: &Members<'_>,
+        may: &dyn Fn(VcpuId, usize) -> bool,
+    ) -> Option<(VcpuId, usize)> {
+        let source = self.queue(members.queue);
+        let io_credit = |v: VcpuId| self.account(v).io_credit;
+        let movable = |to: usize| {
+            let members = members.all.iter().copied();
+            members.filter(move |&v| io_credit(v) > 0 && may(v, to))
+        };
+        let mut calmest: Option<usize> = None;
+        for q in (0..self.queues.len()).filter(|&q| q != members.queue) {
+            let best = calmest.map_or(source, |q| self.queue(q));
+            if self.queue(q).is_calmer_than(&best) && movable(q).next().is_some() {
+                calmest = Some(q);
+            }
+        }
+        let to = calmest?;
+        let target = self.queue(to);
+        // What the loads differ by after the move: above 0 where the source's stays the larger.
+        let after = |v: VcpuId| source.io_load - target.io_load - 2 * io_credit(v);
+        let evens = movable(to).filter(|&v| after(v) > 0);
+        let chosen = match self.params.last_migrates {
+            true => evens.last(),
+            false => evens.min_by_key(|&v| after(v)),
+        };
+        chosen.map(|v| (v, to))
+    }
+}

@@ -1,0 +1,164 @@
+//! Small machines for tests.
+
+use tidegate_core::time::Nanos;
+use tidegate_vcpu::machine::CpuSet;
+use tidegate_vcpu::scenario::{
+    CpuSpec, DiskSpec, Driver, Host, PingSpec, Scenario, SchedulerSpec, Simulation, StreamSpec,
+    VmSpec,
+};
+use tidegate_vcpu::schedulers::credit2::{Params as Credit2Params, RunQueues};
+use tidegate_vcpu::schedulers::io_turns::Params as IoTurnsParams;
+use tidegate_vcpu::schedulers::isacs::Params as IsacsParams;
+use tidegate_vcpu::schedulers::{SCHEDULERS, named};
+use tidegate_vcpu::spec::SchedulerInfo;
+
+/// Credit2 with a run-queue a pCPU.
+pub(crate) fn credit2() -> SchedulerSpec {
+    let params = Credit2Params {
+        run_queues: RunQueues::Core,
+        ..Credit2Params::default()
+    };
+    params.spec()
+}
+
+/// Credit2 with one run-queue.
+pub(crate) fn credit2_shared() -> SchedulerSpec {
+    Credit2Params::default().spec()
+}
+
+/// ISACS with a run-queue a pCPU.
+pub(crate) fn isacs() -> SchedulerSpec {
+    isacs_params().spec()
+}
+
+/// Its parameters.
+pub(crate) fn isacs_params() -> IsacsParams {
+    IsacsParams {
+        credit2: Credit2Params {
+            run_queues: RunQueues::Core,
+            ..Credit2Params::default()
+        },
+        ..IsacsParams::default()
+    }
+}
+
+/// Credit2 with turns for I/O, with a run-queue a pCPU.
+pub(crate) fn io_turns() -> SchedulerSpec {
+    let usual = IoTurnsParams::default();
+    let params = IoTurnsParams {
+        credit2: Credit2Params {
+            run_queues: RunQueues::Core,
+            ..usual.credit2
+        },
+        ..usual
+    };
+    params.spec()
+}
+
+/// Credit as it is.
+pub(crate) fn credit() -> SchedulerSpec {
+    named("credit").expect("there is one")
+}
+
+/// Every scheduler of the registry, with a run-queue a pCPU where it has run-queues; and Credit2
+/// with one run-queue.
+pub(crate) fn every_scheduler() -> Vec<SchedulerSpec> {
+    let own_queue = |info: &&'static SchedulerInfo| {
+        let spec = SchedulerSpec::new(info);
+        match info.params().any(|param| param.name == "run_queues") {
+            true => spec.with("run_queues", RunQueues::Core as u64),
+            false => spec,
+        }
+    };
+    let all = SCHEDULERS.iter().map(own_queue);
+    all.chain([credit2_shared()]).collect()
+}
+
+/// A virtual machine of one vCPU that may run on `pinned` and does nothing.
+pub(crate) fn vm(name: &str, pinned: CpuSet) -> VmSpec {
+    VmSpec {
+        name: name.to_owned(),
+        cpu: CpuSpec {
+            pinned,
+            ..CpuSpec::default()
+        },
+        work: None,
+        ping: None,
+        stream: None,
+        write: None,
+    }
+}
+
+/// The same with work without end.
+pub(crate) fn hog(name: &str, pinned: CpuSet) -> VmSpec {
+    let mut spec = vm(name, pinned);
+    spec.cpu.busy_processes = 1;
+    spec
+}
+
+/// The same, answering round trips that the VM at `from` sends.
+pub(crate) fn answering(spec: VmSpec, from: usize, period_us: u64, count: u64) -> VmSpec {
+    let us = Nanos::from_micros;
+    VmSpec {
+        ping: Some(PingSpec {
+            from,
+            period: us(period_us),
+            jitter: us(period_us / 2),
+            count,
+            client: us(5),
+            driver: us(5),
+            guest: us(30),
+        }),
+        ..spec
+    }
+}
+
+/// The same, receiving a stream that the VM at `from` sends.
+pub(crate) fn receiving(spec: VmSpec, from: usize) -> VmSpec {
+    let us = Nanos::from_micros;
+    VmSpec {
+        stream: Some(StreamSpec {
+            from,
+            chunk: 128 << 10,
+            window: 2 << 20,
+            client: us(20),
+            driver: us(20),
+            interrupt: us(15),
+            receive: us(30),
+            acknowledge: us(2),
+        }),
+        ..spec
+    }
+}
+
+/// A scenario of a second; pCPU 0 is the driver domain's. Change what should be otherwise.
+pub(crate) fn scenario(scheduler: SchedulerSpec, pcpus: usize, vms: Vec<VmSpec>) -> Scenario {
+    Scenario {
+        title: String::new(),
+        duration: Nanos::SECOND,
+        until_done: false,
+        warm_up: Nanos::ZERO,
+        seed: 1,
+        host: Host {
+            pcpus,
+            per_socket: pcpus,
+            switch_cost: Nanos::ZERO,
+        },
+        scheduler,
+        driver: Driver {
+            vcpus: 1,
+            pinned: CpuSet::range(0, 0),
+        },
+        disk: DiskSpec {
+            io: 512 << 10,
+            service: Nanos::from_millis(1),
+        },
+        vms,
+    }
+}
+
+/// How long each virtual machine ran, in pCPUs.
+pub(crate) fn cpus(scenario: Scenario) -> Vec<f64> {
+    let report = Simulation::new(scenario).run();
+    report.vms.iter().skip(1).map(|vm| vm.cpus).collect()
+}

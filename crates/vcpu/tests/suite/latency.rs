@@ -1,0 +1,85 @@
+//! How soon who wakes runs.
+
+use crate::common::{
+    answering, credit, credit2, credit2_shared, hog, io_turns, isacs, scenario, vm,
+};
+use tidegate_core::time::Nanos;
+use tidegate_vcpu::machine::CpuSet;
+use tidegate_vcpu::report::Latencies;
+use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, Simulation, VmSpec};
+use tidegate_vcpu::schedulers::credit2::{Params as Credit2Params, RunQueues};
+
+/// Round trips to the first of `vms` on pCPU 1; the client and the driver domain have their own.
+fn round_trips(scheduler: SchedulerSpec, mut vms: Vec<VmSpec>) -> Latencies {
+    vms.push(vm("client", CpuSet::range(2, 2)));
+    let scenario = Scenario {
+        duration: Nanos::from_secs(8),
+        until_done: true,
+        warm_up: Nanos::from_millis(500),
+        ..scenario(scheduler, 3, vms)
+    };
+    let report = Simulation::new(scenario).run();
+    report.vms[1].round_trips.clone().expect("it answers some")
+}
+
+fn here() -> CpuSet {
+    CpuSet::range(1, 1)
+}
+
+#[test]
+fn without_neighbours_a_round_trip_is_the_sum_of_its_hops() {
+    for scheduler in [credit(), credit2(), credit2_shared(), isacs(), io_turns()] {
+        let found = round_trips(scheduler, vec![answering(vm("io", here()), 1, 5_000, 500)]);
+        assert_eq!((found.answered, found.sent), (500, 500));
+        // Twice 5 us at the client and at the driver domain, 30 us in the guest.
+        assert_eq!((found.mean_ms, found.max_ms), (0.05, 0.05), "{scheduler:?}");
+    }
+}
+
+#[test]
+fn who_mostly_sleeps_preempts_a_hog_once_that_has_run_for_the_rate_limit() {
+    for scheduler in [credit(), credit2(), credit2_shared(), isacs(), io_turns()] {
+        let io = answering(vm("io", here()), 2, 5_000, 1_000);
+        let found = round_trips(scheduler, vec![io, hog("hog", here())]);
+        assert!(found.p50_ms < 0.06, "{scheduler:?}: {found:?}");
+        // Woken within the rate limit of whoever runs it waits, for its slice at worst.
+        assert!(found.max_ms < 32.0, "{scheduler:?}: {found:?}");
+    }
+}
+
+/// A lone hog has slices of 10 ms: who wakes in the first of them waits for the rest, unless the
+/// pCPU looks again.
+#[test]
+fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
+    let params = |looks_again| {
+        let params = Credit2Params {
+            run_queues: RunQueues::Core,
+            looks_again,
+            ..Credit2Params::default()
+        };
+        params.spec()
+    };
+    let longest = |scheduler| {
+        let io = answering(vm("io", here()), 2, 1_700, 4_000);
+        round_trips(scheduler, vec![io, hog("hog", here())]).max_ms
+    };
+    let (xen, looks) = (longest(params(false)), longest(params(true)));
+    assert!(xen > 5.0, "{xen}");
+    // The rate limit, and the round trip itself.
+    assert!(looks <= 1.06, "{looks}");
+}
+
+/// A vCPU that computes besides is notified: it waits for those who are protected, not for its
+/// turn.
+#[test]
+fn with_turns_for_io_a_mixed_vcpu_answers_within_a_turn_or_two() {
+    let found = |scheduler| {
+        let mut vms = vec![answering(hog("mixed", here()), 5, 7_000, 800)];
+        vms.extend((0..4).map(|n| hog(&format!("hog{n}"), here())));
+        round_trips(scheduler, vms)
+    };
+    let (plain, turns) = (found(credit2()), found(io_turns()));
+    assert!(plain.max_ms > 3.5, "{plain:?}");
+    assert!(turns.max_ms <= 1.1, "{turns:?}");
+    assert!(turns.mean_ms < 0.4 * plain.mean_ms, "{turns:?}, {plain:?}");
+}

@@ -1,0 +1,314 @@
+//! Reading a workload of a scenario or a configuration: fio's words, with units.
+
+mod flow;
+mod guest;
+mod replay;
+mod value;
+
+pub use value::{LARGEST_DISK, times};
+
+use crate::guest::Files;
+use crate::job::{Flow, Job, Mix, Placement, Rw, SizeShare, Sizes};
+use crate::replay::Mode;
+use tidegate_config::Field;
+use tidegate_config::Section;
+use tidegate_config::library::Library;
+use tidegate_core::time::Nanos;
+use value::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, OPEN_DEPTH, SECTOR, is_table, sectors};
+
+/// A trace's request goes in pieces of so many bytes unless the job says.
+const PIECE: u32 = 1 << 20;
+
+const RW: [(&str, Word); 11] = [
+    ("read", (Kind::Read, false)),
+    ("write", (Kind::Write, false)),
+    ("trim", (Kind::Trim, false)),
+    ("randread", (Kind::Read, true)),
+    ("randwrite", (Kind::Write, true)),
+    ("randtrim", (Kind::Trim, true)),
+    ("rw", (Kind::Mixed, false)),
+    ("readwrite", (Kind::Mixed, false)),
+    ("randrw", (Kind::Mixed, true)),
+    ("trimwrite", (Kind::TrimWrite, false)),
+    ("randtrimwrite", (Kind::TrimWrite, true)),
+];
+
+type Word = (Kind, bool);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Read,
+    Write,
+    Trim,
+    Mixed,
+    TrimWrite,
+}
+
+/// Reads the `index`th workload of its VM, whose disk has `disk` bytes where that is known.
+/// `library` finds traces. `None`: something was wrong and has been reported.
+pub fn workload(
+    field: &Field<'_>,
+    index: usize,
+    disk: Option<u64>,
+    library: &dyn Library,
+) -> Option<Job> {
+    let job = parts(field, index, library)?;
+    // What only shows when the parts are together.
+    let mistakes = job.check().err().map(|mistakes| mistakes.list);
+    for mistake in mistakes.iter().flatten() {
+        field.error(
+            format!("{} is {}", mistake.field, mistake.found),
+            mistake.allowed,
+        );
+    }
+    let misfit = disk.and_then(|disk| (0..job.numjobs).find_map(|n| job.region(n, disk).err()));
+    if let Some(error) = &misfit {
+        field.error(
+            error.to_string(),
+            "a larger disk, or a smaller size and offset",
+        );
+    }
+    (mistakes.is_none() && misfit.is_none()).then_some(job)
+}
+
+fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> {
+    let mut section = Section::of(field)?;
+    let bytes = |field: &Field<'_>| sectors(field, 0..=LARGEST);
+    let name = section.read("name", format!("job{}", index + 1), |field| field.name());
+    let offset = section.read("offset", 0, bytes);
+    let offset_increment = section.read("offset_increment", 0, bytes);
+    let size = section.read("size", None, |field| {
+        sectors(field, SECTOR..=LARGEST).map(Some)
+    });
+    let numjobs = section.read("numjobs", 1, |field| field.count(1..=4096));
+    let start = section.read("startdelay", Nanos::ZERO, |field| {
+        field.duration(Nanos::ZERO..=LONGEST)
+    });
+    let runtime = section.read("runtime", None, |field| {
+        field.duration(Nanos(1)..=LONGEST).map(Some)
+    });
+    let sync = section.read("sync", false, |field| field.flag());
+    let deadline = section.read("deadline", None, |field| replay::deadline(field).map(Some));
+    let requests = match section.take("replay") {
+        Some(field) => replayed(&mut section, &field, library),
+        None => drawn(&mut section),
+    };
+    section.finish();
+    Some(Job {
+        name: name?,
+        offset: offset?,
+        offset_increment: offset_increment?,
+        size: size?,
+        numjobs: numjobs? as u32,
+        start: start?,
+        runtime: runtime?,
+        sync: sync?,
+        deadline: deadline?,
+        ..requests?
+    })
+}
+
+/// What says which requests a job draws.
+fn drawn(section: &mut Section<'_>) -> Option<Job> {
+    let rw = rw(section);
+    let sizes = sizes(section, 4096);
+    let io_size = section.read("io_size", None, |field| {
+        sectors(field, SECTOR..=LARGEST).map(Some)
+    });
+    let number_ios = section.read("number_ios", None, |field| {
+        field.count(1..=u64::MAX).map(Some)
+    });
+    let placement = section.read("random_distribution", Placement::Uniform, placement);
+    let flow = flow::read(section);
+    let fsync = section.read("fsync", 0, |field| field.count(0..=u32::MAX.into()));
+    let count = section.read("nrfiles", 1, |field| field.count(1..=1 << 16));
+    let gap = section.read("file_gap", 0, |field| sectors(field, 0..=LARGEST));
+    let page_cache = section.read("page_cache", None, |field| {
+        guest::page_cache(field).map(Some)
+    });
+    let copy_to = section.read("copy_to", None, |field| guest::copy_to(field).map(Some));
+    Some(Job {
+        rw: rw?,
+        sizes: sizes?,
+        placement: placement?,
+        flow: flow?,
+        io_size: io_size?,
+        number_ios: number_ios?,
+        fsync: fsync? as u32,
+        files: Files {
+            count: count? as u32,
+            gap: gap?,
+        },
+        page_cache: page_cache?,
+        copy_to: copy_to?,
+        ..Job::default()
+    })
+}
+
+/// What a trace says instead.
+const DRAWN: [&str; 16] = [
+    "rw",
+    "rwmixread",
+    "bssplit",
+    "random_distribution",
+    "thinktime",
+    "thinktime_blocks",
+    "rate_iops",
+    "rate_process",
+    "bursts",
+    "io_size",
+    "number_ios",
+    "fsync",
+    "nrfiles",
+    "file_gap",
+    "page_cache",
+    "copy_to",
+];
+
+/// What says how a trace is replayed; `trace` is the field that names it.
+fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library) -> Option<Job> {
+    let mut fine = true;
+    for field in DRAWN.into_iter().filter_map(|key| section.take(key)) {
+        let allowed = "leave out either this or replay; a replay has limit and loop of its own";
+        field.error("the trace says which requests come, and when", allowed);
+        fine = false;
+    }
+    let sizes = sizes(section, PIECE);
+    let replay = replay::replay(trace, library);
+    let iodepth = section.take("iodepth");
+    let replay = replay?;
+    let iodepth = match (iodepth, replay.mode) {
+        (Some(field), _) => field.count(1..=MOST_DEPTH)? as u32,
+        (None, Mode::Timed(_)) => OPEN_DEPTH,
+        (None, Mode::NextWhenDone) => 1,
+    };
+    fine.then_some(Job {
+        sizes: sizes?,
+        flow: Flow::Closed {
+            iodepth,
+            think: None,
+        },
+        replay: Some(replay),
+        ..Job::default()
+    })
+}
+
+fn rw(section: &mut Section<'_>) -> Option<Rw> {
+    let word = section
+        .need("rw", "what it asks for: rw = \"randread\"")
+        .and_then(|field| field.choice(&RW));
+    let share = section.take("rwmixread");
+    let read_percent = match &share {
+        Some(field) => field.count(0..=100),
+        None => Some(50),
+    };
+    let (kind, random) = word?;
+    if let (Some(field), false) = (&share, kind == Kind::Mixed) {
+        field.error(
+            "only a mix of reads and writes has a share of reads",
+            "rw = \"randrw\" or \"rw\", or leave it out",
+        );
+        return None;
+    }
+    let mix = match kind {
+        Kind::Read => Mix::Read,
+        Kind::Write => Mix::Write,
+        Kind::Trim => Mix::Trim,
+        Kind::TrimWrite => Mix::TrimWrite,
+        Kind::Mixed => Mix::ReadWrite {
+            read_percent: read_percent? as u8,
+        },
+    };
+    Some(Rw { mix, random })
+}
+
+/// Sizes of reads, writes and discards: one size or several with their weights, for all
+/// operations or each; so many bytes unless it says.
+fn sizes(section: &mut Section<'_>, default: u32) -> Option<[Sizes; 3]> {
+    let (bs, split) = (section.take("bs"), section.take("bssplit"));
+    match (bs, split) {
+        (None, None) => Some([(); 3].map(|()| Sizes::fixed(default))),
+        (Some(field), None) => by_operation(&field, default, |field| {
+            let bytes = sectors(field, SECTOR..=LARGEST_REQUEST)?;
+            Some(Sizes::fixed(bytes as u32))
+        }),
+        (None, Some(field)) => by_operation(&field, default, split_sizes),
+        (Some(_), Some(field)) => {
+            field.error("bs and bssplit together", "one of them");
+            None
+        }
+    }
+}
+
+fn by_operation(
+    field: &Field<'_>,
+    default: u32,
+    read: impl Fn(&Field<'_>) -> Option<Sizes>,
+) -> Option<[Sizes; 3]> {
+    if !is_table(field) {
+        let all = read(field)?;
+        return Some([all.clone(), all.clone(), all]);
+    }
+    let mut section = Section::of(field)?;
+    let of = ["read", "write", "trim"];
+    let sizes = of.map(|key| section.read(key, Sizes::fixed(default), &read));
+    section.finish();
+    let [read, write, trim] = sizes;
+    Some([read?, write?, trim?])
+}
+
+/// `"4 KiB/60 : 64 KiB/40"`.
+fn split_sizes(field: &Field<'_>) -> Option<Sizes> {
+    let text = field.text()?;
+    let mut shares = Vec::new();
+    for part in text.split(':') {
+        let share = part.split_once('/').and_then(|(size, weight)| {
+            let bytes = tidegate_device::units::parse_bytes(size.trim()).ok()?;
+            let weight = weight.trim().parse().ok()?;
+            let fits = bytes.is_multiple_of(SECTOR) && (SECTOR..=LARGEST_REQUEST).contains(&bytes);
+            (fits && weight > 0).then_some(SizeShare {
+                bytes: bytes as u32,
+                weight,
+            })
+        });
+        match share {
+            Some(share) => shares.push(share),
+            None => {
+                field.error(
+                    format!("{:?} is not a size with its share", part.trim()),
+                    "\"4 KiB/60 : 64 KiB/40\": sizes from 512 B to 1 GiB in whole sectors, and \
+                     how often each comes",
+                );
+                return None;
+            }
+        }
+    }
+    Some(Sizes(shares))
+}
+
+/// `random`, `shuffle`, `zipf:1.1`, `pareto:0.9` or `normal:20`.
+fn placement(field: &Field<'_>) -> Option<Placement> {
+    let text = field.text()?;
+    let (word, figure) = text.split_once(':').unwrap_or((text, ""));
+    let figure = figure.trim().parse::<f64>().ok();
+    let placement = match (word.trim(), figure) {
+        ("random", None) if !text.contains(':') => Some(Placement::Uniform),
+        ("shuffle", None) if !text.contains(':') => Some(Placement::Shuffle),
+        ("zipf", Some(theta)) if theta > 0.0 && theta <= 10.0 && theta != 1.0 => {
+            Some(Placement::Zipf { theta })
+        }
+        ("pareto", Some(h)) if h > 0.0 && h < 1.0 => Some(Placement::Pareto { h }),
+        ("normal", Some(percent)) if percent > 0.0 && percent <= 100.0 => Some(Placement::Normal {
+            deviation_percent: percent,
+        }),
+        _ => None,
+    };
+    if placement.is_none() {
+        field.error(
+            format!("found {}", field.describe()),
+            "\"random\", \"shuffle\", \"zipf:1.1\" (above 0 to 10, not 1), \"pareto:0.9\" (between 0 and 1) \
+             or \"normal:20\" (above 0 to 100, percent of the region)",
+        );
+    }
+    placement
+}

@@ -1,0 +1,254 @@
+use super::*;
+use crate::draw::tests::seeded;
+use crate::job::{Flow, Sizes};
+use crate::source::Source;
+use crate::trace::{Options, Trace, read};
+use proptest::prelude::*;
+
+fn trace(text: &str) -> Trace {
+    read(text.as_bytes(), &Options::default()).expect("a good trace")
+}
+
+/// Replays all of `text`, changed by `change`, in pieces of 64 KiB.
+fn job(text: &str, change: impl FnOnce(&mut Replay)) -> Job {
+    let mut replay = Replay::new(&trace(text), None, None).expect("requests");
+    change(&mut replay);
+    let job = Job {
+        replay: Some(replay),
+        sizes: std::array::from_fn(|_| Sizes::fixed(64 << 10)),
+        ..Job::default()
+    };
+    assert_eq!(job.check(), Ok(()));
+    job
+}
+
+/// At most `n` pieces on a disk of `disk` bytes, each with the request it is of.
+fn pieces(job: &Job, disk: u64, block: u32, n: usize) -> Vec<(Io, Whole)> {
+    let mut source = Source::new(job, 0, disk, block).expect("it fits");
+    let mut rng = seeded(1);
+    let mut all = Vec::new();
+    while all.len() < n {
+        let was_over = source.is_over();
+        let io = source.next(&mut rng);
+        assert_eq!(was_over, io.is_none(), "what is over says so");
+        let Some(io) = io else { break };
+        let Source::Replaying(replaying) = &source else {
+            panic!("a trace is replayed");
+        };
+        all.push((io, *replaying.whole().expect("of a piece")));
+    }
+    all
+}
+
+const THREE: &str = "1000 0 0 16 1\n3000 0 2048 8 0\n7000 0 16 400 1\n";
+
+#[test]
+fn requests_come_in_order_each_in_pieces_of_its_own() {
+    let all = pieces(&job(THREE, |_| {}), 1 << 20, 512, 100);
+    let ios: Vec<_> = (all.iter())
+        .map(|(io, whole)| (whole.index, io.op, io.offset, io.len, io.waits))
+        .collect();
+    let (r, w) = (Op::Read, Op::Write);
+    let expected = [
+        (0, r, 0, 8192, true),
+        // It lies beyond this disk, by its whole size.
+        (1, w, 0, 4096, true),
+        (2, r, 8192, 65_536, true),
+        (2, r, 73_728, 65_536, false),
+        (2, r, 139_264, 65_536, false),
+        (2, r, 204_800, 8192, false),
+    ];
+    assert_eq!(ios, expected);
+    let bytes: Vec<u64> = all.iter().map(|(_, whole)| whole.bytes).collect();
+    assert_eq!(bytes, [8192, 4096, 204_800, 204_800, 204_800, 204_800]);
+}
+
+#[test]
+fn sizes_and_addresses_grow_alike_and_what_passes_the_end_moves_to_the_last_place() {
+    let text = "0 0 8 16 1\n0 0 24 16 1\n0 0 1990 16 1\n";
+    let job = job(text, |replay| replay.size_factor = Factor::new(100.0));
+    // The disk holds 2,000 sectors a hundred times.
+    let all = pieces(&job, 2000 * 512 * 100, 4096, 1000);
+    let first = |index| all.iter().find(|(_, whole)| whole.index == index);
+    let place = |index| first(index).map(|(io, whole)| (io.offset, whole.bytes));
+    let len = 16 * 512 * 100;
+    assert_eq!(len % 4096, 0);
+    assert_eq!(place(0), Some((8 * 51_200, len)));
+    assert_eq!(place(1), Some((24 * 51_200, len)), "right behind it");
+    assert_eq!(place(2), Some((2000 * 51_200 - len, len)));
+}
+
+#[test]
+fn times_are_the_trace_s_from_its_first_request_on_by_a_factor() {
+    let at = |factor, again| {
+        let mode = Mode::Timed(Factor::new(factor));
+        let job = job(THREE, |replay| (replay.mode, replay.again) = (mode, again));
+        let mut all = pieces(&job, 1 << 20, 512, 18);
+        all.dedup_by_key(|(_, whole)| whole.index);
+        assert!(all.iter().all(|(io, _)| !io.waits));
+        all.iter().map(|(_, whole)| whole.at.0).collect::<Vec<_>>()
+    };
+    assert_eq!(at(1.0, false), [0, 2000, 6000]);
+    assert_eq!(at(0.5, false), [0, 1000, 3000]);
+    // Two gaps in 6,000 ns: the next round begins 3,000 later.
+    let again = [
+        0, 20_000, 60_000, 90_000, 110_000, 150_000, 180_000, 200_000, 240_000,
+    ];
+    assert_eq!(at(10.0, true), again);
+}
+
+#[test]
+fn rounds_count_on() {
+    let again = job(THREE, |replay| replay.again = true);
+    let all = pieces(&again, 1 << 20, 512, 600);
+    assert_eq!(all.len(), 600, "it goes on");
+    assert!(all.windows(2).all(|two| two[0].1.index <= two[1].1.index));
+    assert_eq!(all[599].1.index, 3 * 99 + 2);
+    assert_eq!(all[0].0, all[6].0);
+}
+
+#[test]
+fn one_disk_or_the_first_requests_are_a_replay_too() {
+    let text = "5 7 0 1 1\n6 9 1 1 1\n8 7 2 1 0\n9 3 3 1 1\n";
+    let trace = trace(text);
+    let of = |disk, limit| Replay::new(&trace, disk, limit);
+    let nine = of(Some(1), None).expect("one");
+    assert_eq!((nine.requests(), nine.disks()), (1, 1));
+    let first = of(None, Some(3)).expect("three");
+    assert_eq!((first.requests(), first.disks()), (3, 2));
+    assert_eq!(of(Some(3), None), None);
+    let all = of(None, None).expect("four");
+    // Three disks side by side on 9 sectors, which have 3 each.
+    let job = Job {
+        replay: Some(all),
+        ..Job::default()
+    };
+    let places: Vec<u64> = (pieces(&job, 9 * 512, 512, 9).iter())
+        .map(|(io, _)| io.offset / 512)
+        .collect();
+    assert_eq!(places, [0, 3 + 1, 2, 6]);
+}
+
+#[test]
+fn a_job_that_is_printed_tells_its_trace_by_a_digest() {
+    let text = |job: &Job| format!("{:?}", job.replay);
+    let three = job(THREE, |_| {});
+    assert!(text(&three).len() < 300, "{}", text(&three));
+    assert_eq!(text(&three), text(&job(THREE, |_| {})));
+    for other in [
+        THREE.replace("1000", "1001"),
+        THREE.replace("2048", "2049"),
+        THREE.replace("400 1", "401 1"),
+        THREE.replace("8 0", "8 1"),
+        THREE.replace("3000 0", "3000 1"),
+    ] {
+        assert_ne!(text(&three), text(&job(&other, |_| {})), "{other}");
+    }
+}
+
+#[test]
+fn what_a_trace_does_not_go_with_is_refused() {
+    let fields = |change: &dyn Fn(&mut Job)| -> Vec<String> {
+        let mut job = job(THREE, |_| {});
+        change(&mut job);
+        let mistakes = job.check().map_or_else(|found| found.list, |()| vec![]);
+        mistakes.into_iter().map(|found| found.field).collect()
+    };
+    assert_eq!(fields(&|_| {}), [""; 0]);
+    assert_eq!(fields(&|job| job.fsync = 1), ["replay"]);
+    assert_eq!(fields(&|job| job.number_ios = Some(1)), ["replay"]);
+    let think = crate::job::Think {
+        time: crate::time::TimeDistribution::Fixed(Nanos(1)),
+        blocks: 1,
+    };
+    let thinks = |job: &mut Job| {
+        let think = Some(think.clone());
+        job.flow = Flow::Closed { iodepth: 1, think };
+    };
+    assert_eq!(fields(&thinks), ["replay"]);
+    let two = |bytes| crate::job::SizeShare { bytes, weight: 1 };
+    let sizes = |job: &mut Job| job.sizes[1] = Sizes(vec![two(512), two(1024)]);
+    assert_eq!(fields(&sizes), ["replay.sizes"]);
+    let at_once = |job: &mut Job| {
+        let mut replay = Replay::new(&trace("5 0 0 1 1\n5 0 1 1 1\n"), None, None).expect("two");
+        (replay.mode, replay.again) = (Mode::Timed(Factor::ONE), true);
+        job.replay = Some(replay);
+    };
+    assert_eq!(fields(&at_once), ["replay.loop"]);
+}
+
+#[test]
+fn a_region_that_does_not_hold_the_largest_request_of_each_disk_is_told() {
+    let two = job("0 0 0 16 1\n0 1 0 8 1\n", |_| {});
+    assert_eq!(two.region(0, 32 * 512), Ok(0..32 * 512));
+    assert_eq!(
+        two.region(0, 31 * 512).unwrap_err().to_string(),
+        "job \"job\": bytes 0 to 15872 must lie on the disk of 15872 bytes and hold a request of \
+         8192 of each of its trace's 2 disks"
+    );
+    // Enough sectors, and no whole block.
+    assert!(Source::new(&job("0 0 0 1 1\n", |_| {}), 0, 2048, 4096).is_err());
+}
+
+#[test]
+fn factors_are_whole_millionths() {
+    assert_eq!(Factor::new(1.0), Factor::ONE);
+    let third = Factor::new(1.0 / 3.0);
+    assert_eq!(
+        (third.down(3_000_000), third.up(3_000_000)),
+        (999_999, 999_999)
+    );
+    assert_eq!((third.down(10), third.up(10)), (3, 4));
+    assert_eq!(Factor::new(1e6).down(u64::MAX), u64::MAX);
+}
+
+proptest! {
+    /// Whatever is asked for lies in its region, in whole blocks, and a request's pieces are all of
+    /// it, one behind the other.
+    #[test]
+    fn pieces_add_up_and_never_leave_their_region(
+        records in prop::collection::vec(
+            (0u64..3, 0u64..1 << 40, 1u32..4096, any::<bool>()),
+            1..40,
+        ),
+        factor in prop::sample::select(vec![0.01, 0.3, 1.0, 3.7, 100.0]),
+        block in prop::sample::select(vec![512u32, 4096]),
+        piece in 1u32..64,
+        offset in 0u64..16,
+        room in 0u64..1 << 22,
+    ) {
+        let mut text = String::new();
+        for (at, &(disk, sector, sectors, read)) in records.iter().enumerate() {
+            text.push_str(&format!("{at} {disk} {sector} {sectors} {}\n", u8::from(read)));
+        }
+        let mut job = job(&text, |replay| replay.size_factor = Factor::new(factor));
+        job.sizes = std::array::from_fn(|_| Sizes::fixed(piece * block));
+        job.offset = offset * 4096;
+        let replay = job.replay.as_ref().expect("it is one");
+        let disk = job.offset + (replay.largest() + 4096) * u64::from(replay.disks()) + room;
+        let region = job.region(0, disk).expect("there is room");
+        let (mut left, mut end) = (0, 0);
+        let mut index = None;
+        let all = pieces(&job, disk, block, usize::MAX);
+        for (io, whole) in &all {
+            if index != Some(whole.index) {
+                prop_assert_eq!(left, 0);
+                prop_assert_eq!(whole.index, index.map_or(0, |index| index + 1));
+                (left, end, index) = (whole.bytes, io.offset, Some(whole.index));
+                let record = records[whole.index as usize];
+                let wanted = f64::from(record.2) * 512.0 * factor;
+                prop_assert!(whole.bytes as f64 >= wanted - 1.0);
+                prop_assert!((whole.bytes as f64) < wanted + f64::from(block) + 1.0);
+                prop_assert_eq!(whole.op == Op::Read, record.3);
+            }
+            prop_assert!(io.len > 0 && io.len <= piece * block);
+            prop_assert_eq!(io.offset, end);
+            prop_assert!(io.offset >= region.start && io.offset + u64::from(io.len) <= region.end);
+            prop_assert!(io.offset.is_multiple_of(block.into()) && io.len.is_multiple_of(block));
+            end += u64::from(io.len);
+            left -= u64::from(io.len);
+        }
+        prop_assert_eq!(left, 0);
+        prop_assert_eq!(index, Some(records.len() as u64 - 1));
+    }
+}

@@ -1,0 +1,147 @@
+//! Whole job files, as people write them for fio; fio 3.33 accepts each of them, too.
+
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::SeedableRng;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+use tidegate_workload::arrive::Spacing;
+use tidegate_workload::fio::{self, JobFile};
+use tidegate_workload::job::{Flow, Job, Mix, Placement};
+use tidegate_workload::stream::Stream;
+
+const DISK: u64 = 100 << 30;
+
+fn read(file: &str, text: &str) -> JobFile {
+    fio::parse(text, file, false).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn jobs(file: &JobFile) -> Vec<Job> {
+    let job = |section: &fio::Section| section.job(DISK).unwrap();
+    file.sections.iter().map(job).collect()
+}
+
+fn names(file: &JobFile) -> Vec<&str> {
+    let sections = file.sections.iter();
+    sections.map(|section| section.name.as_str()).collect()
+}
+
+fn depth(job: &Job) -> u32 {
+    let (Flow::Closed { iodepth, .. } | Flow::Open { iodepth, .. }) = job.flow;
+    iodepth
+}
+
+#[test]
+fn a_file_server() {
+    let file = read("file-server.fio", include_str!("../jobs/file-server.fio"));
+    let [job] = &jobs(&file)[..] else {
+        panic!("{file:?}")
+    };
+    assert_eq!(job.rw.mix, Mix::ReadWrite { read_percent: 80 });
+    assert_eq!((depth(job), job.io_size), (64, Some(4 << 30)));
+    let ignored: Vec<&str> = file.notes.iter().map(|note| note.option.as_str()).collect();
+    let expected = ["ioengine", "direct", "group_reporting", "bssplit"];
+    assert_eq!(ignored, expected);
+
+    let (mut stream, mut rng) = (
+        Stream::new(job, 0, DISK).unwrap(),
+        Pcg64Mcg::seed_from_u64(7),
+    );
+    let (mut reads, mut bytes) = (0.0, 0.0);
+    let n = 100_000;
+    for _ in 0..n {
+        let io = stream.next(&mut rng).unwrap();
+        reads += f64::from(u8::from(io.op == Op::Read));
+        bytes += f64::from(io.len);
+    }
+    let n = f64::from(n);
+    assert!((reads / n - 0.8).abs() < 0.005);
+    assert!((bytes / n / job.sizes[0].mean() - 1.0).abs() < 0.025);
+}
+
+#[test]
+fn a_database() {
+    let file = read("database.fio", include_str!("../jobs/database.fio"));
+    assert_eq!(names(&file), ["readers", "log", "checkpoint"]);
+    let jobs = jobs(&file);
+    let [readers, log, checkpoint] = &jobs[..] else {
+        panic!("{file:?}")
+    };
+    for (section, job) in file.sections.iter().zip(&jobs) {
+        assert_eq!(section.ramp_time, Nanos::from_secs(10));
+        assert_eq!(job.runtime, Some(Nanos::from_secs(130)));
+        assert_eq!((job.io_size, job.number_ios), (None, None));
+    }
+    assert_eq!((readers.numjobs, depth(readers)), (4, 8));
+    assert_eq!(readers.placement, Placement::Zipf { theta: 0.99 });
+    assert_eq!(readers.size, Some(80 << 30));
+    assert_eq!(
+        (log.offset, log.size, log.fsync),
+        (80 << 30, Some(1 << 30), 1)
+    );
+    let Flow::Open { arrivals, .. } = checkpoint.flow else {
+        panic!("{checkpoint:?}")
+    };
+    assert_eq!(arrivals.per_s, 2560.0);
+    assert_eq!(checkpoint.start, Nanos::from_secs(30));
+    assert_eq!(checkpoint.placement, Placement::Shuffle);
+}
+
+#[test]
+fn visitors_who_do_not_wait() {
+    let file = read("web.fio", include_str!("../jobs/web.fio"));
+    let jobs = jobs(&file);
+    let flows: Vec<_> = (jobs.iter())
+        .map(|job| match job.flow {
+            Flow::Open { arrivals, iodepth } => (arrivals.per_s, arrivals.spacing, iodepth),
+            Flow::Closed { .. } => panic!("{job:?}"),
+        })
+        .collect();
+    let expected = [(350.0, Spacing::Poisson, 128), (60.0, Spacing::Fixed, 32)];
+    assert_eq!(flows, expected);
+    assert_eq!(jobs[0].sizes[0].0[2].weight, 20, "the rest");
+    assert_eq!(jobs[1].rw.mix, Mix::ReadWrite { read_percent: 25 });
+    assert_eq!(jobs[1].placement, Placement::Uniform);
+}
+
+#[test]
+fn patterns_one_after_the_other() {
+    let file = read("ssd-steps.fio", include_str!("../jobs/ssd-steps.fio"));
+    let expected = ["seq-read", "rand-read", "seq-write", "rand-write"];
+    assert_eq!(names(&file), expected);
+    let starts: Vec<Nanos> = jobs(&file).iter().map(|job| job.start).collect();
+    assert_eq!(starts, [0, 60, 120, 180].map(Nanos::from_secs));
+}
+
+#[test]
+fn desktops() {
+    let file = read("desktops.fio", include_str!("../jobs/desktops.fio"));
+    let jobs = jobs(&file);
+    let [desktop, scan, reclaim] = &jobs[..] else {
+        panic!("{file:?}")
+    };
+    assert_eq!(desktop.rw.mix, Mix::ReadWrite { read_percent: 40 });
+    assert_eq!(desktop.region(7, DISK), Ok(14 << 30..16 << 30));
+    assert_eq!((desktop.io_size, desktop.fsync), (Some(4 << 30), 64));
+    let Flow::Closed {
+        think: Some(think), ..
+    } = &desktop.flow
+    else {
+        panic!("{desktop:?}")
+    };
+    assert_eq!((think.blocks, think.time.mean_ns() as u64), (4, 20_000_000));
+    assert_eq!(scan.number_ios, Some(50 << 10));
+    assert_eq!(scan.sizes[0].0.len(), 16);
+    assert_eq!((reclaim.rw.mix, reclaim.sync), (Mix::Trim, true));
+}
+
+#[test]
+fn the_example_of_the_documentation() {
+    let page = include_str!("../../../../docs/workloads.md");
+    let example = page
+        .split("```ini\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let file = read("workloads.md", example.unwrap());
+    assert_eq!(names(&file), ["readers", "log"]);
+    assert!(jobs(&file).iter().all(|job| job.check().is_ok()));
+}
