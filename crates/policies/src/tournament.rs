@@ -1,18 +1,19 @@
-//! The smallest of many keys, as a tournament: each match is between two neighbours, and a key
+//! The smallest of many keys, as a tournament: each match is between four neighbours, and a key
 //! that changes replays only its own way up.
 //!
 //! ```text
-//! winner                        (2, 5)
-//! matches             (2, 5)             (7, 12)
-//! groups     (3, 1)      (2, 5)    (7, 12)     -
-//! keys     9 3 . 4     8 2 . .    7 9 . .    . . . .     (in truth eight a group)
+//! best                       (2, 5)
+//! matches          (2, 5)               (7, 13)        (in truth four a match)
+//! groups    (3, 1)     (2, 5)     (7, 13)    -
+//! keys    9 3 . 4    8 2 . .    . 7 9 .    . . . .    (in truth eight a group)
 //! ```
 //!
 //! A heap moves keys about, so which line comes next is known only after a comparison that is as
 //! good as random: a cache miss and a mispredicted branch a level. Here the way up depends on
 //! the id alone, so all lines are fetched at once, and a match is a conditional move. It needs
-//! no table of positions either: 12 to 16 bytes an id. What it does not have is a heap's cheap
-//! life while nearly empty: [`IndexedHeap`](tidegate_base::heap::IndexedHeap) is for that.
+//! no table of positions either: 11 to 16 bytes an id, and up to 19 where few ids follow a power
+//! of four of groups. What it does not have is a heap's cheap life while nearly empty:
+//! [`IndexedHeap`](tidegate_base::heap::IndexedHeap) is for that.
 
 /// Keys in a group: a cache line of them is searched as a whole.
 const GROUP: usize = 8;
@@ -20,17 +21,25 @@ const GROUP: usize = 8;
 /// No key: loses against every other.
 const ABSENT: u64 = u64::MAX - 1;
 
+/// Entrants of a match: a cache line of them.
+const ENTRANTS: usize = 4;
+
 /// The least of a set of `(key, id)`; equal keys leave in the order of their ids. Keys of
 /// [`Tournament::LARGEST`] and above count as that. Never allocates after
 /// [`Tournament::with_capacity`].
 #[derive(Clone, Debug)]
 pub struct Tournament {
     groups: Vec<Group>,
-    /// The winners of all groups, then those of the matches between two of them, and so on: the
-    /// match after `n` is `groups + n / 2`.
-    winners: Vec<Winner>,
-    /// Where the winner of all stands, and over how many matches: no more than the ids that
-    /// were ever in need.
+    /// Matches of the winners of all groups, then those of the winners of four such matches, and
+    /// so on. Place `n` is entrant `n % 4` of match `n / 4`, and the winner of match `n` stands at
+    /// place `leaves + n`.
+    matches: Vec<Match>,
+    /// Number of places for winners of groups: a power of four.
+    leaves: usize,
+    /// Winner of all.
+    best: Winner,
+    /// Place of which the entrant is the winner of all, and number of matches below it: no more
+    /// than the ids that were ever in need.
     top: usize,
     height: u32,
 }
@@ -39,13 +48,24 @@ pub struct Tournament {
 #[repr(align(64))]
 struct Group([u64; GROUP]);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Match([Winner; ENTRANTS]);
+
+/// Winner of a group or of a match.
+#[derive(Clone, Copy, Debug)]
 struct Winner {
     key: u64,
     id: u32,
+    /// Number of keys in the group; without meaning for the winner of a match.
+    present: u32,
 }
 
-const NOBODY: Winner = Winner { key: ABSENT, id: 0 };
+const NOBODY: Winner = Winner {
+    key: ABSENT,
+    id: 0,
+    present: 0,
+};
 
 impl Tournament {
     /// Larger keys are told apart by their ids alone.
@@ -53,10 +73,12 @@ impl Tournament {
 
     /// Nobody yet, of the ids `0..ids`.
     pub fn with_capacity(ids: usize) -> Tournament {
-        let groups = ids.div_ceil(GROUP).next_power_of_two();
+        let (groups, leaves) = sizes(ids);
         Tournament {
             groups: vec![Group([ABSENT; GROUP]); groups],
-            winners: vec![NOBODY; 2 * groups],
+            matches: vec![Match([NOBODY; ENTRANTS]); matches(leaves)],
+            leaves,
+            best: NOBODY,
             top: 0,
             height: 0,
         }
@@ -64,15 +86,14 @@ impl Tournament {
 
     /// Memory of `ids` ids.
     pub fn bytes(ids: usize) -> usize {
-        let groups = ids.div_ceil(GROUP).next_power_of_two();
-        groups * (size_of::<Group>() + 2 * size_of::<Winner>())
+        let (groups, leaves) = sizes(ids);
+        groups * size_of::<Group>() + matches(leaves) * size_of::<Match>()
     }
 
     /// The smallest key and its id.
     #[inline]
     pub fn peek(&self) -> Option<(u64, usize)> {
-        let winner = self.winners[self.top];
-        (winner.key != ABSENT).then_some((winner.key, winner.id as usize))
+        (self.best.key != ABSENT).then_some((self.best.key, self.best.id as usize))
     }
 
     /// Whether `id` is in it.
@@ -84,19 +105,26 @@ impl Tournament {
     /// Puts `id` in with `key`, or changes its key. Panics beyond the capacity.
     #[inline]
     pub fn set(&mut self, id: usize, key: u64) {
-        self.replay(id, key.min(Self::LARGEST));
+        let key = key.min(Self::LARGEST);
+        if self.groups[id / GROUP].0[id % GROUP] != key {
+            self.replay(id, key);
+        }
     }
 
     /// Takes `id` out; nothing happens when it was not in.
     #[inline]
     pub fn remove(&mut self, id: usize) {
-        self.replay(id, ABSENT);
+        if self.contains(id) {
+            self.replay(id, ABSENT);
+        }
     }
 
     /// Takes `by` off every key, where none is less: their order stays.
     pub fn lower(&mut self, by: u64) {
         let keys = self.groups.iter_mut().flat_map(|group| &mut group.0);
-        let won = self.winners.iter_mut().map(|winner| &mut winner.key);
+        let entrants = self.matches.iter_mut().flat_map(|of| &mut of.0);
+        let won = entrants.chain([&mut self.best]);
+        let won = won.map(|winner| &mut winner.key);
         for key in keys.chain(won).filter(|key| **key != ABSENT) {
             debug_assert!(*key >= by, "a key below zero");
             *key -= by;
@@ -106,62 +134,98 @@ impl Tournament {
     /// Takes out everything.
     pub fn clear(&mut self) {
         self.groups.fill(Group([ABSENT; GROUP]));
-        self.winners.fill(NOBODY);
+        self.matches.fill(Match([NOBODY; ENTRANTS]));
+        self.best = NOBODY;
     }
 
+    /// Sets the key of `id`, which has another one, and replays the matches that depend on it.
+    #[inline(never)]
     fn replay(&mut self, id: usize, key: u64) {
-        let mut at = id / GROUP;
+        let at = id / GROUP;
         let group = &mut self.groups[at];
-        if group.0[id % GROUP] == key {
+        let held = core::mem::replace(&mut group.0[id % GROUP], key);
+        let winner = &mut self.matches[at / ENTRANTS].0[at % ENTRANTS];
+        // Only one of both is true where a key comes or goes, none where it changes.
+        winner.present += u32::from(held == ABSENT);
+        winner.present -= u32::from(key == ABSENT);
+        let won = winner.id as usize == id;
+        let beats = key < winner.key || (key == winner.key && id < winner.id as usize);
+        if beats || (won && winner.present == u32::from(key != ABSENT)) {
+            // Nothing to search: the key beats the winner, or no other one is left to win.
+            (winner.key, winner.id) = (key, id as u32);
+        } else if won {
+            (winner.key, winner.id) = group.winner(id / GROUP * GROUP);
+        } else {
             return;
         }
-        group.0[id % GROUP] = key;
-        let mut winner = group.winner(id / GROUP * GROUP);
-        if self.winners[at] == winner {
-            return;
+        let (key, id) = (winner.key, winner.id);
+        if at == self.top {
+            (self.best.key, self.best.id) = (key, id);
+        } else {
+            self.play(at, key, id);
         }
-        self.winners[at] = winner;
-        self.raise(at);
+    }
+
+    /// Replays the matches above a group that has another winner.
+    #[inline(never)]
+    fn play(&mut self, of: usize, mut key: u64, mut id: u32) {
+        self.raise(of);
+        let mut at = of;
         while at != self.top {
-            let other = self.winners[at ^ 1];
-            // The left one has the smaller ids, so it wins a draw.
-            let lost = other.key < winner.key + (at & 1) as u64;
-            winner.key = if lost { other.key } else { winner.key };
-            winner.id = if lost { other.id } else { winner.id };
-            at = self.groups.len() + at / 2;
-            if self.winners[at] == winner {
-                return;
-            }
-            self.winners[at] = winner;
+            let Match(entrants) = &mut self.matches[at / ENTRANTS];
+            let entrant = &mut entrants[at % ENTRANTS];
+            (entrant.key, entrant.id) = (key, id);
+            // Two rounds without a branch. The first of equals wins: its ids are the smaller ones.
+            let left = usize::from(entrants[1].key < entrants[0].key);
+            let right = 2 + usize::from(entrants[3].key < entrants[2].key);
+            let won = match entrants[right].key < entrants[left].key {
+                true => right,
+                false => left,
+            };
+            (key, id) = (entrants[won].key, entrants[won].id);
+            at = self.leaves + at / ENTRANTS;
         }
+        (self.best.key, self.best.id) = (key, id);
     }
 
     /// Makes the winner of group `of` take part: before, matches were held only among the first
     /// ones.
     fn raise(&mut self, of: usize) {
-        while of >> self.height > 0 {
-            let next = self.groups.len() + self.top / 2;
-            self.winners[next] = self.winners[self.top];
-            self.top = next;
+        while of >> (2 * self.height) > 0 {
+            self.matches[self.top / ENTRANTS].0[self.top % ENTRANTS].key = self.best.key;
+            self.matches[self.top / ENTRANTS].0[self.top % ENTRANTS].id = self.best.id;
+            self.top = self.leaves + self.top / ENTRANTS;
             self.height += 1;
         }
     }
 }
 
+/// Number of groups for `ids` ids, and of places for their winners.
+fn sizes(ids: usize) -> (usize, usize) {
+    let groups = ids.div_ceil(GROUP).max(1);
+    let mut leaves = 1;
+    while leaves < groups {
+        leaves *= ENTRANTS;
+    }
+    (groups, leaves)
+}
+
+/// Number of matches over `leaves` places, with one that holds the only place.
+fn matches(leaves: usize) -> usize {
+    (leaves - 1) / (ENTRANTS - 1) + usize::from(leaves == 1)
+}
+
 impl Group {
     /// The smallest, the first of equals. Every comparison is made: it costs less than to guess
     /// which one may be left out.
-    fn winner(&self, first: usize) -> Winner {
+    fn winner(&self, first: usize) -> (u64, u32) {
         let mut best = (self.0[0], 0);
         for at in 1..GROUP {
             let less = self.0[at] < best.0;
             best.0 = if less { self.0[at] } else { best.0 };
             best.1 = if less { at } else { best.1 };
         }
-        Winner {
-            key: best.0,
-            id: (first + best.1) as u32,
-        }
+        (best.0, (first + best.1) as u32)
     }
 }
 
