@@ -266,23 +266,26 @@ impl MClock {
 
     /// Puts an active VM into the queues its tags ask for.
     fn place(&mut self, facts: &Facts, vm: usize) {
-        let now = facts.now();
-        match self.asks(vm) {
-            Some(asks) if asks <= now => self.set_overdue(vm),
-            Some(asks) => {
+        let (now, clock) = (facts.now(), self.clock);
+        let tags = &mut self.tags[vm];
+        let allowed = tags.limit.all_due();
+        // See `asks`.
+        if let Some(due) = tags.reservation.any_due() {
+            let asks = (due + self.forgiven).max(allowed);
+            if asks <= now {
+                self.overdue.set(vm, (due + tags.period).0);
+                self.reserved.remove(vm);
+            } else {
                 self.reserved.set(vm, asks.0);
                 self.overdue.remove(vm);
             }
-            None => {}
         }
-        let tags = &mut self.tags[vm];
-        let allowed = tags.limit.all_due();
         if allowed <= now {
             if tags.is_held() {
-                tags.let_go(now, self.clock, self.only_limited_at);
+                tags.let_go(now, clock, self.only_limited_at);
                 self.limited.remove(vm);
             }
-            self.set_ready(vm);
+            self.ready.set(vm, tags.share.tag);
         } else {
             if !tags.is_held() {
                 tags.held_since = now;
@@ -293,7 +296,16 @@ impl MClock {
     }
 
     /// Reservations that have come due, and VMs whose limit has come to allow them.
+    #[inline]
     fn release(&mut self, now: Nanos) {
+        let is_due = |first: Option<(u64, usize)>| first.is_some_and(|(due, _)| due <= now.0);
+        if is_due(self.reserved.peek()) || is_due(self.limited.peek()) {
+            self.release_due(now);
+        }
+    }
+
+    #[inline(never)]
+    fn release_due(&mut self, now: Nanos) {
         while let Some((asks, vm)) = self.reserved.peek() {
             if asks > now.0 {
                 break;
@@ -463,8 +475,8 @@ impl Dispatcher for MClock {
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.vm_lane(unit);
-        if !self.tags[vm.index()].active {
-            self.refresh(facts, vm);
+        if !self.tags[vm.index()].active && facts.has_head(vm) {
+            self.wake(facts, vm.index());
         }
     }
 
@@ -481,9 +493,11 @@ impl Dispatcher for MClock {
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event) {
+        if let Event::Started(io) = *event {
+            return self.charge(facts, io);
+        }
         self.cost.on_event(facts, event);
         match *event {
-            Event::Started(io) => self.charge(facts, io),
             Event::VmAdded(vm) => {
                 let tags = &mut self.tags[vm.index()];
                 *tags = Tags::VACANT;
