@@ -75,38 +75,28 @@ impl<T> Slab<T> {
 
     /// Takes a free slot and returns its number; makes one where none is free.
     pub fn insert(&mut self, value: T) -> u32 {
-        if self.free == NIL {
-            let slot = Slot {
-                value,
-                generation: 0,
-                next_free: NIL,
-                taken: true,
-            };
-            self.slots.push(slot);
-            return self.slots.len() as u32 - 1;
+        if let Some((index, _, slot)) = self.take() {
+            *slot = value;
+            return index;
         }
+        self.slots.push(Slot {
+            value,
+            generation: 0,
+            next_free: NIL,
+            taken: true,
+        });
+        self.slots.len() as u32 - 1
+    }
+
+    /// Takes a slot that is free, making none. Returns its number, its generation and its last
+    /// value; `None`: no slot is free.
+    #[inline]
+    pub fn take(&mut self) -> Option<(u32, u32, &mut T)> {
         let index = self.free;
-        *self.take(index) = value;
-        index
-    }
-
-    /// Number of the slot that is taken next without making one; [`NIL`]: none is free.
-    #[inline]
-    pub fn next_free(&self) -> u32 {
-        self.free
-    }
-
-    /// Takes the slot that [`Slab::next_free`] names; its last value is still in it.
-    ///
-    /// # Panics
-    /// When `index` is not the slot that is next.
-    #[inline]
-    pub fn take(&mut self, index: u32) -> &mut T {
-        assert!(index == self.free, "the first free slot is taken");
-        let slot = &mut self.slots[index as usize];
+        let slot = self.slots.get_mut(index as usize)?;
         self.free = slot.next_free;
         slot.taken = true;
-        &mut slot.value
+        Some((index, slot.generation, &mut slot.value))
     }
 
     /// Gives a slot back: its generation is another one from now on.
@@ -121,6 +111,20 @@ impl<T> Slab<T> {
         slot.generation = slot.generation.wrapping_add(1);
         slot.next_free = self.free;
         self.free = index;
+    }
+
+    /// Gives a slot back that is taken in this generation. Returns the value, which stays in the
+    /// slot until it is taken again; `None`: nothing has changed, there was no such value.
+    #[inline]
+    pub fn give_back_known(&mut self, index: u32, generation: u32) -> Option<&T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        if !slot.taken || slot.generation != generation {
+            return None;
+        }
+        slot.taken = false;
+        slot.generation = generation.wrapping_add(1);
+        slot.next_free = core::mem::replace(&mut self.free, index);
+        Some(&slot.value)
     }
 
     /// Generation of a slot.
@@ -143,6 +147,20 @@ impl<T> Slab<T> {
     pub fn get(&self, index: u32, generation: u32) -> Option<&T> {
         let slot = self.slots.get(index as usize)?;
         (slot.taken && slot.generation == generation).then_some(&slot.value)
+    }
+
+    /// Generation of a slot and its value; that of a free one is its last.
+    #[inline]
+    pub fn entry(&self, index: u32) -> (u32, &T) {
+        let slot = &self.slots[index as usize];
+        (slot.generation, &slot.value)
+    }
+
+    /// Generation of a slot and its value, to be changed.
+    #[inline]
+    pub fn entry_mut(&mut self, index: u32) -> (u32, &mut T) {
+        let slot = &mut self.slots[index as usize];
+        (slot.generation, &mut slot.value)
     }
 
     /// Value in a slot, whatever its generation; that of a free one is its last.
@@ -199,13 +217,14 @@ mod tests {
     fn slots_that_were_added_are_taken_last_and_in_order() {
         let mut slab = Slab::new();
         slab.grow(2, || 0);
-        assert_eq!(slab.next_free(), 0);
-        *slab.take(0) = 5;
+        let (index, _, value) = slab.take().expect("both are free");
+        assert_eq!(index, 0);
+        *value = 5;
         slab.grow(4, || 9);
         slab.grow(3, || 7);
         assert_eq!(slab.len(), 4);
         assert_eq!([slab.insert(1), slab.insert(2), slab.insert(3)], [1, 2, 3]);
-        assert_eq!(slab.next_free(), NIL);
+        assert!(slab.take().is_none());
         let all: Vec<_> = slab.taken().map(|(index, &value)| (index, value)).collect();
         assert_eq!(all, [(0, 5), (1, 1), (2, 2), (3, 3)]);
     }

@@ -208,32 +208,14 @@ impl Facts {
         ledger.begin_seconds(of_vm.second, of_vm.arrived, of_vm.answered);
     }
 
-    /// A VM is about to be answered, or to have a request inside after none: it may be another
-    /// second. `asked`: it had something inside ever since it was told of a second, else nothing.
-    #[inline]
-    pub(crate) fn pass_seconds(&mut self, vm: usize, asked: bool) {
-        let second = Seconds::number(self.queues.now);
-        if self.queues.vms[vm].second != second {
-            self.close_seconds(vm, second, asked);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn close_seconds(&mut self, vm: usize, second: u32, asked: bool) {
-        let (of_vm, ledger) = (&mut self.queues.vms[vm], &mut self.ledgers[vm]);
-        of_vm.second = second;
-        ledger.pass_seconds(second, asked, of_vm.arrived, of_vm.answered);
-    }
-
     /// Counts the request; returns whether it may continue one that came shortly before.
     #[inline(always)]
     pub(crate) fn note_arrival(&mut self, of: &Filling, sharing: Option<&mut Sharing>) -> bool {
-        if self.queues.vms[of.vm as usize].requests == 0 {
-            self.pass_seconds(of.vm as usize, false);
-        }
         let of_vm = &mut self.queues.vms[of.vm as usize];
         let ledger = &mut self.ledgers[of.vm as usize];
+        if of_vm.requests == 0 {
+            pass_seconds(self.queues.now, of_vm, ledger, false);
+        }
         of_vm.requests += 1;
         of_vm.waiting += 1;
         let mut thought = None;
@@ -391,6 +373,23 @@ impl Facts {
     pub fn req_id(&self, slot: u32) -> ReqId {
         self.queues.reqs.id(slot)
     }
+}
+
+/// A VM is about to be answered, or to have a request inside after none: it may be another second.
+/// `asked`: it had something inside ever since it was told of a second, else nothing.
+#[inline]
+pub(crate) fn pass_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
+    let second = Seconds::number(now);
+    if of_vm.second != second {
+        close_seconds(second, of_vm, ledger, asked);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn close_seconds(second: u32, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
+    of_vm.second = second;
+    ledger.pass_seconds(second, asked, of_vm.arrived, of_vm.answered);
 }
 
 /// Bytes of `len` that an operation moves through the device: none for what it does by its

@@ -543,7 +543,11 @@ mod tests {
             let (mut ends, mut sequential, mut total) = (Vec::new(), 0u64, 0u64);
             for ((op, addr, len, t), read) in entries.iter().copied() {
                 let before = counts;
-                let account = Account { queued: Nanos(t), device: Nanos(t / 3), ..Account::default() };
+                let account = Account {
+                    queued: Nanos(t),
+                    device: Nanos(t / 3),
+                    ..Account::default()
+                };
                 for ledger in &mut both {
                     counts = before;
                     ledger.arrived(&mut counts.0, op, addr, len);
@@ -568,7 +572,10 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_bound_the_true_ones(times in prop::collection::vec(1000u64..100_000_000_000, 1..200), q in 0.0f64..=1.0) {
+        fn quantiles_bound_the_true_ones(
+            times in prop::collection::vec(1000u64..100_000_000_000, 1..200),
+            q in 0.0f64..=1.0,
+        ) {
             let mut histogram = Histogram::default();
             let mut sorted = times.clone();
             sorted.sort_unstable();

@@ -6,7 +6,7 @@ use crate::roles::Roles;
 use crate::steer::depth::DepthControl;
 use crate::steer::sharing::Sharing;
 use crate::watch::Watch;
-use tidegate_base::request::Op;
+use tidegate_base::request::{DeviceIo, Op};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
 
@@ -43,6 +43,13 @@ impl DeviceControl {
         }
     }
 
+    /// Returns whether anything but the policy decides what the device is given, and so has to hear
+    /// when nothing waits.
+    #[inline]
+    pub(super) fn is_steered(&self) -> bool {
+        self.watch.is_some() || self.sharing.is_some() || self.depth_control.is_some()
+    }
+
     /// Notes that a request of the VM in slot `vm` was answered.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, now: Nanos, vm: u32, of_vm: &Vm) {
@@ -66,6 +73,16 @@ impl DeviceControl {
         if self.learns_costs || (wanted && facts.profile.is_none()) {
             let new = || Box::new(CostEstimator::new(now, spec));
             facts.estimator = Some(before.unwrap_or_else(new));
+        }
+    }
+
+    /// Has the estimator of costs follow an I/O that starts.
+    #[inline(never)]
+    pub(super) fn estimate_start(&self, facts: &mut Facts, roles: &Roles, io: &DeviceIo) {
+        let bytes = moved(facts, io.op, io.len);
+        let deepest = self.limit.min(roles.dispatcher.depth());
+        if let Some(estimator) = &mut facts.estimator {
+            estimator.started(facts.queues.now, io, bytes, deepest);
         }
     }
 

@@ -30,6 +30,14 @@ pub(super) struct Client {
     pub requests: u32,
 }
 
+/// A client of which a request was answered.
+pub(super) struct LeftClient {
+    pub id: ClientId,
+    pub own_memory: bool,
+    /// The client has gone, and the request was its last: [`Directory::free_client`] is due.
+    pub is_last: bool,
+}
+
 /// All disks and clients. A client's slot stays taken until its last request is answered, a disk's
 /// until its last client's slot is free.
 pub(super) struct Directory {
@@ -89,6 +97,17 @@ impl Directory {
     /// Returns whether a handle names what is in its slot, be it leaving or free.
     pub(super) fn is_current(&self, id: DiskId) -> bool {
         id.index() < self.disks.len() && self.disks.generation(id.index) == id.generation
+    }
+
+    /// Handle of the disk in a slot, and its first byte on the device.
+    #[inline]
+    pub(super) fn place_of(&self, slot: u32) -> (DiskId, u64) {
+        let (generation, disk) = self.disks.entry(slot);
+        let id = DiskId {
+            index: slot,
+            generation,
+        };
+        (id, disk.spec.base)
     }
 
     /// Disk in a slot.
@@ -196,13 +215,19 @@ impl Directory {
         self.clients.at_mut(slot).requests += 1;
     }
 
-    /// Counts a request of a client that is answered. Returns whether it was the last that a client
-    /// had which has gone: then [`Directory::free_client`] is due.
+    /// Counts a request of a client that is answered. Returns the client.
     #[inline]
-    pub(super) fn request_left(&mut self, slot: u32) -> bool {
-        let client = self.clients.at_mut(slot);
+    pub(super) fn request_left(&mut self, slot: u32) -> LeftClient {
+        let (generation, client) = self.clients.entry_mut(slot);
         client.requests -= 1;
-        !client.connected && client.requests == 0
+        LeftClient {
+            id: ClientId {
+                index: slot,
+                generation,
+            },
+            own_memory: client.own_memory,
+            is_last: !client.connected && client.requests == 0,
+        }
     }
 
     /// The connection is gone; the slot is free once its last request is out.
@@ -255,7 +280,7 @@ mod tests {
         assert!(all.client(idle).is_none() && all.client(busy).is_none());
         // The idle client's slot is free, the busy one's and the disk's are not.
         assert_eq!(all.add_disk(7, SPEC).index, 1);
-        assert!(all.request_left(busy.index));
+        assert!(all.request_left(busy.index).is_last);
         all.free_client(busy.index);
         assert!(!all.is_current(disk));
         let again = all.add_disk(8, SPEC);
@@ -276,7 +301,7 @@ mod tests {
     impl Directory {
         fn request_came_and_left(&mut self, client: u32) -> bool {
             self.request_came(client);
-            self.request_left(client)
+            self.request_left(client).is_last
         }
     }
 }

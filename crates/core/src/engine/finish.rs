@@ -1,10 +1,11 @@
 //! Device I/Os end, clients vanish: who is answered, who goes again.
 
 use super::Engine;
-use crate::facts::{Facts, Hot, Life, NIL, Queues, Requests, flag, state};
+use super::directory::LeftClient;
+use crate::facts::{Facts, Hot, Life, NIL, Queues, Requests, flag, pass_seconds, state};
 use crate::roles::{Event, Interests};
 use crate::stats::Answer;
-use tidegate_base::request::{ClientId, IoError, IoId, Lane, Op, Outcome};
+use tidegate_base::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::JobOutcome;
 
@@ -14,8 +15,7 @@ struct Booked {
     vm: u32,
     /// The VM's job is done by it.
     job_done: bool,
-    /// Slot of the client.
-    client: u32,
+    client: LeftClient,
     /// The VM was removed: it may go with its last request.
     leaving: bool,
 }
@@ -199,8 +199,6 @@ impl Engine {
     /// Writes a request's answer and books it; its slot is free from then on.
     #[inline(always)]
     fn book_answer(&mut self, slot: u32) -> Booked {
-        let vm = self.facts.queues.reqs.hot[slot as usize].vm;
-        self.facts.pass_seconds(vm as usize, true);
         let Facts {
             queues,
             ledgers,
@@ -215,26 +213,27 @@ impl Engine {
             ..
         } = queues;
         let (this, cold) = (&reqs.hot[slot as usize], &reqs.cold[slot as usize]);
-        let (op, len) = (this.op, this.len);
+        let (vm, op, len) = (this.vm, this.op, this.len);
         let behind = match cold.behind {
             NIL => None,
             other => Some(vms[other as usize].id(other)),
         };
-        let of_vm = &mut vms[vm as usize];
-        let client = self.directory.client_at(cold.client);
+        let (of_vm, ledger) = (&mut vms[vm as usize], &mut ledgers[vm as usize]);
+        pass_seconds(*now, of_vm, ledger, true);
+        let client = self.directory.request_left(cold.client);
+        let holds = this.flags & flag::HOLDS != 0 && !client.own_memory;
         let outcome = cold.error.map_or(Ok(()), Err);
         let account = cold.account(*now);
-        let mut done = reqs.done(
-            slot,
-            of_vm.id(vm),
-            self.directory.client_id(cold.client),
+        self.done.push(Done {
+            req: this.id(slot),
+            tag: cold.tag,
+            client: client.id,
+            vm: of_vm.id(vm),
+            op,
+            outcome,
             account,
-        );
-        if client.own_memory {
-            done.payload = 0;
-        }
-        self.done.push(done);
-        let ledger = &mut ledgers[vm as usize];
+            payload: if holds { len } else { 0 },
+        });
         if outcome == Err(IoError::Cancelled) {
             ledger.at_once().cancelled += 1;
         } else {
@@ -250,7 +249,6 @@ impl Engine {
         let counts = of_vm.has_job && outcome.is_ok() && op.merges();
         let job = jobs.as_mut().filter(|_| counts);
         let job_done = job.is_some_and(|jobs| jobs.moved(vm as usize, len));
-        let client_slot = cold.client;
         reqs.give_back(slot);
         device.requests -= 1;
         of_vm.requests -= 1;
@@ -262,7 +260,7 @@ impl Engine {
         Booked {
             vm,
             job_done,
-            client: client_slot,
+            client,
             leaving: of_vm.life == Life::Leaving,
         }
     }
@@ -276,7 +274,6 @@ impl Engine {
             client,
             leaving,
         } = self.book_answer(slot);
-        let client_left = self.directory.request_left(client);
         // Clients and VMs that only waited for this request go with it.
         if self.active.hears(Interests::ANSWERED)
             && let Some(done) = self.done.last()
@@ -288,8 +285,8 @@ impl Engine {
                 .finish_job(&mut self.facts, vm, JobOutcome::Done);
             self.active.look_at_jobs(&mut self.facts, true);
         }
-        if client_left {
-            self.directory.free_client(client);
+        if client.is_last {
+            self.directory.free_client(client.id.index);
         }
         if leaving {
             self.leave_if_out(vm);

@@ -77,27 +77,18 @@ impl Flights {
         self.slots.grow(slots, || Flight::VACANT);
     }
 
-    /// Handle that the next I/O will have.
+    /// Takes a free slot for an I/O that starts. Returns its handle, and the record, which holds
+    /// what the slot held last.
     ///
     /// # Panics
     /// When as many I/Os are in flight as there is room for.
     #[inline]
-    pub(super) fn next_id(&self) -> IoId {
-        let index = self.slots.next_free();
-        assert!(
-            index != NIL,
-            "in flight is below the depth, so a slot is free"
-        );
-        IoId {
-            index,
-            generation: self.slots.generation(index),
-        }
-    }
-
-    /// Takes the slot of the handle that [`Flights::next_id`] gave out, to be filled.
-    #[inline]
-    pub(super) fn enter(&mut self, id: IoId) -> &mut Flight {
-        self.slots.take(id.index)
+    pub(super) fn enter(&mut self) -> (IoId, &mut Flight) {
+        let (index, generation, flight) = self
+            .slots
+            .take()
+            .expect("in flight is below the depth, so a slot is free");
+        (IoId { index, generation }, flight)
     }
 
     /// Ends an I/O. Its record stays readable until the slot is taken again.
@@ -106,9 +97,10 @@ impl Flights {
     /// When the I/O is not in flight.
     #[inline]
     pub(super) fn leave(&mut self, id: IoId) -> &Flight {
-        assert!(self.contains(id), "{id:?} is not in flight");
-        self.slots.give_back(id.index);
-        self.slots.at(id.index)
+        match self.slots.give_back_known(id.index, id.generation) {
+            Some(flight) => flight,
+            None => panic!("{id:?} is not in flight"),
+        }
     }
 
     /// Returns whether an I/O is in flight.
@@ -158,26 +150,27 @@ mod tests {
     #[test]
     fn an_io_is_known_from_its_start_to_its_end() {
         let mut flights = Flights::new(2);
-        let first = flights.next_id();
-        flights.enter(first).io.len = 4096;
-        let second = flights.next_id();
-        flights.enter(second).io.len = 512;
+        let mut enter = |len| {
+            let (id, flight) = flights.enter();
+            flight.io.len = len;
+            id
+        };
+        let (first, second) = (enter(4096), enter(512));
         assert!(first != second && flights.contains(first));
         assert_eq!(flights.iter().map(|f| f.io.len).sum::<u32>(), 4608);
         assert_eq!(flights.leave(first).io.len, 4096);
         assert!(!flights.contains(first) && flights.get(first).is_none());
-        let third = flights.next_id();
+        let (third, _) = flights.enter();
         assert_eq!(third.index, first.index);
         assert_ne!(third.generation, first.generation);
-        assert!(!flights.contains(third), "not before it has started");
+        assert!(flights.contains(third) && !flights.contains(first));
     }
 
     #[test]
     #[should_panic(expected = "is not in flight")]
     fn an_io_does_not_end_twice() {
         let mut flights = Flights::new(1);
-        let id = flights.next_id();
-        flights.enter(id);
+        let (id, _) = flights.enter();
         flights.leave(id);
         flights.leave(id);
     }

@@ -10,7 +10,7 @@
 //! else in flight is given [`SILENCE_WITHOUT_DATA`].
 //!
 //! ```text
-//! serving --silent, others go on--> hung: its I/Os in flight count no more; it gets one more I/O (a probe),
+//! serving --silent, others go on--> hung: its I/Os in flight count no more; one more goes (a probe),
 //!    ^                                    |  what else of it the dispatcher picks is parked
 //!    +---------- any I/O of it ends ------+
 //! ```
@@ -30,7 +30,7 @@ use super::active::ActivePolicy;
 use super::flights::Flight;
 use crate::facts::Facts;
 use crate::roles::{Event, Interests};
-use tidegate_base::request::{DeviceIo, IoError, Op};
+use tidegate_base::request::{IoError, Op};
 use tidegate_base::time::Nanos;
 
 /// Silence after which a disk with reads or writes in flight is taken to hang: hundreds of times a
@@ -275,15 +275,15 @@ impl Engine {
     /// Notes an I/O that has just started while a disk hangs: one of such a disk was its one and
     /// does not count.
     #[cold]
-    pub(super) fn note_probe(&mut self, io: &DeviceIo) {
+    pub(super) fn note_probe(&mut self, slot: u32) {
         let Some(hung) = &mut self.hung else { return };
-        let disk = io.disk.index;
+        let disk = self.flights.at(slot).io.disk.index;
         let Some(of_disk) = hung.hung.iter_mut().find(|hung| hung.disk == disk) else {
             return;
         };
         of_disk.probed = true;
         hung.uncounted += 1;
-        self.uncount(io.id.index);
+        self.uncount(slot);
     }
 }
 

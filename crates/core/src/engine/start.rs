@@ -3,10 +3,10 @@
 use super::Engine;
 use super::active::LeftBehind;
 use super::company::Head;
-use crate::facts::{Cold, Facts, Hot, NIL, Queues, Requests, flag, moved, state, unlink};
+use crate::facts::{Cold, Facts, Hot, NIL, Queues, Requests, flag, state, unlink};
 use crate::roles::{Interests, Pick};
 use crate::watch::meter::Kind;
-use tidegate_base::request::{DeviceIo, Op};
+use tidegate_base::request::{DeviceIo, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 
 impl Engine {
@@ -22,10 +22,18 @@ impl Engine {
         self.facts.pick_at = Nanos::MAX;
         // With a busy device every other call ends here: the driver asks until `None`.
         if self.facts.queues.device.in_flight >= self.control.limit {
-            return self.beyond_limit();
+            return self.beyond_limit().map(|slot| self.flights.at(slot).io);
         }
-        let io = self.next_dispatch();
-        if io.is_none()
+        // Where nothing at all waits, nobody needs to be asked.
+        let nothing_waits = self.facts.queues.device.queued == 0
+            && self.facts.queues.waiting_since.is_none()
+            && self.flushes.is_empty()
+            && !self.control.is_steered();
+        let started = match nothing_waits {
+            true => None,
+            false => self.next_dispatch(),
+        };
+        if started.is_none()
             && core::mem::take(&mut self.facts.queues.memory.told)
             && self.active.next_timer(&self.facts) <= self.facts.queues.now
         {
@@ -34,13 +42,13 @@ impl Engine {
         }
         let lacking = (self.facts.queues.memory.starved > 0 && self.facts.queues.memory.asks)
             || !self.facts.queues.memory.shelf.is_empty();
-        if io.is_none()
+        if started.is_none()
             && lacking
             && self.facts.queues.device.in_flight + self.device().uncounted() == 0
         {
-            return self.dispatch_starved();
+            return self.dispatch_starved().map(|slot| self.flights.at(slot).io);
         }
-        io
+        started.map(|slot| self.flights.at(slot).io)
     }
 
     /// The device is idle while reads lack memory: nothing that is in flight will give any back.
@@ -51,7 +59,7 @@ impl Engine {
     /// A look at all VMs: it is repeated only when another one has come to lack memory, or a read
     /// that holds some has come back.
     #[cold]
-    fn dispatch_starved(&mut self) -> Option<DeviceIo> {
+    fn dispatch_starved(&mut self) -> Option<u32> {
         self.facts.queues.memory.asks = false;
         let mut overdraws = !self.facts.queues.memory.shelf.is_empty();
         self.active.unshelve_all(&mut self.facts);
@@ -64,14 +72,14 @@ impl Engine {
         }
         self.facts.queues.memory.told = false;
         self.facts.queues.memory.overdraws = overdraws;
-        let io = self.next_dispatch();
+        let started = self.next_dispatch();
         self.facts.queues.memory.overdraws = false;
-        io
+        started
     }
 
     /// A flush waits for no data, so a depth that is kept for data's sake is not kept for it.
     #[inline]
-    fn beyond_limit(&mut self) -> Option<DeviceIo> {
+    fn beyond_limit(&mut self) -> Option<u32> {
         if self.control.depth_control.is_some() {
             self.control.count_full(&mut self.facts, true);
         }
@@ -82,12 +90,13 @@ impl Engine {
         }
     }
 
-    fn next_dispatch(&mut self) -> Option<DeviceIo> {
+    /// Starts what goes next, if anything does. Returns its slot among the I/Os in flight.
+    fn next_dispatch(&mut self) -> Option<u32> {
         // A flush waits for no data, but never takes two turns in a row from them.
         if self.flushes.may_go()
-            && let Some(io) = self.start_flush()
+            && let Some(started) = self.start_flush()
         {
-            return Some(io);
+            return Some(started);
         }
         if self.control.watch.is_some() && self.control.hold(&mut self.facts) {
             self.control.keeps_place = false;
@@ -96,17 +105,17 @@ impl Engine {
         if self.control.sharing.is_some() && self.control.keeps_place(&mut self.facts) {
             return self.start_nothing();
         }
-        let io = self.pick();
-        if io.is_none() {
+        let started = self.pick();
+        if started.is_none() {
             return self.start_nothing();
         }
         self.flushes.data_had_turn();
-        io
+        started
     }
 
     /// No data goes now: a flush may.
     #[inline(never)]
-    fn start_nothing(&mut self) -> Option<DeviceIo> {
+    fn start_nothing(&mut self) -> Option<u32> {
         if self.control.depth_control.is_some() {
             // A place that is kept is taken.
             self.control
@@ -119,7 +128,7 @@ impl Engine {
         }
     }
 
-    fn pick(&mut self) -> Option<DeviceIo> {
+    fn pick(&mut self) -> Option<u32> {
         if self.facts.queues.waiting_since.is_some() {
             self.facts.queues.device.deliberate = self.facts.queues.deliberate_time();
             self.facts.queues.waiting_since = None;
@@ -146,11 +155,11 @@ impl Engine {
                     {
                         continue;
                     }
-                    if let Some(io) = self.start_unit(head.index, max, held) {
+                    if let Some(started) = self.start_unit(head.index, max, held) {
                         if self.any_hung {
-                            self.note_probe(&io);
+                            self.note_probe(started);
                         }
-                        return Some(io);
+                        return Some(started);
                     }
                 }
                 Pick::Wait(until) => {
@@ -170,7 +179,7 @@ impl Engine {
 
     /// Starts a unit, or as much of it as may go at once. `None` when it had to be split into
     /// smaller units first: then the dispatcher is asked again.
-    fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<DeviceIo> {
+    fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<u32> {
         let this = &self.facts.queues.reqs.hot[unit as usize];
         let (vm, unit_len, unit_reqs) = (this.vm, this.unit_len, this.unit_reqs);
         let budget = max.min(self.facts.queues.largest_io_of_unit(this)).max(1);
@@ -194,105 +203,63 @@ impl Engine {
         }
         if !self.active.is_followed(&self.facts, unit) || len < self.facts.queues.reqs.left_of(unit)
         {
-            return Some(self.start_io(unit, len, None));
+            let head = None;
+            return Some(self.start_io(Part { unit, len, head }));
         }
         let head = self.gather(unit, budget);
-        Some(self.start_io(unit, self.facts.queues.reqs.left_of(unit), head))
+        let len = self.facts.queues.reqs.left_of(unit);
+        Some(self.start_io(Part { unit, len, head }))
     }
 
-    /// Starts the first `len` bytes that are left of a unit, and with them, where it is all of it,
-    /// the head of what continues it.
-    fn start_io(&mut self, unit: u32, mut len: u32, head: Option<Head>) -> DeviceIo {
-        // It waits on purpose no more: all such time is in the device's sum.
-        let (now, deliberate) = (self.facts.queues.now, self.facts.queues.device.deliberate);
+    /// Starts a part of a unit, or all of it. Returns the I/O's slot.
+    fn start_io(&mut self, part: Part) -> u32 {
+        let advanced = part.head.map(|head| head.slot);
         let held = self.control.release(&mut self.facts, true);
-        let Queues {
-            reqs: Requests { hot, cold, .. },
-            vms,
-            device,
-            ..
-        } = &mut self.facts.queues;
-        let this = &mut hot[unit as usize];
-        let (vm, op, flags, unit_len, mut reqs) =
-            (this.vm, this.op, this.flags, this.unit_len, this.unit_reqs);
-        let (first, last, id) = (this.chain_first, this.chain_last, this.id(unit));
-        let arrived = cold[unit as usize].arrived;
-        let of_vm = &mut vms[vm as usize];
-        let moment = Moment {
-            now,
-            shut: of_vm.shut_time(op.lane(), now),
-            deliberate,
-            held,
-            behind: Some(self.last_vm).filter(|&last| last != vm).unwrap_or(NIL),
+        let going = Going::take(&mut self.facts, part, held, self.last_vm);
+        let (disk, base) = self.directory.place_of(going.disk);
+        let part_of = match going.reqs == 1 && going.flags & flag::ALONE == 0 {
+            true => going.unit_len,
+            false => going.len,
         };
-        let (first_offset, addr, disk, (mut first_ops, mut first_bytes));
-        if reqs == 1 {
-            let account = &mut cold[unit as usize];
-            (first_offset, disk) = (this.issued, account.disk);
-            addr = this.addr + first_offset as u64;
-            (first_ops, first_bytes) = moment.hand_out(this, account, len, false);
-        } else {
-            let begins = &hot[first as usize];
-            (first_offset, disk) = (begins.issued, cold[first as usize].disk);
-            addr = begins.addr + first_offset as u64;
-            (first_ops, first_bytes) = moment.hand_out_all(hot, cold, unit);
-        }
-        let whole = first_offset + len == unit_len;
-        of_vm.in_flight += 1;
-        let vm_id = of_vm.id(vm);
-        let mut lane_left = false;
-        if whole {
-            of_vm.waiting -= reqs;
-            unlink(hot, of_vm, unit);
-            lane_left = of_vm.lanes[op.lane().index()].admitted_head() == NIL;
-            device.queued -= 1;
-            device.background.queued -= u32::from(of_vm.background);
-        } else {
-            self.facts.ledgers[vm as usize].at_once().split += 1;
-            self.facts.queues.count_holder(unit);
-        }
-        if let Some(Head { slot, bytes }) = head {
-            let (ops, of_request) = moment.take_head(&mut self.facts, last, slot, bytes);
-            (first_ops, first_bytes) = (first_ops + ops, first_bytes + of_request);
-            (reqs, len) = (reqs + 1, len + bytes);
-        }
-        let base = self.directory.disk_at(disk).spec.base;
-        let io = DeviceIo {
-            id: self.flights.next_id(),
-            vm: vm_id,
-            disk: self.directory.disk_id(disk),
-            op,
-            addr,
-            offset: addr - base,
-            len,
-            fua: flags & flag::FUA != 0,
-            keep_allocated: flags & flag::KEEP_ALLOCATED != 0,
-            first_ops,
-            first_bytes,
-            part_of: match reqs == 1 && flags & flag::ALONE == 0 {
-                true => unit_len,
-                false => len,
-            },
-            arrived,
+        let (io, flight) = self.flights.enter();
+        // Written where it stays: roles are shown this one, and the driver's is a copy of it.
+        flight.io = DeviceIo {
+            id: io,
+            vm: going.vm,
+            disk,
+            op: going.op,
+            addr: going.addr,
+            offset: going.addr - base,
+            len: going.len,
+            fua: going.flags & flag::FUA != 0,
+            keep_allocated: going.flags & flag::KEEP_ALLOCATED != 0,
+            first_ops: going.first_ops,
+            first_bytes: going.first_bytes,
+            part_of,
+            arrived: going.arrived,
         };
-        self.enter_flight(&io, first, first_offset, reqs, !whole);
+        flight.first = going.first;
+        flight.first_offset = going.first_offset;
+        flight.reqs = going.reqs;
+        self.enter_device(io.index, !going.whole);
         if self.active.hears(Interests::STARTED) {
-            self.active.emit_started(&mut self.facts, &io);
+            let io = &self.flights.at(io.index).io;
+            self.active.emit_started(&mut self.facts, io);
         }
         let left = LeftBehind {
-            unit: id,
-            op,
-            vm,
-            whole,
-            begins: first_offset == 0,
-            lane_left,
-            advanced: head.map(|head| head.slot),
+            unit: going.id,
+            op: going.op,
+            vm: going.vm.index,
+            whole: going.whole,
+            begins: going.first_offset == 0,
+            lane_left: going.lane_left,
+            advanced,
         };
         self.active.left_behind(&mut self.facts, &left);
-        io
+        io.index
     }
 
-    fn start_flush(&mut self) -> Option<DeviceIo> {
+    fn start_flush(&mut self) -> Option<u32> {
         let hung = self.hung.as_deref();
         let may = |disk| hung.is_none_or(|hung| !hung.keeps_waiting(disk));
         let disk = self.flushes.next_disk(may)?;
@@ -310,8 +277,10 @@ impl Engine {
             slot = hot.chain_next;
         }
         self.facts.queues.vms[vm as usize].waiting -= reqs;
-        let io = DeviceIo {
-            id: self.flights.next_id(),
+        let arrived = self.facts.queues.reqs.cold[first as usize].arrived;
+        let (io, flight) = self.flights.enter();
+        flight.io = DeviceIo {
+            id: io,
             vm: self.facts.vm_at(vm as usize),
             disk: disk_id,
             op: Op::Flush,
@@ -323,56 +292,167 @@ impl Engine {
             first_ops: reqs,
             first_bytes: 0,
             part_of: 0,
-            arrived: self.facts.queues.reqs.cold[first as usize].arrived,
+            arrived,
         };
+        (flight.first, flight.first_offset, flight.reqs) = (first, 0, reqs);
         self.facts.queues.vms[vm as usize].in_flight += 1;
-        self.enter_flight(&io, first, 0, reqs, false);
+        self.enter_device(io.index, false);
         if self.active.hears(Interests::STARTED) {
-            self.active.emit_started(&mut self.facts, &io);
+            let io = &self.flights.at(io.index).io;
+            self.active.emit_started(&mut self.facts, io);
         }
         if self.any_hung {
-            self.note_probe(&io);
+            self.note_probe(io.index);
         }
-        Some(io)
+        Some(io.index)
     }
 
-    /// The one copy of an I/O that is kept: roles are shown this one.
-    fn enter_flight(&mut self, io: &DeviceIo, first: u32, offset: u32, reqs: u32, more: bool) {
-        let kind = match &mut self.control.watch {
-            None => Kind::OTHER,
-            Some(watch) => watch.started(self.facts.queues.now, io, &self.config.device),
-        };
+    /// Counts the I/O in a slot as being with the device. `more`: more of its unit is to come.
+    #[inline(always)]
+    fn enter_device(&mut self, slot: u32, more: bool) {
+        let now = self.facts.queues.now;
+        let flight = self.flights.at_mut(slot);
         if self.facts.estimator.is_some() {
-            let bytes = moved(&self.facts, io.op, io.len);
-            let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
-            if let Some(estimator) = &mut self.facts.estimator {
-                estimator.started(self.facts.queues.now, io, bytes, deepest);
-            }
+            self.control
+                .estimate_start(&mut self.facts, &self.active.roles, &flight.io);
         }
-        let background = self.facts.queues.vms[io.vm.index()].background;
-        let slot = self.flights.enter(io.id);
-        slot.io = *io;
-        slot.first = first;
-        slot.first_offset = offset;
-        slot.reqs = reqs;
-        slot.part = more && !background;
-        slot.counted = true;
-        slot.started = self.facts.queues.now;
-        slot.kind = kind;
+        let background = self.facts.queues.vms[flight.io.vm.index()].background;
+        let part = more && !background;
+        flight.part = part;
+        flight.counted = true;
+        flight.started = now;
+        flight.kind = match &mut self.control.watch {
+            None => Kind::OTHER,
+            Some(watch) => watch.started(now, &flight.io, &self.config.device),
+        };
         let device = &mut self.facts.queues.device;
-        if device.in_flight == 0 && self.facts.queues.now > device.last_end {
-            let idle = self.facts.queues.now.since(device.last_end);
+        if device.in_flight == 0 && now > device.last_end {
+            let idle = now.since(device.last_end);
             device.idle += idle;
             if let Some(control) = &mut self.control.depth_control {
                 control.was_idle(idle);
             }
         }
         device.in_flight += 1;
-        device.parts.in_flight += u32::from(more && !background);
+        device.parts.in_flight += u32::from(part);
         device.background.in_flight += u32::from(background);
         device.started += 1;
-        device.last_addr = io.addr + io.len as u64;
-        self.last_vm = io.vm.index;
+        device.last_addr = flight.io.addr + flight.io.len as u64;
+        self.last_vm = flight.io.vm.index;
+    }
+}
+
+/// What goes of a unit, and of the head behind it, as one I/O.
+struct Going {
+    id: ReqId,
+    vm: VmId,
+    op: Op,
+    /// Bits of [`flag`] of the unit.
+    flags: u8,
+    /// Bytes of the unit, gone or not.
+    unit_len: u32,
+    /// Slot of the first request, and bytes of it that had gone before.
+    first: u32,
+    first_offset: u32,
+    /// First byte on the device.
+    addr: u64,
+    /// Slot of the disk.
+    disk: u32,
+    /// Requests of which some bytes go.
+    reqs: u32,
+    /// Bytes that go.
+    len: u32,
+    /// Requests of which the first bytes go, and all bytes of these.
+    first_ops: u32,
+    first_bytes: u64,
+    arrived: Nanos,
+    /// Nothing of the unit is left.
+    whole: bool,
+    /// The unit's lane has no admitted unit any more.
+    lane_left: bool,
+}
+
+/// How much of a unit goes.
+struct Part {
+    unit: u32,
+    /// Bytes, the first that are left.
+    len: u32,
+    /// Head of what continues it, where it is all of it.
+    head: Option<Head>,
+}
+
+impl Going {
+    /// Takes the first `len` bytes that are left of a unit, and the head of what continues it, out
+    /// of what waits. `held`: how long a learnt cap has held it back.
+    #[inline(always)]
+    fn take(facts: &mut Facts, part: Part, held: Nanos, last_vm: u32) -> Going {
+        let Part { unit, len, head } = part;
+        let Queues {
+            now,
+            reqs: Requests { hot, cold, .. },
+            vms,
+            device,
+            ..
+        } = &mut facts.queues;
+        let this = &mut hot[unit as usize];
+        let (vm, op, reqs) = (this.vm, this.op, this.unit_reqs);
+        let of_vm = &mut vms[vm as usize];
+        let mut going = Going {
+            id: this.id(unit),
+            vm: of_vm.id(vm),
+            op,
+            flags: this.flags,
+            unit_len: this.unit_len,
+            first: this.chain_first,
+            first_offset: this.issued,
+            addr: this.addr,
+            disk: NIL,
+            reqs,
+            len,
+            first_ops: 0,
+            first_bytes: 0,
+            arrived: cold[unit as usize].arrived,
+            whole: false,
+            lane_left: false,
+        };
+        let last_req = this.chain_last;
+        let moment = Moment {
+            now: *now,
+            shut: of_vm.shut_time(op.lane(), *now),
+            // It waits on purpose no more: all such time is in the device's sum.
+            deliberate: device.deliberate,
+            held,
+            behind: if last_vm == vm { NIL } else { last_vm },
+        };
+        if reqs == 1 {
+            let account = &mut cold[unit as usize];
+            going.disk = account.disk;
+            (going.first_ops, going.first_bytes) = moment.hand_out(this, account, len, false);
+        } else {
+            let begins = &hot[going.first as usize];
+            (going.first_offset, going.addr) = (begins.issued, begins.addr);
+            going.disk = cold[going.first as usize].disk;
+            (going.first_ops, going.first_bytes) = moment.hand_out_all(hot, cold, unit);
+        }
+        going.addr += u64::from(going.first_offset);
+        going.whole = going.first_offset + len == going.unit_len;
+        of_vm.in_flight += 1;
+        if going.whole {
+            of_vm.waiting -= reqs;
+            unlink(hot, of_vm, unit);
+            going.lane_left = of_vm.lanes[op.lane().index()].admitted_head() == NIL;
+            device.queued -= 1;
+            device.background.queued -= u32::from(of_vm.background);
+        } else {
+            facts.ledgers[vm as usize].at_once().split += 1;
+            facts.queues.count_holder(unit);
+        }
+        if let Some(Head { slot, bytes }) = head {
+            let (ops, of_request) = moment.take_head(facts, last_req, slot, bytes);
+            (going.first_ops, going.reqs) = (going.first_ops + ops, going.reqs + 1);
+            (going.first_bytes, going.len) = (going.first_bytes + of_request, going.len + bytes);
+        }
+        going
     }
 }
 

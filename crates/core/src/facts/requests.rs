@@ -2,7 +2,7 @@
 
 use crate::budget::buffer_bytes;
 use crate::slots::{Cold, Edges, Hot, LaneQueue, flag, state};
-use tidegate_base::request::{Account, ClientId, Done, Op, ReqId, VmId};
+use tidegate_base::request::{Op, ReqId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
 
@@ -123,23 +123,6 @@ impl Requests {
     #[inline]
     pub(crate) fn id(&self, slot: u32) -> ReqId {
         self.hot[slot as usize].id(slot)
-    }
-
-    /// Answer to a request, all of which has ended, with its account.
-    #[inline(always)]
-    pub(crate) fn done(&self, slot: u32, vm: VmId, client: ClientId, account: Account) -> Done {
-        let (this, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
-        let holds = this.flags & flag::HOLDS != 0;
-        Done {
-            req: this.id(slot),
-            tag: cold.tag,
-            client,
-            vm,
-            op: this.op,
-            outcome: cold.error.map_or(Ok(()), Err),
-            account,
-            payload: if holds { this.len } else { 0 },
-        }
     }
 
     /// Every admitted unit in the order of arrival: what a new dispatcher's index starts from.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   started, ended --> meter --a second is over--> drift: does it still do what its profile says?
-//!                                              +-> cap:   does something in front of it hold it back?
+//!                                              +-> cap:   does something before it hold it back?
 //!   poll_dispatch <-------- hold: not before -----+
 //! ```
 //!
