@@ -9,9 +9,10 @@
 //!   scenarios ----> runs (all cores) ---+--> cells, claims --> table for people, JSON
 //! ```
 //!
-//! `frame` is that of papers whose runs are scenarios of disks: what a figure is, and from its runs
-//! to its claims. Results are a function of the repository: no clock, no file, no random seed from
-//! outside.
+//! `frame` is that of papers whose runs are scenarios of disks: what a figure is, and from its
+//! runs to its claims. `folder` reads the files of an experiment's folder, `fit` measures how near
+//! a calibrated model comes to a paper's figures. Results are a function of the repository: no
+//! clock, no file, no random seed from outside.
 
 #![forbid(unsafe_code)]
 

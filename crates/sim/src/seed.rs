@@ -1,5 +1,8 @@
 //! One generator a component: what one draws does not depend on what others do, or whether they
 //! are there.
+//!
+//! Each worker, and each VM for its delays, has a generator that is seeded by the scenario's seed
+//! and the VM's name.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;

@@ -15,6 +15,15 @@
 //!   waiting --after--> armed --for, or its count used up--> over
 //! ```
 //!
+//! A verdict stays in the slot of its request, so that merging, splitting and repetition neither
+//! apply a rule twice nor pass its effect on to another request. A disk without rules costs one
+//! look at an `Option` for each I/O.
+//!
+//! Faults of single system calls are a level of their own, in test builds only (`ring::faults`):
+//! short, interrupted or late calls, and errors of the kernel, which `backing::file_io` has to
+//! repair or to report. A guest cannot see most of them, and a rule cannot cause them, because a
+//! request that a rule fails never reaches `file_io`. Neither level knows of the other.
+//!
 //! Nothing here does I/O or reads a clock: the same requests at the same times meet the same
 //! verdicts. The ideas are those of Linux's dm-flakey (a time of day for faults, lost writes),
 //! dm-dust (places), QEMU's blkdebug and nbdkit's error and delay filters (which operation, how
