@@ -1,5 +1,5 @@
-//! Words that every crate of Tidegate shares (requests, objectives, time, devices), and the
-//! small allocation-free containers beside them.
+//! Words that every crate of Tidegate shares (requests, objectives, devices; time, which is of
+//! [`tidegate_units`]), and the small allocation-free containers beside them.
 #![forbid(unsafe_code)]
 
 pub mod device;
@@ -15,4 +15,5 @@ pub mod random;
 pub mod request;
 pub mod seconds;
 pub mod slab;
-pub mod time;
+
+pub use tidegate_units::time;

@@ -9,7 +9,7 @@ use tidegate_core::expect::Thousandths;
 use tidegate_core::names::nearest;
 use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
-use tidegate_device::units::{self, UnitError};
+use tidegate_units::{self as units, UnitError};
 
 use crate::diagnose::{Diagnostic, Issues, Place, one_of};
 use crate::figure::{self, NAMES, explain, is_name, suggest};

@@ -1,7 +1,7 @@
 //! Reading words and figures of a value's text: names, figures with units, rates.
 
 use tidegate_core::objective::{OpsRate, Rate};
-use tidegate_device::units::{self, UnitError, UnitErrorKind};
+use tidegate_units::{self as units, UnitError, UnitErrorKind};
 
 use crate::diagnose::one_of;
 

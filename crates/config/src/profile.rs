@@ -30,7 +30,7 @@ use tidegate_core::profile::{
 };
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
-use tidegate_device::units::{format_bytes, format_duration};
+use tidegate_units::{format_bytes, format_duration};
 
 use crate::{ConfigErrors, Diagnostic, Field, Section, document};
 

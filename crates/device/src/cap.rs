@@ -15,11 +15,11 @@
 
 use crate::figures::{FigureError, require};
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
-use crate::units::{Bandwidth, Duration};
 use serde::Deserialize;
 use tidegate_core::pace::Pacer;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
+use tidegate_units::{Bandwidth, Duration};
 
 /// The figures of a cap, the table `[cap]` of a device's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]

@@ -12,9 +12,9 @@ use crate::hdd::{Hdd, HddFigures};
 use crate::model::{Model, Spec};
 use crate::raid0::{Member, Raid0, Raid0Figures};
 use crate::ssd::{Ssd, SsdFigures};
-use crate::units::{Bytes, Duration};
 use serde::Deserialize;
 use tidegate_core::names::nearest;
+use tidegate_units::{Bytes, Duration};
 use toml::Spanned;
 
 macro_rules! built_in {

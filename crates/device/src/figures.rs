@@ -1,6 +1,6 @@
 //! What is common to the figures of all models: how a bad one is refused.
 
-use crate::units::{Bytes, Duration};
+use tidegate_units::{Bytes, Duration};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const TRILLION: u64 = 1_000_000_000_000;

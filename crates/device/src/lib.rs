@@ -17,7 +17,6 @@
 //! - [`catalogue`] holds device descriptions with their figures and builds models from them.
 //! - [`hdd`] is a hard disk, [`ssd`] a flash disk, [`raid0`] an array of either; [`cap`] a token
 //!   bucket in front of any.
-//! - [`units`] reads and writes figures with units, here and in the server's configuration.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +28,6 @@ pub mod hdd;
 mod model;
 pub mod raid0;
 pub mod ssd;
-pub mod units;
 
 pub use figures::FigureError;
 pub use model::{Completion, Model, ModelIo, Spec};

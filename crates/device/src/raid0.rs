@@ -25,11 +25,11 @@ use crate::figures::{FigureError, require, require_short};
 use crate::hdd::Hdd;
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
 use crate::ssd::Ssd;
-use crate::units::{Bytes, Duration};
 use serde::Deserialize;
 use std::collections::VecDeque;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
+use tidegate_units::{Bytes, Duration};
 
 /// The figures of an array, without those of its members.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]

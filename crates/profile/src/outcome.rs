@@ -186,7 +186,7 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
 
 /// A point, for people: `4 KiB random reads`, with its depth where it has one.
 pub fn in_words(point: &Point) -> String {
-    let size = tidegate_device::units::format_bytes(point.size.into());
+    let size = tidegate_units::format_bytes(point.size.into());
     let kind = point.mix.with(point.access);
     match point.depth {
         Depth::Of(depth) => format!("{size} {kind} at depth {depth}"),

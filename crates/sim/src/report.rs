@@ -322,7 +322,7 @@ fn promises(judged: &[ObjectiveResult]) -> Vec<Promise> {
             count(what, Kind::Reservation, compliance);
         }
         if let Some(bound) = objective.latency {
-            let bound = tidegate_device::units::format_duration(bound);
+            let bound = tidegate_units::format_duration(bound);
             count(format!("latency {bound}"), Kind::Latency, compliance);
         }
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use tidegate_core::time::Nanos;
-use tidegate_device::units::format_duration;
+use tidegate_units::format_duration;
 
 use crate::machine::Machine;
 use crate::scheduler::Scheduler;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueHint};
 use tidegate_agent::Target;
 use tidegate_core::time::Nanos;
-use tidegate_device::units;
+use tidegate_units as units;
 
 use super::value::{parse_bandwidth, parse_interval, parse_time};
 

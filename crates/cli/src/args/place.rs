@@ -230,14 +230,13 @@ fn parse_name(text: &str) -> Result<String, String> {
 
 /// A loss may be nothing.
 fn parse_loss(text: &str) -> Result<u64, String> {
-    tidegate_device::units::parse_bandwidth(text).map_err(|error| error.to_string())
+    tidegate_units::parse_bandwidth(text).map_err(|error| error.to_string())
 }
 
 fn parse_moved(text: &str) -> Result<(String, u64), String> {
     let help = || "write NAME=SIZE, such as backup=\"1 GiB\"".to_owned();
     let (name, size) = text.split_once('=').ok_or_else(help)?;
-    let bytes =
-        tidegate_device::units::parse_bytes(size.trim()).map_err(|error| error.to_string())?;
+    let bytes = tidegate_units::parse_bytes(size.trim()).map_err(|error| error.to_string())?;
     match name.trim() {
         "" => Err(help()),
         name => Ok((name.to_owned(), bytes)),

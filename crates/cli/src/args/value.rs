@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
-use tidegate_device::units;
 use tidegate_policies::policy::{self, PolicySpec};
+use tidegate_units as units;
 
 /// The keys and values of a disk, as they were typed.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -14,10 +14,10 @@ use tidegate_config::{Diagnostic, Field, Section, document};
 use tidegate_core::engine::PayloadBounds;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
-use tidegate_device::units::format_bytes;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{self, Config, DeviceConfig, DeviceKind, DiskConfig, VmConfig};
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
+use tidegate_units::format_bytes;
 use tidegate_workload::job::{Flow, Job, Mix, Rw, Sizes};
 use tidegate_workload::read;
 

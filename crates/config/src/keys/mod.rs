@@ -11,7 +11,7 @@ mod table;
 
 use tidegate_core::part::{ParamInfo, ParamKind};
 use tidegate_core::time::Nanos;
-use tidegate_device::units::{format_bandwidth, format_bytes, format_duration};
+use tidegate_units::{format_bandwidth, format_bytes, format_duration};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// Numbers from here on are no bound: 2^64 bytes is not even the end of a largest disk.

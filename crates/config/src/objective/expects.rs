@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tidegate_core::expect::{Expects, THOUSAND, Thousandths};
-use tidegate_device::units::format_bytes;
+use tidegate_units::format_bytes;
 
 use super::part::FlagInfo;
 use super::read::{NONE, is_none, set, unless_none};

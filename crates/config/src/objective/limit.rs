@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::time::Nanos;
-use tidegate_device::units::format_duration;
+use tidegate_units::format_duration;
 
 use super::part::{FlagInfo, NoneMeans, Promise};
 use super::rate;

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::time::Nanos;
-use tidegate_device::units::format_duration;
+use tidegate_units::format_duration;
 
 use super::expects::{self, EXPECTS};
 use super::group::{self, GROUP, GROUP_NAME};

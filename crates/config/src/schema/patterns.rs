@@ -1,6 +1,6 @@
 //! Regular expressions (ECMA 262) of texts.
 
-use tidegate_device::units::Quantity;
+use tidegate_units::Quantity;
 
 /// Part of the whole: `70 %`, at most one decimal.
 pub(super) const PERCENT: &str = "^\\s*[0-9]{1,3}(\\.[0-9])?\\s*%\\s*$";

@@ -1,9 +1,9 @@
 //! The figures of a hard disk, as a catalogue entry states them.
 
 use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
-use crate::units::{Bandwidth, Bytes, Duration, Rotation, format_bandwidth, format_bytes};
 use serde::Deserialize;
 use tidegate_core::time::Nanos;
+use tidegate_units::{Bandwidth, Bytes, Duration, Rotation, format_bandwidth, format_bytes};
 
 /// The `[hdd]` table of a catalogue entry: what a datasheet says about a drive.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]

@@ -1,8 +1,8 @@
 //! The figures of a flash disk, as a catalogue entry states them.
 
 use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
-use crate::units::{Bandwidth, Bytes, Duration};
 use serde::Deserialize;
+use tidegate_units::{Bandwidth, Bytes, Duration};
 
 /// The `[ssd]` table of a catalogue entry: what a datasheet says about a drive and its flash.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]

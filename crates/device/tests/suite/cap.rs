@@ -5,8 +5,8 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::cap::{CapFigures, Capped};
 use tidegate_device::catalogue::{self, Entry};
-use tidegate_device::units::{Bandwidth, Duration};
 use tidegate_device::{Model, ModelIo};
+use tidegate_units::{Bandwidth, Duration};
 
 const SECOND: u64 = 1_000_000_000;
 

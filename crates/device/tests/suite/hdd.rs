@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::hdd::{Hdd, HddFigures, ReadAheadFigures, SeekFigures};
-use tidegate_device::units::{Bandwidth, Bytes, Duration, Rotation};
 use tidegate_device::{Completion, Model, ModelIo, catalogue};
+use tidegate_units::{Bandwidth, Bytes, Duration, Rotation};
 
 const OVERHEAD: f64 = 0.3e6;
 

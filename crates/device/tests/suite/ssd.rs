@@ -5,8 +5,8 @@ use crate::common::{KIB, Load, MIB, Rng, close, io, keep, once};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_device::ssd::{GarbageFigures, PrefetchFigures, Ssd, ZeroesFigure};
-use tidegate_device::units::{Bandwidth, Bytes};
 use tidegate_device::{Model, ModelIo};
+use tidegate_units::{Bandwidth, Bytes};
 
 fn plain() -> Ssd {
     ssd(|_| ())

@@ -9,8 +9,8 @@ use tidegate_core::time::Nanos;
 use tidegate_device::ssd::{
     GarbageFigures, PrefetchFigures, SharingFigure, Ssd, SsdFigures, WriteBufferFigures,
 };
-use tidegate_device::units::{Bandwidth, Bytes};
 use tidegate_device::{Completion, Model, ModelIo};
+use tidegate_units::{Bandwidth, Bytes};
 
 /// A rate at which a KiB takes 10.24 us.
 const RATE: u64 = 100_000_000;

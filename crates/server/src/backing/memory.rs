@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_device::units::format_bytes;
+use tidegate_units::format_bytes;
 
 use crate::buffer::{Mem, Region};
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};

@@ -217,7 +217,7 @@ fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option
     if let (Some(from), Some(size), Some(field)) = (from, size, section.find("from"))
         && from >= size
     {
-        let size = tidegate_device::units::format_bytes(size);
+        let size = tidegate_units::format_bytes(size);
         field.error(
             format!("{} is past the disk's end", field.describe()),
             &format!("less than its size, {size}"),

@@ -3,7 +3,7 @@
 use tidegate_config::Field;
 use tidegate_core::budget::{Bounds, Budget, Shares};
 use tidegate_core::engine::PayloadBounds;
-use tidegate_device::units::format_bytes;
+use tidegate_units::format_bytes;
 
 use super::{DeviceConfig, VmConfig};
 

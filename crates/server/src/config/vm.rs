@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use tidegate_config::diagnose::one_of;
 use tidegate_config::keys::KeyDefault;
 use tidegate_config::{Field, Library, Names, Section, document, enforced};
-use tidegate_device::units;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_units as units;
 
 use super::context::Context;
 use super::device::{Kind, Known};

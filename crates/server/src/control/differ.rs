@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use axum::http::StatusCode;
 use tidegate_api::error::Problem;
-use tidegate_device::units::format_bytes;
+use tidegate_units::format_bytes;
 
 use super::error::ApiError;
 use crate::command::VmSnapshot;

@@ -14,7 +14,7 @@ use tidegate_api::stats::StatsView;
 use tidegate_core::precision::INTERVAL_S;
 use tidegate_core::seconds::KEPT;
 use tidegate_core::time::Nanos;
-use tidegate_device::units;
+use tidegate_units as units;
 
 use super::error::{ApiError, ApiResult, json};
 use super::plane::Plane;

@@ -344,7 +344,7 @@ impl<P: Plane> Api<P> {
         }
         let said = (config.disks.iter()).find(|disk| disk.export == export && disk.size.is_some());
         if self.plane.is_configured(name) && said.is_some_and(|disk| disk.path.is_some()) {
-            let bytes = tidegate_device::units::format_bytes;
+            let bytes = tidegate_units::format_bytes;
             view.notes.push(format!(
                 "the configuration says that export {export:?} has {}: change that to {}, or the \
                  next start refuses it",

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use tidegate_device::units::format_bytes;
+use tidegate_units::format_bytes;
 
 use crate::command::ControlError;
 use crate::config::Create;

@@ -3,7 +3,7 @@
 
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::{Inadequate, Tuning};
-use tidegate_device::units::format_bandwidth;
+use tidegate_units::format_bandwidth;
 
 use super::Loop;
 

@@ -2,7 +2,7 @@
 
 use tidegate_core::engine::Engine;
 use tidegate_core::watch::{LearntCap, Notice, Parting};
-use tidegate_device::units::format_bandwidth;
+use tidegate_units::format_bandwidth;
 
 /// Logs what the engine has found out about the device of this name since the last time.
 pub(super) fn tell_notices(engine: &mut Engine, device: &str) {

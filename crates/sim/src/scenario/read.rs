@@ -19,8 +19,8 @@ use tidegate_core::engine::PayloadBounds;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
-use tidegate_device::units::format_duration;
 use tidegate_policies::policy::PolicySpec;
+use tidegate_units::format_duration;
 use tidegate_workload::read::times;
 use tidegate_workload::time::TimeDistribution;
 

@@ -263,7 +263,7 @@ fn split_sizes(field: &Field<'_>) -> Option<Sizes> {
     let mut shares = Vec::new();
     for part in text.split(':') {
         let share = part.split_once('/').and_then(|(size, weight)| {
-            let bytes = tidegate_device::units::parse_bytes(size.trim()).ok()?;
+            let bytes = tidegate_units::parse_bytes(size.trim()).ok()?;
             let weight = weight.trim().parse().ok()?;
             let fits = bytes.is_multiple_of(SECTOR) && (SECTOR..=LARGEST_REQUEST).contains(&bytes);
             (fits && weight > 0).then_some(SizeShare {

@@ -106,7 +106,7 @@ fn refused(refusal: &Refusal, request: &Request) -> Problem {
 /// A deadline that can be typed, rounded up to milliseconds.
 fn exact(deadline: Nanos) -> String {
     let ms = deadline.0.div_ceil(1_000_000);
-    tidegate_device::units::format_duration(Nanos::from_millis(ms))
+    tidegate_units::format_duration(Nanos::from_millis(ms))
 }
 
 fn list(db: &DbArg, out: Output) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::{KIB, MIB};
 use tidegate_core::time::Nanos;
 use tidegate_device::ssd::{SharingFigure, Ssd, SsdFigures, WriteBufferFigures, ZeroesFigure};
-use tidegate_device::units::{Bandwidth, Bytes, Duration};
+use tidegate_units::{Bandwidth, Bytes, Duration};
 
 pub fn us(n: u64) -> Duration {
     Duration(Nanos::from_micros(n))

@@ -2,7 +2,7 @@
 
 use tidegate_api::fault::{DiskFaultsView, FaultView};
 use tidegate_core::time::Nanos;
-use tidegate_device::units;
+use tidegate_units as units;
 
 use crate::command::DiskSnapshot;
 use crate::config::fault::{operation, outcome, percent};

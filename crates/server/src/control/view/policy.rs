@@ -4,8 +4,8 @@ use tidegate_api::policy::{ParamValue, ParamView, PolicyInfoView, PolicyPartView
 use tidegate_core::part::{Honours, ParamInfo, ParamKind, Part};
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
-use tidegate_device::units;
 use tidegate_policies::policy::{self as registry, PolicyInfo, PolicySpec};
+use tidegate_units as units;
 
 use crate::config;
 

@@ -6,8 +6,8 @@ use tidegate_api::transfer::{
     EndedTransferView, EndedTransfersView, TransferView, VmTransfersView,
 };
 use tidegate_core::time::Nanos;
-use tidegate_device::units;
 use tidegate_policies::policy::{self, PolicySpec};
+use tidegate_units as units;
 
 use crate::command::VmSnapshot;
 use crate::job::{

@@ -9,7 +9,7 @@ use tidegate_config::library::Library;
 use tidegate_config::{Field, Names, Section, enforced, objective};
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
-use tidegate_device::units::format_duration;
+use tidegate_units::format_duration;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_workload::read;
 

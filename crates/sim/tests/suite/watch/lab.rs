@@ -11,9 +11,9 @@ use tidegate_core::time::Nanos;
 use tidegate_core::watch::Notice;
 use tidegate_device::cap::{CapFigures, Capped};
 use tidegate_device::catalogue::Entry;
-use tidegate_device::units::{Bandwidth, Duration};
 use tidegate_device::{Model, ModelIo};
 use tidegate_policies::policy::PolicySpec;
+use tidegate_units::{Bandwidth, Duration};
 
 pub(crate) const KIB: u32 = 1 << 10;
 pub(crate) const MIB: u32 = 1 << 20;

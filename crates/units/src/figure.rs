@@ -1,17 +1,8 @@
-//! Figures with units, as people write them: `"7200 rpm"`, `"8.9 ms"`, `"32 MiB"`, `"175 MB/s"`.
-//!
-//! A figure is a decimal number and a unit; the space between them may be left out. A bare
-//! number is refused, because nobody can tell what was meant. Decimal prefixes are powers of
-//! ten, binary ones powers of two: MB = 10^6 bytes, MiB = 2^20 bytes; B is a byte and there is no
-//! unit for bits. Everything is exact: a figure that is not a whole number of the base unit
-//! (byte, byte/s, nanosecond, rpm) is refused rather than rounded.
-//!
-//! The types [`Bytes`], [`Duration`], [`Bandwidth`] and [`Rotation`] deserialize such figures,
-//! so that a configuration format reports the line and the field of a bad one.
+//! Figures of one quantity, read exactly and written for people.
 
 use core::fmt;
-use serde::de;
-use tidegate_core::time::Nanos;
+
+use crate::time::Nanos;
 
 /// What kind of figure was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -344,10 +335,11 @@ macro_rules! figure {
             }
         }
 
-        impl<'de> de::Deserialize<'de> for $name {
-            fn deserialize<D: de::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
                 struct Visitor;
-                impl de::Visitor<'_> for Visitor {
+                impl serde::de::Visitor<'_> for Visitor {
                     type Value = $name;
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                         let q = $quantity;
@@ -359,7 +351,7 @@ macro_rules! figure {
                             q.example()
                         )
                     }
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$name, E> {
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$name, E> {
                         text.parse().map_err(E::custom)
                     }
                 }
@@ -480,6 +472,7 @@ mod tests {
         assert_eq!(format_rotation(7_200), "7200 rpm");
     }
 
+    #[cfg(feature = "serde")]
     #[test]
     fn deserializes_and_names_the_field_of_a_bare_number() {
         #[derive(serde::Deserialize, Debug)]
