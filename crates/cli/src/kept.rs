@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tidegate_report::count;
+use tidegate_units::human::count;
 
 use crate::problem::{self, Problem};
 

@@ -5,11 +5,10 @@
 
 use std::ops::RangeInclusive;
 
-use tidegate_core::expect::Thousandths;
 use tidegate_core::names::nearest;
 use tidegate_core::objective::Rate;
 use tidegate_core::time::Nanos;
-use tidegate_units::{self as units, UnitError};
+use tidegate_units::{self as units, Thousandths, UnitError};
 
 use crate::diagnose::{Diagnostic, Issues, Place, one_of};
 use crate::figure::{self, NAMES, explain, is_name, suggest};
@@ -256,9 +255,10 @@ impl<'a> Field<'a> {
     pub fn rate(&self) -> Option<Rate> {
         match &self.node.value {
             Value::Null => Some(Rate::NONE),
-            Value::Text(text) => match figure::parse_rate(text) {
+            Value::Text(text) => match units::parse_rate(text) {
                 Ok(rate) => Some(rate),
-                Err((what, allowed)) => {
+                Err(error) => {
+                    let (what, allowed) = figure::explain_rate(&error);
                     self.error(what, &allowed);
                     None
                 }

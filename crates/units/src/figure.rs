@@ -71,7 +71,7 @@ impl Quantity {
     }
 
     /// How many base units one `unit` is.
-    fn scale(self, unit: &str) -> Option<u64> {
+    pub(crate) fn scale(self, unit: &str) -> Option<u64> {
         match self {
             Quantity::Bytes => bytes_scale(unit),
             Quantity::Bandwidth => bytes_scale(unit.strip_suffix("/s")?),
@@ -260,7 +260,7 @@ const DECIMAL: [(u64, &str); 4] = [
     (1_000_000, "MB"),
     (1_000, "kB"),
 ];
-const BINARY: [(u64, &str); 4] = [
+pub(crate) const BINARY: [(u64, &str); 4] = [
     (1 << 40, "TiB"),
     (1 << 30, "GiB"),
     (1 << 20, "MiB"),
@@ -298,6 +298,19 @@ pub fn format_bytes(bytes: u64) -> String {
 /// A bandwidth, given in bytes a second, for people: at most three decimals (`"175 MB/s"`).
 pub fn format_bandwidth(bytes_per_second: u64) -> String {
     format!("{}/s", format_bytes(bytes_per_second))
+}
+
+/// A bandwidth, given in bytes a second, exactly and in decimal units alone: at most three
+/// decimals, in a smaller unit where those are not enough (`"1048.577 kB/s"`).
+pub(crate) fn format_decimal_bandwidth(bytes_per_second: u64) -> String {
+    let exact = |(scale, _): &&(u64, &str)| {
+        bytes_per_second >= *scale && bytes_per_second.is_multiple_of(scale / 1_000)
+    };
+    // Rates have no unit above GB/s: a TB/s is read as 1000 GB/s more easily.
+    match DECIMAL.iter().skip(1).find(exact) {
+        Some((scale, unit)) => format!("{}/s", decimals(bytes_per_second, *scale, unit)),
+        None => format!("{bytes_per_second} B/s"),
+    }
 }
 
 /// A duration for people, in the largest unit up to seconds that it fills: at most three
@@ -498,6 +511,28 @@ mod tests {
             prop_assert_eq!(parse_bytes(&format_bytes(bytes)), Ok(bytes));
             let ns = Nanos(n * 1_000_u64.pow(e as u32));
             prop_assert_eq!(parse_duration(&format_duration(ns)), Ok(ns));
+        }
+
+        #[test]
+        fn what_is_rounded_is_off_by_half_of_its_last_digit(n in 0..u64::MAX / 2, by in 0_u32..63) {
+            let n = n >> by;
+            for (text, quantity) in [
+                (format_bytes(n), Quantity::Bytes),
+                (format_bandwidth(n), Quantity::Bandwidth),
+                (format_duration(Nanos(n)), Quantity::Duration),
+                (format_rotation(n), Quantity::Rotation),
+            ] {
+                let read = parse(&text, quantity).expect("it is a figure");
+                let unit = text.split_once(' ').expect("it has a unit").1;
+                let scale = quantity.scale(unit).expect("it is one that is read");
+                prop_assert!(read.abs_diff(n) <= scale / 2_000, "{n}: {text}");
+            }
+        }
+
+        #[test]
+        fn decimal_bandwidths_are_exact(n: u64, by in 0_u32..63, zeroes in 0_u32..12) {
+            let n = (n >> by) / 10_u64.pow(zeroes) * 10_u64.pow(zeroes);
+            prop_assert_eq!(parse_bandwidth(&format_decimal_bandwidth(n)), Ok(n));
         }
 
         #[test]

@@ -6,6 +6,11 @@
 //! unit for bits. Everything is exact: a figure that is not a whole number of the base unit
 //! (byte, byte/s, nanosecond, rpm) is refused rather than rounded.
 //!
+//! [`Rate`] is operations a second, bytes a second or both, as objectives have it;
+//! [`Thousandths`] and [`Millionths`] are parts of a whole in percent.
+//!
+//! Figures in tables are rounded to three or four digits by [`human`].
+//!
 //! The types [`Bytes`], [`Duration`], [`Bandwidth`] and [`Rotation`] deserialize such figures with
 //! the feature `serde`, so that a configuration format reports the line and the field of a bad one.
 //!
@@ -19,6 +24,9 @@
 #![forbid(unsafe_code)]
 
 mod figure;
+pub mod human;
+mod percent;
+mod rate;
 pub mod time;
 
 pub use figure::{
@@ -26,3 +34,5 @@ pub use figure::{
     format_bytes, format_duration, format_rotation, parse_bandwidth, parse_bytes, parse_duration,
     parse_rotation,
 };
+pub use percent::{Millionths, PercentError, Thousandths};
+pub use rate::{OpsRate, Rate, RateError, RateErrorKind, parse_rate};

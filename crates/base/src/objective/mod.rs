@@ -3,145 +3,56 @@
 mod group;
 
 pub use group::{Group, GroupName};
+pub use tidegate_units::{OpsRate, Rate};
 
 use crate::expect::Expects;
 use crate::time::Nanos;
 use core::fmt;
 
-/// A rate in operations a second, bytes a second, or both. Where both are given both hold.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Rate {
-    /// Guest requests a second.
-    pub ops: Option<OpsRate>,
-    /// Bytes a second.
-    pub bytes_per_s: Option<u64>,
-}
-
-/// Operations a second with the size that counts as one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OpsRate {
-    /// Requests a second, at least 1.
-    pub per_s: u64,
-    /// Normalisation size in bytes: a request counts `max(1, len / norm)`. `None`: every
-    /// request counts one, whatever its size.
-    pub norm: Option<u32>,
-}
-
-impl Rate {
-    /// No rate at all.
-    pub const NONE: Rate = Rate {
-        ops: None,
-        bytes_per_s: None,
-    };
-
-    /// Requests a second, each counting one.
-    pub const fn iops(per_s: u64) -> Rate {
-        Rate {
-            ops: Some(OpsRate { per_s, norm: None }),
-            bytes_per_s: None,
+/// Checks that both figures of a rate are in their range.
+fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> {
+    for value in [rate.ops.map(|o| o.per_s), rate.bytes_per_s]
+        .into_iter()
+        .flatten()
+    {
+        if value == 0 || value > Rate::MAX {
+            return Err(ObjectiveError::RateOutOfRange { what, value });
         }
     }
-
-    /// Bytes a second.
-    pub const fn bytes(per_s: u64) -> Rate {
-        Rate {
-            ops: None,
-            bytes_per_s: Some(per_s),
+    match rate.ops {
+        Some(OpsRate { norm: Some(0), .. }) => Err(ObjectiveError::ZeroNorm { what }),
+        // Both together are bytes a second; beyond 2^60 pacing would not fit 64 bits.
+        Some(OpsRate {
+            per_s,
+            norm: Some(norm),
+        }) if per_s as u128 * norm as u128 > 1 << 60 => {
+            Err(ObjectiveError::RateOutOfRange { what, value: per_s })
         }
-    }
-
-    /// True when nothing is set.
-    pub const fn is_none(&self) -> bool {
-        self.ops.is_none() && self.bytes_per_s.is_none()
-    }
-
-    /// Largest accepted figure of either kind: beyond it a nanosecond holds more than one
-    /// unit many times over and no device gets near.
-    pub const MAX: u64 = 1 << 50;
-
-    fn validate(&self, what: &'static str) -> Result<(), ObjectiveError> {
-        for value in [self.ops.map(|o| o.per_s), self.bytes_per_s]
-            .into_iter()
-            .flatten()
-        {
-            if value == 0 || value > Rate::MAX {
-                return Err(ObjectiveError::RateOutOfRange { what, value });
-            }
-        }
-        match self.ops {
-            Some(OpsRate { norm: Some(0), .. }) => Err(ObjectiveError::ZeroNorm { what }),
-            // Both together are bytes a second; beyond 2^60 pacing would not fit 64 bits.
-            Some(OpsRate {
-                per_s,
-                norm: Some(norm),
-            }) if per_s as u128 * norm as u128 > 1 << 60 => {
-                Err(ObjectiveError::RateOutOfRange { what, value: per_s })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The first dimension in which `self` asks for more than `other` allows.
-    fn above(&self, other: &Rate) -> Option<(String, String)> {
-        if let (Some(a), Some(b)) = (self.ops, other.ops) {
-            // Rates of different normalisation compare at the size of the coarser one.
-            let at = a.norm.unwrap_or(0).max(b.norm.unwrap_or(0));
-            if a.requests_per_s(at) > b.requests_per_s(at) {
-                return Some((a.to_string(), b.to_string()));
-            }
-        }
-        match (self.bytes_per_s, other.bytes_per_s) {
-            (Some(a), Some(b)) if a > b => Some((format_bytes_per_s(a), format_bytes_per_s(b))),
-            _ => None,
-        }
+        _ => Ok(()),
     }
 }
 
-impl OpsRate {
-    /// Requests of `len` bytes that fit a thousand seconds.
-    fn requests_per_s(&self, len: u32) -> u128 {
-        let norm = self.norm.unwrap_or(len.max(1)) as u128;
-        self.per_s as u128 * 1000 * norm / norm.max(len as u128)
+/// Returns the first dimension in which `rate` asks for more than `other` allows: both figures.
+fn above(rate: &Rate, other: &Rate) -> Option<(String, String)> {
+    if let (Some(a), Some(b)) = (rate.ops, other.ops) {
+        // Rates of different normalisation compare at the size of the coarser one.
+        let at = a.norm.unwrap_or(0).max(b.norm.unwrap_or(0));
+        if requests_per_1000_s(a, at) > requests_per_1000_s(b, at) {
+            return Some((a.to_string(), b.to_string()));
+        }
+    }
+    match (rate.bytes_per_s, other.bytes_per_s) {
+        (Some(a), Some(b)) if a > b => {
+            Some((Rate::bytes(a).to_string(), Rate::bytes(b).to_string()))
+        }
+        _ => None,
     }
 }
 
-impl fmt::Display for OpsRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.norm {
-            Some(n) if n % 1024 == 0 => write!(f, "{} IOPS @ {} KiB", self.per_s, n / 1024),
-            Some(n) => write!(f, "{} IOPS @ {n} B", self.per_s),
-            None => write!(f, "{} IOPS", self.per_s),
-        }
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.ops, self.bytes_per_s) {
-            (None, None) => f.write_str("none"),
-            (Some(o), None) => o.fmt(f),
-            (None, Some(b)) => f.write_str(&format_bytes_per_s(b)),
-            (Some(o), Some(b)) => write!(f, "{o}, {}", format_bytes_per_s(b)),
-        }
-    }
-}
-
-fn format_bytes_per_s(b: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [
-        (1_000_000_000, "GB/s"),
-        (1_000_000, "MB/s"),
-        (1_000, "kB/s"),
-    ];
-    for (unit, name) in UNITS {
-        if b >= unit && b.is_multiple_of(unit / 1000) {
-            let (whole, part) = (b / unit, b % unit / (unit / 1000));
-            let fraction = format!("{part:03}");
-            let fraction = fraction.trim_end_matches('0');
-            let dot = if fraction.is_empty() { "" } else { "." };
-            return format!("{whole}{dot}{fraction} {name}");
-        }
-    }
-    format!("{b} B/s")
+/// Returns the number of requests of `len` bytes that fit a thousand seconds.
+fn requests_per_1000_s(rate: OpsRate, len: u32) -> u128 {
+    let norm = rate.norm.unwrap_or(len.max(1)) as u128;
+    rate.per_s as u128 * 1000 * norm / norm.max(len as u128)
 }
 
 /// A cap: in all, and for reads and writes apart.
@@ -272,11 +183,11 @@ impl Objective {
     /// # Errors
     /// Names the parts that contradict each other, with both values.
     pub fn validate(&self) -> Result<(), ObjectiveError> {
-        self.reservation.validate("reservation")?;
-        self.target.validate("target")?;
-        self.limit.total.validate("limit")?;
-        self.limit.read.validate("limit.read")?;
-        self.limit.write.validate("limit.write")?;
+        validate_rate(&self.reservation, "reservation")?;
+        validate_rate(&self.target, "target")?;
+        validate_rate(&self.limit.total, "limit")?;
+        validate_rate(&self.limit.read, "limit.read")?;
+        validate_rate(&self.limit.write, "limit.write")?;
         if !(1..=Self::MAX_WEIGHT).contains(&self.weight) {
             return Err(ObjectiveError::WeightOutOfRange { value: self.weight });
         }
@@ -321,7 +232,7 @@ impl Limit {
             ),
         ];
         for (low, limit, high, rate) in pairs {
-            rate.validate(high)?;
+            validate_rate(rate, high)?;
             let bytes_alone = rate.bytes_per_s.is_some() && limit.bytes_per_s.is_none();
             if bytes_alone || (rate.ops.is_some() && limit.ops.is_none()) {
                 return Err(ObjectiveError::BurstWithoutLimit {
@@ -336,7 +247,7 @@ impl Limit {
 }
 
 fn below(low: &'static str, a: &Rate, high: &'static str, b: &Rate) -> Result<(), ObjectiveError> {
-    match a.above(b) {
+    match above(a, b) {
         Some((low_value, high_value)) => Err(ObjectiveError::Contradiction {
             low,
             low_value,
@@ -454,13 +365,10 @@ mod tests {
             bytes_per_s: None,
         };
         // 100 a second of 64 KiB are 1600 a second of 4 KiB at that size: no contradiction.
-        assert_eq!(rate(100, Some(65536)).above(&rate(1600, Some(4096))), None);
-        assert!(
-            rate(101, Some(65536))
-                .above(&rate(1600, Some(4096)))
-                .is_some()
-        );
-        assert!(rate(500, None).above(&rate(400, Some(4096))).is_some());
+        let fine = rate(1600, Some(4096));
+        assert_eq!(above(&rate(100, Some(65536)), &fine), None);
+        assert!(above(&rate(101, Some(65536)), &fine).is_some());
+        assert!(above(&rate(500, None), &rate(400, Some(4096))).is_some());
     }
 
     #[test]
@@ -488,20 +396,5 @@ mod tests {
             with(Rate::iops(100), Rate::bytes(5000)).validate(),
             Err(ObjectiveError::BurstWithoutLimit { .. })
         ));
-    }
-
-    #[test]
-    fn rates_print_as_people_write_them() {
-        assert_eq!(Rate::bytes(30_000_000).to_string(), "30 MB/s");
-        assert_eq!(Rate::bytes(1_500_000).to_string(), "1.5 MB/s");
-        assert_eq!(Rate::bytes(1_048_577).to_string(), "1048.577 kB/s");
-        let both = Rate {
-            ops: Some(OpsRate {
-                per_s: 150,
-                norm: Some(16384),
-            }),
-            bytes_per_s: Some(1000),
-        };
-        assert_eq!(both.to_string(), "150 IOPS @ 16 KiB, 1 kB/s");
     }
 }

@@ -3,9 +3,9 @@
 use core::fmt::Write as _;
 
 use super::{Assumed, Bound, Device, Fit, Resource, SECOND_PS, Tenant, nearest, reckon};
-use tidegate_base::expect::Thousandths;
 use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
+use tidegate_units::Thousandths;
 
 /// A part of a second of the device: `40.2 %`, rounded up.
 pub(super) fn part(time_ps: u64) -> Thousandths {

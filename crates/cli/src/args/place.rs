@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueHint};
 use tidegate_core::time::Nanos;
+use tidegate_units::Thousandths;
 
 use super::value::{parse_bandwidth, parse_size, parse_time, whole};
 
@@ -243,13 +244,11 @@ fn parse_moved(text: &str) -> Result<(String, u64), String> {
     }
 }
 
-/// A part in percent, as thousandths.
+/// Reads a part in percent, as thousandths.
 fn parse_part(text: &str) -> Result<u32, String> {
-    let percent = text.trim().strip_suffix('%').map(str::trim);
-    let part = percent.and_then(|percent| percent.parse::<f64>().ok());
-    let part = part.filter(|part| (0.0..=100.0).contains(part));
-    let part = part.ok_or_else(|| "a part such as 30%, from 0% to 100%".to_owned())?;
-    Ok((part * 10.0).round() as u32)
+    let part = text.parse::<Thousandths>();
+    part.map(|Thousandths(part)| part)
+        .map_err(|error| error.to_string())
 }
 
 fn parse_arrivals(text: &str) -> Result<f64, String> {
@@ -289,7 +288,7 @@ mod tests {
         assert_eq!(said, "one of pcos, first-fit, best-fit, random");
         assert_eq!(parse_part("30%"), Ok(300));
         assert_eq!(parse_part("2.5 %"), Ok(25));
-        for text in ["30", "101%", "-1%", "NaN%", "%"] {
+        for text in ["30", "101%", "-1%", "NaN%", "%", "2.55%"] {
             assert!(parse_part(text).is_err(), "{text}");
         }
         assert!(parse_arrivals("0").is_err() && parse_arrivals("NaN").is_err());

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum, ValueHint};
-use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::Streams;
+use tidegate_units::Thousandths;
 
 use super::part::PartArgs;
 

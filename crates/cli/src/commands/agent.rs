@@ -9,7 +9,8 @@ use serde::Serialize;
 use tidegate_agent::{Agent, Event, Linux, Plan, Report, Scheduler, State, scheduler_of};
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
-use tidegate_report::{Align, Table, bytes, bytes_per_s, duration, percent};
+use tidegate_report::{Align, Table};
+use tidegate_units::human::{bytes, bytes_per_s, duration, percent};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::AgentArgs;

@@ -4,7 +4,8 @@ use anyhow::Result;
 use tidegate_config as config;
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_report::{Align, Table, count};
+use tidegate_report::{Align, Table};
+use tidegate_units::human::count;
 
 use crate::args::{BenchArgs, CountedArgs, all_policies};
 use crate::bench::instructions::{self, Compared, Counts, DEPTH, Run, Verdict};

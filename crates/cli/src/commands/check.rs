@@ -11,7 +11,7 @@ use tidegate_api::objective::ObjectiveView;
 use tidegate_api::policy::PolicyView;
 use tidegate_config::{document, profile};
 use tidegate_device::catalogue;
-use tidegate_report::{Align, Cell, Table, Tone, exact_bytes};
+use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::backing::{inspect, memory};
 use tidegate_server::config::{
     self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
@@ -21,6 +21,7 @@ use tidegate_server::control::view;
 use tidegate_server::fitting;
 use tidegate_server::help::missing_directory;
 use tidegate_sim::scenario::{HostCpu, Tenant};
+use tidegate_units::human::exact_bytes;
 use tidegate_vcpu::scenario as vcpu;
 
 use self::kept::{Kept, Part};

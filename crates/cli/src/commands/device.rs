@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView};
-use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration, exact_bytes};
+use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::format_bandwidth;
+use tidegate_units::human::{bytes, count, duration, exact_bytes};
 
 use super::show;
 use crate::args::DeviceCommand;

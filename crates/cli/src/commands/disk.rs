@@ -7,9 +7,10 @@ use hyper::Method;
 use serde_json::Value;
 use tidegate_api::fault::{DiskFaultsView, FaultRequest, FaultView};
 use tidegate_api::vm::Removed;
-use tidegate_report::{Align, Cell, Table, Tone, count};
+use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::config;
 use tidegate_server::store::{Store, StoreError};
+use tidegate_units::human::count;
 
 use crate::args::{DiskCommand, FaultArgs, FaultCommand};
 use crate::client::{Client, escape, read};

@@ -1,7 +1,8 @@
 //! How precisely VMs are served, and how they are tuned to that, for people.
 
 use tidegate_api::tuning::{InadequateView, PrecisionView, ThrottleView, TuningView};
-use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, count, duration, rate};
+use tidegate_report::{Align, Cell, Table, Tone};
+use tidegate_units::human::{bytes, bytes_per_s, count, duration, rate};
 
 /// B, beta and V of each VM. All have the same statistical interval.
 pub(super) fn table<'a>(vms: &[(&'a str, &'a PrecisionView)]) -> Table {

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use tidegate_report::{Align, Cell, Table, Tone, count, csv_record, duration, percent};
+use tidegate_report::{Align, Cell, Table, Tone, csv_record};
 use tidegate_sim::report::{Promise, Rates, Report, Responses, Row, VmReport};
 use tidegate_sim::world::World;
+use tidegate_units::human::{count, duration, percent};
 
 use super::precise;
 use crate::args::{Format, SimArgs};

@@ -11,7 +11,8 @@ use tidegate_api::query::StatsQuery;
 use tidegate_api::stats::{StatsView, VmStatsView};
 use tidegate_api::tuning::PrecisionView;
 use tidegate_api::vm::VmView;
-use tidegate_report::{Align, Cell, Table, Tone, bytes, count, duration};
+use tidegate_report::{Align, Cell, Table, Tone};
+use tidegate_units::human::{bytes, count, duration};
 
 use super::{precise, show};
 use crate::args::StatsArgs;

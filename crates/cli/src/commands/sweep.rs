@@ -11,10 +11,11 @@ use std::thread;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
-use tidegate_report::{Align, Cell as TableCell, Table, Tone, csv_record, duration};
+use tidegate_report::{Align, Cell as TableCell, Table, Tone, csv_record};
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::seed::{fnv1a, fnv1a_from};
 use tidegate_sim::world::World;
+use tidegate_units::human::duration;
 
 use crate::args::{Format, SweepArgs};
 use crate::output::{self, Output};

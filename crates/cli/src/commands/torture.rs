@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_report::{Table, count};
+use tidegate_report::Table;
 use tidegate_sim::torture::{self, Failure, Options, Passed};
+use tidegate_units::human::count;
 
 use crate::args::TortureArgs;
 use crate::output::Output;

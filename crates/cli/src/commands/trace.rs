@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
-use tidegate_report::{Align, Table, bytes, bytes_per_s, count, duration, percent, rate};
+use tidegate_report::{Align, Table};
+use tidegate_units::human::{bytes, bytes_per_s, count, duration, percent, rate};
 use tidegate_workload::trace::{self, GAPS, Info, Trace, TraceError};
 
 use crate::args::{TraceCommand, TraceInfoArgs, TraceReadArgs};

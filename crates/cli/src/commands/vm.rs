@@ -12,7 +12,8 @@ use tidegate_api::objective::ObjectiveView;
 use tidegate_api::query::ChangeQuery;
 use tidegate_api::stats::{StatsView, TimeView, VmStatsView};
 use tidegate_api::vm::{IntakeView, VmView};
-use tidegate_report::{Align, Cell, Style, Table, Tone, bytes, count, duration, percent};
+use tidegate_report::{Align, Cell, Style, Table, Tone};
+use tidegate_units::human::{bytes, count, duration, percent};
 
 use super::{job, precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};

@@ -1,8 +1,8 @@
 //! Expectations of what requests are like.
 
 use serde_json::json;
-use tidegate_core::expect::{Expects, THOUSAND, Thousandths};
-use tidegate_units::format_bytes;
+use tidegate_core::expect::{Expects, THOUSAND};
+use tidegate_units::{Thousandths, format_bytes};
 
 use super::part::FlagInfo;
 use super::read::{NONE, is_none, set, unless_none};

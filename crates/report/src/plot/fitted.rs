@@ -2,7 +2,7 @@
 
 use super::scale::Span;
 use super::{Plot, Point};
-use crate::number::count;
+use tidegate_units::human::count;
 
 /// A plot with a range for each axis, and its points as parts of them.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 
 use super::{Axis, Scale, Unit};
-use crate::number::climb;
+use tidegate_units::human::climb;
 
 /// On each side of the outermost values, as a part of the range: marks keep clear of the frame.
 const MARGIN: f64 = 0.04;

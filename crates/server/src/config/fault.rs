@@ -4,13 +4,11 @@ use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Section, document};
 use tidegate_core::request::{IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
+use tidegate_units::Millionths;
 
 use super::keys::fault as keys;
 use super::keys::fault::{ERRORS, OPERATIONS};
 use crate::fault::{Effect, Faults, Ops, Rule, SECTOR};
-
-/// The smallest probability, and the step between two: a ten-thousandth of a percent.
-const PPM_OF_PERCENT: u64 = 10_000;
 
 /// Reads a rule in JSON, as the control API takes it.
 ///
@@ -61,8 +59,7 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
             .and_then(|length| Some(from?.saturating_add(length))),
     };
     let every = section.number(&keys::EVERY);
-    let probability_ppm =
-        section.value(&keys::PROBABILITY, 100 * PPM_OF_PERCENT as u32, probability);
+    let probability_ppm = section.value(&keys::PROBABILITY, Millionths::WHOLE.0, probability);
     let seed = section.number(&keys::SEED);
     let after = section.number(&keys::AFTER);
     let lasts = section.number_if_any(&keys::FOR);
@@ -115,34 +112,12 @@ fn probability(field: &Field<'_>) -> Option<u32> {
         return None;
     }
     let text = field.text()?;
-    let ppm = text.strip_suffix('%').and_then(|figure| ppm(figure.trim()));
-    match ppm.filter(|ppm| (1..=100 * PPM_OF_PERCENT).contains(ppm)) {
-        Some(ppm) => Some(ppm as u32),
-        None => {
+    match text.parse() {
+        Ok(Millionths(ppm)) if ppm > 0 => Some(ppm),
+        _ => {
             field.error(format!("{text:?} is not a probability"), allowed);
             None
         }
-    }
-}
-
-/// A decimal number of percent in millionths, exactly.
-fn ppm(percent: &str) -> Option<u64> {
-    let (whole, decimals) = percent.split_once('.').unwrap_or((percent, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(decimals) || decimals.len() > 4 || whole.len() > 3 {
-        return None;
-    }
-    let fraction: u64 = format!("{decimals:0<4}").parse().ok()?;
-    Some(whole.parse::<u64>().ok()? * PPM_OF_PERCENT + fraction)
-}
-
-/// A probability as a rule has it.
-pub fn percent(ppm: u32) -> String {
-    let (whole, rest) = (ppm / PPM_OF_PERCENT as u32, ppm % PPM_OF_PERCENT as u32);
-    let decimals = format!("{rest:04}");
-    match decimals.trim_end_matches('0') {
-        "" => format!("{whole} %"),
-        decimals => format!("{whole}.{decimals} %"),
     }
 }
 
@@ -331,17 +306,6 @@ mod tests {
             let text = json.to_string();
             let answer = refused(json);
             assert!(answer.contains(said), "{text}: {answer}");
-        }
-    }
-
-    #[test]
-    fn a_probability_is_written_as_it_is_read() {
-        for text in ["1 %", "0.0001 %", "99.9 %", "100 %", "12.3456 %"] {
-            let figure = text.strip_suffix(" %").expect("it has one");
-            assert_eq!(percent(ppm(figure).expect("good") as u32), text);
-        }
-        for odd in ["", ".5", "1.", "-1", "1e1", "1.23456", "1,5"] {
-            assert_eq!(ppm(odd), None, "{odd}");
         }
     }
 }

@@ -101,7 +101,7 @@ pub fn fuzz(data: &[u8]) {
         let _ = fault::from_json(&json);
         let _ = job::from_json(&json, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
     }
-    let _ = objective::parse_rate(text);
+    let _ = tidegate_units::parse_rate(text);
 }
 
 /// Everything `tidegate serve` needs.

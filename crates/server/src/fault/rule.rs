@@ -2,6 +2,7 @@
 
 use tidegate_core::request::{IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
+use tidegate_units::Millionths;
 
 /// What reaches a medium whole or not at all, in bytes: torn writes end on a multiple of it.
 pub const SECTOR: u64 = 512;
@@ -90,7 +91,7 @@ pub struct Rule {
 }
 
 /// A probability of one.
-pub(crate) const CERTAIN_PPM: u32 = 1_000_000;
+pub(crate) const CERTAIN_PPM: u32 = Millionths::WHOLE.0;
 
 /// Where a rule is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,8 @@ use hyper::Method;
 use serde_json::Value;
 use tidegate_api::query::TransferQuery;
 use tidegate_api::transfer::{EndedTransferView, TransferRequest, TransferView, VmTransfersView};
-use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, percent};
+use tidegate_report::{Align, Cell, Table, Tone};
+use tidegate_units::human::{bytes, bytes_per_s, percent};
 
 use crate::args::{JobCommand, StartJobArgs};
 use crate::client::{Client, escape, read};

@@ -4,7 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
 use tidegate_place::centre::{self, Decision, Report, Spec, Strategy, Watch};
-use tidegate_report::{Align, Table, count, duration, percent};
+use tidegate_report::{Align, Table};
+use tidegate_units::human::{count, duration, percent};
 
 use crate::args::CentreArgs;
 use crate::bench::thread_cpu;

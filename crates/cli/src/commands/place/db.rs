@@ -7,7 +7,8 @@ use serde::Serialize;
 use tidegate_cluster::{Ask, Cluster};
 use tidegate_core::jobs::Class;
 use tidegate_place::{Entry, HostId, PriorityDatabase};
-use tidegate_report::{Align, Table, bytes_per_s, count};
+use tidegate_report::{Align, Table};
+use tidegate_units::human::{bytes_per_s, count};
 
 use super::session;
 use crate::output::Output;

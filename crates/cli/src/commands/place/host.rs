@@ -4,7 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use tidegate_cluster::{Ask, Cluster, ClusterState, HostRecord};
 use tidegate_place::{Bandwidth, HostId};
-use tidegate_report::{Align, Cell, Table, Tone, bytes_per_s};
+use tidegate_report::{Align, Cell, Table, Tone};
+use tidegate_units::human::bytes_per_s;
 
 use super::hosts::from_anywhere;
 use super::problems::problem;

@@ -15,7 +15,7 @@ mod show;
 use anyhow::Result;
 use tidegate_core::time::Nanos;
 use tidegate_place::{Outcome, Refusal, Request, RequestError};
-use tidegate_report::duration;
+use tidegate_units::human::duration;
 
 use crate::args::{DbArg, PlaceCommand, PlaceJobArgs};
 use crate::output::Output;
@@ -69,7 +69,7 @@ fn asked(args: &PlaceJobArgs) -> Result<Request> {
                 .try_into()
                 .unwrap_or(u64::MAX),
         );
-        let needs = tidegate_report::bytes_per_s(request.rate() as f64);
+        let needs = tidegate_units::human::bytes_per_s(request.rate() as f64);
         Problem::new(format!(
             "the job is late whatever it is given: it needs {needs}"
         ))

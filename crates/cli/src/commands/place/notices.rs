@@ -1,7 +1,7 @@
 //! Notices of the driver, in words.
 
 use tidegate_cluster::{Notice, Started};
-use tidegate_report::{bytes, duration};
+use tidegate_units::human::{bytes, duration};
 
 /// Returns the line that tells of a notice.
 pub(super) fn text(notice: &Notice) -> String {

@@ -7,11 +7,11 @@ use anyhow::Result;
 use serde::Serialize;
 use tidegate_api::objective::ObjectiveView;
 use tidegate_config::objective;
-use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::{self, Assumed, Fit, Resource};
 use tidegate_core::objective::Objective;
 use tidegate_server::control::view;
 use tidegate_server::fitting::MEASURE_AGAIN;
+use tidegate_units::Thousandths;
 
 use super::vm;
 use crate::args::PlanArgs;

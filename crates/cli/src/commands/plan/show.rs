@@ -1,10 +1,11 @@
 //! A plan as tables.
 
 use tidegate_config::objective::access_word;
-use tidegate_core::expect::Thousandths;
 use tidegate_core::fit::{Assumed, Bound, Load, Need, Streams, changed_parts};
-use tidegate_report::{Align, Cell, Style, Table, Tone, duration, exact_bytes};
+use tidegate_report::{Align, Cell, Style, Table, Tone};
 use tidegate_server::control::view;
+use tidegate_units::Thousandths;
+use tidegate_units::human::{duration, exact_bytes};
 
 use super::super::show;
 use super::{Found, Plan, part, resource};
@@ -125,8 +126,8 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     if let Some(capacity) = fit.capacity {
         let text = format!(
             "{} of {}",
-            tidegate_report::bytes(fit.disk_bytes),
-            tidegate_report::bytes(capacity)
+            tidegate_units::human::bytes(fit.disk_bytes),
+            tidegate_units::human::bytes(capacity)
         );
         table.fact(
             "capacity",

@@ -3,7 +3,8 @@
 use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix};
 use tidegate_core::profile::DepthPoint;
 use tidegate_core::time::Nanos;
-use tidegate_report::{Axis, Plot, Point, Series, Unit, exact_bytes};
+use tidegate_report::{Axis, Plot, Point, Series, Unit};
+use tidegate_units::human::exact_bytes;
 
 /// All of them that there are points for.
 pub(super) fn plots(measured: &Measured) -> Vec<Plot> {

@@ -8,7 +8,8 @@ use tidegate_config::profile::{
     self, Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix, uncertainty,
 };
 use tidegate_core::profile::{Access, Direction};
-use tidegate_report::{Align, Cell, Table, Tone, bytes_per_s, duration, exact_bytes, rate};
+use tidegate_report::{Align, Cell, Table, Tone};
+use tidegate_units::human::{bytes_per_s, duration, exact_bytes, rate};
 
 use super::curves;
 use crate::args::PlotArgs;

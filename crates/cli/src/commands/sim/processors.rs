@@ -1,7 +1,8 @@
 //! The processors that VMs run on: who had how much of them, and who waited for them.
 
-use tidegate_report::{Align, Cell, Table, Tone, count};
+use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_sim::report::{CpuReport, VmReport};
+use tidegate_units::human::count;
 
 use super::shown;
 

@@ -2,10 +2,10 @@
 
 use tidegate_api::fault::{DiskFaultsView, FaultView};
 use tidegate_core::time::Nanos;
-use tidegate_units as units;
+use tidegate_units::{self as units, Millionths};
 
 use crate::command::DiskSnapshot;
-use crate::config::fault::{operation, outcome, percent};
+use crate::config::fault::{operation, outcome};
 use crate::fault::{Effect, Ops, RuleSnapshot, State};
 
 /// Returns the fault rules of a disk of a VM.
@@ -27,7 +27,7 @@ fn fault(snapshot: &RuleSnapshot) -> FaultView {
         Effect::Torn { keep, answer } => (Some(answer), Some(size(keep))),
     };
     let time = |span: Nanos| (span > Nanos::ZERO).then(|| units::format_duration(span));
-    let percent = percent(rule.probability_ppm);
+    let probability = Millionths(rule.probability_ppm);
     FaultView {
         number: snapshot.number,
         state: state(snapshot.state).to_owned(),
@@ -40,8 +40,8 @@ fn fault(snapshot: &RuleSnapshot) -> FaultView {
         from: (rule.from > 0).then(|| size(rule.from)),
         length: (rule.to < u64::MAX).then(|| size(rule.to - rule.from)),
         every: rule.every,
-        seed: (percent != "100 %").then_some(rule.seed),
-        probability: percent,
+        seed: (probability < Millionths::WHOLE).then_some(rule.seed),
+        probability: probability.to_string(),
         after: time(rule.after),
         lasts: rule.lasts.and_then(time),
         count: rule.count,

@@ -5,7 +5,8 @@ use serde::Serialize;
 use tidegate_cluster::Cluster;
 use tidegate_core::time::Nanos;
 use tidegate_place::HostId;
-use tidegate_report::{Align, Table, bytes, bytes_per_s, duration};
+use tidegate_report::{Align, Table};
+use tidegate_units::human::{bytes, bytes_per_s, duration};
 
 use super::{HostJobs, jobs};
 use crate::output::Output;

@@ -9,7 +9,8 @@ use tidegate_cluster::Cluster;
 use tidegate_core::jobs::Forecast;
 use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, HostView, Running};
-use tidegate_report::{Align, Cell, Table, Tone, bytes, bytes_per_s, duration, percent};
+use tidegate_report::{Align, Cell, Table, Tone};
+use tidegate_units::human::{bytes, bytes_per_s, duration, percent};
 
 pub(super) use answer::answer;
 pub(super) use list::list;

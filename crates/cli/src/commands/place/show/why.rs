@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidegate_cluster::Cluster;
 use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, Rejection, Request};
-use tidegate_report::duration;
+use tidegate_units::human::duration;
 
 /// Why hosts do not take a job, and what they would take.
 #[derive(Serialize)]

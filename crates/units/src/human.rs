@@ -1,8 +1,14 @@
-//! Numbers as people read them: three or four significant digits and a unit.
+//! Numbers as people read them in tables: three or four significant digits and a unit. What is to
+//! be read back exactly is written by [`exact_bytes`], or by functions of the crate's root.
 
-/// `value` scaled down by `step` for as long as it is not below `full` and there is a larger unit;
-/// with that unit.
-pub(crate) fn climb<'a>(mut value: f64, step: f64, full: f64, units: &[&'a str]) -> (f64, &'a str) {
+use crate::figure::BINARY;
+
+/// Returns `value` scaled down by `step` for as long as it is not below `full` and there is a
+/// larger unit, and that unit.
+///
+/// # Panics
+/// If there are no units.
+pub fn climb<'a>(mut value: f64, step: f64, full: f64, units: &[&'a str]) -> (f64, &'a str) {
     let mut unit = 0;
     while value.abs() >= full && unit + 1 < units.len() {
         value /= step;
@@ -46,19 +52,11 @@ pub fn bytes(value: u64) -> String {
 /// A size in the largest binary unit that divides it, so that it can be written into a
 /// configuration file and mean the same: `20 GiB`, `1537 KiB`, `513 B`.
 pub fn exact_bytes(value: u64) -> String {
-    const UNITS: [(u32, &str); 5] = [
-        (50, "PiB"),
-        (40, "TiB"),
-        (30, "GiB"),
-        (20, "MiB"),
-        (10, "KiB"),
-    ];
-    for (shift, name) in UNITS {
-        if value != 0 && value.is_multiple_of(1 << shift) {
-            return format!("{} {name}", value >> shift);
-        }
+    let divides = |(scale, _): &&(u64, &str)| value != 0 && value.is_multiple_of(*scale);
+    match BINARY.iter().find(divides) {
+        Some((scale, unit)) => format!("{} {unit}", value / scale),
+        None => format!("{value} B"),
     }
-    format!("{value} B")
 }
 
 /// A bandwidth in decimal units: `30 MB/s`.
@@ -104,6 +102,8 @@ pub fn percent(part: f64, whole: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Quantity, parse_bytes};
+    use proptest::prelude::*;
 
     #[test]
     fn three_digits_and_a_unit() {
@@ -137,5 +137,32 @@ mod tests {
         assert_eq!(count(7), "7");
         assert_eq!(count(1_234_567), "1 234 567");
         assert_eq!(count(u64::MAX), "18 446 744 073 709 551 615");
+    }
+    /// Reads a number with its unit, without asking that it be whole.
+    fn approximately(text: &str, quantity: Quantity) -> f64 {
+        let (number, unit) = text.split_once(' ').expect("a number and a unit");
+        let scale = quantity.scale(unit).expect("a unit that is read");
+        number.parse::<f64>().expect("a number") * scale as f64
+    }
+
+    proptest! {
+        #[test]
+        fn exact_sizes_are_read_back_whatever_they_are(bytes: u64, shift in 0_u32..64) {
+            let bytes = bytes >> shift;
+            prop_assert_eq!(parse_bytes(&exact_bytes(bytes)), Ok(bytes));
+        }
+
+        #[test]
+        fn what_is_rounded_is_off_by_half_of_its_third_digit(n in 0_u64..1 << 49, by in 0_u32..49) {
+            let n = n >> by;
+            for (text, quantity) in [
+                (bytes(n), Quantity::Bytes),
+                (bytes_per_s(n as f64), Quantity::Bandwidth),
+                (duration(n), Quantity::Duration),
+            ] {
+                let read = approximately(&text, quantity);
+                prop_assert!((read - n as f64).abs() <= 0.005_001 * n as f64, "{n}: {text}");
+            }
+        }
     }
 }

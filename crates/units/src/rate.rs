@@ -1,0 +1,272 @@
+//! Rates in operations a second, bytes a second or both: `500 IOPS`, `120 IOPS @ 16 KiB`,
+//! `30 MB/s`, `500 IOPS, 30 MB/s`, `none`.
+
+use core::fmt;
+
+use crate::figure::{UnitError, format_decimal_bandwidth, parse_bandwidth, parse_bytes};
+
+/// A rate in operations a second, bytes a second, or both. Where both are given both hold.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Rate {
+    /// Guest requests a second.
+    pub ops: Option<OpsRate>,
+    /// Bytes a second.
+    pub bytes_per_s: Option<u64>,
+}
+
+/// Operations a second with the size that counts as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpsRate {
+    /// Requests a second, at least 1.
+    pub per_s: u64,
+    /// Normalisation size in bytes: a request counts `max(1, len / norm)`. `None`: every
+    /// request counts one, whatever its size.
+    pub norm: Option<u32>,
+}
+
+impl Rate {
+    /// No rate at all.
+    pub const NONE: Rate = Rate {
+        ops: None,
+        bytes_per_s: None,
+    };
+
+    /// Requests a second, each counting one.
+    pub const fn iops(per_s: u64) -> Rate {
+        Rate {
+            ops: Some(OpsRate { per_s, norm: None }),
+            bytes_per_s: None,
+        }
+    }
+
+    /// Bytes a second.
+    pub const fn bytes(per_s: u64) -> Rate {
+        Rate {
+            ops: None,
+            bytes_per_s: Some(per_s),
+        }
+    }
+
+    /// True when nothing is set.
+    pub const fn is_none(&self) -> bool {
+        self.ops.is_none() && self.bytes_per_s.is_none()
+    }
+
+    /// Largest accepted figure of either kind: beyond it a nanosecond holds more than one
+    /// unit many times over and no device gets near.
+    pub const MAX: u64 = 1 << 50;
+}
+
+impl fmt::Display for OpsRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.norm {
+            Some(n) if n % 1024 == 0 => write!(f, "{} IOPS @ {} KiB", self.per_s, n / 1024),
+            Some(n) => write!(f, "{} IOPS @ {n} B", self.per_s),
+            None => write!(f, "{} IOPS", self.per_s),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ops, self.bytes_per_s) {
+            (None, None) => f.write_str("none"),
+            (Some(o), None) => o.fmt(f),
+            (None, Some(b)) => f.write_str(&format_decimal_bandwidth(b)),
+            (Some(o), Some(b)) => write!(f, "{o}, {}", format_decimal_bandwidth(b)),
+        }
+    }
+}
+
+/// Reason why a text is no rate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RateErrorKind {
+    /// Two figures in IOPS.
+    OpsTwice,
+    /// Two figures in bytes a second.
+    BandwidthTwice,
+    /// Size behind a figure that is not in IOPS.
+    SizeWithoutOps,
+    /// Number of requests a second, as it was found, that is no whole number from 1 to
+    /// [`Rate::MAX`].
+    OpsNumber(String),
+    /// Size that counts as one request that is no size.
+    Norm(UnitError),
+    /// Size, as it was found, that is 0 or does not fit 32 bits.
+    NormRange(String),
+    /// Bytes a second, as they were found, that are 0 or more than [`Rate::MAX`].
+    BandwidthRange(String),
+    /// Figure that is left out before or behind a comma.
+    LeftOut,
+    /// Figure that is neither IOPS nor a bandwidth.
+    Bandwidth(UnitError),
+}
+
+/// Refusal of a text that is no rate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RateError {
+    /// What is wrong with it.
+    pub kind: RateErrorKind,
+    /// Text that was found, as a whole.
+    pub found: String,
+}
+
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = &self.found;
+        match &self.kind {
+            RateErrorKind::OpsTwice => write!(f, "{found:?} names IOPS twice"),
+            RateErrorKind::BandwidthTwice => write!(f, "{found:?} names a bandwidth twice"),
+            RateErrorKind::SizeWithoutOps => {
+                write!(f, "{found:?}: only IOPS are counted at a size")
+            }
+            RateErrorKind::OpsNumber(number) => {
+                write!(
+                    f,
+                    "{found:?}: {number:?} is not a number of requests a second"
+                )
+            }
+            RateErrorKind::Norm(error) => {
+                write!(f, "{found:?}: the size that counts as one request: {error}")
+            }
+            RateErrorKind::NormRange(norm) => {
+                write!(f, "{found:?}: a size of {norm} cannot count as one request")
+            }
+            RateErrorKind::BandwidthRange(rate) => write!(f, "{found:?}: a bandwidth of {rate}"),
+            RateErrorKind::LeftOut => write!(f, "{found:?} leaves a figure out"),
+            RateErrorKind::Bandwidth(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RateError {}
+
+/// Reads a rate such as `500 IOPS @ 16 KiB, 30 MB/s`, or `none`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_rate(text: &str) -> Result<Rate, RateError> {
+    let fail = |kind| RateError {
+        kind,
+        found: text.to_owned(),
+    };
+    let mut rate = Rate::NONE;
+    if text.trim().eq_ignore_ascii_case("none") {
+        return Ok(rate);
+    }
+    for part in text.split(',').map(str::trim) {
+        match parse_ops(part).map_err(fail)? {
+            Some(_) if rate.ops.is_some() => return Err(fail(RateErrorKind::OpsTwice)),
+            Some(ops) => rate.ops = Some(ops),
+            None if rate.bytes_per_s.is_some() => return Err(fail(RateErrorKind::BandwidthTwice)),
+            None => rate.bytes_per_s = Some(parse_bytes_per_s(part).map_err(fail)?),
+        }
+    }
+    Ok(rate)
+}
+
+/// Reads `120 IOPS` or `120 IOPS @ 16 KiB`; `None` for what names no IOPS.
+fn parse_ops(part: &str) -> Result<Option<OpsRate>, RateErrorKind> {
+    let (figure, norm) = match part.split_once('@') {
+        Some((figure, norm)) => (figure.trim(), Some(norm.trim())),
+        None => (part, None),
+    };
+    let unit = figure
+        .find(|c: char| c.is_alphabetic())
+        .unwrap_or(figure.len());
+    let (number, unit) = figure.split_at(unit);
+    if !unit.eq_ignore_ascii_case("iops") {
+        return match norm {
+            Some(_) => Err(RateErrorKind::SizeWithoutOps),
+            None => Ok(None),
+        };
+    }
+    let number = number.trim();
+    let per_s = (number.parse().ok())
+        .filter(|n| (1..=Rate::MAX).contains(n))
+        .ok_or_else(|| RateErrorKind::OpsNumber(number.to_owned()))?;
+    let norm = norm.map(parse_norm).transpose()?;
+    Ok(Some(OpsRate { per_s, norm }))
+}
+
+fn parse_norm(text: &str) -> Result<u32, RateErrorKind> {
+    let bytes = parse_bytes(text).map_err(RateErrorKind::Norm)?;
+    let fits = u32::try_from(bytes).ok().filter(|&norm| norm > 0);
+    fits.ok_or_else(|| RateErrorKind::NormRange(text.to_owned()))
+}
+
+fn parse_bytes_per_s(part: &str) -> Result<u64, RateErrorKind> {
+    match parse_bandwidth(part) {
+        Ok(rate) if (1..=Rate::MAX).contains(&rate) => Ok(rate),
+        Ok(_) => Err(RateErrorKind::BandwidthRange(part.to_owned())),
+        Err(_) if part.is_empty() => Err(RateErrorKind::LeftOut),
+        Err(error) => Err(RateErrorKind::Bandwidth(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn rates_print_as_people_write_them() {
+        assert_eq!(Rate::bytes(30_000_000).to_string(), "30 MB/s");
+        assert_eq!(Rate::bytes(1_500_000).to_string(), "1.5 MB/s");
+        assert_eq!(Rate::bytes(1_048_577).to_string(), "1048.577 kB/s");
+        let both = Rate {
+            ops: Some(OpsRate {
+                per_s: 150,
+                norm: Some(16384),
+            }),
+            bytes_per_s: Some(1000),
+        };
+        assert_eq!(both.to_string(), "150 IOPS @ 16 KiB, 1 kB/s");
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_wrong() {
+        let said = |text| parse_rate(text).expect_err("no rate").to_string();
+        assert_eq!(
+            said("5 IOPS, 6 iops"),
+            "\"5 IOPS, 6 iops\" names IOPS twice"
+        );
+        assert_eq!(
+            said("1 B/s, 2 B/s"),
+            "\"1 B/s, 2 B/s\" names a bandwidth twice"
+        );
+        assert_eq!(
+            said("5 MB/s @ 4 KiB"),
+            "\"5 MB/s @ 4 KiB\": only IOPS are counted at a size"
+        );
+        assert_eq!(
+            said("0 IOPS"),
+            "\"0 IOPS\": \"0\" is not a number of requests a second"
+        );
+        assert_eq!(
+            said("5 IOPS @ 4 GiB"),
+            "\"5 IOPS @ 4 GiB\": a size of 4 GiB cannot count as one request"
+        );
+        assert_eq!(said("5 IOPS,"), "\"5 IOPS,\" leaves a figure out");
+        assert_eq!(said("0 B/s"), "\"0 B/s\": a bandwidth of 0 B/s");
+        assert!(said("5 IOPS @ 4").contains("one request: found \"4\" without a unit"));
+        assert!(said("5").starts_with("found \"5\" without a unit"));
+    }
+
+    proptest! {
+        #[test]
+        fn rates_survive_printing(
+            ops in proptest::option::of((1..=Rate::MAX, proptest::option::of(1_u32..))),
+            bytes_per_s in proptest::option::of(1..=Rate::MAX),
+        ) {
+            let ops = ops.map(|(per_s, norm)| OpsRate { per_s, norm });
+            let rate = Rate { ops, bytes_per_s };
+            prop_assert_eq!(parse_rate(&rate.to_string()), Ok(rate));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,40}") {
+            let _ = parse_rate(&text);
+        }
+    }
+}
