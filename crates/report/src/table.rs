@@ -1,13 +1,12 @@
-//! Tables with aligned columns, as wide as their content.
+//! Tables with aligned columns, as wide as their content: laid out by comfy-table, without borders,
+//! so that a line is a row for `grep` and `awk`.
 
-use std::fmt::Write as _;
-
-use unicode_width::UnicodeWidthStr;
+use comfy_table::{CellAlignment, ContentArrangement, presets};
 
 use crate::style::{Style, Tone, one_line};
 
-/// Between two columns.
-const GAP: &str = "  ";
+/// Blanks between two columns.
+const GAP: u16 = 2;
 
 /// Where a column's text stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,10 +46,6 @@ impl Cell {
             tone: other.tone,
             ..self
         }
-    }
-
-    fn width(&self) -> usize {
-        self.text.width()
     }
 }
 
@@ -140,63 +135,77 @@ impl Table {
 
     /// The table as text, each line ended, none with blanks at its end.
     pub fn render(&self, style: Style) -> String {
-        let widths = self.widths();
+        let laid_out = self.lay_out();
+        // One line for each row of cells: no cell has a line break, and none is wrapped.
+        let mut lines = laid_out.lines();
         let mut out = String::new();
+        let mut cells = |out: &mut String, cells: &[Cell]| {
+            let line = lines.next().unwrap_or_default();
+            paint(out, &line, cells, style);
+        };
         if let Some(headings) = &self.headings {
-            self.render_cells(&mut out, headings, &widths, style);
+            cells(&mut out, headings);
+            out.push('\n');
         }
         for row in &self.rows {
             match row {
-                Row::Cells(cells) => self.render_cells(&mut out, cells, &widths, style),
-                Row::Line(cell) => {
-                    let _ = writeln!(out, "{}", style.paint(cell.tone, &cell.text));
-                }
+                Row::Cells(row) => cells(&mut out, row),
+                Row::Line(cell) => out.push_str(&style.paint(cell.tone, &cell.text)),
             }
+            out.push('\n');
         }
         out
     }
 
-    fn widths(&self) -> Vec<usize> {
-        let mut widths = vec![0; self.aligns.len()];
-        let cells = self.rows.iter().filter_map(|row| match row {
-            Row::Cells(cells) => Some(cells),
-            Row::Line(_) => None,
-        });
-        for cells in self.headings.iter().chain(cells) {
-            for (width, cell) in widths.iter_mut().zip(cells) {
-                *width = cell.width().max(*width);
+    /// Aligns headings and rows of cells, without their tones.
+    fn lay_out(&self) -> comfy_table::Table {
+        let texts = |cells: &[Cell]| -> Vec<comfy_table::Cell> {
+            let texts = cells.iter().map(|cell| cell.text.clone());
+            texts.map(comfy_table::Cell::new_owned).collect()
+        };
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled);
+        if let Some(headings) = &self.headings {
+            table.set_header(texts(headings));
+        }
+        for row in &self.rows {
+            if let Row::Cells(cells) = row {
+                table.add_row(texts(cells));
             }
         }
-        widths
+        for (column, align) in table.column_iter_mut().zip(&self.aligns) {
+            column.set_padding((0, GAP));
+            column.set_cell_alignment(match align {
+                Align::Left => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
+        }
+        table
     }
+}
 
-    fn render_cells(&self, out: &mut String, cells: &[Cell], widths: &[usize], style: Style) {
-        // Blanks are owed until something follows them, so that no line ends in blanks.
-        let mut owed = 0;
-        for (i, cell) in cells.iter().enumerate() {
-            if i > 0 {
-                owed += GAP.len();
-            }
-            let room = widths[i] - cell.width();
-            if self.aligns[i] == Align::Right {
-                owed += room;
-            }
-            if !cell.text.is_empty() {
-                out.extend(std::iter::repeat_n(' ', owed));
-                out.push_str(&style.paint(cell.tone, &cell.text));
-                owed = 0;
-            }
-            if self.aligns[i] == Align::Left {
-                owed += room;
-            }
-        }
-        out.push('\n');
+/// Appends a line in which `cells` stand one after the other, each in its tone, without the blanks
+/// behind the last of them.
+fn paint(out: &mut String, line: &str, cells: &[Cell], style: Style) {
+    let mut rest = line;
+    for cell in cells.iter().filter(|cell| !cell.text.is_empty()) {
+        // Between two texts there are blanks alone.
+        let Some((blanks, behind)) = rest.split_once(&cell.text) else {
+            break;
+        };
+        out.push_str(blanks);
+        out.push_str(&style.paint(cell.tone, &cell.text));
+        rest = behind;
     }
+    out.push_str(rest.trim_end());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn sample() -> Table {
         let mut table = Table::new([
@@ -256,5 +265,33 @@ mod tests {
         table.line("a line that is much wider than any of the columns above it");
         let text = table.render(Style::Plain);
         assert!(text.starts_with("VM           MB/s"), "{text}");
+    }
+
+    #[test]
+    fn a_cell_of_blanks_or_with_blanks_around_it_stays_in_its_place() {
+        let mut table = Table::new([("A", Align::Right), ("B", Align::Left)]);
+        table.row([" x", " y"]).row(["long", ""]).row(["  ", "z"]);
+        let text = table.render(Style::Plain);
+        assert_eq!(text, "   A  B\n   x   y\nlong\n      z\n");
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_is_a_line_and_colours_change_no_blank(
+            rows in prop::collection::vec(prop::collection::vec("[ -~é数]{0,9}", 3), 0..6),
+        ) {
+            let columns = [("A", Align::Left), ("B", Align::Right), ("C", Align::Left)];
+            let mut table = Table::new(columns);
+            for row in &rows {
+                let toned = |text: &String| Cell::from(text.as_str()).tone(Tone::Bad);
+                table.row(row.iter().map(toned)).line("a line");
+            }
+            let plain = table.render(Style::Plain);
+            prop_assert_eq!(plain.lines().count(), 1 + 2 * rows.len());
+            let colour = table.render(Style::Colour);
+            let bare = ["\x1b[31m", "\x1b[1m", "\x1b[0m"];
+            let bare = bare.iter().fold(colour, |text, code| text.replace(code, ""));
+            prop_assert_eq!(bare, plain);
+        }
     }
 }
