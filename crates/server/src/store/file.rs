@@ -1,14 +1,13 @@
 //! The store's file: made whole, opened with care.
 
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{Database, DatabaseError, StorageBackend};
+use tempfile::TempPath;
 
 use super::schema::{self, STEPS, SchemaError};
 use super::{Opened, StoreError};
@@ -31,30 +30,45 @@ pub(super) fn make(path: &Path) -> Result<(), StoreError> {
         what: "make the store",
         source,
     };
-    // A name that nobody else has, should another daemon be making one.
-    let unique = RandomState::new().build_hasher().finish();
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".new-{unique:016x}"));
-    let beside = PathBuf::from(beside);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(&beside).map_err(failed)?;
-    let made = fill(file)
-        .and_then(|()| match std::fs::hard_link(&beside, path) {
-            Err(error) => match error.kind() {
-                io::ErrorKind::AlreadyExists => Ok(()),
-                // What filesystems without hard links say.
-                io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied => {
-                    std::fs::rename(&beside, path)
-                }
-                _ => Err(error),
-            },
-            Ok(()) => Ok(()),
-        })
-        .and_then(|()| sync_directory(path));
-    // Where it was renamed it is not there any more.
-    let _ = std::fs::remove_file(&beside);
-    made.map_err(failed)
+    let directory = directory(path);
+    let mut prefix = path.file_name().unwrap_or_default().to_owned();
+    prefix.push(".new-");
+    // Readable by its owner alone, under a name that nobody else has, should another daemon be
+    // making one; removed again on every way that does not put it in its place.
+    let beside = tempfile::Builder::new()
+        .prefix(&prefix)
+        .rand_bytes(16)
+        .tempfile_in(directory)
+        .map_err(failed)?;
+    let (file, beside) = beside.into_parts();
+    // The order makes it durable: what it holds is synced by redb, then it gets its name, then
+    // the name is synced.
+    fill(file)
+        .and_then(|()| put(beside, path))
+        .and_then(|()| File::open(directory)?.sync_all())
+        .map_err(failed)
+}
+
+/// Gives a new file its name, unless there is one of that name.
+fn put(beside: TempPath, path: &Path) -> io::Result<()> {
+    let Err(refused) = beside.persist_noclobber(path) else {
+        return Ok(());
+    };
+    match refused.error.kind() {
+        io::ErrorKind::AlreadyExists => Ok(()),
+        // What filesystems say that know neither hard links nor a rename that replaces nothing.
+        io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied => {
+            refused.path.persist(path).map_err(|refused| refused.error)
+        }
+        _ => Err(refused.error),
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Makes an empty file a database with today's schema.
@@ -71,14 +85,6 @@ fn fill(file: File) -> io::Result<()> {
         refused => io::Error::other(format!("{refused:?}")),
     })?;
     database.close().map_err(|error| other(error.into()))
-}
-
-/// Makes the name of a new file durable.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Refuses what is no database, before anything could write to it.
