@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   read: a regular file? --> at most so much of it --> text
-//!   write: a regular file, or none yet? --> all of it beside --> renamed onto it
+//!   write: a regular file, or none yet? --> all of it beside, synced --> renamed onto it
+//!          --> its directory synced
 //! ```
 //!
 //! A name may lead anywhere: a device that never ends, a FIFO that nobody writes to, a device node
@@ -86,7 +87,17 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         .and_then(|()| beside.as_file().sync_data())
         .with_context(cannot)?;
     beside.persist(&target).with_context(cannot)?;
-    Ok(())
+    sync_name(&target).with_context(cannot)
+}
+
+/// Makes the name of a file durable, which its own sync does not.
+fn sync_name(path: &Path) -> io::Result<()> {
+    match File::open(folder(path)) {
+        Ok(folder) => folder.sync_all(),
+        // Files can be made in a directory that cannot be opened for reading (mode 0300).
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The regular file that is there, if anything is.
