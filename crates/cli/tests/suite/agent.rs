@@ -1,17 +1,6 @@
 //! `tidegate agent` as its users meet it.
 
-use std::process::{Command, Output};
-
-fn tidegate(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .output()
-        .expect("the binary runs")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use crate::common::{stderr, tidegate};
 
 #[test]
 fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {

@@ -84,7 +84,8 @@ fn vms_that_were_persisted_are_shown_and_warned_of_also_while_a_daemon_has_the_s
     }
     let warned = said(&checked);
     for part in [
-        "vm \"clash\": kept, and cannot be served: export \"bulk\" is there already: VM \"bulk\" has it",
+        "vm \"clash\": kept, and cannot be served: export \"bulk\" is there already: VM \"bulk\" \
+         has it",
         "vm \"lost\": kept, and cannot be served: lost.raw: No such file or directory",
         "`tidegate vm remove lost --persist` forgets it",
         "vm \"bulk\": kept, and in the configuration: the configuration wins",

@@ -3,6 +3,7 @@
 mod agent;
 mod cli;
 mod common;
+mod daemon;
 mod formats;
 mod kept;
 mod place;

@@ -2,14 +2,8 @@
 
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::{Command, Output};
 
-fn tidegate(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .output()
-        .expect("the binary runs")
-}
+use crate::common::tidegate;
 
 fn said(args: &[&str]) -> String {
     let output = tidegate(args);

@@ -1,23 +1,8 @@
 //! `tidegate trace` as its users meet it.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
 
-fn tidegate(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .output()
-        .expect("the binary runs")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use crate::common::{stderr, stdout, tidegate};
 
 #[test]
 fn a_trace_is_told_in_figures_and_a_bad_record_with_its_place() {

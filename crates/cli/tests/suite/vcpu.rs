@@ -1,14 +1,9 @@
 //! `tidegate vcpu`, as it is typed.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-fn tidegate(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(args)
-        .output()
-        .expect("the binary is there")
-}
+use crate::common::tidegate;
 
 fn example() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -154,10 +154,11 @@ fn a_host_whose_daemon_is_gone_is_drained_or_removed_and_the_others_go_on() {
 fn what_a_daemon_says_that_all_jobs_had_teaches_the_database() {
     let site = Site::new();
     let jobs = r#"[
-        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000, "moved_bytes": 36000000000,
-         "due_in_s": 2700.0, "class": "realtime", "bytes_per_s": 41000000}},
-        {"vm": "bulk", "device": "sdb", "job": {"size_bytes": 1000000000, "moved_bytes": 0, "due_in_s": 9000.0,
-         "class": "idle", "bytes_per_s": 3000000}}
+        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000,
+         "moved_bytes": 36000000000, "due_in_s": 2700.0, "class": "realtime",
+         "bytes_per_s": 41000000}},
+        {"vm": "bulk", "device": "sdb", "job": {"size_bytes": 1000000000, "moved_bytes": 0,
+         "due_in_s": 9000.0, "class": "idle", "bytes_per_s": 3000000}}
     ]"#;
     daemon(&site.file("c.sock"), jobs);
     site.good(&[
@@ -183,10 +184,11 @@ fn what_a_daemon_says_that_all_jobs_had_teaches_the_database() {
     );
     // Where it does not say so of all of them nothing is learnt.
     let jobs = r#"[
-        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000, "moved_bytes": 36000000000,
-         "due_in_s": 2700.0, "class": "realtime", "bytes_per_s": 41000000}},
-        {"vm": "bulk", "device": "sdb", "job": {"size_bytes": 1000000000, "moved_bytes": 0, "due_in_s": 9000.0,
-         "class": "idle"}}
+        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000,
+         "moved_bytes": 36000000000, "due_in_s": 2700.0, "class": "realtime",
+         "bytes_per_s": 41000000}},
+        {"vm": "bulk", "device": "sdb", "job": {"size_bytes": 1000000000, "moved_bytes": 0,
+         "due_in_s": 9000.0, "class": "idle"}}
     ]"#;
     daemon(&site.file("d.sock"), jobs);
     site.good(&[

@@ -12,6 +12,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::common::stderr;
+
 /// A directory with a file of hosts.
 struct Site(tempfile::TempDir);
 
@@ -65,10 +67,6 @@ impl Site {
     fn file(&self, name: &str) -> std::path::PathBuf {
         Path::join(self.0.path(), name)
     }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A job that needs 40 MB/s: 144 GB in an hour.
@@ -235,10 +233,11 @@ fn jobs_that_a_hosts_daemon_runs_count_as_well() {
         "{said}"
     );
     let jobs = r#"[
-        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000, "moved_bytes": 36000000000,
-         "due_in_s": 2700.0, "class": "realtime", "given_up": false}},
+        {"vm": "dss", "device": "sdb", "job": {"size_bytes": 144000000000,
+         "moved_bytes": 36000000000, "due_in_s": 2700.0, "class": "realtime", "given_up": false}},
         {"vm": "idle", "device": "sdb"},
-        {"vm": "far", "device": "sdc", "job": {"size_bytes": 1, "moved_bytes": 0, "due_in_s": 1.0, "class": "idle"}}
+        {"vm": "far", "device": "sdc", "job": {"size_bytes": 1, "moved_bytes": 0, "due_in_s": 1.0,
+         "class": "idle"}}
     ]"#;
     daemon(&site.file("c.sock"), jobs);
     // It needs 40 MB/s, of 30 for each of two.
@@ -261,8 +260,8 @@ fn jobs_that_a_hosts_daemon_runs_count_as_well() {
     daemon(&site.file("c.sock"), "[]");
     assert_eq!(site.json(&small)["outcome"], "placed");
     std::fs::remove_file(site.file("c.sock")).expect("there");
-    let half = r#"[{"vm": "dss", "device": "sdb", "job": {"size_bytes": 1000000000, "moved_bytes": 500000000,
-                    "due_in_s": 3000.0, "class": "idle"}}]"#;
+    let half = r#"[{"vm": "dss", "device": "sdb", "job": {"size_bytes": 1000000000,
+                    "moved_bytes": 500000000, "due_in_s": 3000.0, "class": "idle"}}]"#;
     daemon(&site.file("c.sock"), half);
     let listed = site.json(&["list"]);
     let there = &listed["hosts"][0]["jobs"][0];

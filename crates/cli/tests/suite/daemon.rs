@@ -1,0 +1,383 @@
+//! A running daemon as its users meet it: commands that ask it, its sockets, its log, its end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use crate::common::{CONFIG, examples, read_away, serve, stderr, stdout, tidegate};
+use serde_json::Value;
+
+/// A daemon with two VMs in memory, ended when it goes out of scope.
+struct Daemon {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start() -> Daemon {
+        let (daemon, log) = Daemon::start_with_log();
+        read_away(log);
+        daemon
+    }
+
+    /// A daemon, and the rest of what it says.
+    fn start_with_log() -> (Daemon, BufReader<ChildStderr>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = dir.path().join("t.toml");
+        std::fs::write(&config, CONFIG).expect("writable");
+        let (child, log) = serve(&config);
+        (Daemon { child, dir }, log)
+    }
+
+    fn ask(&self, args: &[&str]) -> Output {
+        let socket = self.dir.path().join("control.sock");
+        let socket = socket.to_str().expect("plain");
+        tidegate(&[&["--socket", socket], args].concat())
+    }
+
+    /// What it answers in JSON.
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.ask(&[args, &["-o", "json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn terminate(&mut self) -> std::process::ExitStatus {
+        send("-TERM", &self.child);
+        self.child.wait().expect("it ends")
+    }
+}
+
+fn send(signal: &str, child: &Child) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("kill runs").success());
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_missing_daemon_is_said_with_its_socket() {
+    let output = tidegate(&["--socket", "/nonexistent/c.sock", "vm", "list"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.starts_with("error: no daemon listens"), "{said}");
+    assert!(
+        said.contains("where: /nonexistent/c.sock") && said.contains("help:"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_running_daemon_is_looked_at_and_changed() {
+    let daemon = Daemon::start();
+    let vms = daemon.json(&["vm", "list"]);
+    assert_eq!(vms[0]["name"], "oltp");
+    assert_eq!(vms[0]["not_enforced"][0]["part"], "latency");
+    is_looked_at(&daemon);
+
+    let vm = daemon.json(&[
+        "vm",
+        "set",
+        "oltp",
+        "--limit",
+        "500 IOPS",
+        "--latency",
+        "none",
+    ]);
+    assert_eq!(vm["objective"]["limit"]["total"], "500 IOPS");
+    assert_eq!(vm["objective"]["reservation"], "120 IOPS");
+    assert_eq!(vm["not_enforced"], Value::Array(Vec::new()));
+
+    let output = daemon.ask(&["policy", "set", "ram", "fifo"]);
+    assert!(stdout(&output).contains("policy fifo enforces no reservation (120 IOPS)"));
+    let device = daemon.json(&[
+        "policy",
+        "set",
+        "ram",
+        "mclock",
+        "--param",
+        "cost_size=64 KiB",
+    ]);
+    let params = device["policy"]["params"].as_array().expect("a list");
+    let cost = params.iter().find(|param| param["name"] == "cost_size");
+    assert_eq!(cost.expect("it has one")["value"], "64 KiB");
+
+    // Of the two only Flubber leaves a device waiting for what may come.
+    assert_eq!(device["waits"], Value::Null);
+    let device = daemon.json(&["policy", "set", "ram", "flubber"]);
+    assert_eq!(device["waits"]["begun"], 0);
+    let output = daemon.ask(&["policy", "set", "ram", "mclock"]);
+    assert!(!stdout(&output).contains("waits"), "{}", stdout(&output));
+
+    let output = daemon.ask(&["vm", "set", "oltp", "--reservation", "900 IOPS"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("above limit (500 IOPS)"),
+        "{}",
+        stderr(&output)
+    );
+    let output = daemon.ask(&["vm", "show", "olpt"]);
+    assert!(
+        stderr(&output).contains("there are: oltp, bulk"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(
+        daemon.json(&["vm", "show", "oltp"])["objective"]["reservation"],
+        "120 IOPS"
+    );
+}
+
+/// Looks at a daemon by each command that shows something.
+fn is_looked_at(daemon: &Daemon) {
+    for args in [
+        &["vm", "list"][..],
+        &["vm", "show", "oltp"],
+        &["device", "list"],
+        &["device", "show", "ram"],
+        &["stats"],
+        &["stats", "--follow", "--interval", "100 ms", "--count", "2"],
+    ] {
+        let output = daemon.ask(args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        assert!(
+            stdout(&output).contains("oltp"),
+            "{args:?}: {}",
+            stdout(&output)
+        );
+        assert!(
+            !stdout(&output).contains('\x1b'),
+            "colours without a terminal: {args:?}"
+        );
+    }
+
+    let output = daemon.ask(&["stats", "--follow", "--interval", "100 ms", "--count", "1"]);
+    let said = stdout(&output);
+    let promised = "at least 120 IOPS; within 30 ms; not enforced: latency";
+    assert!(said.contains(promised), "{said}");
+}
+
+#[test]
+fn a_second_daemon_leaves_the_first_its_sockets() {
+    let daemon = Daemon::start();
+    let config = daemon.dir.path().join("t.toml");
+    let output = tidegate(&["serve", config.to_str().expect("plain")]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(
+        said.contains("control.sock") && said.contains("fuser"),
+        "{said}"
+    );
+    assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
+}
+
+/// What `serve` says of the configuration of the tests, with some of its text replaced.
+fn refusal(dir: &Path, changes: &[(&str, &str)]) -> String {
+    let text = (changes.iter()).fold(CONFIG.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    });
+    let path = dir.join("refused.toml");
+    std::fs::write(&path, text).expect("writable");
+    let output = tidegate(&["serve", path.to_str().expect("plain")]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    stderr(&output)
+}
+
+#[test]
+fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = format!("tcp = \"{}\"", taken.local_addr().expect("bound"));
+    std::fs::write(dir.join("plain"), "text").expect("writable");
+    let file = ("kind = \"memory\"", "kind = \"file\"");
+    let second = "[[vm]]\nname = \"bulk\"\n[[vm.disk]]\nsize = \"8 MiB\"\n";
+    let on = |disk: &'static str| [file, (second, ""), ("size = \"8 MiB\"", disk)];
+    for (said, part, place) in [
+        (
+            refusal(dir, &[("unix = \"nbd.sock\"", &taken)]),
+            "help: another process has this port",
+            "refused.toml:5:7",
+        ),
+        (
+            refusal(dir, &[("unix = \"nbd.sock\"", "tcp = \"192.0.2.1:1\"")]),
+            "help: this machine does not have that address",
+            "refused.toml:5:7",
+        ),
+        (
+            refusal(dir, &[("nbd.sock", "plain")]),
+            "help: remove it if nobody needs it",
+            "refused.toml:5:8",
+        ),
+        (
+            refusal(dir, &[("control.sock", "plain")]),
+            "choose another place: `socket` under [control]",
+            "refused.toml:3:10",
+        ),
+        (
+            refusal(dir, &[("nbd.sock", "none/nbd.sock")]),
+            "none: make it (mkdir -p)",
+            "refused.toml:5:8",
+        ),
+        (
+            refusal(dir, &on("path = \"/\"")[..]),
+            "help: name a file in it",
+            "refused.toml:15:8",
+        ),
+        (
+            refusal(dir, &on("path = \"plain\"\nsize = \"8 MiB\"")[..]),
+            "help: size = \"4 B\", or leave it out",
+            "refused.toml:15:8",
+        ),
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+        let place = format!("--> {}/{place}\n", dir.display());
+        assert!(said.contains(&place), "{place}: {said}");
+    }
+}
+
+#[test]
+fn clients_that_misbehave_at_the_control_socket_keep_nobody_out() {
+    let daemon = Daemon::start();
+    let socket = daemon.dir.path().join("control.sock");
+    let half = b"PATCH /v1/vms/oltp/objective HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{";
+    let garbage = [0xff; 4096];
+    let open: Vec<UnixStream> = (0..200)
+        .map(|i| {
+            let mut stream = UnixStream::connect(&socket).expect("it listens");
+            // One that was cut off already may not be written to: all the same here.
+            let _ = match i % 3 {
+                0 => stream.write_all(half),
+                1 => stream.write_all(&garbage),
+                _ => Ok(()),
+            };
+            stream
+        })
+        .collect();
+    assert_eq!(
+        daemon.json(&["vm", "list"])[0]["objective"]["reservation"],
+        "120 IOPS"
+    );
+    drop(open);
+    assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
+}
+
+#[test]
+fn sigterm_ends_it_in_order_and_takes_its_sockets_along() {
+    let mut daemon = Daemon::start();
+    let sockets = ["control.sock", "nbd.sock"].map(|name| daemon.dir.path().join(name));
+    assert!(sockets.iter().all(|socket| socket.exists()));
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+    assert!(!sockets.iter().any(|socket| socket.exists()));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(stderr(&output).is_empty(), "{}", stderr(&output));
+    assert!(output.status.success(), "{}", output.status);
+}
+
+#[test]
+fn nobody_reading_standard_error_is_no_error_either() {
+    let file = examples().join("mixed.fio");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["sim", "--duration", "10 ms", file.to_str().expect("plain")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stderr.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", output.status);
+    assert!(stdout(&output).contains("IOPS"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_daemon_whose_log_nobody_reads_serves_on_and_ends_in_order() {
+    let (mut daemon, log) = Daemon::start_with_log();
+    drop(log);
+    // Each of these is logged.
+    for policy in ["fifo", "mclock"] {
+        let device = daemon.json(&["policy", "set", "ram", policy]);
+        assert_eq!(device["policy"]["name"], policy);
+    }
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_daemon_whose_log_is_not_read_waits_for_nobody() {
+    let (mut daemon, mut log) = Daemon::start_with_log();
+    // A pipe holds 64 KiB; each change is logged with all its parameters, more than 300 bytes.
+    let socket = daemon.dir.path().join("control.sock");
+    for _ in 0..600 {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+            .expect("a time-out");
+        write!(
+            stream,
+            "PUT /v1/devices/ram/policy HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+             content-length: 9\r\n\r\n\"flubber\""
+        )
+        .expect("written");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(daemon.json(&["vm", "list"])[0]["name"], "oltp");
+    let rest = std::thread::spawn(move || {
+        let mut text = String::new();
+        log.read_to_string(&mut text).map(|_| text)
+    });
+    let status = daemon.terminate();
+    assert!(status.success(), "{status}");
+    let said = rest.join().expect("no panic").expect("text");
+    assert!(said.len() > 3 << 16, "too little was said: {}", said.len());
+    assert!(said.ends_with("every disk flushed\n"), "{said}");
+}
+
+#[test]
+fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["demo", "--seconds", "600"])
+        .env("TMPDIR", dir.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut said = String::new();
+    // By then its daemon runs, and waits for the signal as well.
+    log.read_line(&mut said).expect("readable");
+    assert!(said.contains("running for"), "{said}");
+    send("-INT", &child);
+    log.read_to_string(&mut said).expect("readable");
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(1), "{status}: {said}");
+    assert!(
+        said.contains("error: stopped before every policy had its turn"),
+        "{said}"
+    );
+    assert!(!said.contains("connection"), "{said}");
+    let left = std::fs::read_dir(dir.path()).expect("there").count();
+    assert_eq!(left, 0, "it left files behind");
+}
