@@ -65,7 +65,8 @@ impl FileKind {
                 "name it as the `model` of a [[device]], or `tidegate sim SCENARIO --device FILE`"
             }
             FileKind::Vcpus => {
-                "`tidegate vcpu sim` simulates it; docs/simulation.md says what a scenario of disks is"
+                "`tidegate vcpu sim` simulates it; docs/simulation.md says what a scenario of \
+                 disks is"
             }
             FileKind::Profile => {
                 "name it as the `profile` of a [[device]]; `tidegate profile show` draws it"

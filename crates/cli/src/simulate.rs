@@ -189,7 +189,29 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         });
     }
     let description = jobs.sections.iter().find_map(|s| s.description.clone());
-    let policy = match &changes.policy {
+    let device = job_device(&model, changes.policy.as_ref())?;
+    Ok(Scenario {
+        title: description.unwrap_or_default(),
+        duration: changes.duration.unwrap_or(LONGEST),
+        until_done: true,
+        // Counting begins for all of them once it has begun for the last.
+        warm_up: jobs
+            .sections
+            .iter()
+            .map(|s| s.ramp_time)
+            .max()
+            .unwrap_or_default(),
+        seed: 1,
+        devices: vec![device],
+        tenants,
+        changes: Vec::new(),
+        cpu: None,
+    })
+}
+
+/// Returns the device that all sections of a job file share.
+fn job_device(model: &catalogue::Entry, policy: Option<&PolicySpec>) -> Result<Device> {
+    let policy = match policy {
         Some(policy) => policy.clone(),
         None => PolicySpec::named(DEFAULT_POLICY)?,
     };
@@ -212,24 +234,8 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         divided: true,
         distances: scenario::default_distances(),
     };
-    device.put_on(&model);
-    Ok(Scenario {
-        title: description.unwrap_or_default(),
-        duration: changes.duration.unwrap_or(LONGEST),
-        until_done: true,
-        // Counting begins for all of them once it has begun for the last.
-        warm_up: jobs
-            .sections
-            .iter()
-            .map(|s| s.ramp_time)
-            .max()
-            .unwrap_or_default(),
-        seed: 1,
-        devices: vec![device],
-        tenants,
-        changes: Vec::new(),
-        cpu: None,
-    })
+    device.put_on(model);
+    Ok(device)
 }
 
 impl From<&ChangeArgs> for Changes {

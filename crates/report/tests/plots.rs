@@ -226,8 +226,8 @@ fn several_plots_are_one_document_that_can_be_read_aloud() {
             Some((
                 "desc",
                 "Across: request size (bytes), logarithmic, with ticks at 4K, 8K, 16K, 32K, \
-                 64K, 128K, 256K, 512K, 1M. Up: IOPS, logarithmic, with ticks at 200, 500, 1k, 2k, 5k, \
-                 10k, 20k. Line \"measured\" of 9 points. Marks \"estimated\" of 5 points."
+                 64K, 128K, 256K, 512K, 1M. Up: IOPS, logarithmic, with ticks at 200, 500, 1k, 2k, \
+                 5k, 10k, 20k. Line \"measured\" of 9 points. Marks \"estimated\" of 5 points."
             ))
         );
     }

@@ -81,8 +81,9 @@ pub(crate) enum VmCommand {
     Resize(ResizeArgs),
     /// Write what the policy has learnt of a VM into a file
     #[command(
-        after_help = "It is a small file of JSON. Another daemon goes on with it (vm import) where the VM was moved, \
-                      or\nthis one where it was served anew. Without FILE it is printed.\n\nExamples:
+        after_help = "It is a small file of JSON. Another daemon goes on with it (vm import) where \
+                      the VM was moved, or\nthis one where it was served anew. Without FILE it is \
+                      printed.\n\nExamples:
   tidegate vm export oltp oltp.learnt.json
   tidegate vm export oltp | ssh other 'cat > oltp.learnt.json'"
     )]
@@ -95,13 +96,15 @@ pub(crate) enum VmCommand {
     },
     /// Have the policy go on with what was learnt of a VM
     #[command(
-        after_help = "What was learnt of the VM holds wherever it is. What was learnt of its disks (bandwidths by merge \
-                      limit)\nis taken over where they are on the same device as then, which the file tells; else \
-                      it is found out\nanew. A file that was changed, or that another controller wrote, is \
+        after_help = "What was learnt of the VM holds wherever it is. What was learnt of its disks \
+                      (bandwidths by merge limit)\nis taken over where they are on the same device \
+                      as then, which the file tells; else it is found out\n\
+                      anew. A file that was changed, or that another controller wrote, is \
                       refused.\n\nExamples:
   tidegate vm import oltp oltp.learnt.json
   tidegate vm import oltp oltp.learnt.json --disk-moved     its storage was migrated, too
-  tidegate vm import oltp oltp.learnt.json --same-disk      on NFS, say: nothing tells, but you know"
+  tidegate vm import oltp oltp.learnt.json --same-disk      on NFS, say: nothing tells, but you \
+                      know"
     )]
     Import(ImportArgs),
 }
@@ -143,7 +146,8 @@ pub(crate) struct AddArgs {
     pub(crate) parts: PartArgs,
     /// Read VMs from a file of [[vm]] tables instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          conflicts_with_all = ["name", "device", "disks", "background", "max_connections", "PartArgs"])]
+          conflicts_with_all = ["name", "device", "disks", "background", "max_connections",
+                                "PartArgs"])]
     pub(crate) file: Option<PathBuf>,
     /// Even if it does not fit the device
     #[arg(long)]

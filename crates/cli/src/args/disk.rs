@@ -20,10 +20,11 @@ pub(crate) enum DiskCommand {
     Fault(FaultCommand),
     /// Forget a disk that was served, so that an empty one may be created where its file was
     #[command(
-        after_help = "With a [store] the daemon knows the disks that it has served, and makes no empty one in \
-                      place of a file\nthat is gone: its file system may only not be mounted. Put the file \
-                      back; or, where it is gone for good and\na new, empty disk is wanted, have it \
-                      forgotten. The file itself is not touched.\n\nExamples:
+        after_help = "With a [store] the daemon knows the disks that it has served, and makes no \
+                      empty one in place of a file\nthat is gone: its file system may only not be \
+                      mounted. Put the file back; or, where it is gone for good and\n\
+                      a new, empty disk is wanted, have it forgotten. The file itself is not \
+                      touched.\n\nExamples:
   tidegate disk forget oltp                               a daemon that runs
   tidegate disk forget oltp --config /etc/tidegate.toml   one that does not start for it"
     )]

@@ -6,14 +6,15 @@ use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 pub(crate) enum JobCommand {
     /// Begin a job of a VM, now
     #[command(
-        override_usage = "tidegate job start <VM> --size <SIZE> <--deadline TIME | --by TIME | --tolerance PART> \
-                          [OPTIONS]",
-        after_help = "Bytes of reads and writes of the VM that are answered well from now on count. The \
-                      answer says\nwhat will come of it, and at once where the device would not do it in time. \
-                      Policy pridyn sees\nto it that jobs are done in time, as far as that can be; under others \
-                      they are watched and\nforecast. A VM has one job at a time. It is kept in the [store] with \
-                      what has moved, and goes on\nafter a restart.\n\nWith --wait: exits with 0 when it was done \
-                      in time, else with 1.\n\nExamples:
+        override_usage = "tidegate job start <VM> --size <SIZE> <--deadline TIME | --by TIME | \
+                          --tolerance PART> [OPTIONS]",
+        after_help = "Bytes of reads and writes of the VM that are answered well from now on \
+                      count. The answer says\nwhat will come of it, and at once where the device \
+                      would not do it in time. Policy pridyn sees\nto it that jobs are done in \
+                      time, as far as that can be; under others they are watched and\n\
+                      forecast. A VM has one job at a time. It is kept in the [store] with what \
+                      has moved, and goes on\nafter a restart.\n\nWith --wait: exits with 0 when \
+                      it was done in time, else with 1.\n\nExamples:
   tidegate job start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate job start dss --size \"20 GiB\" --by 14:03 --wait
   tidegate job start dss --size \"20 GiB\" --by 2026-12-01T06:00

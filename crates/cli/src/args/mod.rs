@@ -194,7 +194,7 @@ pub(crate) enum Command {
     /// Serve the disks that a configuration names, until SIGTERM
     #[command(
         after_help = "SIGTERM and SIGINT finish what is in flight, then stop; a second one \
-                            stops at once.\n\nExample:\n  tidegate serve examples/quickstart.toml"
+                      stops at once.\n\nExample:\n  tidegate serve examples/quickstart.toml"
     )]
     Serve {
         /// The configuration, TOML
@@ -213,11 +213,11 @@ pub(crate) enum Command {
     /// Check a configuration, a scenario, a device model or a profile, and print what it says
     #[command(
         after_help = "Reports everything that is wrong with the file, each with its line, and \
-                            exits with 1\nif anything is. It opens no disk and no socket: that \
-                            a disk is in use, has another\nsize or cannot be made is found by \
-                            `serve`. VMs and objectives that were persisted are\nread from the \
-                            configuration's store, also while a daemon has it open.\n\n\
-                            Example:\n  tidegate check examples/limits.toml"
+                      exits with 1\nif anything is. It opens no disk and no socket: that \
+                      a disk is in use, has another\nsize or cannot be made is found by \
+                      `serve`. VMs and objectives that were persisted are\nread from the \
+                      configuration's store, also while a daemon has it open.\n\n\
+                      Example:\n  tidegate check examples/limits.toml"
     )]
     Check {
         /// The configuration, the scenario or the device model, TOML; or a fio job file (.fio)
@@ -227,20 +227,22 @@ pub(crate) enum Command {
     /// Print the JSON Schema of the configuration, for editors
     #[command(
         after_help = "Draft 2020-12: every key with its values, its default and what it does. \
-                            docs/configuration.md\nsays how editors complete and check keys by \
-                            it. `-o json` prints the same.\n\n\
-                            Example:\n  tidegate schema > tidegate.schema.json"
+                      docs/configuration.md\nsays how editors complete and check keys by \
+                      it. `-o json` prints the same.\n\n\
+                      Example:\n  tidegate schema > tidegate.schema.json"
     )]
     Schema,
     /// Whether what a configuration or a scenario promises fits its devices
     #[command(
         after_help = "A device needs a profile (`tidegate profile` measures one, `profile =` in \
-                            its [[device]] names it), none of its points wider than 25 %.\nWhat requests are like follows from `expects` \
-                            of an objective; docs/planning.md says what is\nassumed. Exits with 0 \
-                            when all of it fits, else with 1.\n\nExamples:
+                      its [[device]] names it), none of its points wider than 25 %.\n\
+                      What requests are like follows from `expects` of an objective; \
+                      docs/planning.md says what is\nassumed. Exits with 0 when all of it fits, \
+                      else with 1.\n\nExamples:
   tidegate plan examples/planned.toml
   tidegate plan examples/planned.toml --headroom \"90 %\" --streams kept
-  tidegate plan examples/planned.toml --vm web --reservation \"100 IOPS @ 16 KiB\" --latency \"200 ms\"
+  tidegate plan examples/planned.toml --vm web --reservation \"100 IOPS @ 16 KiB\" \
+                      --latency \"200 ms\"
   tidegate plan examples/planned.toml -o json | jq '.devices[].nearest'"
     )]
     Plan(Box<PlanArgs>),
@@ -268,12 +270,13 @@ pub(crate) enum Command {
     /// What was counted for each VM
     #[command(
         after_help = "Queue time is what scheduling and limits cost; service time is the \
-                            device's. Latency is both:\nfrom a request's arrival at the scheduler to \
-                            its end there. The time that the client and the socket\ntake is outside \
-                            of all of them, so fio or a guest sees more.\n\nPrecision: B is the error of the mean against the \
-                            target, beta the mean of |B| over statistical\nintervals, V how far \
-                            seconds are off their mean on average; seconds in which a VM had \
-                            nothing\noutstanding are left out.\n\nExamples:
+                      device's. Latency is both:\nfrom a request's arrival at the scheduler \
+                      to its end there. The time that the client and the socket\ntake is outside \
+                      of all of them, so fio or a guest sees more.\n\n\
+                      Precision: B is the error of the mean against the target, beta the mean of \
+                      |B| over statistical\nintervals, V how far seconds are off their mean on \
+                      average; seconds in which a VM had nothing\noutstanding are left out.\n\n\
+                      Examples:
   tidegate stats
   tidegate stats --follow --interval \"2 s\"
   tidegate stats --precision --interval \"10 s\"
@@ -283,8 +286,8 @@ pub(crate) enum Command {
     /// Simulate a scenario, or a fio job file, in virtual time
     #[command(
         after_help = "The daemon's own engine runs against a device model: what it does here is \
-                            what it does\nserving disks. The same scenario and seed give the same \
-                            bytes on every machine.\n\nExamples:
+                      what it does\nserving disks. The same scenario and seed give the same \
+                      bytes on every machine.\n\nExamples:
   tidegate sim examples/noisy-neighbour.toml
   tidegate sim examples/noisy-neighbour.toml --policy fifo
   tidegate sim examples/noisy-neighbour.toml --interval \"1 s\" -o csv > series.csv
@@ -295,8 +298,8 @@ pub(crate) enum Command {
     /// Simulate a grid of scenarios, policies and seeds, on all cores
     #[command(
         after_help = "Each result is a line of the results file. A sweep that was stopped goes on \
-                            where it was;\na scenario that has changed is simulated \
-                            anew.\n\nExamples:
+                      where it was;\na scenario that has changed is simulated \
+                      anew.\n\nExamples:
   tidegate sweep examples/noisy-neighbour.toml --policy fifo,mclock --seeds 1..20
   tidegate sweep examples/host-cpu.toml --scheduler none,credit2,isacs --policy mclock,vfair
   tidegate sweep a.toml b.toml --seeds 1,2,3 --results grid.jsonl -o csv"
@@ -304,7 +307,8 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Measure what a device can do at most: its saturation profile
     #[command(
-        after_help = "DEVICE is one of these, and of two that a name fits the first; ./NAME is always a file:
+        after_help = "DEVICE is one of these, and of two that a name fits the first; \
+                      ./NAME is always a file:
   nvme-1tb, my-disk.toml    a disk model, in virtual time: seconds, the same on every machine
   nvme-1tb --live           the same as an emulated disk, in real time
   /dev/sdb                  a block device
@@ -314,8 +318,10 @@ pub(crate) enum Command {
 A full measurement of a real disk takes about ten minutes and says so first; stopped, the same
 command goes on where it was. Nothing that holds anything is written to without --overwrite.
 
-A point whose 95 % confidence interval is wider than 25 % of its mean either way is measured up to three
-times as long. One that stays so is marked, and `tidegate plan` refuses the profile: measure again while
+A point whose 95 % confidence interval is wider than 25 % of its mean either way is \
+                      measured up to three
+times as long. One that stays so is marked, and `tidegate plan` refuses the profile: \
+                      measure again while
 nothing else uses the device or the processors.
 
 Examples:
@@ -328,10 +334,10 @@ Examples:
     /// Run a paper's experiments again and set them beside its figures
     #[command(
         after_help = "Everything runs in the simulator and is the same on every machine. \
-                            `calibrated` marks the figures\nthat the models of disk and guests \
-                            were fitted to; all others are predicted. JSON is a list of\n\
-                            {paper, table, row, column, theirs, ours, calibrated} and of {claim, \
-                            holds, detail}.\n\nExamples:
+                      `calibrated` marks the figures\nthat the models of disk and guests \
+                      were fitted to; all others are predicted. JSON is a list of\n\
+                      {paper, table, row, column, theirs, ours, calibrated} and of {claim, \
+                      holds, detail}.\n\nExamples:
   tidegate reproduce                           which papers there are
   tidegate reproduce flubber
   tidegate reproduce flubber --table 3 -o json
@@ -343,11 +349,14 @@ Examples:
     Reproduce(ReproduceArgs),
     /// Set I/O classes of running processes so that their jobs end in time
     #[command(
-        after_help = "For hosts whose VMs do not use Tidegate's disks. A disk's scheduler has to know classes: \
-                            bfq, or\nmq-deadline. What a VM moved is read from /proc/PID/io; threads and processes \
-                            that begin later are\nfound within a second. Every thread is given back what it had when all jobs have \
-                            ended, or on SIGTERM,\nSIGINT and SIGHUP. Exits with 1 where a job was late.\n\nExamples:
-  tidegate agent --vm web=4711 --vm batch=4712 --job web=\"2 GiB in 60 s\" --disk /var/lib/libvirt/images
+        after_help = "For hosts whose VMs do not use Tidegate's disks. A disk's scheduler has to \
+                      know classes: bfq, or\nmq-deadline. What a VM moved is read from \
+                      /proc/PID/io; threads and processes that begin later are\n\
+                      found within a second. Every thread is given back what it had when all jobs \
+                      have ended, or on SIGTERM,\nSIGINT and SIGHUP. Exits with 1 where a job was \
+                      late.\n\nExamples:
+  tidegate agent --vm web=4711 --vm batch=4712 --job web=\"2 GiB in 60 s\" \
+                      --disk /var/lib/libvirt/images
   tidegate agent --vm web=libvirt:web --vm rest=cgroup:/sys/fs/cgroup/batch.slice \\
       --job web=\"20 GB in 5 min\" --disk /dev/sdb --bandwidth \"150 MB/s\" --dry-run"
     )]
@@ -355,8 +364,8 @@ Examples:
     /// Which host a job goes to so that it and all that run there end in time
     #[command(
         subcommand,
-        after_help = "No daemon is needed: hosts, jobs and what was learnt of hosts are kept in one file, --db.\n\n\
-                            Examples:
+        after_help = "No daemon is needed: hosts, jobs and what was learnt of hosts are kept in \
+                      one file, --db.\n\nExamples:
   tidegate place job backup --size 2GiB --deadline 60s --hosts place.toml
   tidegate place list
   tidegate place moved backup=\"1 GiB\"
@@ -374,7 +383,7 @@ Examples:
     /// Show what scheduling is worth: three VMs on one emulated disk
     #[command(
         after_help = "Examples:\n  tidegate demo\n  tidegate demo --seconds 20 --policy \
-                            fifo,mclock -o json"
+                      fifo,mclock -o json"
     )]
     Demo(DemoArgs),
     /// Measure Tidegate itself
@@ -383,9 +392,9 @@ Examples:
     /// Torture the engine under faults, seed by seed
     #[command(
         after_help = "A seed decides everything: VMs, workloads, policy, device, what goes \
-                            wrong and when.\nThe same seed does the same on any machine; one that \
-                            fails is shown again with --seed.\nExits with 1 when a promise was \
-                            broken.\n\nExamples:
+                      wrong and when.\nThe same seed does the same on any machine; one that \
+                      fails is shown again with --seed.\nExits with 1 when a promise was \
+                      broken.\n\nExamples:
   tidegate torture --seeds 10000
   tidegate torture --minutes 60 --resume torture.seeds
   tidegate torture --seeds 5000 --policy mclock,token-bucket+mclock
@@ -394,7 +403,7 @@ Examples:
     Torture(TortureArgs),
     /// Print completions for a shell
     #[command(after_help = "Example:\n  tidegate completions bash > \
-                            /etc/bash_completion.d/tidegate")]
+                      /etc/bash_completion.d/tidegate")]
     Completions {
         /// Which
         shell: clap_complete::Shell,
@@ -428,15 +437,15 @@ pub(crate) enum BenchCommand {
     /// What scheduling a request costs, without any device
     #[command(
         after_help = "CPU time of one thread, median of repeated runs, all VMs \
-                            backlogged.\n\nExamples:\n  tidegate bench engine --policy mclock \
-                            --vms 1,100,10000\n  tidegate bench engine --policy sfq \
-                            --param cost=device-time\n\nWith --instructions it counts what the \
-                            processor executes instead, with valgrind's callgrind: the \
-                            same\nfigure in every run of one build, also on a busy machine, so a \
-                            rise of 1 % is seen.\n  tidegate bench engine --instructions --policy \
-                            fifo,mclock\n  tidegate bench engine --instructions --against \
-                            bench/instructions.json\n  tidegate bench engine \
-                            --instructions --record bench/instructions.json"
+                      backlogged.\n\nExamples:\n  tidegate bench engine --policy mclock \
+                      --vms 1,100,10000\n  tidegate bench engine --policy sfq \
+                      --param cost=device-time\n\nWith --instructions it counts what the \
+                      processor executes instead, with valgrind's callgrind: the \
+                      same\nfigure in every run of one build, also on a busy machine, so a \
+                      rise of 1 % is seen.\n  tidegate bench engine --instructions --policy \
+                      fifo,mclock\n  tidegate bench engine --instructions --against \
+                      bench/instructions.json\n  tidegate bench engine \
+                      --instructions --record bench/instructions.json"
     )]
     Engine(BenchArgs),
     /// The run of one policy that `--instructions` has callgrind count
@@ -509,185 +518,4 @@ pub(crate) struct BenchArgs {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The help of a command, such as `vm list`.
-    fn help(words: &str) -> String {
-        let words = format!("tidegate {words} --help");
-        let shown = Args::read(words.split(' ')).expect_err("help ends the process");
-        assert_eq!(shown.kind(), ErrorKind::DisplayHelp, "{words}");
-        shown.to_string()
-    }
-
-    #[test]
-    fn the_arguments_are_well_formed() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn help_shows_only_options_that_the_command_makes_something_of() {
-        for (words, socket, output, csv) in [
-            ("serve x", false, false, false),
-            ("completions", false, false, false),
-            ("check", false, true, false),
-            ("sim", false, true, true),
-            ("sweep", false, true, true),
-            ("demo", false, true, false),
-            ("bench engine", false, true, false),
-            ("policy list", false, true, false),
-            ("policy show", false, true, false),
-            ("policy set", true, true, false),
-            ("vm list", true, true, false),
-            ("vm set", true, true, false),
-            ("vm add", true, true, false),
-            ("vm remove", true, true, false),
-            ("vm resize", true, true, false),
-            ("vm export", true, true, false),
-            ("vm import", true, true, false),
-            ("job start", true, true, false),
-            ("job list", true, true, false),
-            ("device show", true, true, false),
-            ("disk fault add", true, true, false),
-            ("disk fault list", true, true, false),
-            ("disk forget", true, true, false),
-            ("stats", true, true, false),
-            ("profile", false, true, false),
-            ("profile show", false, true, false),
-        ] {
-            let said = help(words);
-            assert_eq!(said.contains("--socket"), socket, "{said}");
-            assert_eq!(said.contains("--output"), output, "{said}");
-            assert_eq!(said.contains("csv:"), csv, "{said}");
-        }
-    }
-
-    #[test]
-    fn options_of_every_command_may_stand_anywhere() {
-        for words in [
-            "tidegate --socket /s -o json vm list",
-            "tidegate vm list --socket /s -o json",
-            "tidegate vm --socket /s list -o json",
-            "tidegate -o json check x --socket /s",
-            "tidegate policy -o json --socket /s list",
-            "tidegate profile x --socket /s -o json",
-            "tidegate --socket /s profile show x -o json",
-        ] {
-            let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(args.global.output, Format::Json, "{words}");
-            assert_eq!(args.global.socket, PathBuf::from("/s"), "{words}");
-        }
-    }
-
-    #[test]
-    fn a_number_below_zero_is_told_what_is_allowed() {
-        let whole = "a whole number from 0 to 18446744073709551615";
-        for (words, allowed) in [
-            ("sim x --seed -1", whole),
-            ("sim x --seed 1.5", whole),
-            ("sim x --seed 18446744073709551616", whole),
-            ("torture --seed -1", whole),
-            ("torture --start-seed -1", whole),
-            ("stats --follow --count -1", whole),
-            ("torture --seeds -1", "from 1 to 1099511627776"),
-            ("bench engine --runs -1", "from 1 to 1000"),
-            ("bench engine --vms 1,-1", "from 1 to 1000000"),
-            ("demo --seconds 3601", "from 4 to 3600"),
-            ("sweep x --jobs 1025", "from 1 to 1024"),
-            ("vm set a --weight -1", "a whole number from 1 to 10000"),
-            ("sweep x --seeds -1", "1..20 (both included)"),
-        ] {
-            let words = format!("tidegate {words}");
-            let said = Args::read(words.split(' ')).expect_err("refused");
-            assert!(said.to_string().contains(allowed), "{said}");
-        }
-    }
-
-    #[test]
-    fn csv_is_refused_where_there_is_none() {
-        for words in ["tidegate -o csv vm list", "tidegate vm list -o csv"] {
-            let said = Args::read(words.split(' '))
-                .expect_err("no CSV")
-                .to_string();
-            assert!(said.contains("`vm` has no CSV: -o json"), "{said}");
-        }
-        for words in ["tidegate -o csv sim x", "tidegate sweep x -o csv"] {
-            let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(args.global.output, Format::Csv, "{words}");
-        }
-    }
-
-    #[test]
-    fn a_vm_is_added_by_its_disks_or_from_a_file_and_a_disk_is_resized_by_its_size() {
-        let read = |words: &[&str]| {
-            let words = ["tidegate", "vm"].iter().chain(words);
-            Args::read(words).map(|args| args.command)
-        };
-        for refused in [
-            &["add"][..],
-            &["add", "a"],
-            &["add", "a", "--disk", "path"],
-            &["add", "a", "--disk", "path=a", "--file", "f"],
-            &["add", "--file", "f", "--weight", "3"],
-            &["add", "--file", "f", "--background"],
-            &["resize", "a"],
-            &["resize", "a", "b", "1 GiB", "c"],
-            &["remove"],
-        ] {
-            assert!(read(refused).is_err(), "{refused:?}");
-        }
-        assert!(read(&["add", "--file", "f"]).is_ok());
-        let added = read(&[
-            "add",
-            "a",
-            "--disk",
-            "path=a b.raw, size=2 GiB",
-            "--disk",
-            "path=c",
-        ]);
-        let Ok(Command::Vm(VmCommand::Add(added))) = added else {
-            panic!("{added:?}");
-        };
-        let typed = [("path", "a b.raw"), ("size", "2 GiB")];
-        let typed = typed.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(added.disks[0].0, typed);
-        assert_eq!(added.disks.len(), 2);
-        let resized = read(&["resize", "a", "1 GiB"]);
-        let Ok(Command::Vm(VmCommand::Resize(resized))) = resized else {
-            panic!("{resized:?}");
-        };
-        assert_eq!(resized.disk, ["1 GiB"]);
-    }
-
-    #[test]
-    fn a_job_has_a_size_and_one_time_by_which_it_is_to_be_done() {
-        let read = |words: &[&str]| {
-            let words = ["tidegate", "job", "start"].iter().chain(words);
-            Args::read(words).is_ok()
-        };
-        assert!(read(&["a", "--size", "1 GiB", "--by", "14:03"]));
-        assert!(read(&[
-            "a",
-            "--size",
-            "1 GiB",
-            "--tolerance",
-            "0.3",
-            "--wait"
-        ]));
-        for refused in [
-            &["a", "--size", "1 GiB"][..],
-            &["a", "--by", "14:03"],
-            &["--size", "1 GiB", "--by", "14:03"],
-            &["a", "--size", "1 GiB", "--by", "14:03", "--deadline", "1 s"],
-            &["a", "--size", "1 GiB", "--tolerance", "some"],
-        ] {
-            assert!(!read(refused), "{refused:?}");
-        }
-    }
-
-    #[test]
-    fn changing_nothing_is_a_mistake() {
-        assert!(Args::read(["tidegate", "vm", "set", "oltp"]).is_err());
-        assert!(Args::read(["tidegate", "vm", "set", "oltp", "--weight", "7"]).is_ok());
-    }
-}
+mod tests;

@@ -13,10 +13,11 @@ use super::value::{parse_bandwidth, parse_size, parse_time, whole};
 pub(crate) enum PlaceCommand {
     /// Ask for a host for a job: it goes to one, waits for one, or is refused
     #[command(
-        after_help = "A job goes to a host where it and all that run there are foreseen to end in time; of several\nto \
-                            that with most free bandwidth. If there is none it waits until its deadline, and is tried\n\
-                            again when a job ends. A job that no empty host would do in time is refused; the exit code\n\
-                            is 1 then.\n\nHosts are told once, by a file:
+        after_help = "A job goes to a host where it and all that run there are foreseen to end in \
+                      time; of several\nto that with most free bandwidth. If there is none it \
+                      waits until its deadline, and is tried\nagain when a job ends. A job that no \
+                      empty host would do in time is refused; the exit code\nis 1 then.\n\n\
+                      Hosts are told once, by a file:
   [[host]]
   name = \"a\"
   bandwidth = \"54 MB/s\"              # for one job
@@ -36,8 +37,9 @@ Examples:
     },
     /// Tell what has moved of jobs so far; the priority database learns from it
     #[command(
-        after_help = "Until it is told a job is taken to move as it was foreseen. Told of all jobs of a host\n\
-                            together, twice without a change between, its priority database learns what they had.\n\nExample:
+        after_help = "Until it is told a job is taken to move as it was foreseen. Told of all jobs \
+                      of a host\ntogether, twice without a change between, its priority database \
+                      learns what they had.\n\nExample:
   tidegate place moved backup=\"1 GiB\" scan=\"300 MiB\""
     )]
     Moved {
@@ -68,8 +70,9 @@ Examples:
     },
     /// Simulate a data centre under PCOS, first-fit, best-fit and random placement
     #[command(
-        after_help = "Hosts run PriDyn on disks that are shared as fluids; the same options give the same results\n\
-                            on every machine. How long decisions take is told with --times.\n\nExamples:
+        after_help = "Hosts run PriDyn on disks that are shared as fluids; the same options give \
+                      the same results\non every machine. How long decisions take is told with \
+                      --times.\n\nExamples:
   tidegate place sim
   tidegate place sim --hosts 100 --arrivals 10 --strategy pcos --strategy first-fit --seed 7"
     )]
@@ -105,9 +108,11 @@ pub(crate) enum PlaceHostCommand {
     /// Take a host out; its daemon is not asked, and what was learnt of it is kept for when it
     /// comes again
     #[command(
-        after_help = "Jobs that run there are requeued or lost; the answer tells what came of each.\n\nExamples:
+        after_help = "Jobs that run there are requeued or lost; the answer tells what came of \
+                      each.\n\nExamples:
   tidegate place host remove c              no jobs run there
-  tidegate place host remove c --requeue    it died: another host is looked for, for what is left of each job"
+  tidegate place host remove c --requeue    it died: another host is looked for, for what is left \
+                      of each job"
     )]
     Remove(RemoveHostArgs),
 }
@@ -125,7 +130,8 @@ pub(crate) struct AddHostArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_loss)]
     pub(crate) loss: Vec<u64>,
     /// As many jobs at most
-    #[arg(long, value_name = "N", default_value_t = tidegate_place::MOST, value_parser = whole::<usize>(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = tidegate_place::MOST,
+          value_parser = whole::<usize>(1..=64))]
     pub(crate) jobs: usize,
     /// The control socket of the daemon that serves its VMs
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
@@ -156,8 +162,8 @@ pub(crate) struct RemoveHostArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DbArg {
     /// Where hosts, jobs and what was learnt are kept; made where there is none
-    #[arg(long = "db", value_name = "FILE", env = "TIDEGATE_PLACE_DB", value_hint = ValueHint::FilePath,
-          default_value = "tidegate-place.redb")]
+    #[arg(long = "db", value_name = "FILE", env = "TIDEGATE_PLACE_DB",
+          value_hint = ValueHint::FilePath, default_value = "tidegate-place.redb")]
     pub(crate) path: PathBuf,
 }
 
@@ -193,7 +199,8 @@ pub(crate) struct PlaceJobArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CentreArgs {
     /// How many hosts there are
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = whole::<usize>(1..=100_000))]
+    #[arg(long, value_name = "N", default_value = "1000",
+          value_parser = whole::<usize>(1..=100_000))]
     pub(crate) hosts: usize,
     /// How many jobs come a second, on average
     #[arg(long, value_name = "N", default_value_t = 100.0, value_parser = parse_arrivals)]

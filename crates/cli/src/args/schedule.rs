@@ -15,10 +15,10 @@ pub(crate) enum ScheduleCommand {
     /// One more entry, which wins over those before it
     #[command(
         override_usage = "tidegate vm schedule add <NAME> <--WHEN TIME>... <--PART VALUE>...",
-        after_help = "Every week: --from, --until (midnight unless said; the next day where it is not \
-                      later) and --days\n(on which it begins; all unless said). Once: --at, and \
-                      --until where it is not for good. Times are\nthose of --timezone, which is \
-                      the whole schedule's; the host's unless said.\n\nExamples:
+        after_help = "Every week: --from, --until (midnight unless said; the next day where it is \
+                      not later) and --days\n(on which it begins; all unless said). Once: --at, \
+                      and --until where it is not for good. Times are\nthose of --timezone, which \
+                      is the whole schedule's; the host's unless said.\n\nExamples:
   tidegate vm schedule add dss --from 18:00 --until 23:00 --target \"50 MB/s\"
   tidegate vm schedule add dss --from 22:00 --until 06:00 --days mon,tue,wed,thu,fri --limit none
   tidegate vm schedule add dss --days sat,sun --weight 300 --timezone Europe/Berlin --persist

@@ -145,7 +145,8 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1 << 40))]
     pub(crate) seeds: Option<u64>,
     /// The first of them
-    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = whole::<u64>(0..=u64::MAX))]
+    #[arg(long, value_name = "SEED", default_value_t = 0,
+          value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) start_seed: u64,
     /// Begin no more seeds after so many minutes
     #[arg(long, value_name = "M", value_parser = parse_minutes)]

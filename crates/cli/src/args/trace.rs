@@ -10,8 +10,9 @@ use tidegate_workload::trace;
 pub(crate) enum TraceCommand {
     /// What a trace is like: requests, sizes, rates, how sequential it is, what it touches
     #[command(
-        after_help = "A record that cannot be right is an error with its line, or its number; --skip-bad counts such \
-                      records\nand shows the first. A trace without a request is an error.\n\nFormats:
+        after_help = "A record that cannot be right is an error with its line, or its number; \
+                      --skip-bad counts such records\nand shows the first. A trace without a \
+                      request is an error.\n\nFormats:
   msr      Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime (MSR Cambridge)
   disksim  arrival time in ns, device, first sector, sectors, 0 (write) or 1 (read) (MQSim's ASCII)
   vscsi    VMware's vSCSI binary, version 1 (CloudPhysics)

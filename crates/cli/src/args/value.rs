@@ -47,13 +47,15 @@ pub(super) fn parse_param(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn parse_disk(text: &str) -> Result<DiskArg, String> {
     let keys = text.split(',').map(|part| {
-        let known = part.split_once('=').filter(|(key, _)| !key.trim().is_empty());
+        let known = part
+            .split_once('=')
+            .filter(|(key, _)| !key.trim().is_empty());
         known
             .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
             .ok_or_else(|| {
                 format!(
-                    "{part:?} is no KEY=VALUE; write \"path=oltp.raw,size=20 GiB,create=sparse\" (a \
-                     path with a comma goes into a --file)"
+                    "{part:?} is no KEY=VALUE; write \"path=oltp.raw,size=20 GiB,create=sparse\" \
+                     (a path with a comma goes into a --file)"
                 )
             })
     });

@@ -15,8 +15,8 @@ use super::value::{parse_time, whole};
 pub(crate) enum VcpuCommand {
     /// Simulate a host's vCPUs under a scheduler
     #[command(
-        after_help = "docs/vcpu.md says what a scenario is. The same scenario and seed give the same results on every \
-                      machine.\n\nExamples:
+        after_help = "docs/vcpu.md says what a scenario is. The same scenario and seed give the \
+                      same results on every machine.\n\nExamples:
   tidegate vcpu sim examples/vcpu/mixed.toml
   tidegate vcpu sim examples/vcpu/mixed.toml --scheduler credit2
   tidegate vcpu sim examples/vcpu/mixed.toml -o json | jq '.vms[].round_trips.p99_ms'"

@@ -112,8 +112,8 @@ impl Course {
         let host = Linux::default();
         if !host.knows_children() {
             tell(format_args!(
-                "warning: this kernel does not say who started whom (CONFIG_PROC_CHILDREN): processes that a named one \
-                 starts are not seen"
+                "warning: this kernel does not say who started whom (CONFIG_PROC_CHILDREN): \
+                 processes that a named one starts are not seen"
             ));
         }
         let interval = Nanos(args.interval.as_nanos() as u64);

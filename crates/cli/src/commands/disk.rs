@@ -65,7 +65,8 @@ fn forgotten(name: &str, answer: &Value, out: Output) -> Result<()> {
     match out.is_json() {
         true => out.json(answer),
         false => Ok(out.text(&format!(
-            "{name} is forgotten: with create = \"sparse\" a new, empty disk is made where its file was\n"
+            "{name} is forgotten: with create = \"sparse\" a new, empty disk is made where its \
+             file was\n"
         ))?),
     }
 }

@@ -235,6 +235,22 @@ impl Figures {
         }
     }
 
+    /// Returns the smallest, the largest and the median size of requests in words.
+    fn said_sizes(&self) -> String {
+        let [least, most, median] =
+            [self.sizes.least, self.sizes.most, self.sizes.median].map(|size| bytes(size.into()));
+        format!("{least} to {most}, half of them up to {median}")
+    }
+
+    /// Returns the commonest sizes, each with its share of the requests, in words.
+    fn said_commonest(&self) -> String {
+        let said = self.sizes.commonest.iter().map(|size| {
+            let share = percent(size.requests as f64, self.requests as f64);
+            format!("{} {share}", bytes(size.bytes.into()))
+        });
+        said.collect::<Vec<_>>().join(", ")
+    }
+
     fn table(&self, format: &str) -> Table {
         let mut table = Table::facts();
         let mut row = |what: &str, said: String| {
@@ -267,27 +283,8 @@ impl Figures {
                 bytes_per_s(self.bytes_per_s)
             ),
         );
-        let of = |size: u32| bytes(size.into());
-        row(
-            "sizes",
-            format!(
-                "{} to {}, half of them up to {}",
-                of(self.sizes.least),
-                of(self.sizes.most),
-                of(self.sizes.median)
-            ),
-        );
-        let common = self.sizes.commonest.iter();
-        let common: Vec<_> = common
-            .map(|size| {
-                format!(
-                    "{} {}",
-                    of(size.bytes),
-                    percent(size.requests as f64, self.requests as f64)
-                )
-            })
-            .collect();
-        row("commonest", common.join(", "));
+        row("sizes", self.said_sizes());
+        row("commonest", self.said_commonest());
         row(
             "sequential",
             format!(

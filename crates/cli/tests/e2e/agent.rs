@@ -127,7 +127,8 @@ until_said() {
 }
 sleep 1000 & job=$!
 sleep 1000 & other=$!
-# Processes of one number are told apart by the clock tick that they began in, as everybody on Linux does it.
+# Processes of one number are told apart by the clock tick that they began in, as everybody on
+# Linux does it.
 began() { cut -d " " -f 22 /proc/$1/stat; }
 before=$(began $other)
 mkfifo said

@@ -101,13 +101,6 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
     );
     let (image, away) = (daemon.path("a.raw"), daemon.path("away"));
     // A disk that is being served cannot be forgotten.
-    let refused = |daemon: &Daemon, words: &[&str]| {
-        let socket = daemon.path("control.sock");
-        let words = [&["--socket", arg(&socket)], words].concat();
-        let done = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &words).wait();
-        assert!(!done.status.success(), "{}", done.out);
-        done.err
-    };
     let said = refused(&daemon, &["disk", "forget", "a"]);
     assert!(said.contains("is served"), "{said}");
     let said = refused(&daemon, &["disk", "forget", "c"]);
@@ -140,6 +133,19 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
     qemu_io(daemon.scratch(), &daemon.uri("a"), &["read -P 0 0 1M"]);
     let said = refused(&daemon, &forget);
     assert!(said.contains("leave --config out"), "{said}");
+    a_removed_vm_takes_its_disks_out_of_the_store(daemon);
+}
+
+/// Runs a command that has to fail; returns what it says.
+fn refused(daemon: &Daemon, words: &[&str]) -> String {
+    let socket = daemon.path("control.sock");
+    let words = [&["--socket", arg(&socket)], words].concat();
+    let done = Running::start(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &words).wait();
+    assert!(!done.status.success(), "{}", done.out);
+    done.err
+}
+
+fn a_removed_vm_takes_its_disks_out_of_the_store(daemon: Daemon) {
     // `vm remove` also forgets the VM's disks, so that adding the VM again creates new ones.
     let disk = "path=c.raw,size=1 MiB,create=sparse";
     for _ in 0..2 {

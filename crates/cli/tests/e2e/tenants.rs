@@ -273,7 +273,11 @@ fn what_is_to_survive_does_and_nothing_else() {
     );
     tidegate(&daemon, &["vm", "remove", "long"]);
 
-    // Removed until then; and then its disk is missing, which is no other VM's business.
+    a_missing_disk_is_nobody_elses_business(daemon);
+}
+
+/// Restarts a daemon whose VM `long` was removed until then: its disk is there, then missing.
+fn a_missing_disk_is_nobody_elses_business(daemon: Daemon) {
     let daemon = daemon.restart();
     assert_eq!(names(&daemon), ["a", "long"]);
     fs::remove_file(daemon.path("new.raw")).expect("it is there");
@@ -410,7 +414,8 @@ fn health(daemon: &Daemon) -> serde_json::Value {
 fn answer(daemon: &Daemon, method: &str, path: &str, body: &str) -> String {
     let length = body.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n"
     );
     let mut answer = String::new();
     // A daemon that was killed answers nothing, and that is no status.
@@ -540,7 +545,8 @@ fn change_until_killed(
             }
             (false, _) => {
                 let body = format!(
-                    "{{\"disk\": [{{\"size\": \"1 MiB\"}}], \"objective\": {{\"weight\": {weight}}}}}"
+                    "{{\"disk\": [{{\"size\": \"1 MiB\"}}], \
+                     \"objective\": {{\"weight\": {weight}}}}}"
                 );
                 (
                     ask(daemon, "PUT", &format!("{path}?persist=true"), &body),

@@ -2,6 +2,7 @@
 //! was learnt of it, taken to another daemon.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -12,8 +13,9 @@ use crate::tool::{Running, arg, fio, have};
 /// A hard disk, whose VM is to have what no such disk does; everything that is learnt is learnt
 /// soon.
 fn config() -> String {
-    let policy = "policy = { name = \"vcup-drr\", tuner = \"window\", statistical_interval = \"1 s\", window_max = \
-                  \"100 ms\", profiling = true, max_ml = 2 }";
+    let policy = "policy = { name = \"vcup-drr\", tuner = \"window\", \
+                  statistical_interval = \"1 s\", window_max = \"100 ms\", \
+                  profiling = true, max_ml = 2 }";
     let objective = "[vm.objective]\ntarget = \"200 MB/s\"\n";
     let (device, vm) = (
         Backing::Emulated.device(policy),
@@ -65,28 +67,7 @@ fn what_is_tuned_is_told_and_goes_to_another_daemon() {
     wait_for("whole seconds", || {
         shown(&here)["precision"]["seconds"].as_u64() > Some(2)
     });
-    let vm = shown(&here);
-    let error = vm["precision"]["error_percent"].as_f64();
-    assert!(error.is_some_and(|error| error < -50.0), "{vm}");
-    let said = tidegate(&here, &["vm", "show", "a"]);
-    for part in [
-        "inadequate: it asks for its target",
-        "can be promised",
-        "merge limit",
-        "B -",
-    ] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
-    let said = tidegate(&here, &["stats", "--precision", "--interval", "2 s"]);
-    assert!(
-        said.contains("BETA, 2 s") && said.contains("200 MB/s"),
-        "{said}"
-    );
-    let stats = tidegate_json(&here, &["stats", "a", "--precision"]);
-    assert_eq!(stats["vms"][0]["vm"], "a", "{stats}");
-    assert_eq!(stats["vms"][0]["interval_s"], 30);
-    let said = refused(&here, &["stats", "--precision", "--interval", "500 ms"]);
-    assert!(said.contains("whole seconds up to 300 s"), "{said}");
+    how_precise_it_is_is_told(&here);
 
     let said = tidegate(&here, &export);
     assert!(said.contains("tuner, policy vcup-drr"), "{said}");
@@ -101,29 +82,13 @@ fn what_is_tuned_is_told_and_goes_to_another_daemon() {
 
     let there = Daemon::start(&config());
     let text = fs::read_to_string(&file).expect("it was written");
-    let import = |text: &str| {
-        let file = there.path("learnt.json");
-        fs::write(&file, text).expect("the directory is ours");
-        file
-    };
-    for (text, said) in [
-        (text.replace("\"a\"", "\"b\""), "changed or damaged"),
-        (text[..text.len() / 2].to_owned(), "not JSON"),
-        (
-            text.replace("\"version\": 1", "\"version\": 2"),
-            "version 2",
-        ),
-    ] {
-        let file = import(&text);
-        let refused = refused(&there, &["vm", "import", "a", arg(&file)]);
-        assert!(refused.contains(said), "{said}: {refused}");
-    }
+    what_was_changed_is_refused(&there, &text);
     assert_eq!(
         shown(&there)["tuning"]["range"],
         Value::Null,
         "nothing has changed"
     );
-    let file = import(&text);
+    let file = learnt_file(&there, &text);
     let vm = tidegate_json(&there, &["vm", "import", "a", arg(&file)]);
     assert_eq!(vm["tuning"]["range"], range, "{vm}");
     let vm = tidegate_json(&there, &["vm", "import", "a", arg(&file), "--disk-moved"]);
@@ -134,4 +99,52 @@ fn what_is_tuned_is_told_and_goes_to_another_daemon() {
     assert!(said.contains("the policy has no controller"), "{said}");
     there.stop();
     here.stop();
+}
+
+/// Checks what `vm show` and `stats` say of a target that the device does not do.
+fn how_precise_it_is_is_told(here: &Daemon) {
+    let vm = shown(here);
+    let error = vm["precision"]["error_percent"].as_f64();
+    assert!(error.is_some_and(|error| error < -50.0), "{vm}");
+    let said = tidegate(here, &["vm", "show", "a"]);
+    for part in [
+        "inadequate: it asks for its target",
+        "can be promised",
+        "merge limit",
+        "B -",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said = tidegate(here, &["stats", "--precision", "--interval", "2 s"]);
+    assert!(
+        said.contains("BETA, 2 s") && said.contains("200 MB/s"),
+        "{said}"
+    );
+    let stats = tidegate_json(here, &["stats", "a", "--precision"]);
+    assert_eq!(stats["vms"][0]["vm"], "a", "{stats}");
+    assert_eq!(stats["vms"][0]["interval_s"], 30);
+    let said = refused(here, &["stats", "--precision", "--interval", "500 ms"]);
+    assert!(said.contains("whole seconds up to 300 s"), "{said}");
+}
+
+/// Writes what was learnt into a file that a daemon can read.
+fn learnt_file(daemon: &Daemon, text: &str) -> PathBuf {
+    let file = daemon.path("learnt.json");
+    fs::write(&file, text).expect("the directory is ours");
+    file
+}
+
+fn what_was_changed_is_refused(there: &Daemon, text: &str) {
+    for (text, said) in [
+        (text.replace("\"a\"", "\"b\""), "changed or damaged"),
+        (text[..text.len() / 2].to_owned(), "not JSON"),
+        (
+            text.replace("\"version\": 1", "\"version\": 2"),
+            "version 2",
+        ),
+    ] {
+        let file = learnt_file(there, &text);
+        let refused = refused(there, &["vm", "import", "a", arg(&file)]);
+        assert!(refused.contains(said), "{said}: {refused}");
+    }
 }

@@ -123,8 +123,9 @@ mod tests {
 
     #[test]
     fn a_file_of_hosts_is_read() {
-        let text = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nloss = [\"0 B/s\", \"17 MB/s\"]\njobs = 3\n\
-                    [[host]]\nname = \"b\"\nbandwidth = \"1 GB/s\"\n";
+        let text = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\n\
+                    loss = [\"0 B/s\", \"17 MB/s\"]\njobs = 3\n[[host]]\nname = \"b\"\n\
+                    bandwidth = \"1 GB/s\"\n";
         let read = document::read(text, "place.toml", hosts)
             .expect("it is one")
             .config;

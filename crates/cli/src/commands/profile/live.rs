@@ -315,8 +315,8 @@ fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> 
             false => "there is no such file",
         };
         if args.size.is_none() || args.read_only {
-            let help = "--size \"2 GiB\" makes a file there to measure what it lies on, and removes \
-                        it afterwards";
+            let help = "--size \"2 GiB\" makes a file there to measure what it lies on, and \
+                        removes it afterwards";
             return Err(at(what.to_owned()).help(help).into());
         }
         return Ok(Place {

@@ -75,7 +75,8 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
         ));
     }
     output::tell(format_args!(
-        "kept in {0}: name it as the `profile` of a [[device]]; `tidegate profile show {0}` draws it",
+        "kept in {0}: name it as the `profile` of a [[device]]; `tidegate profile show {0}` draws \
+         it",
         file.display()
     ));
     Ok(())

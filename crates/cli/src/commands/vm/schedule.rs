@@ -245,7 +245,10 @@ mod tests {
         let late = json!({ "from": "18:00", "until": "00:00", "weight": 7 });
         assert_eq!(when(&late), "18:00 to 00:00 every day");
         assert_eq!(what(&late), "weight 7");
-        let limit = json!({ "from": "18:00", "limit": { "total": "5 IOPS", "burst": { "read": "9 IOPS" } } });
+        let limit = json!({
+            "from": "18:00",
+            "limit": { "total": "5 IOPS", "burst": { "read": "9 IOPS" } },
+        });
         assert_eq!(what(&limit), "limit.burst.read 9 IOPS, limit 5 IOPS");
     }
 
