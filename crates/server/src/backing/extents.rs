@@ -21,35 +21,74 @@ pub struct Extent {
     pub zero: bool,
 }
 
-/// A question.
+/// Question which parts of a range of a disk are holes.
 #[derive(Debug)]
-pub struct Question {
+pub(crate) struct Question {
     /// Comes back with the answer.
-    pub token: u64,
-    /// A handle to the file.
-    pub file: Arc<File>,
+    pub(crate) token: u64,
     /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
+    pub(crate) offset: u64,
+    /// Bytes, not zero.
+    pub(crate) len: u32,
     /// One extent is enough.
-    pub one: bool,
+    pub(crate) one: bool,
+    /// Empty list for the answer, with the memory that earlier answers needed.
+    pub(crate) extents: Vec<Extent>,
 }
 
-/// Its answer.
+impl Question {
+    /// Returns the answer of a backing that keeps no account of holes: all of it is data.
+    pub(crate) fn all_data(mut self) -> Status {
+        self.extents.push(Extent {
+            len: self.len,
+            hole: false,
+            zero: false,
+        });
+        self.answer(Ok(()))
+    }
+
+    /// Returns the answer with the extents that are in the list.
+    pub(crate) fn answer(self, told: Result<(), Untold>) -> Status {
+        Status {
+            token: self.token,
+            told,
+            extents: self.extents,
+        }
+    }
+}
+
+/// Answer to a [`Question`].
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Status {
     /// The question's.
-    pub token: u64,
+    pub(crate) token: u64,
+    pub(crate) told: Result<(), Untold>,
     /// Extents from the question's offset on.
-    pub extents: io::Result<Vec<Extent>>,
+    pub(crate) extents: Vec<Extent>,
+}
+
+/// Reason why a question for extents has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Untold {
+    /// Descriptors or threads are short for the moment.
+    TryAgain,
+    /// Whoever stores the bytes failed to tell.
+    Failed,
+}
+
+/// Question about a file.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// Handle to the file.
+    pub(crate) file: Arc<File>,
+    pub(crate) question: Question,
 }
 
 /// The thread that answers. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Surveyor {
-    questions: Sender<Question>,
-    answers: Receiver<Answer>,
+pub(crate) struct Surveyor {
+    questions: Sender<Survey>,
+    answers: Receiver<Status>,
 }
 
 impl Surveyor {
@@ -57,50 +96,54 @@ impl Surveyor {
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub fn start(wake: Arc<Wake>) -> io::Result<Surveyor> {
-        let (questions, inbox) = channel::<Question>();
+    pub(crate) fn start(wake: Arc<Wake>) -> io::Result<Surveyor> {
+        let (questions, inbox) = channel::<Survey>();
         let (outbox, answers) = channel();
+        let answer_all = move || {
+            for Survey { file, mut question } in inbox {
+                let Question {
+                    offset, len, one, ..
+                } = question;
+                let told = survey(&file, offset, len, one, &mut question.extents);
+                let told = told.map_err(|_| Untold::Failed);
+                if outbox.send(question.answer(told)).is_err() {
+                    return;
+                }
+                wake.wake();
+            }
+        };
         std::thread::Builder::new()
             .name("extents".into())
-            .spawn(move || {
-                for q in inbox {
-                    let extents = survey(&q.file, q.offset, q.len, q.one);
-                    if outbox
-                        .send(Answer {
-                            token: q.token,
-                            extents,
-                        })
-                        .is_err()
-                    {
-                        return;
-                    }
-                    wake.wake();
-                }
-            })?;
+            .spawn(answer_all)?;
         Ok(Surveyor { questions, answers })
     }
 
     /// Asks.
-    pub fn ask(&self, question: Question) {
+    pub(crate) fn ask(&self, survey: Survey) {
         self.questions
-            .send(question)
+            .send(survey)
             .expect("the thread lives as long as this");
     }
 
-    /// An answer, if there is one.
-    pub fn answer(&self) -> Option<Answer> {
+    /// Takes an answer, if there is one.
+    pub(crate) fn answer(&self) -> Option<Status> {
         self.answers.try_recv().ok()
     }
 }
 
-/// The extents of a range, alternating between data and holes.
+/// Puts the extents of a range into the empty list `extents`, alternating between data and holes.
 ///
 /// # Errors
-/// When the filesystem does.
-pub fn survey(file: &File, offset: u64, len: u32, one: bool) -> io::Result<Vec<Extent>> {
+/// If the file system reports one.
+pub(crate) fn survey(
+    file: &File,
+    offset: u64,
+    len: u32,
+    one: bool,
+    extents: &mut Vec<Extent>,
+) -> io::Result<()> {
     let end = offset + u64::from(len);
     let most = if one { 1 } else { EXTENTS_MAX };
-    let mut extents = Vec::new();
     let mut at = offset;
     while at < end && extents.len() < most {
         let data = match sys::seek(file, at, false) {
@@ -126,7 +169,7 @@ pub fn survey(file: &File, offset: u64, len: u32, one: bool) -> io::Result<Vec<E
         });
         at = to;
     }
-    Ok(extents)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -139,7 +182,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 << 20).unwrap();
         file.write_all_at(&[1; 65536], 1 << 20).unwrap();
-        let extents = survey(&file, 0, 4 << 20, false).unwrap();
+        let mut extents = Vec::new();
+        survey(&file, 0, 4 << 20, false, &mut extents).unwrap();
         let total: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
         assert_eq!(total, 4 << 20);
         let mut at = 0u64;
@@ -148,6 +192,8 @@ mod tests {
             assert!(!data || !e.hole, "data at {at} called a hole");
             at += u64::from(e.len);
         }
-        assert_eq!(survey(&file, 5, 100, true).unwrap().len(), 1);
+        extents.clear();
+        survey(&file, 5, 100, true, &mut extents).unwrap();
+        assert_eq!(extents.len(), 1);
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::dsync::Durably;
 use super::inspect::{Sound, refuse_foreign, refuse_special, sound};
+use super::standing::Standing;
 use super::{OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::media::{State, Watched};
@@ -18,8 +19,6 @@ use crate::ring::sys;
 /// daemon only once its last I/O has ended.
 const LOCK_WITHIN: Duration = Duration::from_secs(1);
 const LOCK_AGAIN: Duration = Duration::from_millis(20);
-/// How much time passes at least between two errors of a file in the log.
-const WARN_AGAIN: Duration = Duration::from_secs(60);
 
 /// A file that is open for serving. The lock ends with it.
 #[derive(Debug)]
@@ -53,53 +52,13 @@ pub struct FileFacts {
     pub can_punch: bool,
     /// Ranges can be zeroed and stay allocated, as far as is known.
     pub can_zero: bool,
-    /// Why all further writes and flushes fail.
-    pub failed: Option<String>,
+    /// Errors so far: which were logged, and why changes fail since one of them.
+    pub standing: Standing,
     /// Observed state of the file: whole, missing, truncated or replaced.
     pub watched: Arc<Watched>,
-    /// When an error was last logged, and how many there were since.
-    warned: Option<(Instant, u64)>,
-    name: String,
 }
 
 impl FileFacts {
-    /// From now on everything that changes the disk fails, until it is opened again.
-    pub fn fail(&mut self, errno: i32, what: &str) {
-        if self.failed.is_some() {
-            return;
-        }
-        let error = io::Error::from_raw_os_error(errno);
-        let why = format!("{what} failed: {error}");
-        tracing::error!(
-            path = %self.name,
-            "{why}; the disk refuses writes and flushes until it is opened again"
-        );
-        self.failed = Some(why);
-    }
-
-    /// Logs an error of an I/O, one a minute: a guest may cause as many as it likes.
-    pub fn warn(&mut self, errno: i32, what: &str) {
-        let now = Instant::now();
-        let unsaid = match &mut self.warned {
-            Some((last, unsaid)) if now.duration_since(*last) < WARN_AGAIN => {
-                *unsaid += 1;
-                return;
-            }
-            Some((_, unsaid)) => *unsaid,
-            None => 0,
-        };
-        self.warned = Some((now, 0));
-        let error = io::Error::from_raw_os_error(errno);
-        let more = match unsaid {
-            0 => String::new(),
-            n => format!(" ({n} more since the last time this was said)"),
-        };
-        tracing::warn!(
-            path = %self.name,
-            "{what} failed: {error}{more}; its guest gets an error"
-        );
-    }
-
     /// Sets the size of the disk in bytes. To be called before the file is truncated and after it
     /// was extended, so that the file is never taken to be too short.
     pub fn set_size(&mut self, size: u64) {
@@ -110,7 +69,7 @@ impl FileFacts {
     /// Returns true if an I/O may be started: the file is whole and, for one that `changes` data (a
     /// write, discard or flush), no earlier sync has failed.
     pub fn takes(&self, changes: bool) -> bool {
-        self.watched.state() == State::Whole && !(changes && self.failed.is_some())
+        self.watched.state() == State::Whole && !(changes && self.standing.failed.is_some())
     }
 
     /// Records that a read ended before the end of the disk, so the file was truncated. Requests
@@ -133,10 +92,8 @@ impl FileFacts {
             durably: Durably::Flag,
             can_punch: true,
             can_zero: true,
-            failed: None,
             watched: Arc::new(Watched::new(Path::new("test"), (false, 0, 0), size)),
-            warned: None,
-            name: "test".into(),
+            standing: Standing::new("test".to_owned()),
         }
     }
 }
@@ -197,10 +154,8 @@ impl OpenFile {
             durably: Durably::of(&file, path, block_device),
             can_punch: !config.read_only && (!probing || can_punch(&file, size)),
             can_zero: !config.read_only,
-            failed: None,
             watched: Arc::new(Watched::new(path, identity, size)),
-            warned: None,
-            name: path.display().to_string(),
+            standing: Standing::new(path.display().to_string()),
         };
         Ok(OpenFile { file, facts })
     }

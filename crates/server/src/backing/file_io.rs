@@ -434,11 +434,11 @@ impl FileIo {
                 Op::Flush => "flush",
                 _ => "durable write",
             };
-            facts.fail(errno, what);
+            facts.standing.fail(errno, what);
             self.stage = Stage::Done(Err(IoError::Io));
             return;
         }
-        facts.warn(errno, what(self.op));
+        facts.standing.warn(errno, what(self.op));
         self.stage = Stage::Done(Err(outcome));
     }
 }
@@ -446,7 +446,7 @@ impl FileIo {
 /// How something ends that the kernel says is durable. It reports what it could not write once a
 /// file: of several that wait for it at a time one fails, and what the others hear is no success.
 fn durably(facts: &FileFacts) -> Outcome {
-    match facts.failed {
+    match facts.standing.failed {
         Some(_) => Err(IoError::Io),
         None => Ok(()),
     }

@@ -365,7 +365,7 @@ fn a_failed_flush_fails_the_disk_for_good() {
         bench.run(&mut fake, io(Op::Flush, 0, 0, false)),
         Err(IoError::Io)
     );
-    assert!(bench.facts.failed.is_some());
+    assert!(bench.facts.standing.failed.is_some());
     for op in [Op::Write, Op::Flush, Op::WriteZeroes, Op::Discard] {
         assert_eq!(
             bench.run(&mut fake, io(op, 0, 4096, false)),
@@ -385,7 +385,7 @@ fn a_failed_durable_write_fails_the_disk_and_a_plain_one_does_not() {
             bench.run(&mut fake, io(Op::Write, 0, 4096, fua)),
             Err(IoError::Io)
         );
-        assert_eq!(bench.facts.failed.is_some(), fails);
+        assert_eq!(bench.facts.standing.failed.is_some(), fails);
     }
 }
 
@@ -399,7 +399,7 @@ fn a_full_store_says_so_and_goes_on() {
                 bench.run(&mut fake, io(op, 0, 4096, true)),
                 Err(IoError::NoSpace)
             );
-            assert!(bench.facts.failed.is_none());
+            assert!(bench.facts.standing.failed.is_none());
             assert_eq!(bench.run(&mut fake, io(op, 0, 4096, true)), Ok(()));
         }
     }
@@ -483,7 +483,7 @@ fn a_durable_write_whose_sync_fails_fails_the_disk() {
         let mut fake = Fake::new(&faults);
         let outcome = bench.run(&mut fake, io(Op::Write, 0, 4096, true));
         assert_eq!(outcome, Err(IoError::Io));
-        assert_eq!(bench.facts.failed.is_some(), fails, "{faults:?}");
+        assert_eq!(bench.facts.standing.failed.is_some(), fails, "{faults:?}");
     }
 }
 

@@ -135,15 +135,6 @@ fn a_read_only_disk_that_is_made_has_its_size() {
 }
 
 #[test]
-fn errors_are_logged_once_a_minute() {
-    let mut facts = FileFacts::for_test(4096, 1);
-    facts.warn(libc::EIO, "read");
-    facts.warn(libc::ENOSPC, "write");
-    facts.warn(libc::EIO, "read");
-    assert!(matches!(facts.warned, Some((_, 2))));
-}
-
-#[test]
 fn images_are_refused_but_not_a_raw_disk_whose_guest_wrote_one() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");

@@ -108,7 +108,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the address space or the system's commit limit is exhausted; then it stays as it is.
-    pub fn resize(&mut self, len: usize) -> io::Result<()> {
+    pub fn set_len(&mut self, len: usize) -> io::Result<()> {
         if len > self.region.region().len() {
             let longer = Lent(Some(region(len)?));
             self.region.region().move_pages(longer.region())?;
@@ -177,15 +177,15 @@ mod tests {
         const LEN: usize = 3 << 20;
         let mut memory = Memory::new(LEN).unwrap();
         memory.mem(0, LEN).write(&vec![7; LEN]);
-        memory.resize(LEN + 12_345).unwrap();
+        memory.set_len(LEN + 12_345).unwrap();
         assert_eq!(bytes(&memory, 0, LEN), vec![7; LEN]);
         assert_eq!(bytes(&memory, LEN, 12_345), vec![0; 12_345]);
-        memory.resize(4 * LEN).unwrap();
+        memory.set_len(4 * LEN).unwrap();
         assert_eq!(bytes(&memory, LEN - 1, 3), [7, 0, 0]);
         assert!(memory.tail(4 * LEN).is_none());
         memory.tail(100).unwrap().discard();
-        memory.resize(100).unwrap();
-        memory.resize(2 * LEN).unwrap();
+        memory.set_len(100).unwrap();
+        memory.set_len(2 * LEN).unwrap();
         assert_eq!(bytes(&memory, 99, 3), [7, 0, 0]);
         assert_eq!(bytes(&memory, LEN - 100, 200), [0; 200]);
     }
@@ -224,7 +224,7 @@ mod tests {
     #[should_panic(expected = "outside of the disk")]
     fn what_lies_beyond_the_end_is_not_there_even_where_there_is_memory() {
         let mut memory = Memory::new(4096).unwrap();
-        memory.resize(100).unwrap();
+        memory.set_len(100).unwrap();
         memory.mem(100, 1);
     }
 

@@ -1,17 +1,28 @@
 //! Where a disk's bytes are: files, block devices, memory.
+//!
+//! A backing is a `door::Backing` in a module here, and a member of `Medium`, through which loops
+//! call it. An emulated device has disks of the same backings; its model is the device's.
 
+pub(crate) mod door;
 pub mod dsync;
 pub mod extents;
 pub mod file;
 pub mod file_io;
 mod inspect;
 pub mod layout;
+mod medium;
 pub mod memory;
+mod on_file;
+mod on_memory;
 pub mod probe;
 pub mod range_lock;
+#[cfg(test)]
+pub(crate) mod remote;
+#[cfg(test)]
+mod remote_tests;
+pub mod standing;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::bounded::NotDone;
@@ -22,7 +33,9 @@ use crate::media::State;
 
 pub use file::OpenFile;
 pub use inspect::inspect;
+pub(crate) use medium::{Medium, Shared};
 pub use memory::{Memory, Tail};
+use on_file::FileBacking;
 
 /// An opened disk.
 #[derive(Debug)]
@@ -36,21 +49,9 @@ pub struct Disk {
     /// Smallest unit that clients may address.
     pub block_size: u32,
     /// Its bytes.
-    pub medium: Medium,
+    pub(crate) medium: Medium,
     /// What goes wrong with it on purpose, from the start.
     pub faults: Vec<Rule>,
-    /// Second descriptor of the file, which was in the ring's table; set when the event loop gives
-    /// the disk back, so that both are closed where that may block.
-    pub(crate) registered: Option<OwnedFd>,
-}
-
-/// The bytes of a disk.
-#[derive(Debug)]
-pub enum Medium {
-    /// In memory.
-    Memory(Memory),
-    /// In a file or a block device.
-    File(OpenFile),
 }
 
 /// Why a disk could not be opened.
@@ -226,19 +227,26 @@ impl Disk {
     /// # Errors
     /// Says which file, what was found, and what would help.
     pub fn open(device: &DeviceConfig, config: &DiskConfig) -> Result<Disk, OpenError> {
-        let medium = match (&device.kind, &config.path) {
-            (DeviceKind::Memory, _) | (DeviceKind::Emulated { .. }, None) => {
-                let size = config.size.ok_or(OpenError::NoSize)?;
-                let memory = Memory::new(size as usize)
-                    .map_err(|source| OpenError::Memory { size, source })?;
-                Medium::Memory(memory)
-            }
-            (_, Some(path)) => Medium::File(OpenFile::open(path, config)?),
-            (DeviceKind::File, None) => return Err(OpenError::NoPath),
+        let in_memory = || {
+            let size = config.size.ok_or(OpenError::NoSize)?;
+            let memory =
+                Memory::new(size as usize).map_err(|source| OpenError::Memory { size, source })?;
+            Ok((Medium::Memory(memory), size))
         };
-        let size = match &medium {
-            Medium::Memory(_) => config.size.ok_or(OpenError::NoSize)?,
-            Medium::File(file) => file.facts.size,
+        let (medium, size) = match (&device.kind, &config.path) {
+            (DeviceKind::Memory, _) | (DeviceKind::Emulated { .. }, None) => in_memory()?,
+            #[cfg(test)]
+            (_, Some(path)) if let Some(export) = remote::peer::export(path, config) => {
+                let remote = remote::Remote::new(export);
+                let size = remote.size();
+                (Medium::Remote(remote), size)
+            }
+            (_, Some(path)) => {
+                let open = OpenFile::open(path, config)?;
+                let size = open.facts.size;
+                (Medium::File(FileBacking::new(open)), size)
+            }
+            (DeviceKind::File, None) => return Err(OpenError::NoPath),
         };
         OpenError::refuse_part_blocks(config, size)?;
         Ok(Disk {
@@ -248,41 +256,21 @@ impl Disk {
             block_size: config.block_size,
             medium,
             faults: config.faults.clone(),
-            registered: None,
         })
-    }
-
-    /// What can be served faster than by writing zeroes.
-    pub fn fast_zero(&self) -> bool {
-        match &self.medium {
-            Medium::Memory(_) => true,
-            Medium::File(file) => file.facts.can_punch && file.facts.align <= self.block_size,
-        }
     }
 
     /// Reason why the disk refuses requests, or may not answer them; `None` while it is well.
     pub fn failure(&self) -> Option<String> {
-        match &self.medium {
-            Medium::Memory(_) => None,
-            Medium::File(file) => {
-                (file.facts.failed.clone()).or_else(|| file.facts.watched.problem())
-            }
-        }
+        self.medium.failure()
     }
 
-    /// Observed state of the disk's file; `None` for a disk in memory.
+    /// Observed state of the disk's file; `None` for a disk that is in none.
     pub fn media_state(&self) -> Option<State> {
-        match &self.medium {
-            Medium::Memory(_) => None,
-            Medium::File(file) => Some(file.facts.watched.state()),
-        }
+        self.medium.watched().map(|watched| watched.state())
     }
 
     /// The smallest unit that is written without reading first.
     pub fn physical_block(&self) -> u32 {
-        match &self.medium {
-            Medium::Memory(_) => 4096,
-            Medium::File(file) => file.facts.align.max(4096),
-        }
+        self.medium.physical_block()
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 use super::devices::DeviceEntry;
-use crate::backing::{Disk, Medium};
+use crate::backing::Disk;
 use crate::bounded;
 use crate::command::{CommandError, ControlError, NewDisk, VmSnapshot};
 use crate::config::{DeviceConfig, DiskConfig};
@@ -211,10 +211,10 @@ fn refused(error: &SetupError) -> ControlError {
 /// Returns true if a disk that is asked for has the same file as an open one, and at least one of
 /// them writes.
 fn takes_file(open: &Disk, asked: &DiskConfig) -> bool {
-    let (Medium::File(file), Some(path)) = (&open.medium, &asked.path) else {
+    let (Some(identity), Some(path)) = (open.medium.identity(), &asked.path) else {
         return false;
     };
-    let is_same = |meta| sys::identity(&meta) == file.facts.identity;
+    let is_same = |meta| sys::identity(&meta) == identity;
     !(open.read_only && asked.read_only) && std::fs::metadata(path).is_ok_and(is_same)
 }
 
@@ -227,10 +227,10 @@ fn is_same_file(a: Option<&Path>, b: Option<&Path>) -> bool {
 }
 
 fn flush(disk: &Disk) -> io::Result<()> {
-    match &disk.medium {
-        Medium::File(open) if !disk.read_only => open.file.sync_data(),
-        _ => Ok(()),
+    if disk.read_only {
+        return Ok(());
     }
+    disk.medium.sync()
 }
 
 #[cfg(test)]

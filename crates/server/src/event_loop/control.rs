@@ -8,11 +8,11 @@ use tidegate_policies::policy::PolicySpec;
 use super::device::OldestIos;
 use super::tell;
 use super::{Loop, Phase};
-use crate::backing::Medium;
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 impl Loop {
     pub(super) fn take_commands(&mut self) {
+        self.device.collect_statuses();
         let (frontends, mut hall) = self.frontends_and_hall();
         frontends.take_extents(&mut hall);
         loop {
@@ -106,7 +106,7 @@ impl Loop {
         tracing::warn!(device = %self.name, "cut short, {left} requests not answered");
         self.phase = Phase::Ended;
         for (_, state) in self.device.disks.iter() {
-            if state.file.is_some() && state.in_flight > 0 {
+            if state.in_flight > 0 {
                 let (export, held) = (&state.disk.export, state.in_flight);
                 let device = &self.name;
                 tracing::warn!(%device, %export, "{held} I/Os are still with the kernel");
@@ -225,17 +225,16 @@ impl Loop {
     pub(super) fn drain_further(&mut self) {
         let busy = self.engine.facts().requests > 0
             || self.engine.facts().in_flight > 0
-            || self.frontends.len() > 0;
+            || self.frontends.len() > 0
+            || !self.device.is_at_rest();
         if busy {
             return;
         }
         for state in self.device.disks.values_mut() {
-            if let Medium::File(open) = &mut state.disk.medium
-                && !state.disk.read_only
-                && let Err(error) = open.file.sync_data()
+            if !state.disk.read_only
+                && let Err(error) = state.disk.medium.sync()
             {
-                open.facts
-                    .fail(error.raw_os_error().unwrap_or(libc::EIO), "last flush");
+                state.disk.medium.sync_failed(&error);
             }
         }
         let mut disks = self.device.disks.iter();

@@ -10,6 +10,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use tidegate_nbd::{Command, NbdError, Request};
 
+use crate::backing::remote::peer::{self, OnCut};
 use crate::common::shadow::{Plan, run};
 use crate::common::{Client, Server, disk, request, single, vm, wait};
 use crate::config::{Config, DeviceKind};
@@ -41,7 +42,8 @@ fn faulty(
     path
 }
 
-/// Where disks lie in this test: files on each kind of filesystem, and an emulated disk over one.
+/// Where disks lie in this test: files on each kind of filesystem, an emulated disk over one, and
+/// at a peer.
 pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
     let model = tidegate_device::catalogue::load("nvme-1tb").unwrap();
     let emulated = DeviceKind::Emulated {
@@ -56,6 +58,9 @@ pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
             .take(1)
             .map(|dir| (dir, emulated.clone())),
     );
+    let remote = tempfile::tempdir().unwrap();
+    peer::serve(remote.path(), OnCut::Resend);
+    places.push((remote, DeviceKind::File));
     places
 }
 

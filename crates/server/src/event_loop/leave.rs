@@ -131,6 +131,7 @@ impl Loop {
     fn is_busy(&self, leaving: &Leaving) -> bool {
         let of_disk = |disk: &usize| {
             self.device.disks[*disk].in_flight > 0
+                || !self.device.disks[*disk].disk.medium.is_at_rest()
                 || self.requests.any_of(|slot| slot.disk as usize == *disk)
                 || self.frontends.count_of(&[*disk]) > 0
         };
@@ -147,10 +148,7 @@ impl Loop {
             *by_id = usize::MAX;
         }
         self.device.layout.release(state.base);
-        if let Some(file) = state.file {
-            // Dropped with the disk on a thread that may block, because closing can.
-            state.disk.registered = Some(self.ring.remove_file(file));
-        }
+        state.disk.medium.detach(&mut self.ring);
         state.disk
     }
 }

@@ -50,6 +50,7 @@ use tidegate_core::stats::Histogram;
 use tidegate_core::time::Nanos;
 use tokio::sync::{Notify, oneshot};
 
+use crate::backing::door::Operation;
 use crate::buffer::{Buffer, Pool};
 use crate::command::Command;
 use crate::connections::{DeviceConnections, VmConnections};
@@ -103,8 +104,8 @@ pub struct Remains {
 enum Token {
     /// Operation of a connection.
     Connection(Event),
-    /// A device I/O.
-    Device(u32),
+    /// Operation of a disk's backing.
+    Backing(Operation),
     Wake,
     /// A second has passed.
     Tick,
@@ -114,7 +115,7 @@ impl Token {
     fn encode(self) -> u64 {
         match self {
             Token::Connection(event) => event.encode(),
-            Token::Device(index) => 3 << 56 | u64::from(index),
+            Token::Backing(operation) => operation.encode(),
             Token::Wake => 4 << 56,
             Token::Tick => 5 << 56,
         }
@@ -124,8 +125,10 @@ impl Token {
         if let Some(event) = Event::decode(bits) {
             return Token::Connection(event);
         }
+        if let Some(operation) = Operation::decode(bits) {
+            return Token::Backing(operation);
+        }
         match bits >> 56 {
-            3 => Token::Device(bits as u32),
             4 => Token::Wake,
             5 => Token::Tick,
             other => panic!("a completion of kind {other}, which was never submitted"),
@@ -260,9 +263,9 @@ impl Loop {
                     let (frontends, mut hall) = self.frontends_and_hall();
                     frontends.handle_event(&mut hall, event, completion);
                 }
-                Token::Device(io) => {
+                Token::Backing(operation) => {
                     let (device, mut tools) = self.device_and_tools();
-                    device.device_answered(&mut tools, io, completion.result);
+                    device.operation_ended(&mut tools, operation, completion);
                 }
                 Token::Tick => {
                     self.ticking = false;
@@ -280,6 +283,10 @@ impl Loop {
         }
         let (device, mut tools) = self.device_and_tools();
         device.device_due(&mut tools);
+        if self.device.has_statuses() {
+            let (frontends, mut hall) = self.frontends_and_hall();
+            frontends.take_extents(&mut hall);
+        }
     }
 
     /// Splits the loop into the device driver and what that uses.
@@ -291,6 +298,7 @@ impl Loop {
             ring: &mut self.ring,
             plumbing: &mut self.plumbing,
             now: self.now,
+            wake: &self.wake,
             may_stall: self.phase == Phase::Running,
         };
         (&mut self.device, tools)
@@ -305,13 +313,13 @@ impl Loop {
             ring: &mut self.ring,
             plumbing: &mut self.plumbing,
             now: self.now,
+            wake: &self.wake,
             may_stall: self.phase == Phase::Running,
         };
         let hall = Hall {
             tools,
             vms: &mut self.vms,
             device: &mut self.device,
-            wake: &self.wake,
         };
         (&mut self.frontends, hall)
     }
@@ -336,9 +344,11 @@ impl Loop {
                 frontends.done(&mut hall, &done);
             }
             if idle {
-                return;
+                break;
             }
         }
+        let (device, mut tools) = self.device_and_tools();
+        device.send_queued(&mut tools);
     }
 
     /// Updates which disks hang and dispatches I/Os of the others; called once a second.

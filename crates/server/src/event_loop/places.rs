@@ -36,6 +36,11 @@ impl<T> Places<T> {
         thing
     }
 
+    /// Returns true if something has this number.
+    pub(super) fn is_taken(&self, at: usize) -> bool {
+        self.places.get(at).is_some_and(Option::is_some)
+    }
+
     /// What there is, with its number, in the order of the numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         (self.places.iter().enumerate()).filter_map(|(at, thing)| Some((at, thing.as_ref()?)))
@@ -77,5 +82,10 @@ mod tests {
         assert_eq!(there, [(0, "a"), (2, "c")]);
         assert_eq!(places.insert("d"), 1);
         assert_eq!((places[1], places[2]), ("d", "c"));
+        places.remove(0);
+        assert_eq!(
+            [0, 1, 3].map(|at| places.is_taken(at)),
+            [false, true, false]
+        );
     }
 }

@@ -16,7 +16,7 @@
 use super::device::{DiskState, Io};
 use super::vms::NewTenant;
 use super::{Loop, Phase, answer_ended};
-use crate::backing::Medium;
+use crate::backing::door::ResizeWork;
 use crate::backing::layout::Wanted;
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
 use crate::frontend::Volume;
@@ -101,7 +101,7 @@ impl Loop {
             }
         };
         let state = &mut self.device.disks[place];
-        if let Err(error) = state.register(&mut self.ring) {
+        if let Err(error) = state.disk.medium.attach(&mut self.ring) {
             let (id, export) = (state.id, state.disk.export.clone());
             self.vms[vm].disks.retain(|&disk| disk != place);
             let removed = self.engine.tenants_mut().remove_disk(self.now, id);
@@ -152,10 +152,7 @@ impl Loop {
         if size < now && !force {
             return Err(CommandError::Shrinks { now, size });
         }
-        let unit = match &state.disk.medium {
-            Medium::Memory(_) => state.disk.block_size,
-            Medium::File(open) => open.facts.align.max(state.disk.block_size),
-        };
+        let unit = (state.disk.medium.size_unit()).max(state.disk.block_size);
         if size == 0 || !size.is_multiple_of(u64::from(unit)) {
             return Err(CommandError::Refused(format!(
                 "{size} bytes are not a positive multiple of {unit}, the disk's block"
@@ -165,10 +162,7 @@ impl Loop {
         let resizing = resizing(state, size)?;
         state.base = self.device.layout.resize(state.base, size)?;
         state.disk.size = size.min(now);
-        if let Medium::File(open) = &mut state.disk.medium {
-            // Set before the file is truncated, so that the truncation is not taken for data loss.
-            open.facts.set_size(state.disk.size);
-        }
+        state.disk.medium.expect_size(state.disk.size);
         state.resizing = true;
         let resized =
             self.engine
@@ -196,13 +190,7 @@ impl Loop {
             return Err(CommandError::UnknownDisk { vm, export });
         }
         state.resizing = false;
-        let memory = match &mut state.disk.medium {
-            Medium::Memory(memory) => memory.resize(size as usize),
-            Medium::File(open) => {
-                open.facts.set_size(size);
-                Ok(())
-            }
-        };
+        let memory = state.disk.medium.resize(size);
         // What cannot be had stays as long as it was.
         let size = memory.as_ref().map_or(state.disk.size, |()| size);
         state.base = self.device.layout.resize(state.base, size)?;
@@ -245,16 +233,8 @@ impl Loop {
 /// What has to be given its size where a disk is to have so many bytes.
 fn resizing(state: &DiskState, size: u64) -> Result<Resizing, CommandError> {
     let disk = &state.disk;
-    let (file, tail) = match &disk.medium {
-        Medium::Memory(memory) => (None, memory.tail(size as usize)),
-        Medium::File(open) => match open.file.try_clone() {
-            Ok(file) => (Some(file), None),
-            Err(error) => {
-                let what = format!("cannot open its file once more: {error}");
-                return Err(CommandError::Refused(what));
-            }
-        },
-    };
+    let work = disk.medium.resize_work(size);
+    let ResizeWork { file, tail } = work.map_err(CommandError::Refused)?;
     Ok(Resizing {
         file,
         tail,

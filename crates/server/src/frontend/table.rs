@@ -230,11 +230,16 @@ impl Requests {
         }
     }
 
+    /// Takes the slot's list of extents, empty, to be filled with an answer.
+    pub(crate) fn take_extents(&mut self, index: u32) -> Vec<Extent> {
+        let mut extents = std::mem::take(&mut self.lists[index as usize].extents);
+        extents.clear();
+        extents
+    }
+
     /// Keeps the extents that answer a request.
-    pub(crate) fn set_extents(&mut self, index: u32, extents: &[Extent]) {
-        let list = &mut self.lists[index as usize].extents;
-        list.clear();
-        list.extend_from_slice(extents);
+    pub(crate) fn put_extents(&mut self, index: u32, extents: Vec<Extent>) {
+        self.lists[index as usize].extents = extents;
     }
 
     /// Extents that answer a request.

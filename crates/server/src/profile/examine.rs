@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::backing::extents;
+use crate::backing::extents::survey;
 use crate::backing::probe;
 use crate::ring::sys;
 
@@ -290,9 +290,12 @@ fn any_byte(file: &File, size: u64) -> io::Result<Option<u64>> {
 /// Bytes of a file that were never written, or are known to be zeroes.
 fn holes(file: &File, size: u64) -> io::Result<u64> {
     let (mut at, mut holes) = (0, 0);
+    let mut extents = Vec::new();
     while at < size {
         let len = (size - at).min(u64::from(SURVEY)) as u32;
-        for extent in extents::survey(file, at, len, false)? {
+        extents.clear();
+        survey(file, at, len, false, &mut extents)?;
+        for extent in &extents {
             holes += u64::from(if extent.hole { extent.len } else { 0 });
             at += u64::from(extent.len);
         }

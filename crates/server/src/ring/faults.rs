@@ -74,6 +74,13 @@ pub(crate) fn set(file: &File, faults: impl FnMut(Call) -> Fault + Send + 'stati
     FAULTS.lock().unwrap().insert(identity, faults);
 }
 
+/// Takes the faults set for a file along. An inode may be another file's by and by, so they are no
+/// longer set afterwards.
+pub(crate) fn take(file: &File) -> Option<Faults> {
+    let identity = sys::identity(&file.metadata().unwrap());
+    FAULTS.lock().unwrap().remove(&identity)
+}
+
 /// A ring's part of it.
 #[derive(Default)]
 pub(super) struct Disturber {
@@ -84,11 +91,9 @@ pub(super) struct Disturber {
 }
 
 impl Disturber {
-    /// Takes the faults set for a file along. An inode may be another file's by and by, so they
-    /// are no longer set afterwards.
+    /// Takes the faults set for a file along.
     pub(super) fn add(&mut self, index: u32, fd: &OwnedFd) {
-        let identity = sys::identity(&File::from(fd.try_clone().unwrap()).metadata().unwrap());
-        if let Some(faults) = FAULTS.lock().unwrap().remove(&identity) {
+        if let Some(faults) = take(&File::from(fd.try_clone().unwrap())) {
             self.files.insert(index, faults);
         }
     }

@@ -1,6 +1,5 @@
 //! A disk among those of a device: at the start, and while it is served.
 
-use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_core::engine::{DiskSpec, Engine, EngineError};
@@ -8,11 +7,9 @@ use tidegate_core::engine::{DiskSpec, Engine, EngineError};
 use super::super::PAYLOAD_MAX;
 use super::super::vms::Vms;
 use super::{Device, DiskState, inject};
-use crate::backing::dsync::Durably;
-use crate::backing::range_lock::RangeLocks;
-use crate::backing::{Disk, Medium};
+use crate::backing::Disk;
 use crate::frontend::Volume;
-use crate::ring::{Ring, clock};
+use crate::ring::clock;
 
 impl Device {
     /// Tells the engine, and its VM, of a disk that lies at `base`; its place. It is closed where
@@ -31,22 +28,14 @@ impl Device {
             read_only: disk.read_only,
         };
         let id = engine.tenants_mut().add_disk(vms[vm].id, spec)?;
-        let instant = match &disk.medium {
-            Medium::Memory(_) => false,
-            Medium::File(open) => open.facts.in_memory,
-        };
         let at = self.disks.insert(DiskState {
             serial: next_serial(),
             base,
             vm,
             id,
-            file: None,
-            locks: RangeLocks::default(),
             resizing: false,
-            instant,
             in_flight: 0,
             hung: None,
-            survey: None,
             faults: inject::armed(&disk, clock()),
             injected: 0,
             disk,
@@ -72,23 +61,6 @@ impl Device {
             read_only: disk.read_only,
             rotational: self.model.as_ref().is_some_and(|m| m.spec().rotational),
         }
-    }
-}
-
-impl DiskState {
-    /// Takes its file, if it has one, into the ring's table.
-    pub(in super::super) fn register(&mut self, ring: &mut Ring) -> io::Result<()> {
-        if let Medium::File(open) = &self.disk.medium {
-            let file = ring.add_file(open.file.try_clone()?.into())?;
-            if open.facts.durably == Durably::Sync {
-                // An unknown file system may call its server already at submission, as FUSE does
-                // for a file's attributes. One that does not answer would stop the loop with every
-                // disk on it.
-                ring.set_aside(file);
-            }
-            self.file = Some(file);
-        }
-        Ok(())
     }
 }
 

@@ -1,18 +1,18 @@
 //! From the engine to the backing and back: device I/Os.
 //!
 //! ```text
-//!   poll_dispatch --> memory: copied at once --------------------+--> handle_completion
-//!                 --> file: locks, system calls through the ring -+
-//!                 --> emulated: either of these, and the model's time is over
+//!   poll_dispatch --> the disk's backing: its bytes are where they belong --+--> handle_completion
+//!                 --> emulated: the model's time is over -------------------+
 //!   on a disk with fault rules each I/O meets them first (`inject`)
 //! ```
+//!
+//! Where the bytes are, and how they get there, is behind the [door](crate::backing::door).
 
 mod add;
 mod hung;
 mod inject;
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -21,16 +21,15 @@ use tidegate_core::request::{DeviceIo, DiskId, IoId, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 
-use super::Token;
 use super::places::Places;
-use crate::backing::file_io::{FileIo, ZEROES};
+use crate::backing::door::{Operation, Port, Reports};
+use crate::backing::extents::{Question, Status};
 use crate::backing::layout::Layout;
-use crate::backing::range_lock::RangeLocks;
-use crate::backing::{Disk, Medium, Memory};
-use crate::buffer::{Mem, Pool, Region, copy_ranges};
+use crate::backing::{Disk, Medium, Shared};
+use crate::buffer::Pool;
 use crate::fault::Faults;
 use crate::frontend::table::Requests;
-use crate::ring::{FileId, Ring, Step};
+use crate::ring::{Completion, Ring, Wake};
 
 pub(super) use hung::OldestIos;
 use hung::Workers;
@@ -52,9 +51,9 @@ pub(super) struct Device {
     stalls: Stalls,
     /// For people.
     pub(super) description: String,
-    zeroes: Region,
-    scratch: Vec<Mem>,
-    granted: Vec<u32>,
+    /// What backings share and what they report.
+    shared: Shared,
+    reports: Reports,
     workers: Workers,
 }
 
@@ -65,6 +64,7 @@ pub(super) struct Tools<'a> {
     pub(super) ring: &'a mut Ring,
     pub(super) plumbing: &'a mut Pool,
     pub(super) now: Nanos,
+    pub(super) wake: &'a Arc<Wake>,
     /// False while the loop ends: fault rules hold up nothing any more.
     pub(super) may_stall: bool,
 }
@@ -79,19 +79,11 @@ pub(super) struct DiskState {
     /// Index into the loop's VMs.
     pub(super) vm: usize,
     pub(super) id: DiskId,
-    /// Its file in the ring's table.
-    pub(super) file: Option<FileId>,
-    /// Ranges locked by writes; empty unless a write in flight covers a block only in part.
-    pub(super) locks: RangeLocks,
     /// True while the disk is being resized.
     pub(super) resizing: bool,
-    /// Its I/Os end as soon as they are submitted.
-    pub(super) instant: bool,
     pub(super) in_flight: u32,
     /// Loop time since which the disk hangs, as last logged.
     pub(super) hung: Option<Nanos>,
-    /// For questions about extents.
-    pub(super) survey: Option<Arc<File>>,
     /// What goes wrong with it on purpose.
     pub(super) faults: Option<Box<Faults>>,
     /// How often something did, over all rules that it ever had.
@@ -103,7 +95,6 @@ pub(super) struct DiskState {
 pub(super) struct Io {
     io: Option<DeviceIo>,
     pub(super) disk: usize,
-    file: FileIo,
     /// How its bytes fared, once they did.
     pub(super) medium: Option<Outcome>,
     /// The model has not let it go.
@@ -112,10 +103,6 @@ pub(super) struct Io {
     pub(super) stalled: bool,
     /// How it ends where all went well: a fault rule may have it otherwise.
     pub(super) answer: Outcome,
-    /// True while the range of the I/O is in the disk's locks.
-    locked: bool,
-    /// True while the I/O changes bytes of a file.
-    changing: bool,
 }
 
 impl Io {
@@ -123,13 +110,10 @@ impl Io {
         Io {
             io: None,
             disk: 0,
-            file: FileIo::new(),
             medium: None,
             held: false,
             stalled: false,
             answer: Ok(()),
-            locked: false,
-            changing: false,
         }
     }
 
@@ -164,9 +148,8 @@ impl Device {
             waits_for_model: VecDeque::new(),
             stalls: Stalls::new(io_slots),
             description,
-            zeroes: Region::new(ZEROES)?,
-            scratch: Vec::new(),
-            granted: Vec::new(),
+            shared: Shared::new(io_slots)?,
+            reports: Reports::default(),
             workers: Workers::UNKNOWN,
         })
     }
@@ -177,23 +160,17 @@ impl Device {
 
     pub(super) fn next_completion(&self) -> Option<Nanos> {
         let model = (self.model.as_ref()).and_then(|model| model.next_completion());
-        model.into_iter().chain(self.stalls.next()).min()
+        let others = self
+            .stalls
+            .next()
+            .into_iter()
+            .chain(self.reports.next_timer());
+        model.into_iter().chain(others).min()
     }
 
     /// The disk has I/Os whose completions come with the next turn.
     pub(super) fn answers_soon(&self, disk: usize) -> bool {
-        self.disks[disk].instant && self.disks[disk].in_flight > 0
-    }
-}
-
-impl DiskState {
-    /// Zeroing is faster than writing zeroes.
-    pub(super) fn zeroes_fast(&self, keep_allocated: bool) -> bool {
-        match &self.disk.medium {
-            Medium::Memory(_) => true,
-            Medium::File(file) if keep_allocated => file.facts.can_zero,
-            Medium::File(file) => file.facts.can_punch || file.facts.can_zero,
-        }
+        self.disks[disk].disk.medium.is_instant() && self.disks[disk].in_flight > 0
     }
 }
 
@@ -240,128 +217,138 @@ impl Device {
     /// Begins the work on an I/O's bytes. It may be shorter than it was started only where it
     /// carries one request.
     fn begin(&mut self, tools: &mut Tools<'_>, index: usize, disk: usize, io: &DeviceIo) {
-        let entry = &mut self.ios[index];
         let requests = &tools.requests;
         let ranges = tools.engine.io_segments(io.id).flat_map(|segment| {
             let len = segment.len.min(io.len) as usize;
             requests.ranges(segment.tag, segment.offset as usize, len)
         });
-        let state = &mut self.disks[disk];
-        match &state.disk.medium {
-            Medium::Memory(memory) => {
-                self.scratch.clear();
-                self.scratch.extend(ranges);
-                memory_io(memory, io, &self.scratch);
-                self.medium_ended(tools, index, Ok(()));
-            }
-            Medium::File(file) => {
-                entry
-                    .file
-                    .begin(&file.facts, io, ranges, self.zeroes.mem(0, ZEROES));
-                if matches!(io.op, Op::Write | Op::WriteZeroes | Op::Discard) {
-                    entry.changing = true;
-                    let partial = entry.file.has_partial_blocks(&file.facts);
-                    if (partial || !state.locks.is_empty()) && !self.lock(index, disk) {
-                        return;
-                    }
-                }
-                self.step(tools, index);
-            }
-        }
-    }
-
-    /// Locks the blocks of a write; returns true if it may proceed at once. The first write that
-    /// covers a block only in part finds no locks, so the writes already in flight are recorded
-    /// first.
-    fn lock(&mut self, index: usize, disk: usize) -> bool {
-        let state = &mut self.disks[disk];
-        let Medium::File(file) = &state.disk.medium else {
-            unreachable!("only files have blocks");
+        let mut port = Port {
+            ring: tools.ring,
+            plumbing: tools.plumbing,
+            now: tools.now,
+            wake: tools.wake,
+            disk: disk as u32,
+            reports: &mut self.reports,
         };
-        if state.locks.is_empty() {
-            for (other, entry) in self.ios.iter_mut().enumerate() {
-                if other != index && entry.disk == disk && entry.changing {
-                    let (from, to) = entry.file.span(&file.facts);
-                    entry.locked = true;
-                    state.locks.adopt(other as u32, from, to);
-                }
-            }
+        let medium = &mut self.disks[disk].disk.medium;
+        let ended = medium.submit(&mut self.shared, &mut port, io, ranges);
+        if let Some(outcome) = ended {
+            self.medium_ended(tools, index, outcome);
         }
-        let entry = &mut self.ios[index];
-        let (from, to) = entry.file.span(&file.facts);
-        entry.locked = true;
-        state.locks.acquire(index as u32, from, to)
+        self.take_ended(tools);
     }
 
-    /// Submits an I/O's next system call.
-    fn step(&mut self, tools: &mut Tools<'_>, index: usize) {
-        let entry = &mut self.ios[index];
-        let state = &mut self.disks[entry.disk];
-        let Medium::File(file) = &state.disk.medium else {
-            unreachable!("only files take steps");
-        };
-        let id = state.file.expect("a file is in the table from the start");
-        let token = Token::Device(index as u32).encode();
-        loop {
-            let step = entry.file.step(&file.facts, &mut self.scratch);
-            #[cfg(test)]
-            if tools.ring.disturb(id, step, &mut self.scratch, token) {
-                return;
-            }
-            match step {
-                Step::Bounce(len) => entry.file.give_bounce(tools.plumbing.get(len)),
-                Step::Read(offset) => {
-                    return tools.ring.read(id, &self.scratch, offset, token);
-                }
-                Step::Write { offset, dsync } => {
-                    return tools.ring.write(id, &self.scratch, offset, dsync, token);
-                }
-                Step::Sync => return tools.ring.sync_data(id, token),
-                Step::Allocate { mode, offset, len } => {
-                    return tools.ring.allocate(id, mode, offset, len, token);
-                }
-                Step::Done(outcome) => return self.medium_ended(tools, index, outcome),
-            }
-        }
+    /// Returns true if the kernel works on nothing for the backings.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let mut disks = self.disks.iter();
+        disks.all(|(_, state)| state.disk.medium.is_at_rest())
     }
 
-    /// A system call of an I/O ended.
-    pub(super) fn device_answered(
+    /// Calls the backing of a disk, and takes the I/Os that ended by that.
+    fn with_medium(
         &mut self,
         tools: &mut Tools<'_>,
-        index: u32,
-        result: Result<u32, i32>,
+        disk: usize,
+        call: impl FnOnce(&mut Medium, &mut Shared, &mut Port<'_>),
     ) {
-        let entry = &mut self.ios[index as usize];
-        let Medium::File(file) = &mut self.disks[entry.disk].disk.medium else {
-            unreachable!("only files take steps");
+        let mut port = Port {
+            ring: tools.ring,
+            plumbing: tools.plumbing,
+            now: tools.now,
+            wake: tools.wake,
+            disk: disk as u32,
+            reports: &mut self.reports,
         };
-        entry.file.advance(&mut file.facts, result);
-        self.step(tools, index as usize);
+        let medium = &mut self.disks[disk].disk.medium;
+        call(medium, &mut self.shared, &mut port);
+        self.take_ended(tools);
+    }
+
+    /// Takes the I/Os whose bytes are where they belong.
+    #[inline]
+    fn take_ended(&mut self, tools: &mut Tools<'_>) {
+        if self.reports.ended.is_empty() {
+            return;
+        }
+        let mut ended = std::mem::take(&mut self.reports.ended);
+        for (index, outcome) in ended.drain(..) {
+            self.medium_ended(tools, index as usize, outcome);
+        }
+        self.reports.ended = ended;
+    }
+
+    /// An operation of a backing ended.
+    pub(super) fn operation_ended(
+        &mut self,
+        tools: &mut Tools<'_>,
+        operation: Operation,
+        completion: Completion,
+    ) {
+        let disk = match operation {
+            Operation::Io(index) => self.ios[index as usize].disk,
+            Operation::Own { disk, .. } => disk as usize,
+        };
+        self.with_medium(tools, disk, |medium, shared, port| {
+            medium.handle(shared, port, operation, completion);
+        });
+    }
+
+    /// Has backings send what they queued.
+    #[inline]
+    pub(super) fn send_queued(&mut self, tools: &mut Tools<'_>) {
+        while let Some(disk) = self.reports.unsent.pop() {
+            self.with_medium(tools, disk as usize, |medium, shared, port| {
+                medium.send(shared, port);
+            });
+        }
+    }
+
+    /// Calls the backings whose time has come.
+    fn timers_due(&mut self, tools: &mut Tools<'_>) {
+        while let Some(disk) = self.reports.pop_timer(tools.now) {
+            let disk = disk as usize;
+            if self.disks.is_taken(disk) {
+                self.with_medium(tools, disk, |medium, shared, port| {
+                    medium.handle_timeout(shared, port);
+                });
+            }
+        }
+    }
+
+    /// Asks a disk for its extents; the answer comes by [`Device::take_statuses`].
+    pub(super) fn ask_extents(&mut self, tools: &mut Tools<'_>, disk: usize, question: Question) {
+        self.with_medium(tools, disk, |medium, shared, port| {
+            medium.ask_extents(shared, port, question);
+        });
+    }
+
+    /// Takes what helper threads have found out since.
+    pub(super) fn collect_statuses(&mut self) {
+        self.shared.collect(&mut self.reports);
+    }
+
+    /// Returns true if there are answers to questions for extents.
+    #[inline]
+    pub(super) fn has_statuses(&self) -> bool {
+        !self.reports.statuses.is_empty()
+    }
+
+    /// Takes the answers to questions for extents, oldest first.
+    pub(super) fn take_statuses(&mut self) -> Vec<Status> {
+        std::mem::take(&mut self.reports.statuses)
+    }
+
+    /// Takes the emptied list back, so that its memory is used again.
+    pub(super) fn put_statuses(&mut self, statuses: Vec<Status>) {
+        self.reports.statuses = statuses;
     }
 
     /// An I/O's bytes are where they belong.
     pub(super) fn medium_ended(&mut self, tools: &mut Tools<'_>, index: usize, outcome: Outcome) {
         let entry = &mut self.ios[index];
         entry.medium = Some(outcome.and(entry.answer));
-        if let Some(bounce) = entry.file.take_bounce() {
-            tools.plumbing.put(bounce);
-        }
-        let state = &mut self.disks[entry.disk];
-        state.in_flight -= 1;
-        entry.changing = false;
-        let held = entry.held || entry.stalled;
-        if std::mem::take(&mut entry.locked) {
-            let mut granted = std::mem::take(&mut self.granted);
-            granted.clear();
-            state.locks.release(index as u32, &mut granted);
-            for &next in &granted {
-                self.step(tools, next as usize);
-            }
-            granted.clear();
-            self.granted = granted;
-        }
-        if !held {
+        self.disks[entry.disk].in_flight -= 1;
+        if !(entry.held || entry.stalled) {
             self.io_ended(tools, index);
         }
     }
@@ -369,6 +356,7 @@ impl Device {
     /// Lets go what the model has finished, and what has stalled for long enough.
     pub(super) fn device_due(&mut self, tools: &mut Tools<'_>) {
         self.stalls_due(tools);
+        self.timers_due(tools);
         let Some(model) = &mut self.model else {
             return;
         };
@@ -435,18 +423,5 @@ fn model_io(model: &dyn Model, io: &DeviceIo) -> ModelIo {
         addr: from,
         len,
         fua: io.fua,
-    }
-}
-
-/// An I/O on bytes in memory.
-fn memory_io(memory: &Memory, io: &DeviceIo, ranges: &[Mem]) {
-    let (offset, len) = (io.offset as usize, io.len as usize);
-    match io.op {
-        Op::Read => copy_ranges(ranges, &[memory.mem(offset, len)]),
-        Op::Write => copy_ranges(&[memory.mem(offset, len)], ranges),
-        // Nothing is ever allocated in memory for good, so there is nothing to keep: filling
-        // gigabytes page by page would only hold up everybody else for seconds.
-        Op::Discard | Op::WriteZeroes => memory.discard(offset, len),
-        Op::Flush => {}
     }
 }

@@ -362,7 +362,11 @@ impl Frontends {
             Kind::WriteZeroes {
                 only_if_fast: true,
                 keep_allocated,
-            } if !hall.device.disks[disk].zeroes_fast(keep_allocated) => {
+            } if !hall.device.disks[disk]
+                .disk
+                .medium
+                .zeroes_fast(keep_allocated) =>
+            {
                 hall.tools.requests.get_mut(slot).answer =
                     Answer::Error(Failure::Unsupported, "zeroes would have to be written");
                 return self.answer(hall, slot);

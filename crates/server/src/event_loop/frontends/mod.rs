@@ -14,12 +14,8 @@ mod extents;
 mod intake;
 mod turns;
 
-use std::sync::Arc;
-
 use super::device::{Device, Tools};
 use super::vms::Vms;
-use crate::backing::extents::Surveyor;
-use crate::ring::Wake;
 
 pub(super) use connection::CONNECTIONS_MAX;
 use connection::{Connection, Connections, State};
@@ -30,7 +26,6 @@ use turns::Turns;
 pub(super) struct Frontends {
     connections: Connections,
     turns: Turns,
-    surveyor: Option<Surveyor>,
     /// True if requests were handed in after this turn's dispatch, so that the next turn must not
     /// wait.
     handed_in_late: bool,
@@ -41,7 +36,6 @@ pub(super) struct Hall<'a> {
     pub(super) tools: Tools<'a>,
     pub(super) vms: &'a mut Vms,
     pub(super) device: &'a mut Device,
-    pub(super) wake: &'a Arc<Wake>,
 }
 
 impl Frontends {

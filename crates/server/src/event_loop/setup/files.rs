@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::SetupError;
-use crate::backing::{Disk, Medium};
+use crate::backing::Disk;
 use crate::config::DiskConfig;
 use crate::media::Watched;
 use crate::ring::sys;
@@ -83,17 +83,15 @@ impl Files {
 
     /// Records the file of a disk that was opened.
     pub(crate) fn add(&self, vm: &str, disk: &Disk, path: &Path) {
-        if let Medium::File(open) = &disk.medium {
-            self.all()
-                .entry(open.facts.identity)
-                .or_default()
-                .push(User {
-                    vm: vm.to_owned(),
-                    export: disk.export.clone(),
-                    path: path.to_owned(),
-                    read_only: disk.read_only,
-                    watched: Arc::downgrade(&open.facts.watched),
-                });
+        let medium = &disk.medium;
+        if let (Some(identity), Some(watched)) = (medium.identity(), medium.watched()) {
+            self.all().entry(identity).or_default().push(User {
+                vm: vm.to_owned(),
+                export: disk.export.clone(),
+                path: path.to_owned(),
+                read_only: disk.read_only,
+                watched: Arc::downgrade(watched),
+            });
         }
     }
 

@@ -20,13 +20,12 @@ use super::frontends::CONNECTIONS_MAX;
 use super::vms::{NewTenant, Vms};
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
-use crate::backing::{Disk, Medium, OpenError};
+use crate::backing::{Disk, OpenError};
 use crate::bounded;
 use crate::command::NewDisk;
 use crate::config::{Config, Create, DeviceConfig, DeviceKind, DiskConfig, Place, VmConfig};
 use crate::connections::{DeviceConnections, VmConnections};
 use crate::frontend::{PLUMBING, Volume};
-use crate::ring::sys;
 
 pub use files::Files;
 use files::User;
@@ -299,9 +298,9 @@ fn cannot_open(vm: &str, disk: &DiskConfig, source: OpenError) -> SetupError {
 
 /// Where on its device a disk would like to lie: where its first byte does.
 fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
-    match (kind, &disk.medium) {
-        (DeviceKind::File, Medium::File(open)) => sys::first_extent(&open.file),
-        _ => None,
+    match kind {
+        DeviceKind::File => disk.medium.first_address(),
+        DeviceKind::Memory | DeviceKind::Emulated { .. } => None,
     }
 }
 

@@ -82,7 +82,7 @@ impl Prepared {
         let files = sys::raise_open_files().min(FILES_MAX);
         let mut ring = Ring::new(RING_ENTRIES, files)?;
         for state in self.device.disks.values_mut() {
-            state.register(&mut ring)?;
+            state.disk.medium.attach(&mut ring)?;
         }
         let wake_file = ring.add_file(wake.receiver()?)?;
         let mut plumbing = Pool::new(self.plumbing)?;

@@ -1,0 +1,331 @@
+//! The door: what the backing of a disk and its event loop ask of each other.
+//!
+//! ```text
+//!   event loop                        backing                       kernel, peer
+//!   device I/O, its memory ---------> submit ---------------------> ring operations
+//!   end of a turn's submissions ----> send: what was only queued -> ring operations
+//!   its I/Os' outcomes <------------- handle <--------------------- operations that ended
+//!   block status <------------------- ask_extents
+//! ```
+//!
+//! A [`Backing`] stores the bytes of one disk: memory, a file, a connection to another server. It
+//! works on what its [`Port`] lends it and knows neither engine nor VMs nor the device's model, so
+//! that fault rules, emulated devices and hung disks are the same for all of them.
+//!
+//! Calls are dispatched by an enumeration ([`Medium`](super::Medium)), never by a pointer.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use tidegate_core::request::{DeviceIo, Outcome};
+use tidegate_core::time::Nanos;
+
+use super::extents::{Question, Status};
+use super::memory::Tail;
+use crate::buffer::{Mem, Pool};
+use crate::media::Watched;
+use crate::ring::{Completion, Ring, Wake};
+
+/// Bytes of one disk.
+///
+/// The memory of an I/O belongs to the backing from [`Backing::submit`] until the I/O ends, and not
+/// longer: an I/O may only end once the kernel works on none of its memory.
+pub(crate) trait Backing {
+    /// State that all disks with this kind of backing share on a device. What an I/O in flight
+    /// needs is here, by the I/O's index, so that it grows with the queue depth and not with the
+    /// number of disks.
+    type Shared;
+
+    /// Starts an I/O within the disk. Its bytes are read into or written from `ranges`, in order.
+    /// A change with `fua` is durable before it ends. `Some`: it has ended; `None`: it ends by
+    /// [`Port::end_io`], in this call or later.
+    fn submit(
+        &mut self,
+        shared: &mut Self::Shared,
+        port: &mut Port<'_>,
+        io: &DeviceIo,
+        ranges: impl Iterator<Item = Mem>,
+    ) -> Option<Outcome>;
+
+    /// Handles the end of an operation that was submitted with a token of the port.
+    fn handle(
+        &mut self,
+        shared: &mut Self::Shared,
+        port: &mut Port<'_>,
+        operation: Operation,
+        completion: Completion,
+    );
+
+    /// Finds out which parts of a range are holes, now or later, and tells by
+    /// [`Port::tell_extents`]. The default knows of no holes.
+    fn ask_extents(&mut self, _: &mut Self::Shared, port: &mut Port<'_>, question: Question) {
+        let status = question.all_data();
+        port.tell_extents(status);
+    }
+
+    /// Sends what was queued, once for all submissions of a turn. Called after
+    /// [`Port::send_later`].
+    fn send(&mut self, _: &mut Self::Shared, _: &mut Port<'_>) {}
+
+    /// Handles that a time has come which [`Port::wake_at`] named. May also be called without
+    /// reason.
+    fn handle_timeout(&mut self, _: &mut Self::Shared, _: &mut Port<'_>) {}
+
+    /// Enters the ring's table, before the first I/O.
+    ///
+    /// # Errors
+    /// If the table or the process has no room.
+    fn attach(&mut self, _: &mut Ring) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Leaves the ring's table. Called once nothing is in flight and the backing
+    /// [is at rest](Backing::is_at_rest). What may block when it is closed stays in the backing,
+    /// which is dropped on another thread.
+    fn detach(&mut self, _: &mut Ring) {}
+
+    /// Returns true if the kernel works on nothing of this backing. Comes true by itself while no
+    /// I/O is in flight.
+    fn is_at_rest(&self) -> bool {
+        true
+    }
+
+    /// Makes all that was written durable. May block: called at rest, at the loop's end or on
+    /// another thread.
+    ///
+    /// # Errors
+    /// If it cannot.
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Fails all further changes, because [`Backing::sync`] failed. Nothing where it cannot.
+    fn sync_failed(&mut self, _: &io::Error) {}
+
+    /// Returns true if I/Os end as soon as the ring has submitted them.
+    fn is_instant(&self) -> bool {
+        false
+    }
+
+    /// Smallest unit in bytes that is written without reading first, a power of two, at least
+    /// 4096.
+    fn physical_block(&self) -> u32 {
+        4096
+    }
+
+    /// Unit in bytes of the sizes that the disk can be given; 1: any size.
+    fn size_unit(&self) -> u32 {
+        1
+    }
+
+    /// Returns true if zeroing is faster than writing zeroes.
+    fn zeroes_fast(&self, keep_allocated: bool) -> bool;
+
+    /// Reason why the disk refuses requests, or may not answer them; `None` while it is well.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    /// File under observation; `None` if the bytes are not in one.
+    fn watched(&self) -> Option<&Arc<Watched>> {
+        None
+    }
+
+    /// File identity as [`sys::identity`](crate::ring::sys::identity) returns it; `None` if the
+    /// bytes are not in a file.
+    fn identity(&self) -> Option<(bool, u64, u64)> {
+        None
+    }
+
+    /// Address of the first byte on the physical device, as far as that is known. May block.
+    fn first_address(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns what another thread has to work on before the disk has `size` bytes.
+    ///
+    /// # Errors
+    /// Says in an operator's words why the size cannot change.
+    fn resize_work(&self, size: u64) -> Result<ResizeWork, String>;
+
+    /// Notes the size below which the bytes will not be cut, so that a cut that was asked for is
+    /// not taken for a loss.
+    fn expect_size(&mut self, _size: u64) {}
+
+    /// Takes a new size, after the [work](Backing::resize_work) on it.
+    ///
+    /// # Errors
+    /// If there is no memory for it, or the size cannot change; it then stays as it was.
+    fn resize(&mut self, size: u64) -> io::Result<()>;
+}
+
+/// What another thread works on to give a disk another size.
+#[derive(Debug, Default)]
+pub(crate) struct ResizeWork {
+    /// File that is to be made longer or shorter.
+    pub(crate) file: Option<File>,
+    /// Memory that is to be given back.
+    pub(crate) tail: Option<Tail>,
+}
+
+/// Operation of the ring that a backing has submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    /// Operation of the I/O with this index.
+    Io(u32),
+    /// Operation of the backing itself, such as a receive; `event` is the backing's number of it.
+    Own { disk: u32, event: u8 },
+}
+
+/// Kinds of operations in the upper byte of their tokens; the loop's own have others, and the
+/// frontends' have the highest bit.
+const IO: u64 = 3;
+const OWN: u64 = 6;
+
+impl Operation {
+    /// Returns the token of the operation.
+    #[inline]
+    pub(crate) fn encode(self) -> u64 {
+        match self {
+            Operation::Io(index) => IO << 56 | u64::from(index),
+            Operation::Own { disk, event } => OWN << 56 | u64::from(event) << 32 | u64::from(disk),
+        }
+    }
+
+    /// Returns the operation that a token stands for; `None`: the token is not a backing's.
+    #[inline]
+    pub(crate) fn decode(bits: u64) -> Option<Operation> {
+        match bits >> 56 {
+            IO => Some(Operation::Io(bits as u32)),
+            OWN => Some(Operation::Own {
+                disk: bits as u32,
+                event: (bits >> 32) as u8,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// What backings report to their loop; kept by the device and lent with the port.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    /// Indices of I/Os that ended.
+    pub(crate) ended: Vec<(u32, Outcome)>,
+    /// Answers to questions for extents.
+    pub(crate) statuses: Vec<Status>,
+    /// Disks that have something to send.
+    pub(crate) unsent: Vec<u32>,
+    /// Times at which disks want to be called.
+    timers: BinaryHeap<Reverse<(Nanos, u32)>>,
+}
+
+impl Reports {
+    /// Returns the first time at which a disk wants to be called.
+    #[inline]
+    pub(crate) fn next_timer(&self) -> Option<Nanos> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Takes a disk whose time has come. It may be gone.
+    #[inline]
+    pub(crate) fn pop_timer(&mut self, now: Nanos) -> Option<u32> {
+        self.next_timer().filter(|&at| at <= now)?;
+        self.timers.pop().map(|Reverse((_, disk))| disk)
+    }
+}
+
+/// What a backing may use of the loop that it works for.
+pub(crate) struct Port<'a> {
+    /// The loop's ring.
+    pub(crate) ring: &'a mut Ring,
+    /// Bounce buffers, headers and receive buffers.
+    pub(crate) plumbing: &'a mut Pool,
+    /// Loop time.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for connections, which only tests have")
+    )]
+    pub(crate) now: Nanos,
+    /// Wakes the loop from another thread.
+    pub(crate) wake: &'a Arc<Wake>,
+    /// The disk's number in the loop.
+    pub(crate) disk: u32,
+    pub(crate) reports: &'a mut Reports,
+}
+
+impl Port<'_> {
+    /// Returns the token for an operation of the backing itself, whose end [`Backing::handle`] gets
+    /// with this `event`. Operations of one I/O have the token of [`Operation::Io`].
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for connections, which only tests have")
+    )]
+    pub(crate) fn token(&self, event: u8) -> u64 {
+        let disk = self.disk;
+        Operation::Own { disk, event }.encode()
+    }
+
+    /// Reports that the I/O with this index has ended.
+    #[inline]
+    pub(crate) fn end_io(&mut self, index: u32, outcome: Outcome) {
+        self.reports.ended.push((index, outcome));
+    }
+
+    /// Answers a question for extents.
+    pub(crate) fn tell_extents(&mut self, status: Status) {
+        self.reports.statuses.push(status);
+    }
+
+    /// Has [`Backing::send`] called at the end of the turn's submissions.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for connections, which only tests have")
+    )]
+    pub(crate) fn send_later(&mut self) {
+        self.reports.unsent.push(self.disk);
+    }
+
+    /// Has [`Backing::handle_timeout`] called at this loop time.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for connections, which only tests have")
+    )]
+    pub(crate) fn wake_at(&mut self, at: Nanos) {
+        self.reports.timers.push(Reverse((at, self.disk)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_survives_its_token_and_is_told_from_others() {
+        let (disk, event) = (u32::MAX, u8::MAX);
+        for operation in [
+            Operation::Io(0),
+            Operation::Io(u32::MAX),
+            Operation::Own { disk, event },
+        ] {
+            assert_eq!(Operation::decode(operation.encode()), Some(operation));
+        }
+        assert_eq!(Operation::decode(4 << 56), None);
+        assert_eq!(Operation::decode(1 << 63 | 3 << 56), None);
+    }
+
+    #[test]
+    fn timers_come_in_the_order_of_their_times_and_not_before() {
+        let mut reports = Reports::default();
+        for (at, disk) in [(30, 3), (10, 1), (20, 2)] {
+            reports.timers.push(Reverse((Nanos(at), disk)));
+        }
+        assert_eq!(reports.next_timer(), Some(Nanos(10)));
+        assert_eq!(reports.pop_timer(Nanos(9)), None);
+        assert_eq!(reports.pop_timer(Nanos(25)), Some(1));
+        assert_eq!(reports.pop_timer(Nanos(25)), Some(2));
+        assert_eq!(reports.pop_timer(Nanos(25)), None);
+    }
+}

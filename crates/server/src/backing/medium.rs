@@ -1,0 +1,230 @@
+//! The backings that a loop works with, as one type: calls are dispatched by a `match`.
+
+use std::io;
+use std::sync::Arc;
+
+use tidegate_core::request::{DeviceIo, Outcome};
+
+use super::door::{Backing, Operation, Port, Reports, ResizeWork};
+use super::extents::Question;
+use super::memory::Memory;
+use super::on_file::{FileBacking, FileIos};
+use super::on_memory::Scratch;
+#[cfg(test)]
+use super::remote::{Remote, RemoteIos};
+use crate::buffer::Mem;
+use crate::media::Watched;
+use crate::ring::{Completion, Ring};
+
+/// Bytes of a disk, by where they are.
+#[derive(Debug)]
+pub(crate) enum Medium {
+    /// In memory.
+    Memory(Memory),
+    /// In a file or a block device.
+    File(FileBacking),
+    /// At a peer, for tests.
+    #[cfg(test)]
+    Remote(Remote),
+}
+
+/// What the disks of a device share, for each kind of backing.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    memory: Scratch,
+    files: FileIos,
+    #[cfg(test)]
+    remotes: RemoteIos,
+}
+
+impl Shared {
+    /// Creates what disks share on a device that works on `io_slots` I/Os at a time.
+    ///
+    /// # Errors
+    /// If the address space is exhausted.
+    pub(crate) fn new(io_slots: u32) -> io::Result<Shared> {
+        Ok(Shared {
+            memory: Scratch::default(),
+            files: FileIos::new(io_slots)?,
+            #[cfg(test)]
+            remotes: RemoteIos::new(io_slots),
+        })
+    }
+
+    /// Reports what helper threads have found out since.
+    pub(crate) fn collect(&mut self, reports: &mut Reports) {
+        self.files.collect(reports);
+    }
+}
+
+/// Calls a method of whichever backing a medium is.
+macro_rules! call {
+    ($medium:expr, $backing:ident => $call:expr) => {
+        match $medium {
+            Medium::Memory($backing) => $call,
+            Medium::File($backing) => $call,
+            #[cfg(test)]
+            Medium::Remote($backing) => $call,
+        }
+    };
+}
+
+/// Calls a method that takes what disks share.
+macro_rules! call_with {
+    ($medium:expr, $all:expr, $backing:ident, $shared:ident => $call:expr) => {
+        match $medium {
+            Medium::Memory($backing) => {
+                let $shared = &mut $all.memory;
+                $call
+            }
+            Medium::File($backing) => {
+                let $shared = &mut $all.files;
+                $call
+            }
+            #[cfg(test)]
+            Medium::Remote($backing) => {
+                let $shared = &mut $all.remotes;
+                $call
+            }
+        }
+    };
+}
+
+impl Medium {
+    /// See [`Backing::submit`].
+    #[inline]
+    pub(crate) fn submit(
+        &mut self,
+        all: &mut Shared,
+        port: &mut Port<'_>,
+        io: &DeviceIo,
+        ranges: impl Iterator<Item = Mem>,
+    ) -> Option<Outcome> {
+        call_with!(self, all, it, shared => it.submit(shared, port, io, ranges))
+    }
+
+    /// See [`Backing::handle`].
+    #[inline]
+    pub(crate) fn handle(
+        &mut self,
+        all: &mut Shared,
+        port: &mut Port<'_>,
+        operation: Operation,
+        completion: Completion,
+    ) {
+        call_with!(self, all, it, shared => it.handle(shared, port, operation, completion));
+    }
+
+    /// See [`Backing::ask_extents`].
+    pub(crate) fn ask_extents(
+        &mut self,
+        all: &mut Shared,
+        port: &mut Port<'_>,
+        question: Question,
+    ) {
+        call_with!(self, all, it, shared => it.ask_extents(shared, port, question));
+    }
+
+    /// See [`Backing::send`].
+    pub(crate) fn send(&mut self, all: &mut Shared, port: &mut Port<'_>) {
+        call_with!(self, all, it, shared => it.send(shared, port));
+    }
+
+    /// See [`Backing::handle_timeout`].
+    pub(crate) fn handle_timeout(&mut self, all: &mut Shared, port: &mut Port<'_>) {
+        call_with!(self, all, it, shared => it.handle_timeout(shared, port));
+    }
+
+    /// See [`Backing::attach`].
+    ///
+    /// # Errors
+    /// If the ring's table or the process has no room.
+    pub(crate) fn attach(&mut self, ring: &mut Ring) -> io::Result<()> {
+        call!(self, it => it.attach(ring))
+    }
+
+    /// See [`Backing::detach`].
+    pub(crate) fn detach(&mut self, ring: &mut Ring) {
+        call!(self, it => it.detach(ring));
+    }
+
+    /// See [`Backing::is_at_rest`].
+    pub(crate) fn is_at_rest(&self) -> bool {
+        call!(self, it => it.is_at_rest())
+    }
+
+    /// See [`Backing::sync`].
+    ///
+    /// # Errors
+    /// If what was written cannot be made durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        call!(self, it => it.sync())
+    }
+
+    /// See [`Backing::sync_failed`].
+    pub(crate) fn sync_failed(&mut self, error: &io::Error) {
+        call!(self, it => it.sync_failed(error));
+    }
+
+    /// See [`Backing::is_instant`].
+    #[inline]
+    pub(crate) fn is_instant(&self) -> bool {
+        call!(self, it => it.is_instant())
+    }
+
+    /// See [`Backing::physical_block`].
+    pub(crate) fn physical_block(&self) -> u32 {
+        call!(self, it => it.physical_block())
+    }
+
+    /// See [`Backing::size_unit`].
+    pub(crate) fn size_unit(&self) -> u32 {
+        call!(self, it => it.size_unit())
+    }
+
+    /// See [`Backing::zeroes_fast`].
+    pub(crate) fn zeroes_fast(&self, keep_allocated: bool) -> bool {
+        call!(self, it => it.zeroes_fast(keep_allocated))
+    }
+
+    /// See [`Backing::failure`].
+    pub(crate) fn failure(&self) -> Option<String> {
+        call!(self, it => it.failure())
+    }
+
+    /// See [`Backing::watched`].
+    pub(crate) fn watched(&self) -> Option<&Arc<Watched>> {
+        call!(self, it => it.watched())
+    }
+
+    /// See [`Backing::identity`].
+    pub(crate) fn identity(&self) -> Option<(bool, u64, u64)> {
+        call!(self, it => it.identity())
+    }
+
+    /// See [`Backing::first_address`].
+    pub(crate) fn first_address(&self) -> Option<u64> {
+        call!(self, it => it.first_address())
+    }
+
+    /// See [`Backing::resize_work`].
+    ///
+    /// # Errors
+    /// Says in an operator's words why the size cannot change.
+    pub(crate) fn resize_work(&self, size: u64) -> Result<ResizeWork, String> {
+        call!(self, it => it.resize_work(size))
+    }
+
+    /// See [`Backing::expect_size`].
+    pub(crate) fn expect_size(&mut self, size: u64) {
+        call!(self, it => it.expect_size(size));
+    }
+
+    /// See [`Backing::resize`].
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(crate) fn resize(&mut self, size: u64) -> io::Result<()> {
+        call!(self, it => it.resize(size))
+    }
+}

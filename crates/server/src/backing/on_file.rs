@@ -1,0 +1,305 @@
+//! A disk in a file or block device: system calls through the ring, one after the other for each
+//! I/O, and range locks where writes share a block.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tidegate_core::request::{DeviceIo, Op, Outcome};
+
+use super::door::{Backing, Operation, Port, Reports, ResizeWork};
+use super::dsync::Durably;
+use super::extents::{Question, Survey, Surveyor, Untold};
+use super::file::OpenFile;
+use super::file_io::{FileIo, ZEROES};
+use super::range_lock::RangeLocks;
+use crate::buffer::{Mem, Region};
+use crate::media::Watched;
+use crate::ring::{Completion, FileId, Ring, Step, sys};
+
+/// Disk in a file or block device.
+#[derive(Debug)]
+pub(crate) struct FileBacking {
+    open: OpenFile,
+    /// Its place in the ring's table.
+    entry: Option<FileId>,
+    /// Ranges locked by writes; empty unless a write in flight covers a block only in part.
+    locks: RangeLocks,
+    /// Handle for questions about extents, once there was one.
+    survey: Option<Arc<File>>,
+    /// Second descriptor of the file, which was in the ring's table; set when the event loop gives
+    /// the disk back, so that both are closed where that may block.
+    registered: Option<OwnedFd>,
+}
+
+/// I/Os of all files of a device.
+#[derive(Debug)]
+pub(crate) struct FileIos {
+    /// By index of the I/O.
+    slots: Vec<Slot>,
+    zeroes: Region,
+    scratch: Vec<Mem>,
+    granted: Vec<u32>,
+    surveyor: Option<Surveyor>,
+}
+
+/// I/O of a file.
+#[derive(Debug)]
+struct Slot {
+    io: FileIo,
+    disk: u32,
+    /// True while the range of the I/O is in the disk's locks.
+    locked: bool,
+    /// True while the I/O changes bytes of the file.
+    changing: bool,
+}
+
+impl FileIos {
+    /// Creates room for so many I/Os at a time.
+    ///
+    /// # Errors
+    /// If the address space is exhausted.
+    pub(crate) fn new(io_slots: u32) -> io::Result<FileIos> {
+        let slot = |_| Slot {
+            io: FileIo::new(),
+            disk: 0,
+            locked: false,
+            changing: false,
+        };
+        Ok(FileIos {
+            slots: (0..io_slots).map(slot).collect(),
+            zeroes: Region::new(ZEROES)?,
+            scratch: Vec::new(),
+            granted: Vec::new(),
+            surveyor: None,
+        })
+    }
+
+    /// Reports what the surveyor has found out.
+    pub(crate) fn collect(&mut self, reports: &mut Reports) {
+        while let Some(status) = self.surveyor.as_ref().and_then(Surveyor::answer) {
+            reports.statuses.push(status);
+        }
+    }
+}
+
+impl FileBacking {
+    /// Takes an open file over.
+    pub(crate) fn new(open: OpenFile) -> FileBacking {
+        FileBacking {
+            open,
+            entry: None,
+            locks: RangeLocks::default(),
+            survey: None,
+            registered: None,
+        }
+    }
+
+    /// Locks the blocks of a write; returns true if it may proceed at once. The first write that
+    /// covers a block only in part finds no locks, so the writes already in flight are recorded
+    /// first.
+    fn lock(&mut self, ios: &mut FileIos, disk: u32, index: u32) -> bool {
+        let facts = &self.open.facts;
+        if self.locks.is_empty() {
+            for (other, slot) in (0u32..).zip(&mut ios.slots) {
+                if other != index && slot.disk == disk && slot.changing {
+                    let (from, to) = slot.io.span(facts);
+                    slot.locked = true;
+                    self.locks.adopt(other, from, to);
+                }
+            }
+        }
+        let slot = &mut ios.slots[index as usize];
+        let (from, to) = slot.io.span(facts);
+        slot.locked = true;
+        self.locks.acquire(index, from, to)
+    }
+
+    /// Submits an I/O's next system call, or ends it.
+    fn step(&mut self, ios: &mut FileIos, port: &mut Port<'_>, index: u32) {
+        let slot = &mut ios.slots[index as usize];
+        let id = self.entry.expect("a file is in the table from the start");
+        let token = Operation::Io(index).encode();
+        loop {
+            let step = slot.io.step(&self.open.facts, &mut ios.scratch);
+            #[cfg(test)]
+            if port.ring.disturb(id, step, &mut ios.scratch, token) {
+                return;
+            }
+            match step {
+                Step::Bounce(len) => slot.io.give_bounce(port.plumbing.get(len)),
+                Step::Read(offset) => return port.ring.read(id, &ios.scratch, offset, token),
+                Step::Write { offset, dsync } => {
+                    return port.ring.write(id, &ios.scratch, offset, dsync, token);
+                }
+                Step::Sync => return port.ring.sync_data(id, token),
+                Step::Allocate { mode, offset, len } => {
+                    return port.ring.allocate(id, mode, offset, len, token);
+                }
+                Step::Done(outcome) => return self.end(ios, port, index, outcome),
+            }
+        }
+    }
+
+    /// Ends an I/O and lets those go on that waited for its range.
+    fn end(&mut self, ios: &mut FileIos, port: &mut Port<'_>, index: u32, outcome: Outcome) {
+        let slot = &mut ios.slots[index as usize];
+        if let Some(bounce) = slot.io.take_bounce() {
+            port.plumbing.put(bounce);
+        }
+        slot.changing = false;
+        if std::mem::take(&mut slot.locked) {
+            let mut granted = std::mem::take(&mut ios.granted);
+            granted.clear();
+            self.locks.release(index, &mut granted);
+            for &next in &granted {
+                self.step(ios, port, next);
+            }
+            granted.clear();
+            ios.granted = granted;
+        }
+        port.end_io(index, outcome);
+    }
+}
+
+impl Backing for FileBacking {
+    type Shared = FileIos;
+
+    fn submit(
+        &mut self,
+        ios: &mut FileIos,
+        port: &mut Port<'_>,
+        io: &DeviceIo,
+        ranges: impl Iterator<Item = Mem>,
+    ) -> Option<Outcome> {
+        let index = io.id.index() as u32;
+        let facts = &self.open.facts;
+        let slot = &mut ios.slots[index as usize];
+        slot.disk = port.disk;
+        slot.io.begin(facts, io, ranges, ios.zeroes.mem(0, ZEROES));
+        if matches!(io.op, Op::Write | Op::WriteZeroes | Op::Discard) {
+            slot.changing = true;
+            let partial = slot.io.has_partial_blocks(facts);
+            if (partial || !self.locks.is_empty()) && !self.lock(ios, port.disk, index) {
+                return None;
+            }
+        }
+        self.step(ios, port, index);
+        None
+    }
+
+    fn handle(
+        &mut self,
+        ios: &mut FileIos,
+        port: &mut Port<'_>,
+        operation: Operation,
+        completion: Completion,
+    ) {
+        let Operation::Io(index) = operation else {
+            unreachable!("a file has operations of I/Os only");
+        };
+        let slot = &mut ios.slots[index as usize];
+        slot.io.advance(&mut self.open.facts, completion.result);
+        self.step(ios, port, index);
+    }
+
+    /// The file system may take its time, so it is asked by a thread of its own.
+    fn ask_extents(&mut self, ios: &mut FileIos, port: &mut Port<'_>, question: Question) {
+        let asked = match &self.survey {
+            Some(file) => Ok(file.clone()),
+            None => self.open.file.try_clone().map(Arc::new),
+        };
+        let asked = asked.and_then(|file| {
+            if ios.surveyor.is_none() {
+                ios.surveyor = Some(Surveyor::start(port.wake.clone())?);
+            }
+            Ok(file)
+        });
+        let (Ok(file), Some(surveyor)) = (asked, &ios.surveyor) else {
+            return port.tell_extents(question.answer(Err(Untold::TryAgain)));
+        };
+        self.survey = Some(file.clone());
+        surveyor.ask(Survey { file, question });
+    }
+
+    fn attach(&mut self, ring: &mut Ring) -> io::Result<()> {
+        let entry = ring.add_file(self.open.file.try_clone()?.into())?;
+        if self.open.facts.durably == Durably::Sync {
+            // An unknown file system may call its server already at submission, as FUSE does for a
+            // file's attributes. One that does not answer would stop the loop with every disk on
+            // it.
+            ring.set_aside(entry);
+        }
+        self.entry = Some(entry);
+        Ok(())
+    }
+
+    fn detach(&mut self, ring: &mut Ring) {
+        if let Some(entry) = self.entry.take() {
+            // Dropped with the disk on a thread that may block, because closing can.
+            self.registered = Some(ring.remove_file(entry));
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.open.file.sync_data()
+    }
+
+    fn sync_failed(&mut self, error: &io::Error) {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        self.open.facts.standing.fail(errno, "last flush");
+    }
+
+    fn is_instant(&self) -> bool {
+        self.open.facts.in_memory
+    }
+
+    fn physical_block(&self) -> u32 {
+        self.open.facts.align.max(4096)
+    }
+
+    fn size_unit(&self) -> u32 {
+        self.open.facts.align
+    }
+
+    fn zeroes_fast(&self, keep_allocated: bool) -> bool {
+        let facts = &self.open.facts;
+        facts.can_zero || (!keep_allocated && facts.can_punch)
+    }
+
+    fn failure(&self) -> Option<String> {
+        let facts = &self.open.facts;
+        (facts.standing.failed.clone()).or_else(|| facts.watched.problem())
+    }
+
+    fn watched(&self) -> Option<&Arc<Watched>> {
+        Some(&self.open.facts.watched)
+    }
+
+    fn identity(&self) -> Option<(bool, u64, u64)> {
+        Some(self.open.facts.identity)
+    }
+
+    fn first_address(&self) -> Option<u64> {
+        sys::first_extent(&self.open.file)
+    }
+
+    fn resize_work(&self, _: u64) -> Result<ResizeWork, String> {
+        let file = self.open.file.try_clone();
+        let file = file.map_err(|error| format!("cannot open its file once more: {error}"))?;
+        Ok(ResizeWork {
+            file: Some(file),
+            tail: None,
+        })
+    }
+
+    fn expect_size(&mut self, size: u64) {
+        self.open.facts.set_size(size);
+    }
+
+    fn resize(&mut self, size: u64) -> io::Result<()> {
+        self.open.facts.set_size(size);
+        Ok(())
+    }
+}

@@ -1,0 +1,484 @@
+//! A disk that another server stores: a remote export in miniature, for tests.
+//!
+//! Proof that the [door](super::door) takes a backing that is a socket, and an example of one:
+//! requests of a turn are sent together, replies come in any pieces, a connection that was cut is
+//! made again, and what was in flight is sent again or fails ([`OnCut`]). [`peer`] is the other
+//! side.
+
+pub(crate) mod peer;
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
+use tidegate_core::time::Nanos;
+
+use super::door::{Backing, Operation, Port, ResizeWork};
+use super::extents::{EXTENTS_MAX, Extent, Question, Untold};
+use super::standing::Standing;
+use crate::buffer::{Buffer, Mem, sub_ranges};
+use crate::ring::{Completion, FileId, RANGES_MAX, Ring};
+use peer::{Ask, EXTENT, Export, Head, LAST_FLUSH, OnCut, REPLY, REQUEST};
+
+/// Events of a disk's connection.
+const SENT: u8 = 0;
+const RECEIVED: u8 = 1;
+/// Requests that are sent together.
+const BATCH: usize = 64;
+/// Time until a refused connection is tried again.
+const AGAIN: Nanos = Nanos::from_millis(2);
+/// Number of a question for extents; I/Os have their index.
+const QUESTION: u64 = 1 << 32;
+
+/// Disk at a peer.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    export: Arc<Export>,
+    standing: Standing,
+    wire: Option<Wire>,
+    /// I/Os that are not sent yet.
+    queue: VecDeque<u32>,
+    /// Questions, the first of them sent or next.
+    questions: VecDeque<Question>,
+    asked: bool,
+    /// I/Os that have not ended.
+    in_flight: usize,
+    /// A call of [`Backing::send`] is on its way.
+    sends: bool,
+    /// A refused connection is tried again at the next timeout.
+    waits: bool,
+    /// Socket that was in the ring's table, closed where that may block.
+    registered: Option<OwnedFd>,
+}
+
+/// Connection to the peer.
+#[derive(Debug)]
+struct Wire {
+    entry: FileId,
+    /// Heads of the batch that is being sent.
+    heads: Option<Buffer>,
+    /// What is left of the batch.
+    out: Vec<Mem>,
+    sending: bool,
+    /// Head of the reply, and extents.
+    inbox: Buffer,
+    /// What is left to receive of the reply's head, or of its data.
+    input: Vec<Mem>,
+    /// Reply whose data are received: number, errno, bytes.
+    reply: Option<(u64, i32, usize)>,
+    receiving: bool,
+    broken: bool,
+}
+
+/// I/Os of all remote disks of a device.
+#[derive(Debug)]
+pub(crate) struct RemoteIos {
+    /// By index of the I/O; `None`: not in flight.
+    slots: Vec<Slot>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// I/O in flight, with the number of its disk.
+    io: Option<(u32, DeviceIo)>,
+    ranges: Vec<Mem>,
+}
+
+impl RemoteIos {
+    pub(crate) fn new(io_slots: u32) -> RemoteIos {
+        RemoteIos {
+            slots: (0..io_slots).map(|_| Slot::default()).collect(),
+        }
+    }
+}
+
+impl Remote {
+    pub(crate) fn new(export: Arc<Export>) -> Remote {
+        Remote {
+            standing: Standing::new(export.name.clone()),
+            export,
+            wire: None,
+            queue: VecDeque::new(),
+            questions: VecDeque::new(),
+            asked: false,
+            in_flight: 0,
+            sends: false,
+            waits: false,
+            registered: None,
+        }
+    }
+
+    /// Size of the export in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.export.size
+    }
+
+    fn send_soon(&mut self, port: &mut Port<'_>) {
+        if !std::mem::replace(&mut self.sends, true) {
+            port.send_later();
+        }
+    }
+
+    /// Makes a connection unless there is one. False: not now.
+    fn connect(&mut self, port: &mut Port<'_>) -> bool {
+        if self.wire.is_some() {
+            return true;
+        }
+        if self.waits {
+            return false;
+        }
+        let Ok(stream) = self.export.connect() else {
+            self.waits = true;
+            port.wake_at(Nanos(port.now.0 + AGAIN.0));
+            return false;
+        };
+        let inbox = port.plumbing.get(EXTENTS_MAX * EXTENT);
+        self.wire = Some(Wire {
+            entry: port
+                .ring
+                .add_file(stream.into())
+                .expect("room in the table"),
+            heads: None,
+            out: Vec::new(),
+            sending: false,
+            input: vec![inbox.mem().slice(0, REPLY)],
+            inbox,
+            reply: None,
+            receiving: false,
+            broken: false,
+        });
+        true
+    }
+
+    /// Fills a batch with what waits.
+    fn fill(&mut self, ios: &RemoteIos, port: &mut Port<'_>) {
+        let wire = self.wire.as_mut().expect("connected");
+        let heads = port.plumbing.get(BATCH * REQUEST);
+        let mut n = 0;
+        let mut add = |head: Head, data: &[Mem]| {
+            let to = heads.mem().slice(n * REQUEST, REQUEST);
+            to.write(&head.encode());
+            wire.out.push(to);
+            wire.out.extend_from_slice(data);
+            n += 1;
+            n < BATCH
+        };
+        let mut room = true;
+        if let Some(question) = self.questions.front()
+            && !std::mem::replace(&mut self.asked, true)
+        {
+            let head = Head {
+                number: QUESTION,
+                offset: question.offset,
+                len: question.len,
+                ask: Ask::Extents,
+                fua: question.one,
+            };
+            room = add(head, &[]);
+        }
+        while room && let Some(index) = self.queue.pop_front() {
+            let slot = &ios.slots[index as usize];
+            let (_, io) = slot.io.expect("what waits is in flight");
+            let (ask, data) = match io.op {
+                Op::Read => (Ask::Read, &[][..]),
+                Op::Write => (Ask::Write, &slot.ranges[..]),
+                Op::Flush => (Ask::Flush, &[][..]),
+                Op::Discard => (Ask::Discard, &[][..]),
+                Op::WriteZeroes => (Ask::WriteZeroes, &[][..]),
+            };
+            let head = Head {
+                number: index.into(),
+                offset: io.offset,
+                len: io.len,
+                ask,
+                fua: io.fua,
+            };
+            room = add(head, data);
+        }
+        match n {
+            0 => port.plumbing.put(heads),
+            _ => wire.heads = Some(heads),
+        }
+    }
+
+    /// Sends and receives, as far as there is something to.
+    fn exchange(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
+        let is_idle = self.in_flight == 0 && self.questions.is_empty();
+        if is_idle || !self.connect(port) {
+            return;
+        }
+        let wire = self.wire.as_ref().expect("connected");
+        if wire.broken {
+            return;
+        }
+        if !wire.sending && wire.out.is_empty() {
+            self.fill(ios, port);
+        }
+        let wire = self.wire.as_mut().expect("connected");
+        if !wire.sending && !wire.out.is_empty() {
+            wire.sending = true;
+            let some = &wire.out[..wire.out.len().min(RANGES_MAX)];
+            let token = port.token(SENT);
+            port.ring.send(wire.entry, some, false, token, None);
+        }
+        if !wire.receiving {
+            wire.receiving = true;
+            let some = &wire.input[..wire.input.len().min(RANGES_MAX)];
+            let token = port.token(RECEIVED);
+            port.ring.receive(wire.entry, some, true, token);
+        }
+    }
+
+    /// Takes received bytes; goes on with the data of a reply, or with the next one.
+    fn take_received(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>, n: usize) {
+        let wire = self.wire.as_mut().expect("it was received on");
+        advance(&mut wire.input, n);
+        if !wire.input.is_empty() {
+            return;
+        }
+        let reply = match wire.reply.take() {
+            Some(reply) => reply,
+            None => {
+                let mut head = [0; REPLY];
+                wire.inbox.mem().read(&mut head);
+                let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap());
+                let number = u64::from_le_bytes(head[..8].try_into().unwrap());
+                let (errno, len) = (word(8) as i32, word(12) as usize);
+                if len > 0 {
+                    match number {
+                        QUESTION => wire.input.push(wire.inbox.mem().slice(0, len)),
+                        index => {
+                            let ranges = &ios.slots[index as usize].ranges;
+                            sub_ranges(ranges, 0, len, &mut wire.input);
+                        }
+                    }
+                    wire.reply = Some((number, errno, len));
+                    return;
+                }
+                (number, errno, len)
+            }
+        };
+        wire.input.push(wire.inbox.mem().slice(0, REPLY));
+        match reply {
+            (QUESTION, errno, len) => self.end_question(port, errno, len),
+            (index, errno, _) => self.end(ios, port, index as u32, errno),
+        }
+    }
+
+    fn end_question(&mut self, port: &mut Port<'_>, errno: i32, len: usize) {
+        let wire = self.wire.as_ref().expect("it was received on");
+        let mut question = self.questions.pop_front().expect("it was asked");
+        self.asked = false;
+        let mut bytes = vec![0; len];
+        wire.inbox.mem().read(&mut bytes);
+        question.extents.extend(bytes.chunks(EXTENT).map(|bytes| {
+            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+            let hole = word(4) != 0;
+            Extent {
+                len: word(0),
+                hole,
+                zero: hole,
+            }
+        }));
+        let told = match errno {
+            0 => Ok(()),
+            _ => Err(Untold::Failed),
+        };
+        port.tell_extents(question.answer(told));
+    }
+
+    fn end(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>, index: u32, errno: i32) {
+        let (_, io) = (ios.slots[index as usize].io.take()).expect("it was asked for");
+        self.in_flight -= 1;
+        let outcome = self.outcome(&io, errno);
+        port.end_io(index, outcome);
+    }
+
+    /// Outcome of an I/O by what the peer answered. What it could not make durable it may have
+    /// forgotten: a later success would lie.
+    fn outcome(&mut self, io: &DeviceIo, errno: i32) -> Outcome {
+        let durable = io.op == Op::Flush || (io.fua && io.op != Op::Read);
+        match errno {
+            0 if durable && self.standing.failed.is_some() => Err(IoError::Io),
+            0 => Ok(()),
+            libc::ENOSPC if io.op != Op::Flush => Err(IoError::NoSpace),
+            errno if durable => {
+                self.standing.fail(errno, "durable write or flush");
+                Err(IoError::Io)
+            }
+            errno => {
+                self.standing.warn(errno, "request");
+                Err(IoError::Io)
+            }
+        }
+    }
+
+    /// Goes on after a cut, once the kernel works on nothing of the connection any more: memory of
+    /// I/Os in flight is only then free to be used again.
+    fn mend(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
+        let wire = self.wire.as_mut().expect("it was cut");
+        if !std::mem::replace(&mut wire.broken, true) {
+            port.ring.shut_down_socket(wire.entry);
+        }
+        if wire.sending || wire.receiving {
+            return;
+        }
+        let wire = self.wire.take().expect("it was cut");
+        port.plumbing.put(wire.inbox);
+        if let Some(heads) = wire.heads {
+            port.plumbing.put(heads);
+        }
+        drop(port.ring.remove_file(wire.entry));
+        self.asked = false;
+        self.queue.clear();
+        let disk = port.disk;
+        for index in 0..ios.slots.len() as u32 {
+            let slot = &ios.slots[index as usize];
+            if slot.io.is_none_or(|(of, _)| of != disk) {
+                continue;
+            }
+            match self.export.on_cut {
+                OnCut::Resend => self.queue.push_back(index),
+                OnCut::Fail => self.end(ios, port, index, libc::ECONNRESET),
+            }
+        }
+        self.exchange(ios, port);
+    }
+}
+
+impl Backing for Remote {
+    type Shared = RemoteIos;
+
+    fn submit(
+        &mut self,
+        ios: &mut RemoteIos,
+        port: &mut Port<'_>,
+        io: &DeviceIo,
+        ranges: impl Iterator<Item = Mem>,
+    ) -> Option<Outcome> {
+        if io.op != Op::Read && self.standing.failed.is_some() {
+            return Some(Err(IoError::Io));
+        }
+        let slot = &mut ios.slots[io.id.index()];
+        slot.io = Some((port.disk, *io));
+        slot.ranges.clear();
+        slot.ranges.extend(ranges);
+        self.in_flight += 1;
+        self.queue.push_back(io.id.index() as u32);
+        self.send_soon(port);
+        None
+    }
+
+    fn handle(
+        &mut self,
+        ios: &mut RemoteIos,
+        port: &mut Port<'_>,
+        operation: Operation,
+        completion: Completion,
+    ) {
+        let Operation::Own { event, .. } = operation else {
+            unreachable!("all operations are the connection's");
+        };
+        let wire = self
+            .wire
+            .as_mut()
+            .expect("it stays until its operations ended");
+        match event {
+            SENT => wire.sending = false,
+            _ => wire.receiving = false,
+        }
+        match (event, completion.result) {
+            _ if wire.broken => return self.mend(ios, port),
+            (_, Err(_)) | (RECEIVED, Ok(0)) => return self.mend(ios, port),
+            (RECEIVED, Ok(n)) => self.take_received(ios, port, n as usize),
+            (_, Ok(n)) => {
+                advance(&mut wire.out, n as usize);
+                if wire.out.is_empty() {
+                    port.plumbing
+                        .put(wire.heads.take().expect("they were sent"));
+                }
+            }
+        }
+        self.exchange(ios, port);
+    }
+
+    fn ask_extents(&mut self, _: &mut RemoteIos, port: &mut Port<'_>, question: Question) {
+        self.questions.push_back(question);
+        self.send_soon(port);
+    }
+
+    fn send(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
+        self.sends = false;
+        self.exchange(ios, port);
+    }
+
+    fn handle_timeout(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
+        self.waits = false;
+        self.exchange(ios, port);
+    }
+
+    fn detach(&mut self, ring: &mut Ring) {
+        if let Some(wire) = self.wire.take() {
+            self.registered = Some(ring.remove_file(wire.entry));
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let at_rest = |wire: &Wire| !wire.sending && !wire.receiving;
+        self.wire.as_ref().is_none_or(at_rest)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut stream = loop {
+            match self.export.connect() {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                connected => break connected?,
+            }
+        };
+        let head = Head {
+            number: LAST_FLUSH,
+            offset: 0,
+            len: 0,
+            ask: Ask::Flush,
+            fua: false,
+        };
+        stream.write_all(&head.encode())?;
+        let mut reply = [0; REPLY];
+        stream.read_exact(&mut reply)?;
+        match i32::from_le_bytes(reply[8..12].try_into().unwrap()) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    fn sync_failed(&mut self, error: &io::Error) {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        self.standing.fail(errno, "last flush");
+    }
+
+    fn zeroes_fast(&self, _: bool) -> bool {
+        true
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.standing.failed.clone()
+    }
+
+    fn resize_work(&self, _: u64) -> Result<ResizeWork, String> {
+        Err("the peer decides on its size".to_owned())
+    }
+
+    fn resize(&mut self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Takes `n` bytes off the front.
+fn advance(ranges: &mut Vec<Mem>, n: usize) {
+    let total: usize = ranges.iter().map(|range| range.len()).sum();
+    let mut rest = Vec::new();
+    sub_ranges(ranges, n, total - n, &mut rest);
+    *ranges = rest;
+}

@@ -1,0 +1,265 @@
+//! The other side: threads that serve a file to whoever connects, one request after the other.
+//!
+//! A request is 24 bytes: its number, the first byte on the disk, the length, what is asked, flags;
+//! a write's data follow. A reply is 16 bytes: the number, an errno, the length of the data that
+//! follow.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use crate::backing::extents::{Extent, survey};
+use crate::config::DiskConfig;
+use crate::ring::faults::{self, Call, Fault, Faults, What};
+use crate::ring::sys;
+
+/// Bytes of a request without data.
+pub(super) const REQUEST: usize = 24;
+/// Bytes of a reply without data.
+pub(super) const REPLY: usize = 16;
+/// Bytes of an extent in a reply: its length, and 1 for a hole.
+pub(super) const EXTENT: usize = 8;
+
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ask {
+    Read,
+    Write,
+    Flush,
+    Discard,
+    WriteZeroes,
+    Extents,
+}
+
+const ASKS: [Ask; 6] = [
+    Ask::Read,
+    Ask::Write,
+    Ask::Flush,
+    Ask::Discard,
+    Ask::WriteZeroes,
+    Ask::Extents,
+];
+
+/// Request as it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) number: u64,
+    pub(super) offset: u64,
+    pub(super) len: u32,
+    pub(super) ask: Ask,
+    pub(super) fua: bool,
+}
+
+/// Number of a flush that meets no faults: the last one of a disk.
+pub(super) const LAST_FLUSH: u64 = u64::MAX;
+
+impl Head {
+    pub(super) fn encode(&self) -> [u8; REQUEST] {
+        let mut bytes = [0; REQUEST];
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.len.to_le_bytes());
+        bytes[20] = self.ask as u8;
+        bytes[21] = u8::from(self.fua);
+        bytes
+    }
+
+    fn decode(bytes: &[u8; REQUEST]) -> Head {
+        Head {
+            number: u64::from_le_bytes(bytes[..8].try_into().unwrap()),
+            offset: u64::from_le_bytes(bytes[8..16].try_into().unwrap()),
+            len: u32::from_le_bytes(bytes[16..20].try_into().unwrap()),
+            ask: ASKS[usize::from(bytes[20])],
+            fua: bytes[21] != 0,
+        }
+    }
+}
+
+/// What becomes of requests in flight when a connection is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnCut {
+    /// They are sent again on the next connection.
+    Resend,
+    /// They fail.
+    Fail,
+}
+
+/// Exported file.
+pub(crate) struct Export {
+    pub(super) name: String,
+    pub(super) size: u64,
+    pub(super) on_cut: OnCut,
+    file: File,
+    faults: Mutex<Option<Faults>>,
+    /// Connections that are refused from now on, one after the other.
+    pub(super) refusals: AtomicU32,
+    /// Connections that were cut.
+    pub(super) cuts: AtomicU64,
+}
+
+impl std::fmt::Debug for Export {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Export").field("name", &self.name).finish()
+    }
+}
+
+/// Directories whose disks are exports of a peer.
+static SERVED: LazyLock<Mutex<HashMap<PathBuf, OnCut>>> = LazyLock::new(Mutex::default);
+
+/// Has all disks with a path in this directory opened through a peer that serves the file there.
+pub(crate) fn serve(directory: &Path, on_cut: OnCut) {
+    let mut served = SERVED.lock().unwrap();
+    served.insert(directory.to_owned(), on_cut);
+}
+
+/// Returns the export of a disk with this path; `None` if its directory is not served.
+pub(crate) fn export(path: &Path, config: &DiskConfig) -> Option<Arc<Export>> {
+    let on_cut = *SERVED.lock().unwrap().get(path.parent()?)?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false);
+    let file = file.open(path).unwrap();
+    if file.metadata().unwrap().len() == 0 {
+        file.set_len(config.size.unwrap()).unwrap();
+    }
+    Some(Arc::new(Export {
+        name: path.display().to_string(),
+        size: file.metadata().unwrap().len(),
+        on_cut,
+        faults: Mutex::new(faults::take(&file)),
+        file,
+        refusals: AtomicU32::new(0),
+        cuts: AtomicU64::new(0),
+    }))
+}
+
+impl Export {
+    /// Connects to a thread of the peer's.
+    ///
+    /// # Errors
+    /// If it refuses.
+    pub(super) fn connect(self: &Arc<Export>) -> io::Result<UnixStream> {
+        let one_less = |left: u32| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        if (self.refusals).fetch_update(order, order, one_less).is_ok() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (ours, theirs) = UnixStream::pair()?;
+        let export = self.clone();
+        std::thread::spawn(move || {
+            if export.serve(theirs).is_err() {
+                export.cuts.fetch_add(1, Ordering::Relaxed);
+                // Every third cut takes a while to mend.
+                let often = export.cuts.load(Ordering::Relaxed);
+                export
+                    .refusals
+                    .store(u32::from(often.is_multiple_of(3)), Ordering::Relaxed);
+            }
+        });
+        Ok(ours)
+    }
+
+    /// Serves a connection until the client leaves. An error cuts it.
+    fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
+        let mut head = [0; REQUEST];
+        let mut data = Vec::new();
+        loop {
+            match stream.read_exact(&mut head) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                read => read?,
+            }
+            let head = Head::decode(&head);
+            data.clear();
+            if head.ask == Ask::Write {
+                data.resize(head.len as usize, 0);
+                stream.read_exact(&mut data)?;
+            }
+            let fault = self.fault_of(&head);
+            let mut pieces = usize::MAX;
+            let done = match fault {
+                // An interrupted call is a cut connection: before or after it was done.
+                Fault::Error(libc::EINTR) => return Err(io::ErrorKind::ConnectionReset.into()),
+                Fault::Error(libc::EAGAIN) => {
+                    self.work(&head, &mut data)?;
+                    return Err(io::ErrorKind::ConnectionReset.into());
+                }
+                Fault::Error(errno) => Err(io::Error::from_raw_os_error(errno)),
+                Fault::Late(by) => {
+                    std::thread::sleep(by);
+                    self.work(&head, &mut data)
+                }
+                Fault::Short(n) => {
+                    pieces = n;
+                    self.work(&head, &mut data)
+                }
+                Fault::None => self.work(&head, &mut data),
+            };
+            let errno = done
+                .as_ref()
+                .map_or_else(|e| e.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+            if errno != 0 || head.ask == Ask::Write {
+                data.clear();
+            }
+            let mut reply = head.number.to_le_bytes().to_vec();
+            reply.extend((errno as u32).to_le_bytes());
+            reply.extend((data.len() as u32).to_le_bytes());
+            reply.extend_from_slice(&data);
+            for piece in reply.chunks(pieces) {
+                stream.write_all(piece)?;
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn fault_of(&self, head: &Head) -> Fault {
+        let what = match head.ask {
+            Ask::Read => What::Read,
+            Ask::Write => What::Write,
+            Ask::Flush => What::Sync,
+            Ask::Discard | Ask::WriteZeroes => What::Allocate,
+            Ask::Extents => return Fault::None,
+        };
+        let call = Call {
+            what,
+            offset: head.offset,
+            len: head.len.into(),
+        };
+        match &*self.faults.lock().unwrap() {
+            Some(faults) if head.number != LAST_FLUSH => (faults.lock().unwrap())(call),
+            _ => Fault::None,
+        }
+    }
+
+    fn work(&self, head: &Head, data: &mut Vec<u8>) -> io::Result<()> {
+        let Head { offset, len, .. } = *head;
+        match head.ask {
+            Ask::Read => {
+                data.resize(len as usize, 0);
+                self.file.read_exact_at(data, offset)?;
+            }
+            Ask::Write => self.file.write_all_at(data, offset)?,
+            Ask::Flush => self.file.sync_data()?,
+            Ask::Discard => {
+                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                sys::allocate(&self.file, mode, offset, len.into())?;
+            }
+            Ask::WriteZeroes => self.file.write_all_at(&vec![0; len as usize], offset)?,
+            Ask::Extents => {
+                let mut extents: Vec<Extent> = Vec::new();
+                survey(&self.file, offset, len, head.fua, &mut extents)?;
+                for extent in &extents {
+                    data.extend(extent.len.to_le_bytes());
+                    data.extend(u32::from(extent.hole).to_le_bytes());
+                }
+            }
+        }
+        if head.fua && head.ask != Ask::Extents {
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Errors of a disk's backing: logged at most once a minute, and remembered where nothing that
+//! follows may be called durable.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Time between two errors of a disk in the log.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
+
+/// Errors of a disk's backing so far.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Reason why all further writes and flushes fail; `None` while they do not.
+    pub failed: Option<String>,
+    /// Time at which an error was last logged, and number of errors since.
+    warned: Option<(Instant, u64)>,
+    /// Path or address, for the log.
+    name: String,
+}
+
+impl Standing {
+    /// Returns the standing of a backing without errors.
+    pub fn new(name: String) -> Standing {
+        Standing {
+            failed: None,
+            warned: None,
+            name,
+        }
+    }
+
+    /// From now on everything that changes the disk fails, until it is opened again.
+    pub fn fail(&mut self, errno: i32, what: &str) {
+        if self.failed.is_some() {
+            return;
+        }
+        let error = io::Error::from_raw_os_error(errno);
+        let why = format!("{what} failed: {error}");
+        tracing::error!(
+            path = %self.name,
+            "{why}; the disk refuses writes and flushes until it is opened again"
+        );
+        self.failed = Some(why);
+    }
+
+    /// Logs an error of an I/O, one a minute: a guest may cause as many as it likes.
+    pub fn warn(&mut self, errno: i32, what: &str) {
+        let now = Instant::now();
+        let unsaid = match &mut self.warned {
+            Some((last, unsaid)) if now.duration_since(*last) < WARN_AGAIN => {
+                *unsaid += 1;
+                return;
+            }
+            Some((_, unsaid)) => *unsaid,
+            None => 0,
+        };
+        self.warned = Some((now, 0));
+        let error = io::Error::from_raw_os_error(errno);
+        let more = match unsaid {
+            0 => String::new(),
+            n => format!(" ({n} more since the last time this was said)"),
+        };
+        tracing::warn!(
+            path = %self.name,
+            "{what} failed: {error}{more}; its guest gets an error"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_logged_once_a_minute() {
+        let mut standing = Standing::new("test".to_owned());
+        standing.warn(libc::EIO, "read");
+        standing.warn(libc::ENOSPC, "write");
+        standing.warn(libc::EIO, "read");
+        assert!(matches!(standing.warned, Some((_, 2))));
+    }
+}
