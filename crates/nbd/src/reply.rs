@@ -155,7 +155,12 @@ pub const fn block_status_len(extents: usize) -> usize {
 /// `NBD_REPLY_TYPE_BLOCK_STATUS`, final: consecutive extents from the request's offset on, at
 /// least one and at most [`EXTENTS_MAX`]. Only the last may reach past the request, and none if
 /// the request said [`one`](crate::Command::BlockStatus::one).
-pub fn block_status(cookie: u64, context: u32, extents: &[Extent], out: &mut [u8]) -> usize {
+pub fn block_status(
+    cookie: u64,
+    context: u32,
+    extents: impl ExactSizeIterator<Item = Extent>,
+    out: &mut [u8],
+) -> usize {
     let count = extents.len();
     assert!(
         (1..=EXTENTS_MAX).contains(&count),
@@ -331,7 +336,10 @@ mod tests {
             },
         ];
         let mut out = vec![0; block_status_len(3)];
-        assert_eq!(block_status(C, 1, &list, &mut out), out.len());
+        assert_eq!(
+            block_status(C, 1, list.iter().copied(), &mut out),
+            out.len()
+        );
         let Reply::BlockStatus {
             cookie: C,
             context: 1,

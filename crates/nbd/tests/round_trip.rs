@@ -103,7 +103,12 @@ impl Server {
                     zero,
                 };
                 let mut out = vec![0; reply::block_status_len(1)];
-                reply::block_status(r.cookie, self.context.unwrap(), &[extent], &mut out);
+                reply::block_status(
+                    r.cookie,
+                    self.context.unwrap(),
+                    [extent].into_iter(),
+                    &mut out,
+                );
                 self.out.extend(out);
                 return;
             }

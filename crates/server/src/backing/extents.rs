@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use crate::ring::{Wake, sys};
 
 /// Most extents in one answer; the client asks again for what follows.
-pub const EXTENTS_MAX: usize = 1024;
+pub const EXTENTS_MAX: u32 = 1024;
 
 /// Part of a disk that is alike throughout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,8 +30,8 @@ pub(crate) struct Question {
     pub(crate) offset: u64,
     /// Bytes, not zero.
     pub(crate) len: u32,
-    /// One extent is enough.
-    pub(crate) one: bool,
+    /// Largest number of extents in the answer, not zero.
+    pub(crate) most: u32,
     /// Empty list for the answer, with the memory that earlier answers needed.
     pub(crate) extents: Vec<Extent>,
 }
@@ -102,9 +102,9 @@ impl Surveyor {
         let answer_all = move || {
             for Survey { file, mut question } in inbox {
                 let Question {
-                    offset, len, one, ..
+                    offset, len, most, ..
                 } = question;
-                let told = survey(&file, offset, len, one, &mut question.extents);
+                let told = survey(&file, offset, len, most, &mut question.extents);
                 let told = told.map_err(|_| Untold::Failed);
                 if outbox.send(question.answer(told)).is_err() {
                     return;
@@ -131,7 +131,8 @@ impl Surveyor {
     }
 }
 
-/// Puts the extents of a range into the empty list `extents`, alternating between data and holes.
+/// Puts the extents of a range into the empty list `extents`, at most so many, alternating between
+/// data and holes.
 ///
 /// # Errors
 /// If the file system reports one.
@@ -139,13 +140,12 @@ pub(crate) fn survey(
     file: &File,
     offset: u64,
     len: u32,
-    one: bool,
+    most: u32,
     extents: &mut Vec<Extent>,
 ) -> io::Result<()> {
     let end = offset + u64::from(len);
-    let most = if one { 1 } else { EXTENTS_MAX };
     let mut at = offset;
-    while at < end && extents.len() < most {
+    while at < end && extents.len() < most as usize {
         let data = match sys::seek(file, at, false) {
             // Block devices and some filesystems do not know: all of it may be data.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => at,
@@ -183,7 +183,7 @@ mod tests {
         file.set_len(4 << 20).unwrap();
         file.write_all_at(&[1; 65536], 1 << 20).unwrap();
         let mut extents = Vec::new();
-        survey(&file, 0, 4 << 20, false, &mut extents).unwrap();
+        survey(&file, 0, 4 << 20, EXTENTS_MAX, &mut extents).unwrap();
         let total: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
         assert_eq!(total, 4 << 20);
         let mut at = 0u64;
@@ -193,7 +193,7 @@ mod tests {
             at += u64::from(e.len);
         }
         extents.clear();
-        survey(&file, 5, 100, true, &mut extents).unwrap();
+        survey(&file, 5, 100, 1, &mut extents).unwrap();
         assert_eq!(extents.len(), 1);
     }
 }

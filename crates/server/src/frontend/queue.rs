@@ -16,11 +16,13 @@ use super::Failure;
 use super::door::{
     Answer, Budget, Completed, Frontend, Incoming, Kind, Next, Polled, Port, Progress, Word,
 };
-use crate::buffer::{Buffer, Mem, Region};
+use crate::buffer::{Buffer, Mem, Region, copy_ranges};
 use crate::ring::{Completion, FileId, Wake};
 
 /// Patience of a guest that waits, before its test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of an extent in guest memory: its length, and 1 for a hole.
+pub(crate) const EXTENT: usize = 8;
 /// Event of the doorbell.
 const KICKED: u8 = 1;
 
@@ -216,7 +218,23 @@ impl Frontend for Connection {
     }
 
     fn complete(&mut self, port: &mut Port<'_>, slot: u32) -> Completed {
-        let slot = port.requests.get(slot);
+        let requests = &*port.requests;
+        let entry = requests.get(slot);
+        if matches!(entry.kind, Kind::Extents { .. }) && entry.answer == Answer::Ok {
+            let buffer = requests.buffer(slot).expect("taken with the question");
+            let mut n = 0;
+            for extent in requests.extents(slot) {
+                let word = u64::from(extent.hole) << 32 | u64::from(extent.len);
+                buffer.from(n).write(&word.to_le_bytes());
+                n += EXTENT;
+            }
+            // The guest's memory ends with an extent of no length if there are fewer than it asked
+            // for.
+            let memory = requests.guest_memory(slot);
+            memory.iter().for_each(Mem::zero);
+            copy_ranges(memory, &[buffer.slice(0, n)]);
+        }
+        let slot = entry;
         let outcome = match slot.answer {
             Answer::Ok => Ok(()),
             Answer::Error(failure, _) => Err(failure),

@@ -11,8 +11,9 @@ use tidegate_core::request::IoError;
 use tidegate_core::time::Nanos;
 
 use super::door::Kind;
-use super::queue::{Guest, Id, submission};
+use super::queue::{EXTENT, Guest, Id, submission};
 use super::{Failure, Opening, Volume};
+use crate::backing::remote::peer::{self, OnCut};
 use crate::buffer::Mem;
 use crate::command::{Adopted, Command, VmSnapshot};
 use crate::common::{disk, single, vm};
@@ -76,7 +77,7 @@ impl Served {
     }
 }
 
-/// Where disks lie: in memory, in a file, and behind a model of a device.
+/// Where disks lie: in memory, in a file, behind a model of a device, and at a peer.
 fn places() -> Vec<(tempfile::TempDir, DeviceKind, bool)> {
     let model = tidegate_device::catalogue::load("nvme-1tb").expect("in the catalogue");
     let emulated = DeviceKind::Emulated {
@@ -88,14 +89,15 @@ fn places() -> Vec<(tempfile::TempDir, DeviceKind, bool)> {
         (DeviceKind::Memory, false),
         (DeviceKind::File, true),
         (emulated, false),
+        (DeviceKind::File, true),
     ];
-    kinds
-        .into_iter()
-        .map(|(kind, file)| {
-            let dir = tempfile::tempdir_in(beside).expect("writable");
-            (dir, kind, file)
-        })
-        .collect()
+    let places = kinds.into_iter().map(|(kind, file)| {
+        let dir = tempfile::tempdir_in(beside).expect("writable");
+        (dir, kind, file)
+    });
+    let places: Vec<_> = places.collect();
+    peer::serve(places[3].0.path(), OnCut::Resend);
+    places
 }
 
 fn config((dir, kind, file): &(tempfile::TempDir, DeviceKind, bool), size: usize) -> Config {
@@ -275,7 +277,7 @@ fn each_error_reaches_its_request_and_no_other() {
         only_if_fast: false,
     };
     let extents = Kind::Extents {
-        one: true,
+        most: 512,
         reply_len: 4096,
     };
     let cases = [
@@ -290,7 +292,10 @@ fn each_error_reaches_its_request_and_no_other() {
         (Kind::Write, 0, 4096, mem(8192), Err(Failure::Invalid)),
         (Kind::Read, 0, 4096, Vec::new(), Err(Failure::Invalid)),
         (Kind::Read, 0, 0, Vec::new(), Err(Failure::Invalid)),
-        (extents, 0, 4096, Vec::new(), Err(Failure::Unsupported)),
+        (extents, 0, 4096, Vec::new(), Err(Failure::Invalid)),
+        (extents, 0, 4096, mem(4095), Err(Failure::Invalid)),
+        (extents, MIB as u64, 1, mem(4096), Err(Failure::Invalid)),
+        (extents, 64 << 10, 4096, mem(4096), Ok(())),
         (Kind::Cache, 0, 4096, Vec::new(), Ok(())),
         (Kind::Discard, 0, 4096, Vec::new(), Ok(())),
         (Kind::Flush, 0, 0, Vec::new(), Ok(())),
@@ -313,6 +318,76 @@ fn each_error_reaches_its_request_and_no_other() {
     assert_eq!(outcomes, expected.map(Some));
     assert_eq!(served.look().holdings.slots, 0);
     served.stop();
+}
+
+/// Extents that a guest finds in its memory: length, and whether it is a hole.
+fn extents_in(memory: &[Mem]) -> Vec<(u32, bool)> {
+    let bytes = bytes(memory);
+    let words = bytes
+        .chunks(EXTENT)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+    let extents = words.map(|word| (word as u32, word >> 32 != 0));
+    extents.take_while(|(len, _)| *len > 0).collect()
+}
+
+#[test]
+fn a_guest_is_told_in_its_own_memory_which_parts_are_holes() {
+    let mut holes = 0;
+    for place in places() {
+        let mut config = config(&place, 4 * MIB);
+        // Room for four answers at a time.
+        config.devices[0].buffer_memory = 16 << 10;
+        config.devices[0].buffer_memory_per_vm = 16 << 10;
+        let served = Served::start(&config);
+        let guest = served.connect(4 * MIB, 64);
+        let data = vec![guest.mem(0, MIB)];
+        fill(&data, &vec![7; MIB]);
+        guest.submit([submission(0, Kind::Write, (MIB as u64, MIB as u32), data)]);
+        assert_eq!(guest.answers(), [(Id(0), Ok(()))]);
+        let ask = |most: u32| Kind::Extents {
+            most,
+            reply_len: most * EXTENT as u32,
+        };
+        let mut rng = Pcg64::seed_from_u64(2);
+        let memory: Vec<Vec<Mem>> = (0..40)
+            .map(|n| cut(&mut rng, guest.mem(2 * MIB + n * 4096, 4096)))
+            .collect();
+        guest.submit(memory.iter().enumerate().map(|(n, memory)| {
+            submission(n as u16, ask(512), (0, 4 * MIB as u32), memory.clone())
+        }));
+        let mut answered = 0;
+        while answered < memory.len() {
+            let answers = guest.answers();
+            assert!(
+                answers.iter().all(|(_, outcome)| outcome.is_ok()),
+                "{answers:?}"
+            );
+            answered += answers.len();
+        }
+        for memory in &memory {
+            let extents = extents_in(memory);
+            let mut at = 0;
+            for &(len, hole) in &extents {
+                let end = at + len as usize;
+                assert!(!hole || end <= MIB || at >= 2 * MIB, "{extents:?}");
+                holes += usize::from(hole);
+                at = end;
+            }
+            assert_eq!(at, 4 * MIB, "{extents:?}");
+        }
+        let one = vec![guest.mem(0, EXTENT)];
+        let asked = submission(50, ask(1), (5000, 100), one.clone());
+        guest.submit([asked]);
+        assert_eq!(guest.answers(), [(Id(50), Ok(()))]);
+        let [(len, _)] = extents_in(&one)[..] else {
+            panic!("one was asked for");
+        };
+        assert!((1..=100).contains(&len), "{len}");
+        let vm = served.look();
+        assert_eq!((vm.holdings.slots, vm.holdings.payload), (0, 0));
+        served.stop();
+    }
+    assert!(holes > 0, "a sparse file has holes");
 }
 
 #[test]

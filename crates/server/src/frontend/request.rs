@@ -58,11 +58,13 @@ pub(crate) enum Kind {
     },
     /// A read whose data nobody gets.
     Cache,
-    /// Question which parts of the range are holes, not answered for [`PayloadMemory::Own`].
+    /// Question which parts of the range are holes.
     Extents {
-        /// One extent is enough.
-        one: bool,
-        /// Bytes of payload memory that the reply takes.
+        /// Largest number of extents in the answer, at least 1 and at most
+        /// [`EXTENTS_MAX`](crate::backing::extents::EXTENTS_MAX).
+        most: u32,
+        /// Bytes of the reply. So much of the loop's payload memory bounds the questions under way,
+        /// also for connections with memory of their own, which offer as much.
         reply_len: u32,
     },
 }

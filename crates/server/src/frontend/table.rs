@@ -198,8 +198,23 @@ impl Requests {
 
     /// Makes the memory that was [offered](Requests::offered) the request's payload.
     pub(crate) fn take_offered(&mut self, index: u32) {
-        std::mem::swap(&mut self.lists[index as usize].ranges, &mut self.offered);
+        self.keep_offered(index);
         self.get_mut(index).payload = Payload::Guest;
+    }
+
+    /// Keeps the memory that was [offered](Requests::offered) for the answer beside the request's
+    /// payload.
+    pub(crate) fn keep_offered(&mut self, index: u32) {
+        std::mem::swap(&mut self.lists[index as usize].ranges, &mut self.offered);
+    }
+
+    /// Guest memory of a request for whose answer it was kept.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "only tests have guests with memory of their own")
+    )]
+    pub(crate) fn guest_memory(&self, index: u32) -> &[Mem] {
+        &self.lists[index as usize].ranges
     }
 
     /// Buffer of a request's payload; `None` if there is none, or it lies in guest memory.
@@ -396,6 +411,27 @@ mod tests {
         let base = region.mem(1500, 15).addr();
         let last = table.ranges(table.tag(slot), 20, 10).next();
         assert_eq!(last.map(|range| range.addr()), Some(base + 5));
+    }
+
+    #[test]
+    fn lists_of_extents_keep_their_memory_for_the_next_answer() {
+        let mut table = table();
+        let slot = table.insert(OWNER, (0, 0), &request(Kind::Flush, 0), Nanos::ZERO);
+        let mut extents = table.take_extents(slot);
+        let extent = Extent {
+            len: 512,
+            hole: true,
+            zero: true,
+        };
+        extents.resize(1000, extent);
+        let at = extents.as_ptr();
+        table.put_extents(slot, extents);
+        assert_eq!(table.extents(slot).len(), 1000);
+        table.remove(slot);
+        let again = table.insert(OWNER, (0, 0), &request(Kind::Flush, 0), Nanos::ZERO);
+        assert_eq!(again, slot);
+        let extents = table.take_extents(slot);
+        assert_eq!((extents.len(), extents.as_ptr()), (0, at));
     }
 
     #[test]

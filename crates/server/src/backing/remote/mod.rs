@@ -134,7 +134,7 @@ impl Remote {
             port.wake_at(Nanos(port.now.0 + AGAIN.0));
             return false;
         };
-        let inbox = port.plumbing.get(EXTENTS_MAX * EXTENT);
+        let inbox = port.plumbing.get(EXTENTS_MAX as usize * EXTENT);
         self.wire = Some(Wire {
             entry: port
                 .ring
@@ -174,7 +174,7 @@ impl Remote {
                 offset: question.offset,
                 len: question.len,
                 ask: Ask::Extents,
-                fua: question.one,
+                fua: question.most == 1,
             };
             room = add(head, &[]);
         }
@@ -273,15 +273,18 @@ impl Remote {
         self.asked = false;
         let mut bytes = vec![0; len];
         wire.inbox.mem().read(&mut bytes);
-        question.extents.extend(bytes.chunks(EXTENT).map(|bytes| {
-            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-            let hole = word(4) != 0;
-            Extent {
-                len: word(0),
-                hole,
-                zero: hole,
-            }
-        }));
+        let most = question.most as usize;
+        question
+            .extents
+            .extend(bytes.chunks(EXTENT).take(most).map(|bytes| {
+                let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+                let hole = word(4) != 0;
+                Extent {
+                    len: word(0),
+                    hole,
+                    zero: hole,
+                }
+            }));
         let told = match errno {
             0 => Ok(()),
             _ => Err(Untold::Failed),

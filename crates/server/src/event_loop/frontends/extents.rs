@@ -13,7 +13,7 @@ impl Frontends {
         hall: &mut Hall<'_>,
         connection: u32,
         slot: u32,
-        one: bool,
+        most: u32,
     ) {
         let token = hall.tools.requests.tag(slot);
         let entry = hall.tools.requests.get(slot);
@@ -31,7 +31,7 @@ impl Frontends {
             token,
             offset,
             len,
-            one,
+            most,
             extents: hall.tools.requests.take_extents(slot),
         };
         hall.device.ask_extents(&mut hall.tools, disk, question);

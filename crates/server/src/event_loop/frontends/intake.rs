@@ -354,9 +354,12 @@ impl Frontends {
                 });
                 return;
             }
-            Kind::Extents { one, reply_len } => {
+            Kind::Extents { most, reply_len } => {
                 hall.tools.requests.give_buffer(slot, reply_len as usize);
-                return self.ask_extents(hall, index, slot, one);
+                if own_memory {
+                    hall.tools.requests.keep_offered(slot);
+                }
+                return self.ask_extents(hall, index, slot, most);
             }
             Kind::Cache if !claimed => return self.answer(hall, slot),
             Kind::WriteZeroes {
@@ -421,25 +424,20 @@ impl Frontends {
 }
 
 /// Returns the answer to a request with guest memory that is not tried: its memory is not as long
-/// as the request, or its answer has no place in guest memory.
+/// as its payload, or there is nothing to do.
 #[cold]
 fn refuse_with_own_memory(
     request: &Incoming<u64>,
     memory: &[crate::buffer::Mem],
 ) -> Option<Answer> {
-    match request.kind {
-        Kind::Read | Kind::Write => {
-            let len: usize = memory.iter().map(|range| range.len()).sum();
-            let message = "the memory is not as long as the request";
-            (len != request.len as usize).then_some(Answer::Error(Failure::Invalid, message))
-        }
-        Kind::Cache => Some(Answer::Ok),
-        Kind::Extents { .. } => {
-            let message = "extents are not told to guests with memory of their own";
-            Some(Answer::Error(Failure::Unsupported, message))
-        }
-        Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => None,
-    }
+    let (len, message) = match request.kind {
+        Kind::Read | Kind::Write => (request.len, "the memory is not as long as the request"),
+        Kind::Extents { reply_len, .. } => (reply_len, "the memory is not as long as the reply"),
+        Kind::Cache => return Some(Answer::Ok),
+        Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => return None,
+    };
+    let offered: usize = memory.iter().map(|range| range.len()).sum();
+    (offered != len as usize).then_some(Answer::Error(Failure::Invalid, message))
 }
 
 /// Index into `Vm::stalled` for a request: writes and reads use separate payload

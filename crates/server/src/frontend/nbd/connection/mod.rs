@@ -113,21 +113,20 @@ impl Connection {
     /// Encodes a block status reply into the slot's buffer, which has room for the longest.
     #[cold]
     fn encode_extents(&self, requests: &mut Requests, index: u32) {
-        let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX)];
+        let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX as usize)];
         let extents = requests.extents(index).iter().map(|extent| Extent {
             len: extent.len,
             hole: extent.hole,
             zero: extent.zero,
         });
-        let extents: Vec<Extent> = extents.collect();
         let buffer = requests.buffer(index);
-        let slot = requests.get_mut(index);
         let context = self.allocation_context;
         let context = context.expect("no block status is let through without a context");
         let buffer = buffer.expect("a reply with extents has a buffer");
-        let n = reply::block_status(slot.token, context, &extents, &mut bytes);
+        let token = requests.get(index).token;
+        let n = reply::block_status(token, context, extents, &mut bytes);
         buffer.write(&bytes[..n]);
-        slot.len = n as u32;
+        requests.get_mut(index).len = n as u32;
     }
 
     /// Returns true if a transfer of `bytes` that began at `began` takes longer than it may.

@@ -195,10 +195,13 @@ fn incoming(request: &Request) -> Incoming<Cookie> {
             only_if_fast: fast_zero,
         },
         Command::Cache => Kind::Cache,
-        Command::BlockStatus { one } => Kind::Extents {
-            one,
-            reply_len: reply::block_status_len(if one { 1 } else { EXTENTS_MAX }) as u32,
-        },
+        Command::BlockStatus { one } => {
+            let most = if one { 1 } else { EXTENTS_MAX };
+            Kind::Extents {
+                most,
+                reply_len: reply::block_status_len(most as usize) as u32,
+            }
+        }
     };
     Incoming {
         kind,
