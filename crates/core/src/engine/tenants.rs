@@ -13,7 +13,6 @@ use tidegate_base::objective::Objective;
 use tidegate_base::request::{DiskId, IoError, Lane, Op, VmId};
 use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
-use tidegate_capacity::jobs::JobOutcome;
 
 /// Tenants as they stand: VMs and their disks; see [`Engine::tenants`].
 pub struct Tenants<'a> {
@@ -203,15 +202,7 @@ impl TenantsMut<'_> {
     /// # Errors
     /// When there is no such VM.
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
-        self.engine.facts.queues.advance(now);
-        self.engine.check_vm(vm)?;
-        let end =
-            self.engine
-                .active
-                .finish_job(&mut self.engine.facts, vm.index, JobOutcome::Cancelled);
-        self.engine
-            .active
-            .look_at_jobs(&mut self.engine.facts, end.is_some());
+        self.engine.jobs_mut().end_job(now, vm)?;
         self.engine.facts.queues.vms[vm.index()].life = Life::Leaving;
         // Held by the VM itself until its last request is out: see `vm_left`.
         self.engine.facts.queues.vms[vm.index()].requests += 1;
