@@ -70,20 +70,7 @@ pub(in crate::config) const WORKLOADS: KeyInfo = KeyInfo::new(
      without effect there",
 );
 
-/// VM of the API, which has no loads.
-pub(in crate::config) const VM_OF_API: SectionInfo = SectionInfo {
-    name: "vm",
-    keys: &[
-        NAME,
-        ON_DEVICE,
-        BACKGROUND,
-        OBJECTIVE,
-        MAX_CONNECTIONS,
-        DISKS,
-    ],
-};
-
-/// `[[vm]]`
+/// `[[vm]]`. The last key is a file's alone.
 pub(in crate::config) const VM: SectionInfo = SectionInfo {
     name: "vm",
     keys: &[
@@ -95,6 +82,12 @@ pub(in crate::config) const VM: SectionInfo = SectionInfo {
         DISKS,
         WORKLOADS,
     ],
+};
+
+/// VM of the API, which has no loads.
+pub(in crate::config) const VM_OF_API: SectionInfo = SectionInfo {
+    name: VM.name,
+    keys: VM.keys.split_at(VM.keys.len() - 1).0,
 };
 
 /// Longest name of an export in bytes, which is NBD's.
@@ -170,3 +163,15 @@ pub(in crate::config) const DISK: SectionInfo = SectionInfo {
         EXPORT, PATH, BLOCK_SIZE, SIZE, CREATE, FORMAT, READ_ONLY, FAULTS,
     ],
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_of_the_api_has_every_key_but_its_loads() {
+        let (last, others) = VM.keys.split_last().expect("it has keys");
+        assert_eq!(last.name, WORKLOADS.name);
+        assert_eq!(VM_OF_API.keys, others);
+    }
+}
