@@ -145,7 +145,7 @@ pub(crate) trait Backing {
         None
     }
 
-    /// Returns what another thread has to work on before the disk has `size` bytes.
+    /// Returns the work that another thread has to do before the disk has `size` bytes.
     ///
     /// # Errors
     /// Says in an operator's words why the size cannot change.
@@ -162,7 +162,7 @@ pub(crate) trait Backing {
     fn resize(&mut self, size: u64) -> io::Result<()>;
 }
 
-/// What another thread works on to give a disk another size.
+/// Work of another thread that gives a disk another size.
 #[derive(Debug, Default)]
 pub(crate) struct ResizeWork {
     /// File that is to be made longer or shorter.
@@ -209,10 +209,10 @@ impl Operation {
     }
 }
 
-/// What backings report to their loop; kept by the device and lent with the port.
+/// Reports of backings to their loop; kept by the device and lent with the port.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    /// Indices of I/Os that ended.
+    /// Indices and outcomes of I/Os that ended.
     pub(crate) ended: Vec<(u32, Outcome)>,
     /// Answers to questions for extents.
     pub(crate) statuses: Vec<Status>,
@@ -237,7 +237,7 @@ impl Reports {
     }
 }
 
-/// What a backing may use of the loop that it works for.
+/// Parts of the loop that a backing may use.
 pub(crate) struct Port<'a> {
     /// The loop's ring.
     pub(crate) ring: &'a mut Ring,

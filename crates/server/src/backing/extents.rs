@@ -1,4 +1,5 @@
-//! Which parts of a file are holes, asked on a thread of its own: `lseek` may read metadata.
+//! Block status: questions which parts of a disk are holes, and a thread that asks file systems, as
+//! `lseek` may read metadata.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::ring::{Wake, sys};
 
-/// Most extents in one answer; the client asks again for what follows.
+/// Largest number of extents in one answer; the client asks again for what follows.
 pub const EXTENTS_MAX: u32 = 1024;
 
 /// Part of a disk that is alike throughout.

@@ -28,7 +28,7 @@ pub(crate) enum Medium {
     Remote(Remote),
 }
 
-/// What the disks of a device share, for each kind of backing.
+/// State that the disks of a device share, for each kind of backing.
 #[derive(Debug)]
 pub(crate) struct Shared {
     memory: Scratch,

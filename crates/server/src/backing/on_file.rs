@@ -22,7 +22,7 @@ use crate::ring::{Completion, FileId, Ring, Step, sys};
 #[derive(Debug)]
 pub(crate) struct FileBacking {
     open: OpenFile,
-    /// Its place in the ring's table.
+    /// Place of the file in the ring's table.
     entry: Option<FileId>,
     /// Ranges locked by writes; empty unless a write in flight covers a block only in part.
     locks: RangeLocks,

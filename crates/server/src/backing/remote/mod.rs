@@ -59,12 +59,12 @@ struct Wire {
     entry: FileId,
     /// Heads of the batch that is being sent.
     heads: Option<Buffer>,
-    /// What is left of the batch.
+    /// Rest of the batch.
     out: Vec<Mem>,
     sending: bool,
     /// Head of the reply, and extents.
     inbox: Buffer,
-    /// What is left to receive of the reply's head, or of its data.
+    /// Memory that is left to receive of the reply's head, or of its data.
     input: Vec<Mem>,
     /// Reply whose data are received: number, errno, bytes.
     reply: Option<(u64, i32, usize)>,

@@ -25,7 +25,7 @@ pub(super) const REPLY: usize = 16;
 /// Bytes of an extent in a reply: its length, and 1 for a hole.
 pub(super) const EXTENT: usize = 8;
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask {
     Read,
@@ -80,12 +80,12 @@ impl Head {
     }
 }
 
-/// What becomes of requests in flight when a connection is cut.
+/// Fate of requests in flight when a connection is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnCut {
-    /// They are sent again on the next connection.
+    /// Sent again on the next connection.
     Resend,
-    /// They fail.
+    /// Failed.
     Fail,
 }
 
