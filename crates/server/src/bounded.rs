@@ -44,7 +44,8 @@ impl fmt::Display for NotDone {
             ),
             NotDone::TooMany => write!(
                 f,
-                "not tried: {ABANDONED_MAX} earlier calls on files still have no answer from the kernel"
+                "not tried: {ABANDONED_MAX} earlier calls on files still have no answer from the \
+                 kernel"
             ),
             NotDone::NoThread(error) => write!(f, "no thread can be started for it: {error}"),
             NotDone::Panicked => write!(f, "it panicked: this is a bug"),

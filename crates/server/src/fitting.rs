@@ -8,7 +8,8 @@ use tidegate_core::objective::Objective;
 use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};
 
 /// Help text where a profile is too imprecise.
-pub const MEASURE_AGAIN: &str = "measure the device again while nothing else uses it or the processors: `tidegate profile`, without --quick";
+pub const MEASURE_AGAIN: &str = "measure the device again while nothing else uses it or the \
+                                 processors: `tidegate profile`, without --quick";
 
 /// Returns a device as the planner takes it; `None` if it has no profile, or one too imprecise to
 /// plan with.

@@ -125,7 +125,8 @@ static OF_DISK: &[Metric<DiskSnapshot>] = &[
     ),
     plain(
         "hung",
-        "1 while none of its I/Os ends and the device goes on for others: it gets one I/O at a time",
+        "1 while none of its I/Os ends and the device goes on for others: it gets one I/O at a \
+         time",
         Read::Gauge(|disk| disk.hung.map_or(0.0, |_| 1.0)),
     ),
 ];

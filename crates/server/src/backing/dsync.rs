@@ -79,8 +79,8 @@ impl Durably {
                     format!("{name} ({first}): a FUA write is one write with RWF_DSYNC")
                 }
                 Durably::Sync => format!(
-                    "{name} ({first}): fdatasync follows each FUA write, because this file system is not \
-                     known to honour RWF_DSYNC"
+                    "{name} ({first}): fdatasync follows each FUA write, because this file system \
+                     is not known to honour RWF_DSYNC"
                 ),
             }
         });

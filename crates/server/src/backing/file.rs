@@ -260,31 +260,16 @@ fn reopen(
     block_device: bool,
     size: u64,
 ) -> Result<(File, Option<sys::DirectAlign>, bool), OpenError> {
-    let exclusive = if block_device && !config.read_only {
-        libc::O_EXCL
-    } else {
-        0
-    };
     let identity = plain.metadata().map(|meta| sys::identity(&meta));
-    let identity = identity.map_err(|source| OpenError::Io {
-        path: path.to_owned(),
-        what: "inspect",
-        source,
-    })?;
-    // The path may lead to another file by now. The identities are compared, so that the file that
-    // was inspected is the one that is served.
-    let open = |flags| {
-        // With O_NONBLOCK the kernel opens a removable block device even if no medium is in it.
-        let at_once = if block_device { 0 } else { libc::O_NONBLOCK };
-        let file = options(config.read_only, flags | exclusive | at_once).open(path)?;
-        if sys::identity(&file.metadata()?) != identity {
-            return Err(io::Error::other("another file has taken its place"));
+    let failed = |what| {
+        move |source| OpenError::Io {
+            path: path.to_owned(),
+            what,
+            source,
         }
-        if flags & libc::O_NONBLOCK == 0 {
-            sys::wait_for_io(&file)?;
-        }
-        Ok(file)
     };
+    let identity = identity.map_err(failed("inspect"))?;
+    let open = |flags| open_same(path, identity, config.read_only, flags);
     let in_memory = sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS) && !block_device;
     let refused = if in_memory {
         // Its files are the page cache. With these two flags io_uring serves them at once
@@ -311,22 +296,37 @@ fn reopen(
                     path: path.to_owned(),
                 });
             }
-            Err(source) => {
-                return Err(OpenError::Io {
-                    path: path.to_owned(),
-                    what: "open",
-                    source,
-                });
-            }
+            Err(source) => return Err(failed("open")(source)),
         }
     };
     tracing::warn!(path = %path.display(), "goes through the page cache: {refused}");
-    let file = open(0).map_err(|source| OpenError::Io {
-        path: path.to_owned(),
-        what: "open",
-        source,
-    })?;
+    let file = open(0).map_err(failed("open"))?;
     Ok((file, None, false))
+}
+
+/// Opens a path with these flags. The path may lead to another file by now: the identities are
+/// compared, so that the file that was inspected is the one that is served.
+fn open_same(
+    path: &Path,
+    identity: (bool, u64, u64),
+    read_only: bool,
+    flags: i32,
+) -> io::Result<File> {
+    let (block_device, ..) = identity;
+    let exclusive = match block_device && !read_only {
+        true => libc::O_EXCL,
+        false => 0,
+    };
+    // With O_NONBLOCK the kernel opens a removable block device even if no medium is in it.
+    let at_once = if block_device { 0 } else { libc::O_NONBLOCK };
+    let file = options(read_only, flags | exclusive | at_once).open(path)?;
+    if sys::identity(&file.metadata()?) != identity {
+        return Err(io::Error::other("another file has taken its place"));
+    }
+    if flags & libc::O_NONBLOCK == 0 {
+        sys::wait_for_io(&file)?;
+    }
+    Ok(file)
 }
 
 fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {

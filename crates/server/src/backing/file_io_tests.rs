@@ -269,7 +269,8 @@ proptest! {
         }
         let op = if write { Op::Write } else { Op::Read };
         let memory: Vec<Mem> = pieces.iter().map(|&(at, len)| bench.region.mem(at, len)).collect();
-        let outcome = bench.run_on(&mut fake, io(op, offset, len as u32, false), memory.into_iter());
+        let io = io(op, offset, len as u32, false);
+        let outcome = bench.run_on(&mut fake, io, memory.into_iter());
         prop_assert_eq!(outcome, Ok(()));
         prop_assert!(fake.bytes == expected);
         let mut read = Vec::new();

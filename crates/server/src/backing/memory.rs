@@ -234,7 +234,8 @@ mod tests {
                     [[device]]\nname = \"f\"\nkind = \"file\"\n\
                     [[vm]]\nname = \"a\"\ndevice = \"m\"\n[[vm.disk]]\nsize = \"3 GiB\"\n\
                     [[vm.disk]]\nexport = \"b\"\nsize = \"2 GiB\"\n\
-                    [[vm]]\nname = \"c\"\ndevice = \"f\"\n[[vm.disk]]\npath = \"c\"\nsize = \"9 GiB\"\n";
+                    [[vm]]\nname = \"c\"\ndevice = \"f\"\n[[vm.disk]]\npath = \"c\"\n\
+                    size = \"9 GiB\"\n";
         let loaded = crate::config::parse(text, "t", std::path::Path::new("/"));
         let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
         assert_eq!(beyond(config.disks(), 5 << 30), None);

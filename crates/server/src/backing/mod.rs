@@ -96,7 +96,8 @@ pub enum OpenError {
     /// The file of a disk that was served before is missing or empty. No new one is created in its
     /// place.
     #[error(
-        "{}: {found}, and the disk {export:?} was served from there before: no empty one is made in its place",
+        "{}: {found}, and the disk {export:?} was served from there before: no empty one is made \
+         in its place",
         path.display()
     )]
     Lost {
@@ -181,11 +182,13 @@ impl OpenError {
                 false => "name a file that holds the disk's bytes, or a block device".to_owned(),
             },
             OpenError::Lost { export, .. } => format!(
-                "put the file back (is its file system mounted?); where a new, empty disk is wanted: `tidegate disk \
-                 forget {export}`, with `--config FILE` while the daemon does not run"
+                "put the file back (is its file system mounted?); where a new, empty disk is \
+                 wanted: `tidegate disk forget {export}`, with `--config FILE` while the daemon \
+                 does not run"
             ),
-            OpenError::Late { .. } => "see to the file system it lies on (a network server or a FUSE process that does \
-                                       not answer?); `open_within` under [daemon] says how long is waited"
+            OpenError::Late { .. } => "see to the file system it lies on (a network server or a \
+                                       FUSE process that does not answer?); `open_within` under \
+                                       [daemon] says how long is waited"
                 .to_owned(),
             OpenError::InUse { path } => format!(
                 "one process at a time serves a disk: end the other one (`fuser {}` says which)",

@@ -17,7 +17,8 @@ const TOLERANCE_MAX: f64 = 100.0;
 const THOUSANDTHS: f64 = 1e3;
 
 const SIZE: &str = "how many bytes are to be read and written: \"2 GiB\"";
-const WHEN: &str = "one of deadline = \"60 s\", by = \"14:03\" and tolerance = 0.3, such as {\"deadline\": \"60 s\"}";
+const WHEN: &str = "one of deadline = \"60 s\", by = \"14:03\" and tolerance = 0.3, such as \
+                    {\"deadline\": \"60 s\"}";
 
 /// Reads a job in JSON: `size`, and `deadline`, `by` or `tolerance`. It is `now`; times of day are
 /// those of `zone`.
@@ -120,6 +121,17 @@ mod tests {
         assert_eq!(bytes.expect("good"), 2 << 30);
     }
 
+    /// Asserts that an order is refused with this field, a part of what is wrong and a part of what
+    /// is allowed.
+    fn assert_refused(json: &serde_json::Value, [at, what, allowed]: [&str; 3]) {
+        let errors = read(json).expect_err("no job");
+        let fits = errors.0.iter().any(|error| {
+            let said = error.allowed.as_deref().unwrap_or_default();
+            error.field == at && error.what.contains(what) && said.contains(allowed)
+        });
+        assert!(fits, "{json}: {:?}", errors.0);
+    }
+
     #[test]
     fn what_is_no_job_is_told_what_is_wrong_where_and_what_would_be_right() {
         for (json, at, what, allowed) in [
@@ -141,6 +153,20 @@ mod tests {
                 "out of range",
                 "from 1 B",
             ),
+            (
+                json!({ "size": "1 B", "dedline": "1 s" }),
+                "",
+                "unknown key `dedline`",
+                "`deadline`",
+            ),
+        ] {
+            assert_refused(&json, [at, what, allowed]);
+        }
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_told_where_and_what_would_be_right() {
+        for (json, at, what, allowed) in [
             (
                 json!({ "size": "1 B" }),
                 "",
@@ -183,19 +209,8 @@ mod tests {
                 "out of range",
                 "from 0 to 100",
             ),
-            (
-                json!({ "size": "1 B", "dedline": "1 s" }),
-                "",
-                "unknown key `dedline`",
-                "`deadline`",
-            ),
         ] {
-            let errors = read(&json).expect_err("no job");
-            let fits = errors.0.iter().any(|error| {
-                let said = error.allowed.as_deref().unwrap_or_default();
-                error.field == at && error.what.contains(what) && said.contains(allowed)
-            });
-            assert!(fits, "{json}: {:?}", errors.0);
+            assert_refused(&json, [at, what, allowed]);
         }
     }
 }

@@ -46,8 +46,8 @@ pub(super) fn warn(field: &Field<'_>, device: &DeviceConfig, vms: &[&VmConfig]) 
         let (least, needs) = (format_bytes(least / 4096 * 4096), format_bytes(needs));
         field.warn(
             format!(
-                "buffer_memory guarantees a VM only {least} of payload memory, less than one I/O of \
-                 max_io, {needs}: {count} VMs share it, and larger requests take turns"
+                "buffer_memory guarantees a VM only {least} of payload memory, less than one I/O \
+                 of max_io, {needs}: {count} VMs share it, and larger requests take turns"
             ),
             "a larger buffer_memory, or fewer VMs on the device",
         );
@@ -57,8 +57,8 @@ pub(super) fn warn(field: &Field<'_>, device: &DeviceConfig, vms: &[&VmConfig]) 
     if least < u64::from(needs) {
         field.warn(
             format!(
-                "max_requests guarantees a VM only {least} requests, and the device takes {needs} at \
-                 once: {count} VMs share them"
+                "max_requests guarantees a VM only {least} requests, and the device takes {needs} \
+                 at once: {count} VMs share them"
             ),
             "a larger max_requests, or fewer VMs on the device",
         );

@@ -42,8 +42,8 @@ impl Taken {
         match overlapping {
             Some((other, first)) => {
                 let what = format!("{address} takes addresses of {other}");
-                let allowed = "one that means every address (0.0.0.0 or [::]) leaves its port to no \
-                               other: leave one of them out, or take another port";
+                let allowed = "one that means every address (0.0.0.0 or [::]) leaves its port to \
+                               no other: leave one of them out, or take another port";
                 field.push(field.diagnostic(what).after(first).allowing(allowed));
             }
             None => self.names.claim(&address.to_string(), "address", field),

@@ -152,7 +152,23 @@ fn a_whole_file_becomes_a_configuration() {
         ListenAddress::Unix { mode: 0o660, .. }
     ));
     assert!(matches!(config.listeners[1].address, ListenAddress::Tcp(_)));
+    let warned: Vec<String> = warnings.iter().map(|w| w.what.clone()).collect();
+    assert_eq!(
+        warned,
+        [
+            "policy mclock enforces no target (400 IOPS)",
+            "policy mclock enforces no latency (30 ms)",
+        ]
+    );
+    assert_eq!(
+        warnings[1].place.as_ref().map(|p| (p.line, p.column)),
+        Some((46, 11))
+    );
+}
 
+#[test]
+fn a_whole_file_has_its_devices_and_vms() {
+    let (config, _) = parts(WHOLE);
     let disk0 = &config.devices[0];
     assert!(matches!(&disk0.kind, DeviceKind::Emulated { model } if model.name == "hdd-7200-1tb"));
     assert_eq!(
@@ -207,19 +223,6 @@ fn a_whole_file_becomes_a_configuration() {
     );
     assert_eq!(bulk.disks[1].export, "bulk");
     assert!(bulk.disks[1].read_only);
-
-    let warned: Vec<String> = warnings.iter().map(|w| w.what.clone()).collect();
-    assert_eq!(
-        warned,
-        [
-            "policy mclock enforces no target (400 IOPS)",
-            "policy mclock enforces no latency (30 ms)",
-        ]
-    );
-    assert_eq!(
-        warnings[1].place.as_ref().map(|p| (p.line, p.column)),
-        Some((46, 11))
-    );
 }
 
 #[test]
@@ -393,7 +396,8 @@ proptest::proptest! {
 fn costs_by_the_devices_time_need_its_profile() {
     let text = |policy: &str| {
         format!(
-            "[control]\nsocket = \"c.sock\"\n[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+            "[control]\nsocket = \"c.sock\"\n[[listen]]\nunix = \"n.sock\"\n[[device]]\n\
+             name = \"d\"\nkind = \"memory\"\n\
              policy = {policy}\n[[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 GiB\"\n"
         )
     };
@@ -415,7 +419,8 @@ fn costs_by_the_devices_time_need_its_profile() {
 fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
     let text = |policy: &str, background: &str| {
         format!(
-            "[control]\nsocket = \"c.sock\"\n[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+            "[control]\nsocket = \"c.sock\"\n[[listen]]\nunix = \"n.sock\"\n[[device]]\n\
+             name = \"d\"\nkind = \"memory\"\n\
              policy = {policy:?}\n[[vm]]\nname = \"backup\"\nbackground = {background}\n\
              objective = {{ limit = \"50 MB/s\" }}\n[[vm.disk]]\nsize = \"1 GiB\"\n"
         )
@@ -475,7 +480,8 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
     let text = |first: &str, second: &str| {
         format!(
             "[[listen]]\ntcp = \"{first}\"\n[[listen]]\ntcp = \"{second}\"\n[[device]]\n\
-             name = \"ram\"\nkind = \"memory\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 MiB\"\n"
+             name = \"ram\"\nkind = \"memory\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\n\
+             size = \"1 MiB\"\n"
         )
     };
     for (first, second) in [
@@ -508,7 +514,8 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
 fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
     let text = "[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
                 [[vm]]\nname = \"a\"\n[vm.objective]\nweight = 7\ntimezone = \"Europe/Berlin\"\n\
-                [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"23:00\"\ntarget = \"50 MB/s\"\n\
+                [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"23:00\"\n\
+                target = \"50 MB/s\"\n\
                 [[vm.objective.schedule]]\nfrom = \"22:00\"\nuntil = \"06:00\"\nweight = 9\n\
                 [[vm.disk]]\nsize = \"1 MiB\"\n";
     let (config, warnings) = parts(text);

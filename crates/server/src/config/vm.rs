@@ -510,12 +510,15 @@ mod tests {
         let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
                     [[device]]\nname = \"m\"\nkind = \"memory\"\n\
                     [[vm]]\nname = \"a\"\ndevice = \"d\"\nbackground = true\n\
-                    objective = { limit = { total = \"500 IOPS @ 16 KiB\", write = \"3 MB/s\" }, weight = 7, \
-                    timezone = \"UTC\", schedule = [{ from = \"18:00\", days = [\"sat\"], target = \"5 MB/s\" }] }\n\
+                    objective = { limit = { total = \"500 IOPS @ 16 KiB\", write = \"3 MB/s\" }, \
+                    weight = 7, timezone = \"UTC\", schedule = [{ from = \"18:00\", days = \
+                    [\"sat\"], target = \"5 MB/s\" }] }\n\
                     [[vm.disk]]\npath = \"a.raw\"\nsize = \"1000001 B\"\nblock_size = \"1 B\"\n\
                     create = \"preallocated\"\n\
-                    [[vm.disk]]\npath = \"/b\"\nexport = \"b\"\nread_only = true\nformat = \"raw\"\n\
-                    [[vm]]\nname = \"c\"\ndevice = \"m\"\nmax_connections = 7\n[[vm.disk]]\nsize = \"1 MiB\"\n";
+                    [[vm.disk]]\npath = \"/b\"\nexport = \"b\"\nread_only = true\n\
+                    format = \"raw\"\n\
+                    [[vm]]\nname = \"c\"\ndevice = \"m\"\nmax_connections = 7\n[[vm.disk]]\n\
+                    size = \"1 MiB\"\n";
         let base = Path::new("/etc/tidegate");
         let loaded = super::super::parse(text, "t", base);
         let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;

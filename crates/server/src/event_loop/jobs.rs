@@ -238,8 +238,8 @@ impl Loop {
                     device = %self.name,
                     vm = vm.name,
                     late = span(job.forecast.late),
-                    "its job cannot be met as things are, and has what the others leave: give it more time, or \
-                     move somebody to another device"
+                    "its job cannot be met as things are, and has what the others leave: give it \
+                     more time, or move somebody to another device"
                 );
             }
         }

@@ -92,22 +92,26 @@ pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "adapted_depth",
-        "I/Os in flight that were found to be enough for its throughput; absent where none are looked for",
+        "I/Os in flight that were found to be enough for its throughput; absent where none are \
+         looked for",
         Read::Maybe(|d| d.adapted_depth.map(f64::from)),
     ),
     plain(
         "learnt_cap_iops",
-        "I/Os a second that something in front of the device lets pass; absent where nothing is known",
+        "I/Os a second that something in front of the device lets pass; absent where nothing is \
+         known",
         Read::Maybe(|d| d.learnt_cap?.iops),
     ),
     plain(
         "learnt_cap_bytes_per_second",
-        "Bytes a second that something in front of the device lets pass; absent where nothing is known",
+        "Bytes a second that something in front of the device lets pass; absent where nothing is \
+         known",
         Read::Maybe(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
     ),
     plain(
         "learnt_cost_seconds",
-        "Time of the full device that an I/O of each kind takes, of the mean size seen; absent where nothing is learnt",
+        "Time of the full device that an I/O of each kind takes, of the mean size seen; absent \
+         where nothing is learnt",
         Read::Gauges("kind", |d| {
             learnt_of_kinds(d, |kind| kind.cost.time_ps / 1e12)
         }),

@@ -12,8 +12,9 @@ pub(super) static OF_DAEMON: &[Metric<HandshakeCounts>] = &[
     ),
     plain(
         "ended",
-        "Clients that ended without an export: displaced_by_all and displaced_by_peer gave way to newcomers, timed_out \
-         chose none in 10 s, failed broke a rule, refused asked for a VM that has max_connections",
+        "Clients that ended without an export: displaced_by_all and displaced_by_peer gave way to \
+         newcomers, timed_out chose none in 10 s, failed broke a rule, refused asked for a VM that \
+         has max_connections",
         Read::Counters("why", |counts| {
             let all = [
                 ("displaced_by_all", counts.displaced),

@@ -20,12 +20,14 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     seconds(
         "job_early",
-        "How long before it is due the VM's job will be done, as things are; 0: it will not be, absent: not known",
+        "How long before it is due the VM's job will be done, as things are; 0: it will not be, \
+         absent: not known",
         Read::Maybe(|vm| Some(running(vm)?.early()?.as_secs_f64())),
     ),
     seconds(
         "job_late",
-        "How long after it is due the VM's job will be done, as things are; 0: in time, infinite: never",
+        "How long after it is due the VM's job will be done, as things are; 0: in time, infinite: \
+         never",
         Read::Maybe(|vm| Some(lateness(running(vm)?.late()?))),
     ),
     plain(

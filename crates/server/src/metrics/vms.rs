@@ -38,7 +38,8 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "waiting_connections",
-        "Connections that are not read from because the VM has no request slot or payload memory left",
+        "Connections that are not read from because the VM has no request slot or payload memory \
+         left",
         Read::Gauge(|vm| vm.stalled.into()),
     ),
     plain(
@@ -117,8 +118,8 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "precision_error_ratio",
-        "B: by how much the bandwidth of the last five minutes is above the target, relative to it; absent \
-         without a target in bytes a second",
+        "B: by how much the bandwidth of the last five minutes is above the target, relative to \
+         it; absent without a target in bytes a second",
         Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).error? as f64))),
     ),
     plain(
@@ -128,18 +129,20 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "precision_variability_ratio",
-        "V: how far its seconds of the last five minutes are off their mean on average, relative to it; \
-         absent where nothing moved",
+        "V: how far its seconds of the last five minutes are off their mean on average, relative \
+         to it; absent where nothing moved",
         Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).variability? as f64))),
     ),
     plain(
         "inadequate",
-        "1 where the VM asks for its target and the device does not do it; absent where nothing tunes it",
+        "1 where the VM asks for its target and the device does not do it; absent where nothing \
+         tunes it",
         Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
     ),
     plain(
         "inadequate_bytes_per_second",
-        "What the VM had of late, where that is less than its target because the device does not do more",
+        "What the VM had of late, where that is less than its target because the device does not \
+         do more",
         Read::Maybe(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
     ),
     plain(
@@ -154,7 +157,8 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "tuning_throttle_bytes_per_second",
-        "How fast the VM's I/Os may follow each other; absent while nothing but its merge limit holds it",
+        "How fast the VM's I/Os may follow each other; absent while nothing but its merge limit \
+         holds it",
         Read::Maybe(|vm| match vm.tuning?.throttle {
             Throttle::Exactly(bytes) | Throttle::AtMost(bytes) => Some(bytes as f64),
             Throttle::Off | Throttle::Ios(_) => None,
@@ -180,8 +184,8 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "tuning_range_bytes_per_second",
-        "The bandwidths at one page an I/O and at the best merge limit, where they were measured: no more \
-         than the highest can be promised",
+        "The bandwidths at one page an I/O and at the best merge limit, where they were measured: \
+         no more than the highest can be promised",
         Read::Gauges("end", |vm| {
             let range = vm.tuning.and_then(|tuning| tuning.range);
             let ends = range.map(|range| [("lowest", range.lowest), ("highest", range.highest)]);
@@ -192,8 +196,8 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
     seconds(
         "spent",
-        "Where the time of guest requests went: regulated (own limit or credits), queued (others were \
-         served), merged (with another request), deliberate (room left unused), device",
+        "Where the time of guest requests went: regulated (own limit or credits), queued (others \
+         were served), merged (with another request), deliberate (room left unused), device",
         Read::Counters("cause", spent),
     ),
     seconds(

@@ -71,21 +71,13 @@ pub enum Change<'a> {
     },
 }
 
-/// Makes one of the changes. Whether anything changed by it.
+/// Makes one of the changes. Returns true if anything changed by it.
 pub(super) fn make_change(
     write: &WriteTransaction,
     change: &Change<'_>,
 ) -> Result<bool, redb::Error> {
     match *change {
-        Change::PutVm(vm) => {
-            let mut vms = write.open_table(VMS)?;
-            let name = vm.name.as_str();
-            if (vms.get(name)?).is_some_and(|there| there.value() == vm.row()) {
-                return Ok(false);
-            }
-            vms.insert(name, vm.row())?;
-            Ok(true)
-        }
+        Change::PutVm(vm) => put_vm(write, vm),
         Change::RemoveVm(name) => Ok(write.open_table(VMS)?.remove(name)?.is_some()),
         Change::PutLearnt {
             device,
@@ -97,54 +89,14 @@ pub(super) fn make_change(
             device,
             policy,
             states,
-        } => {
-            let mut learnt = write.open_table(LEARNT)?;
-            let names: BTreeSet<&str> = states.iter().map(|(vm, _)| *vm).collect();
-            let mut changed = false;
-            learnt.retain(|(vm, on, by), _| {
-                let stays = (on, by) != (device, policy) || names.contains(vm);
-                changed |= !stays;
-                stays
-            })?;
-            for (vm, state) in states {
-                changed |= put_learnt(&mut learnt, (vm, device, policy), state)?;
-            }
-            Ok(changed)
-        }
+        } => replace_learnt(write, (device, policy), states),
         Change::PutDevice {
             device,
             part,
             identity,
             state,
-        } => {
-            let mut devices = write.open_table(DEVICES)?;
-            let kept = (devices.get((device, part))?)
-                .is_some_and(|there| Some(there.value()) == state.map(|state| (identity, state)));
-            match state {
-                _ if kept => return Ok(false),
-                Some(state) => devices.insert((device, part), (identity, state))?,
-                None => return Ok(devices.remove((device, part))?.is_some()),
-            };
-            Ok(true)
-        }
-        Change::ReplaceJobs { device, jobs } => {
-            let mut kept = write.open_table(JOBS)?;
-            let names: BTreeSet<&str> = jobs.iter().map(|(vm, _)| vm.as_str()).collect();
-            let mut changed = false;
-            kept.retain(|(on, vm), _| {
-                let stays = on != device || names.contains(vm);
-                changed |= !stays;
-                stays
-            })?;
-            for (vm, words) in jobs {
-                let key = (device, vm.as_str());
-                if (kept.get(key)?).is_none_or(|there| there.value() != words) {
-                    kept.insert(key, words.as_str())?;
-                    changed = true;
-                }
-            }
-            Ok(changed)
-        }
+        } => put_device(write, (device, part), state.map(|state| (identity, state))),
+        Change::ReplaceJobs { device, jobs } => replace_jobs(write, device, jobs),
         Change::ForgetJob { vm } => {
             let mut forgotten = false;
             (write.open_table(JOBS)?).retain(|(_, of), _| {
@@ -153,15 +105,7 @@ pub(super) fn make_change(
             })?;
             Ok(forgotten)
         }
-        Change::PutDisk(disk) => {
-            let mut disks = write.open_table(DISKS)?;
-            let (path, row) = (disk.path.as_str(), (disk.export.as_str(), disk.vm.as_str()));
-            if (disks.get(path)?).is_some_and(|there| there.value() == row) {
-                return Ok(false);
-            }
-            disks.insert(path, row)?;
-            Ok(true)
-        }
+        Change::PutDisk(disk) => put_disk(write, disk),
         Change::ForgetDisk { name } => {
             let mut forgotten = false;
             (write.open_table(DISKS)?).retain(|path, (export, _)| {
@@ -171,18 +115,98 @@ pub(super) fn make_change(
             })?;
             Ok(forgotten)
         }
-        Change::ForgetLearnt { vm } => {
-            let mut learnt = write.open_table(LEARNT)?;
-            let mut forgotten = false;
-            // A name followed by NUL is the next one in order; no VM's name has one in it.
-            let next = format!("{vm}\0");
-            learnt.retain_in((vm, "", "")..(next.as_str(), "", ""), |_, _| {
-                forgotten = true;
-                false
-            })?;
-            Ok(forgotten)
+        Change::ForgetLearnt { vm } => forget_learnt(write, vm),
+    }
+}
+
+fn put_vm(write: &WriteTransaction, vm: &VmRecord) -> Result<bool, redb::Error> {
+    let mut vms = write.open_table(VMS)?;
+    let name = vm.name.as_str();
+    if (vms.get(name)?).is_some_and(|there| there.value() == vm.row()) {
+        return Ok(false);
+    }
+    vms.insert(name, vm.row())?;
+    Ok(true)
+}
+
+fn replace_learnt(
+    write: &WriteTransaction,
+    (device, policy): (&str, &str),
+    states: &[(&str, &[u8])],
+) -> Result<bool, redb::Error> {
+    let mut learnt = write.open_table(LEARNT)?;
+    let names: BTreeSet<&str> = states.iter().map(|(vm, _)| *vm).collect();
+    let mut changed = false;
+    learnt.retain(|(vm, on, by), _| {
+        let stays = (on, by) != (device, policy) || names.contains(vm);
+        changed |= !stays;
+        stays
+    })?;
+    for (vm, state) in states {
+        changed |= put_learnt(&mut learnt, (vm, device, policy), state)?;
+    }
+    Ok(changed)
+}
+
+/// Keeps an identity and what was learnt of it under a device's name and a part; `None`: nothing.
+fn put_device(
+    write: &WriteTransaction,
+    key: (&str, &str),
+    row: Option<(&str, &[u8])>,
+) -> Result<bool, redb::Error> {
+    let mut devices = write.open_table(DEVICES)?;
+    let kept = (devices.get(key)?).is_some_and(|there| Some(there.value()) == row);
+    match row {
+        _ if kept => return Ok(false),
+        Some(row) => devices.insert(key, row)?,
+        None => return Ok(devices.remove(key)?.is_some()),
+    };
+    Ok(true)
+}
+
+fn replace_jobs(
+    write: &WriteTransaction,
+    device: &str,
+    jobs: &[(String, String)],
+) -> Result<bool, redb::Error> {
+    let mut kept = write.open_table(JOBS)?;
+    let names: BTreeSet<&str> = jobs.iter().map(|(vm, _)| vm.as_str()).collect();
+    let mut changed = false;
+    kept.retain(|(on, vm), _| {
+        let stays = on != device || names.contains(vm);
+        changed |= !stays;
+        stays
+    })?;
+    for (vm, words) in jobs {
+        let key = (device, vm.as_str());
+        if (kept.get(key)?).is_none_or(|there| there.value() != words) {
+            kept.insert(key, words.as_str())?;
+            changed = true;
         }
     }
+    Ok(changed)
+}
+
+fn put_disk(write: &WriteTransaction, disk: &KnownDisk) -> Result<bool, redb::Error> {
+    let mut disks = write.open_table(DISKS)?;
+    let (path, row) = (disk.path.as_str(), (disk.export.as_str(), disk.vm.as_str()));
+    if (disks.get(path)?).is_some_and(|there| there.value() == row) {
+        return Ok(false);
+    }
+    disks.insert(path, row)?;
+    Ok(true)
+}
+
+fn forget_learnt(write: &WriteTransaction, vm: &str) -> Result<bool, redb::Error> {
+    let mut learnt = write.open_table(LEARNT)?;
+    let mut forgotten = false;
+    // A name followed by NUL is the next one in order; no VM's name has one in it.
+    let next = format!("{vm}\0");
+    learnt.retain_in((vm, "", "")..(next.as_str(), "", ""), |_, _| {
+        forgotten = true;
+        false
+    })?;
+    Ok(forgotten)
 }
 
 fn put_learnt(

@@ -37,7 +37,8 @@ pub enum StoreError {
     },
     /// A newer Tidegate wrote it; it was not touched.
     #[error(
-        "{}: its schema is version {found}, this daemon knows them up to {known}; it is not touched",
+        "{}: its schema is version {found}, this daemon knows them up to {known}; it is not \
+         touched",
         path.display()
     )]
     Newer {

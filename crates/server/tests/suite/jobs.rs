@@ -88,6 +88,19 @@ fn read(client: &mut Client, times: u64) {
     }
 }
 
+/// Has the disk's VM miss the deadline of a job.
+fn ends_late(server: &Server, client: &mut Client) {
+    let order = order(u64::from(LEN), Due::In(Nanos(1)));
+    begin(server, order).expect("a job");
+    read(client, 1);
+    let last = jobs(server).last.expect("it is over");
+    assert_eq!(last.result(), JobResult::Missed, "{last:?}");
+    assert!(
+        last.late > Nanos::ZERO && last.early == Nanos::ZERO,
+        "{last:?}"
+    );
+}
+
 #[test]
 fn what_is_answered_well_counts_and_the_last_byte_ends_it() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -132,14 +145,7 @@ fn what_is_answered_well_counts_and_the_last_byte_ends_it() {
         "{last:?}"
     );
 
-    begin(&server, order(len, Due::In(Nanos(1)))).expect("a job");
-    read(&mut client, 1);
-    let last = jobs(&server).last.expect("it is over");
-    assert_eq!(last.result(), JobResult::Missed, "{last:?}");
-    assert!(
-        last.late > Nanos::ZERO && last.early == Nanos::ZERO,
-        "{last:?}"
-    );
+    ends_late(&server, &mut client);
 
     begin(&server, order(2 * len, HOUR)).expect("a job");
     read(&mut client, 1);

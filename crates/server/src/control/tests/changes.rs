@@ -89,15 +89,26 @@ async fn a_change_answers_with_what_is_in_force_and_what_is_not_enforced() {
     );
 }
 
-#[tokio::test]
-async fn what_is_refused_says_why_and_changes_nothing() {
+/// Request that is refused: method, path, body; status, `where` and a part of `what` of the answer.
+type Refused<'a> = (&'a str, &'a str, &'a str, u16, &'a str, &'a str);
+
+/// Asserts that each request is refused as it says, and that no VM changes by them.
+async fn assert_refused(requests: &[Refused<'_>]) {
     let plane = Pretended::new();
     let before = ask(&plane, "GET", "/v1/vms", "").await;
-    let huge = format!("{{\"latency\": \"{}\"}}", "x".repeat(BODY_MAX));
-    let objective = "/v1/vms/oltp/objective";
-    let policy = "/v1/devices/disk0/policy";
-    let faults = "/v1/disks/oltp/faults";
-    for (method, path, body, status, at, what) in [
+    for &(method, path, body, status, at, what) in requests {
+        let (got, answer) = ask(&plane, method, path, body).await;
+        assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
+        assert_eq!(answer["error"]["where"], at, "{method} {path}: {answer}");
+        let said = answer["error"]["what"].as_str().expect("text");
+        assert!(said.contains(what), "{method} {path}: {answer}");
+    }
+    assert_eq!(ask(&plane, "GET", "/v1/vms", "").await, before);
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_refused_by_name() {
+    assert_refused(&[
         (
             "PATCH",
             "/v1/vms/olpt/objective",
@@ -112,6 +123,15 @@ async fn what_is_refused_says_why_and_changes_nothing() {
         ("GET", "/v2/devices", "", 404, "path", "no /v2/devices"),
         ("DELETE", "/v1/stats", "", 405, "method", "DELETE"),
         ("DELETE", "/v1/vms/olpt", "", 404, "vm", "no VM \"olpt\""),
+        ("DELETE", "/v1/vms/oltp?sure=1", "", 400, "query", "sure"),
+        ("GET", "/v1/stats?bucket=1", "", 400, "query", "bucket"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn changes_of_vms_that_are_refused_say_why() {
+    assert_refused(&[
         (
             "DELETE",
             "/v1/vms/oltp",
@@ -119,15 +139,6 @@ async fn what_is_refused_says_why_and_changes_nothing() {
             409,
             "oltp",
             "1 client is connected: uid 0",
-        ),
-        ("DELETE", "/v1/vms/oltp?sure=1", "", 400, "query", "sure"),
-        (
-            "DELETE",
-            "/v1/vms/oltp/disks/x",
-            "",
-            404,
-            "disk",
-            "no disk \"x\"",
         ),
         (
             "PUT",
@@ -169,6 +180,21 @@ async fn what_is_refused_says_why_and_changes_nothing() {
             "vm \".a\": name",
             "cannot be a name",
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn changes_of_disks_that_are_refused_say_why() {
+    assert_refused(&[
+        (
+            "DELETE",
+            "/v1/vms/oltp/disks/x",
+            "",
+            404,
+            "disk",
+            "no disk \"x\"",
+        ),
         (
             "PUT",
             "/v1/vms/oltp/disks/x",
@@ -193,6 +219,15 @@ async fn what_is_refused_says_why_and_changes_nothing() {
             "disk",
             "no disk",
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn changes_of_an_objective_that_are_refused_say_why() {
+    let huge = format!("{{\"latency\": \"{}\"}}", "x".repeat(BODY_MAX));
+    let objective = "/v1/vms/oltp/objective";
+    assert_refused(&[
         ("GET", objective, "", 405, "method", "GET"),
         ("PATCH", objective, "{", 400, "body", "not JSON"),
         ("PATCH", objective, "", 400, "body", "not JSON"),
@@ -230,6 +265,15 @@ async fn what_is_refused_says_why_and_changes_nothing() {
             "bad luck",
         ),
         ("PATCH", objective, huge.as_str(), 413, "body", "too large"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn policies_and_fault_rules_that_are_refused_say_why() {
+    let policy = "/v1/devices/disk0/policy";
+    let faults = "/v1/disks/oltp/faults";
+    assert_refused(&[
         ("PUT", policy, "\"mclok\"", 422, "policy", "no policy named"),
         (
             "PUT",
@@ -239,7 +283,6 @@ async fn what_is_refused_says_why_and_changes_nothing() {
             "policy: slack",
             "bare",
         ),
-        ("GET", "/v1/stats?bucket=1", "", 400, "query", "bucket"),
         (
             "GET",
             "/v1/disks/dusk/faults",
@@ -274,14 +317,8 @@ async fn what_is_refused_says_why_and_changes_nothing() {
             "not the number",
         ),
         ("PUT", faults, "", 405, "method", "PUT"),
-    ] {
-        let (got, answer) = ask(&plane, method, path, body).await;
-        assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
-        assert_eq!(answer["error"]["where"], at, "{method} {path}: {answer}");
-        let said = answer["error"]["what"].as_str().expect("text");
-        assert!(said.contains(what), "{method} {path}: {answer}");
-    }
-    assert_eq!(ask(&plane, "GET", "/v1/vms", "").await, before);
+    ])
+    .await;
 }
 
 #[tokio::test]

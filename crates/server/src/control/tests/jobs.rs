@@ -250,6 +250,26 @@ async fn what_became_of_jobs_is_told_in_words_and_counted() {
     }
 }
 
+/// Request that is refused: method, path, body; status, `where`, and parts of `what` and `allowed`
+/// of the answer.
+type Refused<'a> = (&'a str, &'a str, &'a str, u16, &'a str, &'a str, &'a str);
+
+async fn assert_refused(api: &Api<Pretended>, request: Refused<'_>) {
+    let (method, path, body, status, at, what, allowed) = request;
+    let (got, answer) = ask_api(api, method, path, body).await;
+    assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
+    assert_eq!(answer["error"]["where"], at, "{method} {path}: {answer}");
+    let said = |field: &str| {
+        let text = answer["error"][field].as_str();
+        text.unwrap_or_default().to_owned()
+    };
+    assert!(said("what").contains(what), "{method} {path}: {answer}");
+    assert!(
+        said("allowed").contains(allowed),
+        "{method} {path}: {answer}"
+    );
+}
+
 #[tokio::test]
 async fn what_is_no_job_is_refused_and_changes_nothing() {
     let plane = Pretended::new();
@@ -258,8 +278,19 @@ async fn what_is_no_job_is_refused_and_changes_nothing() {
     let (status, _) = put(&api, "/v1/vms/bulk/job", good.clone()).await;
     assert_eq!(status, StatusCode::CREATED);
     let before = ask_api(&api, "GET", "/v1/jobs", "").await;
-    let (good, later) = (good.to_string(), "{\"size\": \"1 B\", \"tolerance\": 1}");
-    for (method, path, body, status, at, what, allowed) in [
+    let good = good.to_string();
+    for request in refused_requests(&good) {
+        assert_refused(&api, request).await;
+    }
+    assert_eq!(ask_api(&api, "GET", "/v1/jobs", "").await, before);
+    let again = ask_api(&api, "PUT", "/v1/vms/bulk/job?replace=true", &good).await;
+    assert_eq!(again.0, StatusCode::CREATED, "{}", again.1);
+}
+
+/// Requests that are refused; `good` is a body that is not to blame.
+fn refused_requests(good: &str) -> [Refused<'_>; 11] {
+    let later = "{\"size\": \"1 B\", \"tolerance\": 1}";
+    [
         (
             "GET",
             "/v1/vms/olpt/job",
@@ -272,7 +303,7 @@ async fn what_is_no_job_is_refused_and_changes_nothing() {
         (
             "PUT",
             "/v1/vms/olpt/job",
-            good.as_str(),
+            good,
             404,
             "vm",
             "no VM \"olpt\"",
@@ -301,7 +332,7 @@ async fn what_is_no_job_is_refused_and_changes_nothing() {
         (
             "PUT",
             "/v1/vms/bulk/job",
-            good.as_str(),
+            good,
             409,
             "bulk",
             "has a job that runs",
@@ -310,34 +341,16 @@ async fn what_is_no_job_is_refused_and_changes_nothing() {
         (
             "PUT",
             "/v1/vms/oltp/job?force=true",
-            good.as_str(),
+            good,
             400,
             "query",
             "force",
             "?replace=true",
         ),
         ("DELETE", JOB, "", 404, "oltp", "has no job", "/v1/jobs"),
-        ("POST", JOB, good.as_str(), 405, "method", "POST", ".../job"),
+        ("POST", JOB, good, 405, "method", "POST", ".../job"),
         ("DELETE", "/v1/jobs", "", 405, "method", "DELETE", ".../job"),
-    ] {
-        let (got, answer) = ask_api(&api, method, path, body).await;
-        assert_eq!(got.as_u16(), status, "{method} {path}: {answer}");
-        assert_eq!(answer["error"]["where"], at, "{method} {path}: {answer}");
-        let said = |field: &str| {
-            answer["error"][field]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        assert!(said("what").contains(what), "{method} {path}: {answer}");
-        assert!(
-            said("allowed").contains(allowed),
-            "{method} {path}: {answer}"
-        );
-    }
-    assert_eq!(ask_api(&api, "GET", "/v1/jobs", "").await, before);
-    let again = ask_api(&api, "PUT", "/v1/vms/bulk/job?replace=true", &good).await;
-    assert_eq!(again.0, StatusCode::CREATED, "{}", again.1);
+    ]
 }
 
 #[tokio::test]
