@@ -195,6 +195,18 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The plain number that a key's value is, in the range of its kind. `None`: it is none, which
+    /// has been reported.
+    ///
+    /// # Panics
+    /// If the key's kind is no plain number.
+    pub fn plain_number(&self, key: &KeyInfo) -> Option<f64> {
+        match key.kind {
+            KeyKind::Decimal { min, max } => self.decimal(min..=max),
+            _ => unreachable!("`{}` is no plain number", key.name),
+        }
+    }
+
     /// A plain number, whole or with decimals, without a unit: for shares and exponents. What
     /// has a unit is read exactly, as another kind of figure.
     pub fn decimal(&self, range: RangeInclusive<f64>) -> Option<f64> {

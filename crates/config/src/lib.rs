@@ -81,6 +81,7 @@ pub mod document;
 pub mod enforced;
 pub mod field;
 pub mod figure;
+pub mod frame;
 pub mod keys;
 pub mod library;
 pub mod model;

@@ -14,8 +14,9 @@ use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 /// Largest number that TOML has; a larger bound is none.
 const LARGEST: u64 = i64::MAX as u64;
 
-/// Returns the schema of a document whose top level is `file`.
-pub fn of(file: &'static SectionInfo, title: &str) -> Value {
+/// Returns the schema of a document whose top level is `file`. `registered` are the definitions of
+/// its keys of the kind [`KeyKind::Registered`], each with its name.
+pub fn of(file: &'static SectionInfo, title: &str, registered: Vec<(&str, Value)>) -> Value {
     let mut schema = Map::new();
     schema.insert(
         "$schema".to_owned(),
@@ -23,10 +24,16 @@ pub fn of(file: &'static SectionInfo, title: &str) -> Value {
     );
     schema.insert("title".to_owned(), title.into());
     schema.extend(section(file));
-    let inner = file.with_inner().into_iter().skip(1);
+    let sections = file.with_inner();
+    let has_policies =
+        (sections.iter().flat_map(|info| info.keys)).any(|key| key.kind == KeyKind::Policy);
+    let policy = has_policies.then(|| ("policy", policy::schema()));
+    let inner = sections.iter().skip(1);
     let definitions: Map<String, Value> = inner
-        .map(|info| (info.name.to_owned(), section(info).into()))
-        .chain([("policy".to_owned(), policy::schema())])
+        .map(|info| (info.name, section(info).into()))
+        .chain(policy)
+        .chain(registered)
+        .map(|(name, schema)| (name.to_owned(), schema))
         .collect();
     schema.insert("$defs".to_owned(), definitions.into());
     schema.into()
@@ -51,8 +58,8 @@ fn section(info: &SectionInfo) -> Map<String, Value> {
     schema
 }
 
-/// A key: its values, its default and what it does.
-fn property(key: &KeyInfo) -> Value {
+/// Returns the schema of a key: its values, its default and what it does.
+pub fn property(key: &KeyInfo) -> Value {
     let mut schema = value(key.kind, key);
     let has_unit = key.kind.numeric().is_some_and(|kind| kind != KeyKind::Mode);
     let help = match key.range() {
@@ -105,8 +112,8 @@ fn value(kind: KeyKind, key: &KeyInfo) -> Map<String, Value> {
         KeyKind::List(kind) => json!({ "type": "array", "items": value(*kind, key) }),
         KeyKind::Table(section) => reference(section.name),
         KeyKind::Tables(section) => json!({ "type": "array", "items": reference(section.name) }),
-        KeyKind::OtherTables(_) => json!({ "type": "array", "items": { "type": "object" } }),
         KeyKind::Policy => reference("policy"),
+        KeyKind::Registered(name) => reference(name),
     };
     match schema {
         Value::Object(schema) => schema,
@@ -155,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_table_of_keys_becomes_a_schema() {
-        let mut schema = of(&FILE, "test");
+        let mut schema = of(&FILE, "test", Vec::new());
         assert_eq!(schema["title"], "test");
         assert_eq!(schema["required"], json!(["inner"]));
         assert_eq!(schema["additionalProperties"], false);

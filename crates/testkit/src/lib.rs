@@ -1,5 +1,6 @@
 //! What tests of several crates drive the engine with, and judge it by.
 
+pub mod schema;
 mod setup;
 mod windows;
 mod world;

@@ -61,11 +61,11 @@ pub enum KeyKind {
     Table(&'static SectionInfo),
     /// List of tables, `[[key]]`.
     Tables(&'static SectionInfo),
-    /// List of tables of this name, `[[name]]`, whose keys another reader has: neither the
-    /// documentation of this section nor the schema lists them.
-    OtherTables(&'static str),
     /// Scheduling policy: a name, or a table of its parts and their parameters.
     Policy,
+    /// Name, or table of a name and parameters, of what a registry lists; `schema::of` is given
+    /// the definition of this name.
+    Registered(&'static str),
 }
 
 /// Form of a text.
@@ -131,6 +131,7 @@ impl KeyKind {
             | KeyKind::Bandwidth
             | KeyKind::Mode => Some(self),
             KeyKind::OneOf(kinds) => kinds.iter().find_map(|kind| kind.numeric()),
+            KeyKind::List(kind) => kind.numeric(),
             _ => None,
         }
     }
@@ -174,6 +175,19 @@ impl KeyInfo {
     pub const fn within(self, min: u64, max: u64) -> KeyInfo {
         assert!(min <= max, "an empty range");
         KeyInfo { min, max, ..self }
+    }
+
+    /// The key under another name, with another default and help.
+    pub const fn named(
+        self,
+        name: &'static str,
+        default: KeyDefault,
+        help: &'static str,
+    ) -> KeyInfo {
+        KeyInfo {
+            name,
+            ..self.with(default, help)
+        }
     }
 
     /// The key with another default and help, where another section has it, too.

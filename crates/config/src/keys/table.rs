@@ -39,8 +39,7 @@ impl KeyKind {
             KeyKind::List(kind) => format!("list of {}", kind.in_words(range)),
             KeyKind::Table(section) => format!("table `[{}]`", section.name),
             KeyKind::Tables(section) => format!("tables `[[{}]]`", section.name),
-            KeyKind::OtherTables(name) => format!("tables `[[{name}]]`"),
-            KeyKind::Policy => "name or table".to_owned(),
+            KeyKind::Policy | KeyKind::Registered(_) => "name or table".to_owned(),
         }
     }
 }

@@ -1,26 +1,19 @@
 //! Reading what stands between a job and its disk: page cache, journal, copies.
 
-use super::value::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, SECTOR, sectors};
+use super::keys::guest as keys;
+use super::value::whole;
 use crate::guest::{CopyTo, Journal, PageCache};
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 
-/// Linux's `nr_requests`.
-const QUEUE: u32 = 128;
-const PAGE: u64 = 4096;
-
 /// `page_cache = { hit_percent = 36, merge_limit = "44 KiB", ... }`
 pub(super) fn page_cache(field: &Field<'_>) -> Option<PageCache> {
-    let mut section = Section::of(field)?;
-    let hit_percent = section.read("hit_percent", 0, |field| field.count(0..=99));
-    let merge_limit = section.read("merge_limit", PAGE, |field| {
-        sectors(field, SECTOR..=LARGEST_REQUEST)
-    });
-    let depth = section.read("depth", u64::from(QUEUE), |field| {
-        field.count(1..=MOST_DEPTH)
-    });
-    let journal = section.read("journal", None, |field| journal(field).map(Some));
-    let flush = section.read("flush", true, |field| field.flag());
+    let mut section = Section::with_keys(field, &keys::PAGE_CACHE_TABLE)?;
+    let hit_percent = section.number(&keys::HIT_PERCENT);
+    let merge_limit = whole(&mut section, &keys::MERGE_LIMIT);
+    let depth = section.number(&keys::DEPTH);
+    let journal = section.value(&keys::JOURNAL, None, |field| journal(field).map(Some));
+    let flush = section.flag(&keys::FLUSH);
     section.finish();
     Some(PageCache {
         hit_percent: hit_percent? as u8,
@@ -32,33 +25,27 @@ pub(super) fn page_cache(field: &Field<'_>) -> Option<PageCache> {
 }
 
 fn journal(field: &Field<'_>) -> Option<Journal> {
-    let mut section = Section::of(field)?;
-    let offset = section.read("offset", 0, |field| sectors(field, 0..=LARGEST));
-    let size = section
-        .need("size", "how large it is: size = \"128 MiB\"")
-        .and_then(|field| sectors(&field, SECTOR..=LARGEST));
-    let requests = section.read("requests", 1, |field| field.count(1..=1024));
-    let bytes = section.read("bs", PAGE, |field| sectors(field, SECTOR..=LARGEST_REQUEST));
-    let pause = section.read("pause", Nanos::ZERO, |field| {
-        field.duration(Nanos::ZERO..=LONGEST)
-    });
+    let mut section = Section::with_keys(field, &keys::JOURNAL_TABLE)?;
+    let offset = whole(&mut section, &keys::JOURNAL_OFFSET);
+    let size = whole(&mut section, &keys::JOURNAL_SIZE);
+    let requests = section.number(&keys::REQUESTS);
+    let bytes = whole(&mut section, &keys::JOURNAL_BS);
+    let pause = section.number(&keys::PAUSE);
     section.finish();
     Some(Journal {
         offset: offset?,
         size: size?,
         requests: requests? as u32,
         bytes: bytes? as u32,
-        pause: pause?,
+        pause: Nanos(pause?),
     })
 }
 
 /// `copy_to = { offset = "12 GiB", piece = "4 MiB" }`
 pub(super) fn copy_to(field: &Field<'_>) -> Option<CopyTo> {
-    let mut section = Section::of(field)?;
-    let offset = section
-        .need("offset", "where the copy begins: offset = \"12 GiB\"")
-        .and_then(|field| sectors(&field, 0..=LARGEST));
-    let piece = section.read("piece", 1 << 20, |field| sectors(field, SECTOR..=LARGEST));
+    let mut section = Section::with_keys(field, &keys::COPY_TO_TABLE)?;
+    let offset = whole(&mut section, &keys::COPY_OFFSET);
+    let piece = whole(&mut section, &keys::PIECE);
     section.finish();
     Some(CopyTo {
         offset: offset?,

@@ -2,6 +2,7 @@
 
 mod flow;
 mod guest;
+pub mod keys;
 mod replay;
 mod value;
 
@@ -10,29 +11,18 @@ pub use value::{LARGEST_DISK, times};
 use crate::guest::Files;
 use crate::job::{Flow, Job, Mix, Placement, Rw, SizeShare, Sizes};
 use crate::replay::Mode;
+use keys::{LARGEST_REQUEST, OPEN_DEPTH, SECTOR};
 use tidegate_config::Field;
 use tidegate_config::Section;
+use tidegate_config::keys::{KeyInfo, SectionInfo};
 use tidegate_config::library::Library;
 use tidegate_core::time::Nanos;
-use value::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, OPEN_DEPTH, SECTOR, is_table, sectors};
+use value::{is_table, sectors, whole, whole_if_any};
 
 /// A trace's request goes in pieces of so many bytes unless the job says.
 const PIECE: u32 = 1 << 20;
 
-const RW: [(&str, Word); 11] = [
-    ("read", (Kind::Read, false)),
-    ("write", (Kind::Write, false)),
-    ("trim", (Kind::Trim, false)),
-    ("randread", (Kind::Read, true)),
-    ("randwrite", (Kind::Write, true)),
-    ("randtrim", (Kind::Trim, true)),
-    ("rw", (Kind::Mixed, false)),
-    ("readwrite", (Kind::Mixed, false)),
-    ("randrw", (Kind::Mixed, true)),
-    ("trimwrite", (Kind::TrimWrite, false)),
-    ("randtrimwrite", (Kind::TrimWrite, true)),
-];
-
+/// Word of `rw`: the operations, and true where they are at random places.
 type Word = (Kind, bool);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -72,24 +62,21 @@ pub fn workload(
 }
 
 fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> {
-    let mut section = Section::of(field)?;
-    let bytes = |field: &Field<'_>| sectors(field, 0..=LARGEST);
-    let name = section.read("name", format!("job{}", index + 1), |field| field.name());
-    let offset = section.read("offset", 0, bytes);
-    let offset_increment = section.read("offset_increment", 0, bytes);
-    let size = section.read("size", None, |field| {
-        sectors(field, SECTOR..=LARGEST).map(Some)
+    let mut section = Section::with_keys(field, &keys::WORKLOAD)?;
+    let name = section.value(&keys::NAME, format!("job{}", index + 1), |field| {
+        field.name()
     });
-    let numjobs = section.read("numjobs", 1, |field| field.count(1..=4096));
-    let start = section.read("startdelay", Nanos::ZERO, |field| {
-        field.duration(Nanos::ZERO..=LONGEST)
+    let offset = whole(&mut section, &keys::OFFSET);
+    let offset_increment = whole(&mut section, &keys::OFFSET_INCREMENT);
+    let size = whole_if_any(&mut section, &keys::SIZE);
+    let numjobs = section.number(&keys::NUMJOBS);
+    let start = section.number(&keys::STARTDELAY);
+    let runtime = section.number_if_any(&keys::RUNTIME);
+    let sync = section.flag(&keys::SYNC);
+    let deadline = section.value(&keys::DEADLINE, None, |field| {
+        replay::deadline(field).map(Some)
     });
-    let runtime = section.read("runtime", None, |field| {
-        field.duration(Nanos(1)..=LONGEST).map(Some)
-    });
-    let sync = section.read("sync", false, |field| field.flag());
-    let deadline = section.read("deadline", None, |field| replay::deadline(field).map(Some));
-    let requests = match section.take("replay") {
+    let requests = match section.field(&keys::REPLAY) {
         Some(field) => replayed(&mut section, &field, library),
         None => drawn(&mut section),
     };
@@ -100,8 +87,8 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> 
         offset_increment: offset_increment?,
         size: size?,
         numjobs: numjobs? as u32,
-        start: start?,
-        runtime: runtime?,
+        start: Nanos(start?),
+        runtime: runtime?.map(Nanos),
         sync: sync?,
         deadline: deadline?,
         ..requests?
@@ -112,21 +99,20 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> 
 fn drawn(section: &mut Section<'_>) -> Option<Job> {
     let rw = rw(section);
     let sizes = sizes(section, 4096);
-    let io_size = section.read("io_size", None, |field| {
-        sectors(field, SECTOR..=LARGEST).map(Some)
-    });
-    let number_ios = section.read("number_ios", None, |field| {
-        field.count(1..=u64::MAX).map(Some)
-    });
-    let placement = section.read("random_distribution", Placement::Uniform, placement);
+    let io_size = whole_if_any(section, &keys::IO_SIZE);
+    let number_ios = section.number_if_any(&keys::NUMBER_IOS);
+    let key = &keys::RANDOM_DISTRIBUTION;
+    let placement = section.value(key, Placement::Uniform, placement);
     let flow = flow::read(section);
-    let fsync = section.read("fsync", 0, |field| field.count(0..=u32::MAX.into()));
-    let count = section.read("nrfiles", 1, |field| field.count(1..=1 << 16));
-    let gap = section.read("file_gap", 0, |field| sectors(field, 0..=LARGEST));
-    let page_cache = section.read("page_cache", None, |field| {
+    let fsync = section.number(&keys::FSYNC);
+    let count = section.number(&keys::NRFILES);
+    let gap = whole(section, &keys::FILE_GAP);
+    let page_cache = section.value(&keys::PAGE_CACHE, None, |field| {
         guest::page_cache(field).map(Some)
     });
-    let copy_to = section.read("copy_to", None, |field| guest::copy_to(field).map(Some));
+    let copy_to = section.value(&keys::COPY_TO, None, |field| {
+        guest::copy_to(field).map(Some)
+    });
     Some(Job {
         rw: rw?,
         sizes: sizes?,
@@ -145,40 +131,20 @@ fn drawn(section: &mut Section<'_>) -> Option<Job> {
     })
 }
 
-/// What a trace says instead.
-const DRAWN: [&str; 16] = [
-    "rw",
-    "rwmixread",
-    "bssplit",
-    "random_distribution",
-    "thinktime",
-    "thinktime_blocks",
-    "rate_iops",
-    "rate_process",
-    "bursts",
-    "io_size",
-    "number_ios",
-    "fsync",
-    "nrfiles",
-    "file_gap",
-    "page_cache",
-    "copy_to",
-];
-
 /// What says how a trace is replayed; `trace` is the field that names it.
 fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library) -> Option<Job> {
     let mut fine = true;
-    for field in DRAWN.into_iter().filter_map(|key| section.take(key)) {
+    for field in keys::DRAWN.iter().filter_map(|key| section.field(key)) {
         let allowed = "leave out either this or replay; a replay has limit and loop of its own";
         field.error("the trace says which requests come, and when", allowed);
         fine = false;
     }
     let sizes = sizes(section, PIECE);
     let replay = replay::replay(trace, library);
-    let iodepth = section.take("iodepth");
+    let iodepth = section.field(&keys::IODEPTH);
     let replay = replay?;
     let iodepth = match (iodepth, replay.mode) {
-        (Some(field), _) => field.count(1..=MOST_DEPTH)? as u32,
+        (Some(field), _) => field.number(&keys::IODEPTH)? as u32,
         (None, Mode::Timed(_)) => OPEN_DEPTH,
         (None, Mode::NextWhenDone) => 1,
     };
@@ -195,12 +161,13 @@ fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library)
 
 fn rw(section: &mut Section<'_>) -> Option<Rw> {
     let word = section
-        .need("rw", "what it asks for: rw = \"randread\"")
-        .and_then(|field| field.choice(&RW));
-    let share = section.take("rwmixread");
+        .need(keys::RW.name, "what it asks for: rw = \"randread\"")
+        .and_then(|field| field.choice(&keys::RWS));
+    let key = &keys::RWMIXREAD;
+    let share = section.field(key);
     let read_percent = match &share {
-        Some(field) => field.count(0..=100),
-        None => Some(50),
+        Some(field) => field.number(key),
+        None => Some(key.default_number()),
     };
     let (kind, random) = word?;
     if let (Some(field), false) = (&share, kind == Kind::Mixed) {
@@ -225,14 +192,14 @@ fn rw(section: &mut Section<'_>) -> Option<Rw> {
 /// Sizes of reads, writes and discards: one size or several with their weights, for all
 /// operations or each; so many bytes unless it says.
 fn sizes(section: &mut Section<'_>, default: u32) -> Option<[Sizes; 3]> {
-    let (bs, split) = (section.take("bs"), section.take("bssplit"));
+    let (bs, split) = (section.field(&keys::BS), section.field(&keys::BSSPLIT));
     match (bs, split) {
         (None, None) => Some([(); 3].map(|()| Sizes::fixed(default))),
-        (Some(field), None) => by_operation(&field, default, |field| {
-            let bytes = sectors(field, SECTOR..=LARGEST_REQUEST)?;
+        (Some(field), None) => by_operation(&field, &keys::BS_TABLE, default, |field| {
+            let bytes = sectors(field, &keys::BS)?;
             Some(Sizes::fixed(bytes as u32))
         }),
-        (None, Some(field)) => by_operation(&field, default, split_sizes),
+        (None, Some(field)) => by_operation(&field, &keys::BSSPLIT_TABLE, default, split_sizes),
         (Some(_), Some(field)) => {
             field.error("bs and bssplit together", "one of them");
             None
@@ -242,6 +209,7 @@ fn sizes(section: &mut Section<'_>, default: u32) -> Option<[Sizes; 3]> {
 
 fn by_operation(
     field: &Field<'_>,
+    info: &'static SectionInfo,
     default: u32,
     read: impl Fn(&Field<'_>) -> Option<Sizes>,
 ) -> Option<[Sizes; 3]> {
@@ -249,12 +217,12 @@ fn by_operation(
         let all = read(field)?;
         return Some([all.clone(), all.clone(), all]);
     }
-    let mut section = Section::of(field)?;
-    let of = ["read", "write", "trim"];
-    let sizes = of.map(|key| section.read(key, Sizes::fixed(default), &read));
+    let mut section = Section::with_keys(field, info)?;
+    let mut of = |key: &KeyInfo| section.value(key, Sizes::fixed(default), &read);
+    let sizes: Vec<Option<Sizes>> = info.keys.iter().map(&mut of).collect();
     section.finish();
-    let [read, write, trim] = sizes;
-    Some([read?, write?, trim?])
+    let sizes: Vec<Sizes> = sizes.into_iter().collect::<Option<_>>()?;
+    sizes.try_into().ok()
 }
 
 /// `"4 KiB/60 : 64 KiB/40"`.
@@ -306,8 +274,8 @@ fn placement(field: &Field<'_>) -> Option<Placement> {
     if placement.is_none() {
         field.error(
             format!("found {}", field.describe()),
-            "\"random\", \"shuffle\", \"zipf:1.1\" (above 0 to 10, not 1), \"pareto:0.9\" (between 0 and 1) \
-             or \"normal:20\" (above 0 to 100, percent of the region)",
+            "\"random\", \"shuffle\", \"zipf:1.1\" (above 0 to 10, not 1), \"pareto:0.9\" \
+             (between 0 and 1) or \"normal:20\" (above 0 to 100, percent of the region)",
         );
     }
     placement

@@ -1,58 +1,42 @@
 //! Reading what a job replays, and by when it is to be done.
 
-use super::value::{LONGEST, is_table};
+use super::keys::replay::{self as keys, Pace};
+use super::value::is_table;
 use crate::deadline::{BySize, Deadline};
 use crate::replay::{Factor, Mode, Replay};
-use crate::trace::{self, Format, Options, Trace, TraceError};
+use crate::trace::{self, Options, Trace, TraceError};
 use tidegate_config::library::Library;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 
-/// Tolerances above are none.
-const TOLERANCE: f64 = 1000.0;
-/// More than share any device.
-const MOST_TENANTS: u64 = 4096;
-
-#[derive(Clone, Copy, PartialEq)]
-enum Word {
-    Timed,
-    Scaled,
-    NextWhenDone,
-}
-
-const MODES: [(&str, Word); 3] = [
-    ("timed", Word::Timed),
-    ("scaled", Word::Scaled),
-    ("next-when-done", Word::NextWhenDone),
-];
-
 /// `replay = { file = "web.csv", mode = "next-when-done", size_factor = 100, ... }`. `None`:
 /// something was wrong and has been reported.
 pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay> {
-    let mut section = Section::of(field)?;
-    let format = section.read("format", None, |field| {
-        let all = Format::ALL.map(|format| (format.name(), format));
-        field.choice(&all).map(Some)
+    let mut section = Section::with_keys(field, &keys::REPLAY_TABLE)?;
+    let format = section.value(&keys::FORMAT, None, |field| {
+        field.choice(&keys::FORMATS).map(Some)
     });
-    let skip_bad = section.read("skip_bad", false, Field::flag);
+    let skip_bad = section.flag(&keys::SKIP_BAD);
     let trace = section
-        .need("file", "the trace's path: file = \"web.csv\"")
+        .field(&keys::FILE)
         .zip(format.zip(skip_bad))
         .and_then(|(field, (format, skip_bad))| {
             read_trace(&field, library, &Options { format, skip_bad })
         });
     section.renamed("disk", "trace_disk");
-    let disk = section.read("trace_disk", None, |field| {
+    let disk = section.value(&keys::TRACE_DISK, None, |field| {
         // Which there are is not known of a trace that was wrong.
         let names = trace.as_ref()?.disks.iter().map(String::as_str);
         let wanted = field.reference("disk of the trace", names.clone())?;
         Some(names.clone().position(|name| name == wanted))
     });
-    let limit = section.read("limit", None, |field| field.count(1..=u64::MAX).map(Some));
+    let limit = section.number_if_any(&keys::LIMIT);
     let mode = mode(&mut section);
-    let factor = |field: &Field<'_>| field.decimal(Factor::RANGE).map(Factor::new);
-    let size_factor = section.read("size_factor", Factor::ONE, factor);
-    let again = section.read("loop", false, Field::flag);
+    let key = &keys::SIZE_FACTOR;
+    let size_factor = section.value(key, Factor::ONE, |field| {
+        field.plain_number(key).map(Factor::new)
+    });
+    let again = section.flag(&keys::LOOP);
     section.finish();
     let disk = disk?.map(|disk| disk as u32);
     let mut replay = Replay::new(&trace?, disk, limit?)?;
@@ -61,11 +45,9 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
 }
 
 fn mode(section: &mut Section<'_>) -> Option<Mode> {
-    let allowed = "when requests come: mode = \"timed\", \"scaled\" or \"next-when-done\"";
-    let word = section.need("mode", allowed);
-    let word = word.and_then(|field| field.choice(&MODES));
-    let factor = section.take("time_factor");
-    let scaled = word.is_none_or(|word| word == Word::Scaled);
+    let word = section.word(&keys::MODE, &keys::MODES);
+    let factor = section.field(&keys::TIME_FACTOR);
+    let scaled = word.is_none_or(|word| word == Pace::Scaled);
     if let (Some(field), false) = (&factor, scaled) {
         field.error(
             "times are as they are in this mode",
@@ -74,12 +56,12 @@ fn mode(section: &mut Section<'_>) -> Option<Mode> {
         return None;
     }
     match word? {
-        Word::Timed => Some(Mode::Timed(Factor::ONE)),
-        Word::NextWhenDone => Some(Mode::NextWhenDone),
-        Word::Scaled => {
+        Pace::Timed => Some(Mode::Timed(Factor::ONE)),
+        Pace::NextWhenDone => Some(Mode::NextWhenDone),
+        Pace::Scaled => {
             let example = "what times are multiplied by: time_factor = 0.5";
-            let field = factor.or_else(|| section.need("time_factor", example))?;
-            let factor = field.decimal(Factor::RANGE)?;
+            let field = factor.or_else(|| section.need(keys::TIME_FACTOR.name, example))?;
+            let factor = field.plain_number(&keys::TIME_FACTOR)?;
             Some(Mode::Timed(Factor::new(factor)))
         }
     }
@@ -118,23 +100,22 @@ fn explain(name: &str, error: &TraceError) -> (String, String) {
 /// `{ tolerance = 0.3, max_bandwidth = "54 MB/s", bandwidth_loss = "17 MB/s" }`.
 pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     if !is_table(field) {
-        return field.duration(Nanos(1)..=LONGEST).map(Deadline::Fixed);
+        let time = field.number(&super::keys::DEADLINE);
+        return time.map(|time| Deadline::Fixed(Nanos(time)));
     }
-    let mut section = Section::of(field)?;
+    let mut section = Section::with_keys(field, &keys::DEADLINE_TABLE)?;
     let tolerance = section
-        .need(
-            "tolerance",
-            "how much longer than at best it may take: tolerance = 0.3",
-        )
-        .and_then(|field| field.decimal(0.0..=TOLERANCE));
-    let most = section.need(
-        "max_bandwidth",
-        "what one tenant gets: max_bandwidth = \"54 MB/s\"",
-    );
+        .field(&keys::TOLERANCE)
+        .and_then(|field| field.plain_number(&keys::TOLERANCE));
+    let most = section.field(&keys::MAX_BANDWIDTH);
     let max_bandwidth = most.as_ref().and_then(bandwidth);
-    let bandwidth_loss = section.read("bandwidth_loss", 0, bandwidth);
-    let tenants = section.read("tenants", 1, |field| field.count(1..=MOST_TENANTS));
-    let as_printed = section.read("as_printed", false, Field::flag);
+    let bandwidth_loss = section.value(
+        &keys::BANDWIDTH_LOSS,
+        keys::BANDWIDTH_LOSS.default_number(),
+        bandwidth,
+    );
+    let tenants = section.number(&keys::TENANTS);
+    let as_printed = section.flag(&keys::AS_PRINTED);
     section.finish();
     if let (Some(field), Some(most), Some(loss)) = (most, max_bandwidth, bandwidth_loss)
         && loss >= most
@@ -151,6 +132,7 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     }))
 }
 
+/// Bytes a second. What names IOPS is answered with that, as of a rate.
 fn bandwidth(field: &Field<'_>) -> Option<u64> {
     let rate = field.rate()?;
     if let (None, Some(per_s)) = (rate.ops, rate.bytes_per_s) {

@@ -1,80 +1,68 @@
-//! Values that several tables of a scenario have in common, with their bounds.
+//! Values that several tables of a scenario have in common.
 
+use super::keys::times::{self as keys, Drawn};
+use super::keys::{SECTOR, TIME};
 use crate::time::TimeDistribution;
+use tidegate_config::keys::{KeyDefault, KeyInfo};
+use tidegate_config::node::Value;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 
-/// Sizes and offsets are whole sectors.
-pub(crate) const SECTOR: u64 = 512;
-pub(crate) const LARGEST_REQUEST: u64 = 1 << 30;
-pub(crate) const LARGEST: u64 = 1 << 60;
-pub(crate) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
-/// An open loop that does not say holds so many outstanding: as many as the engine takes of a
-/// VM unless told otherwise.
-pub(crate) const OPEN_DEPTH: u32 = 1024;
-pub(crate) const MOST_DEPTH: u64 = 1 << 16;
-/// The largest disk: as the daemon's.
+/// Size of the largest disk in bytes: as the daemon's.
 pub const LARGEST_DISK: u64 = 1 << 60;
 
-/// A time, or how times are drawn.
+/// Reads a time, or how times are drawn: the value of a [`TIME`] of any name. `None`: it is wrong,
+/// which has been reported.
 pub fn times(field: &Field<'_>) -> Option<TimeDistribution> {
-    let any = Nanos::ZERO..=LONGEST;
-    if let Some(Some(mut section)) = is_table(field).then(|| Section::of(field)) {
-        let kind = section
-            .need("distribution", "distribution = \"exponential\"")
-            .and_then(|field| {
-                field.choice(&[
-                    ("uniform", 0),
-                    ("exponential", 1),
-                    ("normal", 2),
-                    ("lognormal", 3),
-                ])
-            });
-        let mut time = |key, example: &str| {
-            let field = section.need(key, example)?;
-            field.duration(any.clone())
-        };
-        let drawn = match kind {
-            Some(0) => {
-                let (from, to) = (time("from", "from = \"1 ms\""), time("to", "to = \"3 ms\""));
-                from.zip(to)
-                    .map(|(from, to)| TimeDistribution::Uniform { from, to })
-            }
-            Some(1) => {
-                let mean = time("mean", "mean = \"2 ms\"");
-                mean.map(|mean| TimeDistribution::Exponential { mean })
-            }
-            Some(2) => {
-                let mean = time("mean", "mean = \"2 ms\"");
-                let deviation = time("deviation", "deviation = \"500 us\"");
-                let both = mean.zip(deviation);
-                both.map(|(mean, deviation)| TimeDistribution::Normal { mean, deviation })
-            }
-            Some(_) => {
-                let median = time("median", "median = \"2 ms\"");
-                let sigma = section
-                    .need("sigma", "the logarithm's standard deviation: sigma = 0.5")
-                    .and_then(|field| field.decimal(0.0..=10.0));
-                let both = median.zip(sigma);
-                both.map(|(median, sigma)| TimeDistribution::LogNormal { median, sigma })
-            }
-            None => None,
-        };
-        // Where the kind is unknown nobody can say which keys belong there.
-        if kind.is_some() {
-            section.finish();
-        }
-        return drawn;
+    if !is_table(field) {
+        let fixed = field.number(&TIME);
+        return fixed.map(|time| TimeDistribution::Fixed(Nanos(time)));
     }
-    field.duration(any).map(TimeDistribution::Fixed)
+    // Which of the table's keys it may have depends on the distribution.
+    let mut section = Section::of(field)?;
+    let kind = section.word(&keys::KIND, &keys::DISTRIBUTIONS);
+    let mut figure = |key: &KeyInfo, example: &str| {
+        let time = section.need(key.name, example)?.number(key);
+        time.map(Nanos)
+    };
+    // Where the distribution is unknown nobody can say which keys belong there.
+    let drawn = match kind? {
+        Drawn::Uniform => {
+            let from = figure(&keys::FROM, "from = \"1 ms\"");
+            let to = figure(&keys::TO, "to = \"3 ms\"");
+            (from.zip(to)).map(|(from, to)| TimeDistribution::Uniform { from, to })
+        }
+        Drawn::Exponential => {
+            let mean = figure(&keys::MEAN, "mean = \"2 ms\"");
+            mean.map(|mean| TimeDistribution::Exponential { mean })
+        }
+        Drawn::Normal => {
+            let mean = figure(&keys::MEAN, "mean = \"2 ms\"");
+            let deviation = figure(&keys::DEVIATION, "deviation = \"500 us\"");
+            let both = mean.zip(deviation);
+            both.map(|(mean, deviation)| TimeDistribution::Normal { mean, deviation })
+        }
+        Drawn::LogNormal => {
+            let median = figure(&keys::MEDIAN, "median = \"2 ms\"");
+            let example = "the logarithm's standard deviation: sigma = 0.5";
+            let sigma = section.need(keys::SIGMA.name, example);
+            let sigma = sigma.and_then(|field| field.plain_number(&keys::SIGMA));
+            let both = median.zip(sigma);
+            both.map(|(median, sigma)| TimeDistribution::LogNormal { median, sigma })
+        }
+    };
+    section.finish();
+    drawn
 }
 
+/// Returns true if the value is a table.
 pub(crate) fn is_table(field: &Field<'_>) -> bool {
-    matches!(field.node().value, tidegate_config::node::Value::Table(_))
+    matches!(field.node().value, Value::Table(_))
 }
 
-pub(crate) fn sectors(field: &Field<'_>, range: core::ops::RangeInclusive<u64>) -> Option<u64> {
-    let bytes = field.bytes(range)?;
+/// Reads the bytes of a key, in whole sectors.
+pub(super) fn sectors(field: &Field<'_>, key: &KeyInfo) -> Option<u64> {
+    let bytes = field.number(key)?;
     if !bytes.is_multiple_of(SECTOR) {
         field.error(
             format!("{} is not in whole sectors", field.describe()),
@@ -83,4 +71,18 @@ pub(crate) fn sectors(field: &Field<'_>, range: core::ops::RangeInclusive<u64>) 
         return None;
     }
     Some(bytes)
+}
+
+/// Reads the bytes of a key that is required or has a number as its default, in whole sectors.
+pub(super) fn whole(section: &mut Section<'_>, key: &KeyInfo) -> Option<u64> {
+    let default = match key.default {
+        KeyDefault::Value(default) => default,
+        _ => 0,
+    };
+    section.value(key, default, |field| sectors(field, key))
+}
+
+/// Reads the bytes of a key that need not be there, in whole sectors.
+pub(super) fn whole_if_any(section: &mut Section<'_>, key: &KeyInfo) -> Option<Option<u64>> {
+    section.value(key, None, |field| sectors(field, key).map(Some))
 }

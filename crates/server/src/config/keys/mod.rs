@@ -9,6 +9,8 @@ pub(super) mod vm;
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
 #[cfg(test)]
 use tidegate_config::schedule;
+#[cfg(test)]
+use tidegate_workload::read::keys::WORKLOAD;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -175,12 +177,21 @@ pub(super) const FILE: SectionInfo = SectionInfo {
     ],
 };
 
-/// Sections whose tables stand in the documentation: all of the file's, the entries of a schedule
-/// without what they share with the objective.
+/// Sections of the file, without those within a workload, which are a scenario's.
+#[cfg(test)]
+pub(super) fn sections() -> Vec<&'static SectionInfo> {
+    let of_workloads = WORKLOAD.with_inner();
+    let mut sections = FILE.with_inner();
+    sections.retain(|section| **section == WORKLOAD || !of_workloads.contains(section));
+    sections
+}
+
+/// Sections whose tables stand in the documentation of the configuration: all of the file's, the
+/// entries of a schedule without what they share with the objective.
 #[cfg(test)]
 fn documented() -> Vec<&'static SectionInfo> {
-    let mut sections = FILE.with_inner();
-    sections.retain(|section| !section.name.is_empty());
+    let mut sections = sections();
+    sections.retain(|section| !section.name.is_empty() && **section != WORKLOAD);
     for section in &mut sections {
         if section.name == schedule::keys::WHEN.name {
             *section = &schedule::keys::WHEN;
@@ -191,6 +202,8 @@ fn documented() -> Vec<&'static SectionInfo> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::config::DaemonConfig;
 
@@ -209,16 +222,7 @@ mod tests {
     /// `TIDEGATE_BLESS=1` writes the tables anew.
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-        let page = std::fs::read_to_string(path).expect("the page is there");
-        let fresh = documented().iter().fold(page.clone(), |page, section| {
-            let refilled = section.refill(&page);
-            refilled.unwrap_or_else(|| panic!("no markers of [{}]", section.name))
-        });
-        if std::env::var_os("TIDEGATE_BLESS").is_some() {
-            std::fs::write(path, &fresh).expect("the page can be written");
-            return;
-        }
-        assert_eq!(page, fresh, "write it anew with TIDEGATE_BLESS=1");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        tidegate_testkit::schema::hold_tables(&[Path::new(page)], &documented());
     }
 }

@@ -2,6 +2,7 @@
 
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, words};
 use tidegate_config::schedule;
+use tidegate_workload::read::keys::WORKLOAD;
 
 use super::fault::FAULT;
 use crate::config::{Create, DiskFormat};
@@ -63,7 +64,7 @@ pub(in crate::config) const DISKS: KeyInfo = KeyInfo::new(
 /// Load of a VM in simulations.
 pub(in crate::config) const WORKLOADS: KeyInfo = KeyInfo::new(
     "workload",
-    KeyKind::OtherTables("vm.workload"),
+    KeyKind::Tables(&WORKLOAD),
     KeyDefault::Unset("a usual load"),
     "what its guest asks for when `tidegate sim` simulates the file \
      ([simulation.md](simulation.md#a-configuration-of-the-daemon)); checked by `serve`, and \
