@@ -1,10 +1,13 @@
 //! What is simulated, as checked data: a machine, its scheduler, virtual machines and what they do.
 
 mod build;
+pub mod keys;
 mod read;
+mod schema;
 
 pub use build::{SPREAD, Simulation};
 pub use read::{cpu, host, pcpus, read, scheduler};
+pub use schema::{schedulers, schema};
 
 pub use crate::spec::SchedulerSpec;
 

@@ -5,21 +5,15 @@ mod processors;
 
 pub use guests::cpu;
 
-use super::{DiskSpec, Host, Scenario, SchedulerSpec};
+use super::{DiskSpec, Host, Scenario, SchedulerSpec, keys};
 use crate::machine::{CpuSet, PcpuId};
 use crate::schedulers::SCHEDULERS;
 use crate::spec::{ParamInfo, ParamKind};
-use core::ops::RangeInclusive;
+use tidegate_config::frame::FrameDraft;
+use tidegate_config::keys::{KeyInfo, SectionInfo};
 use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Loaded, Section, document};
 use tidegate_core::time::Nanos;
-
-/// The longest a scenario may last: a day.
-const LONGEST: Nanos = Nanos::from_secs(24 * 3_600);
-/// What a piece of work may take.
-const WORK: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(3_600);
-/// vCPUs of a virtual machine.
-const MOST_VCPUS: u64 = 128;
 
 /// Reads and checks a scenario; `file` is its name in messages. With `scheduler` it is read as if
 /// it said so; one that names the same keeps its parameters.
@@ -36,31 +30,23 @@ pub fn read(
 }
 
 fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
-    let mut section = Section::of(root)?;
-    let title = section.read("title", String::new(), |f| f.text().map(str::to_owned));
-    let duration = section
-        .need("duration", "how long it lasts: duration = \"10 s\"")
-        .and_then(|field| field.duration(Nanos::from_millis(1)..=LONGEST));
-    let warm_up = section.read("warm_up", Nanos::ZERO, |field| {
-        let most = duration.unwrap_or(LONGEST).since(Nanos(1));
-        field.duration(Nanos::ZERO..=most)
-    });
-    let until_done = section.read("until_done", false, Field::flag);
-    let seed = section.read("seed", 1, |field| field.count(0..=u64::MAX));
+    let mut section = Section::with_keys(root, &keys::SCENARIO)?;
+    let frame = FrameDraft::read(&mut section, &keys::FRAME);
     let processors = processors::read(&mut section);
     let machine = processors.machine;
     let all = machine.map_or(CpuSet::first_n(CpuSet::MOST), |m| CpuSet::first_n(m.pcpus));
-    let disk = table(&mut section, "disk", disk);
+    let disk = table(&mut section, "disk", Some(&keys::DISK), disk);
     let vms = guests::vms(&mut section, all);
     section.finish();
     let own = processors.scheduler?;
     let scheduler = instead.map_or(own, |other| own.replaced_by(other));
+    let frame = frame.complete()?;
     Some(Scenario {
-        title: title?,
-        duration: duration?,
-        until_done: until_done?,
-        warm_up: warm_up?,
-        seed: seed?,
+        title: frame.title,
+        duration: frame.duration,
+        until_done: frame.until_done,
+        warm_up: frame.warm_up,
+        seed: frame.seed,
         host: machine?,
         scheduler,
         driver: processors.driver?,
@@ -69,16 +55,21 @@ fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
     })
 }
 
-/// What `read` makes of the table `key`; one that is not there is read as if it were empty.
+/// What `read` makes of the table `key`; one that is not there is read as if it were empty. `info`
+/// has its keys; `None`: those that are read.
 fn table<T>(
     section: &mut Section<'_>,
     key: &'static str,
+    info: Option<&'static SectionInfo>,
     read: impl FnOnce(Option<&mut Section<'_>>) -> Option<T>,
 ) -> Option<T> {
     let Some(field) = section.take(key) else {
         return read(None);
     };
-    let mut inner = Section::of(&field)?;
+    let mut inner = match info {
+        Some(info) => Section::with_keys(&field, info)?,
+        None => Section::of(&field)?,
+    };
     let value = read(Some(&mut inner));
     inner.finish();
     value
@@ -86,26 +77,22 @@ fn table<T>(
 
 /// Reads what a machine is, of the table that says so; `None`: nothing does.
 pub fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
-    let usual = Host {
-        pcpus: 8,
-        per_socket: 8,
-        switch_cost: Nanos::ZERO,
-    };
     let Some(section) = section else {
-        return Some(usual);
+        let pcpus = keys::PCPUS.default_number() as usize;
+        return Some(Host {
+            pcpus,
+            per_socket: pcpus,
+            switch_cost: Nanos(keys::CONTEXT_SWITCH.default_number()),
+        });
     };
-    let most = CpuSet::MOST as u64;
-    let pcpus = section.read("pcpus", 8, |field| field.count(1..=most));
-    let per_socket = section.read("pcpus_per_socket", pcpus.unwrap_or(most), |field| {
-        field.count(1..=most)
-    });
-    let switch_cost = section.read("context_switch", Nanos::ZERO, |field| {
-        field.duration(Nanos::ZERO..=Nanos::from_millis(1))
-    });
+    let pcpus = section.number(&keys::PCPUS);
+    let per_socket = section.number_if_any(&keys::PCPUS_PER_SOCKET);
+    let switch_cost = section.number(&keys::CONTEXT_SWITCH);
+    let pcpus = pcpus? as usize;
     Some(Host {
-        pcpus: pcpus? as usize,
-        per_socket: per_socket? as usize,
-        switch_cost: switch_cost?,
+        pcpus,
+        per_socket: per_socket?.map_or(pcpus, |n| n as usize),
+        switch_cost: Nanos(switch_cost?),
     })
 }
 
@@ -147,25 +134,20 @@ fn value(field: &Field<'_>, param: &ParamInfo) -> Option<u64> {
     }
 }
 
-fn time(
-    section: &mut Section<'_>,
-    key: &'static str,
-    usual: Nanos,
-    range: RangeInclusive<Nanos>,
-) -> Option<Nanos> {
-    section.read(key, usual, |field| field.duration(range))
+/// The time of a key that has a default.
+fn time(section: &mut Section<'_>, key: &KeyInfo) -> Option<Nanos> {
+    section.number(key).map(Nanos)
 }
 
 fn disk(section: Option<&mut Section<'_>>) -> Option<DiskSpec> {
-    let usual = DiskSpec {
-        io: 512 << 10,
-        service: Nanos::from_millis(1),
-    };
     let Some(section) = section else {
-        return Some(usual);
+        return Some(DiskSpec {
+            io: keys::IO.default_number(),
+            service: Nanos(keys::SERVICE.default_number()),
+        });
     };
-    let io = section.read("io", usual.io, |field| field.bytes(1024..=64 << 20));
-    let service = time(section, "service", usual.service, WORK);
+    let io = section.number(&keys::IO);
+    let service = time(section, &keys::SERVICE);
     Some(DiskSpec {
         io: io?,
         service: service?,

@@ -1,14 +1,12 @@
 //! Reading virtual machines, and what they do.
 
-use super::{MOST_VCPUS, WORK, pcpus, time};
+use super::{pcpus, time};
 use crate::machine::CpuSet;
-use crate::scenario::{CpuSpec, PingSpec, StreamSpec, VmSpec, WriteSpec};
+use crate::scenario::{CpuSpec, PingSpec, StreamSpec, VmSpec, WriteSpec, keys};
+use tidegate_config::keys::{KeyInfo, SectionInfo};
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Names, Section};
 use tidegate_core::time::Nanos;
-
-/// Virtual machines that one table may stand for.
-const MOST_VMS: u64 = 1_000;
 
 /// All `[[vm]]`. A client may stand after those it serves, so names are read first.
 pub(super) fn vms(section: &mut Section<'_>, all: CpuSet) -> Option<Vec<VmSpec>> {
@@ -69,20 +67,27 @@ fn vm(
     places: &[(String, usize)],
 ) -> Option<(VmSpec, Option<u64>)> {
     let field = field.labelled("vm");
-    let mut section = Section::of(&field)?;
-    let name = section.own_name("VM", "web", taken);
-    let count = section.read("count", None, |f| f.count(1..=MOST_VMS).map(Some));
-    let cpu = vm_cpu(&mut section, all);
+    let mut section = Section::with_keys(&field, &keys::VM)?;
+    let name = section.unique_name(&keys::NAME, "VM", taken);
+    let count = section.number_if_any(&keys::COUNT);
+    let cpu = vm_cpu(&field, &mut section, all);
     section.renamed("primes", "work");
-    let work = section.read("work", None, |f| f.duration(WORK).map(Some));
-    let ping = part(&mut section, "ping", |section| ping(section, places));
-    let stream = part(&mut section, "stream", |section| stream(section, places));
-    let write = part(&mut section, "write", write);
+    let work = section.number_if_any(&keys::WORK_TIME);
+    let ping = part(&mut section, &keys::PING, &keys::PING_TABLE, |section| {
+        ping(section, places)
+    });
+    let stream = part(
+        &mut section,
+        &keys::STREAM,
+        &keys::STREAM_TABLE,
+        |section| stream(section, places),
+    );
+    let write = part(&mut section, &keys::WRITE, &keys::WRITE_TABLE, write);
     section.finish();
     let spec = VmSpec {
         name: name?,
         cpu: cpu?,
-        work: work?,
+        work: work?.map(Nanos),
         ping: ping?,
         stream: stream?,
         write: write?,
@@ -93,12 +98,13 @@ fn vm(
 /// Keys of `[vm.cpu]` that stood in `[[vm]]` itself once.
 const CPU: [&str; 6] = ["vcpus", "weight", "cap", "pinned", "hogs", "busy_processes"];
 
-/// The vCPUs of a virtual machine: `[vm.cpu]`, or its keys in `[[vm]]` itself.
-fn vm_cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
+/// The vCPUs of the virtual machine `vm`, of which `section` are the keys: `[vm.cpu]`, or its keys
+/// in `[[vm]]` itself.
+fn vm_cpu(vm: &Field<'_>, section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
     let old = CPU.map(|key| (key, section.take_old(key, "[vm.cpu]")));
-    let table = section.take("cpu");
-    let Some(field) = table else {
-        return cpu(section, all);
+    let Some(field) = section.field(&keys::CPU) else {
+        // The old keys are none of the table's.
+        return cpu(&mut Section::of(vm)?, all);
     };
     for (key, field) in old
         .iter()
@@ -110,7 +116,7 @@ fn vm_cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
             &allowed,
         );
     }
-    let mut inner = Section::of(&field)?;
+    let mut inner = Section::with_keys(&field, &keys::CPU_TABLE)?;
     let spec = cpu(&mut inner, all);
     inner.finish();
     spec
@@ -118,13 +124,12 @@ fn vm_cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
 
 /// Reads what a virtual machine has of a machine with the pCPUs `all`, of the table that says so.
 pub fn cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
-    let usual = CpuSpec::default();
-    let vcpus = section.read("vcpus", 1, |f| f.count(1..=MOST_VCPUS));
-    let weight = section.read("weight", u64::from(usual.weight), |f| f.count(1..=65_535));
-    let cap = section.read("cap", 0, |f| f.count(0..=100 * CpuSet::MOST as u64));
-    let pinned = section.read("pinned", all, |f| pcpus(f, all));
+    let vcpus = section.number(&keys::VCPUS);
+    let weight = section.number(&keys::WEIGHT);
+    let cap = section.number(&keys::CAP);
+    let pinned = section.value(&keys::PINNED, all, |field| pcpus(field, all));
     section.renamed("hogs", "busy_processes");
-    let busy_processes = section.read("busy_processes", 0, |f| f.count(0..=1_000));
+    let busy_processes = section.number(&keys::BUSY_PROCESSES);
     Some(CpuSpec {
         vcpus: vcpus? as usize,
         weight: weight? as u32,
@@ -134,16 +139,17 @@ pub fn cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
     })
 }
 
-/// A table that need not be there.
+/// A table that need not be there; `info` are its keys.
 fn part<T>(
     section: &mut Section<'_>,
-    key: &'static str,
+    key: &KeyInfo,
+    info: &'static SectionInfo,
     read: impl FnOnce(&mut Section<'_>) -> Option<T>,
 ) -> Option<Option<T>> {
-    let Some(field) = section.take(key) else {
+    let Some(field) = section.field(key) else {
         return Some(None);
     };
-    let mut inner = Section::of(&field)?;
+    let mut inner = Section::with_keys(&field, info)?;
     let value = read(&mut inner);
     inner.finish();
     value.map(Some)
@@ -151,25 +157,20 @@ fn part<T>(
 
 /// The virtual machine that sends.
 fn from(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<usize> {
-    let field = section.need("from", "who sends: from = \"client\"")?;
+    let field = section.field(&keys::FROM)?;
     let wanted = field.reference("VM", places.iter().map(|(name, _)| name.as_str()))?;
     let found = places.iter().find(|(name, _)| name == wanted);
     found.map(|&(_, place)| place)
 }
 
-fn cost(section: &mut Section<'_>, key: &'static str, usual_us: u64) -> Option<Nanos> {
-    time(section, key, Nanos::from_micros(usual_us), WORK)
-}
-
 fn ping(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<PingSpec> {
     let from = from(section, places);
-    let (us, hour) = (Nanos::from_micros(1), Nanos::from_secs(3_600));
-    let period = time(section, "period", Nanos::from_millis(10), us..=hour);
-    let jitter = time(section, "jitter", Nanos::ZERO, Nanos::ZERO..=hour);
-    let count = section.read("count", 1_000, |field| field.count(1..=10_000_000));
-    let client = cost(section, "client", 10);
-    let driver = cost(section, "driver", 10);
-    let guest = cost(section, "guest", 30);
+    let period = time(section, &keys::PERIOD);
+    let jitter = time(section, &keys::JITTER);
+    let count = section.number(&keys::PACKETS);
+    let client = time(section, &keys::PING_CLIENT);
+    let driver = time(section, &keys::PING_DRIVER);
+    let guest = time(section, &keys::PING_GUEST);
     Some(PingSpec {
         from: from?,
         period: period?,
@@ -183,16 +184,17 @@ fn ping(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<PingSpe
 
 fn stream(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<StreamSpec> {
     let from = from(section, places);
-    let chunk = section.read("chunk", 128 << 10, |field| field.bytes(1..=64 << 20));
-    let least = chunk.unwrap_or(1);
-    let window = section.read("window", least.max(4 << 20), |field| {
-        field.bytes(least..=1 << 40)
+    let chunk = section.number(&keys::CHUNK);
+    let least = chunk.unwrap_or(keys::WINDOW.min);
+    let key = keys::WINDOW.within(least, keys::WINDOW.max);
+    let window = section.value(&key, least.max(keys::USUAL_WINDOW), |field| {
+        field.number(&key)
     });
-    let client = cost(section, "client", 20);
-    let driver = cost(section, "driver", 20);
-    let interrupt = cost(section, "interrupt", 10);
-    let receive = cost(section, "receive", 20);
-    let acknowledge = cost(section, "acknowledge", 2);
+    let client = time(section, &keys::STREAM_CLIENT);
+    let driver = time(section, &keys::CHUNK_DRIVER);
+    let interrupt = time(section, &keys::INTERRUPT);
+    let receive = time(section, &keys::RECEIVE);
+    let acknowledge = time(section, &keys::ACKNOWLEDGE);
     Some(StreamSpec {
         from: from?,
         chunk: chunk?,
@@ -206,14 +208,12 @@ fn stream(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<Strea
 }
 
 fn write(section: &mut Section<'_>) -> Option<WriteSpec> {
-    let file = section
-        .need("file", "how large it is: file = \"5 GB\"")
-        .and_then(|field| field.bytes(1..=1 << 50));
-    let make = time(section, "make_per_kib", Nanos::from_micros(1), WORK);
-    let dirty = section.read("dirty", 400_000_000, |field| field.bytes(1..=1 << 50));
-    let depth = section.read("depth", 32, |field| field.count(1..=1 << 16));
-    let driver = cost(section, "driver", 20);
-    let interrupt = cost(section, "interrupt", 10);
+    let file = section.number(&keys::FILE);
+    let make = time(section, &keys::MAKE_PER_KIB);
+    let dirty = section.number(&keys::DIRTY);
+    let depth = section.number(&keys::DEPTH);
+    let driver = time(section, &keys::IO_DRIVER);
+    let interrupt = time(section, &keys::INTERRUPT);
     Some(WriteSpec {
         file: file?,
         make_per_kib: make?,

@@ -1,8 +1,8 @@
 //! Reading the processors of the host: `[host.cpu]`, and the tables that it was once.
 
-use super::{MOST_VCPUS, host, pcpus, scheduler, table};
+use super::{host, pcpus, scheduler, table};
 use crate::machine::CpuSet;
-use crate::scenario::{Driver, Host, SchedulerSpec};
+use crate::scenario::{Driver, Host, SchedulerSpec, keys};
 use tidegate_config::{Field, Section};
 
 /// What to add where nothing says how vCPUs are scheduled.
@@ -38,7 +38,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Processors {
                 field.note_old_spelling("[host.cpu]");
             }
             let [own, driver] = &old;
-            let machine = table(section, "host", host);
+            let machine = table(section, "host", None, host);
             if own.is_none() {
                 section.error("`scheduler` is missing", SCHEDULER);
             }
@@ -52,13 +52,13 @@ pub(super) fn read(section: &mut Section<'_>) -> Processors {
 }
 
 fn new(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
-    let mut outer = Section::of(&section.take("host")?)?;
+    let mut outer = Section::with_keys(&section.take("host")?, &keys::HOST)?;
     outer.take("cpu");
     outer.finish();
-    let mut section = Section::of(cpu)?;
+    let mut section = Section::with_keys(cpu, &keys::HOST_CPU)?;
     let machine = host(Some(&mut section));
     let scheduler = section
-        .need("scheduler", "scheduler = \"credit2\"")
+        .field(&keys::SCHEDULER)
         .and_then(|field| scheduler(&field));
     let driver = driver_of(section.take("driver").as_ref(), all(machine));
     section.finish();
@@ -82,9 +82,9 @@ fn driver_of(field: Option<&Field<'_>>, all: CpuSet) -> Option<Driver> {
             pinned: all,
         });
     };
-    let mut section = Section::of(field)?;
-    let vcpus = section.read("vcpus", 1, |field| field.count(1..=MOST_VCPUS));
-    let pinned = section.read("pinned", all, |field| pcpus(field, all));
+    let mut section = Section::with_keys(field, &keys::DRIVER_TABLE)?;
+    let vcpus = section.number(&keys::VCPUS);
+    let pinned = section.value(&keys::PINNED, all, |field| pcpus(field, all));
     section.finish();
     Some(Driver {
         vcpus: vcpus? as usize,

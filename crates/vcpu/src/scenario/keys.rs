@@ -1,0 +1,407 @@
+//! Keys of a scenario of vCPUs. Those of the host and of a VM's vCPUs are a scenario of disks', too.
+
+use tidegate_config::frame;
+use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
+use tidegate_core::time::Nanos;
+
+use crate::machine::{CpuSet, DEFAULT_WEIGHT};
+
+/// Longest run: a day.
+const LONGEST: Nanos = Nanos::from_secs(24 * 3_600);
+/// Range of the time that a piece of work takes: to an hour.
+const WORK: (u64, u64) = (1, Nanos::from_secs(3_600).0);
+/// Most vCPUs of a VM.
+const VCPUS_MAX: u64 = 128;
+/// Most VMs that one table stands for.
+const VMS_MAX: u64 = 1_000;
+const PCPUS_MAX: u64 = CpuSet::MOST as u64;
+/// Nanoseconds of a microsecond.
+const US: u64 = 1_000;
+
+/// A key that need not be there.
+const fn optional(
+    name: &'static str,
+    kind: KeyKind,
+    otherwise: &'static str,
+    help: &'static str,
+) -> KeyInfo {
+    KeyInfo::new(name, kind, KeyDefault::Unset(otherwise), help)
+}
+
+/// CPU time of a step, of so many microseconds unless it says.
+const fn step(name: &'static str, default_us: u64, help: &'static str) -> KeyInfo {
+    KeyInfo::number(name, KeyKind::Duration, default_us * US, WORK, help)
+}
+
+/// pCPUs of the host.
+pub const PCPUS: KeyInfo = KeyInfo::number(
+    "pcpus",
+    KeyKind::Count,
+    8,
+    (1, PCPUS_MAX),
+    "pCPUs of the host",
+);
+/// pCPUs of a socket.
+pub const PCPUS_PER_SOCKET: KeyInfo = optional(
+    "pcpus_per_socket",
+    KeyKind::Count,
+    "as `pcpus`",
+    "pCPUs of a socket",
+)
+.within(1, PCPUS_MAX);
+/// Cost of switching a pCPU.
+pub const CONTEXT_SWITCH: KeyInfo = KeyInfo::number(
+    "context_switch",
+    KeyKind::Duration,
+    0,
+    (0, Nanos::from_millis(1).0),
+    "cost of switching a pCPU to another vCPU",
+);
+/// Name of the definition of schedulers in a schema.
+pub const SCHEDULERS: &str = "scheduler";
+/// Scheduler of vCPUs.
+pub const SCHEDULER: KeyInfo = KeyInfo::new(
+    "scheduler",
+    KeyKind::Registered(SCHEDULERS),
+    KeyDefault::Required("scheduler = \"credit2\""),
+    "a name, or a table of its name and parameters: [vcpu.md](vcpu.md#schedulers)",
+);
+
+const PCPU_LIST: TextForm = TextForm {
+    what: "pCPUs such as `\"0-1,4\"`",
+    pattern: "^\\s*[0-9]+\\s*(-\\s*[0-9]+\\s*)?(,\\s*[0-9]+\\s*(-\\s*[0-9]+\\s*)?)*$",
+};
+
+/// vCPUs.
+pub const VCPUS: KeyInfo = KeyInfo::number("vcpus", KeyKind::Count, 1, (1, VCPUS_MAX), "its vCPUs");
+/// Weight of a VM on the pCPUs.
+pub const WEIGHT: KeyInfo = KeyInfo::number(
+    "weight",
+    KeyKind::Count,
+    DEFAULT_WEIGHT as u64,
+    (1, 65_535),
+    "its share of the pCPUs, relative to the others'",
+);
+/// CPU limit of a VM.
+pub const CAP: KeyInfo = KeyInfo::number(
+    "cap",
+    KeyKind::Count,
+    0,
+    (0, 100 * PCPUS_MAX),
+    "CPU limit of all its vCPUs together, in hundredths of a pCPU; 0: none",
+);
+/// Affinity of vCPUs.
+pub const PINNED: KeyInfo = optional(
+    "pinned",
+    KeyKind::Form(&PCPU_LIST),
+    "all",
+    "pCPUs on which its vCPUs may run",
+);
+/// Processes that compute without end.
+pub const BUSY_PROCESSES: KeyInfo = KeyInfo::number(
+    "busy_processes",
+    KeyKind::Count,
+    0,
+    (0, 1_000),
+    "processes that compute without end while it is there, on one vCPU each",
+);
+
+/// Keys of what a VM has of the pCPUs.
+pub const CPU_KEYS: [KeyInfo; 5] = [VCPUS, WEIGHT, CAP, PINNED, BUSY_PROCESSES];
+
+/// Driver domain.
+const DRIVER: KeyInfo = optional(
+    "driver",
+    KeyKind::Table(&DRIVER_TABLE),
+    "one vCPU, on any pCPU",
+    "driver domain, whose vCPUs carry every VM's I/O",
+);
+
+/// `[host.cpu.driver]`
+pub(super) const DRIVER_TABLE: SectionInfo = SectionInfo {
+    name: "host.cpu.driver",
+    keys: &[VCPUS, PINNED],
+};
+
+/// `[host.cpu]`
+pub(super) const HOST_CPU: SectionInfo = SectionInfo {
+    name: "host.cpu",
+    keys: &[PCPUS, PCPUS_PER_SOCKET, CONTEXT_SWITCH, SCHEDULER, DRIVER],
+};
+
+/// `[host]`
+pub(super) const HOST: SectionInfo = SectionInfo {
+    name: "host",
+    keys: &[KeyInfo::new(
+        "cpu",
+        KeyKind::Table(&HOST_CPU),
+        KeyDefault::Required("[host.cpu] with scheduler = \"credit2\""),
+        "its pCPUs",
+    )],
+};
+
+/// Bytes of an I/O.
+pub(super) const IO: KeyInfo = KeyInfo::number(
+    "io",
+    KeyKind::Bytes,
+    512 << 10,
+    (1 << 10, 64 << 20),
+    "bytes of an I/O",
+);
+/// Duration of an I/O.
+pub(super) const SERVICE: KeyInfo = step("service", 1_000, "how long an I/O takes");
+
+/// `[disk]`
+pub(super) const DISK: SectionInfo = SectionInfo {
+    name: "disk",
+    keys: &[IO, SERVICE],
+};
+
+/// Name of a VM.
+pub(super) const NAME: KeyInfo = KeyInfo::new(
+    "name",
+    KeyKind::Name,
+    KeyDefault::Required("a name of its own: name = \"web\""),
+    "unique; letters, digits, `-`, `_`, `.`; at most 64",
+);
+/// VMs that a table stands for.
+pub(super) const COUNT: KeyInfo = optional(
+    "count",
+    KeyKind::Count,
+    "one, named `NAME`",
+    "VMs like this one, named `NAME-1`, `NAME-2` ...",
+)
+.within(1, VMS_MAX);
+/// vCPUs of a VM.
+pub(super) const CPU: KeyInfo = optional(
+    "cpu",
+    KeyKind::Table(&CPU_TABLE),
+    "one vCPU",
+    "its vCPUs, and what computes there",
+);
+/// CPU time of a process that ends.
+pub(super) const WORK_TIME: KeyInfo = optional(
+    "work",
+    KeyKind::Duration,
+    "none",
+    "CPU time of a process that computes and ends, on the first vCPU",
+)
+.within(WORK.0, WORK.1);
+/// Packets that a VM answers.
+pub(super) const PING: KeyInfo = optional(
+    "ping",
+    KeyKind::Table(&PING_TABLE),
+    "none",
+    "packets that it answers",
+);
+/// Bytes that a VM receives.
+pub(super) const STREAM: KeyInfo = optional(
+    "stream",
+    KeyKind::Table(&STREAM_TABLE),
+    "none",
+    "bytes that it receives",
+);
+/// File that a VM writes.
+pub(super) const WRITE: KeyInfo = optional(
+    "write",
+    KeyKind::Table(&WRITE_TABLE),
+    "none",
+    "file that it writes through its page cache",
+);
+
+/// `[vm.cpu]`
+pub(super) const CPU_TABLE: SectionInfo = SectionInfo {
+    name: "vm.cpu",
+    keys: &CPU_KEYS,
+};
+
+/// `[[vm]]`
+pub(super) const VM: SectionInfo = SectionInfo {
+    name: "vm",
+    keys: &[NAME, COUNT, CPU, WORK_TIME, PING, STREAM, WRITE],
+};
+
+/// VM that sends.
+pub(super) const FROM: KeyInfo = KeyInfo::new(
+    "from",
+    KeyKind::Name,
+    KeyDefault::Required("who sends: from = \"client\""),
+    "VM that sends, another `[[vm]]`; of one with a `count` the first",
+);
+
+/// Distance between two packets.
+pub(super) const PERIOD: KeyInfo = KeyInfo::number(
+    "period",
+    KeyKind::Duration,
+    10_000 * US,
+    (US, WORK.1),
+    "time between two packets",
+);
+/// Largest delay of a packet by chance.
+pub(super) const JITTER: KeyInfo = KeyInfo::number(
+    "jitter",
+    KeyKind::Duration,
+    0,
+    (0, WORK.1),
+    "time up to which each comes later, by chance",
+);
+/// Number of packets.
+pub(super) const PACKETS: KeyInfo = KeyInfo::number(
+    "count",
+    KeyKind::Count,
+    1_000,
+    (1, 10_000_000),
+    "number of packets",
+);
+/// Cost of a packet at the client.
+pub(super) const PING_CLIENT: KeyInfo = step(
+    "client",
+    10,
+    "CPU time of sending or receiving one at the sender",
+);
+/// Cost of a packet in the driver domain.
+pub(super) const PING_DRIVER: KeyInfo =
+    step("driver", 10, "CPU time in the driver domain, each way");
+/// Cost of a packet in the guest.
+pub(super) const PING_GUEST: KeyInfo = step("guest", 30, "CPU time of answering in the guest");
+
+/// `[vm.ping]`
+pub(super) const PING_TABLE: SectionInfo = SectionInfo {
+    name: "vm.ping",
+    keys: &[
+        FROM,
+        PERIOD,
+        JITTER,
+        PACKETS,
+        PING_CLIENT,
+        PING_DRIVER,
+        PING_GUEST,
+    ],
+};
+
+/// Bytes that are handled at once.
+pub(super) const CHUNK: KeyInfo = KeyInfo::number(
+    "chunk",
+    KeyKind::Bytes,
+    128 << 10,
+    (1, 64 << 20),
+    "bytes that are handled at once",
+);
+/// Bytes on their way unless it is said, where a chunk is no larger.
+pub(super) const USUAL_WINDOW: u64 = 4 << 20;
+/// Bytes on their way at most.
+pub(super) const WINDOW: KeyInfo = optional(
+    "window",
+    KeyKind::Bytes,
+    "`\"4 MiB\"`, or `chunk` if that is larger",
+    "bytes on their way at most, at least `chunk`; it begins with two chunks",
+)
+.within(1, 1 << 40);
+/// Cost of a chunk at the client.
+pub(super) const STREAM_CLIENT: KeyInfo =
+    step("client", 20, "CPU time of sending a chunk at the sender");
+/// Cost of a chunk or an I/O in the driver domain.
+pub(super) const CHUNK_DRIVER: KeyInfo =
+    step("driver", 20, "CPU time of a chunk in the driver domain");
+/// Cost of a chunk or an I/O in the guest's interrupt.
+pub(super) const INTERRUPT: KeyInfo = step("interrupt", 10, "CPU time of the guest's interrupt");
+/// Cost of a chunk in the process that receives.
+pub(super) const RECEIVE: KeyInfo = step("receive", 20, "CPU time of the process that receives");
+/// Cost of an acknowledgement.
+pub(super) const ACKNOWLEDGE: KeyInfo = step(
+    "acknowledge",
+    2,
+    "CPU time of an acknowledgement in the driver domain, and at the sender",
+);
+
+/// `[vm.stream]`
+pub(super) const STREAM_TABLE: SectionInfo = SectionInfo {
+    name: "vm.stream",
+    keys: &[
+        FROM,
+        CHUNK,
+        WINDOW,
+        STREAM_CLIENT,
+        CHUNK_DRIVER,
+        INTERRUPT,
+        RECEIVE,
+        ACKNOWLEDGE,
+    ],
+};
+
+/// Size of a file.
+pub(super) const FILE: KeyInfo = KeyInfo::new(
+    "file",
+    KeyKind::Bytes,
+    KeyDefault::Required("how large it is: file = \"5 GB\""),
+    "size of the file",
+)
+.within(1, 1 << 50);
+/// Cost of making a KiB.
+pub(super) const MAKE_PER_KIB: KeyInfo = step(
+    "make_per_kib",
+    1,
+    "CPU time of the process for making a KiB",
+);
+/// Bytes in the guest's memory that are not on the disk.
+pub(super) const DIRTY: KeyInfo = KeyInfo::number(
+    "dirty",
+    KeyKind::Bytes,
+    400_000_000,
+    (1, 1 << 50),
+    "bytes in the guest's memory above which the process waits for the disk",
+);
+/// I/Os on their way.
+pub(super) const DEPTH: KeyInfo = KeyInfo::number(
+    "depth",
+    KeyKind::Count,
+    32,
+    (1, 1 << 16),
+    "I/Os on their way at most",
+);
+/// Cost of an I/O in the driver domain.
+pub(super) const IO_DRIVER: KeyInfo = step(
+    "driver",
+    20,
+    "CPU time of an I/O in the driver domain, each way",
+);
+
+/// `[vm.write]`
+pub(super) const WRITE_TABLE: SectionInfo = SectionInfo {
+    name: "vm.write",
+    keys: &[FILE, MAKE_PER_KIB, DIRTY, DEPTH, IO_DRIVER, INTERRUPT],
+};
+
+/// Keys with which a scenario begins.
+pub(super) const FRAME: [KeyInfo; frame::KEYS] =
+    frame::keys(LONGEST, "how long it lasts: duration = \"10 s\"");
+
+/// The whole scenario.
+pub(super) const SCENARIO: SectionInfo = SectionInfo {
+    name: "scenario",
+    keys: &[
+        FRAME[0],
+        FRAME[1],
+        FRAME[2],
+        FRAME[3],
+        FRAME[4],
+        KeyInfo::new(
+            "host",
+            KeyKind::Table(&HOST),
+            KeyDefault::Required("[host.cpu] with scheduler = \"credit2\""),
+            "the host, which has `[host.cpu]` alone",
+        ),
+        optional(
+            "disk",
+            KeyKind::Table(&DISK),
+            "one with the defaults",
+            "disk behind the driver domain, which does one I/O after the other",
+        ),
+        KeyInfo::new(
+            "vm",
+            KeyKind::Tables(&VM),
+            KeyDefault::Required("add a [[vm]] with name = \"web\""),
+            "VMs, and what they do",
+        ),
+    ],
+};
