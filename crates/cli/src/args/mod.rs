@@ -189,6 +189,18 @@ pub(crate) enum Format {
     Csv,
 }
 
+/// Documents that have a JSON Schema.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub(crate) enum SchemaOf {
+    /// The configuration of `serve`
+    #[default]
+    Configuration,
+    /// Scenarios of `sim`
+    Scenario,
+    /// Scenarios of `vcpu sim`
+    Vcpu,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve the disks that a configuration names, until SIGTERM
@@ -224,14 +236,19 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// Print the JSON Schema of the configuration, for editors
+    /// Print the JSON Schema of the configuration or of scenarios, for editors
     #[command(
         after_help = "Draft 2020-12: every key with its values, its default and what it does. \
-                      docs/configuration.md\nsays how editors complete and check keys by \
-                      it. `-o json` prints the same.\n\n\
-                      Example:\n  tidegate schema > tidegate.schema.json"
+                            docs/configuration.md\nsays how editors complete and check keys by \
+                            it. `-o json` prints the same.\n\n\
+                            Examples:\n  tidegate schema > tidegate.schema.json\n  \
+                            tidegate schema scenario > scenario.schema.json"
     )]
-    Schema,
+    Schema {
+        /// The document that it is of
+        #[arg(value_enum, default_value_t)]
+        document: SchemaOf,
+    },
     /// Whether what a configuration or a scenario promises fits its devices
     #[command(
         after_help = "A device needs a profile (`tidegate profile` measures one, `profile =` in \

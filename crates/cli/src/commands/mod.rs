@@ -36,7 +36,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Serve { file, log } => serve::run(&file, log),
         Command::Check { file } => check::run(&file, out),
-        Command::Schema => schema::run(out),
+        Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
         Command::Job(command) => job::run(&command, &client()?, out),

@@ -1,15 +1,11 @@
 //! The processors of the machine that the VMs are on, and what I/O takes of them.
 
-use super::{Delay, Tenant};
-use core::ops::RangeInclusive;
+use super::{Delay, Tenant, keys};
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{self as vcpu, CpuSpec, SchedulerSpec};
-
-/// What a step of a request may take.
-const STEP: RangeInclusive<Nanos> = Nanos::ZERO..=Nanos::SECOND;
 
 /// The machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,16 +43,13 @@ pub struct VmCpu {
     pub complete: Nanos,
 }
 
-/// A step that nothing is said of.
-const USUAL: Nanos = Nanos::from_micros(5);
-
 impl Default for VmCpu {
     fn default() -> VmCpu {
         VmCpu {
             cpu: CpuSpec::default(),
-            issue: USUAL,
-            interrupt: USUAL,
-            complete: USUAL,
+            issue: keys::STEP,
+            interrupt: keys::STEP,
+            complete: keys::STEP,
         }
     }
 }
@@ -65,8 +58,8 @@ impl Default for Driver {
     fn default() -> Driver {
         Driver {
             cpu: CpuSpec::default(),
-            submit: USUAL + USUAL,
-            complete: USUAL + USUAL,
+            submit: keys::DRIVER_STEP,
+            complete: keys::DRIVER_STEP,
         }
     }
 }
@@ -109,24 +102,21 @@ pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'sta
 
 /// `[host]`, which has nothing but `cpu`.
 pub(super) fn host(field: &Field<'_>) -> Option<HostCpu> {
-    let mut section = Section::of(field)?;
-    let cpu = section.need(
-        "cpu",
-        "[host.cpu] with pcpus = 4 and scheduler = \"credit2\"",
-    );
+    let mut section = Section::with_keys(field, &keys::HOST)?;
+    let cpu = section.field(&keys::HOST_CPUS);
     let cpu = cpu.and_then(|field| machine(&field));
     section.finish();
     cpu
 }
 
 fn machine(field: &Field<'_>) -> Option<HostCpu> {
-    let mut section = Section::of(field)?;
+    let mut section = Section::with_keys(field, &keys::HOST_CPU)?;
     let machine = vcpu::host(Some(&mut section));
     let scheduler = section
-        .need("scheduler", "scheduler = \"credit2\"")
+        .field(&vcpu::keys::SCHEDULER)
         .and_then(|field| vcpu::scheduler(&field));
     let most = machine.map_or(CpuSet::MOST, |machine| machine.pcpus);
-    let driver = section.read("driver", Some(Driver::default()), |field| {
+    let driver = section.value(&keys::DRIVER, Some(Driver::default()), |field| {
         driver(field, CpuSet::first_n(most))
     });
     section.finish();
@@ -142,16 +132,15 @@ fn driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
     if let Value::Text(_) = field.node().value {
         return field.choice(&[("none", None)]);
     }
-    let mut section = Section::of(field)?;
-    let usual = Driver::default();
+    let mut section = Section::with_keys(field, &keys::DRIVER_TABLE)?;
     let cpu = vcpu::cpu(&mut section, all);
-    let submit = step(&mut section, "submit", usual.submit);
-    let complete = step(&mut section, "complete", usual.complete);
+    let submit = section.number(&keys::DRIVER_SUBMIT);
+    let complete = section.number(&keys::DRIVER_COMPLETE);
     section.finish();
     Some(Some(Driver {
         cpu: cpu?,
-        submit: submit?,
-        complete: complete?,
+        submit: Nanos(submit?),
+        complete: Nanos(complete?),
     }))
 }
 
@@ -162,21 +151,16 @@ pub(super) fn vm(field: &Field<'_>, all: Option<CpuSet>) -> Option<VmCpu> {
         field.error(what, "add [host.cpu] with scheduler = \"credit2\"");
         return None;
     };
-    let mut section = Section::of(field)?;
-    let usual = VmCpu::default();
+    let mut section = Section::with_keys(field, &keys::CPU_TABLE)?;
     let cpu = vcpu::cpu(&mut section, all);
-    let issue = step(&mut section, "issue", usual.issue);
-    let interrupt = step(&mut section, "interrupt", usual.interrupt);
-    let complete = step(&mut section, "complete", usual.complete);
+    let issue = section.number(&keys::ISSUE);
+    let interrupt = section.number(&keys::INTERRUPT);
+    let complete = section.number(&keys::COMPLETE);
     section.finish();
     Some(VmCpu {
         cpu: cpu?,
-        issue: issue?,
-        interrupt: interrupt?,
-        complete: complete?,
+        issue: Nanos(issue?),
+        interrupt: Nanos(interrupt?),
+        complete: Nanos(complete?),
     })
-}
-
-fn step(section: &mut Section<'_>, key: &'static str, usual: Nanos) -> Option<Nanos> {
-    section.read(key, usual, |field| field.duration(STEP))
 }

@@ -1,7 +1,7 @@
 //! Which distances between a device's I/Os are told apart.
 
+use super::keys::DISTANCES;
 use tidegate_config::Field;
-use tidegate_workload::read::LARGEST_DISK;
 
 /// How far the device goes from one I/O to the next, unless the scenario asks for something else:
 /// not at all, a track, a zone, and parts of a disk.
@@ -12,7 +12,7 @@ pub fn default_distances() -> Vec<u64> {
 /// Reads a device's `distances`.
 pub(super) fn read(field: &Field<'_>) -> Option<Vec<u64>> {
     let elements = field.elements()?;
-    let bytes = (elements.iter()).map(|field| field.bytes(0..=LARGEST_DISK));
+    let bytes = (elements.iter()).map(|field| field.number(&DISTANCES));
     let all: Vec<u64> = bytes.collect::<Option<_>>()?;
     if all.is_empty() || all.len() > 64 || !all.windows(2).all(|two| two[0] < two[1]) {
         let allowed = "1 to 64 distances, each larger than the one before";

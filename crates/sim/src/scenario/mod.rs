@@ -4,11 +4,14 @@
 
 mod cpu;
 mod distances;
+mod keys;
 mod read;
+mod schema;
 
 pub use cpu::{Driver, HostCpu, VmCpu};
 pub use distances::default_distances;
 pub use read::read;
+pub use schema::schema;
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -336,8 +339,8 @@ impl Scenario {
         if self.duration == Nanos::ZERO || self.warm_up >= self.duration {
             let (warm_up, duration) = (self.warm_up, self.duration);
             return Err(ScenarioError::Whole(format!(
-                "a warm-up of {warm_up} leaves nothing of a duration of {duration}: shorten warm_up, or \
-                 lengthen the duration"
+                "a warm-up of {warm_up} leaves nothing of a duration of {duration}: shorten \
+                 warm_up, or lengthen the duration"
             )));
         }
         for (index, device) in self.devices.iter().enumerate() {

@@ -8,9 +8,11 @@ mod tenants;
 
 use super::cpu;
 use super::distances::{self, default_distances};
-use super::{Action, Change, Device, Exchange, Path, Scenario, Tenant};
+use super::{Action, Change, Device, Exchange, Path, Scenario, Tenant, keys};
 use tenants::{Groups, Reader};
 use tidegate_config::device::{Bounds, Steering};
+use tidegate_config::frame::FrameDraft;
+use tidegate_config::keys::KeyInfo;
 use tidegate_config::library::{self, Library};
 use tidegate_config::{
     ConfigErrors, Diagnostic, Field, Loaded, Names, Section, device, document, objective, policy,
@@ -23,13 +25,6 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_units::format_duration;
 use tidegate_workload::read::times;
 use tidegate_workload::time::TimeDistribution;
-
-/// The longest a scenario may last: a year.
-const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
-/// Shorter ones show nothing.
-const SHORTEST: Nanos = Nanos(1_000_000);
-/// VMs in one scenario.
-const MOST_TENANTS: usize = 100_000;
 
 /// Reads and checks a scenario. `file` is its name in messages, `library` finds device models and
 /// profiles. With `policy` it is read as if every device said so; a device that names the same
@@ -56,18 +51,9 @@ pub fn read(
 }
 
 fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -> Option<Scenario> {
-    let mut section = Section::of(root)?;
-    let title = section.read("title", String::new(), |field| {
-        field.text().map(str::to_owned)
-    });
-    let duration = section
-        .need("duration", "how long it lasts: duration = \"60 s\"")
-        .and_then(|field| field.duration(SHORTEST..=LONGEST));
-    let warm_up = section.read("warm_up", Nanos::ZERO, |field| {
-        field.duration(Nanos::ZERO..=LONGEST)
-    });
-    let until_done = section.read("until_done", false, |field| field.flag());
-    let seed = section.read("seed", 1, |field| field.count(0..=u64::MAX));
+    let mut section = Section::with_keys(root, &keys::SCENARIO)?;
+    let frame = FrameDraft::read(&mut section, &keys::FRAME);
+    let duration = frame.duration;
     let tables = [
         (
             "device",
@@ -112,12 +98,13 @@ fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -
     let events = section.take_tables("event");
     let changes = changes(&events, duration, &devices, known);
     section.finish();
+    let frame = frame.complete()?;
     Some(Scenario {
-        title: title?,
-        duration: duration?,
-        until_done: until_done?,
-        warm_up: warm_up?,
-        seed: seed?,
+        title: frame.title,
+        duration: frame.duration,
+        until_done: frame.until_done,
+        warm_up: frame.warm_up,
+        seed: frame.seed,
         devices: devices.into_iter().collect::<Option<_>>()?,
         tenants: tenants?,
         changes: changes?,
@@ -132,10 +119,10 @@ fn read_device(
     instead: Option<&PolicySpec>,
 ) -> Option<Device> {
     let field = field.labelled("device");
-    let mut section = Section::of(&field)?;
-    let name = section.own_name("device", "disk", names);
+    let mut section = Section::with_keys(&field, &keys::DEVICE)?;
+    let name = section.unique_name(&keys::DEVICE_NAME, "device", names);
     let model = section
-        .need("model", "what it is: model = \"hdd-7200-1tb\"")
+        .field(&keys::MODEL)
         .and_then(|field| library::model_from(&field, library));
     let policy = device::policy(&mut section).map(|own| match instead {
         Some(other) if other.name() != own.name() => other.clone(),
@@ -146,10 +133,10 @@ fn read_device(
     let learn_cap = device::learn_cap(&mut section, has_profile);
     let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
     let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
-    let distances = section.read("distances", default_distances(), distances::read);
-    let exchange = section.read("exchange", Exchange::default(), exchange);
+    let distances = section.value(&keys::DISTANCES, default_distances(), distances::read);
+    let exchange = section.value(&keys::EXCHANGE, Exchange::default(), exchange);
     section.renamed("path", "transport");
-    let path = section.read("transport", Path::default(), transport);
+    let path = section.value(&keys::TRANSPORT, Path::default(), transport);
     section.finish();
     let bounds = bounds?;
     Some(Device {
@@ -183,7 +170,7 @@ type Known<'a> = (&'a [Tenant], &'a Groups);
 fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {
     let name = |device: &Option<Device>| device.as_ref().map(|device| device.name.clone());
     let names: Vec<Option<String>> = devices.iter().map(name).collect();
-    let Some(field) = section.take("device") else {
+    let Some(field) = section.field(&keys::ON_DEVICE) else {
         if devices.len() > 1 {
             section.error(
                 "does not say which device it is on",
@@ -207,7 +194,7 @@ fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option
 
 /// A time at which something happens. After the end it does not, which nobody means.
 fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
-    let at = field.duration(Nanos::ZERO..=LONGEST)?;
+    let at = field.duration(Nanos::ZERO..=keys::LONGEST)?;
     if let Some(end) = duration.filter(|&end| at >= end) {
         let (at, end) = (format_duration(at), format_duration(end));
         let what = format!("{at} is after the end, at {end}: it never happens");
@@ -218,9 +205,9 @@ fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
 
 /// How hosts hear of each other.
 fn exchange(field: &Field<'_>) -> Option<Exchange> {
-    let mut section = Section::of(field)?;
-    let delay = time(&mut section, "delay");
-    let loss = section.read("loss", 0, Field::thousandths);
+    let mut section = Section::with_keys(field, &keys::EXCHANGE_TABLE)?;
+    let delay = time(&mut section, &keys::MESSAGE_DELAY);
+    let loss = section.value(&keys::LOSS, 0, Field::thousandths);
     section.finish();
     Some(Exchange {
         delay: delay?,
@@ -230,9 +217,9 @@ fn exchange(field: &Field<'_>) -> Option<Exchange> {
 
 /// What lies between a device and its hosts.
 fn transport(field: &Field<'_>) -> Option<Path> {
-    let mut section = Section::of(field)?;
-    let submit = time(&mut section, "submit");
-    let complete = time(&mut section, "complete");
+    let mut section = Section::with_keys(field, &keys::TRANSPORT_TABLE)?;
+    let submit = time(&mut section, &keys::TRANSPORT_SUBMIT);
+    let complete = time(&mut section, &keys::TRANSPORT_COMPLETE);
     section.finish();
     Some(Path {
         submit: submit?,
@@ -241,8 +228,8 @@ fn transport(field: &Field<'_>) -> Option<Path> {
 }
 
 /// A time that something takes, and may not take.
-fn time(section: &mut Section<'_>, key: &'static str) -> Option<Option<TimeDistribution>> {
-    section.read(key, None, |field| times(field).map(Some))
+fn time(section: &mut Section<'_>, key: &KeyInfo) -> Option<Option<TimeDistribution>> {
+    section.value(key, None, |field| times(field).map(Some))
 }
 
 /// Everything that changes, in the order of time: what an event does not name stays as the ones
@@ -255,9 +242,9 @@ fn changes(
 ) -> Option<Vec<Change>> {
     let mut events: Vec<Option<(Nanos, Section<'_>)>> = (fields.iter())
         .map(|field| {
-            let mut section = Section::of(field)?;
+            let mut section = Section::with_keys(field, &keys::EVENT)?;
             let at = section
-                .need("at", "when: at = \"30 s\"")
+                .field(&keys::EVENT_AT)
                 .and_then(|field| within(&field, duration));
             // Without a time the rest is read all the same, for there may be more to say.
             Some((at.unwrap_or(Nanos::MAX), section))
@@ -289,10 +276,18 @@ fn actions(
     devices: &[Option<Device>],
     tenants: Option<(Known<'_>, &mut [Objective])>,
 ) -> Option<Vec<Action>> {
-    let (vm, to_objective) = (section.take("vm"), section.take("objective"));
-    let to_policy = section.take("policy");
+    let (vm, to_objective) = (
+        section.field(&keys::EVENT_VM),
+        section.field(&keys::EVENT_OBJECTIVE),
+    );
+    let to_policy = section.field(&keys::EVENT_POLICY);
     let actions = match (vm, to_objective, to_policy) {
-        (Some(vm), Some(to), None) => tenants.and_then(|(t, now)| objectives(&vm, &to, t, now)),
+        (Some(vm), Some(to), None) => {
+            if let Some(device) = section.field(&keys::EVENT_DEVICE) {
+                device.error("an objective is of a VM, not of a device", "leave it out");
+            }
+            tenants.and_then(|(tenants, now)| objectives(&vm, &to, tenants, now))
+        }
         (None, None, Some(to)) => {
             let policy = policy::from_field(&to);
             let device = which_device(&mut section, devices);
@@ -307,6 +302,7 @@ fn actions(
             })
         }
         _ => {
+            section.field(&keys::EVENT_DEVICE);
             section.error(
                 "changes nothing, or too much at once",
                 "a vm and its objective, or a policy",

@@ -1,8 +1,8 @@
 //! Reading the disk of a VM: `[[vm.disk]]`.
 
+use super::super::keys;
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Section};
-use tidegate_workload::read::LARGEST_DISK;
 
 /// A disk as far as it could be read.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -27,7 +27,7 @@ pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
         section.take("disk");
         field.note_old_spelling(&format!("[[{key}.disk]] with `size`"));
         return Some(Disk {
-            size: field.bytes(512..=LARGEST_DISK),
+            size: field.number(&keys::SIZE),
             at: old_at.map_or(Some(None), |field| place(&field)),
         });
     }
@@ -54,18 +54,16 @@ pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
 }
 
 fn table(field: &Field<'_>) -> Option<Disk> {
-    let mut section = Section::of(field)?;
-    let size = section
-        .need("size", "how large it is: size = \"20 GiB\"")
-        .and_then(|field| field.bytes(512..=LARGEST_DISK));
-    let at = section.read("at", None, place);
+    let mut section = Section::with_keys(field, &keys::DISK)?;
+    let size = section.number(&keys::SIZE);
+    let at = section.value(&keys::AT, None, place);
     section.finish();
     Some(Disk { size, at })
 }
 
 /// The first byte of a disk on its device.
 fn place(field: &Field<'_>) -> Option<Option<u64>> {
-    field.bytes(0..=LARGEST_DISK).map(Some)
+    field.number(&keys::AT).map(Some)
 }
 
 #[cfg(test)]

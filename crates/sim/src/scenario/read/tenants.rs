@@ -1,8 +1,8 @@
 //! Reading tenants: VMs, and processes of the host.
 
-use super::{LONGEST, MOST_TENANTS, disk, time, which_device, within};
+use super::{disk, time, which_device, within};
 use crate::scenario::cpu::{self, HostCpu, VmCpu};
-use crate::scenario::{DEADLINE, Delay, Device, MOST_HOSTS, Tenant, misplaced_deadline};
+use crate::scenario::{DEADLINE, Delay, Device, Tenant, keys, misplaced_deadline};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use tidegate_config::library::Library;
@@ -11,6 +11,7 @@ use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_units::format_duration;
 use tidegate_vcpu::machine::CpuSet;
+use tidegate_workload::job::Job;
 use tidegate_workload::read;
 
 /// Reads tenants one after the other.
@@ -59,79 +60,44 @@ impl Reader<'_> {
         background: bool,
     ) -> Option<(Tenant, Option<u64>)> {
         let field = field.labelled(key);
-        let mut section = Section::of(&field)?;
-        let example = if background { "backup" } else { "oltp" };
-        let name = section.own_name(noun(background), example, &mut self.names);
-        let most = MOST_TENANTS as u64;
-        let count = section.read("count", None, |field| field.count(1..=most).map(Some));
+        let (info, name_key) = if background {
+            (&keys::BACKGROUND, &keys::BACKGROUND_NAME)
+        } else {
+            (&keys::VM, &keys::VM_NAME)
+        };
+        let mut section = Section::with_keys(&field, info)?;
+        let name = section.unique_name(name_key, noun(background), &mut self.names);
+        let count = section.number_if_any(&keys::COUNT);
         let device = which_device(&mut section, self.devices);
-        let host = section.read("host", 0, |field| {
-            field
-                .count(0..=u64::from(MOST_HOSTS - 1))
-                .map(|host| host as u32)
-        });
+        let host = section.number(&keys::ON_HOST);
         let disk = disk::read(&mut section, key);
         let disk_size = disk.and_then(|disk| disk.size);
-        let objective = section.read("objective", Objective::default(), |field| {
-            let objective = objective::from_field(field, &Objective::default())?;
-            let on = device.and_then(|device| self.devices[device].as_ref());
-            if let Some(on) = on {
-                enforced::warn(field, &objective, &on.policy, background);
-            }
-            Some(objective)
-        });
-        let delay = match background {
+        let objective = self.objective(&mut section, device, background);
+        let delay = if background {
             // Nothing virtual stands between a process of the host and its disk.
-            true => Some(Delay::default()),
-            false => section.read("delay", Delay::default(), delay),
+            Some(Delay::default())
+        } else {
+            section.value(&keys::DELAY, Delay::default(), delay)
         };
         let cpu = self.cpu(&mut section, background);
-        let any = Nanos::ZERO..=LONGEST;
-        let duration = self.duration;
-        let arrives = section.read("arrives", Nanos::ZERO, |field| within(field, duration));
-        let leaves = section.read("leaves", None, |field| {
-            field.duration(any.clone()).map(Some)
-        });
-        if let (Some(arrives), Some(Some(leaves))) = (arrives, leaves)
-            && leaves <= arrives
-        {
-            let (leaves, arrives) = (format_duration(leaves), format_duration(arrives));
-            let what = format!("it leaves at {leaves} and arrives at {arrives}");
-            section.error(what, "leaves after arrives");
-        }
-        section.renamed("job", "workload");
-        let fields = section.take_tables("workload");
-        let works = cpu.is_some_and(|cpu| cpu.cpu.busy_processes > 0);
-        if fields.is_empty() && !works {
-            let add = format!("add a [[{key}.workload]] below it, with rw = \"randread\"");
-            section.error("it has no workload, so it does nothing", &add);
-        }
-        let jobs: Vec<_> = (fields.iter().enumerate())
-            .map(|(i, field)| read::workload(field, i, disk_size, self.library))
-            .collect();
-        let jobs: Option<Vec<_>> = jobs.into_iter().collect();
-        let alone = jobs.as_deref().is_none_or(|jobs| {
-            let misplaced = misplaced_deadline(background, jobs);
-            if let Some((job, what)) = misplaced {
-                let field = fields[job].find("deadline");
-                field.as_ref().unwrap_or(&fields[job]).error(what, DEADLINE);
-            }
-            misplaced.is_none()
-        });
+        let stay = self.stay(&mut section);
+        let computes = cpu.is_some_and(|cpu| cpu.cpu.busy_processes > 0);
+        let jobs = self.jobs(&mut section, key, disk_size, background, computes);
         section.finish();
+        let (arrives, leaves) = stay?;
         let tenant = Tenant {
             name: name?,
             device: device?,
-            host: host?,
+            host: u32::try_from(host?).ok()?,
             background,
             objective: objective?,
             disk_size: disk_size?,
             disk_at: disk?.at?,
-            jobs: jobs.filter(|_| alone)?,
+            jobs: jobs?,
             delay: delay?,
             cpu: cpu?,
-            arrives: arrives?,
-            leaves: leaves?,
+            arrives,
+            leaves,
         };
         let machine = self.cpu.as_ref().and_then(Option::as_ref);
         if let Some((key, what)) = cpu::misplaced(machine, &tenant) {
@@ -140,6 +106,64 @@ impl Reader<'_> {
             return None;
         }
         Some((tenant, count?))
+    }
+
+    /// The objective, with a warning of what the device's policy does not enforce.
+    fn objective(
+        &self,
+        section: &mut Section<'_>,
+        device: Option<usize>,
+        background: bool,
+    ) -> Option<Objective> {
+        section.value(&keys::TO_OBJECTIVE, Objective::default(), |field| {
+            let objective = objective::from_field(field, &Objective::default())?;
+            if let Some(on) = device.and_then(|device| self.devices[device].as_ref()) {
+                enforced::warn(field, &objective, &on.policy, background);
+            }
+            Some(objective)
+        })
+    }
+
+    /// When a tenant arrives and leaves.
+    fn stay(&self, section: &mut Section<'_>) -> Option<(Nanos, Option<Nanos>)> {
+        let arrives = section.value(&keys::ARRIVES, Nanos::ZERO, |field| {
+            within(field, self.duration)
+        });
+        let leaves = section.number_if_any(&keys::LEAVES);
+        let (arrives, leaves) = (arrives?, leaves?.map(Nanos));
+        if let Some(leaves) = leaves.filter(|&leaves| leaves <= arrives) {
+            let (leaves, arrives) = (format_duration(leaves), format_duration(arrives));
+            let what = format!("it leaves at {leaves} and arrives at {arrives}");
+            section.error(what, "leaves after arrives");
+        }
+        Some((arrives, leaves))
+    }
+
+    /// The workloads of the table `key`; at least one unless it `computes`.
+    fn jobs(
+        &self,
+        section: &mut Section<'_>,
+        key: &str,
+        disk_size: Option<u64>,
+        background: bool,
+        computes: bool,
+    ) -> Option<Vec<Job>> {
+        section.renamed("job", "workload");
+        let fields = section.take_tables(keys::WORKLOADS.name);
+        if fields.is_empty() && !computes {
+            let add = format!("add a [[{key}.workload]] below it, with rw = \"randread\"");
+            section.error("it has no workload, so it does nothing", &add);
+        }
+        let jobs: Vec<_> = (fields.iter().enumerate())
+            .map(|(i, field)| read::workload(field, i, disk_size, self.library))
+            .collect();
+        let jobs: Vec<Job> = jobs.into_iter().collect::<Option<_>>()?;
+        let Some((job, what)) = misplaced_deadline(background, &jobs) else {
+            return Some(jobs);
+        };
+        let field = fields[job].find("deadline");
+        field.as_ref().unwrap_or(&fields[job]).error(what, DEADLINE);
+        None
     }
 
     /// A VM's part of the machine.
@@ -153,7 +177,7 @@ impl Reader<'_> {
             // What is wrong with the machine was said already.
             None => Some(CpuSet::first_n(CpuSet::MOST)),
         };
-        section.read("cpu", VmCpu::default(), |field| cpu::vm(field, all))
+        section.value(&keys::CPU, VmCpu::default(), |field| cpu::vm(field, all))
     }
 }
 
@@ -167,10 +191,10 @@ fn noun(background: bool) -> &'static str {
 }
 
 fn delay(field: &Field<'_>) -> Option<Delay> {
-    let mut section = Section::of(field)?;
-    let submit = time(&mut section, "submit");
-    let complete = time(&mut section, "complete");
-    let processor = time(&mut section, "processor");
+    let mut section = Section::with_keys(field, &keys::DELAY_TABLE)?;
+    let submit = time(&mut section, &keys::DELAY_SUBMIT);
+    let complete = time(&mut section, &keys::DELAY_COMPLETE);
+    let processor = time(&mut section, &keys::DELAY_PROCESSOR);
     section.finish();
     Some(Delay {
         submit: submit?,
