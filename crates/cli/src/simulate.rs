@@ -12,6 +12,7 @@ use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
 use tidegate_workload::fio::{self, JobFile};
+use tidegate_workload::job::Job;
 
 use crate::args::{ChangeArgs, Processors};
 use crate::file_kind::FileKind;
@@ -161,56 +162,57 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
     let model = find_model(changes.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
     let share = model.spec().capacity / jobs.sections.len() as u64;
     let share = share / DISK_ALIGNMENT * DISK_ALIGNMENT;
-    let mut tenants = Vec::new();
-    for section in &jobs.sections {
-        let at = || format!("{file}:{}, [{}]", section.line, section.name);
-        let job = section.job(share).map_err(|error| {
-            let help = format!(
-                "each of the {} sections has an equal part of {}; a larger --device, or a \
-                 smaller size",
-                jobs.sections.len(),
-                model.name
-            );
-            Problem::new(error.to_string()).at(at()).help(help)
-        })?;
-        tenants.push(Tenant {
-            name: section.name.clone(),
-            device: 0,
-            background: false,
-            objective: Objective::default(),
-            disk_size: share,
-            host: 0,
-            disk_at: None,
-            jobs: vec![job],
-            delay: Delay::default(),
-            cpu: Default::default(),
-            arrives: Nanos::ZERO,
-            leaves: None,
-        });
-    }
+    let tenants = (jobs.sections.iter())
+        .map(|section| {
+            let job = section.job(share).map_err(|error| {
+                let help = format!(
+                    "each of the {} sections has an equal part of {}; a larger --device, or a \
+                     smaller size",
+                    jobs.sections.len(),
+                    model.name
+                );
+                let at = format!("{file}:{}, [{}]", section.line, section.name);
+                Problem::new(error.to_string()).at(at).help(help)
+            })?;
+            Ok(tenant_of(section.name.clone(), share, job))
+        })
+        .collect::<Result<Vec<Tenant>>>()?;
     let description = jobs.sections.iter().find_map(|s| s.description.clone());
-    let device = job_device(&model, changes.policy.as_ref())?;
+    let ramp_times = jobs.sections.iter().map(|section| section.ramp_time);
     Ok(Scenario {
         title: description.unwrap_or_default(),
         duration: changes.duration.unwrap_or(LONGEST),
         until_done: true,
         // Counting begins for all of them once it has begun for the last.
-        warm_up: jobs
-            .sections
-            .iter()
-            .map(|s| s.ramp_time)
-            .max()
-            .unwrap_or_default(),
+        warm_up: ramp_times.max().unwrap_or_default(),
         seed: 1,
-        devices: vec![device],
+        devices: vec![device_of(&model, changes.policy.as_ref())?],
         tenants,
         changes: Vec::new(),
         cpu: None,
     })
 }
 
-/// Returns the device that all sections of a job file share.
-fn job_device(model: &catalogue::Entry, policy: Option<&PolicySpec>) -> Result<Device> {
+/// A VM with one workload and a disk of `disk_size` bytes, behind that of the VM before it.
+fn tenant_of(name: String, disk_size: u64, job: Job) -> Tenant {
+    Tenant {
+        name,
+        device: 0,
+        background: false,
+        objective: Objective::default(),
+        disk_size,
+        host: 0,
+        disk_at: None,
+        jobs: vec![job],
+        delay: Delay::default(),
+        cpu: Default::default(),
+        arrives: Nanos::ZERO,
+        leaves: None,
+    }
+}
+
+/// A device of this model with the bounds of an engine that is told nothing.
+fn device_of(model: &catalogue::Entry, policy: Option<&PolicySpec>) -> Result<Device> {
     let policy = match policy {
         Some(policy) => policy.clone(),
         None => PolicySpec::named(DEFAULT_POLICY)?,
