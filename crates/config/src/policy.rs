@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn what_says_nothing_with_the_tuner_that_is_chosen_is_told() {
-        let paced = "{ name = \"vcup\", tuner = \"paced\", grain = \"9 ms\", profiling = true, headroom = 5 }";
+        let paced = "{ name = \"vcup\", tuner = \"paced\", grain = \"9 ms\", profiling = true, \
+                     headroom = 5 }";
         let said = warned(paced);
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(

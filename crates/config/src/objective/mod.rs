@@ -26,7 +26,8 @@ pub(crate) use self::parts::read as parts;
 pub use self::parts::{KEYS, PARTS, change, flags, promises, to_json};
 pub(crate) use self::read::{NONE, is_none};
 
-const NO_CLOCK: &str = "a scenario changes objectives by [[event]], at times of its own; schedules are \
+const NO_CLOCK: &str = "a scenario changes objectives by [[event]], at times of its \
+                        own; schedules are \
                         for a daemon's configuration and its API";
 
 /// Merges a change in JSON into an objective, and checks the whole; [`schedule::merge`] takes
@@ -171,6 +172,18 @@ mod tests {
             let change = json!({ "expects": { "access": access_word(part) } });
             let objective = merge(&Objective::default(), &change).expect("good");
             assert_eq!(objective.expects.sequential, Some(part));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn rates_survive_printing(
+            per_s in 1u64..1 << 50,
+            norm in proptest::option::of(1u32..),
+            bytes in proptest::option::of(1u64..1 << 50),
+        ) {
+            let rate = Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: bytes };
+            proptest::prop_assert_eq!(parse_rate(&rate.to_string()), Ok(rate));
         }
     }
 }

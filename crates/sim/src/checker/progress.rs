@@ -34,7 +34,8 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
     ensure!(
         Progress,
         waits.is_none(),
-        "requests of VM slot {waits:?} wait, nothing is in flight, and no wake-up is set; it lacks memory for \
+        "requests of VM slot {waits:?} wait, nothing is in flight, and no wake-up is set; it lacks \
+         memory for \
          reads: {}; {:?}",
         waits.is_some_and(|slot| view.lacks_memory(view.vm_at(slot))),
         waits.map(|slot| engine.admission().holdings(view.vm_at(slot)))
