@@ -337,7 +337,7 @@ def show_disk(rows, args):
 def scenario(model, row, loads, seconds, warm_up):
     text = (f'duration = "{seconds + warm_up} s"\nwarm_up = "{warm_up} s"\n[[device]]\n'
             f'name = "disk"\nmodel = "{model}"\nprofile = "{model}"\nlearn_cap = false\n'
-            f'policy = {row.policy}\ndepth = 32\nmerge_limit = "0 B"\nmax_pending_per_vm = 32\n'
+            f'policy = {row.policy}\ndepth = 32\nmerge_limit = "0 B"\nmax_requests_per_vm = 32\n'
             f"{row.keys}")  # fmt: skip
     for load in loads:
         text += f'[[vm]]\nname = "{load.name}"\ndisk = [{{ size = "256 MiB" }}]\n[[vm.workload]]\n{load.job()}'
@@ -369,7 +369,7 @@ def measure_shares(args, directory):
                     progress(f"shares, {kind}, {case}: round {round_ + 1}/{rounds}, {row.title}")
                     device = (f'kind = "emulated"\nmodel = "{model}"\nprofile = "{model}"\n'
                               f"learn_cap = false\npolicy = {row.policy}\ndepth = 32\n"
-                              f'merge_limit = "0 B"\nmax_pending_per_vm = 32\n{row.keys}')  # fmt: skip
+                              f'merge_limit = "0 B"\nmax_requests_per_vm = 32\n{row.keys}')  # fmt: skip
                     vms = [(load.name, 'size = "256 MiB"\n') for load in loads]
                     server = serve(args, directory, device, vms)
                     had, _, _ = live(args, directory, server, loads, seconds=seconds)

@@ -31,7 +31,7 @@ BLOCKS_READ = 2048
 # More than any crowd here asks for.
 LARGE_BOUNDS = """
 max_requests = 1048576
-max_pending_per_vm = 65536
+max_requests_per_vm = 65536
 buffer_memory = "12 GiB"
 buffer_memory_per_vm = "12 GiB"
 """

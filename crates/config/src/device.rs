@@ -113,7 +113,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests`, `max_pending_per_vm`,
+    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests`, `max_requests_per_vm`,
     /// `buffer_memory` and `buffer_memory_per_vm`, and checks them against each other and against
     /// the model, if there is one. A key that is left out gets its default, or the most that the
     /// other keys allow. Returns `None` if a value was wrong, which has then been reported.
@@ -125,7 +125,8 @@ impl Bounds {
         let merge_limit = bounded(section, &keys::MERGE_LIMIT, longest, "max_io");
         let max_requests = section.number(&keys::MAX_REQUESTS);
         let most = max_requests.unwrap_or(u64::MAX);
-        let pending = bounded(section, &keys::MAX_PENDING_PER_VM, most, "max_requests");
+        section.renamed("max_pending_per_vm", keys::MAX_REQUESTS_PER_VM.name);
+        let pending = bounded(section, &keys::MAX_REQUESTS_PER_VM, most, "max_requests");
         let total = section.number(&keys::BUFFER_MEMORY);
         let most = total.unwrap_or(u64::MAX);
         let per_vm = bounded(section, &keys::BUFFER_MEMORY_PER_VM, most, "buffer_memory");

@@ -1,41 +1,41 @@
-//! Options of `job`.
+//! Options of `transfer`.
 
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// Begin a job of a VM, now
+    /// Begin a transfer of a VM, now
     #[command(
-        override_usage = "tidegate job start <VM> --size <SIZE> <--deadline TIME | --by TIME | \
-                          --tolerance PART> [OPTIONS]",
+        override_usage = "tidegate transfer start <VM> --size <SIZE> \
+                          <--deadline TIME | --by TIME | --tolerance PART> [OPTIONS]",
         after_help = "Bytes of reads and writes of the VM that are answered well from now on \
                       count. The answer says\nwhat will come of it, and at once where the device \
-                      would not do it in time. Policy pridyn sees\nto it that jobs are done in \
-                      time, as far as that can be; under others they are watched and\n\
-                      forecast. A VM has one job at a time. It is kept in the [store] with what \
-                      has moved, and goes on\nafter a restart.\n\nWith --wait: exits with 0 when \
-                      it was done in time, else with 1.\n\nExamples:
-  tidegate job start dss --size \"2 GiB\" --deadline \"60 s\"
-  tidegate job start dss --size \"20 GiB\" --by 14:03 --wait
-  tidegate job start dss --size \"20 GiB\" --by 2026-12-01T06:00
-  tidegate job start dss --size \"2 GiB\" --tolerance 0.3    30 % longer than the device needs"
+                      would not do it in time. Policy pridyn sees\nto it that transfers are done \
+                      in time, as far as that can be; under others they are watched and\n\
+                      forecast. A VM has one transfer at a time. It is kept in the [store] with \
+                      what has moved, and\ngoes on after a restart.\n\nWith --wait: exits with \
+                      0 when it was done in time, else with 1.\n\nExamples:
+  tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
+  tidegate transfer start dss --size \"20 GiB\" --by 14:03 --wait
+  tidegate transfer start dss --size \"20 GiB\" --by 2026-12-01T06:00
+  tidegate transfer start dss --size \"2 GiB\" --tolerance 0.3    30 % longer than the device needs"
     )]
     Start(StartJobArgs),
-    /// All jobs that run, and what became of the last ones
+    /// All transfers that run, and what became of the last ones
     List,
-    /// One VM's job: how far it is, what will come of it
+    /// One VM's transfer: how far it is, what will come of it
     Show {
         /// The VM's name
         vm: String,
     },
-    /// End a job that is not wanted any more; what the VM does goes on
+    /// End a transfer that is not wanted any more; what the VM does goes on
     Cancel {
         /// The VM's name
         vm: String,
     },
 }
 
-/// A job. Figures are text; the daemon reads them as the configuration's.
+/// A transfer. Figures are text; the daemon reads them as the configuration's.
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("when").required(true).args(["deadline", "by", "tolerance"])))]
 pub(crate) struct StartJobArgs {
@@ -53,7 +53,7 @@ pub(crate) struct StartJobArgs {
     /// As long as the device needs beside those that use it now, and this part longer: 0.3 is 30 %
     #[arg(long, value_name = "PART", help_heading = "By when")]
     pub(crate) tolerance: Option<f64>,
-    /// Instead of a job that it has, which is cancelled
+    /// Instead of a transfer that it has, which is cancelled
     #[arg(long)]
     pub(crate) replace: bool,
     /// Wait until it is done, or cancelled

@@ -63,7 +63,7 @@ pub(crate) use vcpu::{VcpuCommand, VcpuSimArgs};
   tidegate sim examples/noisy-neighbour.toml   who would get what, in virtual time
   tidegate vm list                             who is served
   tidegate vm set oltp --reservation \"120 IOPS\"
-  tidegate job start dss --size \"2 GiB\" --deadline \"60 s\"
+  tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate vm add dss --disk \"path=dss.raw,size=20 GiB,create=sparse\"
   tidegate stats --follow                      who gets what, every second"
 )]
@@ -75,7 +75,7 @@ pub(crate) struct Args {
 }
 
 /// Commands that ask a running daemon; of `policy` only `set` does.
-const ASK_THE_DAEMON: [&str; 6] = ["vm", "job", "device", "disk", "policy", "stats"];
+const ASK_THE_DAEMON: [&str; 7] = ["vm", "transfer", "job", "device", "disk", "policy", "stats"];
 const ASK_NOBODY: [&str; 2] = ["list", "show"];
 /// Commands whose results are one table, whatever they are asked.
 const HAVE_CSV: [&str; 2] = ["sim", "sweep"];
@@ -270,10 +270,13 @@ pub(crate) enum Command {
     #[command(
         subcommand,
         after_help = "Examples:
-  tidegate job start dss --size \"2 GiB\" --deadline \"60 s\" --wait
-  tidegate job list
-  tidegate job show dss"
+  tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\" --wait
+  tidegate transfer list
+  tidegate transfer show dss"
     )]
+    Transfer(JobCommand),
+    /// The old name of `transfer`, accepted for one release
+    #[command(subcommand, hide = true)]
     Job(JobCommand),
     /// The devices their disks lie on
     #[command(subcommand)]
@@ -535,4 +538,192 @@ pub(crate) struct BenchArgs {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    /// The help of a command, such as `vm list`.
+    fn help(words: &str) -> String {
+        let words = format!("tidegate {words} --help");
+        let shown = Args::read(words.split(' ')).expect_err("help ends the process");
+        assert_eq!(shown.kind(), ErrorKind::DisplayHelp, "{words}");
+        shown.to_string()
+    }
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn help_shows_only_options_that_the_command_makes_something_of() {
+        for (words, socket, output, csv) in [
+            ("serve x", false, false, false),
+            ("completions", false, false, false),
+            ("check", false, true, false),
+            ("sim", false, true, true),
+            ("sweep", false, true, true),
+            ("demo", false, true, false),
+            ("bench engine", false, true, false),
+            ("policy list", false, true, false),
+            ("policy show", false, true, false),
+            ("policy set", true, true, false),
+            ("vm list", true, true, false),
+            ("vm set", true, true, false),
+            ("vm add", true, true, false),
+            ("vm remove", true, true, false),
+            ("vm resize", true, true, false),
+            ("vm export", true, true, false),
+            ("vm import", true, true, false),
+            ("job start", true, true, false),
+            ("job list", true, true, false),
+            ("device show", true, true, false),
+            ("disk fault add", true, true, false),
+            ("disk fault list", true, true, false),
+            ("disk forget", true, true, false),
+            ("stats", true, true, false),
+            ("profile", false, true, false),
+            ("profile show", false, true, false),
+        ] {
+            let said = help(words);
+            assert_eq!(said.contains("--socket"), socket, "{said}");
+            assert_eq!(said.contains("--output"), output, "{said}");
+            assert_eq!(said.contains("csv:"), csv, "{said}");
+        }
+    }
+
+    #[test]
+    fn options_of_every_command_may_stand_anywhere() {
+        for words in [
+            "tidegate --socket /s -o json vm list",
+            "tidegate vm list --socket /s -o json",
+            "tidegate vm --socket /s list -o json",
+            "tidegate -o json check x --socket /s",
+            "tidegate policy -o json --socket /s list",
+            "tidegate profile x --socket /s -o json",
+            "tidegate --socket /s profile show x -o json",
+        ] {
+            let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(args.global.output, Format::Json, "{words}");
+            assert_eq!(args.global.socket, PathBuf::from("/s"), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_number_below_zero_is_told_what_is_allowed() {
+        let whole = "a whole number from 0 to 18446744073709551615";
+        for (words, allowed) in [
+            ("sim x --seed -1", whole),
+            ("sim x --seed 1.5", whole),
+            ("sim x --seed 18446744073709551616", whole),
+            ("torture --seed -1", whole),
+            ("torture --start-seed -1", whole),
+            ("stats --follow --count -1", whole),
+            ("torture --seeds -1", "from 1 to 1099511627776"),
+            ("bench engine --runs -1", "from 1 to 1000"),
+            ("bench engine --vms 1,-1", "from 1 to 1000000"),
+            ("demo --seconds 3601", "from 4 to 3600"),
+            ("sweep x --jobs 1025", "from 1 to 1024"),
+            ("vm set a --weight -1", "a whole number from 1 to 10000"),
+            ("sweep x --seeds -1", "1..20 (both included)"),
+        ] {
+            let words = format!("tidegate {words}");
+            let said = Args::read(words.split(' ')).expect_err("refused");
+            assert!(said.to_string().contains(allowed), "{said}");
+        }
+    }
+
+    #[test]
+    fn csv_is_refused_where_there_is_none() {
+        for words in ["tidegate -o csv vm list", "tidegate vm list -o csv"] {
+            let said = Args::read(words.split(' '))
+                .expect_err("no CSV")
+                .to_string();
+            assert!(said.contains("`vm` has no CSV: -o json"), "{said}");
+        }
+        for words in ["tidegate -o csv sim x", "tidegate sweep x -o csv"] {
+            let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(args.global.output, Format::Csv, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_vm_is_added_by_its_disks_or_from_a_file_and_a_disk_is_resized_by_its_size() {
+        let read = |words: &[&str]| {
+            let words = ["tidegate", "vm"].iter().chain(words);
+            Args::read(words).map(|args| args.command)
+        };
+        for refused in [
+            &["add"][..],
+            &["add", "a"],
+            &["add", "a", "--disk", "path"],
+            &["add", "a", "--disk", "path=a", "--file", "f"],
+            &["add", "--file", "f", "--weight", "3"],
+            &["add", "--file", "f", "--background"],
+            &["resize", "a"],
+            &["resize", "a", "b", "1 GiB", "c"],
+            &["remove"],
+        ] {
+            assert!(read(refused).is_err(), "{refused:?}");
+        }
+        assert!(read(&["add", "--file", "f"]).is_ok());
+        let added = read(&[
+            "add",
+            "a",
+            "--disk",
+            "path=a b.raw, size=2 GiB",
+            "--disk",
+            "path=c",
+        ]);
+        let Ok(Command::Vm(VmCommand::Add(added))) = added else {
+            panic!("{added:?}");
+        };
+        let typed = [("path", "a b.raw"), ("size", "2 GiB")];
+        let typed = typed.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(added.disks[0].0, typed);
+        assert_eq!(added.disks.len(), 2);
+        let resized = read(&["resize", "a", "1 GiB"]);
+        let Ok(Command::Vm(VmCommand::Resize(resized))) = resized else {
+            panic!("{resized:?}");
+        };
+        assert_eq!(resized.disk, ["1 GiB"]);
+    }
+
+    #[test]
+    fn a_job_has_a_size_and_one_time_by_which_it_is_to_be_done() {
+        let read = |words: &[&str]| {
+            let mut read = ["transfer", "job"].iter().map(|name| {
+                let words = ["tidegate", name, "start"]
+                    .into_iter()
+                    .chain(words.iter().copied());
+                Args::read(words).is_ok()
+            });
+            let (new, old) = (read.next(), read.next());
+            assert_eq!(new, old, "the old name of the command goes, too: {words:?}");
+            new == Some(true)
+        };
+        assert!(read(&["a", "--size", "1 GiB", "--by", "14:03"]));
+        assert!(read(&[
+            "a",
+            "--size",
+            "1 GiB",
+            "--tolerance",
+            "0.3",
+            "--wait"
+        ]));
+        for refused in [
+            &["a", "--size", "1 GiB"][..],
+            &["a", "--by", "14:03"],
+            &["--size", "1 GiB", "--by", "14:03"],
+            &["a", "--size", "1 GiB", "--by", "14:03", "--deadline", "1 s"],
+            &["a", "--size", "1 GiB", "--tolerance", "some"],
+        ] {
+            assert!(!read(refused), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn changing_nothing_is_a_mistake() {
+        assert!(Args::read(["tidegate", "vm", "set", "oltp"]).is_err());
+        assert!(Args::read(["tidegate", "vm", "set", "oltp", "--weight", "7"]).is_ok());
+    }
+}

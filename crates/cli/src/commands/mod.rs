@@ -27,7 +27,7 @@ use anyhow::Result;
 
 use crate::args::{self, Args, BenchCommand, Command, VcpuCommand};
 use crate::client::Client;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// Does what was asked for.
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -39,7 +39,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Schema { document } => schema::run(document, out),
         Command::Plan(args) => plan::run(&args, out),
         Command::Vm(command) => vm::run(command, &client()?, out),
-        Command::Job(command) => job::run(&command, &client()?, out),
+        Command::Transfer(command) => job::run(&command, &client()?, out),
+        Command::Job(command) => {
+            let what = "`job` is the old name of `transfer`, accepted for one release";
+            output::tell(format_args!("note: {what}"));
+            job::run(&command, &client()?, out)
+        }
         Command::Device(command) => device::run(command, &client()?, out),
         Command::Disk(command) => disk::run(command, &client()?, out),
         Command::Policy(command) => policy::run(command, &args.global.socket, out),

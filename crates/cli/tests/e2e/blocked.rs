@@ -48,7 +48,7 @@ fn a_fifo_in_the_configuration_is_why_the_daemon_does_not_start() {
 #[test]
 fn a_path_that_does_not_answer_is_given_up_and_others_go_on() {
     let Some(fuse) = Fuse::start() else { return };
-    let daemon = Daemon::start(&config("[daemon]\nopen_within = \"1 s\"\n"));
+    let daemon = Daemon::start(&config("[daemon]\nopen_timeout = \"1 s\"\n"));
     let file = fuse.file();
     let disk = format!("path={},format=raw", file.display());
     fuse.hang();
@@ -83,7 +83,7 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
     );
     let mut daemon = Daemon::begin_in(
         Scratch::new(),
-        &(config("[daemon]\nopen_within = \"1 s\"\n") + &vm),
+        &(config("[daemon]\nopen_timeout = \"1 s\"\n") + &vm),
     );
     assert!(!daemon.wait().success());
     assert!(
@@ -94,7 +94,7 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
     // Signals are handled while a disk is being opened, even if that takes an hour.
     let mut daemon = Daemon::begin_in(
         Scratch::new(),
-        &(config("[daemon]\nopen_within = \"1 h\"\n") + &vm),
+        &(config("[daemon]\nopen_timeout = \"1 h\"\n") + &vm),
     );
     wait_for("the start", || daemon.logged(&["control API at"]));
     // SIGTERM is repeated because nothing in the log tells when the signal handlers are installed.
@@ -109,7 +109,7 @@ fn a_path_that_does_not_answer_at_the_start_is_named() {
     );
 }
 
-/// While the kernel holds a read, an orderly end waits for it. A second signal, or `stop_within`,
+/// While the kernel holds a read, an orderly end waits for it. A second signal, or `stop_timeout`,
 /// ends the daemon at once, and the log names the disk.
 #[test]
 fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
@@ -121,8 +121,8 @@ fn a_second_signal_ends_the_daemon_whatever_the_kernel_holds() {
             file.display()
         );
         let limit = match by_time {
-            true => "[daemon]\nstop_within = \"1 s\"\n",
-            false => "[daemon]\nstop_within = \"1 h\"\n",
+            true => "[daemon]\nstop_timeout = \"1 s\"\n",
+            false => "[daemon]\nstop_timeout = \"1 h\"\n",
         };
         let mut daemon = Daemon::start(&(config(limit) + &vm));
         qemu_io(daemon.scratch(), &daemon.uri("b"), &["write -P 7 0 4k"]);

@@ -73,8 +73,8 @@ pub const MAX_REQUESTS: KeyInfo = KeyInfo::number(
 );
 
 /// Request slots of one VM.
-pub const MAX_PENDING_PER_VM: KeyInfo = KeyInfo::number(
-    "max_pending_per_vm",
+pub const MAX_REQUESTS_PER_VM: KeyInfo = KeyInfo::number(
+    "max_requests_per_vm",
     KeyKind::Count,
     1024,
     REQUESTS,

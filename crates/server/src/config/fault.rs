@@ -7,7 +7,7 @@ use tidegate_core::time::Nanos;
 use tidegate_units::Millionths;
 
 use super::keys::fault as keys;
-use super::keys::fault::{ERRORS, OPERATIONS};
+use super::keys::fault::{ERRORS, OPERATION_WORDS};
 use crate::fault::{Effect, Faults, Ops, Rule, SECTOR};
 
 /// Reads a rule in JSON, as the control API takes it.
@@ -20,7 +20,7 @@ pub fn from_json(json: &serde_json::Value) -> Result<Rule, ConfigErrors> {
 
 /// What an operation is called in a rule.
 pub fn operation(op: Op) -> &'static str {
-    let found = OPERATIONS.iter().find(|(_, ops)| *ops == Ops::of(op));
+    let found = OPERATION_WORDS.iter().find(|(_, ops)| *ops == Ops::of(op));
     found.map_or("any", |(word, _)| word)
 }
 
@@ -49,7 +49,9 @@ pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Ru
 
 fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     let mut section = Section::with_keys(field, &keys::FAULT)?;
-    let on = section.value(&keys::ON, Ops::ANY, operations);
+    section.renamed("on", keys::OPERATIONS.name);
+    section.renamed("for", keys::DURATION.name);
+    let on = section.value(&keys::OPERATIONS, Ops::ANY, operations);
     let from = section.number(&keys::FROM);
     let length = section.field(&keys::LENGTH);
     let to = match (&length, from) {
@@ -62,7 +64,7 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     let probability_ppm = section.value(&keys::PROBABILITY, Millionths::WHOLE.0, probability);
     let seed = section.number(&keys::SEED);
     let after = section.number(&keys::AFTER);
-    let lasts = section.number_if_any(&keys::FOR);
+    let lasts = section.number_if_any(&keys::DURATION);
     let count = section.number_if_any(&keys::COUNT);
     let stall = section.number_if_any(&keys::STALL);
     let effect = effect(&mut section, on);
@@ -86,7 +88,7 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
 /// One word, or a list of them.
 fn operations(field: &Field<'_>) -> Option<Ops> {
     if !matches!(field.node().value, Value::List(_)) {
-        return field.choice(&OPERATIONS);
+        return field.choice(&OPERATION_WORDS);
     }
     let words = field.elements()?;
     if words.is_empty() {
@@ -96,7 +98,10 @@ fn operations(field: &Field<'_>) -> Option<Ops> {
         );
         return None;
     }
-    let read: Vec<_> = words.iter().map(|word| word.choice(&OPERATIONS)).collect();
+    let read: Vec<_> = words
+        .iter()
+        .map(|word| word.choice(&OPERATION_WORDS))
+        .collect();
     (read.into_iter()).try_fold(Ops::NONE, |all, ops| Some(all.and(ops?)))
 }
 
@@ -155,7 +160,7 @@ fn effect(section: &mut Section<'_>, on: Option<Ops>) -> Option<Effect> {
         return None;
     }
     if on.is_some_and(|on| !on.within(Ops::CHANGES)) {
-        let allowed = "on = \"write\", \"discard\", \"write-zeroes\" or a list of these";
+        let allowed = "operations = \"write\", \"discard\", \"write-zeroes\" or a list of these";
         torn.error("a read or a flush cannot be torn", allowed);
         return None;
     }

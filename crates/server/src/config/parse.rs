@@ -135,8 +135,10 @@ fn need_some(section: &Section<'_>, key: &KeyInfo, why: &str) {
 
 fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
     let mut section = Section::with_keys(field, &keys::DAEMON)?;
-    let open_within = section.number(&keys::OPEN_WITHIN);
-    let stop_within = section.number(&keys::STOP_WITHIN);
+    section.renamed("open_within", keys::OPEN_TIMEOUT.name);
+    section.renamed("stop_within", keys::STOP_TIMEOUT.name);
+    let open_within = section.number(&keys::OPEN_TIMEOUT);
+    let stop_within = section.number(&keys::STOP_TIMEOUT);
     section.finish();
     Some(DaemonConfig {
         open_within: Duration::from_nanos(open_within?),
@@ -178,7 +180,8 @@ fn store(
         files.claim(&name, "file", &field);
         Some(path)
     });
-    let learnt_every = section.number(&keys::LEARNT_EVERY);
+    section.renamed("learnt_every", keys::SNAPSHOT_INTERVAL.name);
+    let learnt_every = section.number(&keys::SNAPSHOT_INTERVAL);
     section.finish();
     Some(StoreConfig {
         path: path?,

@@ -43,7 +43,7 @@ mod tests {
     /// Every table of the file once.
     const WHOLE: &str = r#"
 [daemon]
-open_within = "10 s"
+open_timeout = "10 s"
 [control]
 socket = "c.sock"
 mode = "660"
@@ -97,12 +97,12 @@ rw = "randread"
 size = "1 GiB"
 block_size = "4 KiB"
 [[vm.disk.fault]]
-on = ["write", "discard"]
+operations = ["write", "discard"]
 from = "512 MiB"
 length = "64 KiB"
 probability = "0.1 %"
 seed = 7
-for = "5 s"
+duration = "5 s"
 stall = "2 s"
 error = "EIO"
 "#;
@@ -156,7 +156,7 @@ error = "EIO"
     #[test]
     fn defaults_are_values_of_their_keys() {
         accept_defaults(schema(), &keys::FILE.with_inner()[1..]);
-        let wrong = serde_json::json!({ "daemon": { "open_within": "30" } });
+        let wrong = serde_json::json!({ "daemon": { "open_timeout": "30" } });
         let checker = Checker::new(of_parts(schema()));
         assert!(checker.check(&wrong).is_err(), "a figure without its unit");
     }

@@ -58,8 +58,8 @@ fn broken_files_are_answered_as_the_golden_ones_say() {
 
 const WHOLE: &str = r#"
 [daemon]
-open_within = "5 s"
-stop_within = "2 min"
+open_timeout = "5 s"
+stop_timeout = "2 min"
 
 [control]
 socket = "run/control.sock"
@@ -67,7 +67,7 @@ mode = "0640"
 
 [store]
 path = "run/./state.redb"
-learnt_every = "5 min"
+snapshot_interval = "5 min"
 
 [[listen]]
 unix = "/run/nbd.sock"
@@ -243,7 +243,7 @@ fn the_example_of_the_documentation_is_accepted() {
     for key in [
         "buffer_memory_per_vm",
         "merge_limit",
-        "max_pending_per_vm",
+        "max_requests_per_vm",
         "read_only",
         "format",
         "probability",
@@ -254,6 +254,45 @@ fn the_example_of_the_documentation_is_accepted() {
             "{key} is not documented"
         );
     }
+}
+
+#[test]
+fn old_spellings_are_the_same_configuration_with_notes() {
+    let new = "[daemon]\nopen_timeout = \"5 s\"\nstop_timeout = \"7 s\"\n\
+               [store]\npath = \"s.redb\"\nsnapshot_interval = \"9 s\"\n\
+               [[listen]]\nunix = \"nbd.sock\"\n\
+               [[device]]\nname = \"d\"\nkind = \"memory\"\nmax_requests_per_vm = 7\n\
+               [[vm]]\nname = \"a\"\n[[vm.disk]]\nsize = \"1 GiB\"\n\
+               [[vm.disk.fault]]\noperations = \"write\"\nduration = \"3 s\"\nerror = \"EIO\"\n";
+    let renamed = [
+        ("open_timeout", "open_within"),
+        ("stop_timeout", "stop_within"),
+        ("snapshot_interval", "learnt_every"),
+        ("max_requests_per_vm", "max_pending_per_vm"),
+        ("operations", "on"),
+        ("duration", "for"),
+    ];
+    let old = renamed.iter().fold(new.to_owned(), |text, (name, old)| {
+        text.replace(&format!("{name} ="), &format!("{old} ="))
+    });
+    let read = |text: &str| parse_text(text).unwrap_or_else(|e| panic!("{e}"));
+    let (new, old) = (read(new), read(&old));
+    let daemon = |config: &Config| (config.daemon.open_within, config.daemon.stop_within);
+    assert_eq!(daemon(&old.config), daemon(&new.config));
+    let interval = |config: &Config| config.store.as_ref().map(|store| store.learnt_every);
+    assert_eq!(interval(&old.config), Some(Nanos::from_secs(9)));
+    assert_eq!(interval(&old.config), interval(&new.config));
+    assert_eq!(old.config.devices[0].max_pending_per_vm, 7);
+    assert_eq!(new.config.devices[0].max_pending_per_vm, 7);
+    let faults = |config: &Config| config.vms[0].disks[0].faults.clone();
+    assert_eq!(faults(&old.config), faults(&new.config));
+    assert_eq!((new.notes.len(), new.warnings.len()), (0, 0));
+    assert_eq!(old.warnings.len(), 0);
+    let mut said: Vec<String> = old.notes.iter().map(|note| note.what.clone()).collect();
+    let mut expected = renamed.map(|(name, _)| format!("the old spelling of `{name}`"));
+    said.sort();
+    expected.sort();
+    assert_eq!(said, expected);
 }
 
 #[test]

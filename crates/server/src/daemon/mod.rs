@@ -337,7 +337,7 @@ pub async fn end_at_once(stop_within: Duration) -> io::Result<String> {
 }
 
 fn late(stop_within: Duration) -> String {
-    format!("not done in {} s (stop_within)", stop_within.as_secs_f64())
+    format!("not done in {} s (stop_timeout)", stop_within.as_secs_f64())
 }
 
 /// Time that event loops get to end after [`Command::Abort`]; the process has to end within a

@@ -86,7 +86,7 @@ pub(super) const DEVICE: SectionInfo = SectionInfo {
         shared::MAX_IO,
         shared::MERGE_LIMIT,
         shared::MAX_REQUESTS,
-        shared::MAX_PENDING_PER_VM,
+        shared::MAX_REQUESTS_PER_VM,
         shared::BUFFER_MEMORY,
         shared::BUFFER_MEMORY_PER_VM,
         shared::ADAPTIVE_DEPTH,

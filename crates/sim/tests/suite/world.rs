@@ -329,7 +329,7 @@ fn policies_change_under_load_and_nothing_is_lost() {
 fn requests_the_engine_has_no_room_for_wait_and_are_served() {
     let text = alone("rw = \"randread\"\niodepth = 64").replace(
         "depth = 1",
-        "depth = 1\nmax_pending_per_vm = 4\nmax_requests = 5",
+        "depth = 1\nmax_requests_per_vm = 4\nmax_requests = 5",
     );
     let report = run(&(text + &with("b", "rw = \"randread\"\niodepth = 8")));
     for (name, depth) in [("a", 64.0), ("b", 8.0)] {
@@ -501,7 +501,7 @@ fn who_fills_the_engine_does_not_keep_others_out() {
     // The first one would take every place again as soon as it is free.
     let text = alone("rw = \"randread\"\niodepth = 64").replace(
         "depth = 1",
-        "depth = 1\nmax_requests = 8\nmax_pending_per_vm = 8",
+        "depth = 1\nmax_requests = 8\nmax_requests_per_vm = 8",
     ) + &with("b", "rw = \"randread\"\niodepth = 8\nstartdelay = \"1 s\"");
     let report = run(&text);
     let iops = |name| vm(&report, name).rates.iops;

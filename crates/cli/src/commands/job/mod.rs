@@ -1,4 +1,4 @@
-//! `tidegate job`: what VMs are to have read and written by when, and what will come of it.
+//! `tidegate transfer`: what VMs are to have read and written by when, and what will come of it.
 
 mod wait;
 
@@ -210,10 +210,10 @@ mod tests {
     #[test]
     fn what_is_typed_becomes_a_job() {
         let typed = |more: &[&str]| {
-            let line = ["tidegate", "job", "start", "dss", "--size", "2 GiB"].iter();
+            let line = ["tidegate", "transfer", "start", "dss", "--size", "2 GiB"].iter();
             let args = Args::try_parse_from(line.chain(more)).expect("good");
             match args.command {
-                Command::Job(JobCommand::Start(args)) => {
+                Command::Transfer(JobCommand::Start(args)) => {
                     serde_json::to_value(order(&args)).expect("plain data")
                 }
                 other => panic!("{other:?}"),

@@ -1,4 +1,4 @@
-//! `tidegate job start --wait`: until the job is over.
+//! `tidegate transfer start --wait`: until the job is over.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -96,7 +96,7 @@ fn a_configuration_may_name_its_load() {
     let file = dir.path().join("tidegate.toml");
     let with = |workload: &str| {
         let text = format!(
-            "[store]\npath = \"s.redb\"\n[daemon]\nstop_within = \"9 s\"\n\
+            "[store]\npath = \"s.redb\"\n[daemon]\nstop_timeout = \"9 s\"\n\
              [[listen]]\nunix = \"nbd.sock\"\n[[device]]\nname = \"d\"\nkind = \"file\"\n\
              profile = \"hdd-7200-1tb\"\n[[vm]]\nname = \"a\"\n[[vm.disk]]\npath = \"a.raw\"\n\
              size = \"3 TiB\"\n[[vm.disk]]\npath = \"b.raw\"\nexport = \"b\"\n{workload}"

@@ -61,7 +61,7 @@ pub(in crate::config) const DEVICE: SectionInfo = SectionInfo {
         shared::MAX_IO,
         shared::MERGE_LIMIT,
         shared::MAX_REQUESTS,
-        shared::MAX_PENDING_PER_VM,
+        shared::MAX_REQUESTS_PER_VM,
         shared::BUFFER_MEMORY,
         shared::BUFFER_MEMORY_PER_VM,
         shared::ADAPTIVE_DEPTH,

@@ -11,8 +11,8 @@ const TIME_MAX: Nanos = Nanos::from_secs(365 * 86_400);
 /// Longer than any drill. A stall holds one of the device's places for so long.
 const STALL_MAX: Nanos = Nanos::from_secs(3600);
 
-/// Words of `on`.
-pub(in crate::config) const OPERATIONS: [(&str, Ops); 6] = [
+/// Words of `operations`.
+pub(in crate::config) const OPERATION_WORDS: [(&str, Ops); 6] = [
     ("read", Ops::of(Op::Read)),
     ("write", Ops::of(Op::Write)),
     ("flush", Ops::of(Op::Flush)),
@@ -28,11 +28,11 @@ pub(in crate::config) const ERRORS: [(&str, Outcome); 5] = [
     ("EINVAL", Err(IoError::Unsupported)),
     ("none", Ok(())),
 ];
-const OPERATION: KeyKind = KeyKind::Choice(&words(&OPERATIONS));
+const OPERATION: KeyKind = KeyKind::Choice(&words(&OPERATION_WORDS));
 
 /// Operations that a rule meets.
-pub(in crate::config) const ON: KeyInfo = KeyInfo::new(
-    "on",
+pub(in crate::config) const OPERATIONS: KeyInfo = KeyInfo::new(
+    "operations",
     KeyKind::OneOf(&[OPERATION, KeyKind::List(&OPERATION)]),
     KeyDefault::Text("any"),
     "the operations that it meets",
@@ -88,8 +88,8 @@ pub(in crate::config) const AFTER: KeyInfo = KeyInfo::number(
     "from so long after the daemon's start on, or after the rule was set",
 );
 /// Time for which a rule holds.
-pub(in crate::config) const FOR: KeyInfo = KeyInfo::new(
-    "for",
+pub(in crate::config) const DURATION: KeyInfo = KeyInfo::new(
+    "duration",
     KeyKind::Duration,
     KeyDefault::Unset("without end"),
     "for so long from then on",
@@ -133,14 +133,14 @@ pub(in crate::config) const TORN: KeyInfo = KeyInfo::new(
 pub(in crate::config) const FAULT: SectionInfo = SectionInfo {
     name: "vm.disk.fault",
     keys: &[
-        ON,
+        OPERATIONS,
         FROM,
         LENGTH,
         EVERY,
         PROBABILITY,
         SEED,
         AFTER,
-        FOR,
+        DURATION,
         COUNT,
         STALL,
         ERROR,

@@ -27,24 +27,24 @@ const fn seconds(name: &'static str, default: u64, help: &'static str) -> KeyInf
 }
 
 /// Deadline for opening a disk's file.
-pub(super) const OPEN_WITHIN: KeyInfo = seconds(
-    "open_within",
+pub(super) const OPEN_TIMEOUT: KeyInfo = seconds(
+    "open_timeout",
     30,
     "how long the file of a disk may take to be opened. At the start for each disk, and then the \
      start fails; for a VM that is added for all its disks together, and then it is not added",
 );
 
 /// Deadline for an orderly end, below the 90 s after which systemd kills a stopping service.
-pub(super) const STOP_WITHIN: KeyInfo = seconds(
-    "stop_within",
+pub(super) const STOP_TIMEOUT: KeyInfo = seconds(
+    "stop_timeout",
     60,
     "how long an orderly end may take; then it is cut short, as by a second SIGTERM. Below what \
      the service manager grants (systemd: 90 s)",
 );
 
 /// Interval at which learnt state is kept: what is learnt in a minute is soon learnt again.
-pub(super) const LEARNT_EVERY: KeyInfo = seconds(
-    "learnt_every",
+pub(super) const SNAPSHOT_INTERVAL: KeyInfo = seconds(
+    "snapshot_interval",
     60,
     "how often what a policy has learnt of its VMs is kept",
 );
@@ -114,7 +114,7 @@ pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
 /// `[daemon]`
 pub(super) const DAEMON: SectionInfo = SectionInfo {
     name: "daemon",
-    keys: &[OPEN_WITHIN, STOP_WITHIN],
+    keys: &[OPEN_TIMEOUT, STOP_TIMEOUT],
 };
 
 /// `[control]`
@@ -126,7 +126,7 @@ pub(super) const CONTROL: SectionInfo = SectionInfo {
 /// `[store]`
 pub(super) const STORE: SectionInfo = SectionInfo {
     name: "store",
-    keys: &[STORE_PATH, LEARNT_EVERY],
+    keys: &[STORE_PATH, SNAPSHOT_INTERVAL],
 };
 
 /// `[[listen]]`
@@ -211,8 +211,8 @@ mod tests {
     fn a_section_that_is_left_out_is_one_without_keys() {
         let usual = DaemonConfig::default();
         for (key, time) in [
-            (OPEN_WITHIN, usual.open_within),
-            (STOP_WITHIN, usual.stop_within),
+            (OPEN_TIMEOUT, usual.open_within),
+            (STOP_TIMEOUT, usual.stop_within),
         ] {
             let default = KeyDefault::Value(time.as_nanos() as u64);
             assert_eq!(key.default, default, "{}", key.name);

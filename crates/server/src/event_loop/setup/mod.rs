@@ -215,7 +215,7 @@ impl Prepared {
 }
 
 /// Opens the disks of a device's VMs, each with the index of its VM among `tenants`. Opening a file
-/// fails after `open_within` of the configuration.
+/// fails after `open_timeout` of the configuration.
 fn open_disks(
     config: &Config,
     device: &DeviceConfig,
