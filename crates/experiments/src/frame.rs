@@ -1,6 +1,7 @@
 //! What the experiments of disks have in common: which figures a paper has, which runs they are
 //! made of, how those are run, and how what comes of them is set beside the paper.
 
+use crate::claim::{self, Body, Call, ClaimSpec, Measure, Measures, Printed, Series, Subject};
 use crate::said::Said;
 use crate::{Cell, Claim, ExperimentError, Findings, Progress, Reference, Wanted, pool};
 use std::cmp::Reverse;
@@ -25,6 +26,12 @@ pub(crate) trait Experiment: Sized + 'static {
     const REFERENCE: &'static str;
     /// In the order of the paper.
     const FIGURES: &'static [Figure<Self>];
+    /// The paper's claims, `claims.toml`.
+    const CLAIMS: &'static str = "";
+    /// Figures of runs that claims are about.
+    const MEASURES: &'static [&'static [Measure<Self>]] = &[];
+    /// Claims that are no comparisons, by their names in `claims.toml`.
+    const CODE: &'static [(&'static str, Code<Self>)] = &[];
 
     /// The same run in a variant; the run itself where the variant makes no difference to it.
     /// `None`: that is not run.
@@ -48,6 +55,13 @@ pub(crate) trait Experiment: Sized + 'static {
     fn goals(_: &Found<'_, Self>, cells: &[Cell]) -> Claims {
         Ok(Said::order_goal(cells).into_iter().collect())
     }
+}
+
+/// A claim that is no comparison.
+pub(crate) type Code<E> = fn(&Found<'_, E>) -> Claims;
+
+impl<E: Experiment> Subject for E {
+    type Results<'a> = Found<'a, E>;
 }
 
 /// What is changed about all runs, to show what a claim hangs on.
@@ -84,6 +98,11 @@ impl<E: Experiment> Figure<E> {
         plots: |_| Vec::new(),
         explained: true,
     };
+
+    /// Variants of the runs that show what its claims hang on.
+    fn variants(&self) -> &'static [E::Variant] {
+        if self.explained { E::Variant::ALL } else { &[] }
+    }
 }
 
 /// What figures are called.
@@ -106,6 +125,19 @@ pub(crate) struct Found<'a, E: Experiment> {
     pub(crate) variant: E::Variant,
 }
 
+impl<E: Experiment> Measures for Found<'_, E> {
+    fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
+        if let Some(printed) = Printed::of(call) {
+            return printed.series(self.reference, |table| {
+                let figure = E::FIGURES.iter().find(|figure| figure.name == table);
+                figure.map_or_else(|| Ok(Vec::new()), |figure| (figure.cells)(self))
+            });
+        }
+        let (measure, arguments) = claim::measure::find(E::MEASURES, call)?;
+        Ok((measure.of)(self, &arguments))
+    }
+}
+
 impl<'a, E: Experiment> Found<'a, E> {
     /// What came of a run in this variant; `None`: it was not run.
     pub(crate) fn of(&self, key: E::Key) -> Option<&'a E::Run> {
@@ -115,6 +147,20 @@ impl<'a, E: Experiment> Found<'a, E> {
     /// The same in another variant.
     pub(crate) fn varied(&self, variant: E::Variant) -> Found<'a, E> {
         Found { variant, ..*self }
+    }
+
+    /// A claim of `claims.toml`, if its runs are there.
+    fn said(&self, spec: &ClaimSpec) -> Claims {
+        match &spec.body {
+            Body::Compared(claim) => Ok(claim.evaluate(self)?.into_iter().collect()),
+            Body::Code(name) => match E::CODE.iter().find(|(known, _)| known == name) {
+                Some((_, code)) => code(self),
+                None => Err(ExperimentError::data(
+                    claim::FILE,
+                    format!("{}: there is no code `{name}`", spec.id),
+                )),
+            },
+        }
     }
 
     /// What `claims` says, with what that hangs on.
@@ -201,16 +247,20 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
     };
     let mut findings = Findings::default();
     for figure in figures::<E>(wanted) {
-        let variants = if figure.explained {
-            E::Variant::ALL
-        } else {
-            &[]
-        };
+        let variants = figure.variants();
         findings.append(Findings {
             cells: (figure.cells)(&found)?,
             claims: found.explained(variants, figure.claims)?,
             plots: (figure.plots)(&found),
         });
+    }
+    for spec in claim::read(E::CLAIMS)? {
+        let mut figures = figures::<E>(wanted);
+        let Some(figure) = figures.find(|figure| figure.name == spec.part) else {
+            continue;
+        };
+        let claims = found.explained(figure.variants(), |found| found.said(&spec))?;
+        findings.claims.extend(claims);
     }
     let goals = found.explained(E::Variant::ALL, |found| {
         let mut cells = Vec::new();
@@ -241,6 +291,49 @@ pub(crate) mod tests {
         }
         let found = gather::<E>(&Runs::<E>::new(), &wanted).expect("figures");
         assert_eq!((found.cells.len(), found.claims.len()), (0, 0));
+        claims_are_sound::<E>();
+    }
+
+    /// Every claim of `claims.toml` is of one figure, so that it is evaluated once, and names only
+    /// measures and code that there are; and all of these are named.
+    fn claims_are_sound<E: Experiment>() {
+        let reference = Reference::parse(E::REFERENCE).expect("figures");
+        let (mut measures, mut codes) = (BTreeSet::new(), Vec::new());
+        for spec in claim::read(E::CLAIMS).expect("claims") {
+            let part = |figure: &&Figure<E>| figure.name == spec.part;
+            let parts = E::FIGURES.iter().filter(part).count();
+            assert_eq!(parts, 1, "{}: there is no {}", spec.id, spec.part);
+            let claim = match &spec.body {
+                Body::Compared(claim) => claim,
+                Body::Code(name) => {
+                    codes.push(name.clone());
+                    continue;
+                }
+            };
+            for call in claim.measures() {
+                match Printed::of(call) {
+                    Some(printed) => assert!(
+                        printed.is_in(&reference),
+                        "{}: the paper has no {call:?}",
+                        spec.id
+                    ),
+                    None => {
+                        let found = claim::measure::find(E::MEASURES, call);
+                        let found = found.unwrap_or_else(|e| panic!("{}: {e}", spec.id));
+                        measures.insert(found.0.name);
+                    }
+                }
+            }
+        }
+        let known = E::MEASURES.iter().flat_map(|of| of.iter());
+        let known: BTreeSet<&str> = known.map(|of| of.name).collect();
+        assert_eq!(
+            measures, known,
+            "measures that are named, and that there are"
+        );
+        let known: Vec<&str> = E::CODE.iter().map(|(name, _)| *name).collect();
+        codes.sort();
+        assert_eq!(codes, known, "each code once, in the order of the alphabet");
     }
 
     /// A run is a number, and comes to that, or in the variant to twice as much.

@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod claim;
 mod contest;
 mod findings;
 mod fit;

@@ -1,7 +1,7 @@
 //! What the paper draws.
 
 use super::Found;
-use super::claims::WRITERS;
+use super::measures::WRITERS;
 use super::setup::{Case, Key};
 use tidegate_report::{Axis, Plot, Series, Unit};
 

@@ -4,13 +4,13 @@
 //! The folder's README says how the guests and the disk are modelled, and what was calibrated.
 
 mod calibrate;
-mod claims;
 mod curves;
-mod percent;
+mod measures;
 mod setup;
 mod tables;
 
-use crate::frame::{self, Claims, Experiment, Runs};
+use crate::claim::Measure;
+use crate::frame::{self, Claims, Code, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, folder};
 use setup::{Case, Key, Run, SCHEDULERS, Without};
 use tables::FIGURES;
@@ -55,6 +55,9 @@ impl Experiment for Flubber {
 
     const REFERENCE: &'static str = PAPER_TOML;
     const FIGURES: &'static [Figure] = &FIGURES;
+    const CLAIMS: &'static str = folder::embedded!("flubber", "claims.toml");
+    const MEASURES: &'static [&'static [Measure<Flubber>]] = &[measures::MEASURES];
+    const CODE: &'static [(&'static str, Code<Flubber>)] = measures::CODE;
 
     fn varied(key: Key, without: Without) -> Option<Key> {
         Some(key.without(without))
@@ -68,8 +71,8 @@ impl Experiment for Flubber {
         Run::of(scenario)
     }
 
-    fn goals(found: &Found<'_>, cells: &[Cell]) -> Claims {
-        claims::claims(found, cells)
+    fn goals(_: &Found<'_>, cells: &[Cell]) -> Claims {
+        Ok(measures::goals(cells))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::frame::Cells;
 const SEQUENTIAL_REQUESTS: f64 = 131_072.0;
 const RANDOM_REQUESTS: f64 = 10_000.0;
 
-/// The paper's tables and figures, in its order; `claims` has what it says of them.
+/// The paper's tables and figures, in its order; `claims.toml` has what it says of them.
 pub(super) const FIGURES: [Figure; 7] = [
     Figure {
         name: "2",

@@ -1,0 +1,200 @@
+//! Comparisons that claims are made of.
+
+use super::expression::{Expression, Measures, Series, paired};
+use crate::ExperimentError;
+
+/// A comparison, and the share of the items that has to pass it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Test {
+    pub(crate) kind: Kind,
+    pub(crate) share: Share,
+}
+
+/// Forms of comparison.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Kind {
+    /// Each item is so beside another figure.
+    Beside(Sense, Expression, Expression),
+    /// Each item is at most so far from another figure.
+    Within(Expression, Expression, Margin),
+    /// Each item is at least the second figure, at most the third.
+    Between(Expression, Expression, Expression),
+    /// Each series is below the next, item by item.
+    Order(Vec<Expression>),
+    /// A series goes one way from item to item.
+    Course(Expression, Course),
+}
+
+/// Relations of two figures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sense {
+    Below,
+    AtMost,
+    Equals,
+    AtLeast,
+    Above,
+}
+
+impl Sense {
+    fn holds(self, a: f64, b: f64) -> bool {
+        match self {
+            Sense::Below => a < b,
+            Sense::AtMost => a <= b,
+            Sense::Equals => a == b,
+            Sense::AtLeast => a >= b,
+            Sense::Above => a > b,
+        }
+    }
+}
+
+/// A tolerance.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Margin {
+    /// Part of the figure that is compared with.
+    Part(f64),
+    /// In the figures' own unit.
+    Points(f64),
+}
+
+/// Direction of a series.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Course {
+    pub(crate) rises: bool,
+    /// No item equals the one before.
+    pub(crate) strictly: bool,
+    /// Step back that is allowed, as a part of the item before.
+    pub(crate) slack: f64,
+}
+
+impl Course {
+    fn goes_on(self, before: f64, after: f64) -> bool {
+        match (self.rises, self.strictly) {
+            (true, true) => after > before * (1.0 - self.slack),
+            (true, false) => after >= before * (1.0 - self.slack),
+            (false, true) => after < before * (1.0 + self.slack),
+            (false, false) => after <= before * (1.0 + self.slack),
+        }
+    }
+}
+
+/// Share of the items that has to pass.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Share {
+    /// Every item.
+    All,
+    /// This part or more of them, of 1.
+    AtLeast(f64),
+    /// More than this part of them, of 1.
+    MoreThan(f64),
+}
+
+impl Share {
+    fn is_reached(self, passed: usize, all: usize) -> bool {
+        match self {
+            Share::All => passed == all,
+            Share::AtLeast(part) => passed as f64 >= part * all as f64,
+            Share::MoreThan(part) => passed as f64 > part * all as f64,
+        }
+    }
+}
+
+/// Result of a test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) holds: bool,
+    /// Items that pass, and all of them.
+    pub(crate) passed: (usize, usize),
+}
+
+/// 1 where it is so, 0 where not.
+fn flag(is_so: bool) -> f64 {
+    f64::from(u8::from(is_so))
+}
+
+impl Test {
+    /// Result of the test; `None` where a run that it needs is missing.
+    ///
+    /// # Errors
+    /// Those of its expressions.
+    pub(crate) fn outcome(
+        &self,
+        measures: &dyn Measures,
+    ) -> Result<Option<Outcome>, ExperimentError> {
+        let Some(items) = self.kind.passed(measures)? else {
+            return Ok(None);
+        };
+        let passed = items.iter().filter(|passed| **passed).count();
+        Ok(Some(Outcome {
+            holds: self.share.is_reached(passed, items.len()),
+            passed: (passed, items.len()),
+        }))
+    }
+}
+
+impl Kind {
+    /// Expressions of the comparison.
+    pub(crate) fn expressions(&self) -> Vec<&Expression> {
+        match self {
+            Kind::Beside(_, a, b) | Kind::Within(a, b, _) => vec![a, b],
+            Kind::Between(a, b, c) => vec![a, b, c],
+            Kind::Order(all) => all.iter().collect(),
+            Kind::Course(of, _) => vec![of],
+        }
+    }
+
+    /// Calls `hear` with every measure of the comparison.
+    #[cfg(test)]
+    pub(crate) fn measures<'a>(&'a self, hear: &mut dyn FnMut(&'a super::expression::Call)) {
+        for expression in self.expressions() {
+            expression.measures(hear);
+        }
+    }
+
+    /// Whether each item passes.
+    fn passed(&self, measures: &dyn Measures) -> Result<Option<Vec<bool>>, ExperimentError> {
+        let mut all = Vec::new();
+        for expression in self.expressions() {
+            let Some(value) = expression.value(measures)? else {
+                return Ok(None);
+            };
+            all.push(value);
+        }
+        self.of(all).map(Some)
+    }
+
+    fn of(&self, all: Vec<Series>) -> Result<Vec<bool>, ExperimentError> {
+        let mut all = all.into_iter();
+        let mut next = || all.next().unwrap_or_default();
+        let flags = match self {
+            Kind::Beside(sense, ..) => paired(next(), next(), |a, b| flag(sense.holds(a, b)))?,
+            Kind::Within(.., margin) => paired(next(), next(), |a, b| {
+                flag(match margin {
+                    Margin::Part(part) => (a - b).abs() <= part * b.abs(),
+                    Margin::Points(points) => (a - b).abs() <= *points,
+                })
+            })?,
+            Kind::Between(..) => {
+                let of = next();
+                let above = paired(of.clone(), next(), |a, b| flag(a >= b))?;
+                let below = paired(of, next(), |a, b| flag(a <= b))?;
+                paired(above, below, |a, b| a * b)?
+            }
+            Kind::Order(_) => {
+                let all: Vec<Series> = all.collect();
+                let mut flags = Vec::new();
+                for two in all.windows(2) {
+                    let below = |a, b| flag(a < b);
+                    flags.extend(paired(two[0].clone(), two[1].clone(), below)?);
+                }
+                flags
+            }
+            Kind::Course(_, course) => {
+                let items = next();
+                let goes_on =
+                    |two: &[super::expression::Item]| course.goes_on(two[0].value, two[1].value);
+                return Ok(items.windows(2).map(goes_on).collect());
+            }
+        };
+        Ok(flags.into_iter().map(|item| item.value > 0.0).collect())
+    }
+}

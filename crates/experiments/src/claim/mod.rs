@@ -1,0 +1,130 @@
+//! Claims of a paper as data: `experiments/PAPER/claims.toml`.
+//!
+//! ```toml
+//! [[claim]]
+//! id = "rate-is-had"                 # its own
+//! part = "figure 12"                 # of Paper::tables: where the paper has it
+//! claim = "VM1 has what it asks for, from 200 to 1600 IOPS"
+//! with = { vm1 = "iops(vm1)" }       # names for expressions
+//! holds = [{ at_least = "vm1[..4]", than = "0.99 * asked[..4]" }]
+//! detail = "it has {vm1:.0} IOPS"    # no full stop
+//! ```
+//!
+//! Claims are reported in the order of the file; a claim whose runs are missing is left out. All of
+//! `holds` has to hold, and unless said otherwise for each item of a series:
+//!
+//! | test | holds where |
+//! |---|---|
+//! | `below = A, than = B`; `at_most`, `equals`, `at_least`, `above` | each A is so beside B |
+//! | `within = A, of = B, part = 0.1`, or `points = 5` | A is at most so far from B |
+//! | `between = A, from = B, to = C` | A is at least B and at most C |
+//! | `order = [A, B, C]` | each is below the next |
+//! | `rises = A` or `falls = A`; `strictly = true`, `slack = 0.05` | A goes one way |
+//!
+//! `in_share = 0.9` asks for so many of the items, `in_more_than = 0.5` for more than so many.
+//! A ratio is an expression: `at_least = "iops(a) / iops(b)", than = 2.35`.
+//! `each = [{ vm = "vm1" }, ...]` repeats the claim, with `{vm}` replaced in all of its texts.
+//! Claims of its `[[claim.also]]` are repeated with it, after it each time.
+//! A claim that is no comparison has `code = "NAME"` in place of the rest: a function of the paper.
+//!
+//! [`expression`] has the form of figures, [`words`] that of texts.
+
+mod comparison;
+mod expression;
+pub(crate) mod measure;
+mod read;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub(crate) use expression::{Call, Item, Measures, Series, series};
+pub(crate) use measure::{Measure, Printed, Subject};
+pub(crate) use read::read;
+
+use crate::ExperimentError;
+use crate::said::Said;
+use comparison::Test;
+use words::Words;
+
+/// Name of a paper's claims in its folder.
+pub(crate) const FILE: &str = "claims.toml";
+
+/// Text that is no expression or has none where it should, and an example of one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed {
+    what: String,
+    example: &'static str,
+}
+
+impl Malformed {
+    fn new(what: impl Into<String>, example: &'static str) -> Malformed {
+        let what = what.into();
+        Malformed { what, example }
+    }
+}
+
+/// A claim as its file has it, one for each entry of `each`.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ClaimSpec {
+    /// Its own in the file, but for those of the same `each`.
+    pub(crate) id: String,
+    /// Table, figure or section of the paper.
+    pub(crate) part: String,
+    pub(crate) body: Body,
+}
+
+/// Comparisons, or a function of the paper's experiment.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Body {
+    Compared(Compared),
+    Code(String),
+}
+
+/// A claim that is a comparison of figures.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Compared {
+    claim: Words,
+    tests: Vec<Test>,
+    detail: Words,
+}
+
+impl Compared {
+    /// The claim with its figures; `None` where a run that it needs is missing.
+    ///
+    /// # Errors
+    /// When a measure is unknown, or series that are compared have different lengths.
+    pub(crate) fn evaluate(
+        &self,
+        measures: &dyn Measures,
+    ) -> Result<Option<Said>, ExperimentError> {
+        let (mut holds, mut passed) = (true, None);
+        for test in &self.tests {
+            let Some(outcome) = test.outcome(measures)? else {
+                return Ok(None);
+            };
+            holds &= outcome.holds;
+            passed.get_or_insert(outcome.passed);
+        }
+        let passed = passed.unwrap_or_default();
+        let (Some(claim), Some(detail)) = (
+            self.claim.text(measures, passed)?,
+            self.detail.text(measures, passed)?,
+        ) else {
+            return Ok(None);
+        };
+        Ok(Some(Said::new(claim, holds, detail)))
+    }
+
+    /// Every measure of the claim.
+    #[cfg(test)]
+    pub(crate) fn measures(&self) -> Vec<&Call> {
+        let mut all = Vec::new();
+        let mut hear = |call| all.push(call);
+        self.claim.measures(&mut hear);
+        self.detail.measures(&mut hear);
+        for test in &self.tests {
+            test.kind.measures(&mut hear);
+        }
+        all
+    }
+}

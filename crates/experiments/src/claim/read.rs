@@ -1,0 +1,241 @@
+//! Reads `claims.toml`.
+
+use super::comparison::{Course, Kind, Margin, Sense, Share, Test};
+use super::expression::{Expression, Named};
+use super::words::Words;
+use super::{Body, ClaimSpec, Compared, FILE, Malformed};
+use crate::ExperimentError;
+use std::collections::BTreeSet;
+use tidegate_config::{Field, Section, document};
+
+/// Claims of a paper, in the order of the file; none of an empty one.
+///
+/// # Errors
+/// Everything that is wrong with the text, each with its line and an example of what is right.
+pub(crate) fn read(text: &str) -> Result<Vec<ClaimSpec>, ExperimentError> {
+    let claims = |root: &Field<'_>| {
+        let mut root = Section::of(root)?;
+        let (mut ids, mut all) = (BTreeSet::new(), Vec::new());
+        for field in root.take_tables("claim") {
+            all.push(claims_of(&field, &mut ids));
+        }
+        root.finish();
+        let all: Option<Vec<Vec<ClaimSpec>>> = all.into_iter().collect();
+        Some(all?.concat())
+    };
+    Ok(document::read(text, FILE, claims)?.config)
+}
+
+/// Words that stand for others: those of an entry of `each`.
+type Replaced = Vec<(String, String)>;
+
+fn replace(text: &str, replaced: &Replaced) -> String {
+    let put =
+        |text: String, (key, value): &(String, String)| text.replace(&format!("{{{key}}}"), value);
+    replaced.iter().fold(text.to_owned(), put)
+}
+
+/// A claim and those of its `also`, once for each entry of its `each`.
+fn claims_of(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<Vec<ClaimSpec>> {
+    let mut section = Section::of(field)?;
+    let part = section.need("part", "part = \"figure 12\", where the paper has it")?;
+    let (part, each) = (part.text()?, each(&mut section)?);
+    let name = id(&mut section, ids)?;
+    let mut also = Vec::new();
+    for field in section.take_tables("also") {
+        let mut section = Section::of(&field)?;
+        also.push((id(&mut section, ids)?, section));
+    }
+    let mut all = Vec::new();
+    for replaced in &each {
+        all.push(claim(&mut section, (&name, part), replaced)?);
+        for (name, section) in &mut also {
+            all.push(claim(section, (name.as_str(), part), replaced)?);
+        }
+    }
+    also.into_iter().for_each(|(_, section)| section.finish());
+    section.finish();
+    Some(all)
+}
+
+/// The name of a claim, which no other has.
+fn id(section: &mut Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
+    let field = section.need("id", "id = \"settles-in-time\"")?;
+    let id = field.text()?.to_owned();
+    if ids.insert(id.clone()) {
+        return Some(id);
+    }
+    field.error(format!("there is another claim `{id}`"), "an id of its own");
+    None
+}
+
+/// What is replaced in each claim of a table.
+fn each(section: &mut Section<'_>) -> Option<Vec<Replaced>> {
+    let entries = section.take_tables("each");
+    if entries.is_empty() {
+        return Some(vec![Replaced::new()]);
+    }
+    let replaced = |entry: &Field<'_>| -> Option<Replaced> {
+        let words = Section::of(entry)?;
+        let words = words.entries();
+        words
+            .map(|(entry, field)| Some((entry.key.clone(), field.text()?.to_owned())))
+            .collect()
+    };
+    entries.iter().map(replaced).collect()
+}
+
+fn claim(
+    section: &mut Section<'_>,
+    (id, part): (&str, &str),
+    replaced: &Replaced,
+) -> Option<ClaimSpec> {
+    let body = match section.take("code") {
+        Some(code) => Body::Code(code.text()?.to_owned()),
+        None => Body::Compared(compared(section, replaced)?),
+    };
+    Some(ClaimSpec {
+        id: id.to_owned(),
+        part: replace(part, replaced),
+        body,
+    })
+}
+
+fn compared(section: &mut Section<'_>, replaced: &Replaced) -> Option<Compared> {
+    let mut reader = Reader {
+        replaced,
+        named: Named::new(),
+    };
+    if let Some(with) = section.take("with") {
+        for (entry, field) in Section::of(&with)?.entries() {
+            let expression = reader.expression(&field)?;
+            reader.named.insert(entry.key.clone(), expression);
+        }
+    }
+    let claim = section.need("claim", "claim = \"VM1 has what it asks for\"")?;
+    let detail = section.need("detail", "detail = \"it has {iops(vm1):.0} IOPS\"")?;
+    let tests = section.take_tables("holds");
+    if tests.is_empty() {
+        let example = "holds = [{ at_least = \"iops(vm1)\", than = 200 }]";
+        section.error("nothing is compared", example);
+        return None;
+    }
+    let tests = tests.iter().map(|field| reader.test(field));
+    Some(Compared {
+        tests: tests.collect::<Option<_>>()?,
+        claim: reader.words(&claim)?,
+        detail: reader.words(&detail)?,
+    })
+}
+
+/// Reads the parts of a claim.
+struct Reader<'a> {
+    replaced: &'a Replaced,
+    named: Named,
+}
+
+const KINDS: &str = "one of below, at_most, equals, at_least and above (with than), within (with \
+                     of, and part or points), between (with from and to), order, rises, falls";
+
+const SENSES: [(&str, Sense); 5] = [
+    ("below", Sense::Below),
+    ("at_most", Sense::AtMost),
+    ("equals", Sense::Equals),
+    ("at_least", Sense::AtLeast),
+    ("above", Sense::Above),
+];
+
+/// Reports what is wrong with a field.
+fn reported<T>(field: &Field<'_>, found: Result<T, Malformed>) -> Option<T> {
+    let tell = |wrong: Malformed| field.error(wrong.what, &format!("such as {}", wrong.example));
+    found.map_err(tell).ok()
+}
+
+/// Any number.
+fn number(field: &Field<'_>) -> Option<f64> {
+    field.decimal(f64::MIN..=f64::MAX)
+}
+
+impl Reader<'_> {
+    fn words(&self, field: &Field<'_>) -> Option<Words> {
+        let text = replace(field.text()?, self.replaced);
+        reported(field, Words::parse(&text, &self.named))
+    }
+
+    /// A number, or an expression in quotes.
+    fn expression(&self, field: &Field<'_>) -> Option<Expression> {
+        if matches!(field.describe().chars().next(), Some('0'..='9' | '-')) {
+            return number(field).map(Expression::Number);
+        }
+        let text = replace(field.text()?, self.replaced);
+        reported(field, Expression::parse(&text, &self.named))
+    }
+
+    fn need(&self, section: &mut Section<'_>, key: &'static str) -> Option<Expression> {
+        let field = section.need(key, &format!("{key} = \"iops(vm1)\", or a number"))?;
+        self.expression(&field)
+    }
+
+    fn test(&self, field: &Field<'_>) -> Option<Test> {
+        let mut section = Section::of(field)?;
+        let kind = self.kind(&mut section);
+        let share = share(&mut section);
+        section.finish();
+        Some(Test {
+            kind: kind?,
+            share: share?,
+        })
+    }
+
+    fn kind(&self, section: &mut Section<'_>) -> Option<Kind> {
+        for (key, sense) in SENSES {
+            if let Some(field) = section.take(key) {
+                let of = self.expression(&field)?;
+                return Some(Kind::Beside(sense, of, self.need(section, "than")?));
+            }
+        }
+        if let Some(field) = section.take("within") {
+            let (of, margin) = (self.need(section, "of")?, margin(section)?);
+            return Some(Kind::Within(self.expression(&field)?, of, margin));
+        }
+        if let Some(field) = section.take("between") {
+            let (from, to) = (self.need(section, "from")?, self.need(section, "to")?);
+            return Some(Kind::Between(self.expression(&field)?, from, to));
+        }
+        if let Some(field) = section.take("order") {
+            let all = field.elements()?;
+            let all: Option<Vec<_>> = all.iter().map(|field| self.expression(field)).collect();
+            return all.map(Kind::Order);
+        }
+        for (key, rises) in [("rises", true), ("falls", false)] {
+            if let Some(field) = section.take(key) {
+                let course = Course {
+                    rises,
+                    strictly: section.read("strictly", false, |field| field.flag())?,
+                    slack: section.read("slack", 0.0, number)?,
+                };
+                return Some(Kind::Course(self.expression(&field)?, course));
+            }
+        }
+        section.error("it compares nothing", KINDS);
+        None
+    }
+}
+
+fn margin(section: &mut Section<'_>) -> Option<Margin> {
+    if let Some(field) = section.take("points") {
+        return number(&field).map(Margin::Points);
+    }
+    let field = section.need("part", "part = 0.1 of the figure, or points = 5")?;
+    number(&field).map(Margin::Part)
+}
+
+fn share(section: &mut Section<'_>) -> Option<Share> {
+    if let Some(field) = section.take("in_share") {
+        return field.decimal(0.0..=1.0).map(Share::AtLeast);
+    }
+    match section.take("in_more_than") {
+        Some(field) => field.decimal(0.0..=1.0).map(Share::MoreThan),
+        None => Some(Share::All),
+    }
+}

@@ -1,0 +1,270 @@
+//! Tests of the evaluator and of the messages about malformed claims.
+
+use super::*;
+use crate::Claim;
+
+/// Measures by name: `one` a figure, `three` a series with labels, `missing` one without runs.
+struct Figures;
+
+impl Measures for Figures {
+    fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
+        let labelled = |all: [(&str, f64); 3]| {
+            let item = |(label, value): (&str, f64)| Item {
+                label: label.to_owned(),
+                value,
+            };
+            all.map(item).to_vec()
+        };
+        Ok(
+            match (call.name.as_str(), call.arguments.join("|").as_str()) {
+                ("one", "") => Some(series([2.0])),
+                ("three", "") => Some(labelled([("a", 1.0), ("b", -4.0), ("c", 3.0)])),
+                ("rising", "") => Some(series([1.0, 2.0, 1.9, 3.0])),
+                ("of", "x, y|z") => Some(series([7.0])),
+                ("missing" | "of", _) => None,
+                _ => return Err(ExperimentError::data(FILE, "no such measure")),
+            },
+        )
+    }
+}
+
+/// Result of a claim with these lines.
+fn evaluated(lines: &str) -> Result<Option<Claim>, ExperimentError> {
+    let text = format!("[[claim]]\nid = \"c\"\npart = \"1\"\n{lines}");
+    let claims = read(&text)?;
+    let [
+        ClaimSpec {
+            body: Body::Compared(claim),
+            ..
+        },
+    ] = claims.as_slice()
+    else {
+        panic!("{claims:?}");
+    };
+    Ok(claim.evaluate(&Figures)?.map(|said| said.hangs_on(&[])))
+}
+
+fn holds(test: &str) -> bool {
+    let lines = format!("claim = \"\"\nholds = [{{ {test} }}]\ndetail = \"\"");
+    evaluated(&lines).expect("a claim").expect("figures").holds
+}
+
+fn text(words: &str) -> String {
+    let holds = "holds = [{ above = \"three\", than = 0 }]";
+    let lines = format!("claim = \"\"\n{holds}\ndetail = \"{words}\"");
+    let claim = evaluated(&lines).expect("a claim").expect("figures");
+    claim.detail
+}
+
+/// What is said of a malformed claim.
+fn error(lines: &str) -> String {
+    evaluated(lines).expect_err("malformed").to_string()
+}
+
+#[test]
+fn a_figure_is_below_or_above_another() {
+    assert!(holds("below = 'one', than = 2.1") && !holds("below = 'one', than = 2"));
+    assert!(holds("at_most = 'one', than = 2") && !holds("at_most = 'one', than = 1.9"));
+    assert!(holds("equals = 'one', than = 2") && !holds("equals = 'one', than = 3"));
+    assert!(holds("at_least = 'one', than = 2") && !holds("at_least = 'one', than = 2.1"));
+    assert!(holds("above = 'one', than = 1.9") && !holds("above = 'one', than = 2"));
+    // A ratio is one of these; each item of a series has to pass.
+    assert!(holds("at_least = 'one / three[0]', than = 2"));
+    assert!(holds("below = 'three', than = 'three + 1'"));
+    assert!(!holds("below = 'three', than = 2"));
+}
+
+#[test]
+fn a_figure_is_within_a_part_or_points_of_another() {
+    assert!(holds("within = 'one', of = 4, part = 0.5"));
+    assert!(!holds("within = 'one', of = 4.1, part = 0.5"));
+    assert!(holds("within = 'three', of = 0, points = 4"));
+    assert!(!holds("within = 'three', of = 0, points = 3.9"));
+}
+
+#[test]
+fn a_figure_is_between_two_others() {
+    assert!(holds("between = 'three', from = -4, to = 3"));
+    assert!(!holds("between = 'three', from = -3.9, to = 3"));
+    assert!(!holds("between = 'three', from = -4, to = 2.9"));
+}
+
+#[test]
+fn an_order_is_one_of_neighbours_and_of_each_item() {
+    assert!(holds("order = ['one', 'one + 1', 5]"));
+    assert!(!holds("order = ['one', 'one', 5]") && !holds("order = ['one', 5, 4]"));
+    assert!(holds("order = ['three', 'three + 1']"));
+    assert!(!holds("order = ['three', '3 * three']"));
+}
+
+#[test]
+fn a_series_rises_or_falls_but_for_its_slack() {
+    assert!(!holds("rises = 'rising'") && holds("rises = 'rising', slack = 0.05"));
+    assert!(!holds("rises = 'rising', slack = 0.05, strictly = true") || 1.9 > 2.0 * 0.95);
+    assert!(holds("falls = '0 - rising', slack = 0") == holds("rises = 'rising'"));
+    assert!(holds("rises = '0 * rising'") && !holds("rises = '0 * rising', strictly = true"));
+    assert!(holds("falls = 'three[..2]'") && !holds("falls = 'three'"));
+}
+
+#[test]
+fn some_of_the_items_may_be_enough() {
+    let two_of_three = "above = 'three', than = 0";
+    assert!(!holds(two_of_three));
+    assert!(holds(&format!("{two_of_three}, in_share = 0.66")));
+    assert!(!holds(&format!("{two_of_three}, in_share = 0.67")));
+    assert!(holds(&format!("{two_of_three}, in_more_than = 0.5")));
+    assert!(!holds("above = 'three[..2]', than = 0, in_more_than = 0.5"));
+}
+
+#[test]
+fn figures_are_computed_item_by_item() {
+    for (words, expected) in [
+        ("{1 + 2 * 3:.0} {(1 + 2) * 3:.0} {8 / 4 / 2:.0}", "7 9 1."),
+        (
+            "{three[0]:.0} {three[-1]:.0} {three[1..]:.0} {three[..-1]:.0}",
+            "1 3 -4, 3 1, -4.",
+        ),
+        (
+            "{max(three):.0} {min(three):.0} {farthest(three):+.1}",
+            "3 -4 -4.0.",
+        ),
+        (
+            "{sum(three):.0} {mean(three):.0} {abs(three):.0}",
+            "0 0 1, 4, 3.",
+        ),
+        ("{10 * three:.0} {three - three:.0}", "10, -40, 30 0, 0, 0."),
+        ("{of('x, y', z):.0}", "7."),
+    ] {
+        assert_eq!(text(words), expected, "{words}");
+    }
+}
+
+#[test]
+fn texts_have_figures_in_them() {
+    for (words, expected) in [
+        ("it is {one:.2} s", "it is 2.00 s."),
+        ("{one:.} and {one / 4:.}", "2 and 0.5."),
+        ("{three:.0 and} {three[..1]:.0 and}", "1, -4 and 3 1."),
+        ("{three:.1 named}", "1.0 (a), -4.0 (b), 3.0 (c)."),
+        (
+            "{three after one * three:.0}",
+            "1 after 2, -4 after -8, 3 after 6.",
+        ),
+        ("{max(three):.0} ({who max(three)})", "3 (c)."),
+        ("in {held} of {all}", "in 2 of 3."),
+    ] {
+        assert_eq!(text(words), expected, "{words}");
+    }
+}
+
+#[test]
+fn names_stand_for_expressions_and_words_for_others() {
+    let claims = read(
+        "[[claim]]\nid = \"c\"\npart = \"figure {n}\"\nclaim = \"of {n}\"\n\
+         each = [{ n = \"1\" }, { n = \"2\" }]\nwith = { a = \"one + {n}\", b = \"2 * a\" }\n\
+         holds = [{ equals = \"b\", than = 6 }]\ndetail = \"{b:.0}\"",
+    );
+    let claims = claims.expect("two claims");
+    let told: Vec<_> = claims
+        .iter()
+        .map(|spec| {
+            let Body::Compared(claim) = &spec.body else {
+                panic!("{spec:?}");
+            };
+            let claim = claim.evaluate(&Figures).expect("figures").expect("all");
+            let claim = claim.hangs_on(&[]);
+            (spec.part.clone(), claim.claim, claim.holds, claim.detail)
+        })
+        .collect();
+    let of = |part: &str, claim: &str, holds, detail: &str| {
+        (part.to_owned(), claim.to_owned(), holds, detail.to_owned())
+    };
+    assert_eq!(
+        told,
+        [
+            of("figure 1", "of 1", true, "6."),
+            of("figure 2", "of 2", false, "8."),
+        ]
+    );
+}
+
+#[test]
+fn claims_are_repeated_together() {
+    let claims = read(
+        "[[claim]]\nid = 'a'\npart = 'figure 1'\ncode = 'f'\n\
+         each = [{ n = '1' }, { n = '2' }]\n[[claim.also]]\nid = 'b'\ncode = 'g'",
+    );
+    let claims = claims.expect("four");
+    let ids: Vec<&str> = claims.iter().map(|claim| claim.id.as_str()).collect();
+    assert_eq!(ids, ["a", "b", "a", "b"]);
+    assert!(claims.iter().all(|claim| claim.part == "figure 1"));
+}
+
+#[test]
+fn a_claim_without_its_runs_is_left_out() {
+    for lines in [
+        "claim = ''\nholds = [{ below = 'missing', than = 1 }]\ndetail = ''",
+        "claim = ''\nholds = [{ below = 'one', than = 1 }]\ndetail = '{missing:.0}'",
+        "claim = '{one + missing:.0}'\nholds = [{ below = 'one', than = 1 }]\ndetail = ''",
+    ] {
+        assert_eq!(evaluated(lines).expect("a claim"), None, "{lines}");
+    }
+}
+
+#[test]
+fn what_is_malformed_is_told_with_its_place_and_what_would_be_right() {
+    let of = |holds: &str| error(&format!("claim = ''\ndetail = ''\nholds = [{{ {holds} }}]"));
+    for (told, parts) in [
+        (
+            error("claim = ''\ndetail = ''"),
+            &["nothing is compared", "holds = [{"][..],
+        ),
+        (
+            error("claim = 'a {one'\ndetail = ''\nholds = [{ below = 1, than = 2 }]"),
+            &["claims.toml:4", "a brace is not closed"],
+        ),
+        (
+            error("claim = '{one}'\ndetail = ''\nholds = [{ below = 1, than = 2 }]"),
+            &["`{one}` does not say how", ":.1}"],
+        ),
+        (
+            of("blow = 'one', than = 1"),
+            &["it compares nothing", "at_least"],
+        ),
+        (of("below = 'one'"), &["`than` is missing"]),
+        (
+            of("below = 'one one', than = 1"),
+            &["claims.toml:6", "`one` follows `one`"],
+        ),
+        (
+            of("below = 'one +', than = 1"),
+            &["found the end where a figure is expected"],
+        ),
+        (
+            of("below = '(one', than = 1"),
+            &["found the end where `)` is expected"],
+        ),
+        (
+            of("below = 'one[x]', than = 1"),
+            &["`[x]` is no part of a series", "[..4]"],
+        ),
+        (of("below = 'of(,)', than = 1"), &["an argument is empty"]),
+        (
+            of("within = 'one', of = 1"),
+            &["`part` is missing", "points = 5"],
+        ),
+        (of("below = 1, than = 2, in_share = 90"), &["out of range"]),
+        (of("below = 'unheard', than = 1"), &["no such measure"]),
+        (
+            of("below = 'three', than = 'rising'"),
+            &["3 figures beside one of 4"],
+        ),
+    ] {
+        for part in parts {
+            assert!(told.contains(part), "{part} is not in: {told}");
+        }
+    }
+    let twice = "[[claim]]\nid = 'c'\npart = '1'\ncode = 'f'\n".repeat(2);
+    let told = read(&twice).expect_err("twice").to_string();
+    assert!(told.contains("there is another claim `c`"), "{told}");
+}

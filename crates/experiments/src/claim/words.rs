@@ -1,0 +1,218 @@
+//! Words of claims, with figures in them.
+//!
+//! ```text
+//! it has {iops(vm1):.0} IOPS            each figure of a series, with commas between
+//! it has {iops(vm1):.0 and} IOPS        ... and an "and" before the last
+//! it is {error:+.1} %                   with its sign
+//! it takes {paper(times):.} times       with as many digits as it has
+//! they have {share:.2 named}            each with its label: 0.95 (vm1), 1.02 (vm2)
+//! V is {ours after theirs:.2} %         pairs: 3.10 after 4.20, 2.00 after 2.50
+//! the largest is that of {who max(x)}   a label alone
+//! it is in {held} of {all}              items of the first test that pass, and all of them
+//! ```
+
+use super::Malformed;
+use super::expression::{Expression, Item, Measures, Named, Series};
+use crate::ExperimentError;
+
+/// A text with figures in it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Words(Vec<Piece>);
+
+#[derive(Clone, PartialEq, Debug)]
+enum Piece {
+    Text(String),
+    Figures {
+        of: Expression,
+        /// The second figure of a pair.
+        after: Option<Expression>,
+        format: Format,
+    },
+    Label(Expression),
+    Held,
+    All,
+}
+
+/// Form of figures in a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Format {
+    sign: bool,
+    /// `None`: as many as there are.
+    digits: Option<usize>,
+    list: List,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum List {
+    Commas,
+    And,
+    Named,
+}
+
+const EXAMPLES: &str = "{iops(vm1):.1}, {a after b:.2}, {x:+.1}, {x:.0 and}, {x:.2 named}, \
+                        {who max(x)}, {held} or {all}";
+
+impl Format {
+    fn parse(text: &str) -> Option<Format> {
+        let (figure, list) = text.split_once(' ').unwrap_or((text, ""));
+        let list = match list {
+            "" => List::Commas,
+            "and" => List::And,
+            "named" => List::Named,
+            _ => return None,
+        };
+        let unsigned = figure.strip_prefix('+');
+        let digits = unsigned.unwrap_or(figure).strip_prefix('.')?;
+        let digits = match digits {
+            "" => None,
+            digits => Some(digits.parse().ok()?),
+        };
+        Some(Format {
+            sign: unsigned.is_some(),
+            digits,
+            list,
+        })
+    }
+
+    fn figure(self, value: f64) -> String {
+        match (self.digits, self.sign) {
+            (Some(digits), true) => format!("{value:+.digits$}"),
+            (Some(digits), false) => format!("{value:.digits$}"),
+            (None, true) => format!("{value:+}"),
+            (None, false) => value.to_string(),
+        }
+    }
+
+    fn item(self, item: &Item) -> String {
+        match self.list {
+            List::Named => format!("{} ({})", self.figure(item.value), item.label),
+            List::Commas | List::And => self.figure(item.value),
+        }
+    }
+
+    fn list(self, all: &[String]) -> String {
+        match (self.list, all) {
+            (List::And, [first @ .., last]) if !first.is_empty() => {
+                format!("{} and {last}", first.join(", "))
+            }
+            _ => all.join(", "),
+        }
+    }
+}
+
+impl Piece {
+    /// What stands between braces.
+    fn parse(text: &str, named: &Named) -> Result<Piece, Malformed> {
+        match text {
+            "held" => return Ok(Piece::Held),
+            "all" => return Ok(Piece::All),
+            _ => (),
+        }
+        if let Some(of) = text.strip_prefix("who ") {
+            return Ok(Piece::Label(Expression::parse(of, named)?));
+        }
+        let parts = text.rsplit_once(':');
+        let format = parts.and_then(|(_, format)| Format::parse(format));
+        let (Some((figures, _)), Some(format)) = (parts, format) else {
+            return Err(Malformed::new(
+                format!("`{{{text}}}` does not say how its figures are written"),
+                EXAMPLES,
+            ));
+        };
+        let (of, after) = match figures.split_once(" after ") {
+            Some((of, after)) => (of, Some(Expression::parse(after, named)?)),
+            None => (figures, None),
+        };
+        let of = Expression::parse(of, named)?;
+        Ok(Piece::Figures { of, after, format })
+    }
+}
+
+impl Words {
+    /// Reads a text, in whose figures names may stand for those of `named`.
+    ///
+    /// # Errors
+    /// When a brace is not closed, or there is no figure between two.
+    pub(crate) fn parse(text: &str, named: &Named) -> Result<Words, Malformed> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let Some((inside, after)) = after.split_once('}') else {
+                return Err(Malformed::new("a brace is not closed", EXAMPLES));
+            };
+            pieces.push(Piece::Text(before.to_owned()));
+            pieces.push(Piece::parse(inside, named)?);
+            rest = after;
+        }
+        pieces.push(Piece::Text(rest.to_owned()));
+        Ok(Words(pieces))
+    }
+
+    /// The text; `passed` has the items of the first test that pass, and all. `None` where a run
+    /// that it needs is missing.
+    ///
+    /// # Errors
+    /// Those of its expressions.
+    pub(crate) fn text(
+        &self,
+        measures: &dyn Measures,
+        passed: (usize, usize),
+    ) -> Result<Option<String>, ExperimentError> {
+        let mut text = String::new();
+        for piece in &self.0 {
+            let Some(piece) = shown(piece, measures, passed)? else {
+                return Ok(None);
+            };
+            text += &piece;
+        }
+        Ok(Some(text))
+    }
+
+    /// Calls `hear` with every measure of the text.
+    #[cfg(test)]
+    pub(crate) fn measures<'a>(&'a self, hear: &mut dyn FnMut(&'a super::expression::Call)) {
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(_) | Piece::Held | Piece::All => (),
+                Piece::Label(of) => of.measures(hear),
+                Piece::Figures { of, after, .. } => {
+                    of.measures(hear);
+                    after.iter().for_each(|after| after.measures(hear));
+                }
+            }
+        }
+    }
+}
+
+fn shown(
+    piece: &Piece,
+    measures: &dyn Measures,
+    (held, all): (usize, usize),
+) -> Result<Option<String>, ExperimentError> {
+    Ok(match piece {
+        Piece::Text(text) => Some(text.clone()),
+        Piece::Held => Some(held.to_string()),
+        Piece::All => Some(all.to_string()),
+        Piece::Label(of) => {
+            let labels = |items: Series| -> Vec<String> {
+                items.into_iter().map(|item| item.label).collect()
+            };
+            of.value(measures)?.map(|items| labels(items).join(", "))
+        }
+        Piece::Figures { of, after, format } => {
+            let Some(items) = of.value(measures)? else {
+                return Ok(None);
+            };
+            let mut shown: Vec<String> = items.iter().map(|item| format.item(item)).collect();
+            if let Some(after) = after {
+                let Some(after) = after.value(measures)? else {
+                    return Ok(None);
+                };
+                for (shown, after) in shown.iter_mut().zip(after) {
+                    *shown += &format!(" after {}", format.figure(after.value));
+                }
+            }
+            Some(format.list(&shown))
+        }
+    })
+}

@@ -1,0 +1,144 @@
+//! Figures of runs that `claims.toml` names, and the claims that are no comparison of them.
+
+use super::setup::{Case, Key, Run};
+use super::{BETAS, Flubber, Found, beta};
+use crate::claim::{Measure, Series, series};
+use crate::frame::{Claims, Code};
+use crate::said::Said;
+use crate::{Cell, within};
+
+/// A predicted time is near when it is within this part of the paper's.
+const NEAR: f64 = 0.15;
+/// Part by which a rate may be off and still be what was promised.
+const ROUNDING: f64 = 0.01;
+
+const CASES: &[&str] = &["read", "write", "mixed"];
+const VMS: &[&str] = &["seq_read", "rnd_read", "seq_write", "rnd_write", "rnd_rw"];
+
+pub(super) const MEASURES: &[Measure<Flubber>] = &[
+    // Requests a second of a VM under Flubber with each interval factor of table 2.
+    Measure {
+        name: "beta_iops",
+        arguments: &[&["seq_read", "rnd_read"]],
+        of: |found, vm| by_beta(found, |run| run.iops(vm[0])),
+    },
+    // The largest delay of a VM, in ms, with each of them.
+    Measure {
+        name: "beta_delay_max",
+        arguments: &[&["seq_read"]],
+        of: |found, vm| by_beta(found, |run| run.delay_max(vm[0])),
+    },
+    // Requests a second of a VM under Flubber, as its block layer merges them.
+    Measure {
+        name: "iops",
+        arguments: &[CASES, VMS],
+        of: |found, of| under_flubber(found, of, Run::iops),
+    },
+    // Mean delay of a VM under Flubber, in ms.
+    Measure {
+        name: "delay",
+        arguments: &[CASES, VMS],
+        of: |found, of| under_flubber(found, of, Run::delay),
+    },
+    // Execution time of a VM under Flubber, in seconds.
+    Measure {
+        name: "time",
+        arguments: &[CASES, VMS],
+        of: |found, of| under_flubber(found, of, Run::time),
+    },
+    // Part of the sequential reader's requests, in percent, that are done under CFQ with priorities
+    // before the random reader ends.
+    Measure {
+        name: "done_before_random_reader",
+        arguments: &[],
+        of: |found, _| done_before_random_reader(found).map(|share| series([share])),
+    },
+];
+
+pub(super) const CODE: &[(&str, Code<Flubber>)] = &[("settles", settles)];
+
+fn by_beta(found: &Found<'_>, of: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
+    let all = BETAS.iter().map(|factor| of(found.of(beta(*factor))?));
+    Some(series(all.collect::<Option<Vec<f64>>>()?))
+}
+
+fn under_flubber(
+    found: &Found<'_>,
+    of: &[&str],
+    figure: fn(&Run, &str) -> Option<f64>,
+) -> Option<Series> {
+    let run = found.of(Key::new(Case::named(of[0])?, "flubber"))?;
+    Some(series([figure(run, of[1])?]))
+}
+
+/// Section 4.3.1: real time starves best effort.
+fn done_before_random_reader(found: &Found<'_>) -> Option<f64> {
+    let run = found.of(Key::new(Case::Read, "cfq_priority"))?;
+    let end = run.time("rnd_read")?;
+    let (mut before, mut all) = (0.0, 0.0);
+    for row in run.rows.iter().filter(|row| row.vm == "seq_read") {
+        all += row.rates.iops;
+        before += if row.time_s < end {
+            row.rates.iops
+        } else {
+            0.0
+        };
+    }
+    Some(100.0 * before / f64::max(all, 1.0))
+}
+
+/// Who writes, and the IOPS that each was promised.
+pub(super) const WRITERS: [(&str, f64); 2] = [("seq_write", 1200.0), ("rnd_write", 600.0)];
+
+/// Figure 4: both VMs have their throughput within 5 s, and keep it.
+fn settles(found: &Found<'_>) -> Claims {
+    let within_s = found.reference.figure("feedback.settles_within_s")?;
+    let Some(run) = found.of(Key::new(Case::Write, "flubber")) else {
+        return Ok(Vec::new());
+    };
+    let [(seq_write, seq_due), (rnd_write, rnd_due)] = WRITERS;
+    let both = (run.five_seconds(seq_write).into_iter()).zip(run.five_seconds(rnd_write));
+    // The worse of the two as a part of what it was promised, and how much both have.
+    let kept: Vec<(f64, (f64, f64))> = both
+        .map(|(seq, rnd)| (f64::min(seq / seq_due, rnd / rnd_due), (seq, rnd)))
+        .collect();
+    let met = |(part, _): &(f64, _)| *part >= 1.0 - ROUNDING;
+    let first = kept.iter().position(met);
+    let best = kept.iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    let detail = match (first, best) {
+        (Some(first), _) => format!(
+            "both have it from {first} s on, measured over five seconds, and in {} of the {} \
+             seconds after that",
+            kept[first..].iter().filter(|span| met(span)).count(),
+            kept.len() - first
+        ),
+        (None, Some((_, (seq, rnd)))) => format!(
+            "in no five seconds do both have it; in the best the sequential writer has {seq:.0} \
+             IOPS and the random one {rnd:.0}"
+        ),
+        (None, None) => "it ends within five seconds".to_owned(),
+    };
+    Ok(vec![Said::new(
+        format!("with feedback both writers have their throughput within {within_s:.0} s"),
+        first.is_some_and(|first| first as f64 <= within_s),
+        detail,
+    )])
+}
+
+/// How near the whole comes.
+pub(super) fn goals(cells: &[Cell]) -> Vec<Said> {
+    let mut claims: Vec<Said> = Said::order_goal(cells).into_iter().collect();
+    let is_time = |cell: &&Cell| {
+        matches!(cell.table.as_str(), "3" | "4" | "5") && cell.column != "server_avg_iops"
+    };
+    let (near, all) = within(cells.iter().filter(is_time), NEAR);
+    if all > 0 {
+        let share = 100.0 * near as f64 / all as f64;
+        claims.push(Said::new(
+            "predicted execution times are within 15 % of the paper's on 80 % of the cells",
+            share >= 80.0,
+            format!("they are on {near} of {all}, {share:.0} %"),
+        ));
+    }
+    claims
+}
