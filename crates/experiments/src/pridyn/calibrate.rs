@@ -277,7 +277,8 @@ fn told(kind: &str, found: &[Fitted]) -> String {
     } = guest;
     let _ = write!(
         text,
-        "bs = \"{piece_kib} KiB\"\niodepth = {depth}\nprocessor = \"{processor_us} us\"\nrms_log_ratio = {:.4}\n",
+        "bs = \"{piece_kib} KiB\"\niodepth = {depth}\nprocessor = \"{processor_us} us\"\n\
+         rms_log_ratio = {:.4}\n",
         distance(residuals)
     );
     text
@@ -304,7 +305,8 @@ pub(super) fn calibrate(
     let streams = pool::each(&tried, wanted.jobs, &mut hear, fit);
     let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut text = format!(
-        "# Written by `tidegate reproduce pridyn --calibrate`: the best by the root of the mean square of\n\
+        "# Written by `tidegate reproduce pridyn --calibrate`: the best by the root of the mean \
+         square of\n\
          # ln(ours / theirs) over the rows that may be calibrated on, among all that was tried.\n\n\
          outer_rate = \"{rate} kB/s\"\nio_size = \"{} MiB\"\n",
         guest.size_mib

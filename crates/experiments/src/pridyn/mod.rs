@@ -11,6 +11,7 @@ pub(crate) mod basis;
 mod calibrate;
 pub(crate) mod folder;
 pub(crate) mod key;
+mod measures;
 mod priorities;
 mod run;
 pub(crate) mod setup;
@@ -19,8 +20,9 @@ mod tenancy;
 mod third;
 mod use_cases;
 
+use crate::claim::Measure;
 use crate::contest::competing;
-use crate::frame::{self, Cells, Claims, Experiment, Runs};
+use crate::frame::{self, Cells, Claims, Code, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, ReferenceTable, Sense, folder as files};
 use basis::Basis;
 use folder::Folder;
@@ -103,6 +105,9 @@ impl Experiment for Pridyn {
 
     const REFERENCE: &'static str = PAPER_TOML;
     const FIGURES: &'static [Figure] = &FIGURES;
+    const CLAIMS: &'static str = files::embedded!("pridyn", "claims.toml");
+    const MEASURES: &'static [&'static [Measure<Pridyn>]] = &[measures::MEASURES];
+    const CODE: &'static [(&'static str, Code<Pridyn>)] = measures::CODE;
 
     fn varied(key: Key, reading: Reading) -> Option<Key> {
         Some(key.read(reading))

@@ -3,7 +3,7 @@
 use super::basis::{Kind, experiments};
 use super::key::{Case, Change, Key, Reading, UseCase};
 use super::run::{Run, Second};
-use super::{Figure, Found};
+use super::{Claims, Figure, Found};
 use crate::said::Said;
 use tidegate_core::jobs::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -11,12 +11,6 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_3_4: Figure = Figure {
     name: "figure 3.4",
     keys: || vec![impossible(), tight()],
-    claims: |found| {
-        let given_up = found.of(impossible()).and_then(given_up);
-        let served_first = found.of(tight()).and_then(served_first);
-        let all = [given_up, served_first, steady(found)];
-        Ok(all.into_iter().flatten().flatten().collect())
-    },
     plots,
     ..Figure::BARE
 };
@@ -62,43 +56,28 @@ fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
     Some((mean_mb_s(before), mean_mb_s(after)))
 }
 
-/// A sixth of the bandwidth that it has later, at most, is "close to zero".
-const NONE: f64 = 1.0 / 6.0;
-
-fn given_up(run: &Run) -> Option<Vec<Said>> {
-    let ends = WRITERS.map(|vm| run.took(vm));
-    let [Some(a), Some(b)] = ends else {
+/// What the reader of figure 3.4a has before the first writer's end, and after it, in MB/s.
+pub(super) fn given_up(found: &Found<'_>) -> Option<(f64, f64)> {
+    let run = found.of(impossible())?;
+    let [Some(a), Some(b)] = WRITERS.map(|vm| run.took(vm)) else {
         return None;
     };
-    let (before, after) = around(run, READER, a.min(b))?;
-    Some(vec![Said::new(
-        "(a) a reader whose deadline cannot be met stays close to zero while both writers run, and jumps when they end",
-        before <= NONE * after,
-        format!("it has {before:.1} MB/s before and {after:.1} MB/s after the first writer's end"),
-    )])
+    around(run, READER, a.min(b))
 }
 
-fn served_first(run: &Run) -> Option<Vec<Said>> {
+/// What each writer of figure 3.4b has before the reader's end, and after it, in MB/s.
+pub(super) fn beside_the_first(found: &Found<'_>) -> Option<Vec<(f64, f64)>> {
+    let run = found.of(tight())?;
     let end = run.took(READER)?;
-    let reader = mean_mb_s(run.seconds(READER).get(..end.floor() as usize)?);
-    let writers: Option<Vec<(f64, f64)>> = WRITERS.iter().map(|vm| around(run, *vm, end)).collect();
-    let writers = writers?;
-    let [(first, first_after), (second, second_after)] = writers[..] else {
-        return None;
-    };
-    Some(vec![
-        Said::new(
-            "(b) a reader that is served first has most while it runs, the writers very little",
-            first.max(second) <= NONE * reader,
-            format!("it has {reader:.1} MB/s, they have {first:.1} and {second:.1}"),
-        ),
-        Said::new(
-            "(b) once it is done the writers have more than before, and alike: within a tenth",
-            first_after.min(second_after) > first.max(second)
-                && (first_after - second_after).abs() <= 0.1 * first_after,
-            format!("they have {first_after:.1} and {second_after:.1} MB/s after it"),
-        ),
-    ])
+    WRITERS.iter().map(|vm| around(run, *vm, end)).collect()
+}
+
+/// What the reader of figure 3.4b has until its end, in MB/s.
+pub(super) fn served_first(found: &Found<'_>) -> Option<f64> {
+    let run = found.of(tight())?;
+    let end = run.took(READER)?;
+    let seconds = run.seconds(READER).get(..end.floor() as usize)?;
+    Some(mean_mb_s(seconds))
 }
 
 /// Changes of the class of one job that no oscillation needs: lowered or raised, given up,
@@ -110,7 +89,12 @@ fn turns(run: &Run) -> Vec<usize> {
     (0..run.vms().len()).map(|vm| run.turns(vm)).collect()
 }
 
-fn steady(found: &Found<'_>) -> Option<Vec<Said>> {
+/// That no class swings.
+pub(super) fn code(found: &Found<'_>) -> Claims {
+    Ok(steady(found).into_iter().collect())
+}
+
+fn steady(found: &Found<'_>) -> Option<Said> {
     let both = |reading: Reading| -> Option<[Vec<usize>; 2]> {
         let found = found.varied(reading);
         let of = |key: Key| Some(turns(found.of(key)?));
@@ -123,11 +107,11 @@ fn steady(found: &Found<'_>) -> Option<Vec<Said>> {
     if let (Reading::Ours, Some([a, b])) = (found.variant, both(Reading::Literal)) {
         told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
     }
-    Some(vec![Said::new(
+    Some(Said::new(
         format!("no class swings: the class of a job changes at most {TURNS} times"),
         most <= TURNS,
         told,
-    )])
+    ))
 }
 
 fn plots(found: &Found<'_>) -> Vec<Plot> {

@@ -1,10 +1,8 @@
 //! Streams of requests with deadlines: section 4.2, figures 4.5 to 4.7.
 
 use super::key::{Case, Change, Key, Reading};
-use super::run::Run;
-use super::{Claims, Figure, Found, basis, contested};
+use super::{Figure, Found, basis, contested};
 use crate::Sense;
-use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_4_5: Figure = Figure {
@@ -20,7 +18,6 @@ pub(super) const FIGURE_4_5: Figure = Figure {
             |cell: &crate::Cell| ("deadlines missed".to_owned(), format!("delta {}", cell.row));
         Ok(contested(&table, Sense::Less, ours, contest))
     },
-    claims: tolerance_claims,
     plots: |found| {
         let ours = curve(found, "cfq").map(|curve| vec![("web streams under CFQ", curve)]);
         let printed = curve(&found.varied(Reading::Printed), "cfq")
@@ -52,7 +49,6 @@ pub(super) const FIGURE_4_6: Figure = Figure {
         };
         Ok(contested(&table, Sense::Less, ours, contest))
     },
-    claims: research_claims,
     plots: |found| responses(found).into_iter().collect(),
     ..Figure::BARE
 };
@@ -65,7 +61,6 @@ pub(super) const FIGURE_4_7: Figure = Figure {
             .flat_map(|scheduler| TENTHS.map(|tenths| web(scheduler, tenths)));
         with_measured(all.collect())
     },
-    claims: both_claims,
     plots: |found| {
         let mut series = Vec::new();
         for (name, scheduler, reading) in [
@@ -125,116 +120,36 @@ fn curve_of(found: &Found<'_>, scheduler: &'static str, vm: usize) -> Option<Vec
     TENTHS.iter().map(of).collect()
 }
 
-fn listed(values: &[f64]) -> String {
-    let values: Vec<String> = values.iter().map(|x| format!("{x:.0}")).collect();
-    values.join(", ")
-}
-
-fn tolerance_claims(found: &Found<'_>) -> Claims {
-    let Some(curve) = curve(found, "cfq") else {
-        return Ok(Vec::new());
-    };
-    let told = format!("with delta from 0.2 to 1.0 {} % are", listed(&curve));
-    Ok(vec![
-        Said::new(
-            "the smaller delta, the more deadlines are missed by two streams without PriDyn",
-            curve.windows(2).all(|two| two[1] <= two[0]) && curve[0] > curve[TENTHS.len() - 1],
-            told.clone(),
-        ),
-        Said::new(
-            "nearly all are missed with a delta of 0.2, at least 90 %",
-            curve[0] >= 90.0,
-            told.clone(),
-        ),
-        Said::new(
-            "nearly none are with one of 1.0, at most 10 %",
-            curve[TENTHS.len() - 1] <= 10.0,
-            told,
-        ),
-    ])
-}
-
-/// At most half of those without: the goal wherever the thesis shows that.
-fn halved(about: &str, without: f64, with: f64) -> Said {
-    Said::new(
-        format!("PriDyn at least halves the deadlines missed ({about})"),
-        with <= without / 2.0,
-        format!("{with:.1} % instead of {without:.1} %"),
-    )
-}
-
-fn research_claims(found: &Found<'_>) -> Claims {
-    let runs: Option<Vec<&Run>> = BOTH
-        .iter()
-        .map(|scheduler| found.of(beside_research(scheduler)))
-        .collect();
-    let Some(runs) = runs else {
-        return Ok(Vec::new());
-    };
-    let [without, with] = [runs[0], runs[1]];
-    let missed = |run: &Run, vm| run.missed_pct(vm);
-    let (Some(a), Some(b)) = (missed(without, WEB), missed(with, WEB)) else {
-        return Ok(Vec::new());
-    };
-    let mean = |run: &Run| {
-        let all = run.responses(WEB);
-        1e3 * all.iter().map(|response| response.took).sum::<f64>() / all.len().max(1) as f64
-    };
-    let mut claims = vec![
-        halved("web beside research", a, b),
-        Said::new(
-            "web requests take less time with PriDyn",
-            mean(with) < mean(without),
-            format!(
-                "{:.0} ms on average instead of {:.0}",
-                mean(with),
-                mean(without)
-            ),
-        ),
-    ];
-    if let (Some(a), Some(b)) = (missed(without, RESEARCH), missed(with, RESEARCH)) {
-        claims.push(Said::new(
-            "research, which has time, misses next to nothing all the same: at most 10 %",
-            b <= 10.0,
-            format!(
-                "{b:.1} %, {a:.1} % without PriDyn; it has {:.1} MB/s instead of {:.1}",
-                with.rate(RESEARCH).unwrap_or(0.0) / 1e6,
-                without.rate(RESEARCH).unwrap_or(0.0) / 1e6
-            ),
-        ));
+/// Deadlines missed at each delta, in percent, by both streams or one of them.
+pub(super) fn missed_by_delta(
+    found: &Found<'_>,
+    scheduler: &'static str,
+    of: &str,
+) -> Option<Vec<f64>> {
+    match of {
+        "first" => curve_of(found, scheduler, 0),
+        "second" => curve_of(found, scheduler, 1),
+        _ => curve(found, scheduler),
     }
-    Ok(claims)
 }
 
-fn both_claims(found: &Found<'_>) -> Claims {
-    let mut claims = Vec::new();
-    for vm in 0..VMS {
-        let [Some(without), Some(with)] = BOTH.map(|scheduler| curve_of(found, scheduler, vm))
-        else {
-            return Ok(Vec::new());
-        };
-        claims.push(fewer(&format!("stream {}", vm + 1), &without, &with));
-    }
-    let [Some(without), Some(with)] = BOTH.map(|scheduler| curve(found, scheduler)) else {
-        return Ok(Vec::new());
-    };
-    claims.push(fewer("both together", &without, &with));
-    Ok(claims)
+/// Deadlines missed by a VM where web and research are beside each other, in percent.
+pub(super) fn beside_missed(found: &Found<'_>, scheduler: &'static str, vm: &str) -> Option<f64> {
+    let vm = if vm == "web" { WEB } else { RESEARCH };
+    found.of(beside_research(scheduler))?.missed_pct(vm)
 }
 
-/// That fewer are missed at every delta at which any are.
-fn fewer(about: &str, without: &[f64], with: &[f64]) -> Said {
-    let both = without.iter().zip(with);
-    Said::new(
-        format!("with PriDyn fewer deadlines are missed at every delta ({about})"),
-        both.clone()
-            .all(|(without, with)| with < without || *without == 0.0),
-        format!(
-            "with delta from 0.2 to 1.0 {} % instead of {} %",
-            listed(with),
-            listed(without)
-        ),
-    )
+/// Mean time of a web request beside research, in ms.
+pub(super) fn web_ms(found: &Found<'_>, scheduler: &'static str) -> Option<f64> {
+    let all = found.of(beside_research(scheduler))?.responses(WEB);
+    let sum = all.iter().map(|response| response.took).sum::<f64>();
+    Some(1e3 * sum / all.len().max(1) as f64)
+}
+
+/// What research has beside web requests, in MB/s.
+pub(super) fn research_mb_s(found: &Found<'_>, scheduler: &'static str) -> Option<f64> {
+    let run = found.of(beside_research(scheduler))?;
+    Some(run.rate(RESEARCH).unwrap_or(0.0) / 1e6)
 }
 
 fn by_tolerance(title: &str, series: Vec<(&str, Vec<f64>)>) -> Vec<Plot> {

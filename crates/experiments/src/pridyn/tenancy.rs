@@ -19,7 +19,6 @@ pub(super) const FIGURE_1_2: Figure = Figure {
         let contest = |cell: &crate::Cell| ("a writer's MB/s".to_owned(), cell.row.clone());
         Ok(contested(&table, Sense::More, ours, contest))
     },
-    claims: mean_claims,
     plots: |found| by_record(found, "Figure 1.2: what a writer has on average", mean_mb_s),
     ..Figure::BARE
 };
@@ -34,7 +33,6 @@ pub(super) const FIGURE_1_3: Figure = Figure {
             total_mb_s(found, vms, *RECORDS.last()?, native)
         }))
     },
-    claims: total_claims,
     plots: |found| by_record(found, "Figure 1.3: what writers have together", total_mb_s),
     ..Figure::BARE
 };
@@ -42,20 +40,12 @@ pub(super) const FIGURE_1_3: Figure = Figure {
 pub(super) const FIGURE_1_4: Figure = Figure {
     name: "figure 1.4",
     keys: operations_keys,
-    claims: |found| {
-        let rate = |all, vm| Some(found.of(operations(all))?.rate(vm)? / 1e6);
-        Ok(beside(&rate, "MB/s", |beside, alone| beside < alone).unwrap_or_default())
-    },
     ..Figure::BARE
 };
 
 pub(super) const FIGURE_1_5: Figure = Figure {
     name: "figure 1.5",
     keys: operations_keys,
-    claims: |found| {
-        let took = |all, vm| found.of(operations(all))?.took(vm);
-        Ok(latencies(&took).unwrap_or_default())
-    },
     ..Figure::BARE
 };
 
@@ -72,7 +62,6 @@ pub(super) const FIGURE_4_4: Figure = Figure {
         let contest = |cell: &crate::Cell| ("all streams' MB/s".to_owned(), cell.row.clone());
         Ok(contested(&table, Sense::More, ours, contest))
     },
-    claims: loss_claims,
     ..Figure::BARE
 };
 
@@ -110,6 +99,23 @@ fn writers(row: &str) -> Option<(usize, bool)> {
     }
 }
 
+/// What writers have together at each record size, in MB/s.
+pub(super) fn all_writers(found: &Found<'_>, row: &str) -> Option<Vec<f64>> {
+    let (vms, native) = writers(row)?;
+    curve(found, total_mb_s, vms, native)
+}
+
+/// What each of them has.
+pub(super) fn each_writer(found: &Found<'_>, row: &str) -> Option<Vec<f64>> {
+    let (vms, native) = writers(row)?;
+    curve(found, mean_mb_s, vms, native)
+}
+
+/// What 1 to 3 streams have together, in MB/s.
+pub(super) fn all_streams(found: &Found<'_>) -> Option<Vec<f64>> {
+    (1..=STREAMS).map(|vms| streams_mb_s(found, vms)).collect()
+}
+
 fn total_mb_s(found: &Found<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
     Some(found.of(key(vms, kib, native))?.total() / 1e6)
 }
@@ -127,90 +133,6 @@ fn curve(found: &Found<'_>, of: ByRecord, vms: usize, native: bool) -> Option<Ve
         .iter()
         .map(|kib| of(found, vms, *kib, native))
         .collect()
-}
-
-fn curves(found: &Found<'_>, of: ByRecord) -> Option<Vec<Vec<f64>>> {
-    (1..=VMS).map(|vms| curve(found, of, vms, false)).collect()
-}
-
-fn listed(values: &[f64]) -> String {
-    let values: Vec<String> = values.iter().map(|x| format!("{x:.1}")).collect();
-    values.join(", ")
-}
-
-/// Whether it goes down from each to the next at every record size.
-fn falls(curves: &[Vec<f64>]) -> bool {
-    curves
-        .windows(2)
-        .all(|two| two[0].iter().zip(&two[1]).all(|(few, many)| many < few))
-}
-
-fn last_of_each(curves: &[Vec<f64>]) -> Vec<f64> {
-    curves
-        .iter()
-        .filter_map(|curve| curve.last().copied())
-        .collect()
-}
-
-fn mean_claims(found: &Found<'_>) -> Claims {
-    let (Some(vms), Some(host)) = (curves(found, mean_mb_s), curve(found, mean_mb_s, 1, true))
-    else {
-        return Ok(Vec::new());
-    };
-    let rises = |curve: &[f64]| curve.windows(2).all(|two| two[1] >= two[0] * 0.99);
-    let below = host.iter().zip(&vms[0]).all(|(host, vm)| vm < host);
-    let drop = |place: usize| vms[0][place] - vms[VMS - 1][place];
-    let (small, large) = (drop(0), drop(RECORDS.len() - 1));
-    Ok(vec![
-        Said::new(
-            "the larger the records, the more a writer has, natively and in 1 to 3 VMs",
-            rises(&host) && vms.iter().all(|curve| rises(curve)),
-            format!(
-                "natively {} MB/s, in a VM {}",
-                listed(&host),
-                listed(&vms[0])
-            ),
-        ),
-        Said::new(
-            "a VM has less than the host itself, whatever the record size",
-            below,
-            format!(
-                "at the largest records it has {:.1} MB/s, the host {:.1}",
-                vms[0][RECORDS.len() - 1],
-                host[RECORDS.len() - 1]
-            ),
-        ),
-        Said::new(
-            "the more VMs write, the less each has, whatever the record size",
-            falls(&vms),
-            format!(
-                "at the largest records each of 1 to 3 has {} MB/s",
-                listed(&last_of_each(&vms))
-            ),
-        ),
-        Said::new(
-            "each loses more where records are large",
-            large > small,
-            format!(
-                "from 1 to 3 VMs it is {large:.1} MB/s at the largest records and {small:.1} at the smallest"
-            ),
-        ),
-    ])
-}
-
-fn total_claims(found: &Found<'_>) -> Claims {
-    let Some(totals) = curves(found, total_mb_s) else {
-        return Ok(Vec::new());
-    };
-    Ok(vec![Said::new(
-        "the more VMs write, the less they have together, whatever the record size",
-        falls(&totals),
-        format!(
-            "1 to 3 have {} MB/s together at the largest records, {} at the smallest",
-            listed(&last_of_each(&totals)),
-            listed(&totals.iter().map(|curve| curve[0]).collect::<Vec<_>>())
-        ),
-    )])
 }
 
 fn by_record(found: &Found<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
@@ -260,6 +182,18 @@ fn told(of: OfVm<'_>) -> Option<String> {
         parts.push(format!("{all} {}", values?.join(" and ")));
     }
     Some(parts.join(", "))
+}
+
+/// Figure 1.4.
+pub(super) fn rates(found: &Found<'_>) -> Claims {
+    let rate = |all, vm| Some(found.of(operations(all))?.rate(vm)? / 1e6);
+    Ok(beside(&rate, "MB/s", |beside, alone| beside < alone).unwrap_or_default())
+}
+
+/// Figure 1.5.
+pub(super) fn times(found: &Found<'_>) -> Claims {
+    let took = |all, vm| found.of(operations(all))?.took(vm);
+    Ok(latencies(&took).unwrap_or_default())
 }
 
 /// A figure is near another within so much of it: "equally for all the applications".
@@ -319,21 +253,4 @@ fn latencies(of: OfVm<'_>) -> Option<Vec<Said>> {
 
 fn streams_mb_s(found: &Found<'_>, vms: usize) -> Option<f64> {
     Some(found.of(basis::streams(Case::Web, vms)).map(Run::total)? / 1e6)
-}
-
-fn loss_claims(found: &Found<'_>) -> Claims {
-    let totals: Option<Vec<f64>> = (1..=STREAMS).map(|vms| streams_mb_s(found, vms)).collect();
-    let Some(totals) = totals else {
-        return Ok(Vec::new());
-    };
-    let losses: Vec<f64> = totals[1..].iter().map(|total| totals[0] - total).collect();
-    Ok(vec![Said::new(
-        "BWloss grows with the number of VMs",
-        losses.windows(2).all(|two| two[1] > two[0]) && losses[0] > 0.0,
-        format!(
-            "1 to 3 streams have {} MB/s together, so BWloss is {} MB/s for 2 and 3",
-            listed(&totals),
-            listed(&losses)
-        ),
-    )])
 }

@@ -2,15 +2,13 @@
 
 use super::key::{Case, Change, Key};
 use super::run::{Run, late_pct};
-use super::{Cells, Claims, Figure, Found, basis, contested};
+use super::{Cells, Figure, Found, basis, contested};
 use crate::Sense;
-use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_5_2: Figure = Figure {
     name: "figure 5.2",
     keys,
-    claims: before_and_after,
     plots: |found| {
         let all = CASES.into_iter().zip([
             "a: a third media server comes",
@@ -25,7 +23,6 @@ pub(super) const FIGURE_5_2: Figure = Figure {
 pub(super) const FIGURE_5_3: Figure = Figure {
     name: "figure 5.3",
     keys,
-    claims: |found| Ok(compared(found).into_iter().collect()),
     plots: |found| both(found).into_iter().collect(),
     ..Figure::BARE
 };
@@ -34,25 +31,6 @@ pub(super) const FIGURE_5_4: Figure = Figure {
     name: "figure 5.4",
     keys,
     cells,
-    claims: |found| {
-        let cells = cells(found)?;
-        let fewer = |name: &str| -> Option<Said> {
-            let of = |column: &str| {
-                cells
-                    .iter()
-                    .find(|cell| cell.row == name && cell.column == column)
-            };
-            let (one, two) = (of("case1_pct")?.ours, of("case2_pct")?.ours);
-            Some(Said::new(
-                format!(
-                    "application {name} misses at most half as many beside research (case 2) as in case 1"
-                ),
-                two <= one / 2.0,
-                format!("{two:.1} % instead of {one:.1} %"),
-            ))
-        };
-        Ok(["A", "C"].into_iter().filter_map(fewer).collect())
-    },
     ..Figure::BARE
 };
 
@@ -107,52 +85,30 @@ fn after(run: &Run, vm: usize) -> Option<f64> {
     run.missed_pct_since(vm, COMES)
 }
 
-fn before_and_after(found: &Found<'_>) -> Claims {
-    let both = [(0, "A"), (1, "B")];
-    let all = both
-        .into_iter()
-        .filter_map(|(vm, name)| of_one(found, vm, name));
-    Ok(all.flatten().collect())
+/// The run of `case 1` or `case 2`.
+fn run_of<'a>(found: &Found<'a>, case: &str) -> Option<&'a Run> {
+    let [one, two] = runs(found)?;
+    Some(if case == "case 1" { one } else { two })
 }
 
-fn of_one(found: &Found<'_>, vm: usize, name: &str) -> Option<[Said; 2]> {
-    let [one, two] = runs(found)?;
-    let (alone, beside_media) = (before(one, vm)?, after(one, vm)?);
-    let (quiet, beside_research) = (before(two, vm)?, after(two, vm)?);
-    Some([
-        Said::new(
-            format!("a third with deadlines makes {name} miss most of its own (case 1)"),
-            beside_media > 50.0 && beside_media > alone,
-            format!("it misses {beside_media:.1} % after {alone:.1} %"),
-        ),
-        Said::new(
-            format!(
-                "one that has time and low priority leaves {name} nearly as it was: at most 10 points more are missed (case 2)"
-            ),
-            beside_research <= quiet + 10.0,
-            format!("it misses {beside_research:.1} % after {quiet:.1} %"),
-        ),
-    ])
+/// Requests of a VM that were late, in percent, of those that began before the third application
+/// came or from then on.
+pub(super) fn missed(found: &Found<'_>, when: &str, case: &str, name: &str) -> Option<f64> {
+    let (run, vm) = (run_of(found, case)?, place(name)?);
+    match when {
+        "before" => before(run, vm),
+        _ => after(run, vm),
+    }
 }
 
-fn compared(found: &Found<'_>) -> Option<Said> {
-    let [one, two] = runs(found)?;
-    let mean = |run: &Run| {
-        let all = run
-            .responses(0)
-            .iter()
-            .filter(|response| response.at >= COMES);
-        let (sum, count) = all.fold((0.0, 0_u32), |(sum, n), r| {
-            (sum + r.took / r.deadline, n + 1)
-        });
-        sum / f64::from(count.max(1))
-    };
-    let (one, two) = (mean(one), mean(two));
-    Some(Said::new(
-        "A's requests take longer than their deadlines on average in case 1, less in case 2",
-        one > 1.0 && two < 1.0,
-        format!("they take {one:.2} and {two:.2} of them"),
-    ))
+/// Mean of the parts of their deadlines that A's requests take once the third is there.
+pub(super) fn mean_part(found: &Found<'_>, case: &str) -> Option<f64> {
+    let all = run_of(found, case)?.responses(0).iter();
+    let all = all.filter(|response| response.at >= COMES);
+    let (sum, count) = all.fold((0.0, 0_u32), |(sum, n), r| {
+        (sum + r.took / r.deadline, n + 1)
+    });
+    Some(sum / f64::from(count.max(1)))
 }
 
 /// So many of A's requests are drawn on either side.

@@ -1,0 +1,110 @@
+//! Figures of runs that `claims.toml` names, and the claims that are no comparison of them.
+
+use super::{Pridyn, priorities, streams, tenancy, third, use_cases};
+use crate::claim::{Measure, series};
+use crate::frame::Code;
+
+const WRITERS: &[&str] = &["host", "1 VM", "2 VMs", "3 VMs"];
+const SCHEDULERS: &[&str] = &["cfq", "pridyn"];
+const STREAMS: &[&str] = &["first", "second", "both"];
+const CASES: &[&str] = &["case 1", "case 2"];
+
+pub(super) const MEASURES: &[Measure<Pridyn>] = &[
+    // MB/s of a writer at each record size, natively or in so many VMs.
+    Measure {
+        name: "each_writer",
+        arguments: &[WRITERS],
+        of: |found, of| tenancy::each_writer(found, of[0]).map(series),
+    },
+    // MB/s of all writers together.
+    Measure {
+        name: "all_writers",
+        arguments: &[WRITERS],
+        of: |found, of| tenancy::all_writers(found, of[0]).map(series),
+    },
+    // MB/s of 1 to 3 streams together.
+    Measure {
+        name: "all_streams",
+        arguments: &[],
+        of: |found, _| tenancy::all_streams(found).map(series),
+    },
+    // MB/s of a reader before the first writer's end and after it.
+    Measure {
+        name: "given_up",
+        arguments: &[&["before", "later"]],
+        of: |found, of| {
+            let (before, later) = priorities::given_up(found)?;
+            Some(series([if of[0] == "before" { before } else { later }]))
+        },
+    },
+    // MB/s of a reader until its end, and of each writer before that and after it.
+    Measure {
+        name: "served_first",
+        arguments: &[&["reader", "writers", "writers later"]],
+        of: |found, of| {
+            let writers = priorities::beside_the_first(found)?.into_iter();
+            Some(match of[0] {
+                "reader" => series([priorities::served_first(found)?]),
+                "writers" => series(writers.map(|(before, _)| before)),
+                _ => series(writers.map(|(_, later)| later)),
+            })
+        },
+    },
+    // Deadlines missed at each delta, in percent.
+    Measure {
+        name: "missed_by_delta",
+        arguments: &[SCHEDULERS, STREAMS],
+        of: |found, of| streams::missed_by_delta(found, of[0], of[1]).map(series),
+    },
+    // Change of that by PriDyn, in points; below any figure where none are missed without it.
+    Measure {
+        name: "missed_change",
+        arguments: &[STREAMS],
+        of: |found, of| {
+            let [without, with] = ["cfq", "pridyn"]
+                .map(|scheduler| streams::missed_by_delta(found, scheduler, of[0]));
+            let change = |(without, with): (f64, f64)| match without == 0.0 {
+                true => f64::NEG_INFINITY,
+                false => with - without,
+            };
+            Some(series(without?.into_iter().zip(with?).map(change)))
+        },
+    },
+    // Deadlines missed where web and research are beside each other, in percent.
+    Measure {
+        name: "beside_missed",
+        arguments: &[SCHEDULERS, &["web", "research"]],
+        of: |found, of| Some(series([streams::beside_missed(found, of[0], of[1])?])),
+    },
+    // Mean time of a web request beside research, in ms.
+    Measure {
+        name: "web_ms",
+        arguments: &[SCHEDULERS],
+        of: |found, of| Some(series([streams::web_ms(found, of[0])?])),
+    },
+    // MB/s of research beside web requests.
+    Measure {
+        name: "research_mb_s",
+        arguments: &[SCHEDULERS],
+        of: |found, of| Some(series([streams::research_mb_s(found, of[0])?])),
+    },
+    // Deadlines missed before the third application of figure 5.2 comes and later, in percent.
+    Measure {
+        name: "missed",
+        arguments: &[&["before", "later"], CASES, &["A", "B"]],
+        of: |found, of| Some(series([third::missed(found, of[0], of[1], of[2])?])),
+    },
+    // Mean time of A's requests once the third is there, as a part of their deadlines.
+    Measure {
+        name: "mean_part",
+        arguments: &[CASES],
+        of: |found, of| Some(series([third::mean_part(found, of[0])?])),
+    },
+];
+
+pub(super) const CODE: &[(&str, Code<Pridyn>)] = &[
+    ("operations_rates", tenancy::rates),
+    ("operations_times", tenancy::times),
+    ("steady", priorities::code),
+    ("use_cases", use_cases::code),
+];
