@@ -1,7 +1,7 @@
 //! Frame of a simulated run: the keys with which every scenario begins, of disks or of vCPUs.
 
 use tidegate_core::time::Nanos;
-use tidegate_device::units::format_duration;
+use tidegate_units::format_duration;
 
 use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind};

@@ -174,16 +174,4 @@ mod tests {
             assert_eq!(objective.expects.sequential, Some(part));
         }
     }
-
-    proptest::proptest! {
-        #[test]
-        fn rates_survive_printing(
-            per_s in 1u64..1 << 50,
-            norm in proptest::option::of(1u32..),
-            bytes in proptest::option::of(1u64..1 << 50),
-        ) {
-            let rate = Rate { ops: Some(OpsRate { per_s, norm }), bytes_per_s: bytes };
-            proptest::prop_assert_eq!(parse_rate(&rate.to_string()), Ok(rate));
-        }
-    }
 }
