@@ -242,8 +242,7 @@ impl Measured {
                 let (within, runs) = (point.within_percent, point.runs);
                 let _ = writeln!(
                     text,
-                    "  {{ size = \"{size}\", iops = {iops:.3}, within_percent = {within:.2}, \
-                      runs = {runs} }},"
+                    "  {{ size = \"{size}\", iops = {iops:.3}, within_percent = {within:.2}, runs = {runs} }},"
                 );
             }
             text.push_str("]\n");
@@ -314,8 +313,7 @@ fn write_latency(text: &mut String, group: &[MeasuredDepth]) {
         let (depth, iops) = (point.depth, point.iops);
         let _ = writeln!(
             text,
-            "  {{ depth = {depth}, iops = {iops:.3}, mean = \"{mean}\", p50 = \"{p50}\", \
-              p99 = \"{p99}\", within_percent = {within:.2}, runs = {runs} }},"
+            "  {{ depth = {depth}, iops = {iops:.3}, mean = \"{mean}\", p50 = \"{p50}\", p99 = \"{p99}\", within_percent = {within:.2}, runs = {runs} }},"
         );
     }
     text.push_str("]\n");
@@ -627,8 +625,8 @@ mod tests {
         assert_eq!(
             profile.imprecision().as_deref(),
             Some(
-                "4 points of the profile may be off by more than 25 %: 4 KiB random reads \
-                 (±330 %), 64 KiB random writes (±26 %), 4 KiB random reads at depth 4 (±48 %) and 1 more"
+                "4 points of the profile may be off by more than 25 %: 4 KiB random reads (±330 %), \
+                 64 KiB random writes (±26 %), 4 KiB random reads at depth 4 (±48 %) and 1 more"
             )
         );
         // The keys are unchanged, so that an older build can read the file.

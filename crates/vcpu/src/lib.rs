@@ -1,7 +1,7 @@
 //! Deterministic world of pCPUs and vCPUs, and vCPU schedulers in it: [`schedulers`] lists them.
 //!
 //! ```text
-//!   Scenario --> World --> Report
+//!   Scenario --> VcpuWorld --> VcpuReport
 //!                  |
 //!                  +-- Scheduler (schedulers): which vCPU runs on which pCPU
 //!                  +-- GuestCpu, one a vCPU: interrupts and processes

@@ -7,7 +7,7 @@ use tidegate_core::time::Nanos;
 
 /// All of it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct VcpuReport {
     /// What the scenario shows.
     pub title: String,
     /// Which scheduler.

@@ -11,11 +11,11 @@
 //!
 //! At one time, orders are carried out first, then pCPUs whose guest came to a boundary are looked
 //! at, then those choose that the scheduler told to, by number. Another world can drive this one:
-//! it takes it to the next of both worlds' events ([`World::next_event`], [`World::run_until`]),
-//! gives a vCPU something to handle ([`World::deliver`]) and hears when it was handled
-//! ([`World::poll_handled`]). One that is [`World::driven`] stops where something from outside was
-//! handled, before anything is decided that may hang on what follows from it
-//! ([`World::run_to_handled`]).
+//! it takes it to the next of both worlds' events ([`VcpuWorld::next_event`],
+//! [`VcpuWorld::run_until`]), gives a vCPU something to handle ([`VcpuWorld::deliver`]) and hears
+//! when it was handled ([`VcpuWorld::poll_handled`]). One that is [`VcpuWorld::driven`] stops where
+//! something from outside was handled, before anything is decided that may hang on what follows
+//! from it ([`VcpuWorld::run_to_handled`]).
 
 mod outside;
 
@@ -39,7 +39,7 @@ struct Progress {
 }
 
 /// Everything that is simulated.
-pub struct World {
+pub struct VcpuWorld {
     now: Nanos,
     machine: Machine,
     scheduler: Box<dyn Scheduler>,
@@ -68,7 +68,7 @@ pub struct World {
     driven: bool,
 }
 
-impl World {
+impl VcpuWorld {
     /// A world at time zero. `guests` are the insides of the machine's vCPUs, all idle; a switch of
     /// a pCPU to another vCPU takes `switch_cost`, in which nobody gets on.
     ///
@@ -80,7 +80,7 @@ impl World {
         flows: Vec<Box<dyn Flow>>,
         scheduler: Box<dyn Scheduler>,
         switch_cost: Nanos,
-    ) -> World {
+    ) -> VcpuWorld {
         let (pcpus, vcpus) = (machine.pcpus.len(), machine.vcpus.len());
         assert_eq!(guests.len(), vcpus, "a guest for each vCPU");
         let somewhere = |v: &crate::machine::Vcpu| !v.affinity.and(machine.all()).is_empty();
@@ -89,7 +89,7 @@ impl World {
             upto: Nanos::ZERO,
             until: Nanos::MAX,
         };
-        let mut world = World {
+        let mut world = VcpuWorld {
             now: Nanos::ZERO,
             scheduler,
             guests,

@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tidegate_config::{ConfigErrors, Diagnostic, document};
-use tidegate_report::{Align, Table};
-use tidegate_units::human::{bytes_per_s, count};
-use tidegate_vcpu::report::{Report, VmReport};
+use tidegate_report::{Align, Table, bytes_per_s, count};
+use tidegate_vcpu::report::{VcpuReport, VmReport};
 use tidegate_vcpu::scenario::{self, Scenario, Simulation};
 
 use crate::args::VcpuSimArgs;
@@ -72,7 +71,7 @@ fn load(args: &VcpuSimArgs) -> Result<Scenario> {
     Ok(scenario)
 }
 
-fn heading(report: &Report) -> String {
+fn heading(report: &VcpuReport) -> String {
     let counts = report.counts;
     let mut text = String::new();
     if !report.title.is_empty() {
@@ -98,7 +97,7 @@ fn heading(report: &Report) -> String {
     text + "\n\n"
 }
 
-fn table(report: &Report) -> Table {
+fn table(report: &VcpuReport) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
         ("PCPUS", Align::Right),

@@ -5,7 +5,7 @@ use super::policy::Policy;
 use super::setup::{self, Case};
 use crate::{Progress, pool};
 use std::collections::BTreeMap;
-use tidegate_vcpu::report::{Report, VmReport};
+use tidegate_vcpu::report::{VcpuReport, VmReport};
 use tidegate_vcpu::scenario::Simulation;
 
 /// How often each experiment is run, with another seed each.
@@ -53,7 +53,7 @@ fn mean(all: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// What came of one round.
-fn of(case: Case, report: &Report) -> Found {
+fn of(case: Case, report: &VcpuReport) -> Found {
     let vms = || report.vms.iter();
     let trips = || vms().filter_map(|vm| vm.round_trips.as_ref());
     let work = vms().filter_map(|vm| vm.work_s);

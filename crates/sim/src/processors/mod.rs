@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::guest::TaskId;
 use tidegate_vcpu::machine::{VcpuId, VmId};
-use tidegate_vcpu::world::{Handled, World};
+use tidegate_vcpu::world::{Handled, VcpuWorld};
 
 /// A step of a request, of a slot of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +83,7 @@ struct Process {
 
 /// The processors, with what uses them.
 pub(crate) struct Processors {
-    world: World,
+    world: VcpuWorld,
     scheduler: &'static str,
     /// What a step takes the driver domain, on the way to the engine and back.
     driver: [Nanos; 2],

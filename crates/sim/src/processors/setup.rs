@@ -12,7 +12,7 @@ use tidegate_vcpu::flow::cpu::Cpu;
 use tidegate_vcpu::guest::GuestCpu;
 use tidegate_vcpu::machine::{Machine, VcpuId, VmId};
 use tidegate_vcpu::scenario::{CpuSpec, SPREAD};
-use tidegate_vcpu::world::World;
+use tidegate_vcpu::world::VcpuWorld;
 
 /// The part of a tenant's generators that its hogs begin by.
 const HOGS: u64 = u64::MAX;
@@ -44,7 +44,7 @@ impl Processors {
         } = making;
         let scheduler = cpu.scheduler.build(&machine);
         let switch = cpu.machine.switch_cost;
-        let world = World::new(machine, inside, flows, scheduler, switch).driven();
+        let world = VcpuWorld::new(machine, inside, flows, scheduler, switch).driven();
         let steps = cpu.driver.unwrap_or_default();
         Some(Processors {
             world,

@@ -8,8 +8,8 @@ use crate::flow::stream::{Stream, Way};
 use crate::flow::{Flow, Found, Hop};
 use crate::guest::{GuestCpu, TaskId};
 use crate::machine::{DEFAULT_WEIGHT, Machine, VcpuId, VmId};
-use crate::report::{FileReport, Latencies, Report, VmReport};
-use crate::world::World;
+use crate::report::{FileReport, Latencies, VcpuReport, VmReport};
+use crate::world::VcpuWorld;
 use tidegate_core::random::{SplitMix64, mix};
 use tidegate_core::time::Nanos;
 
@@ -30,7 +30,7 @@ struct Flows {
 /// A scenario while it runs.
 pub struct Simulation {
     scenario: Scenario,
-    world: World,
+    world: VcpuWorld,
     flows: Vec<Flows>,
     disk: Option<usize>,
     /// What had run, been received and been notified at the end of the warm-up, by VM.
@@ -196,7 +196,7 @@ impl Simulation {
             builder.add(disk)
         });
         let scheduler = scenario.scheduler.build(&builder.machine);
-        let world = World::new(
+        let world = VcpuWorld::new(
             builder.machine,
             builder.guests,
             builder.flows,
@@ -219,7 +219,7 @@ impl Simulation {
     }
 
     /// The world.
-    pub fn world(&self) -> &World {
+    pub fn world(&self) -> &VcpuWorld {
         &self.world
     }
 
@@ -255,7 +255,7 @@ impl Simulation {
     }
 
     /// Runs to the end.
-    pub fn run(&mut self) -> Report {
+    pub fn run(&mut self) -> VcpuReport {
         while !self.is_over() {
             self.step();
         }
@@ -276,10 +276,10 @@ impl Simulation {
     }
 
     /// What was found out so far.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> VcpuReport {
         let span = self.world.now().since(self.scenario.warm_up);
         let vms = self.world.machine().vms.iter().enumerate();
-        Report {
+        VcpuReport {
             title: self.scenario.title.clone(),
             scheduler: self.scenario.scheduler.name().to_owned(),
             seed: self.scenario.seed,

@@ -1,4 +1,4 @@
-//! Keys of a scenario of vCPUs. Those of the host and of a VM's vCPUs are a scenario of disks', too.
+//! Keys of a scenario of vCPUs. A scenario of disks has those of the host and of a VM's vCPUs, too.
 
 use tidegate_config::frame;
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};

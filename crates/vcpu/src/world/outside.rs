@@ -1,6 +1,6 @@
 //! How another world drives this one: it delivers, and hears what was handled.
 
-use super::World;
+use super::VcpuWorld;
 use crate::flow::Order;
 use crate::guest::{TaskId, Token};
 use crate::machine::VcpuId;
@@ -31,11 +31,11 @@ pub struct Handled {
     pub at: Nanos,
 }
 
-impl World {
-    /// From now on it is only taken on by [`World::run_to_handled`].
+impl VcpuWorld {
+    /// From now on it is only taken on by [`VcpuWorld::run_to_handled`].
     #[must_use]
-    pub fn driven(self) -> World {
-        World {
+    pub fn driven(self) -> VcpuWorld {
+        VcpuWorld {
             driven: true,
             ..self
         }
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// Gives `v` an event to handle, now, which takes it `cost`; `answers`: it is the driver
-    /// domain's answer to an I/O. [`World::poll_handled`] says when, and calls it `tag`.
+    /// domain's answer to an I/O. [`VcpuWorld::poll_handled`] says when, and calls it `tag`.
     pub fn deliver(&mut self, v: VcpuId, cost: Nanos, tag: u64, answers: bool) {
         self.order(Order::Event {
             vcpu: v,

@@ -11,7 +11,7 @@ use tidegate_vcpu::scenario::{SchedulerSpec, Simulation, VmSpec};
 use tidegate_vcpu::scheduler::{Choice, Counts, Scheduler};
 use tidegate_vcpu::schedulers::credit2::Credit2;
 use tidegate_vcpu::schedulers::isacs::{Account, Isacs, Params};
-use tidegate_vcpu::world::World;
+use tidegate_vcpu::world::VcpuWorld;
 
 const MS: i64 = 1_000_000;
 
@@ -58,12 +58,12 @@ impl Scheduler for Watched {
 }
 
 /// Four hogs on a pCPU; the first two are told of ended I/O every 300 and 900 us.
-fn mixed_world(params: Params) -> (World, Watched) {
+fn mixed_world(params: Params) -> (VcpuWorld, Watched) {
     world_of(params, &[(256, true); 4])
 }
 
 /// vCPUs on a pCPU with these weights, and whether each computes without end.
-fn world_of(params: Params, vcpus: &[(u32, bool)]) -> (World, Watched) {
+fn world_of(params: Params, vcpus: &[(u32, bool)]) -> (VcpuWorld, Watched) {
     let mut machine = Machine::new(1, 1);
     let all = machine.all();
     for (n, &(weight, _)) in vcpus.iter().enumerate() {
@@ -83,7 +83,7 @@ fn world_of(params: Params, vcpus: &[(u32, bool)]) -> (World, Watched) {
     let scheduler = Isacs::scheduler(params, &machine);
     let watched = Watched(Rc::new(RefCell::new(scheduler)));
     let boxed = Box::new(watched.clone());
-    let mut world = World::new(machine, guests, Vec::new(), boxed, Nanos::ZERO);
+    let mut world = VcpuWorld::new(machine, guests, Vec::new(), boxed, Nanos::ZERO);
     // An event each, and from then on those that compute are never idle.
     for v in 0..vcpus.len() {
         world.deliver(VcpuId(v as u32), Nanos(1_000), 0, false);

@@ -8,7 +8,7 @@ use tidegate_vcpu::flow::cpu::Cpu;
 use tidegate_vcpu::guest::{GuestCpu, TaskId};
 use tidegate_vcpu::machine::{CpuSet, Machine, PcpuId, State, VcpuId};
 use tidegate_vcpu::scenario::{CpuSpec, Scenario, SchedulerSpec, Simulation, VmSpec};
-use tidegate_vcpu::world::World;
+use tidegate_vcpu::world::VcpuWorld;
 
 fn any_scheduler() -> impl Strategy<Value = SchedulerSpec> {
     prop::sample::select(every_scheduler())
@@ -48,7 +48,7 @@ fn any_vms(pcpus: u8) -> impl Strategy<Value = Vec<VmSpec>> {
 }
 
 /// What must be so after every event.
-fn check(world: &World) {
+fn check(world: &VcpuWorld) {
     let machine = world.machine();
     let mut running = vec![0; machine.vcpus.len()];
     for p in machine.all().iter() {
@@ -179,7 +179,7 @@ fn another_world_delivers_events_and_hears_when_they_were_handled() {
     machine.add_vm("io", 1, all, 256, 0);
     let guests = vec![GuestCpu::default()];
     let scheduler = credit2().build(&machine);
-    let mut world = World::new(machine, guests, Vec::new(), scheduler, Nanos::ZERO);
+    let mut world = VcpuWorld::new(machine, guests, Vec::new(), scheduler, Nanos::ZERO);
     let v = VcpuId(0);
     assert_eq!(world.next_event(), None);
     world.run_until(Nanos::from_micros(100));
@@ -202,7 +202,7 @@ fn another_world_delivers_events_and_hears_when_they_were_handled() {
 
 /// A VM with a process that is given work from outside, on a pCPU with one that computes until 50
 /// ms.
-fn driven() -> (World, VcpuId, TaskId) {
+fn driven() -> (VcpuWorld, VcpuId, TaskId) {
     let mut machine = Machine::new(1, 1);
     let all = machine.all();
     machine.add_vm("io", 1, all, 256, 0);
@@ -212,7 +212,7 @@ fn driven() -> (World, VcpuId, TaskId) {
     let hog = vec![(VcpuId(1), hog, Nanos::from_millis(2))];
     let hog = Cpu::new(0, hog, Nanos::MAX).until(Some(Nanos::from_millis(50)));
     let scheduler = credit2().build(&machine);
-    let world = World::new(machine, guests, vec![Box::new(hog)], scheduler, Nanos::ZERO);
+    let world = VcpuWorld::new(machine, guests, vec![Box::new(hog)], scheduler, Nanos::ZERO);
     (world.driven(), VcpuId(0), process)
 }
 
