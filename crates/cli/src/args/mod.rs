@@ -689,39 +689,6 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_a_size_and_one_time_by_which_it_is_to_be_done() {
-        let read = |words: &[&str]| {
-            let mut read = ["transfer", "job"].iter().map(|name| {
-                let words = ["tidegate", name, "start"]
-                    .into_iter()
-                    .chain(words.iter().copied());
-                Args::read(words).is_ok()
-            });
-            let (new, old) = (read.next(), read.next());
-            assert_eq!(new, old, "the old name of the command goes, too: {words:?}");
-            new == Some(true)
-        };
-        assert!(read(&["a", "--size", "1 GiB", "--by", "14:03"]));
-        assert!(read(&[
-            "a",
-            "--size",
-            "1 GiB",
-            "--tolerance",
-            "0.3",
-            "--wait"
-        ]));
-        for refused in [
-            &["a", "--size", "1 GiB"][..],
-            &["a", "--by", "14:03"],
-            &["--size", "1 GiB", "--by", "14:03"],
-            &["a", "--size", "1 GiB", "--by", "14:03", "--deadline", "1 s"],
-            &["a", "--size", "1 GiB", "--tolerance", "some"],
-        ] {
-            assert!(!read(refused), "{refused:?}");
-        }
-    }
-
-    #[test]
     fn changing_nothing_is_a_mistake() {
         assert!(Args::read(["tidegate", "vm", "set", "oltp"]).is_err());
         assert!(Args::read(["tidegate", "vm", "set", "oltp", "--weight", "7"]).is_ok());

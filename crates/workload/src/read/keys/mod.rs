@@ -139,7 +139,8 @@ pub(super) const RANDOM_DISTRIBUTION: KeyInfo = KeyInfo::new(
     KeyKind::Form(&TextForm {
         what: "`\"random\"`, `\"shuffle\"`, `\"zipf:THETA\"`, `\"pareto:H\"` or \
                `\"normal:PERCENT\"`",
-        pattern: "^\\s*(random|shuffle|(zipf|pareto|normal)\\s*:\\s*\\+?[0-9.]+([eE][+-]?[0-9]+)?)\\s*$",
+        pattern: "^\\s*(random|shuffle|\
+                  (zipf|pareto|normal)\\s*:\\s*\\+?[0-9.]+([eE][+-]?[0-9]+)?)\\s*$",
     }),
     KeyDefault::Text("random"),
     "places of random requests; `shuffle` is each block once, then each once again",
