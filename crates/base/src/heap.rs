@@ -161,7 +161,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_sorted_set(ops in prop::collection::vec((0usize..40, 0u64..50, 0u8..4), 1..300)) {
+        fn behaves_like_a_sorted_set(
+            ops in prop::collection::vec((0usize..40, 0u64..50, 0u8..4), 1..300),
+        ) {
             let mut heap = IndexedHeap::with_capacity(8);
             let mut oracle: BTreeSet<(u64, usize)> = BTreeSet::new();
             for (id, key, what) in ops {

@@ -519,19 +519,27 @@ mod tests {
                 for (n, &(to, per_s)) in window.enumerate() {
                     // In requests x nanoseconds, at the highest of the rates where they differ.
                     let of_all = went[i..=i + n].iter().map(|w| w.1);
-                    let (highest, changed) = (of_all.clone().max().unwrap(), of_all.clone().min() != of_all.max());
+                    let highest = of_all.clone().max().unwrap();
+                    let changed = of_all.clone().min() != of_all.max();
                     let most = if changed {
                         1 + ((to - from + WINDOW.0 / 100) * highest / SECOND) as usize
                     } else {
                         allowed(per_s)
                     };
-                    prop_assert!(n < most, "{} from {from} to {to}, {first} to {per_s} a second", n + 1);
+                    prop_assert!(
+                        n < most,
+                        "{} from {from} to {to}, {first} to {per_s} a second",
+                        n + 1
+                    );
                 }
             }
         }
 
         #[test]
-        fn spending_is_exact_for_any_rate(rate in 1u64..=Rate::MAX, units in prop::collection::vec(0u64..1 << 40, 1..50)) {
+        fn spending_is_exact_for_any_rate(
+            rate in 1u64..=Rate::MAX,
+            units in prop::collection::vec(0u64..1 << 40, 1..50),
+        ) {
             let mut pacer = Pacer::new(rate, 1, Nanos::ZERO);
             let mut spent = 0u128;
             for u in units {
@@ -543,7 +551,12 @@ mod tests {
         }
 
         #[test]
-        fn changing_the_rate_never_buys_anything(a in 1u64..1 << 40, b in 1u64..1 << 40, units in 0u64..1 << 40, now in 0u64..1 << 40) {
+        fn changing_the_rate_never_buys_anything(
+            a in 1u64..1 << 40,
+            b in 1u64..1 << 40,
+            units in 0u64..1 << 40,
+            now in 0u64..1 << 40,
+        ) {
             let now = Nanos(now);
             let mut pacer = Pacer::new(a, 1, Nanos::ZERO);
             pacer.spend(units);
@@ -558,7 +571,11 @@ mod tests {
         }
 
         #[test]
-        fn a_debt_is_in_requests_when_their_size_changes(per_s in 1u64..1 << 28, norm in 2u64..1 << 32, spent in 1u64..1 << 20) {
+        fn a_debt_is_in_requests_when_their_size_changes(
+            per_s in 1u64..1 << 28,
+            norm in 2u64..1 << 32,
+            spent in 1u64..1 << 20,
+        ) {
             let mut pacer = Pacer::new(per_s, 1, Nanos::ZERO);
             pacer.spend(spent);
             let before = pacer;

@@ -217,7 +217,10 @@ mod tests {
         }
 
         #[test]
-        fn samples_of_any_size_fit(samples in prop::collection::vec(any::<u64>(), 1..50), target in 1u64..) {
+        fn samples_of_any_size_fit(
+            samples in prop::collection::vec(any::<u64>(), 1..50),
+            target in 1u64..,
+        ) {
             error(&samples, target);
             absolute_error(&samples, target, 7);
             variability(&samples);

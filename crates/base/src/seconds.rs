@@ -7,8 +7,8 @@
 //! end is an idle one: it says nothing of how precisely the VM was served, and is counted apart.
 //!
 //! ```text
-//!   an answer --------------- another second than the VM's last? ---> the last one is closed, and all
-//!   a request after none -----^                                       between, which are idle or empty
+//!   an answer ------------- another second than the VM's last? ---> the last one is closed, and
+//!   a request after none ---^                          all between, which are idle or empty
 //! ```
 //!
 //! Where it is the same second, which it nearly always is, that is one comparison. A second is

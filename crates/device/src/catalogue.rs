@@ -610,7 +610,8 @@ mod tests {
     fn a_wrong_member_is_refused_with_the_nearest_name() {
         refused(
             &array("member = \"nvme-2tb\"\n"),
-            "my.toml, line 9: raid0.member: no built-in single device is called \"nvme-2tb\", did you \
+            "my.toml, line 9: raid0.member: no built-in single device is called \"nvme-2tb\", did \
+             you \
              mean \"nvme-1tb\"?; known are: hdd-7200-1tb, hdd-7200-1tb-cached, hdd-7200-250gb, \
              ssd-sata-300gb, nvme-1tb",
         );

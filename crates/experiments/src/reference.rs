@@ -4,7 +4,8 @@
 //! [table3]                  # [figure9] for what is told of a figure
 //! columns = ["workload", "cfq", "flubber"]
 //! calibrate = ["cfq"]     # columns or row labels: models may be calibrated on these, on no others
-//! rows = [["read/seq_read", 64.42, 54.16], ["read/rnd_read", 62.11, ""]]   # "": the paper has none
+//! # "": the paper has none
+//! rows = [["read/seq_read", 64.42, 54.16], ["read/rnd_read", 62.11, ""]]
 //! ```
 
 use crate::ExperimentError;

@@ -38,7 +38,8 @@
 //!             Step::Request(_request) => {}       // For a WRITE, take `len` bytes off the stream.
 //!             Step::Rejected(r) => {
 //!                 let mut head = [0; reply::ERROR_LEN];
-//!                 let n = session.reply_style().error(r.cookie, r.error, r.reason.message(), &mut head);
+//!                 let style = session.reply_style();
+//!                 let n = style.error(r.cookie, r.error, r.reason.message(), &mut head);
 //!                 send(&head[..n]);
 //!             }
 //!             Step::Disconnect(_why) => {

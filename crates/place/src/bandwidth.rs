@@ -18,7 +18,8 @@ pub enum BandwidthError {
     Nothing,
     /// Nothing is left of it.
     #[error(
-        "{lost} bytes a second lost with {n} on the disk leave nothing of its {max}; less than that may be lost"
+        "{lost} bytes a second lost with {n} on the disk leave nothing of its {max}; less than \
+         that may be lost"
     )]
     AllLost {
         /// With how many on it.
@@ -89,7 +90,8 @@ mod tests {
         let all = Bandwidth::new(54, &[0, 54]).expect_err("nothing left");
         assert_eq!(
             all.to_string(),
-            "54 bytes a second lost with 2 on the disk leave nothing of its 54; less than that may be lost"
+            "54 bytes a second lost with 2 on the disk leave nothing of its 54; less than that may \
+             be lost"
         );
         let many = Bandwidth::new(54, &[0; MOST + 1]);
         assert_eq!(many, Err(BandwidthError::TooMany(MOST + 1)));

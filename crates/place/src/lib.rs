@@ -4,7 +4,7 @@
 //! ```text
 //!   request --> Pcos --> Acceptance of each host --> placed, or it waits and is tried again
 //!                              |
-//!            admission (AdCon: what if it were here?) --> PriorityDatabase (what has whom had here?)
+//!            admission (AdCon: what if it were here?) --> PriorityDatabase (who had what here?)
 //! ```
 //!
 //! [`admit_by_forecast`] is admission by forecasts that reckon with the ends of jobs.

@@ -23,7 +23,8 @@ pub enum RequestError {
     NoTime,
     /// It does not take as much as it needs.
     #[error(
-        "a job that takes {limit} bytes a second at most is late whatever it is given: it needs {needs}"
+        "a job that takes {limit} bytes a second at most is late whatever it is given: it needs \
+         {needs}"
     )]
     TooSlow {
         /// What it takes, in bytes a second.

@@ -6,7 +6,8 @@
 //! itself. For every bound t that was promised there must hold
 //!
 //! ```text
-//! all in flight + longest service of those due by t + sum over j due by t of (c_j + (t - L_j) u_j) <= t
+//! all in flight + longest service of those due by t
+//!     + sum over j due by t of (c_j + (t - L_j) u_j) <= t
 //! ```
 //!
 //! with L the bounds, c the time of the device that a request takes (one's own counts as part of

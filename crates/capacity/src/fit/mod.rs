@@ -27,7 +27,13 @@
 //!
 //! let curve = |iops| Curve::new(&[(4096, iops)]).expect("a curve");
 //! let profile = Profile::new([curve(8000.0), curve(200.0)], None, Vec::new(), Vec::new());
-//! let device = Device { profile: &profile, depth: 32, max_io: 1 << 20, merge_limit: 0, capacity: None };
+//! let device = Device {
+//!     profile: &profile,
+//!     depth: 32,
+//!     max_io: 1 << 20,
+//!     merge_limit: 0,
+//!     capacity: None,
+//! };
 //! let objective = Objective { reservation: Rate::iops(100), ..Objective::default() };
 //! let vm = |name| Tenant { name, objective: &objective, background: false, disk_bytes: 0 };
 //!

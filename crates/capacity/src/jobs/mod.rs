@@ -4,7 +4,8 @@
 //! Jain's thesis, chapters 3 and 4.
 //!
 //! ```text
-//!   what moved, every interval --> Predictor (steps 1 to 5: B, L) --> Priorities (steps 6 to 21: classes)
+//!   what moved, every interval --> Predictor (steps 1 to 5: B, L)
+//!                              --> Priorities (steps 6 to 21: classes)
 //!                                      ^
 //!                                  Capacity (MaxBW - BWloss(N)), for those not measured yet
 //! ```

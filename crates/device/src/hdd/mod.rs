@@ -82,6 +82,23 @@ pub struct Hdd {
     quick_end: u64,
 }
 
+/// Specification of a drive whose figures have been checked.
+fn spec(name: &str, figures: &HddFigures) -> Spec {
+    let small = |bytes: u64| u32::try_from(bytes).expect("checked with the figures");
+    Spec {
+        name: name.to_owned(),
+        capacity: figures.capacity.0,
+        logical_block: small(figures.logical_block.0),
+        physical_block: small(figures.physical_block.0),
+        queue_depth: figures.queue_depth,
+        max_io: small(figures.max_io.0),
+        rotational: true,
+        positioning: figures.positioning(),
+        bytes_per_s: figures.inner_rate.0.min(figures.interface_rate.0),
+        bytes_per_s_max: figures.outer_rate.0.min(figures.interface_rate.0),
+    }
+}
+
 impl Hdd {
     /// Builds a drive named `name`: arm on the outermost cylinder, buffers empty, time at zero.
     ///
@@ -117,7 +134,6 @@ impl Hdd {
             let allowed = format!("{above} to {below}, given the other two seek times");
             refuse("hdd.seek.average", times.average.to_string(), allowed)
         })?;
-        let small = |bytes: u64| u32::try_from(bytes).expect("checked with the figures");
         let block = figures.physical_block.0;
         let segment = figures.read_ahead.cache.0 / u64::from(figures.read_ahead.segments);
         let mechanism = Mechanism::new(
@@ -130,18 +146,7 @@ impl Hdd {
         let cache = figures.write_cache.as_ref();
         let depth = figures.queue_depth;
         Ok(Hdd {
-            spec: Spec {
-                name: name.to_owned(),
-                capacity: figures.capacity.0,
-                logical_block: small(figures.logical_block.0),
-                physical_block: small(block),
-                queue_depth: depth,
-                max_io: small(figures.max_io.0),
-                rotational: true,
-                positioning: figures.positioning(),
-                bytes_per_s: figures.inner_rate.0.min(figures.interface_rate.0),
-                bytes_per_s_max: figures.outer_rate.0.min(figures.interface_rate.0),
-            },
+            spec: spec(name, figures),
             room: depth,
             seek,
             mechanism,

@@ -297,7 +297,10 @@ proptest! {
             }
             let io = match op {
                 Op::Flush => ModelIo::flush(id),
-                _ => ModelIo { fua: *fua && *op == Op::Write, ..io(*op, id, place * 4 * KIB, units * 4 * KIB) },
+                _ => ModelIo {
+                    fua: *fua && *op == Op::Write,
+                    ..io(*op, id, place * 4 * KIB, units * 4 * KIB)
+                },
             };
             let [order, sharing] = disks.each_mut().map(|disk| once(disk, now, io));
             prop_assert_eq!(order, sharing, "{:?} at {}", io, now);

@@ -148,7 +148,8 @@ fn text(off: f64, free: &Free, residuals: &[Residual]) -> String {
         rw_hit_percent,
     } = free;
     let mut text = format!(
-        "# Written by `tidegate reproduce flubber --calibrate`: the best of a grid of {tried} by the\n\
+        "# Written by `tidegate reproduce flubber --calibrate`: the best of a grid of {tried} \
+         by the\n\
          # root of the mean square of ln(ours / theirs), over the CFQ runs of tables 3 and 4.\n\n\
          [free]\n\
          processor_us = {processor_us}\n\

@@ -44,7 +44,8 @@ pub(super) fn calibrate(
         progress(n + 1, POINTS.len());
     }
     let mut text = String::from(
-        "# Written by `tidegate reproduce isacs --calibrate`: each figure by the one Credit2 cell below,\n\
+        "# Written by `tidegate reproduce isacs --calibrate`: each figure by the one Credit2 cell \
+         below,\n\
          # in this order.\n\n[free]\n",
     );
     for point in &POINTS {

@@ -132,16 +132,18 @@ const ANSWER: Nanos = Nanos::from_micros(35);
 /// What receiving a chunk takes a guest that does nothing else.
 const RECEIVE: Nanos = Nanos::from_micros(10);
 
+/// A guest with four processes that compute without end.
+fn computes(mut vm: VmSpec) -> VmSpec {
+    vm.cpu.busy_processes = 4;
+    vm
+}
+
 /// The guests of a case. The client, where there is one, stands behind them, at `from`.
 fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
     let mixed_receive = Nanos(free.get(Knob::MixedReceiveNs));
     let many = |n: usize, cpus, what: &dyn Fn(usize, VmSpec) -> VmSpec| -> Vec<VmSpec> {
         let vms = (0..n).map(|k| what(k, guest(format!("vm{}", k + 1), cpus)));
         vms.collect()
-    };
-    let computes = |mut vm: VmSpec| {
-        vm.cpu.busy_processes = 4;
-        vm
     };
     match case {
         Case::PingHybrid(n) => many(12, WITH_CLIENT, &|k, vm| match k < n {

@@ -163,7 +163,8 @@ fn by_delta(found: &Found<'_>, case: Case) -> Option<Vec<Said>> {
     let some = match case {
         Case::Web => Said::new(
             format!(
-                "the larger the media servers' delta, the smaller a part of {name} requests is discarded"
+                "the larger the media servers' delta, the smaller a part of {name} requests is \
+                 discarded"
             ),
             falls(&discarded),
             format!("discarded are {} %", listed(&discarded, 1)),
@@ -222,7 +223,8 @@ fn compared(found: &Found<'_>) -> Option<Vec<Said>> {
             ),
         ),
         Said::new(
-            "research requests generally wait less than web requests: at more than half of the deltas",
+            "research requests generally wait less than web requests: at more than half of the \
+             deltas",
             2 * shorter > TOLERANCES.len(),
             format!("they do at {shorter} of {}", TOLERANCES.len()),
         ),
@@ -239,7 +241,8 @@ fn unharmed(case: Case, some: bool, alone: &[f64], with: &[f64]) -> Said {
     let most = more.fold(f64::MIN, f64::max);
     Said::new(
         format!(
-            "with PCOS the media servers miss nearly no more deadlines than without {} requests: {NEARLY:.0} points at most",
+            "with PCOS the media servers miss nearly no more deadlines than without {} requests: \
+             {NEARLY:.0} points at most",
             case.name()
         ),
         some && most <= NEARLY,
@@ -268,7 +271,8 @@ fn need(found: &Found<'_>, case: Case) -> Option<[Said; 2]> {
     Some([
         Said::new(
             format!(
-                "where all {} requests are let in at once, the media servers miss more than with PCOS, at every delta",
+                "where all {} requests are let in at once, the media servers miss more than with \
+                 PCOS, at every delta",
                 case.name()
             ),
             worse,

@@ -94,7 +94,8 @@ fn said(found: &Found<'_>, case: Case) -> Option<[Said; 3]> {
         ),
         Said::new(
             format!(
-                "it lets in {NEARLY_ALL:.0} % of what the oracle would, asked where PCOS is asked ({name})"
+                "it lets in {NEARLY_ALL:.0} % of what the oracle would, asked where PCOS is asked \
+                 ({name})"
             ),
             least >= NEARLY_ALL,
             format!(

@@ -113,7 +113,8 @@ impl Way {
                 "with such requests, nothing that was not asked for and every other VM limited"
             }
             Setting::Told => {
-                "with such requests, nothing that was not asked for, every other VM limited and that told"
+                "with such requests, nothing that was not asked for, every other VM limited and \
+                 that told"
             }
         };
         let rule = match self.rule {

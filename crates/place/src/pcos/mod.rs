@@ -3,7 +3,7 @@
 //! ```text
 //!   request --> host that takes it, of several the one with most free bandwidth --> Placed
 //!      |  none
-//!      +--> Waiting --- a host's number or classes of jobs change: oldest first, on that host --> Placed
+//!      +--> Waiting --- a host's number or classes of jobs change: oldest first, there --> Placed
 //!      |       +------- its deadline has passed since it came --> Discarded
 //!      +--> Refused: not even an empty host would do it
 //! ```
