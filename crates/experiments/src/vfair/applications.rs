@@ -9,16 +9,14 @@
 use super::hosts::Hosts;
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{BAPS, Cells, Claims, Figure, Found, PAPER, SCHEDULERS};
+use super::{BAPS, Cells, Figure, Found, PAPER, SCHEDULERS};
 use crate::contest::competing;
 use crate::findings::Sense;
-use crate::said::Said;
 
 pub(super) const FIGURE_13: Figure = Figure {
     name: "figure 13",
     keys: || keys(&BESIDE_FILES),
     cells: |found| gains(found, "figure 13", &BESIDE_FILES),
-    claims: |found| faster(found, &BESIDE_FILES),
     ..Figure::BARE
 };
 
@@ -26,12 +24,6 @@ pub(super) const TABLE_5: Figure = Figure {
     name: "5",
     keys: || [keys(&BESIDE_FILES), keys(&BESIDE_QFS), other_hosts()].concat(),
     cells: table_5,
-    claims: |found| {
-        let mut claims = fair(found)?;
-        claims.extend(on_one_host(found));
-        claims.extend(on_several_hosts(found));
-        Ok(claims)
-    },
     ..Figure::BARE
 };
 
@@ -39,7 +31,6 @@ pub(super) const FIGURE_14: Figure = Figure {
     name: "figure 14",
     keys: || keys(&BESIDE_QFS),
     cells: |found| gains(found, "figure 14", &BESIDE_QFS),
-    claims: |found| faster(found, &BESIDE_QFS),
     ..Figure::BARE
 };
 
@@ -91,7 +82,7 @@ fn all_mixes() -> impl Iterator<Item = &'static Mix> {
 }
 
 /// What vFair is compared with.
-const RIVALS: [&str; 2] = ["cfq", "mclock_ps"];
+pub(super) const RIVALS: [&str; 2] = ["cfq", "mclock_ps"];
 const ONE_HOST: Change = Change::Hosts(Hosts::One);
 
 /// What hosts tell each other takes so many milliseconds, and so many of a hundred messages are
@@ -103,17 +94,33 @@ const fn told(delay_ms: u64, lost_percent: u32) -> Change {
     })
 }
 
-/// What should make no difference to several hosts: how a claim of it ends, and what is changed.
-const VARIED: [(&str, Change); 4] = [
-    ("when hosts hear of each other at once", told(0, 0)),
-    ("when hosts hear of each other 30 ms late", told(30, 0)),
-    (
-        "when hosts hear of each other 30 ms late and a fifth is lost",
-        told(30, 20),
-    ),
-    ("when hosts are in step", Change::Hosts(Hosts::InStep)),
+/// What hosts hear of each other, by its name in `claims.toml`.
+const VARIED: [(&str, Change); 5] = [
+    ("told at once", told(0, 0)),
+    ("told late", told(30, 0)),
+    ("told late or not", told(30, 20)),
+    ("in step", Change::Hosts(Hosts::InStep)),
+    ("untold", told(0, 100)),
 ];
-const UNHEARD: Change = told(0, 100);
+/// Ways in which a mix is run, by their names in `claims.toml`.
+pub(super) const WAYS: &[&str] = &[
+    "usual",
+    "one host",
+    "cfq on each",
+    "mclock_ps on each",
+    "told at once",
+    "told late",
+    "told late or not",
+    "in step",
+    "untold",
+];
+/// The mixes, by their names in table 5.
+pub(super) const MIXES: &[&str] = &[
+    BESIDE_FILES[0].name,
+    BESIDE_FILES[1].name,
+    BESIDE_FILES[2].name,
+    BESIDE_QFS[0].name,
+];
 
 /// Runs that are no figure's of the paper.
 fn other_hosts() -> Vec<Key> {
@@ -121,7 +128,6 @@ fn other_hosts() -> Vec<Key> {
         let one = mix.key(BAPS).with(ONE_HOST);
         let rivals = RIVALS.map(|s| mix.on_each_host(s));
         let varied = VARIED.map(|(_, change)| change);
-        let varied = varied.into_iter().chain([UNHEARD]);
         let varied = varied.map(|change| mix.key(BAPS).with(change));
         rivals
             .into_iter()
@@ -162,11 +168,6 @@ impl Mix {
         let others = others?;
         let parties = if self.group { 1 } else { others.len() };
         Some(run.service(self.application)? / (others.iter().sum::<f64>() / parties as f64))
-    }
-
-    /// The same of a run.
-    fn ratio_of(&self, found: &Found<'_>, key: Key) -> Option<f64> {
-        self.ratio(found.of(key)?)
     }
 
     /// Bytes that the others move a second.
@@ -215,118 +216,27 @@ fn table_5(found: &Found<'_>) -> Cells {
     }))
 }
 
-fn faster(found: &Found<'_>, mixes: &[Mix]) -> Claims {
-    let mut claims = Vec::new();
-    for mix in mixes {
-        let gain = |rival| mix.gain(found, rival);
-        let (Some(cfq), Some(mclock)) = (gain("cfq"), gain("mclock_ps")) else {
-            continue;
-        };
-        let all = [cfq, mclock];
-        claims.push(Said::new(
-            format!(
-                "BAPS gives {} more than CFQ and PS(mClock) do, and the bulk transfers less ({})",
-                mix.application, mix.name
-            ),
-            all.iter().all(|[times, cut]| *times > 1.0 && *cut > 0.0),
-            format!(
-                "it has {:.2} and {:.2} times as much, and the others {:.0} and {:.0} % less",
-                cfq[0], mclock[0], cfq[1], mclock[1]
-            ),
-        ));
-    }
-    Ok(claims)
+fn named(name: &str) -> Option<&'static Mix> {
+    all_mixes().find(|mix| mix.name == name)
 }
 
-/// As far off the paper as a ratio may be.
-const NEAR: f64 = 0.05;
-
-fn fair(found: &Found<'_>) -> Claims {
-    let mut claims = Vec::new();
-    let cells = table_5(found)?;
-    for row in cells.chunk_by(|a, b| a.row == b.row) {
-        let of = |scheduler: &str| row.iter().find(|cell| cell.column == scheduler);
-        let all: Option<Vec<_>> = SCHEDULERS.iter().map(|s| of(s)).collect();
-        let Some([cfq, mclock, baps]) = all.as_deref() else {
-            continue;
-        };
-        let mix = &baps.row;
-        claims.push(Said::new(
-            format!("BAPS gives {mix} {:.2} to 1, within {NEAR:.2}", baps.theirs),
-            (baps.ours - baps.theirs).abs() <= NEAR,
-            format!("it is {:.2}", baps.ours),
-        ));
-        claims.push(Said::new(
-            format!("under PS(mClock) the share falls, and more so under CFQ ({mix})"),
-            cfq.ours < mclock.ours && mclock.ours < baps.ours,
-            format!(
-                "it is {:.2} after {:.2}, and {:.2}",
-                mclock.ours, baps.ours, cfq.ours
-            ),
-        ));
-    }
-    Ok(claims)
+/// What BAPS gives the application of a mix as a multiple of what a rival does, and by how much the
+/// others are cut, in percent.
+pub(super) fn gain(found: &Found<'_>, mix: &str, rival: &'static str) -> Option<[f64; 2]> {
+    named(mix)?.gain(found, rival)
 }
 
-fn on_one_host(found: &Found<'_>) -> Vec<Said> {
-    let mut claims = Vec::new();
-    for mix in all_mixes() {
-        let one = mix.ratio_of(found, mix.key(BAPS).with(ONE_HOST));
-        let three = mix.ratio_of(found, mix.key(BAPS));
-        let rivals = RIVALS.map(|s| mix.ratio_of(found, mix.on_each_host(s)));
-        let (Some(baps), Some(three), [Some(cfq), Some(mclock)]) = (one, three, rivals) else {
-            continue;
-        };
-        let mix = mix.name;
-        claims.push(Said::new(
-            format!("BAPS gives on three hosts what it gives on one, within {NEAR:.2} ({mix})"),
-            (three - baps).abs() <= NEAR,
-            format!("it is {three:.2} on three and {baps:.2} on one"),
-        ));
-        claims.push(Said::new(
-            format!(
-                "CFQ and PS(mClock) on each host have nothing to decide, within {NEAR:.2} ({mix})"
-            ),
-            (cfq - mclock).abs() <= NEAR,
-            format!("they give {cfq:.2} and {mclock:.2}"),
-        ));
-    }
-    claims
-}
-
-/// What BAPS's shares hang on where there are several hosts.
-fn on_several_hosts(found: &Found<'_>) -> Vec<Said> {
-    let ratios = |change: Change| -> Option<Vec<f64>> {
-        all_mixes()
-            .map(|mix| mix.ratio_of(found, mix.key(BAPS).with(change)))
-            .collect()
+/// The application's service time in a mix that is run in one of [`WAYS`].
+pub(super) fn ratio(found: &Found<'_>, mix: &str, way: &str) -> Option<f64> {
+    let mix = named(mix)?;
+    let usual = mix.key(BAPS);
+    let varied = VARIED.iter().find(|(name, _)| *name == way);
+    let key = match way {
+        "usual" => usual,
+        "one host" => usual.with(ONE_HOST),
+        "cfq on each" => mix.on_each_host("cfq"),
+        "mclock_ps on each" => mix.on_each_host("mclock_ps"),
+        _ => usual.with(varied?.1),
     };
-    let shown = |ratios: &[f64]| {
-        let each = all_mixes().zip(ratios);
-        let each: Vec<String> = each
-            .map(|(mix, r)| format!("{r:.2} ({})", mix.name))
-            .collect();
-        each.join(", ")
-    };
-    let Some(usual) = ratios(Change::Nothing) else {
-        return Vec::new();
-    };
-    let mut claims = Vec::new();
-    for (phrase, change) in VARIED {
-        let Some(then) = ratios(change) else { continue };
-        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= NEAR;
-        claims.push(Said::new(
-            format!("BAPS's shares are the same within {NEAR:.2} {phrase}"),
-            usual.iter().zip(&then).all(near),
-            format!("they are {}, usually {}", shown(&then), shown(&usual)),
-        ));
-    }
-    if let Some(unheard) = ratios(UNHEARD) {
-        claims.push(Said::new(
-            "hosts that hear nothing of each other give the applications less under BAPS",
-            usual.iter().zip(&unheard).all(|(heard, not)| not < heard),
-            format!("it is {}, usually {}", shown(&unheard), shown(&usual)),
-        ));
-    }
-    claims
+    mix.ratio(found.of(key)?)
 }

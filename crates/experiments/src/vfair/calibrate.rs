@@ -228,7 +228,8 @@ pub(super) fn calibrate(
         points(&reference, *disk, &profile)
     });
     let mut text = format!(
-        "# Written by `tidegate reproduce vfair --calibrate`: the best of a grid of {} for the flash disk and of {} for the hard\n\
+        "# Written by `tidegate reproduce vfair --calibrate`: the best of a grid of {} for the \
+         flash disk and of {} for the hard\n\
          # disk, by the root of the mean square of ln(ours / theirs) over the fair shares.\n",
         grid(Disk::Ssd).len(),
         grid(Disk::Hdd).len()

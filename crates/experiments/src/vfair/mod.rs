@@ -13,6 +13,7 @@ mod bursts;
 mod calibrate;
 mod fairness;
 mod hosts;
+mod measures;
 mod model_error;
 mod motivation;
 mod run;
@@ -22,7 +23,8 @@ mod strategies;
 mod varied;
 mod without;
 
-use crate::frame::{self, Cells, Claims, Experiment, Runs};
+use crate::claim::Measure;
+use crate::frame::{self, Cells, Code, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, folder};
 use run::Run;
 use setup::Key;
@@ -86,6 +88,9 @@ impl Experiment for Vfair {
 
     const REFERENCE: &'static str = PAPER_TOML;
     const FIGURES: &'static [Figure] = &FIGURES;
+    const CLAIMS: &'static str = folder::embedded!("vfair", "claims.toml");
+    const MEASURES: &'static [&'static [Measure<Vfair>]] = &[measures::MEASURES];
+    const CODE: &'static [(&'static str, Code<Vfair>)] = &[("estimates", model_error::code)];
 
     fn varied(key: Key, without: Without) -> Option<Key> {
         key.without(without)

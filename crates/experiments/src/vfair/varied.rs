@@ -1,39 +1,37 @@
 //! Section 5.1.1, one thing varied: VM1's reads (figure 11), and its requests outstanding (table
 //! 4).
 
-use super::fairness::{LESS_ON_SSD, NEAR, NON_ON_SSD, VMS};
+use super::fairness::{LESS_ON_SSD, NON_ON_SSD, VMS};
 use super::run::Run;
 use super::setup::{Change, Key};
-use super::{BAPS, Cells, Claims, Figure, Found, PAPER, single};
+use super::{BAPS, Cells, Figure, Found, PAPER, single};
 use crate::contest::competing;
 use crate::findings::Sense;
-use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_11: Figure = Figure {
     name: "figure 11",
     keys: || by_reads().collect(),
     cells: errors,
-    claims: follows,
     plots: read_ratio,
     // These are many runs, and hang on what those of figure 9 hang on.
     explained: false,
+    ..Figure::BARE
 };
 
 pub(super) const TABLE_4: Figure = Figure {
     name: "4",
     keys: || DEPTHS.map(by_depth).to_vec(),
     cells: depths,
-    claims: reaches,
     ..Figure::BARE
 };
 
 /// VM1's reads in a hundred requests.
-fn ratios() -> impl Iterator<Item = u8> {
+pub(super) fn ratios() -> impl Iterator<Item = u8> {
     (0..=100).step_by(10)
 }
 
-fn by_reads() -> impl Iterator<Item = Key> {
+pub(super) fn by_reads() -> impl Iterator<Item = Key> {
     ratios().map(|reads| LESS_ON_SSD.key(BAPS).with(Change::Reads(reads)))
 }
 
@@ -76,31 +74,9 @@ fn errors(found: &Found<'_>) -> Cells {
     Ok(cells.into_iter().flatten().collect())
 }
 
-fn follows(found: &Found<'_>) -> Claims {
-    let at = found.reference.figure("figure11.largest_at_reads_pct")?;
-    let off = off(found).unwrap_or_default();
-    let Some((reads, most)) = largest(&off) else {
-        return Ok(Vec::new());
-    };
-    let utilisation = by_reads().filter_map(|key| found.of(key)?.utilisation());
-    let utilisation = utilisation.fold(f64::INFINITY, f64::min);
-    Ok(vec![
-        Said::new(
-            "BAPS gives VM1 its fair share within 10 % at each read ratio",
-            most.abs() <= 100.0 * NEAR,
-            format!("the farthest off is {most:+.1} %, at {reads} % reads"),
-        ),
-        Said::new(
-            format!("it is farthest off near {at:.0} % reads"),
-            (f64::from(reads) - at).abs() <= 10.0,
-            format!("it is at {reads} %"),
-        ),
-        Said::new(
-            "under BAPS the disk is used to 99 % at each read ratio",
-            utilisation >= 99.0,
-            format!("it is used to {utilisation:.1} % at least"),
-        ),
-    ])
+/// Reads in a hundred at which VM1 is farthest off its fair share.
+pub(super) fn farthest_reads(found: &Found<'_>) -> Option<f64> {
+    largest(&off(found)?).map(|(reads, _)| f64::from(reads))
 }
 
 fn read_ratio(found: &Found<'_>) -> Vec<Plot> {
@@ -125,7 +101,7 @@ fn read_ratio(found: &Found<'_>) -> Vec<Plot> {
 /// VM1's requests outstanding in table 4.
 const DEPTHS: [u32; 3] = [1, 2, 4];
 
-fn by_depth(depth: u32) -> Key {
+pub(super) fn by_depth(depth: u32) -> Key {
     NON_ON_SSD.key(BAPS).with(Change::Depth(depth))
 }
 
@@ -145,18 +121,4 @@ fn depths(found: &Found<'_>) -> Cells {
             Sense::More,
         ))
     }))
-}
-
-fn reaches(found: &Found<'_>) -> Claims {
-    let Some(run) = found.of(by_depth(4)) else {
-        return Ok(Vec::new());
-    };
-    let (Some(iops), Some(share)) = (run.iops("vm1"), run.fair_share("vm1")) else {
-        return Ok(Vec::new());
-    };
-    Ok(vec![Said::new(
-        "with four requests outstanding VM1 has its fair share",
-        (iops / share - 1.0).abs() <= NEAR,
-        format!("it has {iops:.0} IOPS of {share:.0}"),
-    )])
 }

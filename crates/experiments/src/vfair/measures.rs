@@ -1,0 +1,162 @@
+//! Figures of runs that `claims.toml` names.
+
+use super::run::Run;
+use super::setup::{Disk, Key};
+use super::{Found, SCHEDULERS, Vfair};
+use super::{applications, bursts, fairness, motivation, strategies, varied};
+use crate::claim::{Item, Measure, Series, series};
+
+/// Runs that have a name: a single one, or a series of them.
+const RUNS: &[&str] = &[
+    "1 to 32 outstanding",
+    "4 to 128 KiB",
+    "native",
+    "pinned",
+    "shared",
+    "delayed",
+    "strategies on SSD",
+    "strategies on HDD",
+    "figure 9/cfq",
+    "figure 9/mclock_ps",
+    "figure 9/vfair_baps",
+    "figure 10/cfq",
+    "figure 10/mclock_ps",
+    "figure 10/vfair_baps",
+    "2/cfq",
+    "2/mclock_ps",
+    "2/vfair_baps",
+    "3/cfq",
+    "3/mclock_ps",
+    "3/vfair_baps",
+    "0 to 100 % reads",
+    "depth 4",
+    "200 to 3200 IOPS",
+];
+
+const VMS: &[&str] = &["vm1", "vm2", "vm3", "sync", "async"];
+
+/// The runs of a name, each with a label where it is one of a series.
+fn runs(name: &str) -> Vec<(String, Key)> {
+    let labelled = |(label, key)| (format!("{label}"), key);
+    let one = |key| vec![(String::new(), key)];
+    if let Some((table, scheduler)) = name.split_once('/') {
+        let sharing = fairness::ALL.iter().find(|sharing| sharing.table == table);
+        let scheduler = SCHEDULERS.into_iter().find(|name| *name == scheduler);
+        let both = sharing.zip(scheduler);
+        return both.map_or_else(Vec::new, |(of, scheduler)| one(of.key(scheduler)));
+    }
+    match name {
+        "1 to 32 outstanding" => (motivation::by_outstanding().into_iter())
+            .map(labelled)
+            .collect(),
+        "4 to 128 KiB" => motivation::by_size().into_iter().map(labelled).collect(),
+        "native" => one(motivation::native()),
+        "pinned" => one(motivation::in_vms(true)),
+        "shared" => one(motivation::in_vms(false)),
+        "delayed" => one(motivation::virtualised()),
+        "strategies on SSD" => strategies::keys_on(Disk::Ssd).map(unlabelled).to_vec(),
+        "strategies on HDD" => strategies::keys_on(Disk::Hdd).map(unlabelled).to_vec(),
+        "0 to 100 % reads" => varied::ratios()
+            .map(|reads| reads.to_string())
+            .zip(varied::by_reads())
+            .collect(),
+        "depth 4" => one(varied::by_depth(4)),
+        "200 to 3200 IOPS" => bursts::keys().into_iter().map(unlabelled).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn unlabelled(key: Key) -> (String, Key) {
+    (String::new(), key)
+}
+
+/// A figure of each run of a name; `None` where a run is missing.
+fn of_each(found: &Found<'_>, name: &str, figure: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
+    let item = |(label, key)| {
+        let value = figure(found.of(key)?)?;
+        Some(Item { label, value })
+    };
+    runs(name).into_iter().map(item).collect()
+}
+
+pub(super) const MEASURES: &[Measure<Vfair>] = &[
+    // Requests a second of a VM.
+    Measure {
+        name: "iops",
+        arguments: &[RUNS, VMS],
+        of: |found, of| of_each(found, of[0], |run| run.iops(of[1])),
+    },
+    // Fair share of a VM, in requests a second.
+    Measure {
+        name: "share",
+        arguments: &[RUNS, VMS],
+        of: |found, of| of_each(found, of[0], |run| run.fair_share(of[1])),
+    },
+    // Bytes a second of the asynchronous reader of figure 1, in units of 4 KiB.
+    Measure {
+        name: "units",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], motivation::units),
+    },
+    // Utilisation of the disk, in percent.
+    Measure {
+        name: "busy",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], Run::utilisation),
+    },
+    // Mean time of a request with the disk over all VMs, in ms.
+    Measure {
+        name: "latency",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], Run::system_latency_ms),
+    },
+    // Reads of VM1, in percent, at which it is farthest off its fair share.
+    Measure {
+        name: "farthest_reads",
+        arguments: &[],
+        of: |found, _| Some(series([varied::farthest_reads(found)?])),
+    },
+    // Requests a second that VM1 of figure 12 asks for.
+    Measure {
+        name: "asked",
+        arguments: &[],
+        of: |_, _| Some(series(bursts::RATES.map(f64::from))),
+    },
+    // The smaller of what VM1 of figure 12 asks for at most and its fair share.
+    Measure {
+        name: "due",
+        arguments: &[],
+        of: |found, _| Some(series([bursts::due(found)?])),
+    },
+    // IOPS of an application under BAPS as a multiple of those under a rival.
+    Measure {
+        name: "times",
+        arguments: &[applications::MIXES, &applications::RIVALS],
+        of: |found, of| Some(series([applications::gain(found, of[0], of[1])?[0]])),
+    },
+    // Part of the bulk transfers that BAPS takes from them beside a rival, in percent.
+    Measure {
+        name: "cut",
+        arguments: &[applications::MIXES, &applications::RIVALS],
+        of: |found, of| Some(series([applications::gain(found, of[0], of[1])?[1]])),
+    },
+    // Service time of an application where the others have 1 each.
+    Measure {
+        name: "ratio",
+        arguments: &[applications::MIXES, applications::WAYS],
+        of: |found, of| Some(series([applications::ratio(found, of[0], of[1])?])),
+    },
+    // That of each application.
+    Measure {
+        name: "ratios",
+        arguments: &[applications::WAYS],
+        of: |found, of| {
+            let item = |mix: &&str| {
+                let label = (*mix).to_owned();
+                let value = applications::ratio(found, mix, of[0])?;
+                Some(Item { label, value })
+            };
+            applications::MIXES.iter().map(item).collect()
+        },
+    },
+];
