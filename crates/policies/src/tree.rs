@@ -11,6 +11,18 @@
 //! Insertion splits full nodes and removal fills lean ones on the way down, so neither needs a
 //! second pass, and every node but a root stays at least `LEAST` full: that bounds how many
 //! nodes a number of entries can take, and all of them are there from the start.
+//!
+//! [`Treaps`](crate::treap::Treaps) take half the memory (16 bytes for 34 an entry) and do not
+//! replace these sets: each step down is a branch and a line that nobody foresees. The successor of
+//! the last key found, taken out, and another key put in, by set size:
+//!
+//! ```text
+//!   entries                   32      2,048     16,384    131,072
+//!   instructions, here       624        939      1,068
+//!                 treap      494      1,016      1,284
+//!   nanoseconds,  here       320        470        580      1,550
+//!                 treap      500        920      1,210      4,560
+//! ```
 
 const NIL: u32 = u32::MAX;
 
