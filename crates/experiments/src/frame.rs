@@ -73,6 +73,11 @@ pub(crate) trait Variant: Copy + 'static {
 
     /// How a sentence about such runs begins.
     fn phrase(self) -> String;
+
+    /// The variant that claims of their own are about, by its name in `claims.toml`.
+    fn named(_: &str) -> Option<Self> {
+        None
+    }
 }
 
 /// One of the paper's tables or figures.
@@ -259,8 +264,15 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
         let Some(figure) = figures.find(|figure| figure.name == spec.part) else {
             continue;
         };
-        let claims = found.explained(figure.variants(), |found| found.said(&spec))?;
-        findings.claims.extend(claims);
+        if spec.variant.is_empty() {
+            let claims = found.explained(figure.variants(), |found| found.said(&spec))?;
+            findings.claims.extend(claims);
+        } else if let Some(variant) = E::Variant::named(&spec.variant) {
+            let claims = found.varied(variant).said(&spec)?;
+            findings
+                .claims
+                .extend(claims.into_iter().map(|said| said.hangs_on(&[])));
+        }
     }
     let goals = found.explained(E::Variant::ALL, |found| {
         let mut cells = Vec::new();
@@ -303,6 +315,8 @@ pub(crate) mod tests {
             let part = |figure: &&Figure<E>| figure.name == spec.part;
             let parts = E::FIGURES.iter().filter(part).count();
             assert_eq!(parts, 1, "{}: there is no {}", spec.id, spec.part);
+            let known = spec.variant.is_empty() || E::Variant::named(&spec.variant).is_some();
+            assert!(known, "{}: there is no variant {}", spec.id, spec.variant);
             let claim = match &spec.body {
                 Body::Compared(claim) => claim,
                 Body::Code(name) => {
@@ -398,7 +412,8 @@ pub(crate) mod tests {
             assert_eq!(before.contains_key(&(5, false)), key.0 == 4, "{key:?}");
             let text = "duration = \"1 s\"\n[[device]]\nname = \"d\"\nmodel = \"hdd-7200-1tb\"\n\
                         [[vm]]\nname = \"v\"\n\
-                        disk = [{ size = \"1 GiB\" }]\n[[vm.workload]]\nrw = \"read\"\nbs = \"4 KiB\"";
+                        disk = [{ size = \"1 GiB\" }]\n[[vm.workload]]\nrw = \"read\"\n\
+                        bs = \"4 KiB\"";
             let read = |name: &str| crate::folder::model(name, &[]);
             let mut scenario = tidegate_sim::scenario::read(text, "toy.toml", &read, None)?.config;
             scenario.seed = u64::from(key.0);

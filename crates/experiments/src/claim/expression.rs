@@ -5,6 +5,7 @@
 //! ours(3, read/seq_read, cfq)   cells of the simulation, theirs(...) those of the paper's table
 //! paper(feedback.settles)       a figure that stands in the paper's text
 //! iops(vm1)[..4]                the first four of a series; [0] the first, [-1] the last
+//! a[at max(b)]                  the item of a with the label of that of b
 //! 100 * (a / b - 1)             item by item; a single figure goes with each item
 //! max(x) min(x) mean(x) sum(x) abs(x) farthest(x)    the last is the one farthest from zero
 //! ```
@@ -64,6 +65,8 @@ pub(crate) enum Expression {
     Measure(Call),
     /// Items of a series from one index to another; negative ones count from the end.
     Part(Box<Expression>, Option<i64>, Option<i64>),
+    /// The item with the label of another.
+    At(Box<Expression>, Box<Expression>),
     /// A function of a series.
     Function(Function, Box<Expression>),
     /// An operation item by item.
@@ -167,6 +170,13 @@ impl Expression {
             Expression::Part(of, from, to) => {
                 of.value(measures)?.map(|items| part(items, *from, *to))
             }
+            Expression::At(of, other) => match (of.value(measures)?, other.value(measures)?) {
+                (Some(items), Some(others)) => {
+                    let is = |item: &Item| others.iter().any(|other| other.label == item.label);
+                    Some(items.into_iter().filter(is).collect())
+                }
+                _ => None,
+            },
             Expression::Function(function, of) => {
                 of.value(measures)?.map(|items| function.of(items))
             }
@@ -188,7 +198,7 @@ impl Expression {
             Expression::Number(_) => (),
             Expression::Measure(call) => hear(call),
             Expression::Part(of, ..) | Expression::Function(_, of) => of.measures(hear),
-            Expression::Binary(_, a, b) => {
+            Expression::Binary(_, a, b) | Expression::At(a, b) => {
                 a.measures(hear);
                 b.measures(hear);
             }
@@ -325,7 +335,13 @@ impl<'a> Parser<'a> {
         if !self.take('[') {
             return Ok(found);
         }
-        let example = "[0], [-1], [..4] or [1..]";
+        if let Some(rest) = self.rest.trim_start().strip_prefix("at ") {
+            self.rest = rest;
+            let at = self.sum()?;
+            self.need(']', "a[at max(b)]")?;
+            return Ok(Expression::At(Box::new(found), Box::new(at)));
+        }
+        let example = "[0], [-1], [..4], [1..] or [at max(b)]";
         let inside = self.word(|c| c != ']').trim();
         self.need(']', example)?;
         let wrong = || Malformed::new(format!("`[{inside}]` is no part of a series"), example);

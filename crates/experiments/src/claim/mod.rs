@@ -24,6 +24,7 @@
 //! `in_share = 0.9` asks for so many of the items, `in_more_than = 0.5` for more than so many.
 //! A ratio is an expression: `at_least = "iops(a) / iops(b)", than = 2.35`.
 //! `each = [{ vm = "vm1" }, ...]` repeats the claim, with `{vm}` replaced in all of its texts.
+//! `variant = "added"` asks of the runs in that variant; what such a claim hangs on is not shown.
 //! Claims of its `[[claim.also]]` are repeated with it, after it each time.
 //! A claim that is no comparison has `code = "NAME"` in place of the rest: a function of the paper.
 //!
@@ -70,6 +71,8 @@ pub(crate) struct ClaimSpec {
     pub(crate) id: String,
     /// Table, figure or section of the paper.
     pub(crate) part: String,
+    /// Variant of the runs that it is about; empty for the runs as they are.
+    pub(crate) variant: String,
     pub(crate) body: Body,
 }
 

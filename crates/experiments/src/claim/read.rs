@@ -90,6 +90,7 @@ fn claim(
     (id, part): (&str, &str),
     replaced: &Replaced,
 ) -> Option<ClaimSpec> {
+    let variant = section.read("variant", "", |field| field.text())?;
     let body = match section.take("code") {
         Some(code) => Body::Code(code.text()?.to_owned()),
         None => Body::Compared(compared(section, replaced)?),
@@ -97,6 +98,7 @@ fn claim(
     Some(ClaimSpec {
         id: id.to_owned(),
         part: replace(part, replaced),
+        variant: replace(variant, replaced),
         body,
     })
 }

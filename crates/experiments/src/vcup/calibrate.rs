@@ -81,7 +81,8 @@ pub(super) fn calibrate(
     let best = rows.min_by(|a, b| a.0.total_cmp(&b.0));
     let (off, us, residuals) = best.expect("something is tried");
     let mut text = format!(
-        "# Written by `tidegate reproduce vcup --calibrate`: the best of {} by the root of the mean square of\n\
+        "# Written by `tidegate reproduce vcup --calibrate`: the best of {} by the root of the \
+         mean square of\n\
          # ln(ours / theirs) over what 4 to 7 sequential readers have together under FQ.\n\n\
          [array]\npath.each_way = \"{us} us\"\nrms_log_ratio = {off:.4}\n",
         TRIED_US.len()

@@ -2,22 +2,18 @@
 
 use super::run::{Run, Second};
 use super::setup::{Case, Key};
-use super::{Claims, Figure, Found};
-use crate::said::Said;
+use super::{Figure, Found};
 use tidegate_core::precision;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_8: Figure = Figure {
     name: "figure 8",
     keys: || vec![key()],
-    claims,
     plots,
     ..Figure::BARE
 };
 
 const INTERVAL: usize = 10;
-/// B within so many per cent is near.
-const NEAR: f64 = 5.0;
 
 fn key() -> Key {
     Key::new(Case::Drift, "vcup_10s")
@@ -33,31 +29,13 @@ fn errors(run: &Run, vm: usize) -> Vec<f64> {
     intervals.filter_map(error).collect()
 }
 
-fn claims(found: &Found<'_>) -> Claims {
-    let Some(run) = found.of(key()) else {
-        return Ok(Vec::new());
-    };
-    let mut claims = Vec::new();
-    for (vm, of) in run.vms().iter().enumerate() {
-        // What counts begins after a minute.
-        let first = run.all_seconds(vm).len() - run.seconds(vm).len();
-        let errors = errors(run, vm);
-        let later = &errors[first / INTERVAL..];
-        let near = later.iter().filter(|b| b.abs() <= NEAR).count();
-        let worst = later
-            .iter()
-            .copied()
-            .fold(0.0, |a: f64, b| if b.abs() > a.abs() { b } else { a });
-        claims.push(Said::new(
-            format!(
-                "B is within {NEAR:.0} % in each 10 s after the first minute ({})",
-                of.name
-            ),
-            near == later.len(),
-            format!("it is in {near} of {}, {worst:+.2} % at worst", later.len()),
-        ));
-    }
-    Ok(claims)
+/// B of each interval of a VM after the first minute, in per cent.
+pub(super) fn later_errors(found: &Found<'_>, vm: &str) -> Option<Vec<f64>> {
+    let run = found.of(key())?;
+    let vm = run.place(vm)?;
+    // What counts begins after a minute.
+    let first = run.all_seconds(vm).len() - run.seconds(vm).len();
+    errors(run, vm).get(first / INTERVAL..).map(<[f64]>::to_vec)
 }
 
 fn plots(found: &Found<'_>) -> Vec<Plot> {

@@ -1,17 +1,14 @@
 //! Section 5.5: V-Cup over mClock. Figures 12 and 13, table VII.
 
-use super::capacity::with_added;
 use super::keys::bandwidths;
 use super::run::{Run, Second, mean, v};
 use super::setup::{Case, Change, Key};
-use super::{Cells, Claims, Figure, Found, PAPER, goals};
-use crate::said::Said;
+use super::{Cells, Figure, Found, PAPER};
 use tidegate_report::Plot;
 
 pub(super) const FIGURE_12: Figure = Figure {
     name: "figure 12",
     keys: || SETTINGS.map(alone).to_vec(),
-    claims: uncontrolled,
     explained: false,
     ..Figure::BARE
 };
@@ -19,7 +16,6 @@ pub(super) const FIGURE_12: Figure = Figure {
 pub(super) const FIGURE_13: Figure = Figure {
     name: "figure 13",
     keys: || VMS.map(key).to_vec(),
-    claims: controlled,
     plots: |found| VMS.iter().filter_map(|vms| curve(found, *vms)).collect(),
     ..Figure::BARE
 };
@@ -28,7 +24,6 @@ pub(super) const TABLE_7: Figure = Figure {
     name: "7",
     keys: FIGURE_13.keys,
     cells: table_7,
-    claims: precise,
     ..Figure::BARE
 };
 
@@ -40,7 +35,7 @@ fn alone((reservation, limit): (u64, u64)) -> Key {
     Key::new(Case::Floors, "mclock").with(Change::Iops { reservation, limit })
 }
 
-fn key(vms: usize) -> Key {
+pub(super) fn key(vms: usize) -> Key {
     Key::new(Case::Floors, "vcup_mclock").with(Change::First(vms))
 }
 
@@ -48,50 +43,16 @@ fn counts(seconds: &[Second], of: impl Fn(&Second) -> u64) -> Option<f64> {
     v(&seconds.iter().map(of).collect::<Vec<_>>())
 }
 
-fn uncontrolled(found: &Found<'_>) -> Claims {
-    let mut claims = Vec::new();
-    for (reservation, limit) in SETTINGS {
-        let Some(run) = found.of(alone((reservation, limit))) else {
-            continue;
-        };
-        let seconds = run.seconds(0);
-        let iops = mean(seconds, |second| second.requests);
-        let (Some(rate), Some(bandwidth)) = (
-            counts(seconds, |s| s.requests),
-            counts(seconds, |s| s.bytes),
-        ) else {
-            continue;
-        };
-        claims.push(Said::new(
-            format!("mClock keeps VM1 at {reservation} to {limit} IOPS"),
-            iops >= 0.99 * reservation as f64 && iops <= 1.01 * limit as f64,
-            format!("it has {iops:.1}"),
-        ));
-        claims.push(Said::new(
-            format!("VM1's bandwidth varies all the same, more than its IOPS ({reservation} to {limit} IOPS)"),
-            bandwidth > rate,
-            format!("V of its bandwidth is {bandwidth:.2} %, of its IOPS {rate:.2} %"),
-        ));
+/// A figure of VM1 alone with a reservation and a limit, such as `100 to 200`.
+pub(super) fn of_alone(found: &Found<'_>, setting: &str, figure: &str) -> Option<f64> {
+    let (reservation, limit) = setting.split_once(" to ")?;
+    let run = found.of(alone((reservation.parse().ok()?, limit.parse().ok()?)))?;
+    let seconds = run.seconds(0);
+    match figure {
+        "iops" => Some(mean(seconds, |second| second.requests)),
+        "V of IOPS" => counts(seconds, |second| second.requests),
+        _ => counts(seconds, |second| second.bytes),
     }
-    Ok(claims)
-}
-
-fn controlled(found: &Found<'_>) -> Claims {
-    let mut claims = Vec::new();
-    for vms in VMS {
-        let Some(run) = found.of(key(vms)) else {
-            continue;
-        };
-        let part = |vm: usize| run.mb_s(vm) * 1e6 / run.target(vm) as f64 - 1.0;
-        let parts: Vec<f64> = (0..run.vms().len()).map(part).collect();
-        let shown = (0..parts.len()).map(|vm| format!("{:.2}", run.mb_s(vm)));
-        claims.push(Said::new(
-            format!("over mClock each of {vms} has its 5, 6 and 7 MB/s within 5 %"),
-            parts.iter().all(|part| part.abs() <= 0.05),
-            format!("they have {} MB/s", shown.collect::<Vec<_>>().join(", ")),
-        ));
-    }
-    Ok(claims)
 }
 
 fn curve(found: &Found<'_>, vms: usize) -> Option<Plot> {
@@ -109,19 +70,4 @@ fn table_7(found: &Found<'_>) -> Cells {
             _ => run.v(vm),
         }
     }))
-}
-
-fn precise(found: &Found<'_>) -> Claims {
-    let mut claims = Vec::new();
-    for measure in ["beta", "v"] {
-        claims.extend(with_added(found, |found| {
-            let cells = table_7(found)?;
-            let of: Vec<_> = cells.iter().filter(|c| c.row.contains(measure)).collect();
-            Ok(match measure {
-                "beta" => goals::beta("table 7", &of),
-                _ => goals::v("table 7", &of),
-            })
-        })?);
-    }
-    Ok(claims)
 }

@@ -9,7 +9,6 @@ use tidegate_report::{Axis, Plot, Series, Unit};
 pub(super) const FIGURE_3: Figure = Figure {
     name: "figure 3",
     keys,
-    claims,
     plots,
     explained: false,
     ..Figure::BARE
@@ -66,7 +65,8 @@ fn order(random: bool) -> &'static str {
     }
 }
 
-fn claims(found: &Found<'_>) -> Claims {
+/// Of both orders of reads.
+pub(super) fn code(found: &Found<'_>) -> Claims {
     let mut claims = Vec::new();
     for random in [false, true] {
         let curves = |panel: Panel| -> Option<Vec<Vec<f64>>> {
@@ -115,7 +115,8 @@ fn said(order: &str, panels: &[Vec<Vec<f64>>]) -> Vec<Said> {
             format!("beyond a limit {order} reads gain no bandwidth, and an I/O takes longer"),
             flat + 1 < LIMITS.len() && times > FLAT,
             format!(
-                "at 512 KiB 90 % of the most is there from {} KiB on, and an I/O takes {times:.1} times as long at the end",
+                "at 512 KiB 90 % of the most is there from {} KiB on, and an I/O takes {times:.1} \
+                 times as long at the end",
                 4 * LIMITS[flat]
             ),
         ),

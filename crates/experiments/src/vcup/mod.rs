@@ -4,15 +4,15 @@
 //! A module for what belongs together: `merging` is figure 3, `windows` figures 6 and 7, `drift`
 //! figure 8, `keys` table 2 and figure 9, `servers` figure 10 and table 4, `capacity` figure 11 and
 //! tables 5 and 6, `floors` figures 12 and 13 and table 7, `throughput` figure 14. `setup` says
-//! which runs there are, `run` what comes of one, `goals` what is asked of every table of beta and
-//! V. The folder's README says how guests and arrays are modelled, and what was calibrated.
+//! which runs there are, `run` what comes of one. The folder's README says how guests and arrays
+//! are modelled, and what was calibrated.
 
 mod calibrate;
 mod capacity;
 mod drift;
 mod floors;
-mod goals;
 mod keys;
+mod measures;
 mod merging;
 mod run;
 mod servers;
@@ -20,7 +20,8 @@ mod setup;
 mod throughput;
 mod windows;
 
-use crate::frame::{self, Cells, Claims, Experiment, Runs};
+use crate::claim::Measure;
+use crate::frame::{self, Cells, Claims, Code, Experiment, Runs};
 use crate::{ExperimentError, Paper, folder};
 use run::Run;
 use setup::{Key, Without};
@@ -79,6 +80,9 @@ impl Experiment for Vcup {
 
     const REFERENCE: &'static str = PAPER_TOML;
     const FIGURES: &'static [Figure] = &FIGURES;
+    const CLAIMS: &'static str = folder::embedded!("vcup", "claims.toml");
+    const MEASURES: &'static [&'static [Measure<Vcup>]] = &[measures::MEASURES];
+    const CODE: &'static [(&'static str, Code<Vcup>)] = measures::CODE;
 
     fn varied(key: Key, without: Without) -> Option<Key> {
         Some(key.without(without))

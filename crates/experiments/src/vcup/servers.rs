@@ -1,7 +1,7 @@
 //! Section 5.3: servers of four kinds, each alone with a target that rises (figure 10), and
 //! together (table IV).
 
-use super::keys::{consolidated, held};
+use super::keys::consolidated;
 use super::run::{Run, SI, Second, beta, mean, v};
 use super::setup::{Case, Change, Key, STEP, Without};
 use super::{Cells, Claims, Figure, Found, PAPER};
@@ -13,7 +13,6 @@ pub(super) const FIGURE_10: Figure = Figure {
     name: "figure 10",
     keys: || STAIRS.map(|(vm, top)| stairs(vm, top)).to_vec(),
     cells: ends,
-    claims: climbs,
     plots: staircases,
     ..Figure::BARE
 };
@@ -22,7 +21,6 @@ pub(super) const TABLE_4: Figure = Figure {
     name: "4",
     keys: || ["fq", "vcup"].map(together).to_vec(),
     cells: table_4,
-    claims: |found| held(found, "table 4", table_4),
     ..Figure::BARE
 };
 
@@ -121,7 +119,8 @@ fn ends(found: &Found<'_>) -> Cells {
     }))
 }
 
-fn climbs(found: &Found<'_>) -> Claims {
+/// What is said of the staircases.
+pub(super) fn climbs(found: &Found<'_>) -> Claims {
     let of = |name: &str| found.reference.figure(&format!("staircase.{name}"));
     let (near, steady) = (of("beta_below_pct")?, of("v_below_pct")?);
     let most_below_20 = of("v_below_20_in_pct")?;

@@ -138,6 +138,10 @@ impl Variant for Without {
         }
         .to_owned()
     }
+
+    fn named(name: &str) -> Option<Without> {
+        (name == "added").then_some(Without::Letter)
+    }
 }
 
 /// A run.

@@ -1,18 +1,15 @@
 //! Section 5.6 and figure 14: bandwidth and IOPS held together, by PI throttling and the merge
 //! limit, beside DRR.
 
-use super::capacity::with_added;
 use super::run::{Run, Second, v};
 use super::setup::{Case, Change, Key};
-use super::{Cells, Claims, Figure, Found, PAPER, goals};
-use crate::said::Said;
+use super::{Cells, Figure, Found, PAPER};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_14: Figure = Figure {
     name: "figure 14",
     keys: || vec![pi(), drr()],
     cells,
-    claims,
     plots,
     ..Figure::BARE
 };
@@ -53,60 +50,14 @@ fn steadiness(seconds: &[Second]) -> Option<[f64; 2]> {
     Some([v(&rates)?, v(&sizes.collect::<Vec<_>>())?])
 }
 
-fn claims(found: &Found<'_>) -> Claims {
-    let (Some(tuned), Some(rival)) = (found.of(pi()), found.of(drr())) else {
-        return Ok(Vec::new());
+/// The steadiness of the rate of each VM's I/Os (`iops`) or of their size, under `vcup` or `drr`.
+pub(super) fn of_each(found: &Found<'_>, scheduler: &str, which: &str) -> Option<Vec<f64>> {
+    let run = found.of(if scheduler == "drr" { drr() } else { pi() })?;
+    let one = |vm| {
+        let [rate, size] = steadiness(run.seconds(vm))?;
+        Some(if which == "iops" { rate } else { size })
     };
-    let mut claims = with_added(found, |found| {
-        let cells = cells(found)?;
-        Ok(goals::beta(
-            "figure 14",
-            &goals::column(&cells, "vcup_beta_pct"),
-        ))
-    })?;
-    let cells = cells(found)?;
-    let near: Vec<_> = goals::column(&cells, "vcup_iops");
-    let shown = near
-        .iter()
-        .map(|cell| format!("{:.2} ({})", cell.ours, cell.row));
-    claims.push(Said::new(
-        "IOPS are the paper's within 1 %",
-        near.iter().all(|cell| cell.is_within(0.01)),
-        format!("they are {}", shown.collect::<Vec<_>>().join(", ")),
-    ));
-    let (ours, theirs) = (
-        goals::column(&cells, "vcup_beta_pct"),
-        goals::column(&cells, "drr_beta_pct"),
-    );
-    let both = ours.iter().zip(&theirs);
-    let shown = both
-        .clone()
-        .map(|(a, b)| format!("{:.2} after {:.2}", a.ours, b.ours));
-    claims.push(Said::new(
-        "beta is smaller than under DRR",
-        both.clone().all(|(vcup, drr)| vcup.ours < drr.ours),
-        format!("it is {} %", shown.collect::<Vec<_>>().join(", ")),
-    ));
-    for (which, what) in [(0, "IOPS are"), (1, "the mean size of I/Os is")] {
-        let of = |run: &Run| -> Option<Vec<f64>> {
-            let vms = 0..run.vms().len();
-            vms.map(|vm| Some(steadiness(run.seconds(vm))?[which]))
-                .collect()
-        };
-        let (Some(vcup), Some(drr)) = (of(tuned), of(rival)) else {
-            continue;
-        };
-        let shown = vcup
-            .iter()
-            .zip(&drr)
-            .map(|(a, b)| format!("{a:.2} after {b:.2}"));
-        claims.push(Said::new(
-            format!("{what} steadier than under DRR"),
-            vcup.iter().zip(&drr).all(|(vcup, drr)| vcup < drr),
-            format!("V is {} %", shown.collect::<Vec<_>>().join(", ")),
-        ));
-    }
-    Ok(claims)
+    (0..run.vms().len()).map(one).collect()
 }
 
 fn plots(found: &Found<'_>) -> Vec<Plot> {

@@ -15,7 +15,6 @@ pub(super) const FIGURE_6: Figure = Figure {
             .flat_map(|load| WINDOWS_MS.map(|ms| key(*load, ms)))
             .collect()
     },
-    claims: phases,
     plots: phase_curves,
     explained: false,
     ..Figure::BARE
@@ -28,7 +27,6 @@ pub(super) const FIGURE_7: Figure = Figure {
         VARIED.iter().flat_map(both).collect()
     },
     cells: settled_cells,
-    claims: settled_claims,
     plots: searches,
     ..Figure::BARE
 };
@@ -72,7 +70,8 @@ fn precision(found: &Found<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
     WINDOWS_MS.iter().map(of).collect()
 }
 
-fn phases(found: &Found<'_>) -> Claims {
+/// Figure 6: curves of V and beta have their least between their ends.
+pub(super) fn phases(found: &Found<'_>) -> Claims {
     let mut claims = Vec::new();
     for load in FIXED {
         let Some(all) = precision(found, load) else {
@@ -85,7 +84,8 @@ fn phases(found: &Found<'_>) -> Claims {
             let last = curve.len() - 1;
             claims.push(Said::new(
                 format!(
-                    "{name} falls as windows become shorter, and rises where they are too short ({})",
+                    "{name} falls as windows become shorter, and rises where they are too short \
+                     ({})",
                     load.name
                 ),
                 0 < least && least < last,
@@ -163,7 +163,8 @@ fn settled_cells(found: &Found<'_>) -> Cells {
     }))
 }
 
-fn settled_claims(found: &Found<'_>) -> Claims {
+/// Figure 7: the search for a window.
+pub(super) fn settled_claims(found: &Found<'_>) -> Claims {
     let most = found.reference.figure("revision.iterations")?;
     let cells = settled_cells(found)?;
     let mut claims = Vec::new();

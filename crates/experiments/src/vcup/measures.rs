@@ -1,0 +1,159 @@
+//! Figures of runs that `claims.toml` names.
+
+use super::run::Run;
+use super::{Found, Vcup, capacity, drift, floors, keys, merging, servers, throughput, windows};
+use crate::claim::{Measure, Series, series};
+use crate::frame::Code;
+
+/// Runs that have a name.
+const RUNS: &[&str] = &["keys/fq", "keys/vcup", "floors/1", "floors/2", "floors/3"];
+const SCHEDULERS: &[&str] = &["fq", "vcup"];
+
+fn run<'a>(found: &Found<'a>, name: &str) -> Option<&'a Run> {
+    found.of(match name {
+        "keys/fq" => keys::key(keys::FQ),
+        "keys/vcup" => keys::key(keys::VCUP),
+        _ => floors::key(name.strip_prefix("floors/")?.parse().ok()?),
+    })
+}
+
+/// A figure of each VM of a run.
+fn of_each(
+    found: &Found<'_>,
+    name: &str,
+    figure: impl Fn(&Run, usize) -> Option<f64>,
+) -> Option<Series> {
+    let run = run(found, name)?;
+    let all = (0..run.vms().len()).map(|vm| figure(run, vm));
+    Some(series(all.collect::<Option<Vec<f64>>>()?))
+}
+
+pub(super) const MEASURES: &[Measure<Vcup>] = &[
+    // MB/s of each VM.
+    Measure {
+        name: "mb_s",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], |run, vm| Some(run.mb_s(vm))),
+    },
+    // Target of each VM, in MB/s.
+    Measure {
+        name: "target_mb_s",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], |run, vm| Some(run.target(vm) as f64 / 1e6)),
+    },
+    // V of each VM, in percent.
+    Measure {
+        name: "v",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], Run::v),
+    },
+    // Mean latency of each VM's requests, in ms.
+    Measure {
+        name: "latency",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], |run, vm| Some(run.latency_ms(vm))),
+    },
+    // Mean number of each VM's requests with the array.
+    Measure {
+        name: "queue",
+        arguments: &[RUNS],
+        of: |found, of| of_each(found, of[0], |run, vm| Some(run.queue(vm))),
+    },
+    // B of a VM in each ten seconds after the first minute, in percent.
+    Measure {
+        name: "errors",
+        arguments: &[&["srvar", "swvar", "rrvar"]],
+        of: |found, of| drift::later_errors(found, of[0]).map(series),
+    },
+    // Mean latency over the VMs with 4 to 7 readers, in ms.
+    Measure {
+        name: "readers_latency",
+        arguments: &[SCHEDULERS],
+        of: |found, of| capacity::means(found, of[0], Run::latency_ms).map(series),
+    },
+    // Mean number of requests with the array over the VMs with 4 to 7 readers.
+    Measure {
+        name: "readers_queue",
+        arguments: &[SCHEDULERS],
+        of: |found, of| capacity::means(found, of[0], Run::queue).map(series),
+    },
+    // IOPS of VM1 alone under mClock with a reservation and a limit, and V of it and its bandwidth.
+    Measure {
+        name: "alone",
+        arguments: &[
+            &["100 to 200", "100 to 250", "100 to 100"],
+            &["iops", "V of IOPS", "V of bandwidth"],
+        ],
+        of: |found, of| Some(series([floors::of_alone(found, of[0], of[1])?])),
+    },
+    // V of the rate of each VM's I/Os, or of their mean size, in percent.
+    Measure {
+        name: "steadiness",
+        arguments: &[&["vcup", "drr"], &["iops", "size"]],
+        of: |found, of| throughput::of_each(found, of[0], of[1]).map(series),
+    },
+];
+
+pub(super) const CODE: &[(&str, Code<Vcup>)] = &[
+    ("merging", merging::code),
+    ("phases", windows::phases),
+    ("search", windows::settled_claims),
+    ("staircases", servers::climbs),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::PAPER;
+    use crate::ExperimentError;
+    use crate::claim::{self, Body, Call, Measures, Printed, Series};
+    use crate::findings::tests::cell;
+    use crate::{Cell, Reference, folder};
+
+    /// Cells of a table in place of runs.
+    struct Cells(Vec<Cell>);
+
+    impl Measures for Cells {
+        fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
+            let reference = Reference::parse("")?;
+            let printed = Printed::of(call).expect("a measure of cells");
+            printed.series(&reference, |_| Ok(self.0.clone()))
+        }
+    }
+
+    /// Whether a claim of the file holds for these cells, which are columns, theirs and ours;
+    /// `None`: it is left out.
+    fn holds(id: &str, cells: &[(&str, f64, f64)]) -> Option<bool> {
+        let of = |(column, theirs, ours): &(&str, f64, f64)| Cell {
+            column: (*column).to_owned(),
+            ..cell(*theirs, *ours, false)
+        };
+        let cells = Cells(cells.iter().map(of).collect());
+        let claims = claim::read(folder::embedded!("vcup", "claims.toml")).expect("claims");
+        let spec = claims.iter().find(|spec| spec.id == id).expect(PAPER.name);
+        let Body::Compared(claim) = &spec.body else {
+            panic!("{id} is code");
+        };
+        let said = claim.evaluate(&cells).expect("cells");
+        said.map(|said| said.hangs_on(&[]).holds)
+    }
+
+    #[test]
+    fn two_points_above_the_paper_are_allowed_and_ten_per_cent_at_most() {
+        let beta = |theirs, ours| {
+            let cells = [("beta_pct", theirs, ours), ("beta_pct", 9.0, 1.0)];
+            holds("beta-2", &cells).expect("cells")
+        };
+        assert!(beta(3.0, 5.0) && !beta(3.0, 5.1));
+        assert!(beta(9.0, 10.0) && !beta(9.0, 10.1));
+        assert_eq!(holds("beta-2", &[]), None);
+    }
+
+    #[test]
+    fn v_is_compared_in_the_mean_and_with_fq_one_by_one() {
+        let ours = [("v_vcup_pct", 10.0, 12.0), ("v_vcup_pct", 10.0, 7.0)];
+        let fq = [("v_fq_pct", 12.5, 0.0), ("v_fq_pct", 7.0, 0.0)];
+        assert_eq!(holds("v-2", &ours), Some(true));
+        assert_eq!(holds("v-below-fq-2", &[ours, fq].concat()), Some(false));
+        assert_eq!(holds("v-below-fq-2", &[ours[0], fq[0]]), Some(true));
+    }
+}
