@@ -45,15 +45,23 @@ pub struct ExpectsView {
     pub size: Option<String>,
 }
 
-/// Maximum rates of a VM; those without a limit are `null`.
+/// Rates by direction; those that are not limited are `null`.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct RatesView {
+    /// Rate of reads and writes together.
+    pub total: Option<String>,
+    /// Rate of reads.
+    pub read: Option<String>,
+    /// Rate of writes.
+    pub write: Option<String>,
+}
+
+/// Maximum rates of a VM.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LimitView {
-    /// Maximum rate of reads and writes together.
-    pub total: Option<String>,
-    /// Maximum rate of reads.
-    pub read: Option<String>,
-    /// Maximum rate of writes.
-    pub write: Option<String>,
+    /// Maximum rates; their fields stand beside `burst`.
+    #[serde(flatten)]
+    pub rates: RatesView,
     /// Rates above the limit that may be used for a while.
     pub burst: Option<BurstView>,
 }
@@ -61,12 +69,9 @@ pub struct LimitView {
 /// Rates above a limit that may be used after idle time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BurstView {
-    /// Rate of reads and writes together.
-    pub total: Option<String>,
-    /// Rate of reads.
-    pub read: Option<String>,
-    /// Rate of writes.
-    pub write: Option<String>,
+    /// Rates; their fields stand beside `length`.
+    #[serde(flatten)]
+    pub rates: RatesView,
     /// Longest time for which these rates may be used: `10 s`.
     pub length: String,
 }
@@ -100,13 +105,16 @@ mod tests {
     #[test]
     fn an_objective_of_all_parts_is_read_as_it_is_written() {
         let limit = LimitView {
-            total: text("500 IOPS"),
-            read: None,
-            write: text("20 MB/s"),
-            burst: Some(BurstView {
-                total: text("2000 IOPS"),
+            rates: RatesView {
+                total: text("500 IOPS"),
                 read: None,
-                write: None,
+                write: text("20 MB/s"),
+            },
+            burst: Some(BurstView {
+                rates: RatesView {
+                    total: text("2000 IOPS"),
+                    ..RatesView::default()
+                },
                 length: "10 s".to_owned(),
             }),
         };

@@ -1,6 +1,6 @@
 //! How things are put into words that several commands use.
 
-use tidegate_api::objective::{BurstView, LimitView, ObjectiveView};
+use tidegate_api::objective::{BurstView, LimitView, ObjectiveView, RatesView};
 use tidegate_api::policy::PolicyView;
 use tidegate_api::vm::PartView;
 use tidegate_core::objective::Priority;
@@ -56,11 +56,7 @@ pub(super) fn weight(objective: &ObjectiveView) -> String {
 
 /// A limit: `500 IOPS, read 20 MB/s, bursts of 2000 IOPS for 10 s`.
 pub(super) fn limit(limit: &LimitView) -> String {
-    let mut parts: Vec<String> = by_direction(
-        limit.total.as_ref(),
-        limit.read.as_ref(),
-        limit.write.as_ref(),
-    );
+    let mut parts = by_direction(&limit.rates);
     if let Some(burst) = &limit.burst {
         parts.push(format!("bursts of {}", self::burst(burst)));
     }
@@ -68,23 +64,15 @@ pub(super) fn limit(limit: &LimitView) -> String {
 }
 
 fn burst(burst: &BurstView) -> String {
-    let rates = by_direction(
-        burst.total.as_ref(),
-        burst.read.as_ref(),
-        burst.write.as_ref(),
-    );
+    let rates = by_direction(&burst.rates);
     format!("{} for {}", rates.join(", "), burst.length)
 }
 
-fn by_direction(
-    total: Option<&String>,
-    read: Option<&String>,
-    write: Option<&String>,
-) -> Vec<String> {
+fn by_direction(RatesView { total, read, write }: &RatesView) -> Vec<String> {
     let named = [("", total), ("read ", read), ("write ", write)];
     named
         .into_iter()
-        .filter_map(|(name, rate)| Some(format!("{name}{}", rate?)))
+        .filter_map(|(name, rate)| Some(format!("{name}{}", rate.as_ref()?)))
         .collect()
 }
 
