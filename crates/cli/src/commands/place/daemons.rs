@@ -5,7 +5,8 @@ use std::path::Path;
 
 use hyper::Method;
 use serde::Deserialize;
-use serde_json::json;
+use tidegate_api::transfer::TransferRequest;
+use tidegate_api::vm::VmView;
 use tidegate_cluster::{DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
 use tidegate_core::jobs::Class;
 use tidegate_place::Request;
@@ -16,13 +17,9 @@ use crate::client::{Client, escape, read};
 /// Daemons that are asked over their control API.
 pub(super) struct Sockets;
 
-#[derive(Deserialize)]
-struct VmOfHost {
-    name: String,
-    device: String,
-}
-
-/// Jobs of a VM, as far as they matter here.
+/// Transfers of a VM, as far as they matter here: less of the answer than the API's
+/// [`VmTransfersView`](tidegate_api::transfer::VmTransfersView) asks for, so that hosts whose
+/// daemons say no more can be placed on, too.
 #[derive(Deserialize)]
 struct VmJobs {
     vm: String,
@@ -50,16 +47,20 @@ impl Daemons for Sockets {
 
     fn vms(&self, socket: &str) -> Result<Vec<ServedVm>, DaemonError> {
         let answer = client(socket)?.get("/v1/vms").map_err(refused)?;
-        let vms: Vec<VmOfHost> = read(answer).map_err(failed)?;
-        let served = |VmOfHost { name: vm, device }| ServedVm { vm, device };
-        Ok(vms.into_iter().map(served).collect())
+        let vms: Vec<VmView> = read(answer).map_err(failed)?;
+        let served = vms.into_iter().map(|vm| ServedVm {
+            vm: vm.name,
+            device: vm.device,
+        });
+        Ok(served.collect())
     }
 
     fn start(&self, socket: &str, vm: &str, request: &Request) -> Result<(), DaemonError> {
-        let order = json!({
-            "size": format!("{} B", request.bytes()),
-            "deadline": exact(request.deadline()),
-        });
+        let order = TransferRequest {
+            size: format!("{} B", request.bytes()),
+            deadline: Some(exact(request.deadline())),
+            ..TransferRequest::default()
+        };
         let path = format!("/v1/vms/{}/job", escape(vm));
         let answer = client(socket)?.change(Method::PUT, &path, &order);
         answer.map(drop).map_err(refused)
