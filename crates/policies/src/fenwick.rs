@@ -83,7 +83,10 @@ mod tests {
         #[test]
         fn a_point_falls_where_a_scan_says(
             slots in 1usize..70,
-            changes in prop::collection::vec((0usize..70, prop_oneof![Just(0u64), 1u64..1 << 50]), 1..200),
+            changes in prop::collection::vec(
+                (0usize..70, prop_oneof![Just(0u64), 1u64..1 << 50]),
+                1..200,
+            ),
             points in prop::collection::vec(any::<u64>(), 1..20),
         ) {
             let mut sums = Fenwick::with_capacity(slots);

@@ -8,7 +8,7 @@
 //! ```text
 //!   VM 1 asks for        a0 a1 a2 a3 ...          t : sequential
 //!   VM 2 asks for        x  y  z  ...
-//!   the device gets      a0 x a1 y a2 z a3 ...    t': VM 1's are random, too (the paper's figure 7)
+//!   the device gets      a0 x a1 y a2 z a3 ...    t': VM 1's are random, too (the paper, figure 7)
 //!   ... or in turns      a0 a1 x y a2 a3 z ...    t': every other one of them is
 //! ```
 //!

@@ -158,7 +158,10 @@ proptest! {
             (classes.count(Idle), classes.count(BestEffort))
         };
         let searched = (database.entries())
-            .filter_map(|entry| Some((entry.classes.distance(&asked)?, stronger(entry.classes), entry.classes)))
+            .filter_map(|entry| {
+                let distance = entry.classes.distance(&asked)?;
+                Some((distance, stronger(entry.classes), entry.classes))
+            })
             .min();
         let nearest = database.nearest(&asked).map(|entry| entry.classes);
         prop_assert_eq!(nearest, searched.map(|best| best.2));
@@ -178,7 +181,8 @@ proptest! {
         let said = database.rates(&other).total(&other);
         prop_assert!(said <= known, "{said} of {known}");
         // All of it, rounded down by class, where none of the classes was there.
-        if Class::ALL.into_iter().all(|class| classes.count(class) == 0 || other.count(class) == 0) {
+        let apart = |class| classes.count(class) == 0 || other.count(class) == 0;
+        if Class::ALL.into_iter().all(apart) {
             prop_assert!(known - said < 3 * n as u64, "{said} of {known}");
         }
         for class in Class::ALL.into_iter().filter(|class| classes.count(*class) > 0) {

@@ -237,7 +237,7 @@ fn who_starts_again_goes_on_with_what_it_knew() {
 }
 
 /// One step of a driver.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Request {
         mb: u64,
@@ -264,133 +264,156 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Drives it, and returns all that it said.
-fn drive(steps: &[Step]) -> Result<Vec<String>, TestCaseError> {
-    let mut pcos = hosts(&[60, 40, 20]);
-    let (mut now, mut said, mut waiting) = (
-        Nanos::ZERO,
-        Vec::new(),
-        Vec::<(RequestId, Request, Nanos)>::new(),
-    );
-    for step in steps {
-        let running: Vec<_> = (pcos.hosts())
-            .flat_map(|host| {
-                host.running()
-                    .iter()
-                    .map(move |running| (host.id, running.id))
-            })
-            .collect();
-        let nth = |who: usize| running.get(who % running.len().max(1)).copied();
-        match *step {
-            Step::Request { mb, seconds } => {
-                let request = request(mb, seconds);
-                // Discarded before anything else happens.
-                pcos.handle_timeout(now);
-                pcos.refresh_all(now);
-                let mut takers: Vec<_> = (0..3).map(HostId).collect();
-                takers.retain(|host| pcos.rejection(now, *host, &request).is_none());
-                let answer = pcos.request(now, request);
-                said.push(format!("{answer:?}"));
-                match answer.outcome {
-                    Outcome::Placed(placement) => prop_assert!(takers.contains(&placement.host)),
-                    Outcome::Waiting => {
-                        prop_assert!(takers.is_empty());
-                        waiting.push((answer.id, request, now));
-                    }
-                    Outcome::Refused(_) => prop_assert!(takers.is_empty()),
-                }
-            }
-            Step::End(who) => {
-                if let Some((host, id)) = nth(who) {
-                    pcos.update(
-                        now,
-                        host,
-                        &Update {
-                            ended: &[id],
-                            ..Update::default()
-                        },
-                    );
-                }
-            }
-            Step::Class(who, class) => {
-                if let Some((host, id)) = nth(who) {
-                    pcos.update(
-                        now,
-                        host,
-                        &Update {
-                            classes: &[(id, class)],
-                            ..Update::default()
-                        },
-                    );
-                }
-            }
-            Step::Moved(who, mb) => {
-                if let Some((host, id)) = nth(who) {
-                    pcos.update(
-                        now,
-                        host,
-                        &Update {
-                            moved: &[(id, mb * MB)],
-                            ..Update::default()
-                        },
-                    );
-                }
-            }
-            Step::Learn(host) => {
-                let view = pcos.host(HostId(host)).expect("three");
-                let classes: Vec<_> = view
-                    .running()
-                    .iter()
-                    .map(|running| running.tenant.class)
-                    .collect();
-                let had: Vec<_> = classes
-                    .iter()
-                    .map(|class| (*class, (*class as u64 + 1) * 5 * MB))
-                    .collect();
-                pcos.update(
-                    now,
-                    HostId(host),
-                    &Update {
-                        had: &had,
-                        ..Update::default()
-                    },
-                );
-            }
+/// Hosts under random steps, with the list of who waits.
+struct Drive {
+    pcos: Pcos,
+    now: Nanos,
+    /// Every answer and event, in order.
+    said: Vec<String>,
+    waiting: Vec<(RequestId, Request, Nanos)>,
+}
+
+impl Drive {
+    /// Requests that run, with their hosts.
+    fn running(&self) -> Vec<(HostId, RequestId)> {
+        let hosts = self.pcos.hosts();
+        let running = hosts.flat_map(|host| host.running().iter().map(move |it| (host.id, it.id)));
+        running.collect()
+    }
+
+    /// The `who`th of those that run, modulo how many there are.
+    fn nth(running: &[(HostId, RequestId)], who: usize) -> Option<(HostId, RequestId)> {
+        running.get(who % running.len().max(1)).copied()
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        let running = self.running();
+        let changed = match step {
+            Step::End(who) | Step::Class(who, _) | Step::Moved(who, _) => Drive::nth(&running, who),
+            _ => None,
+        };
+        match step {
+            Step::Request { mb, seconds } => self.request(mb, seconds)?,
+            Step::Learn(host) => self.learn(HostId(host)),
             Step::Wait(ms) => {
-                now += Nanos::from_millis(ms);
-                pcos.handle_timeout(now);
+                self.now += Nanos::from_millis(ms);
+                self.pcos.handle_timeout(self.now);
+            }
+            Step::End(_) | Step::Class(..) | Step::Moved(..) => {
+                if let Some((host, id)) = changed {
+                    self.change(host, id, step);
+                }
             }
         }
-        while let Some(event) = pcos.poll_event() {
-            said.push(format!("{event:?}"));
+        self.events()?;
+        if let (Step::End(_), Some((host, _))) = (step, changed) {
+            // Whoever waits on was tried there, and is not taken.
+            let (pcos, now) = (&mut self.pcos, self.now);
+            let mut rejected = |request| pcos.rejection(now, host, request).is_some();
+            prop_assert!(self.waiting.iter().all(|(_, request, _)| rejected(request)));
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, mb: u64, seconds: u64) -> Result<(), TestCaseError> {
+        let request = request(mb, seconds);
+        // Discarded before anything else happens.
+        self.pcos.handle_timeout(self.now);
+        self.pcos.refresh_all(self.now);
+        let mut takers: Vec<_> = (0..3).map(HostId).collect();
+        takers.retain(|host| self.pcos.rejection(self.now, *host, &request).is_none());
+        let answer = self.pcos.request(self.now, request);
+        self.said.push(format!("{answer:?}"));
+        match answer.outcome {
+            Outcome::Placed(placement) => prop_assert!(takers.contains(&placement.host)),
+            Outcome::Waiting => {
+                prop_assert!(takers.is_empty());
+                self.waiting.push((answer.id, request, self.now));
+            }
+            Outcome::Refused(_) => prop_assert!(takers.is_empty()),
+        }
+        Ok(())
+    }
+
+    /// One that runs ends, changes its class, or moves some bytes.
+    fn change(&mut self, host: HostId, id: RequestId, step: Step) {
+        let none = Update::default();
+        match step {
+            Step::End(_) => {
+                let ended = &[id];
+                self.pcos.update(self.now, host, &Update { ended, ..none });
+            }
+            Step::Class(_, class) => {
+                let classes = &[(id, class)];
+                self.pcos
+                    .update(self.now, host, &Update { classes, ..none });
+            }
+            Step::Moved(_, mb) => {
+                let moved = &[(id, mb * MB)];
+                self.pcos.update(self.now, host, &Update { moved, ..none });
+            }
+            Step::Request { .. } | Step::Learn(_) | Step::Wait(_) => {}
+        }
+    }
+
+    /// A host has measured what each class had.
+    fn learn(&mut self, host: HostId) {
+        let view = self.pcos.host(host).expect("three");
+        let classes = view.running().iter().map(|running| running.tenant.class);
+        let had: Vec<_> = classes
+            .map(|class| (class, (class as u64 + 1) * 5 * MB))
+            .collect();
+        let update = Update {
+            had: &had,
+            ..Update::default()
+        };
+        self.pcos.update(self.now, host, &update);
+    }
+
+    /// Whoever waited was placed in time or is gone in time; the others wait in their order.
+    fn events(&mut self) -> Result<(), TestCaseError> {
+        while let Some(event) = self.pcos.poll_event() {
+            self.said.push(format!("{event:?}"));
             let (id, is_placed) = match &event {
                 Event::Placed(placement) => (placement.id, true),
                 Event::Discarded(id) => (*id, false),
             };
-            let place = waiting.iter().position(|waiter| waiter.0 == id);
+            let place = self.waiting.iter().position(|waiter| waiter.0 == id);
             prop_assert!(place.is_some(), "{event:?} did not wait");
-            let (_, request, arrived) = waiting.remove(place.unwrap_or(0));
+            let (_, request, arrived) = self.waiting.remove(place.unwrap_or(0));
             // Discarded exactly where its deadline is over.
-            prop_assert_eq!(arrived + request.deadline() > now, is_placed);
+            prop_assert_eq!(arrived + request.deadline() > self.now, is_placed);
         }
-        prop_assert!(
-            waiting
-                .iter()
-                .all(|(_, request, arrived)| *arrived + request.deadline() > now)
-        );
+        let due = |(_, request, arrived): &(RequestId, Request, Nanos)| {
+            *arrived + request.deadline() > self.now
+        };
+        prop_assert!(self.waiting.iter().all(due));
         prop_assert_eq!(
-            pcos.waiting().map(|waiter| waiter.0).collect::<Vec<_>>(),
-            waiting.iter().map(|waiter| waiter.0).collect::<Vec<_>>()
+            self.pcos
+                .waiting()
+                .map(|waiter| waiter.0)
+                .collect::<Vec<_>>(),
+            self.waiting
+                .iter()
+                .map(|waiter| waiter.0)
+                .collect::<Vec<_>>()
         );
-        if let Step::End(who) = *step
-            && let Some((host, _)) = nth(who)
-        {
-            // Whoever waits on was tried there, and is not taken.
-            let mut rejected = |request| pcos.rejection(now, host, request).is_some();
-            prop_assert!(waiting.iter().all(|(_, request, _)| rejected(request)));
-        }
+        Ok(())
     }
-    Ok(said)
+}
+
+/// Drives it, and returns all that it said.
+fn drive(steps: &[Step]) -> Result<Vec<String>, TestCaseError> {
+    let mut drive = Drive {
+        pcos: hosts(&[60, 40, 20]),
+        now: Nanos::ZERO,
+        said: Vec::new(),
+        waiting: Vec::new(),
+    };
+    for step in steps {
+        drive.step(*step)?;
+    }
+    Ok(drive.said)
 }
 
 proptest! {

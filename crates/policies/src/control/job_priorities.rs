@@ -3,7 +3,7 @@
 //! and Jain's thesis, chapters 3 and 4.
 //!
 //! ```text
-//!   a job begins or ends, every interval --> figure 3.3, one cycle --> the classes of one VM or some
+//!   a job begins or ends, every interval --> figure 3.3, one cycle --> classes of one VM or some
 //! ```
 //!
 //! What VMs have, and what follows for their jobs, the engine measures under any policy

@@ -285,11 +285,15 @@ impl fmt::Debug for PolicySpec {
     }
 }
 
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(" (did you mean {name:?}?)"))
+}
+
 /// Why a policy cannot be had.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PolicyError {
     /// Nothing of that name.
-    #[error("no {kind} named {name:?}{}; there are: {known}", .nearest.as_ref().map(|n| format!(" (did you mean {n:?}?)")).unwrap_or_default())]
+    #[error("no {kind} named {name:?}{}; there are: {known}", did_you_mean(.nearest.as_deref()))]
     Unknown {
         /// `policy`, `controller`, `regulator` or `dispatcher`.
         kind: &'static str,

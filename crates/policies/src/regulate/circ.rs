@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!               first request               a knob
-//!   inactive ──────────────────▶ free ──────────────────┐      free: no allocation is known, all pass
+//!   inactive ──────────────────▶ free ──────────────────┐   free: no allocation is known, all pass
 //!    ▲    │ ▲                     │                     ▼
 //!    │    │ └── nothing inside ───┘    ┌──▶ active, credit ≥ 1: requests pass
 //!    │    │                            │          │ spent          ▲ grant

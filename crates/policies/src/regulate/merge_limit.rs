@@ -52,7 +52,8 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             default: 0,
             min: 0,
             max: 1 << 18,
-            help: "VMs that are not tuned: pages of 4 KiB that an I/O has at most; 0: as the device has it",
+            help: "VMs that are not tuned: pages of 4 KiB that an I/O has at most; 0: as the \
+                   device has it",
         },
         ParamInfo {
             name: "fill",
@@ -60,13 +61,14 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
             default: FILL as u64,
             min: 0,
             max: 100,
-            help: "an I/O below so many per cent of its merge limit takes the beginning of the next \
-                   request along; 100: whenever there is room",
+            help: "an I/O below so many per cent of its merge limit takes the beginning of the \
+                   next request along; 100: whenever there is room",
         },
         ParamInfo::span(
             "batch",
             0,
-            "throttled VMs: slots that come late by up to so long go at once (time slices are that late)",
+            "throttled VMs: slots that come late by up to so long go at once (time slices are that \
+             late)",
         ),
         SLACK,
     ],

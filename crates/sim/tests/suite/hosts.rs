@@ -16,7 +16,8 @@ fn scenario(device: &str, guests: &[Guest], apart: bool, seconds: [u32; 2], rest
     let [warm_up, duration] = seconds;
     let mut text = format!(
         "duration = \"{duration} s\"\nwarm_up = \"{warm_up} s\"\n[[device]]\nname = \"disk\"\n\
-         model = \"{device}\"\nprofile = \"{device}\"\nlearn_cap = false\npolicy = \"vfair\"\n{rest}\n"
+         model = \"{device}\"\nprofile = \"{device}\"\nlearn_cap = false\npolicy = \"vfair\"\n\
+         {rest}\n"
     );
     for (n, (weight, size)) in guests.iter().enumerate() {
         let host = if apart { n } else { 0 };
@@ -34,7 +35,8 @@ fn scenario(device: &str, guests: &[Guest], apart: bool, seconds: [u32; 2], rest
 /// A device's key: messages take up to so many milliseconds, and so many of a hundred are lost.
 fn exchange(delay: u64, loss: u64) -> String {
     format!(
-        "exchange = {{ delay = {{ distribution = \"uniform\", from = \"0 ms\", to = \"{delay} ms\" }}, \
+        "exchange = {{ \
+         delay = {{ distribution = \"uniform\", from = \"0 ms\", to = \"{delay} ms\" }}, \
          loss = \"{loss} %\" }}"
     )
 }

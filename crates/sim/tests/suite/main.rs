@@ -11,6 +11,7 @@ mod scenario;
 mod torture;
 mod torture_planted;
 mod torture_regressions;
+mod transfers;
 mod tuned;
 mod watch;
 mod world;

@@ -7,8 +7,8 @@ use tidegate_workload::time::TimeDistribution;
 /// One VM's job on each of so many hosts, in front of one device with these keys.
 fn scenario(hosts: usize, device: &str, job: &str) -> String {
     let mut text = format!(
-        "duration = \"2 s\"\n[[device]]\nname = \"disk\"\nmodel = \"ssd-sata-300gb\"\npolicy = \"fifo\"\n\
-         merge_limit = \"0 B\"\n{device}\n"
+        "duration = \"2 s\"\n[[device]]\nname = \"disk\"\nmodel = \"ssd-sata-300gb\"\n\
+         policy = \"fifo\"\nmerge_limit = \"0 B\"\n{device}\n"
     );
     for host in 0..hosts {
         text.push_str(&format!(

@@ -11,8 +11,8 @@ use tidegate_vcpu::machine::CpuSet;
 /// A flash disk, on a machine with these keys.
 fn machine(keys: &str) -> String {
     format!(
-        "duration = \"2 s\"\n[[device]]\nname = \"disk\"\nmodel = \"ssd-sata-300gb\"\npolicy = \"fifo\"\n\
-         merge_limit = \"0 B\"\n{keys}\n"
+        "duration = \"2 s\"\n[[device]]\nname = \"disk\"\nmodel = \"ssd-sata-300gb\"\n\
+         policy = \"fifo\"\nmerge_limit = \"0 B\"\n{keys}\n"
     )
 }
 
@@ -30,8 +30,8 @@ fn reader(name: &str, depth: u32, cpu: &str) -> String {
 }
 
 /// Four pCPUs, one of them the driver domain's.
-const FOUR: &str = "[host.cpu]\npcpus = 4\nscheduler = \"credit2\"\n[host.cpu.driver]\npinned = \"0\"\n\
-                    submit = \"10 us\"\ncomplete = \"7 us\"\n";
+const FOUR: &str = "[host.cpu]\npcpus = 4\nscheduler = \"credit2\"\n[host.cpu.driver]\n\
+                    pinned = \"0\"\nsubmit = \"10 us\"\ncomplete = \"7 us\"\n";
 const STEPS: &str = "issue = \"3 us\", interrupt = \"4 us\", complete = \"5 us\"";
 
 fn mean(vm: &VmReport) -> u64 {
@@ -311,14 +311,18 @@ proptest! {
     /// there is time, and a VM alone is served no faster with them than without.
     #[test]
     fn requests_and_time_are_accounted_for(
-        vms in prop::collection::vec((1_u32..9, 1_usize..3, 0_usize..3, 0_u32..3, any::<bool>()), 1..5),
+        vms in prop::collection::vec(
+            (1_u32..9, 1_usize..3, 0_usize..3, 0_u32..3, any::<bool>()),
+            1..5,
+        ),
         scheduler in prop::sample::select(vec!["credit", "credit2", "isacs"]),
         driver in prop::sample::select(vec!["\"none\"", "{ vcpus = 2 }", "{ pinned = \"0\" }"]),
         seed in 0_u64..1000,
     ) {
         let each = 100_u64;
         let mut text = machine(&format!(
-            "[host.cpu]\npcpus = 3\ncontext_switch = \"1 us\"\nscheduler = \"{scheduler}\"\ndriver = {driver}\n"
+            "[host.cpu]\npcpus = 3\ncontext_switch = \"1 us\"\nscheduler = \"{scheduler}\"\n\
+             driver = {driver}\n"
         ));
         text = format!("seed = {seed}\nuntil_done = true\n{text}").replace("\"2 s\"", "\"600 s\"");
         for (n, (depth, vcpus, hogs, pinned, background)) in vms.iter().enumerate() {
@@ -338,15 +342,16 @@ proptest! {
         prop_assert!(told.busy <= 3.0 + 1e-9, "{}", told.busy);
         let cpus: f64 = report.vms.iter().filter_map(|vm| vm.cpu).map(|cpu| cpu.cpus).sum();
         prop_assert!((told.busy - cpus - told.driver_cpus.unwrap_or(0.0)).abs() < 1e-9);
-        let bare = text.lines().filter(|line| {
-            !["[host", "pcpus", "context", "scheduler", "driver", "cpu ="].iter().any(|key| line.starts_with(key))
-        });
+        let keys = ["[host", "pcpus", "context", "scheduler", "driver", "cpu ="];
+        let is_bare = |line: &&str| !keys.iter().any(|key| line.starts_with(key));
+        let bare = text.lines().filter(is_bare);
         let bare = run(&bare.map(|line| format!("{line}\n")).collect::<String>());
         prop_assert!(bare.cpu.is_none());
         prop_assert_eq!(bare.requests, report.requests);
         for (with, without) in report.vms.iter().zip(&bare.vms) {
             let slower = with.rates.iops <= without.rates.iops * 1.05;
-            prop_assert!(slower || vms.len() > 1, "{} {} {}", with.name, with.rates.iops, without.rates.iops);
+            let rates = (with.rates.iops, without.rates.iops);
+            prop_assert!(slower || vms.len() > 1, "{} {rates:?}", with.name);
         }
     }
 }

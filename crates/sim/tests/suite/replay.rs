@@ -165,7 +165,8 @@ fn sizes_are_multiplied_and_the_first_requests_or_one_disk_are_enough() {
     let (_, all) = replayed(&job(&size));
     let bytes: Vec<u64> = all.iter().map(|it| it.bytes).collect();
     assert_eq!(bytes, [16 * 51_200, 64 * 51_200]);
-    let disk = "replay = { file = \"two-disks\", trace_disk = \"5\", mode = \"next-when-done\", loop = true }";
+    let disk = "replay = { file = \"two-disks\", trace_disk = \"5\", mode = \"next-when-done\", \
+                loop = true }";
     let (report, all) = replayed(&job(&format!("runtime = \"1 s\"\n{disk}")));
     assert!(all.len() > 10 && all.iter().all(|it| it.bytes == 4096));
     assert!(
@@ -260,8 +261,8 @@ fn a_vm_that_leaves_takes_its_tasks_along() {
 /// too.
 #[test]
 fn a_whole_job_is_the_engine_s_job_from_its_begin_to_its_end() {
-    let words = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 4\nio_size = \"16 MiB\"\nstartdelay = \"1500 ms\"\n\
-                 deadline = \"2 s\"";
+    let words = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 4\nio_size = \"16 MiB\"\n\
+                 startdelay = \"1500 ms\"\ndeadline = \"2 s\"";
     for policy in ["fifo", "pridyn"] {
         let text = job(words).replace("\"fifo\"", &format!("\"{policy}\""));
         let scenario = read(&text).expect("good");
@@ -438,7 +439,8 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
         ),
         (
             &format!(
-                "{whole}deadline = {{ tolerance = 1, max_bandwidth = \"1 MB/s\", bandwidth_loss = \"1 MB/s\" }}"
+                "{whole}deadline = {{ tolerance = 1, max_bandwidth = \"1 MB/s\", \
+                 bandwidth_loss = \"1 MB/s\" }}"
             ),
             &["deadline.max_bandwidth", "more than bandwidth_loss"],
         ),

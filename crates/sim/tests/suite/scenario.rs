@@ -301,7 +301,12 @@ fn what_a_guest_makes_of_a_job_is_understood() {
         merge_limit = \"44 KiB\"
         depth = 32
         flush = false
-        journal = { offset = \"2 GiB\", size = \"128 MiB\", requests = 3, bs = \"8 KiB\", pause = \"4 ms\" }
+        [vm.workload.page_cache.journal]
+        offset = \"2 GiB\"
+        size = \"128 MiB\"
+        requests = 3
+        bs = \"8 KiB\"
+        pause = \"4 ms\"
     "));
     let job = &scenario.tenants[0].jobs[0];
     assert_eq!((job.files.count, job.files.gap), (128, 64 << 10));

@@ -64,11 +64,13 @@ const NEWEST: f64 = 0.3;
 const STRATEGY: ParamInfo = ParamInfo::choice(
     "strategy",
     Strategy::WORDS,
-    "who bears it that VMs' requests stand between each other: all, whom it happens to, or all strictly",
+    "who bears it that VMs' requests stand between each other: all, whom it happens to, or \
+     all strictly",
 );
 const LEND: ParamInfo = ParamInfo::flag(
     "lend",
-    "what a VM leaves is allocated to others by its worth to the device; off: as credits, one for one",
+    "what a VM leaves is allocated to others by its worth to the device; off: as credits, one \
+     for one",
 );
 const LATENCY_TARGET: ParamInfo = ParamInfo::span(
     "latency_target",

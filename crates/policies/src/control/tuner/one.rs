@@ -1,7 +1,7 @@
 //! The tuner of one VM.
 //!
 //! ```text
-//!   asleep --a request--> profiling (each L a second) --> tuning --nothing asked, nothing inside--> asleep
+//!   asleep --a request--> profiling (L by L, 1 s each) --> tuning --nothing left inside--> asleep
 //! ```
 
 mod act;

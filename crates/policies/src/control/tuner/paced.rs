@@ -2,9 +2,9 @@
 //! hold. It only sees to it that the device does as much.
 //!
 //! ```text
-//!        behind its pace by half a second             the same at the top            the same everywhere
-//!   L ------------------------------------> 2 L ... top ----> fine / 4 ... 1 ----> the best, inadequate
-//!     <------------------------------------
+//!      behind its pace by half a second             the same at the top      the same everywhere
+//!   L -----------------------------------> 2 L ... top --> fine / 4 ... 1 --> the best, inadequate
+//!     <-----------------------------------
 //!      was enough for half a minute; and for twice as long after each time that half of it was not
 //! ```
 //!

@@ -150,7 +150,8 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
         ParamInfo::choice(
             "tuner",
             &["paced", "window"],
-            "how targets are held: paced at all times; or by windows of merge limits, which are searched",
+            "how targets are held: paced at all times; or by windows of merge limits, which are \
+             searched",
         ),
         ParamInfo {
             name: "grain",
@@ -158,7 +159,8 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
             default: 50_000_000,
             min: 0,
             max: 1_000_000_000,
-            help: "paced: so much of its target's time one I/O takes at most, unless only larger ones do enough",
+            help: "paced: so much of its target's time one I/O takes at most, unless only \
+                   larger ones do enough",
         },
         count(
             "max_ml",
@@ -238,7 +240,8 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
             default: 0,
             min: 0,
             max: 1,
-            help: "at the start every merge limit has a second unthrottled, and the range is known then",
+            help: "at the start every merge limit has a second unthrottled, and the range is known \
+                   then",
         },
         count(
             "headroom",

@@ -257,8 +257,9 @@ macro_rules! late {
     ($($name:literal $iops:literal $rw:literal $reads:literal $bs:literal),*) => {
         [$(guest(
             $name,
-            concat!("reservation = \"", $iops, " IOPS\"\nlatency = \"1 us\"\nexpects = { reads = \"",
-                $reads, " %\", access = \"random\", size = \"", $bs, "\" }"),
+            concat!("reservation = \"", $iops, " IOPS\"\nlatency = \"1 us\"\n",
+                "expects = { reads = \"", $reads, " %\", access = \"random\", size = \"", $bs,
+                "\" }"),
             concat!("rw = \"", $rw, "\"\nbs = \"", $bs, "\"\niodepth = 16\nrate_iops = \"", $iops,
                 " IOPS\"\nrate_process = \"linear\""),
         )),*]
