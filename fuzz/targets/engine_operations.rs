@@ -1,4 +1,4 @@
 //! Anything a driver may do to the engine, in any order, against what was promised.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_policies::fuzz::operations(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_testkit::operations::from_bytes(data));

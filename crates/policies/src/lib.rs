@@ -28,8 +28,6 @@
 pub mod control;
 pub mod dispatch;
 pub mod fenwick;
-#[cfg(feature = "fuzzing")]
-pub mod fuzz;
 pub mod pattern;
 pub mod policy;
 pub mod regulate;

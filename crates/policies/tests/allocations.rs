@@ -1,6 +1,7 @@
 //! The request path never allocates after start.
 //!
-//! In a binary of its own: the counter must see a thread's work alone.
+//! In a binary of its own: the counter must see a thread's work alone. For the same reason its
+//! driver is its own: that of `tidegate_testkit` keeps books, which allocate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,13 +1,25 @@
 //! What tests of several crates drive the engine with, and judge it by.
 
-pub mod schema;
+mod driver;
+mod guest;
+mod ledger;
+pub mod operations;
+mod replies;
+mod serial;
 mod setup;
+mod tally;
 mod windows;
 mod world;
 
+pub use driver::{AGES, DISK, Driver};
+pub use guest::{Guest, Start};
+pub use ledger::Ledger;
+pub use replies::Replies;
+pub use serial::SerialDevice;
 pub use setup::{bursting, config, limited, only_client, open_disk, policy, weighted};
+pub use tally::Tally;
 pub use windows::{assert_below, late_most, least_in_100_ms, most_in_100_ms, total, within};
-pub use world::{Guest, Start, World};
+pub use world::World;
 
 /// Nanoseconds of a millisecond.
 pub const MS: u64 = 1_000_000;

@@ -1,5 +1,6 @@
 //! Behaviours of the engine that only its own fields show, with the plainest roles there are.
-//! Everything else is tested through the public interface, beside the policies.
+//! Everything else is tested through the public interface, beside the policies. The driver below is
+//! its own because the test kit's depends on this crate, whose private fields it would not see.
 
 use super::*;
 use crate::part::{Honours, ParamInfo};

@@ -1,4 +1,7 @@
 //! Where a request's time went is booked to what held it then.
+//!
+//! Calls go to the engine itself, not through the test kit's driver: each has a time of its own,
+//! which may be earlier than that of the call before.
 
 use crate::common::*;
 use tidegate_core::engine::{DiskSpec, Engine};
@@ -151,7 +154,7 @@ fn mclock_names_a_limit_only_where_it_binds() {
             world.load(other, Op::Read, 4096, DEPTH);
         }
         world.run(2 * SECOND);
-        let stats = world.engine.tenants().vm_stats(guest.vm);
+        let stats = world.driver.engine.tenants().vm_stats(guest.vm);
         let account = stats.account;
         // All of them are outstanding all the time; those that are so at the end have no account
         // yet.

@@ -44,11 +44,11 @@ fn a_saturated_device_gives_the_background_one_io_each_half_second() {
 #[test]
 fn without_promotion_a_saturated_device_gives_it_nothing() {
     let mut w = World::new("fifo", MS);
-    let policy = PolicySpec::of(&**w.engine.policy());
+    let policy = PolicySpec::of(&**w.driver.engine.policy());
     let mut spec = policy.expect("composed of parts").clone();
     spec.set("background_after", 0)
         .expect("it has this parameter");
-    w.engine.set_policy(Nanos::ZERO, &spec);
+    w.driver.engine.set_policy(Nanos::ZERO, &spec);
     let vm = w.guest(&Objective::default());
     let backup = w.background();
     w.load(backup, Op::Read, 64 * KIB, 8);
@@ -71,7 +71,7 @@ fn alone_it_has_the_whole_device_up_to_its_depth() {
         w.run(SECOND);
         assert!(total(&w.ops(backup)) >= 990, "{policy}");
         assert_eq!(
-            w.engine.tenants().in_flight(backup.vm),
+            w.driver.engine.tenants().in_flight(backup.vm),
             4,
             "{policy}: background_depth"
         );
@@ -206,12 +206,12 @@ fn a_flush_of_the_background_goes_and_its_client_may_vanish() {
         Request::flush(71),
         Request::write(8192, 4096, 72),
     ] {
-        let taken = w.engine.handle_request(w.time(), backup.client, request);
+        let taken = w.driver.request(backup.client, request);
         taken.expect("there is room");
     }
     w.run(5 * MS);
     assert!(w.done.iter().any(|d| d.tag == 71 && d.outcome.is_ok()));
-    w.engine.handle_disconnect(w.time(), backup.client);
+    w.driver.disconnect(backup.client);
     w.run(5 * MS);
     let ended: Vec<u64> = w.done.iter().map(|d| d.tag).filter(|&t| t >= 70).collect();
     assert_eq!(ended.len(), 3, "each was answered once: {ended:?}");

@@ -1,13 +1,14 @@
 //! Requests that continue each other, merged and cut as late as they go to the device: what goes
 //! along, how long I/Os are, and that every byte and every error is that of whose it is.
 
+use crate::common::{Driver, Guest, config};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
-use tidegate_core::request::{ClientId, DeviceIo, IoError, Op, Outcome, Request, Segment, VmId};
+use tidegate_core::request::{DeviceIo, IoError, Op, Outcome, Request, Segment, VmId};
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 use tidegate_core::time::Nanos;
@@ -84,17 +85,14 @@ struct Asked {
 
 /// One VM, whose disk keeps a stamp a sector; some sectors fail.
 struct Rig {
-    engine: Engine,
-    vm: VmId,
-    client: ClientId,
+    driver: Driver,
+    guest: Guest,
     plan: Arc<Mutex<Vec<(VmId, u32)>>>,
-    now: Nanos,
     disk: Vec<u64>,
     shadow: Vec<u64>,
     bad: fn(usize) -> bool,
     asked: BTreeMap<u64, Asked>,
     tag: u64,
-    in_flight: Vec<(DeviceIo, Vec<Segment>)>,
     limit: u32,
     merge_limit: u32,
     went: Vec<(u64, u32)>,
@@ -102,24 +100,21 @@ struct Rig {
 
 impl Rig {
     fn new(policy: &PolicySpec, depth: u32, merge_limit: u32) -> Rig {
+        let config = config(depth, merge_limit);
         let config = EngineConfig {
             device: DeviceSpec {
-                depth,
-                physical_block: PAGE,
                 max_io: MAX_IO,
-                zeroes_are_writes: false,
-                positioning: Nanos::ZERO,
-                bytes_per_s: 0,
+                ..config.device
             },
             max_requests: 128,
             max_pending_per_vm: 128,
-            merge_limit,
             max_vms: 2,
+            ..config
         };
-        let mut engine = Engine::new(config, policy).expect("sound");
+        let mut driver = Driver::new(config, policy);
         let plan = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&plan);
-        engine.wrap_roles(Nanos::ZERO, move |roles| {
+        driver.engine.wrap_roles(Nanos::ZERO, move |roles| {
             let turner = Turner {
                 inner: roles.controller,
                 plan: Arc::clone(&shared),
@@ -129,29 +124,17 @@ impl Rig {
                 ..roles
             }
         });
-        let vm = engine
-            .tenants_mut()
-            .add_vm(Nanos::ZERO, &Objective::default());
-        let vm = vm.expect("room");
-        let spec = DiskSpec {
-            base: 1 << 30,
-            size: SECTORS as u64 * SECTOR,
-            read_only: false,
-        };
-        let disk = engine.tenants_mut().add_disk(vm, spec).expect("it fits");
-        let client = engine.connect(disk).expect("it is there");
+        let vm = driver.vm(&Objective::default());
+        let guest = driver.guest_at(vm, 1 << 30, SECTORS as u64 * SECTOR);
         Rig {
-            engine,
-            vm,
-            client,
+            driver,
+            guest,
             plan,
-            now: Nanos::ZERO,
             disk: vec![0; SECTORS],
             shadow: vec![0; SECTORS],
             bad: |_| false,
             asked: BTreeMap::new(),
             tag: 0,
-            in_flight: Vec::new(),
             limit: u32::MAX,
             merge_limit,
             went: Vec::new(),
@@ -160,21 +143,19 @@ impl Rig {
 
     fn limit(&mut self, bytes: u32) {
         let mut plan = self.plan.lock().expect("no panic before");
-        plan.push((self.vm, bytes));
+        plan.push((self.guest.vm, bytes));
         drop(plan);
-        let objective = *self.engine.tenants().objective(self.vm);
-        let set = self
-            .engine
-            .tenants_mut()
-            .set_objective(self.now, self.vm, &objective);
-        set.expect("it was in force before");
+        let vm = self.guest.vm;
+        let objective = *self.driver.engine.tenants().objective(vm);
+        self.driver.set_objective(vm, &objective);
         self.limit = bytes;
     }
 
     /// Asks for so many sectors, unless they overlap with what is open.
     fn ask(&mut self, op: Op, from: usize, count: usize) -> bool {
         let overlaps = |a: &Asked| a.from < from + count && from < a.from + a.count;
-        if self.engine.admission_mut().room(Nanos::ZERO, self.client) == 0
+        let client = self.guest.client;
+        if self.driver.engine.admission_mut().room(Nanos::ZERO, client) == 0
             || self.asked.values().any(overlaps)
         {
             return false;
@@ -185,7 +166,7 @@ impl Rig {
             Op::Read => Request::read(offset, len, self.tag),
             _ => Request::write(offset, len, self.tag),
         };
-        let taken = self.engine.handle_request(self.now, self.client, request);
+        let taken = self.driver.request(client, request);
         taken.expect("there is room");
         let bytes = match op {
             Op::Read => vec![u64::MAX; count],
@@ -207,19 +188,19 @@ impl Rig {
     }
 
     fn dispatch(&mut self) -> Option<DeviceIo> {
-        let io = self.engine.poll_dispatch(self.now)?;
-        let segments: Vec<Segment> = self.engine.io_segments(io.id).collect();
+        let io = self.driver.start()?;
+        let segments = self.driver.engine.io_segments(io.id).count();
         // A page is the least that there is of a limit, and a block.
         assert!(io.len <= self.limit.min(MAX_IO), "{io:?}");
-        assert!(segments.len() == 1 || io.len <= self.merge_limit, "{io:?}");
+        assert!(segments == 1 || io.len <= self.merge_limit, "{io:?}");
         self.went.push((io.offset, io.len));
-        self.in_flight.push((io, segments));
         Some(io)
     }
 
     /// The `n`th I/O in flight moves its bytes, up to a bad sector; then it ends.
     fn end(&mut self, n: usize) -> Outcome {
-        let (io, segments) = self.in_flight.remove(n);
+        let io = self.driver.in_flight[n];
+        let segments: Vec<Segment> = self.driver.engine.io_segments(io.id).collect();
         let mut at = (io.offset / SECTOR) as usize;
         let mut outcome = Ok(());
         'io: for segment in segments {
@@ -239,14 +220,14 @@ impl Rig {
                 at += 1;
             }
         }
-        self.engine.handle_completion(self.now, io.id, outcome);
+        self.driver.end_nth(n, outcome);
         self.take();
         outcome
     }
 
     /// Takes the answers: each is the one that is due, and what was read is what was written.
     fn take(&mut self) {
-        while let Some(done) = self.engine.poll_done() {
+        for done in self.driver.answers() {
             let asked = self.asked.remove(&done.tag).expect("answered once");
             let sectors = asked.from..asked.from + asked.count;
             let fails = sectors.clone().any(self.bad);
@@ -262,27 +243,18 @@ impl Rig {
         }
     }
 
-    fn timeout(&mut self) -> bool {
-        let Some(at) = self.engine.next_timeout() else {
-            return false;
-        };
-        self.now = self.now.max(at);
-        self.engine.handle_timeout(self.now);
-        true
-    }
-
     /// Everything goes, one I/O at a time, and the disk is what its shadow is.
     fn drain(&mut self) {
         self.went.clear();
         loop {
             while self.dispatch().is_some() {}
-            match self.in_flight.is_empty() {
+            match self.driver.in_flight.is_empty() {
                 false => _ = self.end(0),
                 true if self.asked.is_empty() => break,
-                true => assert!(self.timeout(), "what waits has a timer"),
+                true => assert!(self.driver.wake(), "what waits has a timer"),
             }
         }
-        assert!(self.engine.is_idle());
+        self.driver.assert_drained();
         assert_eq!(self.disk, self.shadow);
     }
 }
@@ -330,7 +302,7 @@ fn ios_are_as_long_as_the_limit_wherever_requests_begin() {
         let mut due: Vec<_> = (0..11).map(|n| pages(11 * n, 11)).collect();
         due.push(pages(121, 7));
         assert_eq!(rig.went, due, "{policy}");
-        let stats = rig.engine.tenants().vm_stats(rig.vm);
+        let stats = rig.driver.engine.tenants().vm_stats(rig.guest.vm);
         // Twelve I/Os of four requests; three of these began in another one's.
         assert_eq!((stats.merged, stats.split), (3, 11), "{policy}");
     }
@@ -575,13 +547,10 @@ proptest! {
                 }
                 Step::Limit { pages } => rig.limit(pages.saturating_mul(PAGE)),
                 Step::Dispatch => _ = rig.dispatch(),
-                Step::End { io } if io < rig.in_flight.len() => _ = rig.end(io),
+                Step::End { io } if io < rig.driver.in_flight.len() => _ = rig.end(io),
                 Step::End { .. } => {}
                 Step::Later { micros } => {
-                    rig.now += Nanos::from_micros(micros);
-                    if rig.engine.next_timeout().is_some_and(|at| at <= rig.now) {
-                        rig.engine.handle_timeout(rig.now);
-                    }
+                    rig.driver.pass(Nanos::from_micros(micros));
                 }
             }
         }

@@ -1,80 +1,49 @@
 //! Cost learning in the engine: which windows of I/Os teach the estimator something, and how it
 //! tells VMs apart.
 
-use std::collections::VecDeque;
-use tidegate_core::engine::{DiskSpec, Engine, EngineConfig};
+use crate::common::{Driver, Guest};
+use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
 use tidegate_core::random::SplitMix64;
-use tidegate_core::request::{ClientId, DeviceIo, IoError, Request};
+use tidegate_core::request::{IoError, Op};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// An engine in front of a device that serves one I/O after the other.
+/// VMs in front of a device that serves one I/O after the other.
 struct Serial {
-    engine: Engine,
-    clients: Vec<ClientId>,
-    queue: VecDeque<DeviceIo>,
-    now: Nanos,
+    driver: Driver,
+    guests: Vec<Guest>,
     random: SplitMix64,
 }
 
 impl Serial {
     fn new(vms: u64) -> Serial {
         let policy = PolicySpec::named("fifo").expect("there");
-        let mut engine = Engine::new(EngineConfig::default(), &policy).expect("sound");
-        engine.device_mut().learn_costs(true);
-        let client = |n| {
-            let vm = engine
-                .tenants_mut()
-                .add_vm(Nanos::ZERO, &Objective::default());
-            let disk = DiskSpec {
-                base: n << 32,
-                size: 1 << 32,
-                read_only: false,
-            };
-            let disk = engine
-                .tenants_mut()
-                .add_disk(vm.expect("room"), disk)
-                .expect("fits");
-            engine.connect(disk).expect("there")
-        };
+        let mut driver = Driver::new(EngineConfig::default(), &policy);
+        driver.engine.device_mut().learn_costs(true);
         Serial {
-            clients: (0..vms).map(client).collect(),
-            engine,
-            queue: VecDeque::new(),
-            now: Nanos::ZERO,
+            guests: (0..vms)
+                .map(|_| driver.guest(&Objective::default()))
+                .collect(),
+            driver,
             random: SplitMix64::new(7),
         }
     }
 
     fn ask(&mut self, vm: usize, len: u32) {
         let place = self.random.below(1 << 12) << 20;
-        let request = Request::read(place, len, 0);
-        let taken = (self.engine).handle_request(self.now, self.clients[vm], request);
-        taken.expect("room");
+        let client = self.guests[vm].client;
+        self.driver.ask(client, Op::Read, place, len).expect("room");
     }
 
     /// The device serves so many, each of which takes a time; as many come after them.
     fn serve(&mut self, count: usize, took: Nanos, outcome: Result<(), IoError>) {
         for _ in 0..count {
-            self.queue
-                .extend(core::iter::from_fn(|| self.engine.poll_dispatch(self.now)));
-            let io = self.queue.pop_front().expect("something is in flight");
-            self.now += took;
-            self.engine.handle_completion(self.now, io.id, outcome);
-            while self.engine.poll_done().is_some() {}
+            self.driver.start_all();
+            self.driver.now += took;
+            let io = self.driver.end_nth(0, outcome);
             self.ask(io.vm.index(), io.len);
         }
-    }
-
-    fn end(mut self) {
-        for &client in &self.clients {
-            self.engine.handle_disconnect(self.now, client);
-        }
-        while let Some(io) = self.queue.pop_front() {
-            self.engine.handle_completion(self.now, io.id, Ok(()));
-        }
-        while self.engine.poll_done().is_some() {}
     }
 }
 
@@ -89,11 +58,14 @@ fn only_windows_with_enough_to_do_and_no_error_say_something() {
     ] {
         let mut serial = Serial::new(1);
         (0..depth).for_each(|_| serial.ask(0, 4096));
-        serial.queue.extend(core::iter::from_fn(|| {
-            serial.engine.poll_dispatch(serial.now)
-        }));
+        serial.driver.start_all();
         serial.serve(2000, took, outcome);
-        let learnt = serial.engine.device().learnt_costs().expect("it learns");
+        let learnt = serial
+            .driver
+            .engine
+            .device()
+            .learnt_costs()
+            .expect("it learns");
         assert_eq!(
             learnt.windows > 0,
             learns,
@@ -105,7 +77,6 @@ fn only_windows_with_enough_to_do_and_no_error_say_something() {
             assert!((cost.time_ps / 1e9 - 1.0).abs() < 0.01, "{cost:?}");
             assert!(cost.is_known(), "{cost:?}");
         }
-        serial.end();
     }
 }
 
@@ -113,21 +84,34 @@ fn only_windows_with_enough_to_do_and_no_error_say_something() {
 fn the_signals_of_vms_have_no_mean_and_are_unlike() {
     let mut serial = Serial::new(2);
     (0..40).for_each(|n| serial.ask(n % 2, 4096));
-    let vms: Vec<_> = serial.engine.view().vms().collect();
+    let vms: Vec<_> = serial.driver.engine.view().vms().collect();
     let (mut sum, mut both) = ([0.0; 2], 0.0);
     let windows = 2000;
     for _ in 0..windows {
-        let before = serial.engine.device().learnt_costs().expect("on").windows;
-        let estimator = serial.engine.view().estimator().expect("on");
+        let before = serial
+            .driver
+            .engine
+            .device()
+            .learnt_costs()
+            .expect("on")
+            .windows;
+        let estimator = serial.driver.engine.view().estimator().expect("on");
         let dither = [0, 1].map(|vm| estimator.dither(vms[vm], 0.1));
         assert!(dither.iter().all(|by| (by.abs() - 0.2).abs() < 1e-12));
         (sum[0], sum[1]) = (sum[0] + dither[0], sum[1] + dither[1]);
         both += dither[0] * dither[1] / 0.04;
-        while serial.engine.device().learnt_costs().expect("on").windows == before {
+        while serial
+            .driver
+            .engine
+            .device()
+            .learnt_costs()
+            .expect("on")
+            .windows
+            == before
+        {
             serial.serve(1, Nanos::from_millis(1), Ok(()));
         }
     }
     assert!(sum.iter().all(|sum| sum.abs() < 0.3), "{sum:?}");
     assert!((both / f64::from(windows)).abs() < 0.1, "{both}");
-    serial.end();
 }

@@ -173,13 +173,16 @@ impl Regulator for Noted {
 fn noted(world: &mut World) -> Shared {
     let notes = Shared::default();
     let inner = Arc::clone(&notes);
-    world.engine.wrap_roles(Nanos::ZERO, move |roles| Roles {
-        regulator: Box::new(Noted {
-            real: roles.regulator,
-            notes: Arc::clone(&inner),
-        }),
-        ..roles
-    });
+    world
+        .driver
+        .engine
+        .wrap_roles(Nanos::ZERO, move |roles| Roles {
+            regulator: Box::new(Noted {
+                real: roles.regulator,
+                notes: Arc::clone(&inner),
+            }),
+            ..roles
+        });
     notes
 }
 
@@ -369,7 +372,7 @@ fn asks_for_less(wait_for: u64, least: u64, most: u64, ops: &[Op]) {
             if op == Op::Flush {
                 (request.op, request.offset, request.len) = (op, 0, 0);
             }
-            let taken = world.engine.handle_request(world.time(), a.client, request);
+            let taken = world.driver.request(a.client, request);
             taken.expect("there is room");
         }
         world.run(50 * MS);
@@ -409,12 +412,12 @@ fn when_objectives_hold_again_proportions_go_back() {
     world.load(a, Op::Read, 4096, 8);
     world.load(b, Op::Read, 4096, 8);
     // The device does half of what both need, then twice.
-    world.service = 2 * MS + MS / 2;
+    world.device.service = 2 * MS + MS / 2;
     world.run(5 * SECOND);
     let off = notes.lock().expect("no panic before").credits.clone();
     // Both miss by as much of it, so their parts grow alike: the smaller one's relative to it.
     assert!(off[&b.vm] < 96, "{off:?}");
-    world.service = MS / 2;
+    world.device.service = MS / 2;
     world.run(20 * SECOND);
     let notes = notes.lock().expect("no panic before");
     assert_eq!(notes.credits[&b.vm], 96, "{:?}", notes.credits);
@@ -499,11 +502,8 @@ fn credits(notes: &Shared, guests: &[Guest], promises: &[(u64, Option<u64>)]) ->
 
 fn export(world: &World, guests: &[Guest]) -> Vec<Blob> {
     let of = |guest: &Guest| {
-        world
-            .engine
-            .tenants()
-            .export_learnt(guest.vm)
-            .expect("it is there")
+        let tenants = world.driver.engine.tenants();
+        tenants.export_learnt(guest.vm).expect("it is there")
     };
     guests.iter().filter_map(of).collect()
 }
@@ -511,10 +511,8 @@ fn export(world: &World, guests: &[Guest]) -> Vec<Blob> {
 /// Returns why each was refused.
 fn import(world: &mut World, guests: &[Guest], blobs: &[Blob]) -> Vec<(VmId, BlobError)> {
     let learnt = guests.iter().map(|guest| guest.vm).zip(blobs);
-    world
-        .engine
-        .tenants_mut()
-        .import_learnt(Nanos(world.now), learnt)
+    let now = world.time();
+    world.driver.engine.tenants_mut().import_learnt(now, learnt)
 }
 
 /// What [`PROMISES`] have learnt in ten seconds: credits, and blobs.

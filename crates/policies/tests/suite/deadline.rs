@@ -1,11 +1,11 @@
 //! Deadline against its rules in linear scans, its bound on starvation, and its behaviours.
 
-use crate::common::lab::{self, GUESTS, Lab, Model};
+use crate::common::lab::{GUESTS, Lab, Model, Terms};
+use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
-use tidegate_core::engine::Engine;
 use tidegate_core::objective::{Objective, Rate};
-use tidegate_core::request::{ClientId, DeviceIo, Lane, Op, ReqId, Request};
+use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, Request};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -140,7 +140,11 @@ impl Scan {
     fn oldest(&self, lab: &Lab, lane: Lane) -> Option<(Nanos, u64, ReqId)> {
         let open = (0..GUESTS).filter(|&g| lab.open(g, lane));
         let heads = open.filter_map(|guest| {
-            let head = lab.engine.view().lane_head(lab.guests[guest].vm, lane)?;
+            let head = lab
+                .driver
+                .engine
+                .view()
+                .lane_head(lab.guests[guest].vm, lane)?;
             let since = lab.unit(head).arrived.max(self.opened[guest][lane.index()]);
             Some((since, lab.unit(head).seq, head))
         });
@@ -168,8 +172,12 @@ impl Model for Scan {
             for lane in Lane::ALL {
                 let open = lab.open(guest, lane);
                 if open && !self.was_open[guest][lane.index()] {
-                    self.opened[guest][lane.index()] = lab.now;
-                    let head = lab.engine.view().lane_head(lab.guests[guest].vm, lane);
+                    self.opened[guest][lane.index()] = lab.driver.now;
+                    let head = lab
+                        .driver
+                        .engine
+                        .view()
+                        .lane_head(lab.guests[guest].vm, lane);
                     let head = self.seen.iter_mut().find(|s| Some(s.id) == head);
                     head.into_iter().for_each(|head| head.aside = None);
                 }
@@ -195,7 +203,7 @@ impl Model for Scan {
         };
         self.begins = Some((lane, starved));
         let (since, _, oldest) = self.oldest(lab, lane).expect("something waits");
-        if since + self.params.expire[lane.index()] <= lab.now {
+        if since + self.params.expire[lane.index()] <= lab.driver.now {
             return Some(oldest);
         }
         self.next_by_address(lab, lane).or(Some(oldest))
@@ -221,6 +229,17 @@ fn params() -> impl Strategy<Value = Params> {
     })
 }
 
+oracle_test! {
+    fn picks_are_those_of_the_rules(params in params())
+    policies: ["deadline", "token-bucket+deadline"],
+    spec: |name| params.spec(name),
+    weights: Just(100),
+    steps: 600,
+    cases: (ProptestConfig::default().cases / 2).max(64),
+    terms: |terms| terms,
+    model: |_: &Terms| Scan::new(params),
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: (ProptestConfig::default().cases / 2).max(64),
@@ -228,25 +247,14 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    #[test]
-    fn picks_are_those_of_the_rules(
-        depth in 1u32..=5,
-        merge in any::<bool>(),
-        params in params(),
-        steps in prop::collection::vec(lab::step(Just(100)), 0..600),
-    ) {
-        let policies = ["deadline", "token-bucket+deadline"].map(|name| params.spec(name));
-        lab::run(depth, merge, &[100; GUESTS], policies, &mut Scan::new(params), steps);
-    }
-
     /// The module's bound on starvation, for every unit of a random crowd.
     #[test]
     fn an_expired_unit_starts_within_its_batches(
         params in params(),
         crowd in prop::collection::vec((0u64..400, 0u64..4000, any::<bool>()), 1..200),
     ) {
-        let mut engine = Engine::new(config(1, 0), &params.spec("deadline")).expect("sound");
-        let client = only_client(&mut engine);
+        let mut driver = Driver::new(config(1, 0), &params.spec("deadline"));
+        let client = driver.guest(&Objective::default()).client;
         // Arrivals by time; the device takes 2 ms an I/O.
         let mut arrivals: Vec<(Nanos, Op, u64)> = crowd
             .iter()
@@ -258,13 +266,14 @@ proptest! {
         let mut started: Vec<Option<usize>> = vec![None; arrivals.len()];
         // How many I/Os had started by the time each expired, and what was before it then.
         let mut at_expiry: Vec<Option<(usize, u32)>> = vec![None; arrivals.len()];
-        let (mut next, mut now, mut ios) = (0, Nanos::ZERO, 0);
+        let (mut next, mut ios) = (0, 0);
         while started.iter().any(Option::is_none) {
+            let now = driver.now;
             while next < arrivals.len() && arrivals[next].0 <= now {
                 arrivals[next].0 = now;
                 let (_, op, offset) = arrivals[next];
                 let request = Request { op, ..Request::read(offset, 4096, next as u64) };
-                engine.handle_request(now, client, request).expect("room");
+                driver.request(client, request).expect("room");
                 next += 1;
             }
             for n in 0..next {
@@ -272,12 +281,15 @@ proptest! {
                 let lane = op.lane();
                 let expired = arrived + params.expire[lane.index()] <= now;
                 if started[n].is_none() && expired && at_expiry[n].is_none() {
-                    let older = (0..=n).filter(|&o| arrivals[o].1.lane() == lane && started[o].is_none());
+                    let waits = |o: usize| arrivals[o].1.lane() == lane && started[o].is_none();
+                    let older = (0..=n).filter(|&o| waits(o));
                     at_expiry[n] = Some((ios, older.count() as u32));
                 }
             }
-            if let Some(io) = engine.poll_dispatch(now) {
-                let tag = engine.io_segments(io.id).next().expect("data").tag as usize;
+            let io = driver.start();
+            driver.now += Nanos::from_millis(2);
+            if let Some(io) = io {
+                let tag = driver.engine.io_segments(io.id).next().expect("data").tag as usize;
                 started[tag] = Some(ios);
                 ios += 1;
                 if let Some((then, n)) = at_expiry[tag] {
@@ -288,19 +300,16 @@ proptest! {
                     let most = (params.batch * batches) as usize;
                     prop_assert!(ios - then <= most, "{} I/Os of {most}", ios - then);
                 }
-                engine.handle_completion(now + Nanos::from_millis(2), io.id, Ok(()));
+                driver.end(&io, Ok(()));
             }
-            while engine.poll_done().is_some() {}
-            now += Nanos::from_millis(2);
         }
     }
 }
 
 /// An engine of depth 1 whose I/Os end at once, for the order alone.
 struct Disk {
-    engine: Engine,
-    client: ClientId,
-    now: Nanos,
+    driver: Driver,
+    guest: Guest,
 }
 
 impl Disk {
@@ -318,44 +327,28 @@ impl Disk {
     }
 
     fn of(merge_limit: u32, spec: &PolicySpec) -> Disk {
-        let mut engine = Engine::new(config(1, merge_limit), spec).expect("sound");
-        let client = only_client(&mut engine);
-        Disk {
-            engine,
-            client,
-            now: Nanos::SECOND,
-        }
+        let mut driver = Driver::new(config(1, merge_limit), spec).at(Nanos::SECOND);
+        let guest = driver.guest(&Objective::default());
+        Disk { driver, guest }
     }
 
     fn ask(&mut self, op: Op, block: u64, blocks: u32) {
-        let request = Request {
-            op,
-            ..Request::read(block * 4096, blocks * 4096, block)
-        };
-        self.engine
-            .handle_request(self.now, self.client, request)
-            .expect("room");
+        let client = self.guest.client;
+        let taken = self.driver.ask(client, op, block * 4096, blocks * 4096);
+        taken.expect("room");
     }
 
     /// The blocks at which the next I/Os begin.
     fn serve(&mut self, ios: usize) -> Vec<u64> {
         let mut blocks = Vec::new();
         for _ in 0..ios {
-            let Some(io) = self.engine.poll_dispatch(self.now) else {
+            let Some(io) = self.driver.start() else {
                 break;
             };
             blocks.push(io.addr / 4096);
-            self.engine.handle_completion(self.now, io.id, Ok(()));
-            while self.engine.poll_done().is_some() {}
+            self.driver.end(&io, Ok(()));
         }
         blocks
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        self.engine.handle_disconnect(self.now, self.client);
-        while self.engine.poll_done().is_some() {}
     }
 }
 
@@ -419,10 +412,10 @@ fn an_expired_read_is_where_the_next_batch_begins() {
         disk.ask(Op::Read, 6000 + n, 1);
     }
     // The batch has 15 to go.
-    disk.now += Nanos::from_millis(499);
+    disk.driver.now += Nanos::from_millis(499);
     assert_eq!(disk.serve(15), (6000..6015).collect::<Vec<u64>>());
     assert_eq!(disk.serve(1), [6015], "not expired: on with the sweep");
-    disk.now += Nanos::from_millis(1);
+    disk.driver.now += Nanos::from_millis(1);
     assert_eq!(
         disk.serve(15),
         (6016..6031).collect::<Vec<u64>>(),
@@ -440,9 +433,9 @@ fn a_write_expires_after_five_seconds() {
     for n in 0..100 {
         disk.ask(Op::Write, 6000 + n, 1);
     }
-    disk.now += Nanos::from_millis(4_999);
+    disk.driver.now += Nanos::from_millis(4_999);
     assert!(!disk.serve(40).contains(&10));
-    disk.now += Nanos::from_millis(1);
+    disk.driver.now += Nanos::from_millis(1);
     assert!(disk.serve(16).contains(&10));
 }
 
@@ -496,7 +489,7 @@ fn thousands_of_units_behind_a_shut_gate_do_not_stand_in_the_way() {
     for &guest in &held {
         world.set(guest, &Objective::default());
     }
-    world.log.clear();
+    world.driver.log.clear();
     world.run(10 * SECOND);
     for &guest in &held {
         assert!(
@@ -551,7 +544,7 @@ fn batches_of_one_serve_what_has_expired_in_the_order_of_arrival() {
     for block in blocks {
         disk.ask(Op::Read, block, 1);
     }
-    disk.now += Nanos::from_millis(500);
+    disk.driver.now += Nanos::from_millis(500);
     assert_eq!(disk.serve(9), blocks);
     // None has: in the order of addresses from where the last one began.
     for block in [451, 900, 30, 449] {

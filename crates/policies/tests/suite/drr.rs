@@ -1,13 +1,13 @@
 //! Deficit round robin against its rules in linear scans, its bounds, and its behaviours.
 
 use crate::common::costs::Costs;
-use crate::common::lab::{self, GUESTS, Lab, MAX_IO, Model};
+use crate::common::lab::{self, GUESTS, Lab, MAX_IO, Model, Terms};
+use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
 use tidegate_core::part::Capacity;
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
 use tidegate_core::roles::Dispatcher;
-use tidegate_core::time::Nanos;
 use tidegate_policies::dispatch::cost::{CostBy, CostParams};
 use tidegate_policies::dispatch::drr::{Drr, DrrParams};
 use tidegate_policies::policy::PolicySpec;
@@ -148,31 +148,30 @@ fn weight() -> impl Strategy<Value = u32> + Clone {
     prop_oneof![3 => 50u32..=400, 1 => 1u32..=10_000]
 }
 
+fn drr(name: &str, quantum: u64, by: u64) -> PolicySpec {
+    let mut spec = policy(name);
+    spec.set("quantum", quantum).expect("in range");
+    spec.set("cost", by).expect("there are four");
+    spec
+}
+
+oracle_test! {
+    fn turns_are_those_of_the_rules(quantum in (16u64 << 10)..=(200 << 10), by in 0usize..4)
+    policies: ["drr", "token-bucket+drr"],
+    spec: |name| drr(name, quantum, by as u64),
+    weights: weight(),
+    steps: 500,
+    cases: (ProptestConfig::default().cases / 2).max(64),
+    terms: |terms| terms,
+    model: |_: &Terms| Rounds::new(by, quantum),
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: (ProptestConfig::default().cases / 2).max(64),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
-
-    #[test]
-    fn turns_are_those_of_the_rules(
-        depth in 1u32..=5,
-        merge in any::<bool>(),
-        quantum in (16u64 << 10)..=(200 << 10),
-        by in 0usize..4,
-        weights in prop::array::uniform6(weight()),
-        steps in prop::collection::vec(lab::step(weight()), 0..500),
-    ) {
-        let policies = ["drr", "token-bucket+drr"].map(|name| {
-            let mut spec: PolicySpec = policy(name);
-            spec.set("quantum", quantum).expect("in range");
-            spec.set("cost", by as u64).expect("there are four");
-            spec
-        });
-        let mut model = Rounds::new(by, quantum);
-        lab::run(depth, merge, &weights, policies, &mut model, steps);
-    }
 
     /// The module's bound on fairness, after each dispatch, over any mix of weights and sizes.
     #[test]
@@ -190,14 +189,15 @@ proptest! {
         let quantum = QUANTUM as f64 / f64::from(1 << least.ilog2());
         let share = |n: i64, weight: u32| n as f64 / f64::from(weight);
         let mut got = vec![0i64; vms.len()];
-        for start in &world.log {
+        for start in &world.driver.log {
             let vm = guests.iter().position(|g| g.vm == start.io.vm).expect("one of them");
             got[vm] += cost(Op::Read, start.io.len);
             for (a, &(weight_a, len_a)) in vms.iter().enumerate() {
                 for (b, &(weight_b, len_b)) in vms.iter().enumerate() {
                     let ahead = share(got[a], weight_a) - share(got[b], weight_b);
-                    let ios = share(cost(Op::Read, len_a), weight_a) + share(cost(Op::Read, len_b), weight_b);
-                    prop_assert!(ahead <= (quantum + ios) * 1.000_001, "{a} is {ahead} ahead of {b}");
+                    let io = |len, weight| share(cost(Op::Read, len), weight);
+                    let most = (quantum + io(len_a, weight_a) + io(len_b, weight_b)) * 1.000_001;
+                    prop_assert!(ahead <= most, "{a} is {ahead} ahead of {b}");
                 }
             }
         }
@@ -219,7 +219,7 @@ proptest! {
         }
         let guest = world.guest(&weighted(weight));
         world.run(run_ms * MS);
-        world.log.clear();
+        world.driver.log.clear();
         world.load(guest, Op::Read, len, 4);
         // The round that goes on was begun without it.
         let scale = |with: Option<u32>| {
@@ -227,17 +227,18 @@ proptest! {
         };
         let (old, new) = (scale(None), scale(Some(weight)));
         let quantum = |weight: u32, scale: u32| ((QUANTUM * weight as u64) >> scale) as i64;
-        let rounds = (cost(Op::Read, len) as u64).div_ceil(quantum(weight, old.max(new)) as u64) as i64;
+        let longest = quantum(weight, old.max(new)) as u64;
+        let rounds = (cost(Op::Read, len) as u64).div_ceil(longest) as i64;
         let most: Vec<i64> = weights
             .iter()
             .map(|&w| (rounds + 1) * quantum(w, old.min(new)) + cost(Op::Read, others_len))
             .collect();
         let enough: i64 = most.iter().sum::<i64>() / cost(Op::Read, others_len) + 2;
         world.run(enough as u64 * MS);
-        let served = world.log.iter().position(|s| s.io.vm == guest.vm);
+        let served = world.driver.log.iter().position(|s| s.io.vm == guest.vm);
         let served = served.expect("within the bound");
         for (other, most) in others.iter().zip(most) {
-            let before = world.log[..served].iter().filter(|s| s.io.vm == other.vm);
+            let before = world.driver.log[..served].iter().filter(|s| s.io.vm == other.vm);
             let got: i64 = before.map(|s| cost(Op::Read, s.io.len)).sum();
             prop_assert!(got <= most, "{got} of {most} before it");
         }
@@ -255,7 +256,7 @@ fn shares_go_by_weight_within_a_hundredth() {
     // The lightest, with large I/Os, gets a fiftieth of them.
     world.run(700 * SECOND);
     let got = guests.map(|g| {
-        let ios = world.log.iter().filter(|s| s.io.vm == g.vm);
+        let ios = world.driver.log.iter().filter(|s| s.io.vm == g.vm);
         ios.map(|s| cost(s.io.op, s.io.len) as u64).sum::<u64>()
     });
     let all: u64 = got.iter().sum();
@@ -272,7 +273,7 @@ fn an_idle_vm_saves_nothing_up() {
     let [a, b] = [0; 2].map(|_| world.guest(&weighted(100)));
     world.load(a, Op::Read, 16384, 8);
     world.run(20 * SECOND);
-    world.log.clear();
+    world.driver.log.clear();
     world.load(b, Op::Read, 16384, 8);
     world.run(SECOND);
     let [a, b] = [a, b].map(|g| total(&world.ops(g)));
@@ -299,7 +300,12 @@ fn a_large_io_is_paid_for_in_turns_of_others() {
     world.load(large, Op::Read, 1 << 20, 4);
     world.run(650 * MS);
     // A quantum is 64 KiB: four small I/Os a turn, a large one every sixteenth.
-    let order: Vec<bool> = world.log.iter().map(|s| s.io.vm == large.vm).collect();
+    let order: Vec<bool> = world
+        .driver
+        .log
+        .iter()
+        .map(|s| s.io.vm == large.vm)
+        .collect();
     let turns: Vec<usize> = (0..order.len()).filter(|&n| order[n]).collect();
     assert!(turns.len() >= 9, "{turns:?}");
     assert!(turns.windows(2).all(|w| w[1] - w[0] == 65), "{turns:?}");
@@ -310,22 +316,15 @@ fn a_flush_is_charged_like_a_small_io_also_to_an_idle_vm() {
     let mut world = World::new("drr", MS);
     let [plain, flusher] = [0; 2].map(|_| world.guest(&weighted(100)));
     let read = |n: u64| Request::read(n << 21, 64 << 10, n);
-    let now = Nanos::ZERO;
     // The flush goes first and finds its VM with nothing else: 16 KiB of debt.
     let flush = Request::flush(1000);
-    world
-        .engine
-        .handle_request(now, flusher.client, flush)
-        .expect("taken");
-    let io = world.engine.poll_dispatch(now).expect("at once");
+    world.driver.request(flusher.client, flush).expect("taken");
+    let io = world.driver.start().expect("at once");
     assert_eq!(io.op, Op::Flush);
-    world.engine.handle_completion(now, io.id, Ok(()));
+    world.driver.end(&io, Ok(()));
     for n in 0..40 {
         for guest in [flusher, plain] {
-            world
-                .engine
-                .handle_request(now, guest.client, read(n))
-                .expect("taken");
+            world.driver.request(guest.client, read(n)).expect("taken");
         }
     }
     // Weight 100 at scale 2^6 makes quanta of 100 KiB: one read of 64 KiB in the first turn, with
@@ -333,9 +332,9 @@ fn a_flush_is_charged_like_a_small_io_also_to_an_idle_vm() {
     // in the third.
     let mut order = String::new();
     for _ in 0..12 {
-        let io = world.engine.poll_dispatch(now).expect("much waits");
+        let io = world.driver.start().expect("much waits");
         order.push(if io.vm == flusher.vm { 'f' } else { 'p' });
-        world.engine.handle_completion(now, io.id, Ok(()));
+        world.driver.end(&io, Ok(()));
     }
     assert_eq!(
         order, "fpfppffpffpp",
@@ -354,7 +353,7 @@ fn the_lightest_weight_sets_the_scale() {
             .iter()
             .for_each(|g| world.load(*g, Op::Read, 16384, 32));
         world.run(SECOND);
-        let order: Vec<usize> = world.log.iter().map(|s| s.io.vm.index()).collect();
+        let order: Vec<usize> = world.driver.log.iter().map(|s| s.io.vm.index()).collect();
         runs.push(order);
     }
     assert!(runs.windows(2).all(|pair| pair[0] == pair[1]));

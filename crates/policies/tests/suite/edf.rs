@@ -1,6 +1,7 @@
 //! EDF against its rule in a linear scan, and its behaviours.
 
-use crate::common::lab::{self, GUESTS, Lab, Model, Terms, starts};
+use crate::common::lab::{GUESTS, Lab, Model, Terms, starts};
+use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
 use tidegate_core::objective::{Limit, Objective, Rate};
@@ -77,25 +78,19 @@ fn params() -> impl Strategy<Value = Params> {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: (ProptestConfig::default().cases / 2).max(64),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn picks_are_the_earliest_deadlines(
-        depth in 1u32..=5,
-        merge in any::<bool>(),
-        params in params(),
-        weights in prop::collection::vec(1u32..200, GUESTS),
-        steps in prop::collection::vec(lab::step(1u32..200), 0..600),
-    ) {
-        let policies = ["edf", "token-bucket+edf"].map(|name| params.spec(name));
-        let terms = Terms { latency, background: is_background, ..Terms::new(depth, merge, &weights) };
-        lab::run_on(&terms, policies, &mut Scan(params), steps);
-    }
+oracle_test! {
+    fn picks_are_the_earliest_deadlines(params in params())
+    policies: ["edf", "token-bucket+edf"],
+    spec: |name| params.spec(name),
+    weights: 1u32..200,
+    steps: 600,
+    cases: (ProptestConfig::default().cases / 2).max(64),
+    terms: |terms| Terms {
+        latency,
+        background: is_background,
+        ..terms
+    },
+    model: |_: &Terms| Scan(params),
 }
 
 fn promised(ms: u64) -> Objective {
@@ -108,15 +103,14 @@ fn promised(ms: u64) -> Objective {
 /// Guests ask once each, so many milliseconds after the one before; who goes, in order.
 fn order(world: &mut World, asks: &[(Guest, u64)]) -> Vec<usize> {
     for &(guest, after) in asks {
-        world.now += after * MS;
+        world.driver.now.0 += after * MS;
         let request = Request::read(0, 4096, u64::MAX);
-        let now = world.time();
-        let taken = world.engine.handle_request(now, guest.client, request);
+        let taken = world.driver.request(guest.client, request);
         taken.expect("room");
     }
-    let from = world.log.len();
+    let from = world.driver.log.len();
     world.run(SECOND);
-    let started = world.log[from..].iter();
+    let started = world.driver.log[from..].iter();
     let by = started.map(|s| asks.iter().position(|(guest, _)| guest.vm == s.io.vm));
     by.map(|place| place.expect("one that asked")).collect()
 }
@@ -145,7 +139,7 @@ fn a_vm_without_a_bound_stands_between_promises_and_the_background() {
     for (name, ms) in spans {
         spec.set(name, ms * MS).expect("it is in range");
     }
-    world.engine.set_policy(Nanos::ZERO, &spec);
+    world.driver.engine.set_policy(Nanos::ZERO, &spec);
     let none = world.guest(&Objective::default());
     let background = world.background();
     let promised = world.guest(&promised(150));
@@ -172,7 +166,7 @@ fn a_vm_that_was_promised_nothing_stands_behind_those_that_were() {
 #[test]
 fn a_margin_above_the_bound_is_a_deadline_before_the_arrival() {
     let mut world = World::new("edf", MS);
-    world.now = SECOND;
+    world.driver.now.0 = SECOND;
     let [late, early] = [5, 3].map(|ms| world.guest(&promised(ms)));
     assert_eq!(order(&mut world, &[(late, 0), (early, 0)]), [1, 0]);
 }
@@ -185,9 +179,9 @@ fn a_changed_objective_counts_for_what_waits_already() {
     world.load(other, Op::Read, 4096, 1);
     world.run(MS);
     world.set(other, &promised(15));
-    let from = world.log.len();
+    let from = world.driver.log.len();
     world.run(10 * MS);
-    assert_eq!(world.log[from].io.vm, other.vm);
+    assert_eq!(world.driver.log[from].io.vm, other.vm);
 }
 
 #[test]
@@ -204,7 +198,7 @@ fn what_a_limit_held_counts_only_from_the_arrival() {
         }
         .spec("token-bucket+edf");
         let mut world = World::new("fifo", 20 * MS);
-        world.engine.set_policy(Nanos::ZERO, &spec);
+        world.driver.engine.set_policy(Nanos::ZERO, &spec);
         let limited = world.guest(&Objective {
             limit: Limit {
                 total: Rate::iops(1),
@@ -215,10 +209,10 @@ fn what_a_limit_held_counts_only_from_the_arrival() {
         let other = world.guest(&promised(60));
         world.load(limited, Op::Read, 4096, 2);
         world.run(985 * MS);
-        let from = world.log.len();
+        let from = world.driver.log.len();
         world.load(other, Op::Read, 4096, 3);
         world.run(SECOND);
-        let mut since = world.log[from..].iter();
+        let mut since = world.driver.log[from..].iter();
         since.position(|started| started.io.vm == limited.vm)
     };
     assert_eq!(next(DeadlineFrom::Arrival), Some(1));

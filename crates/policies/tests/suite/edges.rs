@@ -1,4 +1,6 @@
 //! The ends of the number line: huge rates, requests, offsets and times.
+//!
+//! Most calls go to the engine itself: the kit's clock and addresses would pass their own ends.
 
 use crate::common::*;
 use tidegate_core::engine::{DiskSpec, Engine, EngineConfig, Refusal};
@@ -197,9 +199,9 @@ fn the_highest_rates_are_kept() {
         world.load(other, Op::Write, 1 << 20, 4);
         world.run(20_000);
         assert!(
-            world.log.len() >= 19_990,
+            world.driver.log.len() >= 19_990,
             "{policy}: {} in 20 us",
-            world.log.len()
+            world.driver.log.len()
         );
         assert!(
             world.ops(guest).len() > 1000 && world.ops(other).len() > 100,

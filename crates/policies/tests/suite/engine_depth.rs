@@ -7,7 +7,7 @@ use tidegate_core::time::Nanos;
 /// The depth that is found for a device that serves one I/O after the other, in 100 us each.
 fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
     let mut b = Bench::new("fifo", 8);
-    b.engine.device_mut().adapt_depth(Nanos::ZERO, true);
+    b.driver.engine.device_mut().adapt_depth(Nanos::ZERO, true);
     let (_, client) = b.vm(&Objective::default());
     for n in 0..16 {
         let offset = n << 20;
@@ -15,15 +15,15 @@ fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
     }
     b.dispatch();
     for n in 0..20_000 {
-        b.now += Nanos::from_micros(100);
-        let io = b.in_flight[0];
+        b.driver.now += Nanos::from_micros(100);
+        let io = b.driver.in_flight[0];
         b.end(&io, outcome);
-        b.done();
+        b.driver.answers();
         let offset = (n % 1024) << 20;
         b.ask(client, Request { offset, ..request });
         b.dispatch();
     }
-    let depth = b.engine.device().adapted_depth().expect("it adapts");
+    let depth = b.driver.engine.device().adapted_depth().expect("it adapts");
     b.drain();
     depth
 }
@@ -43,26 +43,26 @@ fn only_data_that_was_moved_tells_what_depth_is_enough() {
 fn no_part_and_no_place_is_for_a_background_process() {
     for background in [false, true] {
         let mut b = Bench::new("sfq", 2);
-        b.engine.device_mut().share_io(16 * KIB);
+        b.driver.engine.device_mut().share_io(16 * KIB);
         let (_, guest) = b.vm(&Objective::default());
         let other = match background {
             true => b
-                .engine
-                .tenants_mut()
-                .add_background(b.now, &Objective::default()),
-            false => b.engine.tenants_mut().add_vm(b.now, &Objective::default()),
+                .driver
+                .try_background(&Objective::default())
+                .expect("room"),
+            false => b.driver.vm(&Objective::default()),
         };
-        let disk = b.disk(other.expect("room"));
-        let other = b.engine.connect(disk).expect("the disk is there");
+        let disk = b.disk(other);
+        let other = b.driver.client(disk);
         // It waits for each answer, and asks again at once.
         b.ask(guest, Request::read(0, 4096, 0));
         let io = b.dispatch()[0];
         for n in 0..4 {
             b.ask(other, Request::read(n << 20, 4096, 0));
             let of_other = b.dispatch()[0];
-            b.now += Nanos::from_micros(100);
+            b.driver.now += Nanos::from_micros(100);
             b.end(&of_other, Ok(()));
-            b.now += Nanos::from_micros(50);
+            b.driver.now += Nanos::from_micros(50);
         }
         // It is about to come again; the guest has one in flight, and would have another.
         b.ask(guest, Request::read(64 << 20, 128 * KIB, 0));
@@ -70,7 +70,7 @@ fn no_part_and_no_place_is_for_a_background_process() {
         assert_eq!(went.len(), usize::from(background), "a place is kept");
         b.ask(other, Request::read(4 << 20, 4096, 0));
         b.end(&io, Ok(()));
-        b.now += Nanos::from_millis(2);
+        b.driver.now += Nanos::from_millis(2);
         let all = went.into_iter().chain(b.dispatch());
         let longest = all.map(|io| io.len).max();
         let expected = if background { 128 * KIB } else { 16 * KIB };

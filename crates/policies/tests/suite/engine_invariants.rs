@@ -1,7 +1,7 @@
 //! The engine keeps its promises under anything a driver may do.
 
 use proptest::prelude::*;
-use tidegate_policies::fuzz::{self, Operation, Setup};
+use tidegate_testkit::operations::{self, Operation, Setup};
 
 fn setup() -> impl Strategy<Value = Setup> {
     any::<[u8; 5]>().prop_map(|[depth, blocks, merge, bounds, policy]| Setup {
@@ -28,11 +28,11 @@ proptest! {
         setup in setup(),
         operations in prop::collection::vec(any::<[u8; 5]>().prop_map(Operation::from), 0..300),
     ) {
-        fuzz::run(setup, &operations);
+        operations::run(setup, &operations);
     }
 
     #[test]
     fn any_bytes_are_operations(data in prop::collection::vec(any::<u8>(), 0..2000)) {
-        fuzz::operations(&data);
+        operations::from_bytes(&data);
     }
 }

@@ -1,10 +1,11 @@
 //! FIFO against a plain queue, and with gates against a list that is scanned from its front.
 
+use crate::common::{Driver, Guest, config};
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Limit, Objective, Rate};
-use tidegate_core::request::{ClientId, IoId, Op, Request, VmId};
+use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -43,12 +44,9 @@ struct Waiting {
 }
 
 struct Bench {
-    engine: Engine,
-    now: Nanos,
-    vms: Vec<(VmId, ClientId)>,
+    driver: Driver,
+    guests: Vec<Guest>,
     waiting: VecDeque<Waiting>,
-    in_flight: Vec<IoId>,
-    tag: u64,
 }
 
 fn policy(gated: bool) -> PolicySpec {
@@ -57,29 +55,19 @@ fn policy(gated: bool) -> PolicySpec {
 
 impl Bench {
     fn new(gated: bool) -> Bench {
-        let device = DeviceSpec {
-            depth: 4,
-            physical_block: 4096,
-            max_io: MAX_IO,
-            zeroes_are_writes: false,
-            positioning: Nanos::ZERO,
-            bytes_per_s: 0,
-        };
+        let config = config(4, 0);
         let config = EngineConfig {
-            device,
-            max_requests: 16_384,
-            max_pending_per_vm: 1024,
-            merge_limit: 0,
+            device: DeviceSpec {
+                max_io: MAX_IO,
+                ..config.device
+            },
             max_vms: VMS as u32,
+            ..config
         };
-        let engine = Engine::new(config, &policy(gated)).expect("sound");
         let mut bench = Bench {
-            engine,
-            now: Nanos::ZERO,
-            vms: Vec::new(),
+            driver: Driver::new(config, &policy(gated)),
+            guests: Vec::new(),
             waiting: VecDeque::new(),
-            in_flight: Vec::new(),
-            tag: 0,
         };
         for vm in 0..VMS as u64 {
             let limit = match vm {
@@ -101,19 +89,8 @@ impl Bench {
                 limit,
                 ..Objective::default()
             };
-            let id = bench
-                .engine
-                .tenants_mut()
-                .add_vm(bench.now, &objective)
-                .expect("room");
-            let spec = DiskSpec {
-                base: vm << 40,
-                size: 1 << 40,
-                read_only: false,
-            };
-            let disk = bench.engine.tenants_mut().add_disk(id, spec).expect("fits");
-            let client = bench.engine.connect(disk).expect("there");
-            bench.vms.push((id, client));
+            let guest = bench.driver.guest(&objective);
+            bench.guests.push(guest);
         }
         bench
     }
@@ -121,87 +98,67 @@ impl Bench {
     fn act(&mut self, step: Step) {
         match step {
             Step::Request { vm, op, len } => {
-                self.tag += 1;
-                let request = Request {
-                    op,
-                    ..Request::read(self.tag << 22, len, self.tag)
-                };
-                let taken = self
-                    .engine
-                    .handle_request(self.now, self.vms[vm].1, request);
-                if taken.is_ok() {
-                    self.waiting.push_back(Waiting {
-                        tag: self.tag,
-                        vm,
-                        op,
-                        left: len,
-                    });
+                // Far apart, so that no two are adjacent.
+                let offset = (self.driver.log.len() + self.waiting.len()) as u64 * (4 << 20);
+                let client = self.guests[vm].client;
+                if let Ok(tag) = self.driver.ask(client, op, offset, len) {
+                    let left = len;
+                    self.waiting.push_back(Waiting { tag, vm, op, left });
                 }
             }
             Step::Dispatch => self.dispatch(),
             Step::Complete { which } => {
-                if !self.in_flight.is_empty() {
-                    let io = self.in_flight.swap_remove(which % self.in_flight.len());
-                    self.engine.handle_completion(self.now, io, Ok(()));
+                let in_flight = self.driver.in_flight.len();
+                if in_flight > 0 {
+                    self.driver.end_nth(which % in_flight, Ok(()));
                 }
             }
-            Step::Wait { micros } => self.now += Nanos::from_micros(micros),
+            Step::Wait { micros } => self.driver.now += Nanos::from_micros(micros),
             Step::Disconnect { vm } => {
-                let Some(&(_, client)) = self.vms.get(vm) else {
-                    return;
-                };
-                self.engine.handle_disconnect(self.now, client);
-                self.waiting.retain(|w| w.vm != vm);
+                if let Some(guest) = self.guests.get(vm) {
+                    self.driver.disconnect(guest.client);
+                    self.waiting.retain(|w| w.vm != vm);
+                }
             }
-            Step::Swap { to_gated } => self.engine.set_policy(self.now, &policy(to_gated)),
+            Step::Swap { to_gated } => self.driver.set_policy(&policy(to_gated)),
         }
-        while self.engine.poll_done().is_some() {}
     }
 
     /// The engine's choice must be the first in the order of arrival whose lane is open.
     fn dispatch(&mut self) {
-        while self.in_flight.len() < 4 {
-            self.engine.handle_timeout(self.now);
-            let view = self.engine.view();
-            let open = |w: &Waiting| view.gate_open(self.vms[w.vm].0, w.op.lane());
+        while self.driver.in_flight.len() < 4 {
+            self.driver.engine.handle_timeout(self.driver.now);
+            let view = self.driver.engine.view();
+            let open = |w: &Waiting| view.gate_open(self.guests[w.vm].vm, w.op.lane());
             let expected = self.waiting.iter().position(open);
-            let io = self.engine.poll_dispatch(self.now);
+            let io = self.driver.start();
             assert_eq!(io.is_some(), expected.is_some());
             let (Some(io), Some(place)) = (io, expected) else {
                 return;
             };
-            let segment = self.engine.io_segments(io.id).next().expect("it has data");
+            let mut segments = self.driver.engine.io_segments(io.id);
+            let segment = segments.next().expect("it has data");
             let first = &mut self.waiting[place];
             assert_eq!((segment.tag, io.op), (first.tag, first.op));
             first.left -= io.len;
             if first.left == 0 {
                 self.waiting.remove(place);
             }
-            self.in_flight.push(io.id);
         }
-        assert_eq!(
-            self.engine.poll_dispatch(self.now),
-            None,
-            "the device is full"
-        );
+        assert_eq!(self.driver.start(), None, "the device is full");
     }
 
     fn drain(&mut self) {
         loop {
             self.dispatch();
-            for io in std::mem::take(&mut self.in_flight) {
-                self.engine.handle_completion(self.now, io, Ok(()));
-            }
-            while self.engine.poll_done().is_some() {}
+            self.driver.end_all();
             if self.waiting.is_empty() {
                 break;
             }
-            self.now = self
-                .engine
-                .next_timeout()
-                .map_or(self.now, |due| self.now.max(due));
+            let due = self.driver.engine.next_timeout();
+            self.driver.now = due.map_or(self.driver.now, |due| self.driver.now.max(due));
         }
-        assert!(self.engine.is_idle());
+        self.driver.assert_drained();
     }
 }
 

@@ -2,33 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{config, open_disk, policy};
-use tidegate_core::engine::{Engine, Patience, SILENCE, SILENCE_WITHOUT_DATA};
+use crate::common::{Driver, Guest, config, policy};
+use tidegate_core::engine::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
-use tidegate_core::request::{ClientId, DeviceIo, DiskId, IoError, Op, Outcome, Request, VmId};
+use tidegate_core::request::{DeviceIo, DiskId, IoError, Op, Outcome, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
 const DEPTH: u32 = 4;
 const MIB: u64 = 1 << 20;
 
-/// A VM with one disk and one client.
-#[derive(Clone, Copy)]
-struct Guest {
-    vm: VmId,
-    disk: DiskId,
-    client: ClientId,
-}
-
 /// Guests on a device that ends I/Os when it is told to.
 struct Rig {
-    engine: Engine,
-    now: Nanos,
-    disks: u64,
+    driver: Driver,
     next_tag: u64,
-    /// I/Os with the device.
-    ios: Vec<DeviceIo>,
     answers: BTreeMap<u64, Outcome>,
 }
 
@@ -36,43 +24,40 @@ impl Rig {
     fn new(policy_name: &str) -> Rig {
         let mut config = config(DEPTH, 128 << 10);
         config.device.max_io = 64 << 10;
-        let mut engine = Engine::new(config, &policy(policy_name)).expect("sound");
-        engine
+        let mut driver = Driver::new(config, &policy(policy_name));
+        driver
+            .engine
             .device_mut()
             .set_hung_disks_aside(Nanos::ZERO, Patience::default());
         Rig {
-            engine,
-            now: Nanos::ZERO,
-            disks: 0,
+            driver,
             next_tag: 0,
-            ios: Vec::new(),
             answers: BTreeMap::new(),
         }
     }
 
     fn guest(&mut self) -> Guest {
-        let vm = self
-            .engine
-            .tenants_mut()
-            .add_vm(self.now, &Objective::default());
-        self.guest_of(vm.expect("room"))
+        self.driver.guest(&Objective::default())
     }
 
     /// One more disk of a VM, with its client.
     fn guest_of(&mut self, vm: VmId) -> Guest {
-        self.disks += 1;
-        let (disk, client) = open_disk(&mut self.engine, vm, self.disks << 32, 64 * MIB);
+        let disk = self.driver.disk(vm);
+        let client = self.driver.client(disk);
         Guest { vm, disk, client }
     }
 
     fn ask(&mut self, guest: Guest, request: fn(u64) -> Request) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let taken = self
-            .engine
-            .handle_request(self.now, guest.client, request(tag));
+        let taken = self.driver.request(guest.client, request(tag));
         taken.expect("there is room");
         tag
+    }
+
+    fn look_for_hung_disks(&mut self) -> bool {
+        let Driver { engine, now, .. } = &mut self.driver;
+        engine.device_mut().look_for_hung_disks(*now)
     }
 
     /// Far apart, so that nothing merges.
@@ -86,66 +71,49 @@ impl Rig {
 
     /// Starts all that goes now and takes all answers; returns how many I/Os have started.
     fn dispatch(&mut self) -> usize {
-        let before = self.ios.len();
-        while let Some(io) = self.engine.poll_dispatch(self.now) {
-            assert!(io.id.index() < self.engine.config().device.io_slots() as usize);
-            assert!(self.engine.facts().in_flight <= DEPTH);
-            self.ios.push(io);
-        }
+        let started = self.driver.start_all().len();
         self.take_answers();
-        self.ios.len() - before
+        started
     }
 
     fn take_answers(&mut self) {
-        while let Some(done) = self.engine.poll_done() {
-            let twice = self.answers.insert(done.tag, done.outcome);
-            assert!(twice.is_none(), "request {} was answered twice", done.tag);
-        }
+        let answers = self.driver.answers().into_iter();
+        self.answers
+            .extend(answers.map(|done| (done.tag, done.outcome)));
     }
 
     fn end(&mut self, io: DeviceIo, outcome: Outcome) {
-        let at = self.ios.iter().position(|other| other.id == io.id);
-        self.ios.remove(at.expect("it is with the device"));
-        self.engine.handle_completion(self.now, io.id, outcome);
+        self.driver.end(&io, outcome);
         self.take_answers();
-    }
-
-    fn pass(&mut self, time: Nanos) {
-        self.now += time;
-        if self
-            .engine
-            .next_timeout()
-            .is_some_and(|due| due <= self.now)
-        {
-            self.engine.handle_timeout(self.now);
-        }
     }
 
     /// The device serves all disks but one for so long, or until nothing is left.
     fn serve_all_but(&mut self, hung: Option<DiskId>, time: Nanos) {
-        let until = self.now + time;
-        while self.now < until {
+        let until = self.driver.now + time;
+        while self.driver.now < until {
             self.dispatch();
-            let next = self.ios.iter().find(|io| Some(io.disk) != hung).copied();
+            let next = self
+                .driver
+                .in_flight
+                .iter()
+                .find(|io| Some(io.disk) != hung)
+                .copied();
             match next {
                 Some(io) => self.end(io, Ok(())),
-                None if self.engine.is_idle() => return,
+                None if self.driver.engine.is_idle() => return,
                 // A policy waits for what may come, or for its time.
-                None => self.pass(Nanos::from_millis(19)),
+                None => self.driver.pass(Nanos::from_millis(19)),
             }
-            self.pass(Nanos::from_millis(1));
+            self.driver.pass(Nanos::from_millis(1));
         }
     }
 
     /// Everything that is left ends; each request was answered once and well.
     fn drain(&mut self) {
         self.serve_all_but(None, Nanos::from_secs(600));
-        assert!(self.engine.is_idle());
-        assert_eq!(self.engine.device().uncounted(), 0);
         assert_eq!(self.answers.len() as u64, self.next_tag);
-        let facts = self.engine.facts();
-        assert_eq!((facts.started, facts.in_flight), (facts.ended, 0));
-        assert_eq!((facts.queued, facts.parts.in_flight), (0, 0));
+        self.driver.check();
+        self.driver.assert_drained();
     }
 }
 
@@ -159,22 +127,19 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
             rig.read(hung);
         }
         rig.dispatch();
-        let stuck = rig.ios.len();
+        let stuck = rig.driver.in_flight.len();
         assert!(stuck > 0, "{name}");
         let first = rig.read(neighbour);
-        rig.pass(SILENCE - Nanos(1));
-        assert!(
-            !rig.engine.device_mut().look_for_hung_disks(rig.now),
-            "{name}"
+        rig.driver.pass(SILENCE - Nanos(1));
+        assert!(!rig.look_for_hung_disks(), "{name}");
+        rig.driver.pass(Nanos(1));
+        assert!(rig.look_for_hung_disks(), "{name}");
+        assert_eq!(
+            rig.driver.engine.device().hung_since(hung.disk),
+            Some(Nanos::ZERO)
         );
-        rig.pass(Nanos(1));
-        assert!(
-            rig.engine.device_mut().look_for_hung_disks(rig.now),
-            "{name}"
-        );
-        assert_eq!(rig.engine.device().hung_since(hung.disk), Some(Nanos::ZERO));
-        assert_eq!(rig.engine.device().hung_since(neighbour.disk), None);
-        assert_eq!(rig.engine.facts().in_flight, 0, "{name}");
+        assert_eq!(rig.driver.engine.device().hung_since(neighbour.disk), None);
+        assert_eq!(rig.driver.engine.facts().in_flight, 0, "{name}");
         rig.serve_all_but(Some(hung.disk), Nanos::from_secs(2));
         assert_eq!(rig.answers.get(&first), Some(&Ok(())), "{name}");
         for _ in 0..20 {
@@ -182,25 +147,35 @@ fn a_neighbour_of_a_hung_disk_goes_on_until_it_goes_on_itself() {
             rig.serve_all_but(Some(hung.disk), Nanos::from_secs(1));
             assert_eq!(rig.answers.get(&next), Some(&Ok(())), "{name}");
         }
-        let of_hung = rig.ios.iter().filter(|io| io.disk == hung.disk).count();
+        let of_hung = rig
+            .driver
+            .in_flight
+            .iter()
+            .filter(|io| io.disk == hung.disk)
+            .count();
         assert_eq!(of_hung, stuck + 1, "{name}: one I/O at a time");
-        assert_eq!(rig.engine.device().uncounted() as usize, of_hung, "{name}");
         assert_eq!(
-            rig.engine.tenants().pending(hung.vm) as usize,
+            rig.driver.engine.device().uncounted() as usize,
+            of_hung,
+            "{name}"
+        );
+        assert_eq!(
+            rig.driver.engine.tenants().pending(hung.vm) as usize,
             12 - of_hung,
             "{name}"
         );
-        let oldest = rig.engine.device().ios_in_flight();
+        let oldest = rig.driver.engine.device().ios_in_flight();
         let oldest = oldest.filter(|(disk, _)| *disk == hung.disk);
         assert_eq!(oldest.map(|(_, since)| since).min(), Some(Nanos::ZERO));
 
-        let one = *rig.ios.last().expect("it is stuck");
+        let one = *rig.driver.in_flight.back().expect("it is stuck");
         rig.end(one, Ok(()));
-        assert_eq!(rig.engine.device().hung_since(hung.disk), None, "{name}");
-        assert!(
-            !rig.engine.device_mut().look_for_hung_disks(rig.now),
+        assert_eq!(
+            rig.driver.engine.device().hung_since(hung.disk),
+            None,
             "{name}"
         );
+        assert!(!rig.look_for_hung_disks(), "{name}");
         rig.drain();
     }
 }
@@ -214,12 +189,15 @@ fn a_disk_whose_neighbours_io_ends_beside_it_hangs_too() {
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), SILENCE);
     // Nobody waits, and nobody has been served for long enough: no need.
-    rig.pass(Nanos::from_secs(3));
-    assert!(!rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(Nanos::from_secs(3));
+    assert!(!rig.look_for_hung_disks());
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(5));
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
-    assert_eq!(rig.engine.device().hung_since(hung.disk), Some(Nanos::ZERO));
+    assert!(rig.look_for_hung_disks());
+    assert_eq!(
+        rig.driver.engine.device().hung_since(hung.disk),
+        Some(Nanos::ZERO)
+    );
     rig.drain();
 }
 
@@ -231,15 +209,15 @@ fn alone_on_its_device_no_disk_is_taken_out() {
         rig.read(only);
     }
     rig.dispatch();
-    rig.pass(Nanos::from_secs(100));
-    assert!(!rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(Nanos::from_secs(100));
+    assert!(!rig.look_for_hung_disks());
     assert_eq!(rig.dispatch(), 0, "the depth holds");
     // A device that hangs as a whole: who comes later is let in once, and hangs, too.
     rig.read(idle);
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
+    assert!(rig.look_for_hung_disks());
     rig.dispatch();
-    rig.pass(Nanos::from_secs(100));
-    assert!(!rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(Nanos::from_secs(100));
+    assert!(!rig.look_for_hung_disks());
     rig.drain();
 }
 
@@ -251,22 +229,18 @@ fn a_lone_flush_has_more_time() {
     rig.dispatch();
     let third = rig.flush(hung);
     let almost = SILENCE_WITHOUT_DATA - Nanos::from_millis(200);
-    while rig.now < almost {
+    while rig.driver.now < almost {
         rig.read(neighbour);
         rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
-        assert!(
-            !rig.engine.device_mut().look_for_hung_disks(rig.now),
-            "{}",
-            rig.now
-        );
+        assert!(!rig.look_for_hung_disks(), "{}", rig.driver.now);
     }
-    rig.pass(Nanos::from_millis(200));
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(Nanos::from_millis(200));
+    assert!(rig.look_for_hung_disks());
     // One more I/O may try; later flushes wait for the first.
     let reads = [rig.read(hung), rig.read(hung)];
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(50));
-    assert_eq!(rig.ios.len(), 2);
-    let flush = rig.ios[0];
+    assert_eq!(rig.driver.in_flight.len(), 2);
+    let flush = rig.driver.in_flight[0];
     assert_eq!(flush.op, Op::Flush);
     rig.end(flush, Ok(()));
     rig.drain();
@@ -284,16 +258,16 @@ fn a_flush_may_be_the_one_io_of_a_hung_disk_and_others_keep_their_turn() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.pass(SILENCE);
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(SILENCE);
+    assert!(rig.look_for_hung_disks());
     let of_hung = rig.flush(hung);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
-    assert_eq!(rig.ios.last().map(|io| io.op), Some(Op::Flush));
+    assert_eq!(rig.driver.in_flight.back().map(|io| io.op), Some(Op::Flush));
     let again = rig.read(hung);
     let of_neighbour = rig.flush(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     assert_eq!(rig.answers.get(&of_neighbour), Some(&Ok(())));
-    assert_eq!(rig.ios.len(), DEPTH as usize + 1);
+    assert_eq!(rig.driver.in_flight.len(), DEPTH as usize + 1);
     rig.drain();
     assert_eq!(
         (rig.answers[&of_hung], rig.answers[&again]),
@@ -310,17 +284,21 @@ fn flushes_that_wait_for_a_hung_disk_go_when_it_goes_on() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.pass(SILENCE);
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(SILENCE);
+    assert!(rig.look_for_hung_disks());
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
-    assert_eq!(rig.ios.len(), DEPTH as usize + 1);
+    assert_eq!(rig.driver.in_flight.len(), DEPTH as usize + 1);
     let flush = rig.flush(hung);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
-    assert_eq!(rig.ios.len(), DEPTH as usize + 1, "it has had its one");
-    let one = rig.ios[0];
+    assert_eq!(
+        rig.driver.in_flight.len(),
+        DEPTH as usize + 1,
+        "it has had its one"
+    );
+    let one = rig.driver.in_flight[0];
     rig.end(one, Ok(()));
     rig.dispatch();
-    assert_eq!(rig.ios.last().map(|io| io.op), Some(Op::Flush));
+    assert_eq!(rig.driver.in_flight.back().map(|io| io.op), Some(Op::Flush));
     rig.drain();
     assert_eq!(rig.answers[&flush], Ok(()));
 }
@@ -338,21 +316,16 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             }
             rig.dispatch();
             rig.read(neighbour);
-            rig.pass(SILENCE);
-            assert!(
-                rig.engine.device_mut().look_for_hung_disks(rig.now),
-                "{name}"
-            );
+            rig.driver.pass(SILENCE);
+            assert!(rig.look_for_hung_disks(), "{name}");
             rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
             rig.flush(hung);
-            let stuck = rig.ios.len();
+            let stuck = rig.driver.in_flight.len();
             let of_other = rig.read(other_disk);
             match way {
-                0 => rig.engine.handle_disconnect(rig.now, hung.client),
-                1 => {
-                    (rig.engine.tenants_mut().remove_disk(rig.now, hung.disk)).expect("it is there")
-                }
-                _ => (rig.engine.tenants_mut().remove_vm(rig.now, hung.vm)).expect("it is there"),
+                0 => rig.driver.disconnect(hung.client),
+                1 => rig.driver.remove_disk(hung.disk),
+                _ => rig.driver.remove_vm(hung.vm),
             }
             rig.take_answers();
             let cancelled = rig.answers.values();
@@ -369,12 +342,9 @@ fn what_waits_for_a_hung_disk_is_cancelled_and_what_is_with_the_device_ends() {
             let of_new = rig.read(new);
             rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
             assert_eq!(rig.answers.get(&of_new), Some(&Ok(())), "{name}");
-            assert_eq!(rig.ios.len(), stuck, "{name}");
+            assert_eq!(rig.driver.in_flight.len(), stuck, "{name}");
             rig.drain();
-            assert!(
-                !rig.engine.device_mut().look_for_hung_disks(rig.now),
-                "{name}"
-            );
+            assert!(!rig.look_for_hung_disks(), "{name}");
         }
     }
 }
@@ -388,14 +358,21 @@ fn the_policy_changes_while_a_disk_hangs() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.pass(SILENCE);
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(SILENCE);
+    assert!(rig.look_for_hung_disks());
     for spec in PolicySpec::all() {
-        rig.engine.set_policy(rig.now, &policy(spec.name()));
+        rig.driver
+            .engine
+            .set_policy(rig.driver.now, &policy(spec.name()));
         let next = rig.read(neighbour);
         rig.serve_all_but(Some(hung.disk), Nanos::from_secs(3));
         assert_eq!(rig.answers.get(&next), Some(&Ok(())), "{}", spec.name());
-        assert_eq!(rig.ios.len(), DEPTH as usize + 1, "{}", spec.name());
+        assert_eq!(
+            rig.driver.in_flight.len(),
+            DEPTH as usize + 1,
+            "{}",
+            spec.name()
+        );
     }
     rig.drain();
 }
@@ -414,8 +391,8 @@ fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
     }
     rig.dispatch();
     rig.read(neighbour);
-    rig.pass(SILENCE);
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
+    rig.driver.pass(SILENCE);
+    assert!(rig.look_for_hung_disks());
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     // The VM's other disk goes on in the same lane.
     let beside = rig.read(same_vm);
@@ -424,15 +401,17 @@ fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
     expected.push(rig.read(hung));
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(100));
     expected.extend([rig.read(same_vm), rig.read(hung)]);
-    let stuck: Vec<DeviceIo> = rig.ios.clone();
+    let stuck = rig.driver.in_flight.clone();
     let mut order = Vec::new();
     rig.end(stuck[0], Ok(()));
     loop {
-        while let Some(io) = rig.engine.poll_dispatch(rig.now) {
-            order.extend(rig.engine.io_segments(io.id).map(|segment| segment.tag));
-            rig.ios.push(io);
+        while let Some(io) = rig.driver.start() {
+            let segments = rig.driver.engine.io_segments(io.id);
+            order.extend(segments.map(|segment| segment.tag));
         }
-        let Some(&io) = rig.ios.first() else { break };
+        let Some(&io) = rig.driver.in_flight.front() else {
+            break;
+        };
         rig.end(io, Ok(()));
     }
     assert_eq!(order, expected);
@@ -442,22 +421,28 @@ fn requests_of_a_disk_that_hung_go_in_the_order_of_arrival() {
 #[test]
 fn no_more_ios_are_left_out_than_there_is_room_for() {
     let mut rig = Rig::new("fifo");
-    let most = rig.engine.config().device.uncounted_most();
+    let most = rig.driver.engine.config().device.uncounted_most();
     for round in 0..6 {
         let next = rig.guest();
         for _ in 0..2 * DEPTH {
             rig.read(next);
         }
         rig.dispatch();
-        rig.pass(SILENCE);
+        rig.driver.pass(SILENCE);
         let waits = rig.guest();
         rig.read(waits);
-        rig.engine.device_mut().look_for_hung_disks(rig.now);
+        rig.look_for_hung_disks();
         rig.dispatch();
-        assert!(rig.engine.device().uncounted() <= most, "round {round}");
-        assert!(rig.ios.len() as u32 <= DEPTH + most, "round {round}");
+        assert!(
+            rig.driver.engine.device().uncounted() <= most,
+            "round {round}"
+        );
+        assert!(
+            rig.driver.in_flight.len() as u32 <= DEPTH + most,
+            "round {round}"
+        );
     }
-    assert_eq!(rig.engine.device().uncounted(), most);
+    assert_eq!(rig.driver.engine.device().uncounted(), most);
     rig.drain();
 }
 
@@ -469,17 +454,17 @@ fn an_io_that_failed_in_company_on_a_hung_disk_goes_again_one_by_one() {
         .map(|_| rig.ask(hung, |tag| Request::write(tag * 4096, 4096, tag)))
         .collect();
     rig.dispatch();
-    assert_eq!(rig.ios.len(), 1, "they are merged");
+    assert_eq!(rig.driver.in_flight.len(), 1, "they are merged");
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(1100));
     rig.read(neighbour);
     rig.serve_all_but(Some(hung.disk), Nanos::from_millis(10));
-    assert!(rig.engine.device_mut().look_for_hung_disks(rig.now));
-    let io = rig.ios[0];
+    assert!(rig.look_for_hung_disks());
+    let io = rig.driver.in_flight[0];
     rig.end(io, Err(IoError::Io));
-    assert_eq!(rig.engine.device().hung_since(hung.disk), None);
+    assert_eq!(rig.driver.engine.device().hung_since(hung.disk), None);
     rig.dispatch();
-    assert_eq!(rig.ios.len(), 3, "each goes by itself");
+    assert_eq!(rig.driver.in_flight.len(), 3, "each goes by itself");
     rig.drain();
     for tag in together {
         assert_eq!(rig.answers[&tag], Ok(()));

@@ -1,15 +1,13 @@
 //! Request slots and payload memory: nobody waits for what another VM holds beyond its part, under
 //! every policy.
 
-use crate::common::{config, limited, open_disk, policy};
+use crate::common::{Driver, config, limited, policy};
 use std::collections::BTreeMap;
-use tidegate_core::engine::{
-    DiskSpec, Engine, EngineConfig, PayloadBounds, PayloadMemory, Refusal,
-};
+use tidegate_core::engine::{EngineConfig, PayloadBounds, PayloadMemory, Refusal};
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::policy::Policy;
 use tidegate_core::random::SplitMix64;
-use tidegate_core::request::{ClientId, DeviceIo, Done, Op, Request, VmId};
+use tidegate_core::request::{ClientId, Done, Op, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -19,15 +17,9 @@ const MS: u64 = 1_000_000;
 /// An engine with little payload memory, VMs with one client each, and a device that takes a
 /// millisecond.
 struct Crowd {
-    engine: Engine,
-    now: Nanos,
+    driver: Driver,
     clients: Vec<(VmId, ClientId)>,
-    in_flight: Vec<(Nanos, DeviceIo)>,
     answered: BTreeMap<u64, Done>,
-    /// VMs whose clients take no replies.
-    deaf: Vec<VmId>,
-    kept: Vec<(VmId, Op, u32)>,
-    tag: u64,
 }
 
 impl Crowd {
@@ -36,97 +28,62 @@ impl Crowd {
             max_requests: 4096,
             ..config(4, 64 * KIB)
         };
-        let mut engine = Engine::new(config, spec).expect("sound");
-        engine.admission_mut().bound_payload(&PayloadBounds {
+        let mut driver = Driver::new(config, spec).at(Nanos(1));
+        driver.engine.admission_mut().bound_payload(&PayloadBounds {
             total,
             per_vm: total,
             largest: 256 * KIB,
         });
         // Requests go in parts while VMs share the device.
-        engine.device_mut().share_io(16 * KIB);
-        let now = Nanos(1);
-        let mut clients = Vec::new();
-        for (n, objective) in objectives.iter().enumerate() {
-            let vm = engine.tenants_mut().add_vm(now, objective).expect("room");
-            let (_, client) = open_disk(&mut engine, vm, (n as u64) << 30, 1 << 30);
-            clients.push((vm, client));
-        }
+        driver.engine.device_mut().share_io(16 * KIB);
+        let clients = objectives.iter().map(|objective| {
+            let guest = driver.guest(objective);
+            (guest.vm, guest.client)
+        });
         Crowd {
-            engine,
-            now,
-            clients,
-            in_flight: Vec::new(),
+            clients: clients.collect(),
+            driver,
             answered: BTreeMap::new(),
-            deaf: Vec::new(),
-            kept: Vec::new(),
-            tag: 0,
         }
     }
 
     fn ask(&mut self, who: usize, op: Op, offset: u64, len: u32) -> Result<u64, Refusal> {
-        self.tag += 1;
-        let request = Request {
-            op,
-            offset,
-            len,
-            fua: false,
-            keep_allocated: false,
-            tag: self.tag,
-        };
-        let client = self.clients[who].1;
-        self.engine.handle_request(self.now, client, request)?;
-        Ok(self.tag)
+        self.driver.ask(self.clients[who].1, op, offset, len)
     }
 
-    /// A millisecond passes.
+    /// A millisecond passes, in which the device ends what it has.
     fn pass(&mut self) {
-        self.now += Nanos(MS);
-        let (ended, left) = std::mem::take(&mut self.in_flight)
-            .into_iter()
-            .partition::<Vec<_>, _>(|(at, _)| *at <= self.now);
-        self.in_flight = left;
-        for (_, io) in ended {
-            self.engine.handle_completion(self.now, io.id, Ok(()));
-        }
+        self.driver.now += Nanos(MS);
+        self.driver.end_all();
         loop {
-            while let Some(io) = self.engine.poll_dispatch(self.now) {
-                self.in_flight.push((self.now + Nanos(MS), io));
-            }
-            let mut any = false;
-            while let Some(done) = self.engine.poll_done() {
-                any = true;
-                if done.payload > 0 {
-                    match self.deaf.contains(&done.vm) {
-                        true => self.kept.push((done.vm, done.op, done.payload)),
-                        false => {
-                            let (now, payload) = (self.now, done.payload);
-                            self.engine
-                                .admission_mut()
-                                .return_payload(now, done.vm, done.op, payload);
-                        }
-                    }
-                }
-                self.answered.insert(done.tag, done);
-            }
-            while self.engine.admission_mut().poll_unblocked().is_some() {}
-            if !any {
+            self.driver.start_all();
+            let answers = self.driver.answers();
+            while (self.driver.engine.admission_mut())
+                .poll_unblocked()
+                .is_some()
+            {}
+            if answers.is_empty() {
                 return;
             }
+            self.answered
+                .extend(answers.into_iter().map(|done| (done.tag, done)));
         }
     }
 
     fn return_kept(&mut self) {
-        for (vm, op, len) in std::mem::take(&mut self.kept) {
-            self.engine
-                .admission_mut()
-                .return_payload(self.now, vm, op, len);
-        }
+        let Driver {
+            replies,
+            engine,
+            now,
+            ..
+        } = &mut self.driver;
+        replies.return_kept(engine, *now);
     }
 
     /// Lets time pass until all is answered.
     fn drain(&mut self, what: &str) {
         for _ in 0..200_000 {
-            if self.engine.is_idle() {
+            if self.driver.engine.is_idle() {
                 return;
             }
             self.pass();
@@ -163,7 +120,12 @@ fn with_hardly_any_memory_everything_is_answered_under_every_policy() {
         crowd.drain(spec.name());
         assert_eq!(crowd.answered.len() as u64, asked, "{}", spec.name());
         assert!(asked > 100, "{}: {asked}", spec.name());
-        assert_eq!(crowd.engine.admission().in_use(), (0, 0), "{}", spec.name());
+        assert_eq!(
+            crowd.driver.engine.admission().in_use(),
+            (0, 0),
+            "{}",
+            spec.name()
+        );
     }
 }
 
@@ -172,7 +134,7 @@ fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
     for spec in PolicySpec::all() {
         let mut crowd = Crowd::new(spec, 1 << 20, &plain(4));
         let deaf = crowd.clients[0].0;
-        crowd.deaf.push(deaf);
+        crowd.driver.replies.deaf.push(deaf);
         for n in 0..200 {
             let _ = crowd.ask(0, Op::Read, n << 16, 64 * KIB);
         }
@@ -185,7 +147,7 @@ fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
         // All others are answered; under a policy that gives credits by the interval in their time.
         let name = spec.name();
         let others = [1, 2, 3].map(|who| crowd.clients[who].0);
-        let open = |crowd: &Crowd| others.map(|vm| crowd.engine.view().requests(vm));
+        let open = |crowd: &Crowd| others.map(|vm| crowd.driver.engine.view().requests(vm));
         let mut turns = 0;
         while open(&crowd) != [0; 3] {
             crowd.pass();
@@ -193,14 +155,14 @@ fn a_vm_whose_client_takes_no_replies_holds_up_nobody() {
             assert!(turns < 60_000, "{name}: {:?} open", open(&crowd));
         }
         // The deaf one has what is its own, and no more than that goes to the device for it.
-        assert!(crowd.engine.view().requests(deaf) > 0, "{name}");
-        let holdings = crowd.engine.admission().holdings(deaf);
+        assert!(crowd.driver.engine.view().requests(deaf) > 0, "{name}");
+        let holdings = crowd.driver.engine.admission().holdings(deaf);
         assert!(holdings.payload > 0, "{name}");
         // Its memory comes back: it goes on where it was.
-        crowd.deaf.clear();
+        crowd.driver.replies.deaf.clear();
         crowd.return_kept();
         crowd.drain(name);
-        assert_eq!(crowd.engine.admission().in_use(), (0, 0), "{name}");
+        assert_eq!(crowd.driver.engine.admission().in_use(), (0, 0), "{name}");
     }
 }
 
@@ -242,7 +204,7 @@ fn a_read_of_which_the_beginning_went_along_with_another_is_not_kept_from_its_me
         crowd.ask(0, Op::Read, offset, len).expect("there is room");
     }
     crowd.pass();
-    let (_, first) = crowd.in_flight[0];
+    let first = crowd.driver.in_flight[0];
     assert_eq!((first.offset, first.len), (0, 16 * KIB));
     for _ in 0..20 {
         crowd.pass();
@@ -272,18 +234,10 @@ fn a_vm_with_all_its_slots_taken_takes_none_from_others() {
         assert!(crowd.answered.contains_key(&read), "turn {turn}");
     }
     let vm = crowd.clients[0].0;
-    crowd
-        .engine
-        .tenants_mut()
-        .remove_vm(crowd.now, vm)
-        .expect("there");
-    let objectives: Vec<VmId> = crowd.engine.view().vms().collect();
+    crowd.driver.remove_vm(vm);
+    let objectives: Vec<VmId> = crowd.driver.engine.view().vms().collect();
     for vm in objectives {
-        crowd
-            .engine
-            .tenants_mut()
-            .remove_vm(crowd.now, vm)
-            .expect("there");
+        crowd.driver.remove_vm(vm);
     }
     crowd.drain("removed");
 }
@@ -292,24 +246,29 @@ fn a_vm_with_all_its_slots_taken_takes_none_from_others() {
 fn the_wait_outside_is_queue_time() {
     let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
     let (vm, client) = crowd.clients[0];
-    let came = crowd.now;
-    crowd.now += Nanos(70 * MS);
+    let came = crowd.driver.now;
+    crowd.driver.now += Nanos(70 * MS);
     let request = Request::read(0, 4096, 900);
     crowd
+        .driver
         .engine
         .admission_mut()
-        .claim(crowd.now, client, Op::Read, 4096)
+        .claim(crowd.driver.now, client, Op::Read, 4096)
         .expect("a slot");
-    let (engine, now) = (&mut crowd.engine, crowd.now);
-    engine
-        .admission_mut()
-        .handle_claimed_request(now, client, request, came)
-        .expect("taken");
+    let Driver {
+        engine,
+        ledger,
+        now,
+        ..
+    } = &mut crowd.driver;
+    let mut admission = engine.admission_mut();
+    let taken = admission.handle_claimed_request(*now, client, request, came);
+    ledger.accepted(came, client, taken.expect("taken"), &request);
     crowd.drain("one");
     let account = crowd.answered[&900].account;
     assert!(account.queued >= Nanos(70 * MS), "{account:?}");
     assert_eq!(account.regulated, Nanos::ZERO);
-    assert_eq!(crowd.engine.admission().holdings(vm).slots, 0);
+    assert_eq!(crowd.driver.engine.admission().holdings(vm).slots, 0);
 }
 
 #[test]
@@ -317,39 +276,40 @@ fn a_claim_that_is_given_up_leaves_nothing_behind() {
     let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(2));
     let (vm, client) = crowd.clients[0];
     for _ in 0..1000 {
-        let now = crowd.now;
+        let now = crowd.driver.now;
         crowd
+            .driver
             .engine
             .admission_mut()
             .claim(now, client, Op::Write, 100_000)
             .expect("room");
         crowd
+            .driver
             .engine
             .admission_mut()
             .return_claim(now, vm, Op::Write, 100_000);
     }
-    assert_eq!(crowd.engine.admission().in_use(), (0, 0));
+    assert_eq!(crowd.driver.engine.admission().in_use(), (0, 0));
     // A VM that was removed goes when its last claim does.
     crowd
+        .driver
         .engine
         .admission_mut()
-        .claim(crowd.now, client, Op::Write, 4096)
+        .claim(crowd.driver.now, client, Op::Write, 4096)
         .expect("room");
+    crowd.driver.remove_vm(vm);
+    assert_eq!(crowd.driver.engine.admission().in_use(), (1, 4096));
     crowd
-        .engine
-        .tenants_mut()
-        .remove_vm(crowd.now, vm)
-        .expect("there");
-    assert_eq!(crowd.engine.admission().in_use(), (1, 4096));
-    crowd
+        .driver
         .engine
         .admission_mut()
-        .return_claim(crowd.now, vm, Op::Write, 4096);
-    assert_eq!(crowd.engine.admission().in_use(), (0, 0));
+        .return_claim(crowd.driver.now, vm, Op::Write, 4096);
+    assert_eq!(crowd.driver.engine.admission().in_use(), (0, 0));
     let again = crowd
+        .driver
         .engine
         .tenants_mut()
-        .add_vm(crowd.now, &Objective::default());
+        .add_vm(crowd.driver.now, &Objective::default());
     assert_eq!(again.expect("room").index(), vm.index());
 }
 
@@ -357,12 +317,12 @@ fn a_claim_that_is_given_up_leaves_nothing_behind() {
 fn with_a_reply_kept() -> (Crowd, VmId, ClientId) {
     let mut crowd = Crowd::new(&policy("fifo"), 1 << 20, &plain(1));
     let (vm, client) = crowd.clients[0];
-    crowd.deaf.push(vm);
+    crowd.driver.replies.deaf.push(vm);
     crowd.ask(0, Op::Read, 0, 64 * KIB).expect("a slot");
     (0..8).for_each(|_| crowd.pass());
-    assert_eq!(crowd.kept.len(), 1);
+    assert_eq!(crowd.driver.replies.kept.len(), 1);
     assert_eq!(
-        crowd.engine.admission().holdings(vm).payload_part,
+        crowd.driver.engine.admission().holdings(vm).payload_part,
         128 << 10
     );
     (crowd, vm, client)
@@ -373,31 +333,38 @@ fn a_reply_that_was_refused_is_asked_for_again_after_a_read_took_memory() {
     let (mut crowd, vm, client) = with_a_reply_kept();
     assert!(
         !crowd
+            .driver
             .engine
             .admission_mut()
-            .take_reply(crowd.now, client, 128 * KIB)
+            .take_reply(crowd.driver.now, client, 128 * KIB)
     );
     crowd.ask(0, Op::Read, 1 << 20, 16 * KIB).expect("a slot");
-    let io = crowd.engine.poll_dispatch(crowd.now).expect("room for it");
-    assert_eq!(crowd.engine.admission_mut().poll_unblocked(), Some(vm));
+    let io = crowd.driver.start().expect("room for it");
+    assert_eq!(
+        crowd.driver.engine.admission_mut().poll_unblocked(),
+        Some(vm)
+    );
     assert!(
         !crowd
+            .driver
             .engine
             .admission_mut()
-            .take_reply(crowd.now, client, 128 * KIB)
+            .take_reply(crowd.driver.now, client, 128 * KIB)
     );
-    assert_eq!(crowd.engine.admission_mut().poll_unblocked(), None);
+    assert_eq!(crowd.driver.engine.admission_mut().poll_unblocked(), None);
     // All that is held comes back.
-    crowd.engine.handle_completion(crowd.now, io.id, Ok(()));
-    let done = crowd.engine.poll_done().expect("it has ended");
-    crowd.kept.push((vm, done.op, done.payload));
+    crowd.driver.end(&io, Ok(()));
     crowd.return_kept();
-    assert_eq!(crowd.engine.admission_mut().poll_unblocked(), Some(vm));
+    assert_eq!(
+        crowd.driver.engine.admission_mut().poll_unblocked(),
+        Some(vm)
+    );
     assert!(
         crowd
+            .driver
             .engine
             .admission_mut()
-            .take_reply(crowd.now, client, 128 * KIB)
+            .take_reply(crowd.driver.now, client, 128 * KIB)
     );
 }
 
@@ -405,17 +372,17 @@ fn a_reply_that_was_refused_is_asked_for_again_after_a_read_took_memory() {
 fn a_read_that_lacks_memory_is_asked_again_after_a_reply_took_some() {
     let (mut crowd, _, client) = with_a_reply_kept();
     crowd.ask(0, Op::Read, 1 << 20, 128 * KIB).expect("a slot");
-    assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
+    assert!(crowd.driver.start().is_none());
     assert!(
         crowd
+            .driver
             .engine
             .admission_mut()
-            .take_reply(crowd.now, client, 32 * KIB)
+            .take_reply(crowd.driver.now, client, 32 * KIB)
     );
-    assert!(crowd.engine.poll_dispatch(crowd.now).is_none());
+    assert!(crowd.driver.start().is_none());
     crowd.return_kept();
-    let io = crowd.engine.poll_dispatch(crowd.now).expect("memory came");
-    crowd.in_flight.push((crowd.now, io));
+    crowd.driver.start().expect("memory came");
     crowd.drain("the read");
 }
 
@@ -427,15 +394,14 @@ fn reads_and_writes_that_wait_merge_where_memory_is_bounded() {
         for n in 0..16 {
             crowd.ask(0, op, n * 4096, 4 * KIB).expect("room");
             if n < 4 {
-                let io = crowd.engine.poll_dispatch(crowd.now).expect("room for it");
-                crowd.in_flight.push((crowd.now, io));
+                crowd.driver.start().expect("room for it");
             }
         }
         crowd.drain("all of them");
         let vm = crowd.clients[0].0;
-        let merged = crowd.engine.tenants().vm_stats(vm).merged;
+        let merged = crowd.driver.engine.tenants().vm_stats(vm).merged;
         assert!(merged >= 8, "{op:?}: {merged} merged");
-        assert_eq!(crowd.engine.admission().in_use(), (0, 0));
+        assert_eq!(crowd.driver.engine.admission().in_use(), (0, 0));
     }
 }
 
@@ -444,62 +410,63 @@ fn requests_with_memory_of_their_own_need_slots_only_and_do_not_wait_for_others_
     for spec in PolicySpec::all() {
         let mut crowd = Crowd::new(spec, 32 << 10, &plain(1));
         let (vm, pooled) = crowd.clients[0];
-        let disk = crowd
-            .engine
-            .tenants_mut()
-            .add_disk(vm, disk_behind_all())
-            .expect("sound");
-        let own = crowd.engine.connect_with(disk, PayloadMemory::Own);
+        let disk = crowd.driver.disk(vm);
+        let own = crowd.driver.engine.connect_with(disk, PayloadMemory::Own);
         let own = own.expect("the disk is there");
+        crowd.driver.ledger.connect(own, disk);
         crowd.clients.push((vm, own));
-        crowd.deaf.push(vm);
+        crowd.driver.replies.deaf.push(vm);
         // A reply that is not taken keeps all memory for reads, and one more read waits for some.
-        assert!(
-            crowd
-                .engine
-                .admission_mut()
-                .take_reply(crowd.now, pooled, 256 * KIB)
-        );
+        assert!(crowd.driver.engine.admission_mut().take_reply(
+            crowd.driver.now,
+            pooled,
+            256 * KIB
+        ));
         crowd.ask(0, Op::Read, 0, 64 * KIB).expect("a slot");
         crowd.pass();
-        let (_, held) = crowd.engine.admission().in_use();
+        let (_, held) = crowd.driver.engine.admission().in_use();
         for n in 0..8 {
             let offset = n << 20;
             crowd.ask(1, Op::Read, offset, 256 * KIB).expect("a slot");
             crowd.ask(1, Op::Write, offset, 256 * KIB).expect("a slot");
         }
-        let claim = crowd
-            .engine
-            .admission_mut()
-            .claim(crowd.now, own, Op::Write, 256 * KIB);
+        let claim =
+            crowd
+                .driver
+                .engine
+                .admission_mut()
+                .claim(crowd.driver.now, own, Op::Write, 256 * KIB);
         assert_eq!(claim, Ok(()));
         assert_eq!(
-            crowd.engine.admission().in_use(),
+            crowd.driver.engine.admission().in_use(),
             (18, held),
             "{}",
             spec.name()
         );
-        crowd.engine.admission_mut().return_slot(crowd.now, vm);
+        crowd
+            .driver
+            .engine
+            .admission_mut()
+            .return_slot(crowd.driver.now, vm);
         for _ in 0..10_000 {
             crowd.pass();
         }
         let answered: Vec<&Done> = crowd.answered.values().collect();
         assert_eq!(answered.len(), 16, "{}", spec.name());
         assert!(answered.iter().all(|done| done.payload == 0));
-        crowd
-            .engine
-            .admission_mut()
-            .return_payload(crowd.now, vm, Op::Read, 256 * KIB);
+        crowd.driver.engine.admission_mut().return_payload(
+            crowd.driver.now,
+            vm,
+            Op::Read,
+            256 * KIB,
+        );
         crowd.drain(spec.name());
         crowd.return_kept();
-        assert_eq!(crowd.engine.admission().in_use(), (0, 0), "{}", spec.name());
-    }
-}
-
-fn disk_behind_all() -> DiskSpec {
-    DiskSpec {
-        base: 1 << 40,
-        size: 1 << 30,
-        read_only: false,
+        assert_eq!(
+            crowd.driver.engine.admission().in_use(),
+            (0, 0),
+            "{}",
+            spec.name()
+        );
     }
 }

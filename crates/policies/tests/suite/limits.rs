@@ -175,7 +175,7 @@ fn taking_a_burst_away_does_not_freeze_its_vm() {
     world.load(guest, Op::Read, 4096, 16);
     world.run(30 * SECOND);
     world.set(guest, &limited(Rate::iops(100)));
-    world.log.clear();
+    world.driver.log.clear();
     world.run(10 * SECOND);
     let got = total(&world.ops(guest));
     assert!(
@@ -209,7 +209,7 @@ fn a_swap_to_mclock_does_not_freeze_a_vm_that_used_its_burst() {
         world.load(guest, Op::Read, 4096, 16);
         world.run(30 * SECOND);
         world.swap(to);
-        world.log.clear();
+        world.driver.log.clear();
         world.run(10 * SECOND);
         let got = total(&world.ops(guest));
         assert!(got >= 990, "{to}: {got} requests in 10 s at 100/s");
@@ -228,8 +228,8 @@ fn a_swap_never_buys_a_burst() {
         world.load(guest, Op::Read, 4096, 16);
         world.run(10 * SECOND);
         world.swap("limit");
-        world.service = 1000;
-        world.log.clear();
+        world.device.service = 1000;
+        world.driver.log.clear();
         world.run(SECOND);
         let got = total(&world.ops(guest));
         assert!(
@@ -246,7 +246,7 @@ fn a_swap_back_and_forth_never_buys_a_burst() {
         let guest = world.guest(&bursting(Rate::iops(100), Rate::iops(2000), Nanos::SECOND));
         world.load(guest, Op::Read, 4096, 16);
         world.run(10 * SECOND); // the burst is used up
-        world.log.clear();
+        world.driver.log.clear();
         world.swap(between);
         world.run(SECOND);
         world.swap("limit");
@@ -400,7 +400,10 @@ proptest! {
         in_bytes in any::<bool>(),
         service in prop_oneof![Just(1000), 1000..=20 * MS],
         initial in rate(),
-        changes in prop::collection::vec((change(), prop_oneof![0u64..=60 * MS, 0..=SECOND]), 1..40),
+        changes in prop::collection::vec(
+            (change(), prop_oneof![0u64..=60 * MS, 0..=SECOND]),
+            1..40,
+        ),
     ) {
         let mut world = World::new(LIMITING[first], service);
         let unit = if in_bytes { 8192 } else { 1 };
@@ -419,7 +422,7 @@ proptest! {
             match change {
                 Change::Rate(r) if r != current => {
                     current = r;
-                    rates.push((world.now, r));
+                    rates.push((world.now(), r));
                 }
                 Change::Rate(_) => {}
                 Change::Floor(f) => floor = f,

@@ -1,13 +1,13 @@
 //! Lottery scheduling against its rules in linear scans, its shares, and its behaviours.
 
-use crate::common::lab::{self, GUESTS, Lab, Model};
+use crate::common::lab::{self, GUESTS, Lab, Model, Terms};
+use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
 use tidegate_core::part::Capacity;
 use tidegate_core::random::SplitMix64;
 use tidegate_core::request::{DeviceIo, Op, ReqId, Request};
 use tidegate_core::roles::Dispatcher;
-use tidegate_core::time::Nanos;
 use tidegate_policies::dispatch::lottery::{Lottery, LotteryParams};
 use tidegate_policies::policy::PolicySpec;
 
@@ -91,25 +91,18 @@ fn weight() -> impl Strategy<Value = u32> + Clone {
     prop_oneof![3 => 50u32..=400, 1 => 1u32..=10_000]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: (ProptestConfig::default().cases / 2).max(64),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn draws_are_those_of_the_rules(
-        depth in 1u32..=5,
-        merge in any::<bool>(),
-        seed in 0u64..1000,
-        weights in prop::array::uniform6(weight()),
-        steps in prop::collection::vec(lab::step(weight()), 0..500),
-    ) {
-        let policies = ["lottery", "token-bucket+lottery"].map(|name| lottery(name, seed));
-        let terms = lab::Terms { shared: false, ..lab::Terms::new(depth, merge, &weights) };
-        lab::run_on(&terms, policies, &mut Drum::new(seed), steps);
-    }
+oracle_test! {
+    fn draws_are_those_of_the_rules(seed in 0u64..1000)
+    policies: ["lottery", "token-bucket+lottery"],
+    spec: |name| lottery(name, seed),
+    weights: weight(),
+    steps: 500,
+    cases: (ProptestConfig::default().cases / 2).max(64),
+    terms: |terms| Terms {
+        shared: false,
+        ..terms
+    },
+    model: |_: &Terms| Drum::new(seed),
 }
 
 /// How often each of these is served in `n` I/Os of one size, one at a time.
@@ -159,7 +152,7 @@ fn what_vms_are_served_goes_by_weight_whatever_their_sizes() {
     }
     world.run(300 * SECOND);
     let got = guests.map(|g| {
-        let ios = world.log.iter().filter(|s| s.io.vm == g.vm);
+        let ios = world.driver.log.iter().filter(|s| s.io.vm == g.vm);
         ios.map(|s| cost(s.io.op, s.io.len)).sum::<u64>()
     });
     let all: u64 = got.iter().sum();
@@ -181,6 +174,7 @@ fn a_seed_draws_the_same_and_another_one_does_not() {
             .for_each(|g| world.load(*g, Op::Read, 16384, 4));
         world.run(SECOND);
         world
+            .driver
             .log
             .iter()
             .map(|s| s.io.vm.index())
@@ -199,11 +193,12 @@ fn idle_time_saves_up_one_win_and_no_more() {
     world.run(SECOND);
     world.pause(late, 10 * SECOND);
     world.run(10 * SECOND);
-    world.log.clear();
+    world.driver.log.clear();
     world.load(late, Op::Read, 1 << 20, 8);
     world.run(2 * SECOND);
     // Equal weights and sizes from then on: 1000 each of 2000, within five deviations of 22.
-    let [busy, late] = [busy, late].map(|g| world.log.iter().filter(|s| s.io.vm == g.vm).count());
+    let [busy, late] =
+        [busy, late].map(|g| world.driver.log.iter().filter(|s| s.io.vm == g.vm).count());
     assert!(busy.abs_diff(late) <= 225, "{busy} and {late}");
 }
 
@@ -213,17 +208,15 @@ fn flushes_take_tickets_away_until_the_next_win() {
     // have a chance of 1 in 33 in each draw, where without it were 1 in 2.
     let mut world = World::new("lottery", MS);
     let [plain, flusher] = [0; 2].map(|_| world.guest(&weighted(100)));
-    let now = Nanos::ZERO;
     let mut tag = 0;
     let mut ask = |world: &mut World, guest: &Guest, request: fn(u64) -> Request| {
         tag += 1;
-        let taken = world.engine.handle_request(now, guest.client, request(tag));
+        let taken = world.driver.request(guest.client, request(tag));
         taken.expect("room");
     };
     let serve = |world: &mut World| {
-        let io = world.engine.poll_dispatch(now).expect("something waits");
-        world.engine.handle_completion(now, io.id, Ok(()));
-        while world.engine.poll_done().is_some() {}
+        let io = world.driver.start().expect("something waits");
+        world.driver.end(&io, Ok(()));
         io
     };
     let read = |tag: u64| Request::read((tag % 1000) << 21, 16 << 10, tag);

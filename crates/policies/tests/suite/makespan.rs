@@ -1,5 +1,5 @@
 //! What deadlines by a tolerance are reckoned from: who uses the device, and what it does for so
-//! many.
+//! many. One request alone is ever served, so the engine is called as it is.
 
 use crate::common::*;
 use tidegate_core::engine::Engine;

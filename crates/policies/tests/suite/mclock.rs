@@ -4,10 +4,8 @@ use crate::common::costs::{self, Costs};
 use crate::common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
-use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
-use tidegate_core::request::{ClientId, DeviceIo, IoId, Op, Request};
-use tidegate_core::time::Nanos;
+use tidegate_core::request::{DeviceIo, Op};
 
 /// The defaults of mClock's parameters.
 const COST_SIZE: u128 = 16 << 10;
@@ -271,14 +269,12 @@ impl Vm {
 }
 
 struct Bench {
-    engine: Engine,
+    driver: Driver,
     oracle: Oracle,
-    clients: Vec<ClientId>,
-    in_flight: Vec<IoId>,
+    guests: Vec<Guest>,
     /// Where each VM's last request ended.
     ends: Vec<u64>,
-    now: u64,
-    tag: u64,
+    asked: u64,
 }
 
 impl Bench {
@@ -286,8 +282,9 @@ impl Bench {
         let mut policy = policy("mclock");
         policy.set("catch_up", catch_up).expect("in its range");
         policy.set("cost", by as u64).expect("there are four");
-        let mut engine = Engine::new(config(DEPTH as u32, 0), &policy).expect("sound");
-        engine
+        let mut driver = Driver::new(config(DEPTH as u32, 0), &policy);
+        driver
+            .engine
             .device_mut()
             .set_profile(Some(Arc::new(costs::profile())));
         let mut oracle = Oracle {
@@ -298,66 +295,49 @@ impl Bench {
             forgiven: 0,
             front: 0,
         };
-        let mut clients = Vec::new();
+        let mut guests = Vec::new();
         for (n, objective) in objectives.iter().enumerate() {
-            let vm = engine
-                .tenants_mut()
-                .add_vm(Nanos::ZERO, objective)
-                .expect("room");
-            assert_eq!(vm.index(), n, "slots are dense");
-            let spec = DiskSpec {
-                base: (n as u64) << 42,
-                size: 1 << 42,
-                read_only: false,
-            };
-            let disk = engine.tenants_mut().add_disk(vm, spec).expect("fits");
-            clients.push(engine.connect(disk).expect("there"));
+            let guest = driver.guest(objective);
+            assert_eq!(guest.vm.index(), n, "slots are dense");
+            guests.push(guest);
             oracle.vms.push(Vm::new(objective));
         }
         Bench {
-            engine,
+            driver,
             oracle,
-            clients,
-            in_flight: Vec::new(),
+            guests,
             ends: vec![0; objectives.len()],
-            now: 0,
-            tag: 0,
+            asked: 0,
         }
     }
 
     fn request(&mut self, vm: usize, write: bool, len: u32) {
-        self.tag += 1;
+        self.asked += 1;
         let op = if write { Op::Write } else { Op::Read };
         // Now and then it goes on where the last one ended.
-        let offset = match self.tag.is_multiple_of(3) {
+        let offset = match self.asked.is_multiple_of(3) {
             true => self.ends[vm],
-            false => self.tag << 24,
+            false => self.asked << 24,
         };
-        let request = Request {
-            op,
-            ..Request::read(offset, len, self.tag)
-        };
-        let taken = self
-            .engine
-            .handle_request(Nanos(self.now), self.clients[vm], request);
-        if taken.is_ok() {
+        let client = self.guests[vm].client;
+        if self.driver.ask(client, op, offset, len).is_ok() {
             self.ends[vm] = offset + u64::from(len);
-            self.oracle.arrives(self.now, vm, len);
+            self.oracle.arrives(self.driver.now.0, vm, len);
         }
     }
 
     fn dispatch(&mut self) {
-        while self.in_flight.len() < DEPTH {
-            let (candidates, reserved) = self.oracle.picks(self.now);
-            let io = self.engine.poll_dispatch(Nanos(self.now));
+        while self.driver.in_flight.len() < DEPTH {
+            let (candidates, reserved) = self.oracle.picks(self.driver.now.0);
+            let io = self.driver.start();
             assert_eq!(
                 io.is_some(),
                 !candidates.is_empty(),
                 "{candidates:?} at {}",
-                self.now
+                self.driver.now.0
             );
             let Some(io) = io else {
-                let next = self.engine.next_timeout().map(|t| t.0);
+                let next = self.driver.engine.next_timeout().map(|t| t.0);
                 assert_eq!(next, self.oracle.next(), "the wake-up");
                 return;
             };
@@ -365,17 +345,16 @@ impl Bench {
                 candidates.contains(&io.vm.index()),
                 "{candidates:?}, not {io:?}"
             );
-            self.oracle.started(self.now, io.vm.index(), &io, reserved);
-            self.in_flight.push(io.id);
+            self.oracle
+                .started(self.driver.now.0, io.vm.index(), &io, reserved);
         }
     }
 
     fn complete(&mut self, which: usize) {
-        if !self.in_flight.is_empty() {
-            let io = self.in_flight.swap_remove(which % self.in_flight.len());
-            self.engine.handle_completion(Nanos(self.now), io, Ok(()));
+        let in_flight = self.driver.in_flight.len();
+        if in_flight > 0 {
+            self.driver.end_nth(which % in_flight, Ok(()));
         }
-        while self.engine.poll_done().is_some() {}
     }
 }
 
@@ -433,19 +412,14 @@ proptest! {
         let mut bench = Bench::new(&objectives, catch_up, by);
         for step in steps {
             match step {
-                Step::Request { vm, write, len } => bench.request(vm % objectives.len(), write, len),
+                Step::Request { vm, write, len } => {
+                    bench.request(vm % objectives.len(), write, len);
+                }
                 Step::Complete { which } => bench.complete(which),
                 Step::Dispatch => bench.dispatch(),
-                Step::Wait { nanos } => bench.now += nanos,
+                Step::Wait { nanos } => bench.driver.now.0 += nanos,
             }
         }
-        for client in bench.clients.clone() {
-            bench.engine.handle_disconnect(Nanos(bench.now), client);
-        }
-        while !bench.in_flight.is_empty() {
-            bench.complete(0);
-        }
-        bench.complete(0);
     }
 
     #[test]
@@ -463,7 +437,7 @@ proptest! {
         // Cumulative service by weight, after each dispatch.
         let mut got = vec![0u64; vms.len()];
         let cost = |len: u32| (len as u64).max(COST_SIZE as u64);
-        for start in &world.log {
+        for start in &world.driver.log {
             let vm = guests.iter().position(|g| g.vm == start.io.vm).expect("one of them");
             got[vm] += cost(start.io.len);
             for (a, &(weight_a, len_a)) in vms.iter().enumerate() {

@@ -24,7 +24,7 @@ fn a_flush_does_not_forgive_what_large_ios_cost() {
     world.run(8 * SECOND);
     let reads = |guest: Guest| {
         let of = |s: &&Start| s.io.vm == guest.vm && s.io.op == Op::Read;
-        world.log.iter().filter(of).count()
+        world.driver.log.iter().filter(of).count()
     };
     let [plain, flushes] = [plain, flushes].map(reads);
     assert!(
@@ -70,7 +70,7 @@ fn a_vm_whose_reservation_goes_is_not_starved() {
     world.load(guest, Op::Read, 4096, 4);
     world.run(100 * SECOND);
     world.set(guest, &weighted(10, Rate::NONE));
-    world.log.clear();
+    world.driver.log.clear();
     world.run(10 * SECOND);
     let got = total(&world.ops(guest));
     // Its share is 10 of 210, that is 47 services a second.
@@ -107,7 +107,7 @@ fn a_vm_whose_weight_is_raised_is_served_by_it_at_once() {
         world.load(guest, Op::Read, 4096, 4);
         world.run(SECOND);
         world.set(guest, &weighted(10_000, Rate::NONE));
-        world.log.clear();
+        world.driver.log.clear();
         world.run(SECOND);
         let got = total(&world.ops(guest));
         assert!(
@@ -127,11 +127,15 @@ fn a_vm_that_wakes_neither_starves_others_nor_is_starved() {
     world.run(SECOND);
     world.unload(sleeper);
     world.run(100 * SECOND);
-    world.log.clear();
+    world.driver.log.clear();
     world.load(sleeper, Op::Read, 4096, 4);
     world.run(SECOND);
     for (guest, expected) in [(a, 25), (b, 50), (sleeper, 25)] {
-        let got = within(&world.ops(guest), world.now - SECOND, world.now - 900 * MS);
+        let got = within(
+            &world.ops(guest),
+            world.now() - SECOND,
+            world.now() - 900 * MS,
+        );
         assert!(
             got.abs_diff(expected) <= 2,
             "{got} of {expected} in the first 100 ms"
@@ -162,7 +166,7 @@ fn idle_time_earns_no_floor_before_others() {
     let guest = world.guest(&weighted(1, Rate::iops(100)));
     world.run(100 * SECOND);
     world.load(guest, Op::Read, 4096, 100);
-    world.log.clear();
+    world.driver.log.clear();
     world.run(SECOND);
     let got = total(&world.ops(guest));
     assert!(
@@ -180,7 +184,7 @@ fn a_held_back_vm_does_not_save_up_its_share() {
     world.load(guest, Op::Read, 4096, 4);
     world.run(10 * SECOND);
     world.set(guest, &weighted(100, Rate::NONE));
-    world.log.clear();
+    world.driver.log.clear();
     world.run(100 * MS);
     let got = total(&world.ops(guest));
     assert!(
@@ -199,7 +203,7 @@ fn a_limit_that_is_lifted_does_not_give_back_the_share_it_held() {
     }
     world.run(500 * MS);
     world.set(held, &weighted(100, Rate::NONE));
-    world.log.clear();
+    world.driver.log.clear();
     world.run(100 * MS);
     let got = total(&world.ops(held));
     assert!(
@@ -222,13 +226,13 @@ fn a_waking_vm_is_not_passed_by_one_whose_limit_is_lifted() {
         world.load(guest, Op::Read, 4096, 4);
     }
     world.run(20 * MS);
-    world.log.clear();
+    world.driver.log.clear();
     // The only one ready is the small one, whose tag lies far ahead, as each of its I/Os costs
     // it much. The one that is held stands well before it.
     world.load(heavy, Op::Read, 4096, 1);
     world.set(held, &weighted(50, Rate::NONE));
     world.run(100 * MS);
-    let first = world.log.iter().position(|s| s.io.vm == heavy.vm);
+    let first = world.driver.log.iter().position(|s| s.io.vm == heavy.vm);
     assert!(
         first.is_some_and(|before| before <= 3),
         "{first:?} I/Os of smaller VMs before the first of the heavy one"
@@ -247,7 +251,7 @@ fn a_woken_vm_with_a_large_debt_pays_no_more_than_its_bound() {
     world.unload(guest);
     world.run(SECOND);
     world.set(guest, &weighted(100, Rate::NONE));
-    world.log.clear();
+    world.driver.log.clear();
     world.load(guest, Op::Read, 4096, 4);
     world.run(SECOND);
     let got = total(&world.ops(guest));

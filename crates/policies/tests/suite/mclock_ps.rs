@@ -24,7 +24,11 @@ fn order(policy: &PolicySpec, depth: u32, vms: &[(u32, u32, u32)]) -> Vec<usize>
     }
     world.run(2 * SECOND);
     let whose = |start: &Start| guests.iter().position(|g| g.vm == start.io.vm);
-    let order = world.log.iter().map(|s| whose(s).expect("one of them"));
+    let order = world
+        .driver
+        .log
+        .iter()
+        .map(|s| whose(s).expect("one of them"));
     order.collect()
 }
 

@@ -59,11 +59,14 @@ impl Lab {
         };
         let plan = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&plan);
-        world.engine.wrap_roles(Nanos::ZERO, move |roles| Roles {
-            controller: Some(Box::new(Puppet(Arc::clone(&shared)))),
-            regulator: Box::new(MergeLimit::new(params, 8)),
-            ..roles
-        });
+        world
+            .driver
+            .engine
+            .wrap_roles(Nanos::ZERO, move |roles| Roles {
+                controller: Some(Box::new(Puppet(Arc::clone(&shared)))),
+                regulator: Box::new(MergeLimit::new(params, 8)),
+                ..roles
+            });
         Lab { world, plan }
     }
 
@@ -71,7 +74,7 @@ impl Lab {
         let mut plan = self.plan.lock().expect("no panic before");
         plan.push((guest.vm, knob));
         drop(plan);
-        let objective = *self.world.engine.tenants().objective(guest.vm);
+        let objective = *self.world.driver.engine.tenants().objective(guest.vm);
         self.world.set(guest, &objective);
     }
 
@@ -113,7 +116,7 @@ fn what_a_stall_took_is_made_good_at_a_tenth_more_and_up_to_two_seconds() {
         lab.world.load(guest, Op::Write, 4 * KIB, 4);
         lab.world.run(SECOND);
         lab.world.stall(stall * SECOND);
-        let back = lab.world.now;
+        let back = lab.world.now();
         lab.world.run(30 * SECOND);
         let bytes = lab.world.bytes(guest);
         let first = within(&bytes, back, back + SECOND);
@@ -121,7 +124,7 @@ fn what_a_stall_took_is_made_good_at_a_tenth_more_and_up_to_two_seconds() {
         let due = (31 + stall - lost) * 10_000_000;
         let off = total(&bytes).abs_diff(due);
         assert!(off <= 2 * 4096, "{off} off after {stall} s");
-        let last = within(&bytes, lab.world.now - SECOND, lab.world.now);
+        let last = within(&bytes, lab.world.now() - SECOND, lab.world.now());
         assert!(last.abs_diff(10_000_000) <= 4096, "{last}");
     }
 }
@@ -138,7 +141,7 @@ fn slots_of_a_batch_go_at_once_and_later_ones_as_before() {
         lab.world.load(guest, Op::Write, 4 * KIB, 4);
         lab.world.run(SECOND);
         lab.world.stall(SECOND);
-        let back = lab.world.now;
+        let back = lab.world.now();
         lab.world.run(10 * SECOND);
         let bytes = lab.world.bytes(guest);
         // 300 ms at once and the 100 ms that pass, where it repays at a tenth more.
@@ -166,9 +169,9 @@ fn who_asks_for_nothing_saves_nothing_up() {
     );
     for _ in 0..5 {
         lab.world.pause(guest, 700 * MS);
-        let from = lab.world.now;
+        let from = lab.world.now();
         lab.world.run(300 * MS);
-        let bytes = within(&lab.world.bytes(guest), from, lab.world.now);
+        let bytes = within(&lab.world.bytes(guest), from, lab.world.now());
         assert!(bytes <= 600_000 + 2 * 4096, "{bytes} in 300 ms");
     }
 }
@@ -181,13 +184,10 @@ fn a_flush_that_ends_a_quiet_time_does_not_save_it_up() {
     lab.world.run(SECOND);
     lab.world.pause(guest, 5 * SECOND);
     let from = lab.world.time();
-    let flush = lab
-        .world
-        .engine
-        .handle_request(from, guest.client, Request::flush(99));
+    let flush = lab.world.driver.request(guest.client, Request::flush(99));
     flush.expect("there is room");
     lab.world.run(SECOND);
-    let bytes = within(&lab.world.bytes(guest), from.0, lab.world.now);
+    let bytes = within(&lab.world.bytes(guest), from.0, lab.world.now());
     assert!(bytes <= 2_000_000 + 2 * 4096, "{bytes}");
 }
 
@@ -198,9 +198,9 @@ fn under_a_ceiling_nothing_is_made_good() {
     lab.world.load(guest, Op::Read, 4 * KIB, 4);
     lab.world.run(SECOND);
     lab.world.stall(SECOND);
-    let back = lab.world.now;
+    let back = lab.world.now();
     lab.world.run(2 * SECOND);
-    let bytes = within(&lab.world.bytes(guest), back, lab.world.now);
+    let bytes = within(&lab.world.bytes(guest), back, lab.world.now());
     assert!(bytes.abs_diff(20_000_000) <= 9_000 + 2 * 4096, "{bytes}");
 }
 
@@ -259,10 +259,7 @@ fn a_merge_limit_that_changes_leaves_what_is_in_flight_as_it_is() {
     let guest = lab.world.guest(&precise(Rate::bytes(1_000_000)));
     let ask = |lab: &mut Lab, page: u64| {
         let request = Request::read(page * 4096, 4096, u64::MAX);
-        let taken = lab
-            .world
-            .engine
-            .handle_request(lab.world.time(), guest.client, request);
+        let taken = lab.world.driver.request(guest.client, request);
         taken.expect("there is room");
     };
     // All eight places are taken by one page each; the ninth to the twelfth wait, merged.

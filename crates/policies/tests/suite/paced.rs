@@ -142,7 +142,7 @@ fn a_device_that_does_enough_again_is_believed() {
     world.load(guest, Op::Read, 128 * KIB, 8);
     world.run(10 * SECOND);
     assert!(tuning(&world, guest).inadequate.is_some());
-    world.takes = Some(disk);
+    world.device.takes = Some(disk);
     world.run(5 * SECOND);
     assert_eq!(tuning(&world, guest).inadequate, None);
 }
@@ -167,11 +167,11 @@ fn a_target_that_changes_is_held_from_the_next_second_on() {
     }
     // No target: nothing is left of the tuner.
     world.set(guest, &weighted(100));
-    assert_eq!(world.engine.tenants().tuning(guest.vm), None);
-    let from = world.log.len() + 64;
+    assert_eq!(world.driver.engine.tenants().tuning(guest.vm), None);
+    let from = world.driver.log.len() + 64;
     world.run(SECOND);
     let whole = |start: &crate::common::Start| start.io.len == 128 << 10;
-    assert!(world.log[from..].iter().all(whole) && world.log.len() > from + 600);
+    assert!(world.driver.log[from..].iter().all(whole) && world.driver.log.len() > from + 600);
 }
 
 #[test]
@@ -181,13 +181,13 @@ fn a_stall_is_repaid_at_a_tenth_more_and_no_burst() {
     world.load(guest, Op::Write, 64 * KIB, 8);
     world.run(10 * SECOND + 300 * MS);
     world.stall(2 * SECOND);
-    let back = world.now;
+    let back = world.now();
     world.run(40 * SECOND);
     let bytes = world.bytes(guest);
     let most = (0..200).map(|n| within(&bytes, back + n * 100 * MS, back + (n + 1) * 100 * MS));
     let most = most.max().expect("some");
     assert!(most <= 3_300_000 * 101 / 100 + 65_536, "{most} in 100 ms");
-    let due = world.now as u128 * 30 * u128::from(MB) / u128::from(SECOND);
+    let due = world.now() as u128 * 30 * u128::from(MB) / u128::from(SECOND);
     let off = u128::from(total(&bytes)).abs_diff(due);
     assert!(off < 3 * 65_536, "{off} off in all");
     assert_eq!(tuning(&world, guest).inadequate, None);
@@ -233,7 +233,7 @@ fn bandwidth_and_iops_are_held_together() {
         assert!(beta <= 10_000, "{beta} at {bytes} MB/s");
         let v = variability(&world, guest, 60);
         assert!(v <= 50_000, "{v} at {bytes} MB/s");
-        let from = world.now - 60 * SECOND;
+        let from = world.now() - 60 * SECOND;
         let ios = world.bytes(guest);
         let ios = ios.iter().filter(|start| start.0 >= from).count() as u64;
         assert!(ios.abs_diff(60 * per_s) <= 1, "{ios} for {per_s}");
@@ -295,7 +295,7 @@ fn who_asks_now_and_then_changes_and_reports_nothing() {
         // Without anything inside there is nothing to wake for.
         world.unload(guest);
         world.run(2 * SECOND);
-        assert_eq!(world.engine.next_timeout(), None);
+        assert_eq!(world.driver.engine.next_timeout(), None);
     }
 }
 
@@ -303,18 +303,19 @@ fn who_asks_now_and_then_changes_and_reports_nothing() {
 fn what_was_learnt_is_taken_over_and_what_another_learnt_is_not() {
     let mut here = world(&fine(PACED), seeks);
     let guest = here.guest(&precise(Rate::bytes(3 * MB)));
-    assert_eq!(here.engine.tenants().export_learnt(guest.vm), Ok(None));
+    assert_eq!(
+        here.driver.engine.tenants().export_learnt(guest.vm),
+        Ok(None)
+    );
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(40 * SECOND);
-    let learnt = here
-        .engine
-        .tenants()
-        .export_learnt(guest.vm)
-        .expect("it is there");
+    let learnt = here.driver.engine.tenants().export_learnt(guest.vm);
+    let learnt = learnt.expect("it is there");
     let learnt = learnt.expect("an interval has ended");
     let import = |world: &mut World, guest: Guest, blob: &Blob| {
         let now = world.time();
         let refused = world
+            .driver
             .engine
             .tenants_mut()
             .import_learnt(now, [(guest.vm, blob)]);
@@ -417,7 +418,7 @@ proptest! {
             let due = u128::from(target) * u128::from(at) / u128::from(SECOND);
             prop_assert!(so_far <= due + 1 + largest, "{so_far} of {due} by {at}");
         }
-        let due = u128::from(target) * u128::from(world.now) / u128::from(SECOND);
+        let due = u128::from(target) * u128::from(world.now()) / u128::from(SECOND);
         // An eighth of what the device would do of such requests alone is its VM's among four.
         let bytes = u64::from(len) * 1024;
         let able = depth >= 4 && target <= bytes * SECOND / (200_000 + bytes * 10) / 8;

@@ -57,7 +57,7 @@ fn measured(vms: &[Terms], service: u64, seconds: u64) -> Vec<f64> {
         world.load(guest, Op::Read, 4096, 32);
     }
     world.run(SECOND);
-    world.log.clear();
+    world.driver.log.clear();
     world.run(seconds * SECOND);
     let rate = |&guest: &Guest| total(&world.ops(guest)) as f64 / seconds as f64;
     guests.iter().map(rate).collect()
@@ -137,7 +137,7 @@ fn a_vm_that_asks_for_one_at_a_time_keeps_its_part_of_floors_beyond_the_device()
     world.load(greedy, Op::Read, 4096, 32);
     world.run(10 * SECOND);
     world.load(shy, Op::Read, 4096, 1);
-    world.log.clear();
+    world.driver.log.clear();
     world.run(20 * SECOND);
     let got = total(&world.ops(shy));
     assert!(got.abs_diff(2000 / 11) <= 10, "{got} of 2000 services");
@@ -152,25 +152,31 @@ fn a_debt_of_floors_ends_a_second_after_the_device_recovers() {
         world.load(guest, Op::Read, 4096, 8);
     }
     world.run(30 * SECOND);
-    world.service = SECOND / 1600;
-    world.log.clear();
+    world.device.service = SECOND / 1600;
+    world.driver.log.clear();
     world.run(4 * SECOND);
     // A second of 800 owed, made good with the 800 a second that are left beside the floors.
     for (guest, floor) in [(a, 600), (b, 200)] {
         let got = within(
             &world.ops(guest),
-            world.now - 2 * SECOND,
-            world.now - SECOND,
+            world.now() - 2 * SECOND,
+            world.now() - SECOND,
         );
         assert!(got.abs_diff(floor) <= 2, "{got} of {floor}");
         let before =
-            total(&world.ops(guest)) - within(&world.ops(guest), world.now - SECOND, world.now);
+            total(&world.ops(guest)) - within(&world.ops(guest), world.now() - SECOND, world.now());
         assert!(
             before.abs_diff(4 * floor) <= floor / 50,
             "{before} of 4 x {floor}"
         );
     }
-    assert!(within(&world.ops(rest), world.now - 2 * SECOND, world.now - SECOND) >= 795);
+    assert!(
+        within(
+            &world.ops(rest),
+            world.now() - 2 * SECOND,
+            world.now() - SECOND
+        ) >= 795
+    );
 }
 
 /// Weights share what a floor leaves, whatever the VM that has it would get by its own weight.
@@ -251,7 +257,10 @@ proptest! {
             .iter()
             .map(|&(part, above, weight)| {
                 let reservation = part * capacity * 8 / 10 / sum;
-                let limit = if above < 200 { 0 } else { (reservation + above - 199).next_multiple_of(10) };
+                let limit = match above {
+                    ..200 => 0,
+                    _ => (reservation + above - 199).next_multiple_of(10),
+                };
                 (if above % 3 == 0 { 0 } else { reservation }, limit, weight)
             })
             .collect();
@@ -260,11 +269,17 @@ proptest! {
         for (&(_, limit, _), (&due, &got)) in vms.iter().zip(due.iter().zip(&got)) {
             let held = limit != 0 && due >= limit as f64 * 0.4;
             let least = due * if held { 0.75 } else { 0.97 } - 1.0;
-            prop_assert!(got >= least, "{got} a second instead of {due}: {vms:?}, {service} ns an I/O");
+            prop_assert!(
+                got >= least,
+                "{got} a second instead of {due}: {vms:?}, {service} ns an I/O"
+            );
             prop_assert!(limit == 0 || got <= limit as f64 + 1.0, "{got} of {limit}");
         }
         let sum = |all: &[f64]| all.iter().sum::<f64>();
         let idle = sum(&due) - sum(&got);
-        prop_assert!(idle <= sum(&due) * 0.03 + 1.0, "{idle} a second unused: {vms:?}, {service} ns an I/O");
+        prop_assert!(
+            idle <= sum(&due) * 0.03 + 1.0,
+            "{idle} a second unused: {vms:?}, {service} ns an I/O"
+        );
     }
 }

@@ -2,7 +2,8 @@
 //! bounds, and its behaviours.
 
 use crate::common::costs::{self, Costs};
-use crate::common::lab::{self, GUESTS, Lab, Model};
+use crate::common::lab::{self, GUESTS, Lab, Model, Terms};
+use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -44,6 +45,7 @@ fn costs_of(by: usize, guests: &[Guest], log: &[Start]) -> Vec<(usize, u128)> {
 
 fn known(world: &mut World) {
     world
+        .driver
         .engine
         .device_mut()
         .set_profile(Some(Arc::new(costs::profile())));
@@ -109,7 +111,7 @@ impl Model for Tags {
             let waits = lab.head(guest).is_some();
             let nobody = self.flows.iter().all(|f| !f.waits);
             if waits && !self.flows[guest].waits {
-                if nobody && lab.engine.facts().in_flight == 0 {
+                if nobody && lab.driver.engine.facts().in_flight == 0 {
                     self.clock = self.clock.max(self.latest);
                 }
                 self.flows[guest].tag = self.flows[guest].tag.max(self.clock);
@@ -119,7 +121,7 @@ impl Model for Tags {
     }
 
     fn next(&mut self, lab: &Lab) -> Option<ReqId> {
-        if self.depth > 0 && lab.engine.facts().in_flight >= self.depth {
+        if self.depth > 0 && lab.driver.engine.facts().in_flight >= self.depth {
             return None;
         }
         let waiting = lab.in_order().into_iter().filter(|&g| self.flows[g].waits);
@@ -147,26 +149,23 @@ struct Tagged {
     tag: u64,
 }
 
+oracle_test! {
+    fn picks_are_those_of_the_rules(own_depth in 0u32..=3, cost in 0usize..4)
+    policies: ["sfq", "token-bucket+sfq"],
+    spec: |name| sfq(name, cost, u64::from(own_depth)),
+    weights: weight(),
+    steps: 500,
+    cases: (ProptestConfig::default().cases / 2).max(64),
+    terms: |terms| terms,
+    model: |_: &Terms| Tags::new(cost, own_depth),
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: (ProptestConfig::default().cases / 2).max(64),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
-
-    #[test]
-    fn picks_are_those_of_the_rules(
-        depth in 1u32..=5,
-        own_depth in 0u32..=3,
-        cost in 0usize..4,
-        merge in any::<bool>(),
-        weights in prop::array::uniform6(weight()),
-        steps in prop::collection::vec(lab::step(weight()), 0..500),
-    ) {
-        let policies = ["sfq", "token-bucket+sfq"].map(|p| sfq(p, cost, own_depth as u64));
-        let mut model = Tags::new(cost, own_depth);
-        lab::run(depth, merge, &weights, policies, &mut model, steps);
-    }
 
     /// Every request gets its two tags when it arrives, from v and from the one before it, and
     /// v is the start tag of the request dispatched last: the order is the same.
@@ -178,7 +177,7 @@ proptest! {
     ) {
         let mut world = World::with(config(8, 0), "sfq", MS);
         let now = Nanos::ZERO;
-        world.engine.set_policy(now, &sfq("sfq", 0, depth));
+        world.driver.engine.set_policy(now, &sfq("sfq", 0, depth));
         let guests = weights.map(|w| world.guest(&weighted(w)));
         let mut queues: [VecDeque<Tagged>; 4] = Default::default();
         let (mut v, mut finished, mut latest) = (0u128, [0u128; 4], 0u128);
@@ -188,7 +187,7 @@ proptest! {
             match what {
                 0..=3 => {
                     let request = Request::read(n << 21, len, n);
-                    world.engine.handle_request(now, guests[vm].client, request).expect("taken");
+                    world.driver.request(guests[vm].client, request).expect("taken");
                     if outstanding.is_empty() && queues.iter().all(VecDeque::is_empty) {
                         v = v.max(latest);
                     }
@@ -198,27 +197,26 @@ proptest! {
                     queues[vm].push_back(Tagged { start, finish, tag: n });
                 }
                 4..=7 => {
-                    let io = world.engine.poll_dispatch(now);
+                    let io = world.driver.start();
                     let first = (0..4)
                         .filter(|&q| !queues[q].is_empty() && outstanding.len() < depth as usize)
                         .min_by_key(|&q| queues[q][0].start);
                     prop_assert_eq!(io.map(|io| io.vm), first.map(|q| guests[q].vm));
                     if let (Some(io), Some(q)) = (io, first) {
                         let Tagged { start, finish, tag } = queues[q].pop_front().expect("some");
-                        let segment = world.engine.io_segments(io.id).next().expect("data");
+                        let segment = world.driver.engine.io_segments(io.id).next().expect("data");
                         prop_assert_eq!(segment.tag, tag);
                         (v, latest) = (start, latest.max(finish));
-                        outstanding.push_back(io.id);
+                        outstanding.push_back(io);
                     }
                 }
                 _ => if let Some(io) = outstanding.pop_front() {
-                    world.engine.handle_completion(now, io, Ok(()));
+                    world.driver.end(&io, Ok(()));
                 },
             }
-            while world.engine.poll_done().is_some() {}
         }
         for io in outstanding {
-            world.engine.handle_completion(now, io, Ok(()));
+            world.driver.end(&io, Ok(()));
         }
     }
 
@@ -230,7 +228,7 @@ proptest! {
         by in 0usize..4,
     ) {
         let mut world = World::with(config(8, 0), "sfq", MS);
-        world.engine.set_policy(Nanos::ZERO, &sfq("sfq", by, depth as u64));
+        world.driver.engine.set_policy(Nanos::ZERO, &sfq("sfq", by, depth as u64));
         known(&mut world);
         let guests: Vec<Guest> = vms.iter().map(|&(w, _)| world.guest(&weighted(w))).collect();
         for (guest, &(_, len)) in guests.iter().zip(&vms) {
@@ -238,8 +236,8 @@ proptest! {
         }
         world.run(SECOND);
         // The world's device ends I/Os in the order in which they began.
-        let done = world.log.len() - world.engine.facts().in_flight as usize;
-        let costs = costs_of(by, &guests, &world.log);
+        let done = world.driver.log.len() - world.driver.engine.facts().in_flight as usize;
+        let costs = costs_of(by, &guests, &world.driver.log);
         let largest: Vec<f64> = (0..vms.len())
             .map(|vm| {
                 let ios = costs.iter().filter(|cost| cost.0 == vm);
@@ -286,15 +284,16 @@ proptest! {
         world.run(100 * MS);
         world.unload(guest);
         world.run(slept_ms * MS);
-        world.log.clear();
+        world.driver.log.clear();
         world.load(guest, Op::Read, len, 1);
         let ahead = len.max(COST_SIZE) as f64 / f64::from(weight);
         let most = |w: u32| f64::from(64 << 10) + f64::from(w) * ahead * 1.000_001 + 1.0;
         let all: f64 = weights.iter().map(|&w| most(w)).sum();
         world.run((all / f64::from(64 << 10)) as u64 * MS + 2 * MS);
-        let served = world.log.iter().position(|s| s.io.vm == guest.vm).expect("within the bound");
+        let served = world.driver.log.iter().position(|s| s.io.vm == guest.vm);
+        let served = served.expect("within the bound");
         for (other, &w) in others.iter().zip(&weights) {
-            let before = world.log[..served].iter().filter(|s| s.io.vm == other.vm);
+            let before = world.driver.log[..served].iter().filter(|s| s.io.vm == other.vm);
             let got: u64 = before.map(|s| s.io.len as u64).sum();
             prop_assert!(got as f64 <= most(w), "{got} of {} before it", most(w));
         }
@@ -305,7 +304,10 @@ proptest! {
 fn shares_go_by_weight_within_a_hundredth() {
     for (by, name) in CostBy::WORDS.iter().enumerate() {
         let mut world = World::with(config(32, 0), "sfq", MS);
-        world.engine.set_policy(Nanos::ZERO, &sfq("sfq", by, 8));
+        world
+            .driver
+            .engine
+            .set_policy(Nanos::ZERO, &sfq("sfq", by, 8));
         known(&mut world);
         let weights = [100, 300, 77, 523];
         let guests = weights.map(|w| world.guest(&weighted(w)));
@@ -314,7 +316,7 @@ fn shares_go_by_weight_within_a_hundredth() {
         }
         world.run(330 * SECOND);
         let mut got = [0; 4];
-        for (guest, cost) in costs_of(by, &guests, &world.log) {
+        for (guest, cost) in costs_of(by, &guests, &world.driver.log) {
             got[guest] += cost;
         }
         let all: u128 = got.iter().sum();
@@ -322,7 +324,7 @@ fn shares_go_by_weight_within_a_hundredth() {
             let fair = all * weight as u128 / 1000;
             assert!(got.abs_diff(fair) * 100 <= fair, "{name}: {got} of {fair}");
         }
-        let ios = guests.map(|g| world.log.iter().filter(|s| s.io.vm == g.vm).count());
+        let ios = guests.map(|g| world.driver.log.iter().filter(|s| s.io.vm == g.vm).count());
         assert!(ios.iter().all(|&n| n >= 10_000), "{name}: {ios:?}");
     }
 }
@@ -330,29 +332,38 @@ fn shares_go_by_weight_within_a_hundredth() {
 #[test]
 fn no_more_than_d_are_outstanding() {
     let mut world = World::with(config(32, 0), "sfq", MS);
-    world.engine.set_policy(Nanos::ZERO, &sfq("sfq", 0, 5));
+    world
+        .driver
+        .engine
+        .set_policy(Nanos::ZERO, &sfq("sfq", 0, 5));
     let guests = [0; 3].map(|_| world.guest(&weighted(100)));
     guests
         .iter()
         .for_each(|g| world.load(*g, Op::Read, 4096, 16));
     world.run(10 * MS);
-    assert_eq!(world.engine.facts().in_flight, 5);
+    assert_eq!(world.driver.engine.facts().in_flight, 5);
     // What another policy left in flight counts, too.
     world.swap("fifo");
     world.run(1);
-    assert_eq!(world.engine.facts().in_flight, 32);
-    let started = world.engine.facts().started;
-    world.engine.set_policy(world.time(), &sfq("sfq", 0, 5));
+    assert_eq!(world.driver.engine.facts().in_flight, 32);
+    let started = world.driver.engine.facts().started;
+    world
+        .driver
+        .engine
+        .set_policy(world.time(), &sfq("sfq", 0, 5));
     world.run(20 * MS);
-    assert_eq!(world.engine.facts().started, started);
+    assert_eq!(world.driver.engine.facts().started, started);
     world.run(20 * MS);
-    assert_eq!(world.engine.facts().in_flight, 5);
+    assert_eq!(world.driver.engine.facts().in_flight, 5);
 }
 
 #[test]
 fn room_beyond_d_is_not_booked_as_a_deliberate_wait() {
     let mut world = World::with(config(32, 0), "sfq", MS);
-    world.engine.set_policy(Nanos::ZERO, &sfq("sfq", 0, 1));
+    world
+        .driver
+        .engine
+        .set_policy(Nanos::ZERO, &sfq("sfq", 0, 1));
     world.keep_done = true;
     let guest = world.guest(&weighted(100));
     world.load(guest, Op::Read, 4096, 4);
@@ -368,7 +379,7 @@ fn idle_time_earns_nothing() {
     let [a, b] = [0; 2].map(|_| world.guest(&weighted(100)));
     world.load(a, Op::Read, 4096, 8);
     world.run(100 * SECOND);
-    world.log.clear();
+    world.driver.log.clear();
     world.load(b, Op::Read, 4096, 8);
     world.run(SECOND);
     let [a, b] = [a, b].map(|g| total(&world.ops(g)));
@@ -381,15 +392,15 @@ fn a_busy_period_forgets_the_one_before() {
     let [a, b] = [0; 2].map(|_| world.guest(&weighted(1)));
     // One large I/O of a's; then everything is idle.
     world
-        .engine
-        .handle_request(Nanos::ZERO, a.client, Request::read(0, 1 << 20, 0))
+        .driver
+        .request(a.client, Request::read(0, 1 << 20, 0))
         .expect("taken");
     world.run(10 * MS);
-    world.log.clear();
+    world.driver.log.clear();
     world.load(a, Op::Read, 16384, 8);
     world.load(b, Op::Read, 16384, 8);
     world.run(10 * MS);
-    let order: Vec<bool> = world.log.iter().map(|s| s.io.vm == a.vm).collect();
+    let order: Vec<bool> = world.driver.log.iter().map(|s| s.io.vm == a.vm).collect();
     assert!(
         order
             .chunks(2)
@@ -407,7 +418,7 @@ fn a_weight_that_is_raised_counts_at_once() {
     world.load(guest, Op::Read, 4096, 4);
     world.run(SECOND);
     world.set(guest, &weighted(10_000));
-    world.log.clear();
+    world.driver.log.clear();
     world.run(SECOND);
     let got = total(&world.ops(guest));
     assert!(
@@ -423,15 +434,11 @@ fn flushes_are_charged_to_the_vm_that_sends_them() {
     world.load(plain, Op::Read, 16384, 4);
     world.load(flusher, Op::Read, 16384, 4);
     for _ in 0..500 {
-        let now = world.time();
         let flush = Request::flush(1 << 20);
-        world
-            .engine
-            .handle_request(now, flusher.client, flush)
-            .expect("taken");
+        world.driver.request(flusher.client, flush).expect("taken");
         world.run(10 * MS);
     }
-    let turns = |g: Guest| world.log.iter().filter(|s| s.io.vm == g.vm).count();
+    let turns = |g: Guest| world.driver.log.iter().filter(|s| s.io.vm == g.vm).count();
     // Of ten turns in 10 ms one is the flush, and it counts as the flusher's.
     let (plain, flusher) = (turns(plain), turns(flusher));
     assert!(plain.abs_diff(flusher) <= 4, "{plain} and {flusher}");
@@ -443,17 +450,17 @@ fn a_vm_that_only_flushes_owes_no_more_than_32_of_them() {
     let [plain, flusher] = [0; 2].map(|_| world.guest(&weighted(100)));
     world.load(plain, Op::Read, 16384, 4);
     for _ in 0..1000 {
-        let now = world.time();
         world
-            .engine
-            .handle_request(now, flusher.client, Request::flush(1 << 20))
+            .driver
+            .request(flusher.client, Request::flush(1 << 20))
             .expect("taken");
         world.run(2 * MS);
     }
-    world.log.clear();
+    world.driver.log.clear();
     world.load(flusher, Op::Read, 16384, 4);
     world.run(SECOND);
     let first = world
+        .driver
         .log
         .iter()
         .position(|s| s.io.vm == flusher.vm && s.io.op == Op::Read);
@@ -469,7 +476,7 @@ fn a_vm_held_back_by_its_limit_does_not_save_up_its_share() {
     world.load(guest, Op::Read, 4096, 4);
     world.run(10 * SECOND);
     world.set(guest, &weighted(100));
-    world.log.clear();
+    world.driver.log.clear();
     world.run(100 * MS);
     let got = total(&world.ops(guest));
     assert!(
@@ -483,7 +490,10 @@ fn what_counts_is_what_the_parameter_says() {
     // Two equal VMs, one with I/Os eight times as large.
     for (by, fair) in [(0, 8), (1, 1), (2, 8)] {
         let mut world = World::new("sfq", MS);
-        world.engine.set_policy(Nanos::ZERO, &sfq("sfq", by, 0));
+        world
+            .driver
+            .engine
+            .set_policy(Nanos::ZERO, &sfq("sfq", by, 0));
         let [small, large] = [0; 2].map(|_| world.guest(&weighted(100)));
         world.load(small, Op::Read, 16 << 10, 16);
         world.load(large, Op::Read, 128 << 10, 16);
@@ -561,28 +571,26 @@ fn a_profile_counts_from_when_it_is_there_and_again_after_a_swap() {
         Some(Arc::new(Profile::new(reads, None, Vec::new(), Vec::new())))
     };
     let mut world = World::new("sfq", MS);
-    world.engine.set_policy(Nanos::ZERO, &sfq("sfq", 3, 0));
+    world
+        .driver
+        .engine
+        .set_policy(Nanos::ZERO, &sfq("sfq", 3, 0));
     let [stream, seeks] = [0; 2].map(|_| world.guest(&weighted(100)));
     let order = |world: &mut World, n: &mut u64| {
         let mut got = [0u64; 2];
         for _ in 0..1200 {
             for (guest, place) in [(stream, *n * 4096), (seeks, (1 << 30) + *n * 8192)] {
-                if world.engine.tenants().pending(guest.vm) == 0 {
+                if world.driver.engine.tenants().pending(guest.vm) == 0 {
                     let read = Request::read(place, 4096, *n);
-                    let now = Nanos::ZERO;
-                    world
-                        .engine
-                        .handle_request(now, guest.client, read)
-                        .expect("taken");
+                    world.driver.request(guest.client, read).expect("taken");
                 }
             }
-            let io = world.engine.poll_dispatch(Nanos::ZERO).expect("both wait");
+            let io = world.driver.start().expect("both wait");
             if io.vm == stream.vm {
                 *n += 1;
             }
             got[usize::from(io.vm == seeks.vm)] += 1;
-            world.engine.handle_completion(Nanos::ZERO, io.id, Ok(()));
-            while world.engine.poll_done().is_some() {}
+            world.driver.end(&io, Ok(()));
         }
         got
     };
@@ -592,14 +600,22 @@ fn a_profile_counts_from_when_it_is_there_and_again_after_a_swap() {
     };
     let mut n = 0;
     near(order(&mut world, &mut n), 1);
-    world.engine.device_mut().set_profile(profile(2000.0));
+    world
+        .driver
+        .engine
+        .device_mut()
+        .set_profile(profile(2000.0));
     near(order(&mut world, &mut n), 2);
-    world.engine.device_mut().set_profile(profile(1000.0));
+    world
+        .driver
+        .engine
+        .device_mut()
+        .set_profile(profile(1000.0));
     near(order(&mut world, &mut n), 4);
     let policy = sfq("sfq", 3, 1);
-    world.engine.set_policy(Nanos::ZERO, &policy);
+    world.driver.engine.set_policy(Nanos::ZERO, &policy);
     near(order(&mut world, &mut n), 4);
     // One that is taken away goes on counting, as long as the policy stays.
-    world.engine.device_mut().set_profile(None);
+    world.driver.engine.device_mut().set_profile(None);
     near(order(&mut world, &mut n), 4);
 }

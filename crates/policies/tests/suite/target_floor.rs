@@ -31,7 +31,7 @@ struct Beside {
 impl Beside {
     fn new(policy: &PolicySpec, objective: &Objective) -> Beside {
         let mut world = World::of(config(8, 64 * KIB), policy, 0);
-        world.takes = Some(fast);
+        world.device.takes = Some(fast);
         let guest = world.guest(objective);
         let neighbours = [(); 4].map(|()| world.guest(&Objective::default()));
         for neighbour in neighbours {
@@ -48,7 +48,7 @@ impl Beside {
     /// Bytes of the VM in each of the last so many seconds.
     fn seconds(&self, count: u64) -> Vec<u64> {
         let bytes = self.world.bytes(self.guest);
-        let end = self.world.now;
+        let end = self.world.now();
         let of = |n| within(&bytes, end - (n + 1) * SECOND, end - n * SECOND);
         (0..count).rev().map(of).collect()
     }
@@ -83,7 +83,7 @@ fn neighbours_cannot_take_a_target() {
         let bytes = of.world.bytes(of.guest);
         let first = within(&bytes, 0, SECOND);
         assert!(first.abs_diff(30 * MB) < 300_000, "{first}");
-        let last = of.world.now - 60 * SECOND;
+        let last = of.world.now() - 60 * SECOND;
         let theirs = of
             .neighbours
             .map(|guest| within(&of.world.bytes(guest), last, u64::MAX));
@@ -130,7 +130,7 @@ fn a_target_in_ios_is_a_floor_in_ios() {
         };
         let mut of = Beside::new(&policy("vcup-mclock"), &precise(target));
         of.world.run(60 * SECOND);
-        let last = of.world.now - 30 * SECOND;
+        let last = of.world.now() - 30 * SECOND;
         let bytes = of.world.bytes(of.guest);
         let had = bytes.iter().filter(|start| start.0 >= last).count() as u64 / 30;
         assert!(had.abs_diff(ios) <= ios / 100, "{had} for {target}");

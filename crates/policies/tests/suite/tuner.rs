@@ -88,14 +88,14 @@ fn a_stall_of_the_driver_is_made_good_and_no_burst() {
     world.load(guest, Op::Write, 64 * KIB, 8);
     world.run(10 * SECOND + 300 * MS);
     world.stall(2 * SECOND);
-    let back = world.now;
+    let back = world.now();
     world.run(40 * SECOND);
     let bytes = world.bytes(guest);
     let most = (0..200).map(|n| within(&bytes, back + n * 100 * MS, back + (n + 1) * 100 * MS));
     let most = most.max().expect("some");
     // A tenth more than the rate, and 1 % for slots that come late.
     assert!(most <= 3_300_000 * 101 / 100, "{most} in 100 ms");
-    let due = world.now as u128 * 30 * u128::from(MB) / u128::from(SECOND);
+    let due = world.now() as u128 * 30 * u128::from(MB) / u128::from(SECOND);
     let off = (u128::from(total(&bytes))).abs_diff(due);
     assert!(off < 3 * 4096, "{off} off in all");
 }
@@ -116,7 +116,7 @@ fn two_precise_vms_know_nothing_of_each_other_and_others_are_not_touched() {
             let beta = precision::absolute_error(&seconds, target, 30).expect("two intervals");
             assert!(beta < 50_000, "{beta} of {target} under {name}");
         }
-        assert_eq!(world.engine.tenants().tuning(free.vm), None);
+        assert_eq!(world.driver.engine.tenants().tuning(free.vm), None);
         assert!(world.bytes(free).iter().all(|&(_, len)| len == 128 << 10));
     }
 }
@@ -149,9 +149,9 @@ fn who_asks_for_less_than_its_target_changes_and_reports_nothing() {
         // time.
         let before = tuning(&world, guest);
         for _ in 0..500 {
-            let (now, flush) = (world.time(), Request::flush(u64::MAX));
+            let flush = Request::flush(u64::MAX);
             if flushes {
-                let taken = world.engine.handle_request(now, guest.client, flush);
+                let taken = world.driver.request(guest.client, flush);
                 taken.expect("there is room");
             }
             world.load(guest, Op::Write, 4 * KIB, 1);
@@ -162,7 +162,7 @@ fn who_asks_for_less_than_its_target_changes_and_reports_nothing() {
         assert_eq!(tuning(&world, guest), before, "with flushes: {flushes}");
         // Without anything inside there is nothing to wake for.
         world.run(2 * SECOND);
-        assert_eq!(world.engine.next_timeout(), None);
+        assert_eq!(world.driver.engine.next_timeout(), None);
     }
 }
 
@@ -181,11 +181,11 @@ fn an_objective_that_changes_is_reached_within_ten_seconds() {
     }
     // No target: nothing is left of the tuner.
     world.set(guest, &weighted(100));
-    assert_eq!(world.engine.tenants().tuning(guest.vm), None);
-    let from = world.log.len() + 64;
+    assert_eq!(world.driver.engine.tenants().tuning(guest.vm), None);
+    let from = world.driver.log.len() + 64;
     world.run(SECOND);
     assert!(
-        world.log[from..]
+        world.driver.log[from..]
             .iter()
             .all(|start| start.io.len == 128 << 10)
     );
@@ -207,7 +207,7 @@ fn bandwidth_and_iops_are_held_together_by_size_and_rate() {
         let seconds = seconds(&world, guest, 60);
         let beta = precision::absolute_error(&seconds, bytes * MB, 30).expect("two intervals");
         assert!(beta <= 10_000, "{beta} at {bytes} MB/s");
-        let from = world.now - 60 * SECOND;
+        let from = world.now() - 60 * SECOND;
         let ios = world
             .bytes(guest)
             .iter()
@@ -250,13 +250,14 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
     let mut here = world(&windowed("vcup-drr", PAPER), disk);
     let guest = here.guest(&precise(Rate::bytes(30 * MB)));
     assert_eq!(
-        here.engine.tenants().export_learnt(guest.vm),
+        here.driver.engine.tenants().export_learnt(guest.vm),
         Ok(None),
         "nothing was learnt yet"
     );
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(200 * SECOND);
     let learnt = here
+        .driver
         .engine
         .tenants()
         .export_learnt(guest.vm)
@@ -268,6 +269,7 @@ fn what_was_learnt_is_taken_over_by_another_engine() {
         let guest = there.guest(&precise(Rate::bytes(target)));
         let now = there.time();
         let refused = there
+            .driver
             .engine
             .tenants_mut()
             .import_learnt(now, [(guest.vm, &learnt)]);
@@ -306,6 +308,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     here.load(guest, Op::Read, 128 * KIB, 8);
     here.run(200 * SECOND);
     let learnt = here
+        .driver
         .engine
         .tenants()
         .export_learnt(guest.vm)
@@ -318,6 +321,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let moved = there.guest(&precise(Rate::bytes(30 * MB)));
     let now = there.time();
     let refused = there
+        .driver
         .engine
         .tenants_mut()
         .import_moved(now, [(moved.vm, &learnt)]);
@@ -337,6 +341,7 @@ fn what_was_learnt_of_another_disk_is_measured_anew_and_the_rest_is_taken_over()
     let plainly = plain.guest(&precise(Rate::bytes(30 * MB)));
     let now = plain.time();
     let refused = plain
+        .driver
         .engine
         .tenants_mut()
         .import_moved(now, [(plainly.vm, &learnt)]);
@@ -356,6 +361,7 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
     world.load(guest, Op::Read, 128 * KIB, 8);
     world.run(100 * SECOND);
     let good = world
+        .driver
         .engine
         .tenants()
         .export_learnt(guest.vm)
@@ -364,7 +370,11 @@ fn what_no_tuner_learnt_is_refused_and_changes_nothing() {
     let before = tuning(&world, guest);
     let mut refused = |vm, blob: &Blob| {
         let now = world.time();
-        let refused = world.engine.tenants_mut().import_learnt(now, [(vm, blob)]);
+        let refused = world
+            .driver
+            .engine
+            .tenants_mut()
+            .import_learnt(now, [(vm, blob)]);
         refused.into_iter().map(|(_, error)| error).next()
     };
     assert!(matches!(
@@ -419,10 +429,10 @@ fn a_policy_with_a_tuner_and_credits_takes_over_what_waits() {
     world.load(guest, Op::Read, 8 * KIB, 40);
     world.swap("tuner+vbc+fifo");
     world.run(SECOND);
-    assert!(world.log.len() > 900);
+    assert!(world.driver.log.len() > 900);
     world.swap("vcup");
     world.run(SECOND);
-    assert!(world.log.len() > 1800);
+    assert!(world.driver.log.len() > 1800);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::common::crowd::{self, Crowd, Rules};
 use crate::common::*;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
-use tidegate_core::engine::{DeviceSpec, DiskSpec, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::policy::Policy;
 use tidegate_core::request::{Op, Request};
@@ -34,7 +34,10 @@ fn checked(params: &[(&str, u64)], config: EngineConfig, service: u64) -> (World
     let spec = spec("vbc+fifo", params);
     let slow = Arc::new(Mutex::new(Slow::new(credits::params(&spec))));
     let mut world = World::of(config, &spec, service);
-    world.engine.wrap_roles(Nanos::ZERO, credits::beside(&slow));
+    world
+        .driver
+        .engine
+        .wrap_roles(Nanos::ZERO, credits::beside(&slow));
     (world, slow)
 }
 
@@ -230,15 +233,13 @@ fn a_vm_alone_is_not_held_by_one_that_is_quiet() {
 
 /// One request every so often, whether the last was answered or not.
 fn open_loop(world: &mut World, guests: &[Guest], every: u64, until: u64) {
-    let begin = world.now;
+    let begin = world.now();
     let step = every / guests.len() as u64;
     let mut n = 0;
-    while world.now < begin + until {
+    while world.now() < begin + until {
         let guest = guests[n % guests.len()];
         let request = Request::read((n as u64 % 1000) << 21, 4096, u64::MAX);
-        let taken = world
-            .engine
-            .handle_request(world.time(), guest.client, request);
+        let taken = world.driver.request(guest.client, request);
         taken.expect("there is room");
         n += 1;
         world.run(step);
@@ -278,9 +279,7 @@ fn a_grant_that_reopens_very_many_vms_does_not_nest() {
     for n in 0..2 {
         for guest in &guests {
             let request = Request::read(n << 21, 4096, u64::MAX);
-            let taken = world
-                .engine
-                .handle_request(world.time(), guest.client, request);
+            let taken = world.driver.request(guest.client, request);
             taken.expect("there is room");
         }
     }
@@ -290,14 +289,12 @@ fn a_grant_that_reopens_very_many_vms_does_not_nest() {
 
 /// A guest with one request at a time that thinks in between.
 fn synchronous(world: &mut World, guest: Guest, think: u64, until: u64) -> u64 {
-    let end = world.now + until;
+    let end = world.now() + until;
     let mut n = 0;
     world.keep_done = true;
-    while world.now < end {
+    while world.now() < end {
         let request = Request::read(n << 21, 4096, u64::MAX);
-        let taken = world
-            .engine
-            .handle_request(world.time(), guest.client, request);
+        let taken = world.driver.request(guest.client, request);
         taken.expect("there is room");
         n += 1;
         while !world.done.iter().any(|done| done.vm == guest.vm) {
@@ -335,15 +332,13 @@ fn nobody_waits_for_unused_credit_beyond_the_interval_in_which_all_could_have_ha
     world.load(slow, Op::Read, 4096, 1);
     world.run(MS);
     world.unload(slow);
-    let begin = world.now;
+    let begin = world.now();
     for n in 0..100 {
         let request = Request::read(n << 21, 4096, u64::MAX);
-        let taken = world
-            .engine
-            .handle_request(Nanos(begin), fast.client, request);
+        let taken = world.driver.request(fast.client, request);
         taken.expect("there is room");
     }
-    let view = world.engine.view();
+    let view = world.driver.engine.view();
     assert!(view.pending_head(fast.vm).is_some() && !view.may_enter(fast.vm));
     let turn = slow_rules
         .lock()
@@ -351,14 +346,14 @@ fn nobody_waits_for_unused_credit_beyond_the_interval_in_which_all_could_have_ha
         .ends(Nanos(begin));
     assert_eq!(turn, Nanos(320 * MS));
     world.run(319 * MS - 1);
-    assert!(world.engine.view().pending_head(fast.vm).is_some());
+    assert!(world.driver.engine.view().pending_head(fast.vm).is_some());
     // 32 more then, and 32 each as often, though nothing ends.
     world.run(2);
     let spent = |slow: &Shared| slow.lock().expect("no panic before").vms[&fast.vm].spent;
     assert_eq!(spent(&slow_rules), 64);
     world.run(2 * 320 * MS);
     assert_eq!(spent(&slow_rules), 100);
-    world.service = MS;
+    world.device.service = MS;
 }
 
 #[test]
@@ -377,9 +372,7 @@ fn a_unit_of_merged_requests_costs_as_many_and_may_go_into_debt() {
     let left = |slow: &Shared| slow.lock().expect("no panic before").vms[&a.vm].left;
     let ask = |world: &mut World, guest: Guest, block: u64| {
         let request = Request::read(block * 4096, 4096, u64::MAX);
-        let taken = world
-            .engine
-            .handle_request(world.time(), guest.client, request);
+        let taken = world.driver.request(guest.client, request);
         taken.expect("there is room");
     };
     // Two far apart, and three that join the second once it is admitted.
@@ -387,7 +380,7 @@ fn a_unit_of_merged_requests_costs_as_many_and_may_go_into_debt() {
         ask(&mut world, a, block);
     }
     assert_eq!(left(&slow), -1);
-    assert!(!world.engine.view().may_enter(a.vm));
+    assert!(!world.driver.engine.view().may_enter(a.vm));
     // Six that merge while they wait for admission: all at once, when the turn comes.
     for block in 2000..2006 {
         ask(&mut world, a, block);
@@ -395,7 +388,7 @@ fn a_unit_of_merged_requests_costs_as_many_and_may_go_into_debt() {
     assert_eq!(left(&slow), -1);
     // The other VM has credit left, and something waiting.
     ask(&mut world, b, 0);
-    assert!(world.engine.view().pending_head(a.vm).is_some());
+    assert!(world.driver.engine.view().pending_head(a.vm).is_some());
     world.run(20 * MS);
     // 4 - 1 - 6: three in debt, which the idle moment behind it forgives.
     let slow = slow.lock().expect("no panic before");
@@ -412,10 +405,10 @@ fn the_parts_of_a_large_request_cost_one_credit() {
     let (mut world, slow) = checked(&[], config(1, 0), MS);
     let a = world.guest(&reserved(100));
     let request = Request::read(0, 8 << 20, u64::MAX);
-    let taken = world.engine.handle_request(world.time(), a.client, request);
+    let taken = world.driver.request(a.client, request);
     taken.expect("there is room");
     world.run(20 * MS);
-    assert_eq!(world.log.len(), 8);
+    assert_eq!(world.driver.log.len(), 8);
     assert_eq!(slow.lock().expect("no panic before").vms[&a.vm].spent, 1);
 }
 
@@ -423,31 +416,22 @@ fn the_parts_of_a_large_request_cost_one_credit() {
 fn background_tenants_take_no_credits_and_hold_nobody_up() {
     let (mut world, slow) = checked(&[("beta", 1)], config(1, 0), MS);
     let a = world.guest(&reserved(10));
-    let now = world.time();
     let vm = world
-        .engine
-        .tenants_mut()
-        .add_background(now, &Objective::default())
+        .driver
+        .try_background(&Objective::default())
         .expect("room");
-    let size = 1 << 30;
-    let disk = DiskSpec {
-        base: 1 << 50,
-        size,
-        read_only: false,
-    };
-    let disk = world.engine.tenants_mut().add_disk(vm, disk).expect("fits");
-    let client = world.engine.connect(disk).expect("there");
+    let client = world.driver.guest_at(vm, 1 << 50, 1 << 30).client;
     for n in 0..20 {
         let request = Request::read(n << 21, 4096, u64::MAX);
-        let taken = world.engine.handle_request(now, client, request);
+        let taken = world.driver.request(client, request);
         taken.expect("there is room");
     }
-    assert!(world.engine.view().may_enter(vm));
+    assert!(world.driver.engine.view().may_enter(vm));
     world.load(a, Op::Read, 4096, 4);
     world.run(100 * MS);
-    assert_eq!(world.log.len(), 100);
+    assert_eq!(world.driver.log.len(), 100);
     assert!(!slow.lock().expect("no panic before").vms.contains_key(&vm));
-    world.engine.handle_disconnect(world.time(), client);
+    world.driver.disconnect(client);
 }
 
 // --- Anything, in any order -------------------------------------------------------------------

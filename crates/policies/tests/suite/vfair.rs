@@ -25,14 +25,18 @@ fn profile(wrong: f64) -> Arc<Profile> {
 
 fn world(policy: &PolicySpec, wrong: f64) -> World {
     let mut world = World::of(config(64, 0), policy, 0);
-    world.takes = Some(|io| time(io.len));
-    world.engine.device_mut().set_profile(Some(profile(wrong)));
+    world.device.takes = Some(|io| time(io.len));
+    world
+        .driver
+        .engine
+        .device_mut()
+        .set_profile(Some(profile(wrong)));
     world
 }
 
 /// Part of the time since then that the device was busy, and of its time each VM's part.
 fn used(world: &World, guests: &[Guest], since: u64) -> (f64, Vec<f64>) {
-    let log = || world.log.iter().filter(|s| s.at >= since);
+    let log = || world.driver.log.iter().filter(|s| s.at >= since);
     let of = |guest: &Guest| {
         let its = log().filter(|s| s.io.vm == guest.vm);
         its.map(|s| time(s.io.len)).sum::<u64>() as f64
@@ -40,7 +44,7 @@ fn used(world: &World, guests: &[Guest], since: u64) -> (f64, Vec<f64>) {
     let all: Vec<f64> = guests.iter().map(of).collect();
     let sum: f64 = all.iter().sum();
     let parts = all.iter().map(|of| of / sum).collect();
-    (sum / (world.now - since) as f64, parts)
+    (sum / (world.now() - since) as f64, parts)
 }
 
 /// Three VMs of these weights that always want more, with requests of these sizes; each keeps so
@@ -71,7 +75,7 @@ fn a_profile_that_is_wrong_all_over_still_gives_fair_shares_after_five_seconds()
             let vms = [(100, 16 * KIB), (200, 64 * KIB), (300, 128 * KIB)];
             let (mut world, guests) = backlogged(&crate::common::policy(policy), wrong, &vms);
             world.run(5 * SECOND);
-            let since = world.now;
+            let since = world.now();
             world.run(5 * SECOND);
             let (busy, parts) = used(&world, &guests, since);
             assert_fair(wrong, &vms, busy, &parts);
@@ -86,21 +90,26 @@ fn without_a_profile_shares_are_fair_once_costs_are_learnt() {
     for policy in ["vfair", "vfair-bops"] {
         let vms = [(100, 16 * KIB), (200, 64 * KIB), (300, 128 * KIB)];
         let (mut world, guests) = backlogged(&crate::common::policy(policy), 1.0, &vms);
-        world.engine.device_mut().set_profile(None);
+        world.driver.engine.device_mut().set_profile(None);
         world.run(20 * SECOND);
-        let since = world.now;
+        let since = world.now();
         world.run(10 * SECOND);
         let (busy, parts) = used(&world, &guests, since);
         assert_fair(1.0, &vms, busy, &parts);
         let learnt = world
+            .driver
             .engine
             .device()
             .learnt_costs()
             .expect("there is no profile");
         assert!(learnt.within() < 0.1, "{policy}: {learnt:?}");
         // With a profile there is nothing to be learnt.
-        world.engine.device_mut().set_profile(Some(profile(1.0)));
-        assert_eq!(world.engine.device().learnt_costs(), None);
+        world
+            .driver
+            .engine
+            .device_mut()
+            .set_profile(Some(profile(1.0)));
+        assert_eq!(world.driver.engine.device().learnt_costs(), None);
     }
 }
 
@@ -119,7 +128,7 @@ proptest! {
         let wrong = 10f64.powf(wrong);
         let (mut world, guests) = backlogged(&policy("vfair"), wrong, &vms);
         world.run(5 * SECOND);
-        let since = world.now;
+        let since = world.now();
         world.run(4 * SECOND);
         let (busy, parts) = used(&world, &guests, since);
         assert_fair(wrong, &vms, busy, &parts);
@@ -132,7 +141,7 @@ fn a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle() {
     let vms = [(100, 16 * KIB), (200, 64 * KIB)];
     let (mut world, guests) = backlogged(&policy("vfair"), 0.001, &vms);
     world.run(15 * SECOND);
-    let since = world.now;
+    let since = world.now();
     world.run(5 * SECOND);
     let (busy, parts) = used(&world, &guests, since);
     assert_fair(0.001, &vms, busy, &parts);
@@ -143,11 +152,12 @@ fn a_profile_that_is_wrong_beyond_all_bounds_does_not_leave_the_device_idle() {
 fn costs_are_learnt_beside_flushes() {
     let policy = policy("vfair");
     let (mut world, _) = backlogged(&policy, 1.0, &[(1000, 16 * KIB), (100, 128 * KIB)]);
-    world.engine.device_mut().set_profile(None);
+    world.driver.engine.device_mut().set_profile(None);
     let database = world.guest(&weighted(100));
     world.load(database, Op::Flush, 0, 1);
     world.run(30 * SECOND);
     let learnt = world
+        .driver
         .engine
         .device()
         .learnt_costs()
@@ -160,15 +170,15 @@ fn costs_are_learnt_beside_flushes() {
 #[test]
 fn parts_of_a_request_are_paid_for_one_by_one() {
     let mut world = world(&policy("vfair"), 1.0);
-    world.engine.device_mut().set_profile(None);
-    world.engine.device_mut().share_io(16 * KIB);
+    world.driver.engine.device_mut().set_profile(None);
+    world.driver.engine.device_mut().share_io(16 * KIB);
     let [small, large] = [world.guest(&weighted(100)), world.guest(&weighted(100))];
     world.load(small, Op::Read, 16 * KIB, 64);
     world.load(large, Op::Read, 1024 * KIB, 64);
     world.run(20 * SECOND);
-    let since = world.now;
+    let since = world.now();
     world.run(5 * SECOND);
-    let log: Vec<_> = world.log.iter().filter(|s| s.at >= since).collect();
+    let log: Vec<_> = world.driver.log.iter().filter(|s| s.at >= since).collect();
     let rows = log.chunk_by(|a, b| a.io.vm == b.io.vm);
     let of_large = rows.filter(|row| row[0].io.vm == large.vm);
     let rows: Vec<usize> = of_large.map(<[_]>::len).collect();
@@ -187,7 +197,7 @@ fn shares_hold_where_guests_queues_are_shorter_than_the_depth() {
             world.load(guests[0], Op::Read, 16 * KIB, queue);
             world.load(guests[1], Op::Read, 128 * KIB, queue);
             world.run(20 * SECOND);
-            let since = world.now;
+            let since = world.now();
             world.run(10 * SECOND);
             let (busy, parts) = used(&world, &guests, since);
             assert!(busy >= 0.98, "{policy}, {queue} each: {busy} busy");
@@ -209,7 +219,7 @@ fn a_background_tenant_has_what_vms_leave_however_deep_its_queue() {
         let background = world.background();
         world.load(background, Op::Read, 16 * KIB, depth);
         world.run(10 * SECOND);
-        let since = world.now;
+        let since = world.now();
         world.run(5 * SECOND);
         let (busy, parts) = used(&world, &[guests[0], guests[1], background], since);
         assert!(busy >= 0.98, "depth {depth}: {busy} busy");
@@ -227,7 +237,7 @@ fn an_idle_vm_does_not_hold_the_others_back() {
     world.unload(guests[0]);
     // Four periods until it is counted out, and four until nothing is passed on any more.
     world.run(300 * MS);
-    let since = world.now;
+    let since = world.now();
     world.run(SECOND);
     let (busy, parts) = used(&world, &guests, since);
     assert!(busy >= 0.98, "{busy}");
@@ -235,7 +245,7 @@ fn an_idle_vm_does_not_hold_the_others_back() {
     assert!((parts[1] - 0.5).abs() <= 0.025, "{parts:?}");
     // It is back at once.
     world.load(guests[0], Op::Read, 16 * KIB, 64);
-    let since = world.now;
+    let since = world.now();
     world.run(SECOND);
     let (busy, parts) = used(&world, &guests, since);
     assert!(busy >= 0.95 && parts[0] >= 0.55, "{busy} {parts:?}");
@@ -251,22 +261,26 @@ fn a_vm_that_was_alone_comes_back_with_the_burst_of_its_part_today() {
     world.run(2 * SECOND);
     world.unload(first);
     world.run(SECOND);
-    assert_eq!(world.engine.view().allocation(first.vm), 0, "counted out");
+    assert_eq!(
+        world.driver.engine.view().allocation(first.vm),
+        0,
+        "counted out"
+    );
     for guest in others {
         world.load(guest, Op::Read, 16 * KIB, 64);
     }
     world.run(2 * SECOND);
-    let before = world.engine.facts().inside();
+    let before = world.driver.engine.facts().inside();
     world.load(first, Op::Read, 16 * KIB, 500);
-    let at_once = world.engine.facts().inside() - before;
+    let at_once = world.driver.engine.facts().inside() - before;
     // An eleventh of the device for two periods, and what is left of this one.
     let part = 3.0 * 0.03 * 1e9 / time(16 * KIB) as f64 / 11.0;
     assert!(
         (1.0..=1.2 * part).contains(&f64::from(at_once)),
         "{at_once} at once, {part} are due"
     );
-    let allocation = world.engine.view().allocation(first.vm);
-    let other = world.engine.view().allocation(others[0].vm);
+    let allocation = world.driver.engine.view().allocation(first.vm);
+    let other = world.driver.engine.view().allocation(others[0].vm);
     assert!(allocation <= other * 11 / 10, "{allocation} beside {other}");
 }
 
@@ -285,7 +299,7 @@ fn a_group_has_one_share_however_many_of_its_vms_want_something() {
     world.load(group[1], Op::Read, 64 * KIB, 64);
     let parts = |world: &mut World| {
         world.run(SECOND);
-        let since = world.now;
+        let since = world.now();
         world.run(2 * SECOND);
         used(world, &guests, since).1
     };
@@ -335,7 +349,7 @@ fn a_group_keeps_its_share_where_most_of_its_vms_only_trickle() {
         world.load(guest, Op::Read, 4 * KIB, 1);
     }
     world.run(10 * SECOND);
-    let since = world.now;
+    let since = world.now();
     world.run(10 * SECOND);
     let guests = [alone, group[0], group[1], group[2], group[3]];
     let (busy, parts) = used(&world, &guests, since);
@@ -430,7 +444,7 @@ proptest! {
             // What the last ones asked for has been answered, and is forgotten but for 0.7^40.
             world.run(4 * SECOND);
             let rate = |at: usize| {
-                world.engine.view().allocation(guests[at].vm) as f64
+                world.driver.engine.view().allocation(guests[at].vm) as f64
             };
             let alone = |at: usize| 1e9 / time(all[at].len) as f64;
             let due: Vec<f64> = (0..all.len()).map(|at| part(all, at) * alone(at)).collect();
@@ -454,7 +468,8 @@ proptest! {
                     continue;
                 }
                 let off = (rate(at) - expected).abs();
-                prop_assert!(off <= 2.0 + expected * 1e-4, "{at} of {all:?}: {} is not {expected}", rate(at));
+                let (got, most) = (rate(at), 2.0 + expected * 1e-4);
+                prop_assert!(off <= most, "{at} of {all:?}: {got} is not {expected}");
             }
         }
     }

@@ -2,7 +2,8 @@
 //! stands, creeps, jumps and is near its end. After each step the books must agree, after each
 //! poll there must be a wake-up, and at the end everything must drain to zero.
 
-use crate::attacks::rig::{AGES, DISK, Draws, Rig, config, policies};
+use crate::attacks::rig::{Draws, config, policies};
+use crate::common::{AGES, DISK, Driver};
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::request::{ClientId, DiskId, IoError, Op, VmId};
 use tidegate_core::time::Nanos;
@@ -81,7 +82,7 @@ fn objective(draws: &mut Draws) -> Objective {
 }
 
 struct Chaos {
-    rig: Rig,
+    rig: Driver,
     draws: Draws,
     policies: Vec<PolicySpec>,
     vms: Vec<VmId>,
@@ -101,7 +102,7 @@ impl Chaos {
                 let Some(&vm) = self.draws.of(&self.vms) else {
                     return;
                 };
-                let (now, objective) = (self.rig.time(), objective(&mut self.draws));
+                let (now, objective) = (self.rig.now, objective(&mut self.draws));
                 let set = self
                     .rig
                     .engine
@@ -111,10 +112,10 @@ impl Chaos {
             }
             6 => {
                 let spec = self.draws.of(&self.policies).expect("not empty");
-                self.rig.engine.set_policy(Nanos(self.rig.now), spec);
+                self.rig.engine.set_policy(self.rig.now, spec);
             }
             7..=10 => self.pass(),
-            11 => self.rig.engine.handle_timeout(self.rig.time()),
+            11 => self.rig.engine.handle_timeout(self.rig.now),
             12..=17 => {
                 let most = [1, 2, usize::MAX][self.draws.below(3) as usize];
                 self.rig.dispatch(most);
@@ -126,13 +127,13 @@ impl Chaos {
                     1 => Err(IoError::NoSpace),
                     _ => Ok(()),
                 };
-                self.rig.end(n as usize, outcome);
+                self.rig.end_nth(n as usize, outcome);
             }
             _ => self.ask(),
         }
-        self.rig.take();
+        _ = self.rig.answers();
         let facts = self.rig.engine.facts();
-        assert_eq!(facts.requests as usize, self.rig.owed());
+        assert_eq!(facts.requests as usize, self.rig.ledger.owed());
         assert_eq!(facts.in_flight as usize, self.rig.in_flight.len());
         let view = self.rig.engine.view();
         for &vm in &self.vms {
@@ -144,14 +145,17 @@ impl Chaos {
     fn come(&mut self) {
         let objective = objective(&mut self.draws);
         let vm = match self.draws.below(4) {
-            0 => self.rig.background(),
+            0 => self
+                .rig
+                .try_background(&Objective::default())
+                .expect("room"),
             _ => self.rig.vm(&objective),
         };
         self.vms.push(vm);
         for _ in 0..2 {
             let disk = self.rig.disk(vm);
             self.disks.push((vm, disk));
-            let client = self.rig.client(vm, disk);
+            let client = self.rig.client(disk);
             self.clients.push((vm, client, 0));
         }
     }
@@ -163,12 +167,12 @@ impl Chaos {
         self.vms.retain(|&v| v != vm);
         self.disks.retain(|d| d.0 != vm);
         self.clients.retain(|c| c.0 != vm);
-        self.rig.remove(vm);
+        self.rig.remove_vm(vm);
     }
 
     /// Takes away all that may hold a request back.
     fn lift(&mut self) {
-        let (now, fifo) = (self.rig.time(), PolicySpec::named("fifo"));
+        let (now, fifo) = (self.rig.now, PolicySpec::named("fifo"));
         for &vm in &self.vms {
             let set = self
                 .rig
@@ -182,7 +186,7 @@ impl Chaos {
 
     fn connect(&mut self) {
         if let Some(&(vm, disk)) = self.draws.of(&self.disks) {
-            let client = self.rig.client(vm, disk);
+            let client = self.rig.client(disk);
             self.clients.push((vm, client, 0));
         }
     }
@@ -201,7 +205,7 @@ impl Chaos {
             _ => [0, 0, 1, 1, 10],
         };
         let span = *self.draws.of(&spans).expect("not empty");
-        self.rig.now = self.rig.now.saturating_add(span);
+        self.rig.now.0 = self.rig.now.0.saturating_add(span);
     }
 
     fn ask(&mut self) {
@@ -250,7 +254,7 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
         2 => u64::MAX - draws.below(2000),
         _ => draws.below(1_000_000),
     };
-    let mut rig = Rig::new(config, first, now);
+    let mut rig = Driver::new(config, first).at(Nanos(now));
     rig.engine.handle_timeout(Nanos(now));
     let mut chaos = Chaos {
         rig,
@@ -270,7 +274,7 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
     for _ in 0..400 {
         chaos.step();
     }
-    if chaos.rig.now > AGES {
+    if chaos.rig.now.0 > AGES {
         // Too little time is left for what limits hold back, and the background waits for quiet.
         chaos.lift();
         while chaos.rig.dispatch(usize::MAX) + chaos.rig.in_flight.len() > 0 {
@@ -286,12 +290,12 @@ fn chaos(seed: u64, first: &PolicySpec, swaps: bool) {
     }
     // And every slot is free for use again.
     for vm in std::mem::take(&mut chaos.vms) {
-        chaos.rig.remove(vm);
+        chaos.rig.remove_vm(vm);
     }
     for _ in 0..32 {
         chaos.rig.vm(&Objective::default());
     }
-    chaos.rig.is_balanced();
+    chaos.rig.assert_drained();
 }
 
 /// Says which seeds it was.

@@ -1,7 +1,8 @@
 //! What a VM gets against its limit, counted exactly over a long time: with merges, splits,
 //! errors that repeat a unit's requests one by one, and units that are cancelled in part.
 
-use crate::attacks::rig::{Rig, config, limiting};
+use crate::attacks::rig::{config, limiting};
+use crate::common::{Driver, Guest, Start};
 use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::request::{ClientId, DeviceIo, IoError, Op, Outcome};
@@ -27,35 +28,35 @@ const SERVICE: u64 = 10_000;
 /// Drives one guest that always has `depth` requests inside, until `end`; `verdict` says how
 /// each device I/O ends.
 fn saturate(
-    rig: &mut Rig,
+    rig: &mut Driver,
     end: u64,
-    mut refill: impl FnMut(&mut Rig),
+    mut refill: impl FnMut(&mut Driver),
     mut verdict: impl FnMut(&DeviceIo) -> Outcome,
 ) {
-    let begin = rig.now;
-    while rig.now < end {
+    let begin = rig.now.0;
+    while rig.now.0 < end {
         refill(rig);
         rig.dispatch(usize::MAX);
         if rig.in_flight.is_empty() {
             let next = rig.engine.next_timeout().expect("something waits").0;
-            assert!(next > rig.now);
-            rig.now = next;
+            assert!(next > rig.now.0);
+            rig.now.0 = next;
         } else {
-            rig.now += SERVICE;
-            while let Some(io) = rig.in_flight.first().copied() {
+            rig.now.0 += SERVICE;
+            while let Some(io) = rig.in_flight.front().copied() {
                 let outcome = verdict(&io);
-                rig.end(0, outcome);
+                rig.end_nth(0, outcome);
             }
         }
     }
-    assert!(rig.now > begin);
+    assert!(rig.now.0 > begin);
 }
 
 /// A guest that asks in sequence with `depth` requests of `len` inside.
-fn stream(client: ClientId, op: Op, len: u32, depth: usize, gap: u32) -> impl FnMut(&mut Rig) {
+fn stream(client: ClientId, op: Op, len: u32, depth: usize, gap: u32) -> impl FnMut(&mut Driver) {
     let mut next = 0;
     move |rig| {
-        while rig.owed() < depth {
+        while rig.ledger.owed() < depth {
             rig.ask(client, op, next % (1 << 35), len).expect("room");
             next += (len + gap) as u64;
         }
@@ -63,9 +64,9 @@ fn stream(client: ClientId, op: Op, len: u32, depth: usize, gap: u32) -> impl Fn
 }
 
 /// What was served first before `end`, and the largest unit.
-fn first_served(rig: &Rig, end: u64) -> (u64, u64, u64) {
-    let before = rig.starts.iter().filter(|s| s.0 < end);
-    before.fold((0, 0, 0), |(ops, most, bytes), (_, io)| {
+fn first_served(rig: &Driver, end: u64) -> (u64, u64, u64) {
+    let before = rig.log.iter().filter(|s| s.at < end);
+    before.fold((0, 0, 0), |(ops, most, bytes), Start { io, .. }| {
         let first = io.first_ops as u64;
         (ops + first, most.max(first), bytes + io.len as u64)
     })
@@ -141,8 +142,8 @@ fn assert_exact(got: u64, rate: u64, end: u64, unit: u64, what: &dyn std::fmt::D
 fn requests_are_charged_once_however_they_are_merged_and_split() {
     each(|policy, case, op| {
         let (rate, end) = (90, 20 * SECOND);
-        let mut rig = Rig::new(case.config(), policy, 0);
-        let (_, client) = rig.guest(&capped(Rate::iops(rate)));
+        let mut rig = Driver::new(case.config(), policy);
+        let Guest { client, .. } = rig.guest(&capped(Rate::iops(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         saturate(&mut rig, end, refill, |_| Ok(()));
         let (ops, most, _) = first_served(&rig, end);
@@ -155,8 +156,8 @@ fn requests_are_charged_once_however_they_are_merged_and_split() {
 fn bytes_are_charged_once_however_they_are_merged_and_split() {
     each(|policy, case, op| {
         let (rate, end) = (3_000_000, 20 * SECOND);
-        let mut rig = Rig::new(case.config(), policy, 0);
-        let (_, client) = rig.guest(&capped(Rate::bytes(rate)));
+        let mut rig = Driver::new(case.config(), policy);
+        let Guest { client, .. } = rig.guest(&capped(Rate::bytes(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         saturate(&mut rig, end, refill, |_| Ok(()));
         let (.., bytes) = first_served(&rig, end);
@@ -176,8 +177,8 @@ fn a_normalised_request_counts_its_size_once() {
             }),
             bytes_per_s: None,
         };
-        let mut rig = Rig::new(case.config(), policy, 0);
-        let (_, client) = rig.guest(&capped(rate));
+        let mut rig = Driver::new(case.config(), policy);
+        let Guest { client, .. } = rig.guest(&capped(rate));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         saturate(&mut rig, end, refill, |_| Ok(()));
         // In units of 16 KiB, at least one a request.
@@ -198,8 +199,8 @@ fn a_normalised_request_counts_its_size_once() {
 fn what_is_repeated_after_an_error_is_not_counted_again() {
     each(|policy, case, op| {
         let (rate, end) = (90, 20 * SECOND);
-        let mut rig = Rig::new(case.config(), policy, 0);
-        let (vm, client) = rig.guest(&capped(Rate::iops(rate)));
+        let mut rig = Driver::new(case.config(), policy);
+        let Guest { vm, client, .. } = rig.guest(&capped(Rate::iops(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         let (mut n, mut errors) = (0, 0);
         saturate(&mut rig, end, refill, |_| {
@@ -220,8 +221,8 @@ fn what_is_repeated_after_an_error_is_not_counted_again() {
 fn bytes_that_are_repeated_after_an_error_are_charged_again() {
     each(|policy, case, op| {
         let (rate, end) = (3_000_000, 20 * SECOND);
-        let mut rig = Rig::new(case.config(), policy, 0);
-        let (_, client) = rig.guest(&capped(Rate::bytes(rate)));
+        let mut rig = Driver::new(case.config(), policy);
+        let Guest { client, .. } = rig.guest(&capped(Rate::bytes(rate)));
         let refill = stream(client, op, case.len, case.depth, case.gap);
         let mut n = 0;
         saturate(&mut rig, end, refill, |_| {
@@ -241,19 +242,19 @@ fn what_is_cancelled_before_it_starts_costs_nothing() {
     for policy in limiting() {
         for merge in [0, 64 * KIB] {
             let (rate, end) = (90, 20 * SECOND);
-            let mut rig = Rig::new(config(4, merge, 1 << 20), &policy, 0);
+            let mut rig = Driver::new(config(4, merge, 1 << 20), &policy);
             let vm = rig.vm(&capped(Rate::iops(rate)));
             let disk = rig.disk(vm);
-            let stays = rig.client(vm, disk);
-            let mut goes = rig.client(vm, disk);
+            let stays = rig.client(disk);
+            let mut goes = rig.client(disk);
             let (mut next, mut turns) = (0, 0u64);
-            let refill = |rig: &mut Rig| {
+            let refill = |rig: &mut Driver| {
                 turns += 1;
                 if turns % 5 == 0 {
                     rig.disconnect(goes);
-                    goes = rig.client(vm, disk);
+                    goes = rig.client(disk);
                 }
-                while rig.owed() < 32 {
+                while rig.ledger.owed() < 32 {
                     for client in [stays, goes] {
                         rig.ask(client, Op::Write, next % (1 << 35), 4096)
                             .expect("room");
@@ -280,7 +281,7 @@ fn credits_are_charged_once_however_requests_are_merged_split_and_repeated() {
         for case in &CASES {
             let mut policy = PolicySpec::named(name).expect("is there");
             policy.set("feedback", 0).expect("is there");
-            let mut rig = Rig::new(case.config(), &policy, 0);
+            let mut rig = Driver::new(case.config(), &policy);
             let guests = [100, 300].map(|per_s| {
                 let reserved = Objective {
                     reservation: Rate::iops(per_s),
@@ -289,8 +290,8 @@ fn credits_are_charged_once_however_requests_are_merged_split_and_repeated() {
                 rig.guest(&reserved)
             });
             let mut next = [0u64; 2];
-            let refill = |rig: &mut Rig| {
-                for (n, (vm, client)) in guests.into_iter().enumerate() {
+            let refill = |rig: &mut Driver| {
+                for (n, Guest { vm, client, .. }) in guests.into_iter().enumerate() {
                     while rig.engine.admission_mut().room(Nanos::ZERO, client)
                         > 1024 - case.depth as u32
                     {
@@ -306,7 +307,7 @@ fn credits_are_charged_once_however_requests_are_merged_split_and_repeated() {
                 n += 1;
                 if n % 7 == 0 { Err(IoError::Io) } else { Ok(()) }
             });
-            let [few, many] = guests.map(|(vm, _)| rig.tallies[&vm].first_ops);
+            let [few, many] = guests.map(|guest| rig.tallies[&guest.vm].first_ops);
             assert!(few > 400, "{few}");
             // An interval is 32 and 96 requests, and a unit may run a VM into debt.
             let off = (3 * few).abs_diff(many);

@@ -1,6 +1,7 @@
 //! The ends of the number line, for every policy: objectives, sizes, places and times.
 
-use crate::attacks::rig::{Rig, config, limiting, policies};
+use crate::attacks::rig::{config, limiting, policies};
+use crate::common::{Driver, Guest};
 use tidegate_core::engine::{DiskSpec, Engine};
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::policy::Policy;
@@ -87,11 +88,11 @@ fn extremes() -> Vec<Objective> {
 #[test]
 fn extreme_objectives_beside_each_other_drain() {
     for policy in policies() {
-        let mut rig = Rig::new(config(3, 64 * KIB, 64 * KIB), &policy, 0);
+        let mut rig = Driver::new(config(3, 64 * KIB, 64 * KIB), &policy);
         let all = extremes();
         for objective in &all {
             objective.validate().expect("sound");
-            let (_, client) = rig.guest(objective);
+            let Guest { client, .. } = rig.guest(objective);
             for n in 0..6 {
                 let op = if n % 2 == 0 { Op::Read } else { Op::Write };
                 rig.ask(client, op, n << 13, 8192).expect("room");
@@ -107,13 +108,13 @@ fn extreme_objectives_beside_each_other_drain() {
 fn extreme_objectives_take_each_others_place() {
     let all = extremes();
     for policy in policies() {
-        let mut rig = Rig::new(config(2, 64 * KIB, 64 * KIB), &policy, 0);
+        let mut rig = Driver::new(config(2, 64 * KIB, 64 * KIB), &policy);
         let guests = [0, 1].map(|_| rig.guest(&Objective::default()));
         for (n, from) in all.iter().enumerate() {
             for (m, to) in all.iter().enumerate() {
-                let (vm, client) = guests[(n + m) % 2];
+                let Guest { vm, client, .. } = guests[(n + m) % 2];
                 for objective in [from, to] {
-                    let now = rig.time();
+                    let now = rig.now;
                     rig.engine
                         .tenants_mut()
                         .set_objective(now, vm, objective)
@@ -121,14 +122,14 @@ fn extreme_objectives_take_each_others_place() {
                     let offset = (m as u64) << 20;
                     rig.ask(client, Op::Read, offset, 4096).expect("room");
                     rig.dispatch(2);
-                    rig.now += 1000;
+                    rig.now.0 += 1000;
                     rig.end_all();
                 }
                 // What one second allowed is not owed for ages.
-                if rig.owed() > 500 {
+                if rig.ledger.owed() > 500 {
                     let none = Objective::default();
-                    for (vm, _) in guests {
-                        let now = rig.time();
+                    for Guest { vm, .. } in guests {
+                        let now = rig.now;
                         rig.engine
                             .tenants_mut()
                             .set_objective(now, vm, &none)
@@ -138,16 +139,16 @@ fn extreme_objectives_take_each_others_place() {
                 }
             }
         }
-        for (vm, _) in guests {
-            let (now, none) = (rig.time(), Objective::default());
+        for Guest { vm, .. } in guests {
+            let (now, none) = (rig.now, Objective::default());
             rig.engine
                 .tenants_mut()
                 .set_objective(now, vm, &none)
                 .expect("sound");
         }
-        let before = rig.now;
+        let before = rig.now.0;
         rig.drain();
-        assert!(rig.now - before < 60 * SECOND, "{policy:?}");
+        assert!(rig.now.0 - before < 60 * SECOND, "{policy:?}");
     }
 }
 
@@ -158,16 +159,16 @@ fn a_limit_that_goes_up_and_comes_down_again_owes_what_it_owed() {
     for policy in limiting() {
         for high in [1000, u32::MAX as u64, 1_000_000_000, Rate::MAX] {
             for rate in [Rate::iops as fn(u64) -> Rate, Rate::bytes] {
-                let mut rig = Rig::new(config(4, 0, 64 * KIB), &policy, 0);
+                let mut rig = Driver::new(config(4, 0, 64 * KIB), &policy);
                 let low = capped(rate(1));
-                let (vm, client) = rig.guest(&low);
+                let Guest { vm, client, .. } = rig.guest(&low);
                 rig.ask(client, Op::Read, 0, 1).expect("room");
                 rig.ask(client, Op::Read, 1 << 20, 1).expect("room");
                 assert_eq!(rig.dispatch(2), 1, "{policy:?}");
                 rig.end_all();
                 for _ in 0..10 {
                     for objective in [capped(rate(high)), low] {
-                        let now = rig.time();
+                        let now = rig.now;
                         rig.engine
                             .tenants_mut()
                             .set_objective(now, vm, &objective)
@@ -189,8 +190,8 @@ fn a_limit_that_goes_up_and_comes_down_again_owes_what_it_owed() {
 #[test]
 fn the_longest_requests_pass_the_slowest_limit_one_at_a_time() {
     for policy in limiting() {
-        let mut rig = Rig::new(config(32, 128 * KIB, 32 << 20), &policy, 0);
-        let (vm, client) = rig.guest(&capped(Rate::bytes(1)));
+        let mut rig = Driver::new(config(32, 128 * KIB, 32 << 20), &policy);
+        let Guest { vm, client, .. } = rig.guest(&capped(Rate::bytes(1)));
         for n in 0..3u64 {
             rig.ask(client, Op::Read, n << 26, 32 << 20).expect("room");
         }
@@ -202,11 +203,11 @@ fn the_longest_requests_pass_the_slowest_limit_one_at_a_time() {
             if n < 2 {
                 let due = rig.engine.next_timeout().expect("held").0;
                 assert_eq!(due, (n + 1) * each, "a second a byte: {policy:?}");
-                rig.now = due;
+                rig.now.0 = due;
             }
         }
         assert_eq!(rig.tallies[&vm].answered(), 3);
-        rig.is_balanced();
+        rig.assert_drained();
     }
 }
 
@@ -214,7 +215,7 @@ fn the_longest_requests_pass_the_slowest_limit_one_at_a_time() {
 fn ages_pass_in_one_step_and_everything_goes_on() {
     for policy in policies() {
         for step in [YEAR, 500 * YEAR] {
-            let mut rig = Rig::new(config(2, 64 * KIB, 64 * KIB), &policy, 0);
+            let mut rig = Driver::new(config(2, 64 * KIB, 64 * KIB), &policy);
             let mut clients = Vec::new();
             for objective in [
                 Objective::default(),
@@ -225,11 +226,11 @@ fn ages_pass_in_one_step_and_everything_goes_on() {
                     ..Objective::default()
                 },
             ] {
-                clients.push(rig.guest(&objective).1);
+                clients.push(rig.guest(&objective).client);
             }
-            let backup = rig.background();
+            let backup = rig.try_background(&Objective::default()).expect("room");
             let disk = rig.disk(backup);
-            clients.push(rig.client(backup, disk));
+            clients.push(rig.client(disk));
             for turn in 0..2 {
                 for &client in &clients {
                     for n in 0..10u64 {
@@ -240,11 +241,11 @@ fn ages_pass_in_one_step_and_everything_goes_on() {
                 // Some are in flight, others wait, while the ages pass.
                 rig.dispatch(2);
                 if turn == 0 {
-                    rig.now += step;
+                    rig.now.0 += step;
                     rig.end_all();
-                    let before = rig.now;
+                    let before = rig.now.0;
                     rig.drain();
-                    assert!(rig.now - before < 60 * SECOND, "{policy:?}");
+                    assert!(rig.now.0 - before < 60 * SECOND, "{policy:?}");
                 }
             }
             rig.drain();
@@ -256,13 +257,13 @@ fn ages_pass_in_one_step_and_everything_goes_on() {
 #[test]
 fn waits_of_ages_add_up_without_going_round() {
     let policy = &policies()[0];
-    let mut rig = Rig::new(config(1, 0, 64 * KIB), policy, 0);
-    let (vm, client) = rig.guest(&Objective::default());
+    let mut rig = Driver::new(config(1, 0, 64 * KIB), policy);
+    let Guest { vm, client, .. } = rig.guest(&Objective::default());
     for n in 0..8 {
         rig.ask(client, Op::Read, n << 20, 4096).expect("room");
     }
     rig.dispatch(1);
-    rig.now = 500 * YEAR;
+    rig.now.0 = 500 * YEAR;
     rig.drain();
     // All eight were inside for 500 years: as much as can be said is said.
     let stats = rig.engine.tenants().vm_stats(vm);
@@ -342,11 +343,11 @@ fn a_disk_of_half_of_64_bits_is_served_to_its_last_byte() {
 #[test]
 fn a_clock_that_stands_still_holds_nobody_that_nothing_holds() {
     for policy in policies() {
-        let mut rig = Rig::new(config(4, 64 * KIB, 64 * KIB), &policy, YEAR);
+        let mut rig = Driver::new(config(4, 64 * KIB, 64 * KIB), &policy).at(Nanos(YEAR));
         let guests: Vec<_> = (0..8).map(|_| rig.guest(&Objective::default())).collect();
         let mut asked = 0;
         for turn in 0..50u64 {
-            for &(_, client) in &guests {
+            for &Guest { client, .. } in &guests {
                 for n in 0..4 {
                     let offset = (turn * 4 + n) << 20;
                     rig.ask(client, Op::Read, offset, 4096).expect("room");

@@ -1,7 +1,8 @@
 //! VMs removed while their requests are merged with others and in flight; slots used again, and
 //! handles of those who had them before.
 
-use crate::attacks::rig::{DISK, Rig, config, policies};
+use crate::attacks::rig::{config, policies};
+use crate::common::{DISK, Driver, Guest};
 use tidegate_core::engine::{DiskSpec, EngineError, Refusal};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, DiskId, IoError, IoId, Op, Request, VmId};
@@ -13,11 +14,11 @@ const KIB: u32 = 1 << 10;
 fn a_vm_removed_with_merged_requests_in_flight_has_each_answered_once() {
     for policy in policies() {
         for outcome in [Ok(()), Err(IoError::Io)] {
-            let mut rig = Rig::new(config(1, 64 * KIB, 64 * KIB), &policy, 0);
+            let mut rig = Driver::new(config(1, 64 * KIB, 64 * KIB), &policy);
             let vm = rig.vm(&Objective::default());
             let disk = rig.disk(vm);
-            let clients = [rig.client(vm, disk), rig.client(vm, disk)];
-            let (other, its_client) = rig.guest(&Objective::default());
+            let clients = [rig.client(disk), rig.client(disk)];
+            let other = rig.guest(&Objective::default());
             // The device is busy with one: the next ones of both clients become units of both.
             rig.ask(clients[0], Op::Read, 1 << 30, 4096).expect("room");
             assert_eq!(rig.dispatch(9), 1);
@@ -25,32 +26,32 @@ fn a_vm_removed_with_merged_requests_in_flight_has_each_answered_once() {
                 rig.ask(clients[n % 2], Op::Read, n as u64 * 4096, 4096)
                     .expect("room");
             }
-            rig.ask(its_client, Op::Read, 0, 4096).expect("room");
-            rig.end(0, Ok(()));
+            rig.ask(other.client, Op::Read, 0, 4096).expect("room");
+            rig.end_nth(0, Ok(()));
             // Of these one unit is in flight, with its 16 requests, and one waits.
             for _ in 0..1000 {
                 rig.dispatch(1);
-                match rig.in_flight.first() {
+                match rig.in_flight.front() {
                     Some(io) if io.vm == vm => break,
-                    Some(_) => rig.end(0, Ok(())),
-                    None => rig.now = rig.engine.next_timeout().expect("it will go").0,
+                    Some(_) => _ = rig.end_nth(0, Ok(())),
+                    None => rig.now.0 = rig.engine.next_timeout().expect("it will go").0,
                 }
             }
             assert_eq!(rig.in_flight[0].first_ops, 16, "{policy:?}");
-            rig.remove(vm);
+            rig.remove_vm(vm);
             assert_eq!(rig.tallies[&vm].cancelled, 16, "{policy:?}");
-            rig.end(0, outcome);
+            rig.end_nth(0, outcome);
             // What failed in company is not repeated for a VM that is gone.
             assert_eq!(rig.tallies[&vm].answered(), 33, "{policy:?}");
             rig.drain();
-            assert_eq!(rig.tallies[&other].ok[0], 1);
+            assert_eq!(rig.tallies[&other.vm].ok[0], 1);
         }
     }
 }
 
 /// Everything that a stale handle may be given to.
-fn refused(rig: &mut Rig, vm: VmId, disk: DiskId, client: ClientId) {
-    let now = rig.time();
+fn refused(rig: &mut Driver, vm: VmId, disk: DiskId, client: ClientId) {
+    let now = rig.now;
     let unknown = |error: EngineError| matches!(error, EngineError::Unknown { .. });
     let engine = &mut rig.engine;
     assert!(unknown(
@@ -83,13 +84,13 @@ fn handles_of_those_who_had_a_slot_before_are_refused() {
     for policy in policies() {
         let mut config = config(2, 64 * KIB, 64 * KIB);
         config.max_vms = 1;
-        let mut rig = Rig::new(config, &policy, 0);
+        let mut rig = Driver::new(config, &policy);
         let mut before: Vec<(VmId, DiskId, ClientId)> = Vec::new();
         let mut ios: Vec<IoId> = Vec::new();
         for _ in 0..50 {
             let vm = rig.vm(&Objective::default());
             let disk = rig.disk(vm);
-            let client = rig.client(vm, disk);
+            let client = rig.client(disk);
             for &(vm, disk, client) in before.iter().rev().take(3) {
                 refused(&mut rig, vm, disk, client);
             }
@@ -102,29 +103,29 @@ fn handles_of_those_who_had_a_slot_before_are_refused() {
             }
             rig.dispatch(2);
             ios = rig.in_flight.iter().map(|io| io.id).collect();
-            rig.remove(vm);
+            rig.remove_vm(vm);
             refused(&mut rig, vm, disk, client);
             // The slot is not free before the device gives back what it has.
             if !rig.in_flight.is_empty() {
                 let full = rig
                     .engine
                     .tenants_mut()
-                    .add_vm(Nanos(rig.now), &Objective::default());
+                    .add_vm(rig.now, &Objective::default());
                 assert!(matches!(full, Err(EngineError::Full { .. })));
             }
             rig.end_all();
             assert_eq!(rig.tallies[&vm].answered(), 4);
             before.push((vm, disk, client));
         }
-        rig.is_balanced();
+        rig.assert_drained();
     }
 }
 
 #[test]
 fn made_up_handles_are_refused() {
     let policy = &policies()[0];
-    let mut rig = Rig::new(config(2, 0, 64 * KIB), policy, 0);
-    let (vm, client) = rig.guest(&Objective::default());
+    let mut rig = Driver::new(config(2, 0, 64 * KIB), policy);
+    let Guest { vm, client, .. } = rig.guest(&Objective::default());
     let bits = [0, 1, u64::MAX, u64::MAX >> 32, 1 << 32, 1 << 63];
     for made_up in bits {
         if made_up != vm.to_bits() && made_up != client.to_bits() {
@@ -146,12 +147,12 @@ fn made_up_handles_are_refused() {
 #[test]
 fn clients_that_come_and_go_use_no_slots_up() {
     for policy in policies() {
-        let mut rig = Rig::new(config(4, 64 * KIB, 64 * KIB), &policy, 0);
+        let mut rig = Driver::new(config(4, 64 * KIB, 64 * KIB), &policy);
         let vm = rig.vm(&Objective::default());
         let disk = rig.disk(vm);
         let mut highest = 0;
         for n in 0..200u64 {
-            let client = rig.client(vm, disk);
+            let client = rig.client(disk);
             highest = highest.max(client.index());
             for k in 0..6 {
                 rig.ask(client, Op::Write, (n * 6 + k) << 12, 4096)

@@ -79,10 +79,15 @@ fn as_many(most: u64, bound: impl Fn(u64) -> u64) -> u64 {
 
 /// The longest that an I/O of the first guest was waited for since its last.
 fn longest_wait(world: &World, vm: tidegate_core::request::VmId) -> u64 {
-    let starts = world.log.iter().filter(|s| s.io.vm == vm).map(|s| s.at);
+    let starts = world
+        .driver
+        .log
+        .iter()
+        .filter(|s| s.io.vm == vm)
+        .map(|s| s.at);
     let times: Vec<u64> = std::iter::once(0)
         .chain(starts)
-        .chain([world.now])
+        .chain([world.now()])
         .collect();
     times.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0)
 }

@@ -1,7 +1,8 @@
 //! Every policy swapped for every other under load: with merges, splits, background and flushes
 //! in flight, nothing is lost, and consumed limits stay consumed.
 
-use crate::attacks::rig::{Draws, Rig, config, limiting, policies};
+use crate::attacks::rig::{Draws, config, limiting, policies};
+use crate::common::{Driver, Guest};
 use tidegate_core::objective::{Limit, Objective, Rate};
 use tidegate_core::request::{ClientId, IoError, Op};
 use tidegate_core::time::Nanos;
@@ -21,7 +22,7 @@ fn capped(total: Rate) -> Objective {
     }
 }
 
-fn ask_some(rig: &mut Rig, clients: &[ClientId], next: &mut [u64], draws: &mut Draws) {
+fn ask_some(rig: &mut Driver, clients: &[ClientId], next: &mut [u64], draws: &mut Draws) {
     for (n, &client) in clients.iter().enumerate() {
         for _ in 0..draws.below(6) {
             let (op, len) = match draws.below(10) {
@@ -47,7 +48,7 @@ fn nothing_is_lost_between_any_two_policies() {
         for (m, to) in all.iter().enumerate() {
             let mut draws = Draws::new((n * all.len() + m) as u64);
             let depth = 1 + draws.below(8) as u32;
-            let mut rig = Rig::new(config(depth, 64 * KIB, 64 * KIB), from, 0);
+            let mut rig = Driver::new(config(depth, 64 * KIB, 64 * KIB), from);
             let reserved = Objective {
                 reservation: Rate::iops(500),
                 latency: Some(Nanos(20 * MS)),
@@ -56,11 +57,11 @@ fn nothing_is_lost_between_any_two_policies() {
             let objectives = [Objective::default(), reserved, capped(Rate::iops(400))];
             let mut clients: Vec<ClientId> = Vec::new();
             for objective in objectives {
-                clients.push(rig.guest(&objective).1);
+                clients.push(rig.guest(&objective).client);
             }
-            let backup = rig.background();
+            let backup = rig.try_background(&Objective::default()).expect("room");
             let disk = rig.disk(backup);
-            clients.push(rig.client(backup, disk));
+            clients.push(rig.client(disk));
             let mut next = [0u64; 4];
             for turn in 0..40 {
                 ask_some(&mut rig, &clients, &mut next, &mut draws);
@@ -68,23 +69,23 @@ fn nothing_is_lost_between_any_two_policies() {
                 if !rig.in_flight.is_empty() && draws.below(3) > 0 {
                     let which = draws.below(rig.in_flight.len() as u64) as usize;
                     let failed = draws.below(8) == 0;
-                    rig.end(which, if failed { Err(IoError::Io) } else { Ok(()) });
+                    rig.end_nth(which, if failed { Err(IoError::Io) } else { Ok(()) });
                 }
-                rig.now += draws.below(2 * MS);
+                rig.now.0 += draws.below(2 * MS);
                 if turn % 5 == 0 {
                     let policy = if turn % 10 == 0 { to } else { from };
-                    let inside = rig.owed();
-                    let now = rig.time();
+                    let inside = rig.ledger.owed();
+                    let now = rig.now;
                     rig.engine.set_policy(now, policy);
-                    rig.take();
-                    assert_eq!(rig.owed(), inside, "a swap answers nothing");
+                    _ = rig.answers();
+                    assert_eq!(rig.ledger.owed(), inside, "a swap answers nothing");
                     let requests = rig.engine.facts().requests;
                     assert_eq!(requests as usize, inside);
                 }
             }
-            let begun = rig.now;
+            let begun = rig.now.0;
             rig.drain();
-            assert!(rig.now - begun < 60 * SECOND, "{from:?} to {to:?}");
+            assert!(rig.now.0 - begun < 60 * SECOND, "{from:?} to {to:?}");
             assert!(rig.tallies.values().all(|t| t.answered() > 0));
         }
     }
@@ -105,27 +106,27 @@ fn most_in_100_ms(times: &[u64]) -> u64 {
 
 /// A VM with one limit, always with requests that wait; the policy is swapped every `period`.
 fn under_swaps(from: &PolicySpec, to: &PolicySpec, iops: u64, period: u64) -> Vec<u64> {
-    let mut rig = Rig::new(config(4, 0, 64 * KIB), from, 0);
-    let (_, client) = rig.guest(&capped(Rate::iops(iops)));
+    let mut rig = Driver::new(config(4, 0, 64 * KIB), from);
+    let Guest { client, .. } = rig.guest(&capped(Rate::iops(iops)));
     let (mut next, mut swaps, mut swapped) = (0u64, 0u64, 0u64);
-    while rig.now < SECOND {
-        while rig.owed() < 16 {
+    while rig.now.0 < SECOND {
+        while rig.ledger.owed() < 16 {
             let op = if next % 2 == 0 { Op::Read } else { Op::Write };
             rig.ask(client, op, next % 4096 * 8192, 4096).expect("room");
             next += 1;
         }
-        if rig.now >= swapped + period {
-            (swaps, swapped) = (swaps + 1, rig.now);
-            let now = rig.time();
+        if rig.now.0 >= swapped + period {
+            (swaps, swapped) = (swaps + 1, rig.now.0);
+            let now = rig.now;
             let policy = if swaps % 2 == 1 { to } else { from };
             rig.engine.set_policy(now, policy);
         }
         rig.dispatch(usize::MAX);
-        rig.now += 500_000;
+        rig.now.0 += 500_000;
         rig.end_all();
     }
-    let served = rig.starts.iter().filter(|s| s.1.first_ops > 0);
-    let times = served.map(|s| s.0).collect();
+    let served = rig.log.iter().filter(|s| s.io.first_ops > 0);
+    let times = served.map(|s| s.at).collect();
     rig.drain();
     times
 }
@@ -159,21 +160,21 @@ fn limits_hold_over_swaps_and_lose_nothing() {
 fn a_moment_under_another_policy_buys_nothing() {
     for to in limiting() {
         for between in policies() {
-            let mut rig = Rig::new(config(4, 0, 64 * KIB), &to, 0);
-            let (_, client) = rig.guest(&capped(Rate::iops(10)));
+            let mut rig = Driver::new(config(4, 0, 64 * KIB), &to);
+            let Guest { client, .. } = rig.guest(&capped(Rate::iops(10)));
             for n in 0..4u64 {
                 rig.ask(client, Op::Read, n << 20, 4096).expect("room");
             }
             assert_eq!(rig.dispatch(9), 1);
             rig.end_all();
             for policy in [&between, &to] {
-                let now = rig.time();
+                let now = rig.now;
                 rig.engine.set_policy(now, policy);
             }
             assert_eq!(rig.dispatch(9), 0, "{to:?}, {between:?} in between");
-            rig.now = 99 * MS;
+            rig.now.0 = 99 * MS;
             assert_eq!(rig.dispatch(9), 0, "{to:?}, {between:?} in between");
-            rig.now = 101 * MS;
+            rig.now.0 = 101 * MS;
             assert_eq!(rig.dispatch(9), 1, "{to:?}, {between:?} in between");
             rig.end_all();
             rig.drain();
@@ -193,14 +194,14 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
         // Lifted, and new.
         (None, 0),
     ] {
-        let mut rig = Rig::new(config(4, 0, 64 * KIB), &limit, 0);
-        let (vm, client) = rig.guest(&capped(Rate::iops(10)));
+        let mut rig = Driver::new(config(4, 0, 64 * KIB), &limit);
+        let Guest { vm, client, .. } = rig.guest(&capped(Rate::iops(10)));
         for n in 0..4u64 {
             rig.ask(client, Op::Read, n << 20, 4096).expect("room");
         }
         assert_eq!(rig.dispatch(9), 1);
         rig.end_all();
-        let now = rig.time();
+        let now = rig.now;
         rig.engine.set_policy(now, &fifo);
         for rate in [
             change.unwrap_or(Rate::NONE),
@@ -214,10 +215,10 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
         }
         rig.engine.set_policy(now, &limit);
         if next > 0 {
-            rig.now = next * MS - 1;
+            rig.now.0 = next * MS - 1;
             assert_eq!(rig.dispatch(9), 0, "{change:?}");
         }
-        rig.now = next * MS;
+        rig.now.0 = next * MS;
         assert_eq!(rig.dispatch(9), 1, "{change:?}");
         rig.end_all();
         rig.drain();
@@ -228,8 +229,8 @@ fn what_is_spent_follows_a_limit_that_nobody_keeps() {
 #[test]
 fn what_a_direction_has_spent_outlives_a_policy_that_keeps_the_total() {
     let [limit, mclock] = ["limit", "mclock"].map(|p| PolicySpec::named(p).expect("is listed"));
-    let mut rig = Rig::new(config(4, 0, 64 * KIB), &limit, 0);
-    let (_, client) = rig.guest(&Objective {
+    let mut rig = Driver::new(config(4, 0, 64 * KIB), &limit);
+    let Guest { client, .. } = rig.guest(&Objective {
         limit: Limit {
             total: Rate::iops(1000),
             write: Rate::iops(10),
@@ -243,12 +244,12 @@ fn what_a_direction_has_spent_outlives_a_policy_that_keeps_the_total() {
     assert_eq!(rig.dispatch(9), 1);
     rig.end_all();
     for policy in [&mclock, &limit] {
-        let now = rig.time();
+        let now = rig.now;
         rig.engine.set_policy(now, policy);
     }
-    rig.now = 99 * MS;
+    rig.now.0 = 99 * MS;
     assert_eq!(rig.dispatch(9), 0);
-    rig.now = 100 * MS;
+    rig.now.0 = 100 * MS;
     assert_eq!(rig.dispatch(9), 1);
     rig.end_all();
     rig.drain();

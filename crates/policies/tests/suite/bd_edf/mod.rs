@@ -3,7 +3,6 @@
 mod rules;
 
 use crate::common::*;
-use tidegate_core::engine::DiskSpec;
 use tidegate_core::facts::Facts;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{Op, ReqId, Request, VmId};
@@ -30,8 +29,8 @@ impl Disk {
             spec.set(name, value).expect("in range");
         }
         let mut world = World::with(config, "open+bd-edf", 10 * MS);
-        world.engine.set_policy(Nanos::ZERO, &spec);
-        world.now = SECOND;
+        world.driver.engine.set_policy(Nanos::ZERO, &spec);
+        world.driver.now.0 = SECOND;
         let promised = Objective {
             latency: Some(Nanos::from_millis(109)),
             ..Objective::default()
@@ -50,16 +49,15 @@ impl Disk {
     fn ask(&mut self, guest: usize, block: u64) {
         let client = self.guests[guest].client;
         let request = Request::read(block * 4096, 4096, u64::MAX);
-        let now = self.world.time();
-        let taken = self.world.engine.handle_request(now, client, request);
+        let taken = self.world.driver.request(client, request);
         taken.expect("room");
     }
 
     /// What has started by so many milliseconds from the beginning: when, whose, which block.
     fn until(&mut self, ms: u64) -> Vec<(u64, usize, u64)> {
         let end = SECOND + ms * MS;
-        self.world.run(end - self.world.now);
-        let log = self.world.log.iter().map(|s| {
+        self.world.run(end - self.world.now());
+        let log = self.world.driver.log.iter().map(|s| {
             let guest = self.guests.iter().position(|g| g.vm == s.io.vm);
             let ms = (s.at - SECOND) / MS;
             (ms, guest.unwrap_or(usize::MAX), s.io.offset / 4096)
@@ -68,7 +66,7 @@ impl Disk {
     }
 
     fn waits(&self) -> (u64, u64) {
-        let waits = self.world.engine.device().waits().expect("it waits");
+        let waits = self.world.driver.engine.device().waits().expect("it waits");
         (waits.begun, waits.succeeded)
     }
 }
@@ -181,7 +179,7 @@ fn a_flash_disk_never_waits_and_keeps_to_deadlines() {
     let mut world = World::new("open+bd-edf", 10 * MS);
     std::mem::swap(&mut disk.world, &mut world);
     drop(world);
-    disk.world.now = SECOND;
+    disk.world.driver.now.0 = SECOND;
     let guest = |disk: &mut Disk, ms| {
         disk.world.guest(&Objective {
             latency: Some(Nanos::from_millis(ms)),
@@ -289,7 +287,7 @@ impl Regulator for Purse {
 
 fn with_purses(disk: &mut Disk) {
     let now = disk.world.time();
-    disk.world.engine.wrap_roles(now, |roles| Roles {
+    disk.world.driver.engine.wrap_roles(now, |roles| Roles {
         regulator: Box::new(Purse(vec![0; 128])),
         ..roles
     });
@@ -310,11 +308,16 @@ fn nobody_waits_for_a_vm_that_has_nothing_left_to_spend() {
 #[test]
 fn a_unit_that_grows_before_it_is_admitted_is_not_picked() {
     let mut disk = Disk::of_the_paper(&[]);
-    let mut config = *disk.world.engine.config();
+    let mut config = *disk.world.driver.engine.config();
     (config.merge_limit, config.device.depth) = (64 * KIB, 1);
-    let promised = *disk.world.engine.tenants().objective(disk.guests[0].vm);
+    let promised = *disk
+        .world
+        .driver
+        .engine
+        .tenants()
+        .objective(disk.guests[0].vm);
     disk.world = World::with(config, "open+bd-edf", 10 * MS);
-    disk.world.now = SECOND;
+    disk.world.driver.now.0 = SECOND;
     disk.guests = vec![disk.world.guest(&promised)];
     with_purses(&mut disk);
     for block in [100, 200, 301, 300] {
@@ -332,34 +335,19 @@ fn nobody_waits_for_a_vm_that_was_removed() {
     disk.ask(1, 500);
     disk.until(15);
     assert_eq!(disk.waits(), (1, 0));
-    let (now, gone) = (disk.world.time(), disk.guests[0]);
-    disk.world
-        .engine
-        .tenants_mut()
-        .remove_vm(now, gone.vm)
-        .expect("there");
+    let gone = disk.guests[0];
+    disk.world.driver.remove_vm(gone.vm);
     assert_eq!(disk.until(200).last(), Some(&(15, 1, 500)));
 }
 
 #[test]
 fn of_several_disks_with_others_between_the_first_to_come_is_next() {
     let mut disk = Disk::of_the_paper(&[]);
-    let (vm, now) = (disk.guests[0].vm, disk.world.time());
-    let spec = DiskSpec {
-        base: 10 << 40,
-        size: 1 << 40,
-        read_only: false,
-    };
-    let second = disk
-        .world
-        .engine
-        .tenants_mut()
-        .add_disk(vm, spec)
-        .expect("fits");
-    let client = disk.world.engine.connect(second).expect("there");
+    let vm = disk.guests[0].vm;
+    let client = disk.world.driver.guest_at(vm, 10 << 40, 1 << 40).client;
     let ask = |disk: &mut Disk, block: u64| {
         let request = Request::read(block * 4096, 4096, u64::MAX);
-        let taken = disk.world.engine.handle_request(now, client, request);
+        let taken = disk.world.driver.request(client, request);
         taken.expect("room");
     };
     disk.ask(0, 100);
@@ -370,7 +358,5 @@ fn of_several_disks_with_others_between_the_first_to_come_is_next() {
     ask(&mut disk, 8);
     let order: Vec<u64> = disk.until(99).iter().map(|&(_, _, block)| block).collect();
     assert_eq!(order[..3], [100, 9, 8]);
-    disk.world
-        .engine
-        .handle_disconnect(disk.world.time(), client);
+    disk.world.driver.disconnect(client);
 }

@@ -1,6 +1,7 @@
 //! BD-EDF against its rules, in scans of everything that waits.
 
 use crate::common::lab::{self, GUESTS, Lab, Model, Terms, starts};
+use crate::common::oracle_test;
 use crate::common::*;
 use proptest::prelude::*;
 use tidegate_core::facts::Unit;
@@ -125,7 +126,7 @@ impl Scan {
     }
 
     fn due(&self, lab: &Lab, vm: VmId, start: Nanos) -> Nanos {
-        let promised = lab.engine.tenants().objective(vm).latency;
+        let promised = lab.driver.engine.tenants().objective(vm).latency;
         start + promised.unwrap_or(self.params.default) - self.params.margin
     }
 
@@ -231,7 +232,7 @@ impl Scan {
             let earliest = in_flight.fold(due, Nanos::min);
             let bytes = self.flying.iter().map(|f| f.bytes).sum::<u64>() + unit.len as u64;
             let each = self.params.positioning.0 * (self.flying.len() as u64 + 1);
-            if lab.now + Nanos(each) + self.params.transfer(bytes) > earliest {
+            if lab.driver.now + Nanos(each) + self.params.transfer(bytes) > earliest {
                 return None;
             }
         }
@@ -260,7 +261,7 @@ impl Scan {
             }
             until = until.min(since + self.params.positioning);
         }
-        (until > lab.now).then_some(until)
+        (until > lab.driver.now).then_some(until)
     }
 
     fn choose(&mut self, lab: &Lab) -> Option<Picked> {
@@ -274,7 +275,7 @@ impl Scan {
         let promotion = oldest.map(|unit| unit.arrived.max(self.went) + self.params.promote);
         let promotion = promotion.filter(|_| self.params.promote > Nanos::ZERO);
         let Some((due, head)) = self.head(lab) else {
-            return self.next_background(lab, promotion.is_some_and(|at| at <= lab.now));
+            return self.next_background(lab, promotion.is_some_and(|at| at <= lab.driver.now));
         };
         // Twice the average way to it, of which the margin is kept anyway.
         let rare = match self.params.bound_waits {
@@ -284,20 +285,20 @@ impl Scan {
         let before = |bytes: u64| due - self.params.transfer(bytes) - Nanos(rare);
         // The way there and back, or it has to wait as long again.
         let costs = self.params.bound_waits && self.params.positioning > Nanos::ZERO;
-        let far = lab.now + self.params.positioning + self.params.positioning;
+        let far = lab.driver.now + self.params.positioning + self.params.positioning;
         let promotion = match costs && far >= before(lab::MAX_IO.into()) {
             true => promotion.map(|at| at + self.params.promote),
             false => promotion,
         };
-        if promotion.is_some_and(|at| at <= lab.now) {
+        if promotion.is_some_and(|at| at <= lab.driver.now) {
             return self.next_background(lab, true);
         }
         let latest = before(self.params.max_size);
-        if self.batches() && lab.now < latest {
+        if self.batches() && lab.driver.now < latest {
             let suitable = self.suitable(lab);
             if let Some(unit) = suitable {
                 let bytes = u64::from(unit.len);
-                if lab.now < before(bytes.max(self.params.max_size)) {
+                if lab.driver.now < before(bytes.max(self.params.max_size)) {
                     return self.pick(lab, unit, due, true);
                 }
             } else if let Some(until) = self.wait(lab, latest) {
@@ -315,10 +316,10 @@ impl Model for Scan {
     fn reset(&mut self, lab: &Lab) {
         *self = Scan::new(self.params);
         for io in lab.in_flight() {
-            let of_vm = !lab.engine.view().is_background(io.vm);
+            let of_vm = !lab.driver.engine.view().is_background(io.vm);
             self.flying.push(Flying {
                 id: io.id,
-                due: of_vm.then(|| self.due(lab, io.vm, lab.now)),
+                due: of_vm.then(|| self.due(lab, io.vm, lab.driver.now)),
                 bytes: moves(io.op, io.len),
             });
             self.last = Some(Last {
@@ -339,7 +340,7 @@ impl Model for Scan {
         if self.head(lab).is_none() {
             (self.waiting, self.idle_since) = (false, None);
         }
-        assert_eq!(lab.engine.device().waits(), Some(self.waits));
+        assert_eq!(lab.driver.engine.device().waits(), Some(self.waits));
     }
 
     fn next(&mut self, lab: &Lab) -> Option<ReqId> {
@@ -354,7 +355,7 @@ impl Model for Scan {
         (self.waiting, self.idle_since) = (false, None);
         self.batch = picked.batch;
         if picked.batch > 0 {
-            self.went = lab.now;
+            self.went = lab.driver.now;
         }
         self.last = Some(Last {
             vm: io.vm,
@@ -377,17 +378,19 @@ impl Model for Scan {
         let (until, latest) = self
             .until
             .expect("nothing else keeps an idle device waiting");
-        assert!(until <= latest && until > lab.now);
-        let next = lab.engine.next_timeout().expect("a wait has an end");
+        assert!(until <= latest && until > lab.driver.now);
+        let next = lab.driver.engine.next_timeout().expect("a wait has an end");
         assert!(next <= until, "{next} is after {until}");
     }
 
     fn arrived(&mut self, lab: &Lab, guest: usize) {
-        let alone = lab.engine.view().waiting(lab.guests[guest].vm) == 1;
+        let alone = lab.driver.engine.view().waiting(lab.guests[guest].vm) == 1;
         if let (Some(ended), mean) = self.thoughts[guest]
             && alone
         {
-            let took = (lab.now - ended).0.min(2 * self.params.positioning.0);
+            let took = (lab.driver.now - ended)
+                .0
+                .min(2 * self.params.positioning.0);
             let mean = mean.map_or(took, |mean| mean - mean / 8 + took / 8);
             self.thoughts[guest] = (None, Some(mean));
         }
@@ -395,16 +398,16 @@ impl Model for Scan {
 
     fn ending(&mut self, lab: &Lab, io: &DeviceIo) {
         self.flying.retain(|f| f.id != io.id);
-        self.idle_since = self.head(lab).map(|_| lab.now);
+        self.idle_since = self.head(lab).map(|_| lab.driver.now);
         match lab.guests.iter().position(|g| g.vm == io.vm) {
-            Some(guest) => self.thoughts[guest].0 = Some(lab.now),
-            None if lab.engine.tenants().in_flight(io.vm) == 1 => self.forget(io.vm),
+            Some(guest) => self.thoughts[guest].0 = Some(lab.driver.now),
+            None if lab.driver.engine.tenants().in_flight(io.vm) == 1 => self.forget(io.vm),
             None => {}
         }
     }
 
     fn removed(&mut self, lab: &Lab, vm: VmId) {
-        if lab.engine.tenants().in_flight(vm) == 0 {
+        if lab.driver.engine.tenants().in_flight(vm) == 0 {
             self.forget(vm);
         }
     }
@@ -442,28 +445,18 @@ fn params() -> impl Strategy<Value = Params> {
         )
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(64),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn picks_and_waits_are_those_of_the_rules(
-        depth in 1u32..=5,
-        merge in any::<bool>(),
-        params in params(),
-        weights in prop::collection::vec(1u32..200, GUESTS),
-        steps in prop::collection::vec(lab::step(1u32..200), 0..600),
-    ) {
-        let policies = ["open+bd-edf", "token-bucket+bd-edf"].map(|name| params.spec(name));
-        let terms = Terms {
-            latency,
-            background: is_background,
-            positioning: params.positioning,
-            ..Terms::new(depth, merge, &weights)
-        };
-        lab::run_on(&terms, policies, &mut Scan::new(params), steps);
-    }
+oracle_test! {
+    fn picks_and_waits_are_those_of_the_rules(params in params())
+    policies: ["open+bd-edf", "token-bucket+bd-edf"],
+    spec: |name| params.spec(name),
+    weights: 1u32..200,
+    steps: 600,
+    cases: ProptestConfig::default().cases.max(64),
+    terms: |terms| Terms {
+        latency,
+        background: is_background,
+        positioning: params.positioning,
+        ..terms
+    },
+    model: |_: &Terms| Scan::new(params),
 }

@@ -107,7 +107,7 @@ fn reads_that_go_on_for_ever_do_not_starve_asynchronous_writes() {
     for _ in 0..2000 {
         flying.extend(duel.start());
         let io = flying.remove(0);
-        duel.now += MS;
+        duel.driver.now.0 += MS;
         duel.end(&io);
         match io.op {
             Op::Write => {

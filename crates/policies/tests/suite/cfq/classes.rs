@@ -77,10 +77,7 @@ fn a_background_tenant_has_the_class_it_is_given() {
             priority: Priority::BestEffort(0),
             ..Objective::default()
         };
-        let backup = disk
-            .engine
-            .tenants_mut()
-            .add_background(Nanos::ZERO, &objective);
+        let backup = disk.driver.try_background(&objective);
         let backup = disk.settle(backup.expect("room"), READER);
         disk.vm(MIDDLE, READER);
         disk.run(60 * SECOND);
@@ -113,7 +110,7 @@ fn a_controller_changes_a_vms_class() {
     let mut duel = Duel::new(&with(&[]), 1 << 30);
     let (turn, turned) = std::sync::mpsc::channel();
     let turned = std::sync::Mutex::new(Some(turned));
-    duel.engine.wrap_roles(Nanos(SECOND), move |roles| {
+    duel.driver.engine.wrap_roles(Nanos(SECOND), move |roles| {
         let turned = turned.lock().expect("alone").take();
         Roles {
             controller: turned.map(|turned| Box::new(Turner(turned)) as Box<dyn Controller>),
@@ -133,11 +130,7 @@ fn a_controller_changes_a_vms_class() {
     assert_eq!(duel.serve().map(|s| s.0), Some(0));
     // The objective does not undo what a controller said.
     let plain = Objective::default();
-    let set = duel
-        .engine
-        .tenants_mut()
-        .set_objective(Nanos(duel.now), duel.vms[1], &plain);
-    set.expect("sound");
+    duel.driver.set_objective(duel.guests[1].vm, &plain);
     let rest: Vec<usize> = (0..96).map_while(|_| duel.serve()).map(|s| s.0).collect();
     assert_eq!(rest.iter().position(|&v| v == 1), Some(47));
     assert_eq!(rest.len(), 95);

@@ -38,11 +38,11 @@ fn half_of_its_depth_before_the_first_end_and_when_the_slice_is_nearly_over() {
     flying.extend(duel.start());
     assert_eq!(flying.len(), 8, "eight of 8 ms fit in 100 ms");
     // Seven may take 56 ms, and the slice has 56.
-    duel.now += 44 * MS;
+    duel.driver.now.0 += 44 * MS;
     duel.end(&flying.remove(0));
     assert_eq!(duel.start().len(), 1);
     // Now it has 55.
-    duel.now += MS;
+    duel.driver.now.0 += MS;
     duel.end(&flying.remove(0));
     assert_eq!(duel.start(), []);
     for _ in 0..2 {
@@ -50,7 +50,7 @@ fn half_of_its_depth_before_the_first_end_and_when_the_slice_is_nearly_over() {
     }
     assert_eq!(duel.start().len(), 2, "up to seven again");
     // At the very end half of its depth still, though they will not be in time.
-    duel.now += 54 * MS;
+    duel.driver.now.0 += 54 * MS;
     for _ in 0..4 {
         duel.end(&flying.remove(0));
     }

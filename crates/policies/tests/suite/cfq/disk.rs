@@ -1,11 +1,10 @@
 //! A little disk with guests of different habits.
 
 use crate::cfq::with;
-use crate::common::{MS, config, open_disk};
+use crate::common::{Driver, MS, config};
 use std::collections::VecDeque;
-use tidegate_core::engine::Engine;
 use tidegate_core::objective::{Objective, Priority};
-use tidegate_core::request::{ClientId, DeviceIo, Request, VmId};
+use tidegate_core::request::{ClientId, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -47,10 +46,10 @@ pub(crate) struct Patron {
 
 /// One I/O at a time, or several in order: 500 us where the last one ended, 8 ms elsewhere.
 pub(crate) struct Disk {
-    pub(crate) engine: Engine,
-    pub(crate) now: u64,
+    pub(crate) driver: Driver,
     pub(crate) patrons: Vec<Patron>,
-    pub(crate) flights: VecDeque<(u64, DeviceIo)>,
+    /// Ends of the I/Os with the device, which come in the order of the starts.
+    ends: VecDeque<u64>,
     pub(crate) head: u64,
     pub(crate) free_at: u64,
     pub(crate) dice: u64,
@@ -66,10 +65,9 @@ impl Disk {
         let mut config = config(depth, 0);
         config.device.positioning = Nanos(positioning);
         Disk {
-            engine: Engine::new(config, spec).expect("sound"),
-            now: 0,
+            driver: Driver::new(config, spec),
             patrons: Vec::new(),
-            flights: VecDeque::new(),
+            ends: VecDeque::new(),
             head: 0,
             free_at: 0,
             dice: 1,
@@ -84,13 +82,13 @@ impl Disk {
 
     pub(crate) fn settle(&mut self, vm: VmId, habit: Habit) -> usize {
         let number = self.patrons.len() as u64;
-        let (_, client) = open_disk(&mut self.engine, vm, number << 36, 1 << 36);
+        let guest = self.driver.guest_at(vm, number << 36, 1 << 36);
         self.patrons.push(Patron {
-            client,
+            client: guest.client,
             vm,
             habit,
             place: 0,
-            asks: vec![self.now; habit.depth as usize],
+            asks: vec![self.driver.now.0; habit.depth as usize],
             served: 0,
             busy: 0,
             turns: 0,
@@ -104,47 +102,51 @@ impl Disk {
             priority,
             ..Objective::default()
         };
-        let vm = self
-            .engine
-            .tenants_mut()
-            .add_vm(Nanos(self.now), &objective);
-        self.settle(vm.expect("room"), habit)
+        let vm = self.driver.vm(&objective);
+        self.settle(vm, habit)
     }
 
     pub(crate) fn run(&mut self, span: u64) {
-        let end = self.now + span;
-        while self.now < end {
-            while self.flights.front().is_some_and(|f| f.0 <= self.now) {
-                let (_, io) = self.flights.pop_front().expect("just seen");
-                self.engine
-                    .handle_completion(Nanos(self.now), io.id, Ok(()));
+        let end = self.driver.now.0 + span;
+        while self.driver.now.0 < end {
+            let now = self.driver.now;
+            while self.ends.pop_front_if(|end| *end <= now.0).is_some() {
+                self.driver.end_nth(0, Ok(()));
             }
-            while let Some(done) = self.engine.poll_done() {
+            for done in self.driver.answers() {
                 let patron = &mut self.patrons[done.tag as usize];
-                patron.asks.push(self.now + patron.habit.think);
+                patron.asks.push(self.driver.now.0 + patron.habit.think);
                 patron.longest_wait = patron.longest_wait.max(done.account.waited().0);
                 patron.served += 1;
             }
             self.ask();
             self.start();
             let next = [
-                self.flights.front().map(|f| f.0),
-                self.engine.next_timeout().map(|t| t.0),
+                self.ends.front().copied(),
+                self.driver.engine.next_timeout().map(|t| t.0),
                 self.patrons
                     .iter()
                     .flat_map(|p| p.asks.iter().copied())
                     .min(),
             ];
             let next = next.into_iter().flatten().min().unwrap_or(end);
-            assert!(next > self.now, "nothing is left undone at {}", self.now);
-            self.now = next.min(end);
+            assert!(
+                next > self.driver.now.0,
+                "nothing is left undone at {}",
+                self.driver.now.0
+            );
+            self.driver.now.0 = next.min(end);
         }
     }
 
     pub(crate) fn ask(&mut self) {
         for (number, patron) in self.patrons.iter_mut().enumerate() {
-            let due = patron.asks.iter().filter(|&&at| at <= self.now).count();
-            patron.asks.retain(|&at| at > self.now);
+            let due = patron
+                .asks
+                .iter()
+                .filter(|&&at| at <= self.driver.now.0)
+                .count();
+            patron.asks.retain(|&at| at > self.driver.now.0);
             for _ in 0..due {
                 self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1);
                 if !patron.habit.sequential {
@@ -152,29 +154,25 @@ impl Disk {
                 }
                 let request = Request::read(patron.place, 4096, number as u64);
                 patron.place += 4096;
-                let taken = self
-                    .engine
-                    .handle_request(Nanos(self.now), patron.client, request);
+                let taken = self.driver.request(patron.client, request);
                 taken.expect("there is room");
             }
         }
     }
 
     pub(crate) fn start(&mut self) {
-        if self.engine.next_timeout().is_some_and(|t| t.0 <= self.now) {
-            self.engine.handle_timeout(Nanos(self.now));
-        }
-        while let Some(io) = self.engine.poll_dispatch(Nanos(self.now)) {
+        self.driver.pass(Nanos::ZERO);
+        while let Some(io) = self.driver.start() {
             let took = if io.addr == self.head { NEAR } else { FAR };
             self.head = io.addr + io.len as u64;
-            self.free_at = self.free_at.max(self.now) + took;
-            self.flights.push_back((self.free_at, io));
+            self.free_at = self.free_at.max(self.driver.now.0) + took;
+            self.ends.push_back(self.free_at);
             let whose = self.patrons.iter().position(|p| p.vm == io.vm);
             let whose = whose.expect("a patron's");
             self.patrons[whose].busy += took;
             self.patrons[whose].turns += u64::from(self.last != whose);
             self.last = whose;
-            let in_flight = self.engine.tenants().in_flight(io.vm);
+            let in_flight = self.driver.engine.tenants().in_flight(io.vm);
             self.most_in_flight = self.most_in_flight.max(in_flight);
         }
     }
@@ -185,23 +183,5 @@ impl Disk {
             .iter()
             .map(|p| p.busy as f64 / all as f64)
             .collect()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        for patron in &self.patrons {
-            self.engine
-                .handle_disconnect(Nanos(self.now), patron.client);
-        }
-        for (_, io) in self.flights.drain(..) {
-            self.engine
-                .handle_completion(Nanos(self.now), io.id, Ok(()));
-        }
-        while self.engine.poll_done().is_some() {}
-        assert!(self.engine.is_idle());
     }
 }

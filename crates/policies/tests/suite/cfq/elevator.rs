@@ -1,56 +1,38 @@
 //! The order within a queue.
 
 use crate::cfq::with;
-use crate::common::{MS, SECOND, config, only_client};
-use tidegate_core::engine::Engine;
-use tidegate_core::request::{ClientId, Request};
+use crate::common::{Driver, Guest, MS, config};
+use tidegate_core::objective::Objective;
+use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
 /// One VM's disk whose I/Os take what the test says.
 struct Bench {
-    engine: Engine,
-    client: ClientId,
-    now: u64,
+    driver: Driver,
+    guest: Guest,
 }
 
 impl Bench {
     fn new(spec: &PolicySpec) -> Bench {
-        let mut engine = Engine::new(config(1, 0), spec).expect("sound");
-        Bench {
-            client: only_client(&mut engine),
-            engine,
-            now: SECOND,
-        }
+        let mut driver = Driver::new(config(1, 0), spec).at(Nanos::SECOND);
+        let guest = driver.guest(&Objective::default());
+        Bench { driver, guest }
     }
 
     fn ask(&mut self, blocks: &[u64]) {
         for block in blocks {
-            let request = Request::read(block * 4096, 4096, 0);
-            let taken = self
-                .engine
-                .handle_request(Nanos(self.now), self.client, request);
+            let client = self.guest.client;
+            let taken = self.driver.ask(client, Op::Read, block * 4096, 4096);
             taken.expect("room");
         }
     }
 
     fn serve(&mut self, took: u64) -> u64 {
-        let io = self
-            .engine
-            .poll_dispatch(Nanos(self.now))
-            .expect("it waits");
-        self.now += took;
-        self.engine
-            .handle_completion(Nanos(self.now), io.id, Ok(()));
-        while self.engine.poll_done().is_some() {}
+        let io = self.driver.start().expect("it waits");
+        self.driver.now.0 += took;
+        self.driver.end(&io, Ok(()));
         io.addr / 4096
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        self.engine.handle_disconnect(Nanos(self.now), self.client);
-        while self.engine.poll_done().is_some() {}
     }
 }
 

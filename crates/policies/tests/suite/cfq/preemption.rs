@@ -14,10 +14,10 @@ fn a_neighbours_request_preempts_for_the_rest_of_the_slice() {
         duel.ask(0, Op::Read, last);
         assert_eq!(duel.serve(), Some((0, Op::Read)));
         // While the first is idled for; from far away it waits until that is over.
-        let asked = duel.now;
+        let asked = duel.driver.now.0;
         duel.ask(1, Op::Read, if near { 0 } else { 5000 });
         assert_eq!(duel.serve(), Some((1, Op::Read)));
-        let waited = duel.now - MS - asked;
+        let waited = duel.driver.now.0 - MS - asked;
         assert_eq!(waited, if near { 0 } else { 8 * MS });
     }
 }
@@ -28,7 +28,7 @@ fn neighbours_that_take_turns_have_one_slice_together() {
     let last = (16 << 20) / 4096 - 1;
     duel.ask(0, Op::Read, last);
     assert_eq!(duel.serve(), Some((0, Op::Read)));
-    let begun = duel.now;
+    let begun = duel.driver.now.0;
     duel.ask(2, Op::Read, 0);
     let mut turn = 0;
     loop {
@@ -42,6 +42,6 @@ fn neighbours_that_take_turns_have_one_slice_together() {
         }
     }
     // The third was due from the start, and the slice of the first ends after 100 ms.
-    assert_eq!(duel.now - MS - begun, 100 * MS);
+    assert_eq!(duel.driver.now.0 - MS - begun, 100 * MS);
     assert_eq!(turn, 101);
 }

@@ -44,7 +44,7 @@ impl Hand {
         let plan = Arc::new(Mutex::new(Plan::default()));
         let mut world = World::with(config, policy, service);
         let wrap = regulated(&slow, &plan);
-        world.engine.wrap_roles(Nanos::ZERO, wrap);
+        world.driver.engine.wrap_roles(Nanos::ZERO, wrap);
         Hand { world, slow, plan }
     }
 
@@ -71,8 +71,7 @@ impl Hand {
     fn ask(&mut self, guest: Guest, count: u64) {
         for n in 0..count {
             let request = Request::read(n << 21, BLOCK, u64::MAX);
-            let now = self.world.time();
-            let taken = (self.world.engine).handle_request(now, guest.client, request);
+            let taken = self.world.driver.request(guest.client, request);
             taken.expect("there is room");
         }
     }
@@ -91,7 +90,7 @@ impl Hand {
 
     /// Whether something of a VM waits to be let in.
     fn waits(&self, guest: Guest) -> bool {
-        let view = self.world.engine.view();
+        let view = self.world.driver.engine.view();
         view.pending_head(guest.vm).is_some()
     }
 
@@ -243,7 +242,7 @@ fn an_inactive_vm_comes_back_with_a_burst_up_to_the_threshold() {
     hand.world.run(SECOND);
     // It has been quiet for more than two periods: inactive, and nothing will happen.
     assert_eq!(hand.credit(a), None);
-    assert_eq!(hand.world.engine.next_timeout(), None);
+    assert_eq!(hand.world.driver.engine.next_timeout(), None);
     hand.world.run(SECOND);
     let before = hand.spent(a);
     hand.ask(a, 200);
@@ -414,14 +413,14 @@ fn allocations_that_add_up_to_the_device_keep_it_busy() {
         hand.world.load(guest, Op::Read, BLOCK, 200);
     }
     hand.world.run(SECOND);
-    let (began, all) = (hand.world.now, hand.world.log.len());
+    let (began, all) = (hand.world.now(), hand.world.driver.log.len());
     let before = [a, b, slow].map(|guest| hand.spent(guest));
     for _ in 0..50 {
         hand.ask(comes_and_goes, 1);
         hand.world.run(200 * MS);
     }
-    let went = hand.world.log.len() - all;
-    assert_eq!(hand.world.now - began, 10 * SECOND);
+    let went = hand.world.driver.log.len() - all;
+    assert_eq!(hand.world.now() - began, 10 * SECOND);
     assert!(went >= 9_990, "{went}");
     // The 15 a second that the last one leaves are divided as the rest is.
     let got = [a, b, slow].map(|guest| hand.spent(guest));
@@ -439,8 +438,7 @@ fn merged_requests_cost_one_each_and_parts_nothing_more() {
     let mut hand = Hand::of(config(1, 64 * KIB), "open+fifo", MS);
     let a = hand.guest(100_000);
     let ask = |hand: &mut Hand, request: Request| {
-        let now = hand.world.time();
-        let taken = (hand.world.engine).handle_request(now, a.client, request);
+        let taken = hand.world.driver.request(a.client, request);
         taken.expect("there is room");
     };
     let block = |n: u64| Request::read(n * u64::from(BLOCK), BLOCK, u64::MAX);
@@ -478,8 +476,7 @@ fn background_tenants_and_flushes_pass_freely() {
     assert!(!hand.waits(backup) && hand.waits(a));
     assert!(hand.rules(|slow| !slow.vms.contains_key(&backup.vm)));
     for n in 0..5 {
-        let now = hand.world.time();
-        let taken = (hand.world.engine).handle_request(now, a.client, Request::flush(n));
+        let taken = hand.world.driver.request(a.client, Request::flush(n));
         taken.expect("there is room");
     }
     hand.world.keep_done = true;
@@ -525,19 +522,19 @@ fn crowd_of(depth: u32, policies: &[&str], params: CircParams) -> Crowd<Allocate
 /// other, and nothing is held for anybody.
 fn close(mut crowd: Crowd<Allocated>) {
     let mut plan = crowd.rules.plan.lock().expect("no panic before");
-    let vms = crowd.guests.iter().map(|&(vm, _)| (vm, 100_000_000));
+    let vms = crowd.guests.iter().map(|guest| (guest.vm, 100_000_000));
     plan.now.extend(vms.clone());
     plan.then.extend(vms);
     drop(plan);
     crowd.drain();
     for _ in 0..10_000 {
-        let Some(due) = crowd.engine.next_timeout() else {
+        let Some(due) = crowd.driver.engine.next_timeout() else {
             let slow = crowd.rules.slow.lock().expect("no panic before");
             assert!(slow.vms.keys().all(|&vm| slow.credit(vm).is_none()));
             return;
         };
-        crowd.now = crowd.now.max(due);
-        crowd.engine.handle_timeout(crowd.now);
+        crowd.driver.now = crowd.driver.now.max(due);
+        crowd.driver.engine.handle_timeout(crowd.driver.now);
     }
     panic!("periods never stop");
 }

@@ -234,6 +234,20 @@ impl Slow {
         self.vms.values_mut().for_each(|vm| vm.assigned = None);
     }
 
+    /// Requests that a VM may demand in so many seconds: the larger of what it reserves.
+    fn demand(&self, facts: &Facts, vm: VmId) -> (u128, u128) {
+        let reservation = &facts.objective(vm).reservation;
+        let size = self.params.terms.request_size as u128;
+        let ops = reservation.ops.map(|o| (o.per_s as u128, 1));
+        let bytes = reservation.bytes_per_s.map(|b| (b as u128, size));
+        match (ops, bytes) {
+            (Some(a), Some(b)) if a.0 * b.1 >= b.0 * a.1 => a,
+            (Some(a), None) => a,
+            (_, Some(b)) => b,
+            (None, None) => (self.params.terms.default_iops as u128, 1),
+        }
+    }
+
     fn heard(&mut self, facts: &Facts, event: &Event) {
         let worth_it = self.charged || self.vms.values().any(|vm| !vm.has_credit());
         let vm = match *event {
@@ -277,21 +291,12 @@ impl Slow {
                 self.charge(facts, vm, 1, facts.request_bytes(by));
             }
             Event::VmAdded(_) | Event::VmChanged(_) => {
-                let reservation = &facts.objective(vm).reservation;
-                let size = self.params.terms.request_size as u128;
-                let ops = reservation.ops.map(|o| (o.per_s as u128, 1));
-                let bytes = reservation.bytes_per_s.map(|b| (b as u128, size));
-                let larger = match (ops, bytes) {
-                    (Some(a), Some(b)) if a.0 * b.1 >= b.0 * a.1 => a,
-                    (Some(a), None) => a,
-                    (_, Some(b)) => b,
-                    (None, None) => (self.params.terms.default_iops as u128, 1),
-                };
                 if self.params.terms.max_interval == 0 {
                     self.most = 20_000;
                 }
                 let new = !self.vms.contains_key(&vm);
-                self.vms.entry(vm).or_default().demand = larger;
+                let demand = self.demand(facts, vm);
+                self.vms.entry(vm).or_default().demand = demand;
                 self.all_to_coarse();
                 if !new {
                     return;

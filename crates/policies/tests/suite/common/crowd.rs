@@ -1,11 +1,11 @@
 //! A crowd of VMs before a regulator that gates at admission: anything in any order, with a slow
 //! model of its rules around it that looks at each event.
 
-use super::{config, open_disk};
+use super::{Driver, Guest, config};
 use proptest::prelude::*;
-use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::Objective;
-use tidegate_core::request::{ClientId, IoError, IoId, Request, VmId};
+use tidegate_core::request::{IoError, Op, VmId};
 use tidegate_core::roles::Roles;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
@@ -90,14 +90,11 @@ pub trait Rules {
 }
 
 pub struct Crowd<R> {
-    pub engine: Engine,
+    pub driver: Driver,
     pub rules: R,
-    pub now: Nanos,
-    pub guests: Vec<(VmId, ClientId)>,
+    pub guests: Vec<Guest>,
     policies: Vec<PolicySpec>,
     last: Vec<u64>,
-    in_flight: Vec<IoId>,
-    disks: u64,
 }
 
 impl<R: Rules> Crowd<R> {
@@ -118,41 +115,27 @@ impl<R: Rules> Crowd<R> {
             max_vms: 2 * GUESTS as u32,
             ..config(depth, 0)
         };
-        let mut engine = Engine::new(config, &policies[0]).expect("sound");
-        engine.wrap_roles(Nanos::ZERO, wrap);
+        let mut driver = Driver::new(config, &policies[0]);
+        driver.engine.wrap_roles(Nanos::ZERO, wrap);
         let mut crowd = Crowd {
-            engine,
+            driver: driver.at(Nanos::from_millis(1)),
             rules,
             policies,
-            now: Nanos(1_000_000),
             guests: Vec::new(),
             last: vec![0; GUESTS],
-            in_flight: Vec::new(),
-            disks: 0,
         };
         for n in 0..GUESTS {
-            let guest = crowd.guest(n);
+            let guest = crowd.driver.guest(&crowd.rules.objective(n));
             crowd.guests.push(guest);
         }
         crowd
     }
 
-    fn guest(&mut self, n: usize) -> (VmId, ClientId) {
-        let vm = self
-            .engine
-            .tenants_mut()
-            .add_vm(self.now, &self.rules.objective(n));
-        let vm = vm.expect("room");
-        self.disks += 1;
-        let (_, client) = open_disk(&mut self.engine, vm, self.disks << 30, 1 << 30);
-        (vm, client)
-    }
-
-    fn ask(&mut self, guest: usize, request: Request) {
-        self.last[guest] = request.offset + u64::from(request.len);
-        let client = self.guests[guest].1;
+    fn ask(&mut self, guest: usize, op: Op, offset: u64, len: u32) {
+        self.last[guest] = offset + u64::from(len);
+        let client = self.guests[guest].client;
         // Refused where it has vanished, or has as many inside as it may.
-        let _ = self.engine.handle_request(self.now, client, request);
+        let _ = self.driver.ask(client, op, offset, len);
     }
 
     pub fn act(&mut self, step: Step) {
@@ -166,89 +149,70 @@ impl<R: Rules> Crowd<R> {
             } => {
                 for n in 0..count {
                     let (offset, len) = ((block + 100 * n) * u64::from(BLOCK), blocks * BLOCK);
-                    let request = match write {
-                        true => Request::write(offset, len, 0),
-                        false => Request::read(offset, len, 0),
-                    };
-                    self.ask(guest, request);
+                    let op = if write { Op::Write } else { Op::Read };
+                    self.ask(guest, op, offset, len);
                 }
             }
             Step::Adjacent { guest } => {
                 let offset = self.last[guest] % (1 << 29);
-                self.ask(guest, Request::read(offset, BLOCK, 0));
+                self.ask(guest, Op::Read, offset, BLOCK);
             }
-            Step::Flush { guest } => self.ask(guest, Request::flush(0)),
-            Step::Dispatch => self.dispatch(),
+            Step::Flush { guest } => self.ask(guest, Op::Flush, 0, 0),
+            Step::Dispatch => _ = self.driver.start_all(),
             Step::Complete { which, fails } => {
-                if !self.in_flight.is_empty() {
-                    let which = which % self.in_flight.len();
-                    let io = self.in_flight.swap_remove(which);
+                let in_flight = self.driver.in_flight.len();
+                if in_flight > 0 {
                     let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
-                    self.engine.handle_completion(self.now, io, outcome);
+                    self.driver.end_nth(which % in_flight, outcome);
                 }
             }
             Step::Wait { micros, late } => {
-                let end = self.now + Nanos::from_micros(micros);
-                while let Some(due) = self.engine.next_timeout().filter(|&due| due <= end) {
-                    self.now = if late { end } else { self.now.max(due) };
-                    self.engine.handle_timeout(self.now);
+                let end = self.driver.now + Nanos::from_micros(micros);
+                while let Some(due) = self.driver.engine.next_timeout().filter(|&due| due <= end) {
+                    self.driver.now = if late { end } else { self.driver.now.max(due) };
+                    self.driver.engine.handle_timeout(self.driver.now);
                 }
-                self.now = end;
+                self.driver.now = end;
             }
-            Step::Vanish { guest } => {
-                let client = self.guests[guest].1;
-                self.engine.handle_disconnect(self.now, client);
-            }
+            Step::Vanish { guest } => self.driver.disconnect(self.guests[guest].client),
             Step::Replace { guest, to } => {
-                let (vm, _) = self.guests[guest];
-                let leaves = self.engine.tenants().in_flight(vm) > 0;
-                if self.engine.view().vm_slots() >= 2 * GUESTS && leaves {
+                let vm = self.guests[guest].vm;
+                let leaves = self.driver.engine.tenants().in_flight(vm) > 0;
+                if self.driver.engine.view().vm_slots() >= 2 * GUESTS && leaves {
                     return;
                 }
-                let removed = self.engine.tenants_mut().remove_vm(self.now, vm);
-                removed.expect("there");
-                self.guests[guest] = self.guest(to);
+                self.driver.remove_vm(vm);
+                self.guests[guest] = self.driver.guest(&self.rules.objective(to));
             }
             Step::Change { guest, to } => {
-                let (vm, _) = self.guests[guest];
+                let vm = self.guests[guest].vm;
                 self.rules.changes(vm, to);
-                let objective = self.rules.objective(to);
-                let mut tenants = self.engine.tenants_mut();
-                let set = tenants.set_objective(self.now, vm, &objective);
-                set.expect("sound");
+                self.driver.set_objective(vm, &self.rules.objective(to));
             }
             Step::Swap { to } => {
                 let policy = self.policies[to % self.policies.len()].clone();
                 self.rules.swaps(&policy);
-                self.engine.set_policy(self.now, &policy);
+                self.driver.set_policy(&policy);
             }
         }
-        while self.engine.poll_done().is_some() {}
-    }
-
-    fn dispatch(&mut self) {
-        while let Some(io) = self.engine.poll_dispatch(self.now) {
-            self.in_flight.push(io.id);
-        }
+        _ = self.driver.answers();
     }
 
     /// Everything drains, whatever held it.
     pub fn drain(&mut self) {
         for _ in 0..10_000 {
-            self.dispatch();
-            let Some(io) = self.in_flight.pop() else {
-                match self.engine.next_timeout() {
-                    _ if self.engine.is_idle() => return,
-                    Some(due) => {
-                        self.now = self.now.max(due);
-                        continue;
-                    }
+            self.driver.start_all();
+            if self.driver.in_flight.is_empty() {
+                match self.driver.engine.next_timeout() {
+                    _ if self.driver.engine.is_idle() => return self.driver.assert_drained(),
+                    Some(due) => self.driver.now = self.driver.now.max(due),
                     None => panic!("nothing will ever happen again"),
                 }
-            };
-            self.now += Nanos::from_micros(100);
-            self.engine.handle_completion(self.now, io, Ok(()));
-            while self.engine.poll_done().is_some() {}
+                continue;
+            }
+            self.driver.now += Nanos::from_micros(100);
+            let last = self.driver.in_flight.len() - 1;
+            self.driver.end_nth(last, Ok(()));
         }
         panic!("it does not drain");
     }

@@ -4,10 +4,10 @@
 //! The lab tells the model of everything; before each dispatch the model says which unit must
 //! go, and the engine's choice is held against it.
 
-use super::costs;
+use super::{Driver, costs};
 use proptest::prelude::*;
 use std::sync::Arc;
-use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::facts::Unit;
 use tidegate_core::objective::{Limit, Objective, Priority, Rate};
 use tidegate_core::part::Capacity;
@@ -157,15 +157,8 @@ pub struct Member {
     last: (u64, u64),
 }
 
-struct Flight {
-    io: DeviceIo,
-    guest: usize,
-    reqs: Vec<ReqId>,
-}
-
 pub struct Lab {
-    pub engine: Engine,
-    pub now: Nanos,
+    pub driver: Driver,
     pub guests: Vec<Member>,
     /// Units that wait, and the bytes left of each.
     pub waiting: Vec<(ReqId, usize)>,
@@ -173,12 +166,10 @@ pub struct Lab {
     latency: fn(u32) -> Option<Nanos>,
     priority: fn(u32) -> Priority,
     background: fn(usize) -> bool,
-    flights: Vec<Flight>,
     /// Requests that failed in company, and have parts in flight still.
     again: Vec<ReqId>,
     /// Those of which a part failed by itself.
     failed: Vec<ReqId>,
-    disks: u64,
 }
 
 /// By guest: none, in requests, by direction.
@@ -199,23 +190,26 @@ fn limit(guest: usize) -> Limit {
 
 impl Lab {
     pub fn unit(&self, id: ReqId) -> Unit {
-        self.engine.view().unit(id)
+        self.driver.engine.view().unit(id)
     }
 
     /// From when on a unit's deadline counts: its arrival, or that and what limits held it.
     pub fn begins(&self, unit: &Unit, from: DeadlineFrom) -> Nanos {
         match from {
             DeadlineFrom::Arrival => unit.arrived,
-            DeadlineFrom::Admission => unit.arrived + self.engine.view().held(unit.id),
+            DeadlineFrom::Admission => unit.arrived + self.driver.engine.view().held(unit.id),
         }
     }
 
     pub fn head(&self, guest: usize) -> Option<ReqId> {
-        self.engine.view().head(self.guests[guest].vm)
+        self.driver.engine.view().head(self.guests[guest].vm)
     }
 
     pub fn open(&self, guest: usize, lane: Lane) -> bool {
-        self.engine.view().gate_open(self.guests[guest].vm, lane)
+        self.driver
+            .engine
+            .view()
+            .gate_open(self.guests[guest].vm, lane)
     }
 
     /// Guests in the order of their VMs' slots: in which gates due at one time open.
@@ -227,7 +221,7 @@ impl Lab {
 
     /// I/Os in flight, by the slots of their handles.
     pub fn in_flight(&self) -> Vec<DeviceIo> {
-        let mut all: Vec<DeviceIo> = self.flights.iter().map(|f| f.io).collect();
+        let mut all: Vec<DeviceIo> = self.driver.in_flight.iter().copied().collect();
         all.sort_by_key(|io| io.id.index());
         all
     }
@@ -248,24 +242,22 @@ impl Lab {
             max_vms: 2 * GUESTS as u32,
         };
         let mut lab = Lab {
-            engine: Engine::new(config, &policies[1]).expect("sound"),
-            now: Nanos(1_000_000_000),
+            driver: Driver::new(config, &policies[1]).at(Nanos::SECOND),
             guests: Vec::new(),
             waiting: Vec::new(),
             policies,
             latency: terms.latency,
             priority: terms.priority,
             background: terms.background,
-            flights: Vec::new(),
             again: Vec::new(),
             failed: Vec::new(),
-            disks: 0,
         };
-        lab.engine
+        lab.driver
+            .engine
             .device_mut()
             .set_profile(Some(Arc::new(costs::profile())));
         if terms.shared {
-            lab.engine.device_mut().share_io(2 * BLOCK);
+            lab.driver.engine.device_mut().share_io(2 * BLOCK);
         }
         for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);
@@ -283,25 +275,13 @@ impl Lab {
             ..Objective::default()
         };
         let vm = match (self.background)(guest) {
-            true => self
-                .engine
-                .tenants_mut()
-                .add_background(self.now, &objective),
-            false => self.engine.tenants_mut().add_vm(self.now, &objective),
-        }
-        .expect("room");
-        let (base, size) = (
-            self.disks * DISK_BLOCKS * BLOCK as u64,
-            DISK_BLOCKS * BLOCK as u64,
-        );
-        self.disks += 1;
-        let spec = DiskSpec {
-            base,
-            size,
-            read_only: false,
+            true => self.driver.try_background(&objective),
+            false => self.driver.try_vm(&objective),
         };
-        let disk = self.engine.tenants_mut().add_disk(vm, spec).expect("fits");
-        let client = self.engine.connect(disk).expect("there");
+        let vm = vm.expect("room");
+        let base = self.driver.tallies.len() as u64 * DISK_BLOCKS * BLOCK as u64;
+        let size = DISK_BLOCKS * BLOCK as u64;
+        let client = self.driver.guest_at(vm, base, size).client;
         Member {
             vm,
             client: Some(client),
@@ -342,22 +322,20 @@ impl Lab {
             Step::Wait { micros } => self.pass(model, Nanos::from_micros(micros)),
             Step::Disconnect { guest } => {
                 if let Some(client) = self.guests[guest].client.take() {
-                    self.engine.handle_disconnect(self.now, client);
+                    self.driver.disconnect(client);
                     self.waiting.retain(|w| w.1 != guest);
                 }
             }
             Step::Replace { guest, weight } => {
                 let vm = self.guests[guest].vm;
                 // Both fit while the old one leaves; where not, the guest stays.
-                let leaves = self.engine.tenants().in_flight(vm) > 0;
-                if self.engine.view().vm_slots() >= 2 * GUESTS && leaves {
+                let leaves = self.driver.engine.tenants().in_flight(vm) > 0;
+                if self.driver.engine.view().vm_slots() >= 2 * GUESTS && leaves {
                     return;
                 }
-                let removed = self.engine.tenants_mut().remove_vm(self.now, vm);
-                removed.expect("there");
+                self.driver.remove_vm(vm);
                 model.removed(self, vm);
                 self.waiting.retain(|w| w.1 != guest);
-                while self.engine.poll_done().is_some() {}
                 model.look(self);
                 self.guests[guest] = self.member(guest, weight);
                 model.added(self, guest);
@@ -367,34 +345,31 @@ impl Lab {
                 self.guests[guest].objective.latency = (self.latency)(weight);
                 self.guests[guest].objective.priority = (self.priority)(weight);
                 let Member { vm, objective, .. } = &self.guests[guest];
-                let mut tenants = self.engine.tenants_mut();
-                let set = tenants.set_objective(self.now, *vm, objective);
-                set.expect("sound");
+                self.driver.set_objective(*vm, objective);
                 model.weighed(self, guest);
             }
             Step::Swap { gated } => {
                 let policy = self.policies[usize::from(gated)].clone();
-                self.engine.set_policy(self.now, &policy);
+                self.driver.set_policy(&policy);
                 model.reset(self);
             }
         }
-        while self.engine.poll_done().is_some() {}
         model.look(self);
     }
 
     fn request(&mut self, model: &mut impl Model, guest: usize, op: Op, offset: u64, len: u32) {
         let member = &mut self.guests[guest];
         let Some(client) = member.client else { return };
-        let merged = self.engine.tenants().vm_stats(member.vm).merged;
+        let merged = self.driver.engine.tenants().vm_stats(member.vm).merged;
         let request = Request {
             op,
             ..Request::read(offset, len, 0)
         };
-        let Ok(id) = self.engine.handle_request(self.now, client, request) else {
+        let Ok(id) = self.driver.request(client, request) else {
             return;
         };
         member.last = (offset, offset + len as u64);
-        if self.engine.tenants().vm_stats(member.vm).merged == merged {
+        if self.driver.engine.tenants().vm_stats(member.vm).merged == merged {
             self.waiting.push((id, guest));
             model.arrived(self, guest);
         }
@@ -402,18 +377,22 @@ impl Lab {
 
     /// Time passes, one wake-up after the other.
     fn pass(&mut self, model: &mut impl Model, span: Nanos) {
-        let end = self.now + span;
-        while let Some(due) = self.engine.next_timeout().filter(|&due| due <= end) {
-            self.now = self.now.max(due);
-            self.engine.handle_timeout(self.now);
+        let end = self.driver.now + span;
+        while let Some(due) = self.driver.engine.next_timeout().filter(|&due| due <= end) {
+            self.driver.now = self.driver.now.max(due);
+            self.driver.engine.handle_timeout(self.driver.now);
             model.look(self);
             // Still due: it is the dispatcher that wants to be asked.
-            if self.engine.next_timeout() == Some(due) {
+            if self.driver.engine.next_timeout() == Some(due) {
                 self.start(model);
-                assert_ne!(self.engine.next_timeout(), Some(due), "woken for nothing");
+                assert_ne!(
+                    self.driver.engine.next_timeout(),
+                    Some(due),
+                    "woken for nothing"
+                );
             }
         }
-        self.now = end;
+        self.driver.now = end;
     }
 
     fn dispatch(&mut self, model: &mut impl Model) {
@@ -422,18 +401,18 @@ impl Lab {
     }
 
     fn start(&mut self, model: &mut impl Model) {
-        while self.engine.facts().in_flight < self.engine.config().device.depth {
+        while self.driver.engine.facts().in_flight < self.driver.engine.config().device.depth {
             let expected = model.next(self);
             let left = expected.map(|id| (self.unit(id).addr, self.unit(id).len));
-            let io = self.engine.poll_dispatch(self.now);
-            if io.is_none() && self.engine.device().is_held() {
+            let io = self.driver.start();
+            if io.is_none() && self.driver.engine.device().is_held() {
                 return;
             }
             assert_eq!(io.is_some(), expected.is_some(), "{expected:?}, not {io:?}");
             let (Some(io), Some(id), Some((addr, len))) = (io, expected, left) else {
                 return model.idle(self);
             };
-            let segments: Vec<Segment> = self.engine.io_segments(io.id).collect();
+            let segments: Vec<Segment> = self.driver.engine.io_segments(io.id).collect();
             let reqs: Vec<ReqId> = segments.iter().map(|s| s.req).collect();
             assert!(reqs.contains(&id), "{id:?}, not {io:?} of {reqs:?}");
             assert_eq!(io.addr, addr);
@@ -445,63 +424,68 @@ impl Lab {
             }
             let guest = self.guests.iter().position(|g| g.vm == io.vm);
             let guest = guest.expect("a guest's");
-            self.flights.push(Flight { io, guest, reqs });
             model.started(self, guest, &io);
             model.look(self);
         }
     }
 
     fn complete(&mut self, model: &mut impl Model, which: usize, fails: bool) {
-        if self.flights.is_empty() {
+        let in_flight = self.driver.in_flight.len();
+        if in_flight == 0 {
             return;
         }
-        let flight = self.flights.swap_remove(which % self.flights.len());
+        let which = which % in_flight;
+        let io = self.driver.in_flight[which];
+        let reqs = self.requests_of(&io);
         let outcome = if fails { Err(IoError::Io) } else { Ok(()) };
-        model.ending(self, &flight.io);
-        self.engine
-            .handle_completion(self.now, flight.io.id, outcome);
-        let here = self.guests[flight.guest].vm == flight.io.vm;
-        let here = here && self.guests[flight.guest].client.is_some();
+        model.ending(self, &io);
+        self.driver.end_nth(which, outcome);
+        let guest = self.guests.iter().position(|guest| guest.vm == io.vm);
+        let here = guest.filter(|&guest| self.guests[guest].client.is_some());
         // In company each goes again, alone; by itself what is left of it does not.
-        match flight.reqs.as_slice() {
+        match reqs.as_slice() {
             [alone] if fails => {
                 self.waiting.retain(|w| w.0 != *alone);
                 self.again.retain(|again| again != alone);
                 self.failed.push(*alone);
             }
-            all if fails && here => {
+            all if fails && here.is_some() => {
                 let failed = &self.failed;
                 let own = all.iter().filter(|req| !failed.contains(req));
                 self.again.extend(own);
             }
             _ => {}
         }
-        for req in flight.reqs {
-            let flies = self.flights.iter().any(|f| f.reqs.contains(&req));
+        for req in reqs {
+            let mut others = self.driver.in_flight.iter();
+            let flies = others.any(|io| self.requests_of(io).contains(&req));
             let again = self.again.contains(&req);
             if again && !flies {
                 self.again.retain(|&other| other != req);
-                if here {
-                    self.waiting.push((req, flight.guest));
-                }
+                self.waiting.extend(here.map(|guest| (req, guest)));
             }
         }
+    }
+
+    /// Requests that an I/O in flight has a part of.
+    fn requests_of(&self, io: &DeviceIo) -> Vec<ReqId> {
+        let segments = self.driver.engine.io_segments(io.id);
+        segments.map(|segment| segment.req).collect()
     }
 
     fn close(mut self, model: &mut impl Model) {
         for _ in 0..100_000 {
             self.dispatch(model);
-            while !self.flights.is_empty() {
+            while !self.driver.in_flight.is_empty() {
                 self.complete(model, 0, false);
                 model.look(&self);
             }
-            while self.engine.poll_done().is_some() {}
-            if self.engine.is_idle() {
+            if self.driver.engine.is_idle() {
                 assert!(self.waiting.is_empty());
                 return;
             }
-            let due = self.engine.next_timeout().unwrap_or(self.now);
-            self.pass(model, due - self.now);
+            let due = self.driver.engine.next_timeout().unwrap_or(self.driver.now);
+            self.pass(model, due - self.driver.now);
         }
         panic!("it does not drain");
     }
@@ -593,7 +577,7 @@ pub fn picks_with_knobs(
         limits_kept: false,
         allocated,
     });
-    let facts = lab.engine.view();
+    let facts = lab.driver.engine.view();
     for guest in &lab.guests {
         dispatcher.on_event(facts, &Event::VmAdded(guest.vm));
     }
@@ -629,10 +613,5 @@ pub fn picks_with_knobs(
             got[usize::from(unit.vm == lab.guests[1].vm)] += 1;
         }
     }
-    for guest in &mut lab.guests {
-        let client = guest.client.take().expect("connected");
-        lab.engine.handle_disconnect(lab.now, client);
-    }
-    while lab.engine.poll_done().is_some() {}
     got
 }

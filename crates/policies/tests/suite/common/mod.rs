@@ -11,6 +11,8 @@ pub mod credit;
 pub mod credits;
 pub mod crowd;
 pub mod lab;
+mod oracle_test;
 pub mod tuned;
 
+pub(crate) use oracle_test::oracle_test;
 pub use tidegate_testkit::*;

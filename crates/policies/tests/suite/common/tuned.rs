@@ -40,20 +40,21 @@ pub fn flash(io: &DeviceIo) -> u64 {
 
 pub fn world(policy: &PolicySpec, takes: fn(&DeviceIo) -> u64) -> World {
     let mut world = World::of(config(8, 64 * KIB), policy, 0);
-    world.takes = Some(takes);
+    world.device.takes = Some(takes);
     world
 }
 
 /// Bytes in each of the last so many seconds.
 pub fn seconds(world: &World, guest: Guest, count: u64) -> Vec<u64> {
     let bytes = world.bytes(guest);
-    let end = world.now;
+    let end = world.now();
     let of = |n| within(&bytes, end - (n + 1) * SECOND, end - n * SECOND);
     (0..count).rev().map(of).collect()
 }
 
 pub fn tuning(world: &World, guest: Guest) -> Tuning {
     world
+        .driver
         .engine
         .tenants()
         .tuning(guest.vm)

@@ -18,7 +18,7 @@ fn writers<const N: usize>(world: &mut World) -> [Guest; N] {
 
 /// What the engine's forecasts take the device to do with so many.
 fn capacity(world: &World, n: usize) -> u64 {
-    world.engine.jobs().total_bandwidth(n)
+    world.driver.engine.jobs().total_bandwidth(n)
 }
 
 /// Going from one VM to another takes half as long as an I/O.
@@ -42,9 +42,9 @@ fn one_not_measured_yet_has_its_part_of_what_the_device_is_said_to_do() {
     assert!(!begin(&mut world, one, 1_000, 19).possible);
     assert!(begin(&mut world, one, 1_000, 21).possible);
     // It goes faster where it goes fastest: what is foreseen is as before, what is possible is not.
-    world.engine.jobs_mut().say_best_bandwidth(2 * RATE);
-    assert_eq!(world.engine.jobs().best_bandwidth(), 2 * RATE);
-    assert_eq!(world.engine.jobs().total_bandwidth(1), RATE);
+    world.driver.engine.jobs_mut().say_best_bandwidth(2 * RATE);
+    assert_eq!(world.driver.engine.jobs().best_bandwidth(), 2 * RATE);
+    assert_eq!(world.driver.engine.jobs().total_bandwidth(1), RATE);
     assert!(begin(&mut world, one, 1_000, 11).possible);
     let status = begin(&mut world, one, 1_000, 9);
     assert!(!status.possible);
@@ -65,6 +65,7 @@ fn a_profile_says_what_a_device_does_of_which_nothing_else_is_said() {
     let mut world = fifo(0);
     let [one] = writers(&mut world);
     world
+        .driver
         .engine
         .device_mut()
         .set_profile(Some(profile.clone().into()));
@@ -72,16 +73,21 @@ fn a_profile_says_what_a_device_does_of_which_nothing_else_is_said() {
     let status = begin(&mut world, one, 1_000, 100);
     assert!((9.9..10.1).contains(&status.forecast.done.as_secs_f64()));
     // It is another one while a job runs; and what the device is said to do comes first.
-    world.engine.device_mut().set_profile(None);
+    world.driver.engine.device_mut().set_profile(None);
     assert_eq!(capacity(&world, 1), 0);
     world
+        .driver
         .engine
         .device_mut()
         .set_profile(Some(profile.clone().into()));
     assert_eq!(capacity(&world, 3), 100 * MIB);
     let mut world = fifo(RATE);
     let [one] = writers(&mut world);
-    world.engine.device_mut().set_profile(Some(profile.into()));
+    world
+        .driver
+        .engine
+        .device_mut()
+        .set_profile(Some(profile.into()));
     begin(&mut world, one, 1_000, 100);
     assert_eq!(capacity(&world, 1), RATE);
 }
@@ -89,12 +95,12 @@ fn a_profile_says_what_a_device_does_of_which_nothing_else_is_said() {
 #[test]
 fn the_total_is_learnt_by_how_many_share_it_and_outlives_the_engine() {
     let mut world = fifo(0);
-    world.takes = Some(with_seeks);
+    world.device.takes = Some(with_seeks);
     let [one, two] = writers(&mut world);
     world.unload(two);
     world.run(SECOND);
     begin(&mut world, one, 100_000, 10_000);
-    assert_eq!(world.engine.jobs().export_bandwidths(), None);
+    assert_eq!(world.driver.engine.jobs().export_bandwidths(), None);
     world.run(4 * SECOND);
     assert!(capacity(&world, 1).abs_diff(RATE) < MIB);
     world.load(two, Op::Write, MIB as u32, 4);
@@ -107,6 +113,7 @@ fn the_total_is_learnt_by_how_many_share_it_and_outlives_the_engine() {
     assert_eq!(capacity(&world, 9), shared);
 
     let kept = world
+        .driver
         .engine
         .jobs()
         .export_bandwidths()
@@ -114,6 +121,7 @@ fn the_total_is_learnt_by_how_many_share_it_and_outlives_the_engine() {
     let mut again = fifo(0);
     let [three, _] = writers(&mut again);
     again
+        .driver
         .engine
         .jobs_mut()
         .import_bandwidths(&kept)
@@ -123,11 +131,12 @@ fn the_total_is_learnt_by_how_many_share_it_and_outlives_the_engine() {
     let expected = 1_000.0 * MIB as f64 / (shared as f64 / 2.0);
     assert!((seconds - expected).abs() < 0.01, "{seconds}");
     let said = again
+        .driver
         .engine
         .jobs_mut()
         .import_bandwidths(&Blob::new("cap", 1));
     assert!(said.is_err());
-    assert_eq!(again.engine.jobs().export_bandwidths(), Some(kept));
+    assert_eq!(again.driver.engine.jobs().export_bandwidths(), Some(kept));
 }
 
 #[test]
@@ -144,9 +153,9 @@ fn who_leaves_the_device_idle_teaches_nothing() {
             .bandwidth
             .is_some_and(|b| b < RATE * 2 / 3)
     );
-    assert_eq!(world.engine.jobs().export_bandwidths(), None);
+    assert_eq!(world.driver.engine.jobs().export_bandwidths(), None);
     world.run(6 * SECOND);
-    assert!(world.engine.jobs().export_bandwidths().is_some());
+    assert!(world.driver.engine.jobs().export_bandwidths().is_some());
 }
 
 #[test]
@@ -157,14 +166,14 @@ fn a_stall_of_the_driver_and_a_backup_teach_nothing() {
     world.run(SECOND);
     world.stall(30 * SECOND);
     world.run(SECOND);
-    assert_eq!(world.engine.jobs().export_bandwidths(), None);
+    assert_eq!(world.driver.engine.jobs().export_bandwidths(), None);
     let mut world = fifo(RATE);
     let backup = world.background();
     world.load(backup, Op::Read, MIB as u32, 4);
     let one = world.guest(&Objective::default());
     begin(&mut world, one, 100_000, 10_000);
     world.run(10 * SECOND);
-    assert_eq!(world.engine.jobs().export_bandwidths(), None);
+    assert_eq!(world.driver.engine.jobs().export_bandwidths(), None);
 }
 
 #[test]
@@ -180,6 +189,7 @@ fn who_is_hardly_served_does_not_count_as_one_more() {
     begin(&mut world, one, 100_000, 10_000);
     world.run(10 * SECOND);
     let kept = world
+        .driver
         .engine
         .jobs()
         .export_bandwidths()

@@ -1,12 +1,12 @@
 //! What counts for a job, and that it ends exactly once.
 
-use crate::common::{KIB, MS, SECOND, config, only_client, open_disk, policy};
+use crate::common::{Driver, Guest, KIB, MS, SECOND, config, policy};
 use crate::jobs::{MIB, RATE, begin, ends, status, world, world_of, writer};
-use tidegate_core::engine::{Engine, EngineError};
+use tidegate_core::engine::EngineError;
 use tidegate_core::jobs::{Class, Forecast, JobOutcome, JobSpec};
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::policy::Policy;
-use tidegate_core::request::{DeviceIo, IoError, Op, Request, VmId};
+use tidegate_core::request::{DeviceIo, IoError, Op};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{PolicySpec, registry};
 
@@ -28,55 +28,38 @@ fn a_job_is_done_with_the_answer_to_its_last_byte() {
     assert_eq!((end.vm, end.outcome), (guest.vm, JobOutcome::Done));
     assert_eq!((end.ended, end.late), (Nanos(200 * MS), Nanos::ZERO));
     assert_eq!(end.job.moved, 10 * MIB);
-    assert_eq!(world.engine.jobs().job(world.time(), guest.vm), None);
+    assert_eq!(world.driver.engine.jobs().job(world.time(), guest.vm), None);
 }
 
 /// A VM behind a device that takes one I/O at a time, up to 16 KiB of it merged.
 struct Bench {
-    engine: Engine,
-    vm: VmId,
-    client: tidegate_core::request::ClientId,
-    now: Nanos,
+    driver: Driver,
+    guest: Guest,
 }
 
 impl Bench {
     fn new() -> Bench {
-        let mut engine = Engine::new(config(1, 16 * KIB), &policy("fifo")).expect("sound");
-        let client = only_client(&mut engine);
-        let vm = engine.view().vms().next().expect("just added");
-        Bench {
-            engine,
-            vm,
-            client,
-            now: Nanos::ZERO,
-        }
+        let mut driver = Driver::new(config(1, 16 * KIB), &policy("fifo"));
+        let guest = driver.guest(&Objective::default());
+        Bench { driver, guest }
     }
 
     fn ask(&mut self, op: Op, offset: u64, len: u32) {
-        let request = Request {
-            op,
-            offset,
-            len,
-            ..Request::flush(0)
-        };
-        let taken = self.engine.handle_request(self.now, self.client, request);
+        let taken = self.driver.ask(self.guest.client, op, offset, len);
         taken.expect("there is room");
     }
 
     /// The next I/O ends like this.
     fn serve(&mut self, outcome: Result<(), IoError>) -> DeviceIo {
-        let io = self
-            .engine
-            .poll_dispatch(self.now)
-            .expect("something waits");
-        self.now += Nanos(MS);
-        self.engine.handle_completion(self.now, io.id, outcome);
-        while self.engine.poll_done().is_some() {}
+        let io = self.driver.start().expect("something waits");
+        self.driver.now += Nanos(MS);
+        self.driver.end(&io, outcome);
         io
     }
 
     fn moved(&self) -> u64 {
-        let status = self.engine.jobs().job(self.now, self.vm);
+        let driver = &self.driver;
+        let status = driver.engine.jobs().job(driver.now, self.guest.vm);
         status.expect("its job runs").job.moved
     }
 }
@@ -89,16 +72,17 @@ fn what_fails_does_not_count_and_merged_requests_count_each_by_itself() {
         deadline: Nanos::SECOND,
     };
     bench
+        .driver
         .engine
         .jobs_mut()
-        .begin_job(bench.now, bench.vm, &spec)
+        .begin_job(bench.driver.now, bench.guest.vm, &spec)
         .expect("sound");
     bench.ask(Op::Read, 1 << 30, 8 * KIB);
-    let first = bench.engine.poll_dispatch(bench.now).expect("it goes");
+    let first = bench.driver.start().expect("it goes");
     for place in 0..4 {
         bench.ask(Op::Read, place * 4096, 4 * KIB);
     }
-    bench.engine.handle_completion(bench.now, first.id, Ok(()));
+    bench.driver.end(&first, Ok(()));
     assert_eq!(bench.moved(), 8192);
     assert_eq!(bench.serve(Err(IoError::Io)).len, 16 * KIB);
     assert_eq!(bench.moved(), 8192, "it goes again, a request at a time");
@@ -121,14 +105,14 @@ fn what_fails_does_not_count_and_merged_requests_count_each_by_itself() {
     assert_eq!((part.len, bench.moved()), (1 << 20, 8192 + 3 * 4096));
     bench.serve(Ok(()));
     let end = bench
+        .driver
         .engine
         .jobs_mut()
         .poll_job_end()
         .expect("done at last");
     assert_eq!(end.job.moved, 8192 + 3 * 4096 + (2 << 20));
     bench.ask(Op::Write, 4 << 20, 4 * KIB);
-    bench.engine.handle_disconnect(bench.now, bench.client);
-    while bench.engine.poll_done().is_some() {}
+    bench.driver.disconnect(bench.guest.client);
 }
 
 #[test]
@@ -145,12 +129,16 @@ fn each_job_ends_once_however_it_ends() {
     assert!(replaced[0].job.moved > 170 * MIB);
     let now = world.time();
     let ended = world
+        .driver
         .engine
         .jobs_mut()
         .end_job(now, one.vm)
         .expect("the VM is there");
     assert_eq!(ended.map(|end| end.job.bytes), Some(2_000 * MIB));
-    assert_eq!(world.engine.jobs_mut().end_job(now, one.vm), Ok(None));
+    assert_eq!(
+        world.driver.engine.jobs_mut().end_job(now, one.vm),
+        Ok(None)
+    );
     begin(&mut world, two, 10, 100);
     world.forget(two);
     let outcomes: Vec<_> = ends(&mut world)
@@ -160,10 +148,10 @@ fn each_job_ends_once_however_it_ends() {
     let expected = [(one.vm, 2_000 * MIB), (two.vm, 10 * MIB)];
     let expected = expected.map(|(vm, bytes)| (vm, bytes, JobOutcome::Cancelled));
     assert_eq!(outcomes, expected);
-    assert_eq!(world.engine.jobs().job(now, two.vm), None);
+    assert_eq!(world.driver.engine.jobs().job(now, two.vm), None);
     // The next VM in its slot has none.
     let three = writer(&mut world, &Objective::default());
-    assert_eq!(world.engine.jobs().job(now, three.vm), None);
+    assert_eq!(world.driver.engine.jobs().job(now, three.vm), None);
     world.run(SECOND);
     assert!(ends(&mut world).is_empty());
 }
@@ -178,6 +166,7 @@ fn what_cannot_be_a_job_is_refused_with_the_reason() {
     let mut refused = |guest: crate::common::Guest, bytes, deadline| {
         let spec = JobSpec { bytes, deadline };
         let error = world
+            .driver
             .engine
             .jobs_mut()
             .begin_job(Nanos::ZERO, guest.vm, &spec);
@@ -193,9 +182,13 @@ fn what_cannot_be_a_job_is_refused_with_the_reason() {
     );
     assert!(refused(backup, 1, Nanos(1)).contains("background tenant has no job"));
     assert_eq!(refused(gone, 1, Nanos(1)), "the VM is not there (any more)");
-    let unknown = world.engine.jobs_mut().end_job(Nanos::ZERO, gone.vm);
+    let unknown = world.driver.engine.jobs_mut().end_job(Nanos::ZERO, gone.vm);
     assert_eq!(unknown, Err(EngineError::Unknown { what: "the VM" }));
-    assert_eq!(world.engine.next_timeout(), None, "nothing has begun");
+    assert_eq!(
+        world.driver.engine.next_timeout(),
+        None,
+        "nothing has begun"
+    );
 }
 
 #[test]
@@ -246,7 +239,7 @@ fn a_class_of_the_objective_is_told_where_it_is_kept_to() {
         let guest = writer(&mut world, &urgent);
         assert_eq!(begin(&mut world, guest, 10, 10).class, class, "{name}");
         assert_eq!(
-            world.engine.jobs().standing(guest.vm).class,
+            world.driver.engine.jobs().standing(guest.vm).class,
             class,
             "{name}"
         );
@@ -272,14 +265,15 @@ fn ends_that_nobody_asks_for_are_bounded_and_the_oldest_go_first() {
 fn there_is_a_timer_only_around_jobs() {
     let mut world = world("fifo", &[]);
     let guest = world.guest(&Objective::default());
-    assert_eq!(world.engine.next_timeout(), None);
+    assert_eq!(world.driver.engine.next_timeout(), None);
     world.run(SECOND);
     begin(&mut world, guest, 1, 100);
-    assert_eq!(world.engine.next_timeout(), Some(Nanos(4 * SECOND)));
+    assert_eq!(world.driver.engine.next_timeout(), Some(Nanos(4 * SECOND)));
     world.run(10 * SECOND);
-    assert_eq!(world.engine.next_timeout(), Some(Nanos(13 * SECOND)));
+    assert_eq!(world.driver.engine.next_timeout(), Some(Nanos(13 * SECOND)));
     let now = world.time();
     world
+        .driver
         .engine
         .jobs_mut()
         .end_job(now, guest.vm)
@@ -287,9 +281,9 @@ fn there_is_a_timer_only_around_jobs() {
     // The next job of a stream is measured from there on; after a whole interval without one there
     // is none.
     world.run(3 * SECOND);
-    assert_eq!(world.engine.next_timeout(), Some(Nanos(16 * SECOND)));
+    assert_eq!(world.driver.engine.next_timeout(), Some(Nanos(16 * SECOND)));
     world.run(3 * SECOND);
-    assert_eq!(world.engine.next_timeout(), None);
+    assert_eq!(world.driver.engine.next_timeout(), None);
 }
 
 #[test]
@@ -313,32 +307,27 @@ fn a_job_goes_on_under_another_policy() {
 
 #[test]
 fn a_removed_vm_takes_its_job_along_at_once() {
-    let mut engine = Engine::new(config(1, 0), &policy("pridyn")).expect("sound");
-    let vm = engine
-        .tenants_mut()
-        .add_vm(Nanos::ZERO, &Objective::default())
-        .expect("room");
-    let (_, client) = open_disk(&mut engine, vm, 0, 1 << 40);
+    let mut driver = Driver::new(config(1, 0), &policy("pridyn"));
+    let guest = driver.guest(&Objective::default());
     let spec = JobSpec {
         bytes: 4096,
         deadline: Nanos::SECOND,
     };
-    engine
+    driver
+        .engine
         .jobs_mut()
-        .begin_job(Nanos::ZERO, vm, &spec)
+        .begin_job(Nanos::ZERO, guest.vm, &spec)
         .expect("sound");
-    engine
-        .handle_request(Nanos::ZERO, client, Request::read(0, 4096, 0))
-        .expect("room");
-    let io = engine.poll_dispatch(Nanos::ZERO).expect("it goes");
-    engine
-        .tenants_mut()
-        .remove_vm(Nanos(MS), vm)
-        .expect("there");
-    let end = engine.jobs_mut().poll_job_end().expect("it went along");
+    driver.ask(guest.client, Op::Read, 0, 4096).expect("room");
+    let io = driver.start().expect("it goes");
+    driver.now = Nanos(MS);
+    driver.remove_vm(guest.vm);
+    let end = driver.engine.jobs_mut().poll_job_end();
+    let end = end.expect("it went along");
     assert_eq!((end.outcome, end.ended), (JobOutcome::Cancelled, Nanos(MS)));
     // What was in flight comes back to nobody's job.
-    engine.handle_completion(Nanos(2 * MS), io.id, Ok(()));
-    assert!(engine.poll_done().is_some());
-    assert_eq!(engine.jobs_mut().poll_job_end(), None);
+    driver.now = Nanos(2 * MS);
+    driver.end(&io, Ok(()));
+    assert_eq!(driver.answers().len(), 1);
+    assert_eq!(driver.engine.jobs_mut().poll_job_end(), None);
 }

@@ -8,7 +8,7 @@ use tidegate_core::objective::{Objective, Priority, Rate};
 use tidegate_core::time::Nanos;
 
 fn classes<const N: usize>(world: &World, guests: [Guest; N]) -> [Class; N] {
-    guests.map(|guest| world.engine.jobs().standing(guest.vm).class)
+    guests.map(|guest| world.driver.engine.jobs().standing(guest.vm).class)
 }
 
 /// A VM that asks for a tenth of the device and no more, beside `N` that take what they can get.
@@ -37,7 +37,7 @@ fn a_deadline_that_an_even_share_would_miss_is_met() {
         }
         // Who has written it all writes no more.
         world.unload(urgent);
-        world.run(130 * SECOND - world.now);
+        world.run(130 * SECOND - world.now());
         let end = over[0];
         assert_eq!((end.vm, end.outcome), (urgent.vm, JobOutcome::Done));
         assert_eq!(end.late.0 == 0, met, "{name}: {}", end.late);
@@ -148,7 +148,7 @@ fn a_job_past_its_deadline_is_not_starved() {
 #[test]
 fn who_was_lowered_has_its_level_of_best_effort_again() {
     let share = |world: &World, of: [Guest; 2], from: u64| {
-        let [favoured, plain] = of.map(|guest| within(&world.bytes(guest), from, world.now));
+        let [favoured, plain] = of.map(|guest| within(&world.bytes(guest), from, world.now()));
         favoured as f64 / (favoured + plain) as f64
     };
     let mut world = world("pridyn", &[]);
@@ -166,13 +166,13 @@ fn who_was_lowered_has_its_level_of_best_effort_again() {
     world.run(15 * SECOND);
     assert_eq!(ends(&mut world).len(), 1);
     assert_eq!(classes(&world, [favoured]), [BestEffort]);
-    let from = world.now;
+    let from = world.now();
     world.run(20 * SECOND);
     let after = share(&world, [favoured, plain], from);
     assert!((after - before).abs() < 0.02, "{before} {after}");
     // Another level holds at once, whatever was turned before.
     world.set(favoured, &Objective::default());
-    let from = world.now;
+    let from = world.now();
     world.run(20 * SECOND);
     let even = share(&world, [favoured, plain], from);
     assert!((even - 0.5).abs() < 0.02, "{even}");
@@ -238,6 +238,7 @@ fn a_job_that_was_admitted_begins_on_its_terms_and_gives_them_back_at_its_end() 
     };
     let now = world.time();
     let status = world
+        .driver
         .engine
         .jobs_mut()
         .begin_admitted_job(now, admitted.vm, &job, &terms);
@@ -252,23 +253,19 @@ fn a_job_that_was_admitted_begins_on_its_terms_and_gives_them_back_at_its_end() 
     assert_eq!((over[0].vm, over[0].late), (admitted.vm, Nanos::ZERO));
     assert_eq!(classes(&world, all), [BestEffort; 3]);
     // Whoever is to be lowered has to be there; else nothing begins.
-    let now = world.time();
-    world
-        .engine
-        .tenants_mut()
-        .remove_vm(now, other.vm)
-        .expect("there");
+    world.driver.remove_vm(other.vm);
     let terms = Admission {
         class: RealTime,
         lowered: vec![(other.vm, Idle)],
     };
     let now = world.time();
     let refused = world
+        .driver
         .engine
         .jobs_mut()
         .begin_admitted_job(now, admitted.vm, &job, &terms);
     assert!(refused.is_err());
-    assert!(world.engine.jobs().job(now, admitted.vm).is_none());
+    assert!(world.driver.engine.jobs().job(now, admitted.vm).is_none());
 }
 
 #[test]
@@ -285,6 +282,7 @@ fn a_new_objective_keeps_what_a_job_has_learnt() {
     };
     let now = world.time();
     let set = world
+        .driver
         .engine
         .tenants_mut()
         .set_objective(now, guest.vm, &weight);

@@ -54,6 +54,7 @@ fn begin(world: &mut World, guest: Guest, mib: u64, seconds: u64) -> JobStatus {
     };
     let now = world.time();
     world
+        .driver
         .engine
         .jobs_mut()
         .begin_job(now, guest.vm, &spec)
@@ -61,10 +62,10 @@ fn begin(world: &mut World, guest: Guest, mib: u64, seconds: u64) -> JobStatus {
 }
 
 fn status(world: &World, guest: Guest) -> JobStatus {
-    let status = world.engine.jobs().job(world.time(), guest.vm);
+    let status = world.driver.engine.jobs().job(world.time(), guest.vm);
     status.expect("its job runs")
 }
 
 fn ends(world: &mut World) -> Vec<JobEnd> {
-    core::iter::from_fn(|| world.engine.jobs_mut().poll_job_end()).collect()
+    core::iter::from_fn(|| world.driver.engine.jobs_mut().poll_job_end()).collect()
 }

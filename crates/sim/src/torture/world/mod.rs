@@ -6,6 +6,9 @@
 //!      +------- poll_done -------+  +- handle_completion --+
 //! ```
 //!
+//! The driver and the ledger are not those of the tests (`tidegate_testkit`): this one is a part of
+//! `tidegate torture`, its checkers return verdicts, and it has contents, replies and schedules.
+//!
 //! A turn is a batch of what is due (requests, ends of I/Os, faults), then the timeouts, then
 //! all that goes to the device and all answers, as the daemon's loop does it.
 

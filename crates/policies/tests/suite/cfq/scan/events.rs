@@ -56,7 +56,7 @@ impl Model for Scan {
         if self.seen.is_empty() {
             return None;
         }
-        let now = lab.now.0;
+        let now = lab.driver.now.0;
         self.give_way(lab);
         if let Some(active) = self.active {
             let queue = active.queue;
@@ -116,7 +116,7 @@ impl Model for Scan {
             active.started += 1;
         }
         if self.queues[queue].idle_since.is_some() {
-            self.queues[queue].idle_since = Some(lab.now.0);
+            self.queues[queue].idle_since = Some(lab.driver.now.0);
         }
     }
 
@@ -125,7 +125,7 @@ impl Model for Scan {
         let lane = lab.unit(id).op.lane();
         let queue = self.queue_of(lab.guests[guest].vm, lane);
         if let Some(last_end) = self.queues[queue].last_end {
-            let thought = (lab.now.0 - last_end).min(2 * self.params.idle);
+            let thought = (lab.driver.now.0 - last_end).min(2 * self.params.idle);
             self.queues[queue].thoughts.push(thought);
         }
         let unit = lab.unit(id);
@@ -135,29 +135,29 @@ impl Model for Scan {
     fn ending(&mut self, lab: &Lab, io: &DeviceIo) {
         let queue = self.queue_of(io.vm, io.op.lane());
         if self.queues[queue].class != Priority::Idle {
-            self.asked = Some(lab.now.0);
+            self.asked = Some(lab.driver.now.0);
         }
         self.queues[queue].in_flight -= 1;
-        self.queues[queue].last_end = Some(lab.now.0);
+        self.queues[queue].last_end = Some(lab.driver.now.0);
         let tree = (rank(self.queues[queue].class), self.queues[queue].tree);
-        self.tree_ends.insert(tree, lab.now.0);
+        self.tree_ends.insert(tree, lab.driver.now.0);
         let Some(active) = self.active.filter(|a| a.queue == queue) else {
             return;
         };
         if active.ends.is_none() {
-            let ends = lab.now.0 + self.granted(queue);
+            let ends = lab.driver.now.0 + self.granted(queue);
             self.active = Some(Active {
                 ends: Some(ends),
-                began: lab.now.0,
+                began: lab.driver.now.0,
                 ..active
             });
         }
         if self.queues[queue].class == Priority::Idle {
             self.expire(lab, None);
         } else if let Some(ends) = active.ends
-            && ends <= lab.now.0
+            && ends <= lab.driver.now.0
         {
-            self.expire(lab, Some(ends as i128 - lab.now.0 as i128));
+            self.expire(lab, Some(ends as i128 - lab.driver.now.0 as i128));
         }
     }
 }

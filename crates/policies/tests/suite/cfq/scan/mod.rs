@@ -183,7 +183,7 @@ impl Scan {
     }
 
     fn class(&self, lab: &Lab, vm: VmId) -> Priority {
-        let facts = lab.engine.view();
+        let facts = lab.driver.engine.view();
         match (facts.is_background(vm), self.params.background) {
             _ if !self.params.priorities => Priority::DEFAULT,
             (true, 0) => Priority::Idle,
@@ -245,7 +245,7 @@ impl Scan {
     }
 
     fn rank(&mut self, lab: &Lab, queue: usize) {
-        let now = lab.now.0;
+        let now = lab.driver.now.0;
         let any = !self.ready(lab, queue).is_empty();
         let idle = self.queues[queue].class == Priority::Idle;
         self.queues[queue].idle_since = match (any && idle, self.queues[queue].idle_since) {
@@ -291,7 +291,7 @@ impl Scan {
     }
 
     fn left(&self, lab: &Lab, active: Active) -> i128 {
-        let left = |ends: u64| ends as i128 - lab.now.0 as i128;
+        let left = |ends: u64| ends as i128 - lab.driver.now.0 as i128;
         active.ends.map_or(self.slice(active.queue), left)
     }
 
@@ -319,7 +319,7 @@ impl Scan {
         let fits = self.thinks(active.queue) as i128;
         let fits = active
             .ends
-            .is_none_or(|e| lab.now.0 as i128 + fits <= e as i128);
+            .is_none_or(|e| lab.driver.now.0 as i128 + fits <= e as i128);
         let until = (last_end + self.params.idle).min(active.ends.unwrap_or(u64::MAX));
         (fits && self.waited_for(lab, active.queue)).then_some(until)
     }
@@ -335,7 +335,7 @@ impl Scan {
     }
 
     fn choose(&mut self, lab: &Lab) -> Option<(usize, bool)> {
-        let (first, now) = (self.first()?, lab.now.0);
+        let (first, now) = (self.first()?, lab.driver.now.0);
         let idlers = (0..self.queues.len()).filter(|&q| self.queues[q].idle_since.is_some());
         let longest = idlers.min_by_key(|&q| {
             let Queue { vm, kind, .. } = self.queues[q];
@@ -358,12 +358,12 @@ impl Scan {
     fn pick(&self, lab: &Lab, active: Active) -> ReqId {
         let ready = self.ready(lab, active.queue);
         let vm = self.queues[active.queue].vm;
-        let heads = Lane::ALL.map(|lane| lab.engine.view().lane_head(vm, lane));
+        let heads = Lane::ALL.map(|lane| lab.driver.engine.view().lane_head(vm, lane));
         let heads = ready.iter().filter(|s| heads.contains(&Some(s.id)));
         let oldest = heads.min_by_key(|s| lab.unit(s.id).seq);
         let oldest = oldest.expect("it has something");
         let kind = self.queues[active.queue].kind;
-        if active.started == 0 && oldest.entered + self.params.expire[kind] <= lab.now.0 {
+        if active.started == 0 && oldest.entered + self.params.expire[kind] <= lab.driver.now.0 {
             return oldest.id;
         }
         let position = self.queues[active.queue].position;
@@ -411,8 +411,10 @@ impl Scan {
             return self.give_way(lab);
         }
         let dry = of_active.in_flight == 0 && self.ready(lab, active.queue).is_empty();
-        let idles = self.idles_until(lab, active).is_some_and(|u| u > lab.now.0);
-        if dry && idles && addr.abs_diff(lab.engine.facts().last_addr) <= 4 << 20 {
+        let idles = self
+            .idles_until(lab, active)
+            .is_some_and(|u| u > lab.driver.now.0);
+        if dry && idles && addr.abs_diff(lab.driver.engine.facts().last_addr) <= 4 << 20 {
             self.expire(lab, left);
             self.preempted(lab, queue);
             self.activate(queue, active.ends);
@@ -443,13 +445,13 @@ impl Scan {
             id,
             vm,
             lane,
-            entered: lab.now.0,
+            entered: lab.driver.now.0,
         });
         let queue = self.queue_of(vm, lane);
         self.rank(lab, queue);
         if self.open[guest][lane.index()] {
             if self.queues[queue].class != Priority::Idle {
-                self.asked = Some(lab.now.0);
+                self.asked = Some(lab.driver.now.0);
             }
             self.preempt(lab, queue, unit.addr);
         }

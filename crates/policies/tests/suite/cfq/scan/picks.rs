@@ -2,7 +2,8 @@
 
 use super::{Params, Scan, priority};
 use crate::common::MS;
-use crate::common::lab::{self, GUESTS, Terms};
+use crate::common::lab::Terms;
+use crate::common::oracle_test;
 use proptest::prelude::*;
 use tidegate_core::time::Nanos;
 
@@ -47,29 +48,19 @@ fn params() -> impl Strategy<Value = Params> {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: (ProptestConfig::default().cases / 2).max(64),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn picks_are_those_of_the_rules(
-        depth in 1u32..=5,
-        merge in any::<bool>(),
-        params in params(),
-        classes in prop::collection::vec(1u32..=10, GUESTS),
-        steps in prop::collection::vec(lab::step(1u32..=10), 0..600),
-    ) {
-        let policies = ["cfq", "token-bucket+cfq"].map(|name| params.spec(name));
-        let terms = Terms {
-            positioning: Nanos(params.positioning),
-            priority,
-            background: |guest| guest == 0,
-            shared: false,
-            ..Terms::new(depth, merge, &classes)
-        };
-        lab::run_on(&terms, policies, &mut Scan::new(params, depth), steps);
-    }
+oracle_test! {
+    fn picks_are_those_of_the_rules(params in params())
+    policies: ["cfq", "token-bucket+cfq"],
+    spec: |name| params.spec(name),
+    weights: 1u32..=10,
+    steps: 600,
+    cases: (ProptestConfig::default().cases / 2).max(64),
+    terms: |terms| Terms {
+        positioning: Nanos(params.positioning),
+        priority,
+        background: |guest| guest == 0,
+        shared: false,
+        ..terms
+    },
+    model: |terms: &Terms| Scan::new(params, terms.depth),
 }

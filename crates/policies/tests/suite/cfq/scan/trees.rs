@@ -27,7 +27,7 @@ impl Scan {
         if !self.params.group {
             return first;
         }
-        let (class, now) = (rank(self.queues[first].class), lab.now.0);
+        let (class, now) = (rank(self.queues[first].class), lab.driver.now.0);
         let first_of = |scan: &Scan, tree: usize| {
             let of_tree = (0..scan.queues.len()).filter(|&q| {
                 let queue = &scan.queues[q];
@@ -74,7 +74,7 @@ impl Scan {
             }
             _ => share.max(2 * self.params.idle),
         };
-        self.serving = Some((class, tree, lab.now.0 + turn.max(2_000_000)));
+        self.serving = Some((class, tree, lab.driver.now.0 + turn.max(2_000_000)));
     }
 
     /// The slice that a queue is granted.
@@ -130,7 +130,7 @@ impl Scan {
         }
         let tree = (rank(of_queue.class), of_queue.tree);
         if let Some(ended) = self.tree_ends.get(&tree) {
-            let thought = (lab.now.0 - ended).min(2 * self.params.idle);
+            let thought = (lab.driver.now.0 - ended).min(2 * self.params.idle);
             self.thoughts.entry(tree).or_default().push(thought);
         }
     }
@@ -150,7 +150,7 @@ impl Scan {
     pub(super) fn note_fast_device(&mut self, lab: &Lab, active: Active) {
         let seeky = self.is_seeky(active.queue);
         let of_queue = &mut self.queues[active.queue];
-        let now = lab.now.0;
+        let now = lab.driver.now.0;
         let early = |ends: u64| ends.saturating_sub(now) > now - active.began;
         if seeky && of_queue.window && active.ends.is_none_or(early) {
             (of_queue.deep, of_queue.window) = (false, false);
@@ -173,7 +173,7 @@ impl Scan {
             0 => self.waiting(|_, tree| tree != ASYNC) == 0,
             _ => self.waiting(|_, _| true) == 0,
         };
-        let lasts = lab.now.0 + self.params.idle * u64::from(of_queue.in_flight);
+        let lasts = lab.driver.now.0 + self.params.idle * u64::from(of_queue.in_flight);
         let soon_over = active.ends.is_none_or(|ends| lasts > ends);
         let most = match of_queue.class {
             Priority::Idle => 1,

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{BLOCK, Driver, at};
-use tidegate_base::learnt::Blob;
-use tidegate_base::request::{Done, VmId};
-use tidegate_base::time::Nanos;
-use tidegate_capacity::jobs::{JobEnd, JobOutcome, JobSpec};
+use super::{BLOCK, Operator, at};
 use tidegate_core::engine::Engine;
+use tidegate_core::jobs::{JobEnd, JobOutcome, JobSpec};
+use tidegate_core::learnt::Blob;
+use tidegate_core::request::{Done, VmId};
+use tidegate_core::time::Nanos;
 
 /// A job that runs: what it has, and what of it was answered well.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ impl Jobs {
     }
 }
 
-impl Driver {
+impl Operator {
     pub(super) fn begin_job(&mut self, vm: u8, size: u8, time: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
         let most = |n: u8, unit: u64| match n {
@@ -94,8 +94,12 @@ impl Driver {
             deadline: Nanos(most(time, 20_000_000)),
         };
         let is_one = spec.bytes > 0 && spec.deadline > Nanos::ZERO;
-        let may = self.model.is_live(vm) && !self.jobs.background.contains(&vm);
-        let begun = self.engine.jobs_mut().begin_job(self.now, vm, &spec);
+        let may = self.driver.ledger.is_live(vm) && !self.jobs.background.contains(&vm);
+        let begun = self
+            .driver
+            .engine
+            .jobs_mut()
+            .begin_job(self.driver.now, vm, &spec);
         assert_eq!(begun.is_ok(), is_one && may, "{spec:?}: {begun:?}");
         if let Ok(status) = begun {
             self.jobs.cancel(vm);
@@ -107,8 +111,8 @@ impl Driver {
 
     pub(super) fn end_job(&mut self, vm: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
-        let ended = self.engine.jobs_mut().end_job(self.now, vm);
-        assert_eq!(ended.is_ok(), self.model.is_live(vm));
+        let ended = self.driver.engine.jobs_mut().end_job(self.driver.now, vm);
+        assert_eq!(ended.is_ok(), self.driver.ledger.is_live(vm));
         if let Ok(end) = ended {
             assert_eq!(end.is_some(), self.jobs.cancel(vm));
         }
@@ -116,7 +120,7 @@ impl Driver {
 
     /// What was learnt last of the device, with some bits of a byte turned.
     pub(super) fn import_bandwidths(&mut self, byte: u8, bits: u8) {
-        if let Some(blob) = self.engine.jobs().export_bandwidths() {
+        if let Some(blob) = self.driver.engine.jobs().export_bandwidths() {
             self.jobs.learnt = blob.as_bytes().to_vec();
         }
         let mut bytes = self.jobs.learnt.clone();
@@ -125,11 +129,13 @@ impl Driver {
         }
         let whole = !bytes.is_empty() && bytes == self.jobs.learnt;
         let taken = self
+            .driver
             .engine
             .jobs_mut()
             .import_bandwidths(&Blob::from_bytes(bytes));
         assert!(taken.is_ok() || !whole, "its own is refused: {taken:?}");
-        self.engine
+        self.driver
+            .engine
             .jobs_mut()
             .say_best_bandwidth(u64::from(bits) * 1_000_000);
     }

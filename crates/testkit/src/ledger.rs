@@ -1,14 +1,18 @@
-//! What the engine owes: every accepted request, every I/O in flight.
+//! Oracle of what an engine owes: every accepted request, every I/O in flight, every handle.
+//!
+//! The ledger is told of each call of a driver and of its outcome, and panics at the first that
+//! breaks a promise of [`tidegate_core::engine`]. It reads nothing from the engine but what
+//! [`Ledger::check`] compares.
 
-use super::BLOCK;
-use std::collections::BTreeMap;
-use tidegate_base::request::{ClientId, DeviceIo, DiskId, Done, IoError, IoId, Op, Outcome};
-use tidegate_base::request::{Request, Segment, VmId};
-use tidegate_base::time::Nanos;
-use tidegate_core::engine::{DeviceFacts, DiskSpec, EngineConfig, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+use tidegate_core::engine::{DiskSpec, Engine, EngineConfig, Refusal};
+use tidegate_core::request::{ClientId, DeviceIo, DiskId, Done, IoError, IoId, Op, Outcome};
+use tidegate_core::request::{ReqId, Request, Segment, VmId};
+use tidegate_core::time::Nanos;
 
 /// An accepted request that is not answered yet.
 struct Owed {
+    tag: u64,
     client: ClientId,
     disk: DiskId,
     vm: VmId,
@@ -30,6 +34,8 @@ struct Owed {
     handed: Vec<(u32, u32)>,
     /// I/Os in flight that carry it.
     outstanding: u32,
+    /// Bytes of it in these I/Os.
+    with_device: u32,
     /// Its own errors.
     errors: Vec<IoError>,
     /// A flush whose device flush is in flight or has ended.
@@ -39,7 +45,7 @@ struct Owed {
 struct Flight {
     io: DeviceIo,
     /// Requests it carries, and which of their bytes.
-    parts: Vec<(u64, u32, u32)>,
+    parts: Vec<(ReqId, u32, u32)>,
 }
 
 struct Disk {
@@ -55,32 +61,41 @@ struct Client {
     connected: bool,
 }
 
-pub(super) struct Model {
+/// Book of an engine's promises, kept from the calls of its driver.
+pub struct Ledger {
     config: EngineConfig,
-    owed: BTreeMap<u64, Owed>,
+    owed: BTreeMap<ReqId, Owed>,
     flights: BTreeMap<IoId, Flight>,
     /// VMs there are; false: removed, and not empty yet.
     vms: BTreeMap<VmId, bool>,
     disks: BTreeMap<DiskId, Disk>,
-    /// How many were held at a time.
+    /// Most disks that were held at a time, as far as a slot beyond them was given out.
     most_disks: usize,
+    /// A VM or a disk was removed.
+    any_removed: bool,
     clients: BTreeMap<ClientId, Client>,
 }
 
-impl Model {
-    pub(super) fn new(config: EngineConfig) -> Model {
-        Model {
+impl Ledger {
+    /// Returns an empty ledger of an engine with this configuration.
+    pub fn new(config: EngineConfig) -> Ledger {
+        Ledger {
             config,
             owed: BTreeMap::new(),
             flights: BTreeMap::new(),
             vms: BTreeMap::new(),
             disks: BTreeMap::new(),
             most_disks: 0,
+            any_removed: false,
             clients: BTreeMap::new(),
         }
     }
 
-    pub(super) fn add_vm(&mut self, vm: Option<VmId>) {
+    /// Notes that a VM was added, or refused.
+    ///
+    /// # Panics
+    /// If it was refused although a slot was free, or the other way round.
+    pub fn add_vm(&mut self, vm: Option<VmId>) {
         let room = self.vms.len() < self.config.max_vms as usize;
         assert_eq!(
             vm.is_some(),
@@ -92,9 +107,10 @@ impl Model {
         }
     }
 
-    /// Returns whether there was such a VM.
-    pub(super) fn remove_vm(&mut self, vm: VmId) -> bool {
+    /// Notes that a VM is removed; returns whether it was there.
+    pub fn remove_vm(&mut self, vm: VmId) -> bool {
         let live = self.is_live(vm);
+        self.any_removed |= live;
         if live {
             self.vms.insert(vm, false);
             for client in self.clients.values_mut().filter(|c| c.vm == vm) {
@@ -104,28 +120,39 @@ impl Model {
                 .values_mut()
                 .filter(|o| o.vm == vm)
                 .for_each(|o| o.gone = true);
+            self.forget_vm(vm);
         }
         live
     }
 
-    pub(super) fn is_live(&self, vm: VmId) -> bool {
+    /// Returns whether the VM was added and not removed.
+    pub fn is_live(&self, vm: VmId) -> bool {
         self.vms.get(&vm) == Some(&true)
     }
 
-    pub(super) fn add_disk(&mut self, disk: DiskId, vm: VmId, spec: DiskSpec) {
+    /// Notes a disk that was added.
+    pub fn add_disk(&mut self, disk: DiskId, vm: VmId, spec: DiskSpec) {
         let live = true;
         let new = Disk { vm, spec, live };
         assert!(
             self.disks.insert(disk, new).is_none(),
             "a handle names one disk"
         );
-        // Those that went are held by their requests only: else places are used again.
-        let asked = |disk: DiskId| self.owed.values().any(|o| o.disk == disk);
-        let held = |disk: &&DiskId| self.has_disk(**disk) || asked(**disk);
-        self.most_disks = self.most_disks.max(self.disks.keys().filter(held).count());
+        if disk.index() < self.most_disks {
+            return;
+        }
+        // Disks that went are held by their requests only: otherwise slots are used again.
+        let held = if self.any_removed {
+            let asked: BTreeSet<DiskId> = self.owed.values().map(|o| o.disk).collect();
+            let held = |disk: &&DiskId| self.has_disk(**disk) || asked.contains(disk);
+            self.disks.keys().filter(held).count()
+        } else {
+            self.disks.len()
+        };
+        self.most_disks = self.most_disks.max(held);
         assert!(
             disk.index() < self.most_disks,
-            "{disk:?}, and never were more than {} held: a place is lost",
+            "{disk:?}, and never were more than {} held: a slot is lost",
             self.most_disks
         );
     }
@@ -136,18 +163,20 @@ impl Model {
         self.disks.get(&disk).is_some_and(there)
     }
 
-    pub(super) fn disk_is_live(&self, disk: DiskId) -> bool {
+    /// Returns whether the disk and its VM are there.
+    pub fn disk_is_live(&self, disk: DiskId) -> bool {
         self.has_disk(disk) && self.is_live(self.disks[&disk].vm)
     }
 
-    /// As it was last, where it has gone.
-    pub(super) fn spec(&self, disk: DiskId) -> DiskSpec {
+    /// Returns where a disk lies, or lay last.
+    pub fn spec(&self, disk: DiskId) -> DiskSpec {
         self.disks[&disk].spec
     }
 
-    /// Returns whether there was such a disk.
-    pub(super) fn remove_disk(&mut self, disk: DiskId) -> bool {
+    /// Notes that a disk is removed; returns whether it was there.
+    pub fn remove_disk(&mut self, disk: DiskId) -> bool {
         let there = self.has_disk(disk);
+        self.any_removed |= there;
         if there {
             self.disks.get_mut(&disk).expect("it is there").live = false;
             for client in self.clients.values_mut().filter(|c| c.disk == disk) {
@@ -159,8 +188,8 @@ impl Model {
         there
     }
 
-    /// Returns whether there is such a disk and may be such a range.
-    pub(super) fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) -> bool {
+    /// Notes that a disk is resized or moved; returns whether it is there and the range sound.
+    pub fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) -> bool {
         if !self.has_disk(disk) || size == 0 || base.checked_add(size).is_none() {
             return false;
         }
@@ -171,18 +200,19 @@ impl Model {
         for owed in self.owed.values_mut().filter(of_disk) {
             owed.addr = owed.addr.wrapping_sub(before).wrapping_add(base);
         }
-        let cut: Vec<u64> = (self.owed.iter())
-            .filter(|(tag, o)| o.disk == disk && self.waits(**tag, o) && o.is_beyond(base, size))
-            .map(|(&tag, _)| tag)
+        let cut: Vec<ReqId> = (self.owed.iter())
+            .filter(|(_, o)| o.disk == disk && o.waits() && o.is_beyond(base, size))
+            .map(|(&req, _)| req)
             .collect();
-        for tag in cut {
-            let owed = self.owed.get_mut(&tag).expect("seen above");
+        for req in cut {
+            let owed = self.owed.get_mut(&req).expect("seen above");
             owed.errors.push(IoError::BeyondEnd);
         }
         true
     }
 
-    pub(super) fn connect(&mut self, client: ClientId, disk: DiskId) {
+    /// Notes a client that has opened a disk.
+    pub fn connect(&mut self, client: ClientId, disk: DiskId) {
         let new = Client {
             disk,
             vm: self.disks[&disk].vm,
@@ -194,11 +224,13 @@ impl Model {
         );
     }
 
-    pub(super) fn disk_of(&self, client: ClientId) -> DiskId {
+    /// Returns the disk that a client has opened.
+    pub fn disk_of(&self, client: ClientId) -> DiskId {
         self.clients[&client].disk
     }
 
-    pub(super) fn disconnect(&mut self, client: ClientId) {
+    /// Notes that a client has disconnected: what it asked for may be cancelled.
+    pub fn disconnect(&mut self, client: ClientId) {
         self.clients.get_mut(&client).expect("known").connected = false;
         self.owed
             .values_mut()
@@ -206,17 +238,18 @@ impl Model {
             .for_each(|o| o.gone = true);
     }
 
-    pub(super) fn vm_of(&self, client: ClientId) -> VmId {
+    /// Returns the VM that a client belongs to.
+    pub fn vm_of(&self, client: ClientId) -> VmId {
         self.clients[&client].vm
     }
 
-    /// Requests of a VM inside the engine.
-    pub(super) fn inside(&self, vm: VmId) -> u32 {
+    /// Returns how many requests of a VM are inside the engine.
+    pub fn inside(&self, vm: VmId) -> u32 {
         self.owed.values().filter(|o| o.vm == vm).count() as u32
     }
 
-    /// Room within the bounds of the configuration.
-    pub(super) fn room(&self, client: ClientId) -> u32 {
+    /// Returns for how many more requests the bounds of the configuration leave room.
+    pub fn room(&self, client: ClientId) -> u32 {
         let client = &self.clients[&client];
         if !client.connected {
             return 0;
@@ -226,14 +259,8 @@ impl Model {
         (self.config.max_pending_per_vm - of_vm).min(self.config.max_requests - in_all)
     }
 
-    /// Outcome that the model expects of a request, given the room that the engine has said there
-    /// is.
-    pub(super) fn refusal(
-        &self,
-        client: ClientId,
-        request: &Request,
-        said: u32,
-    ) -> Option<Refusal> {
+    /// Returns the refusal that a request must meet, given the room that the engine reports.
+    pub fn refusal(&self, client: ClientId, request: &Request, said: u32) -> Option<Refusal> {
         let known = &self.clients[&client];
         if !known.connected {
             return Some(Refusal::NotConnected);
@@ -255,9 +282,11 @@ impl Model {
         (said == 0).then_some(Refusal::Full)
     }
 
-    pub(super) fn accepted(&mut self, now: Nanos, client: ClientId, request: &Request) {
+    /// Notes a request that the engine has taken under this handle.
+    pub fn accepted(&mut self, arrived: Nanos, client: ClientId, req: ReqId, request: &Request) {
         let known = &self.clients[&client];
         let owed = Owed {
+            tag: request.tag,
             client,
             disk: known.disk,
             vm: known.vm,
@@ -266,28 +295,31 @@ impl Model {
             len: request.len,
             fua: request.fua && !matches!(request.op, Op::Read | Op::Flush),
             keep_allocated: request.keep_allocated,
-            arrived: now,
+            arrived,
             gone: false,
             served: false,
             again: false,
             alone: false,
             handed: Vec::new(),
             outstanding: 0,
+            with_device: 0,
             errors: Vec::new(),
             flushed: false,
         };
-        self.owed.insert(request.tag, owed);
+        let before = self.owed.insert(req, owed);
+        assert!(before.is_none(), "a handle names one request");
     }
 
-    /// The `n`th I/O in flight.
-    pub(super) fn in_flight(&self, n: u8) -> Option<IoId> {
+    /// Returns the `n`th I/O in flight by its handle, modulo how many there are.
+    pub fn in_flight(&self, n: u8) -> Option<IoId> {
         self.flights
             .keys()
             .nth(n as usize % self.flights.len().max(1))
             .copied()
     }
 
-    pub(super) fn started(&mut self, io: &DeviceIo, segments: &[Segment]) {
+    /// Notes a device I/O that was dispatched, with the requests it carries.
+    pub fn started(&mut self, io: &DeviceIo, segments: &[Segment]) {
         assert_eq!(io.vm, self.disks[&io.disk].vm, "the disk is the VM's");
         let parts = if io.op == Op::Flush {
             self.flush_started(io, segments)
@@ -295,14 +327,15 @@ impl Model {
             self.data_started(io, segments)
         };
         let (mut first_ops, mut first_bytes) = (0, 0);
-        for &(tag, ..) in &parts {
-            let owed = self.owed.get_mut(&tag).expect("checked above");
+        for &(req, from, to) in &parts {
+            let owed = self.owed.get_mut(&req).expect("checked above");
             if !owed.served {
                 owed.served = true;
                 first_ops += 1;
                 first_bytes += owed.len as u64;
             }
             owed.outstanding += 1;
+            owed.with_device += to - from;
         }
         assert_eq!(
             (io.first_ops, io.first_bytes),
@@ -314,13 +347,9 @@ impl Model {
                 .insert(io.id, Flight { io: *io, parts })
                 .is_none()
         );
-        assert!(
-            self.flights.len() <= self.config.device.depth as usize,
-            "beyond the depth"
-        );
     }
 
-    fn flush_started(&mut self, io: &DeviceIo, segments: &[Segment]) -> Vec<(u64, u32, u32)> {
+    fn flush_started(&mut self, io: &DeviceIo, segments: &[Segment]) -> Vec<(ReqId, u32, u32)> {
         assert!(io.len == 0 && segments.is_empty());
         let on_disk = |f: &&Flight| f.io.op == Op::Flush && f.io.disk == io.disk;
         assert_eq!(
@@ -329,17 +358,17 @@ impl Model {
             "one flush a disk"
         );
         let mut parts = Vec::new();
-        for (&tag, owed) in &mut self.owed {
+        for (&req, owed) in &mut self.owed {
             if owed.op == Op::Flush && owed.disk == io.disk && !owed.flushed {
                 owed.flushed = true;
-                parts.push((tag, 0, 0));
+                parts.push((req, 0, 0));
             }
         }
         assert!(!parts.is_empty(), "a flush that nobody asked for");
         parts
     }
 
-    fn data_started(&self, io: &DeviceIo, segments: &[Segment]) -> Vec<(u64, u32, u32)> {
+    fn data_started(&self, io: &DeviceIo, segments: &[Segment]) -> Vec<(ReqId, u32, u32)> {
         let writes = io.op == Op::WriteZeroes && self.config.device.zeroes_are_writes;
         if writes || matches!(io.op, Op::Read | Op::Write) {
             assert!(io.len <= self.config.device.max_io, "{io:?}");
@@ -349,8 +378,11 @@ impl Model {
         let mut addr = io.addr;
         let mut parts = Vec::new();
         for (n, segment) in segments.iter().enumerate() {
-            let owed = &self.owed[&segment.tag];
+            let Some(owed) = self.owed.get(&segment.req) else {
+                panic!("{segment:?} of a request that is not owed anything");
+            };
             assert_eq!((owed.client, owed.op), (segment.client, io.op));
+            assert_eq!(owed.tag, segment.tag, "the frontend's own tag");
             assert_eq!(
                 (owed.disk, owed.vm),
                 (io.disk, io.vm),
@@ -381,7 +413,9 @@ impl Model {
                 segments.len() == 1 || (begins && ends && !owed.alone && !owed.again),
                 "company: {segment:?}"
             );
-            let on_block = |at: u32| (owed.addr + at as u64).is_multiple_of(BLOCK as u64);
+            let on_block = |at: u32| {
+                (owed.addr + at as u64).is_multiple_of(u64::from(self.config.device.physical_block))
+            };
             assert!(
                 segment.offset == 0 || on_block(segment.offset),
                 "{segment:?}"
@@ -391,21 +425,23 @@ impl Model {
                 "splits end on blocks: {segment:?}"
             );
             addr += segment.len as u64;
-            parts.push((segment.tag, segment.offset, end));
+            parts.push((segment.req, segment.offset, end));
         }
         assert_eq!(addr, io.addr + io.len as u64, "the segments are the I/O");
         parts
     }
 
-    pub(super) fn ended(&mut self, id: IoId, outcome: Outcome) {
+    /// Notes how a device I/O has ended.
+    pub fn ended(&mut self, id: IoId, outcome: Outcome) {
         let Flight { io, parts } = self.flights.remove(&id).expect("in flight");
         let company = parts.len() > 1 && io.op != Op::Flush;
-        for (tag, from, to) in parts {
+        for (req, from, to) in parts {
             let owed = self
                 .owed
-                .get_mut(&tag)
+                .get_mut(&req)
                 .expect("not answered while in flight");
             owed.outstanding -= 1;
+            owed.with_device -= to - from;
             match outcome {
                 Ok(()) => owed.hand(from, to),
                 Err(_) if company => {
@@ -426,15 +462,15 @@ impl Model {
         }
     }
 
-    /// Returns how many bytes it was of.
-    pub(super) fn answered(&mut self, now: Nanos, done: &Done) -> u32 {
+    /// Holds an answer against what is owed; returns the length of its request in bytes.
+    pub fn answered(&mut self, now: Nanos, done: &Done) -> u32 {
         let owed = self
             .owed
-            .remove(&done.tag)
-            .expect("answered once, and only what was asked");
+            .remove(&done.req)
+            .unwrap_or_else(|| panic!("answered twice or never asked: {done:?}"));
         assert_eq!(
-            (done.client, done.vm, done.op),
-            (owed.client, owed.vm, owed.op)
+            (done.client, done.vm, done.op, done.tag),
+            (owed.client, owed.vm, owed.op, owed.tag)
         );
         assert_eq!(
             owed.outstanding, 0,
@@ -460,71 +496,85 @@ impl Model {
         owed.len
     }
 
+    /// A removed VM holds its slot until its last request is answered.
     fn forget_vm(&mut self, vm: VmId) {
         if self.vms.get(&vm) == Some(&false) && self.owed.values().all(|o| o.vm != vm) {
             self.vms.remove(&vm);
         }
     }
 
-    /// What holds between any two calls, once all answers were taken.
-    pub(super) fn check(&mut self, facts: &DeviceFacts) {
+    /// Holds the engine's gauges against the ledger: valid between any two calls, once all answers
+    /// were taken.
+    pub fn check(&mut self, engine: &Engine) {
         let leaving: Vec<VmId> = self.vms.iter().filter(|v| !v.1).map(|v| *v.0).collect();
         leaving.into_iter().for_each(|vm| self.forget_vm(vm));
-        for (tag, owed) in &self.owed {
+        for (req, owed) in &self.owed {
             let over = owed.gone || !owed.errors.is_empty() || owed.is_complete();
             assert!(
                 !over || owed.outstanding > 0,
-                "request {tag} should have been answered"
+                "request {req:?} should have been answered"
             );
         }
-        assert_eq!(facts.in_flight as usize, self.flights.len());
+        let facts = engine.facts();
+        // I/Os of disks that hang are in flight, and not in the gauge.
+        let counted = |id: &&IoId| engine.device().is_counted(**id);
+        let counted = self.flights.keys().filter(counted).count();
+        assert_eq!(facts.in_flight as usize, counted);
         assert_eq!(facts.requests as usize, self.owed.len());
+        for (&vm, _) in self.vms.iter().filter(|(_, live)| **live) {
+            assert_eq!(engine.tenants().in_flight(vm), self.vm_in_flight(vm));
+            assert_eq!(engine.tenants().pending(vm), self.vm_waiting(vm));
+        }
     }
 
-    pub(super) fn vm_in_flight(&self, vm: VmId) -> u32 {
+    /// Returns how many requests are not answered yet.
+    pub fn owed(&self) -> usize {
+        self.owed.len()
+    }
+
+    /// Returns the clients that are connected.
+    pub fn connected(&self) -> Vec<ClientId> {
+        let connected = self.clients.iter().filter(|(_, client)| client.connected);
+        connected.map(|(&id, _)| id).collect()
+    }
+
+    /// Returns how many device I/Os of a VM are in flight.
+    pub fn vm_in_flight(&self, vm: VmId) -> u32 {
         self.flights.values().filter(|f| f.io.vm == vm).count() as u32
     }
 
-    /// Requests of which something is still to be handed to the device.
-    pub(super) fn vm_waiting(&self, vm: VmId) -> u32 {
-        self.owed
-            .iter()
-            .filter(|(tag, o)| o.vm == vm && self.waits(**tag, o))
-            .count() as u32
+    /// Returns how many requests of a VM have bytes that the device was not given yet.
+    pub fn vm_waiting(&self, vm: VmId) -> u32 {
+        let of_vm = self.owed.values().filter(|o| o.vm == vm);
+        of_vm.filter(|o| o.waits()).count() as u32
     }
 
-    /// Whether something waits that data or time could move: not a flush behind its disk's.
-    pub(super) fn anything_waits(&self) -> bool {
+    /// Returns whether something waits that data or time could move: not a flush behind its disk's.
+    pub fn anything_waits(&self) -> bool {
         let flushes = self.flights.values().filter(|f| f.io.op == Op::Flush);
         let flushing: Vec<DiskId> = flushes.map(|f| f.io.disk).collect();
         let blocked = |o: &Owed| o.op == Op::Flush && flushing.contains(&o.disk);
-        self.owed
-            .iter()
-            .any(|(tag, o)| self.waits(*tag, o) && !blocked(o))
+        self.owed.values().any(|o| o.waits() && !blocked(o))
     }
 
-    fn waits(&self, tag: u64, owed: &Owed) -> bool {
-        if owed.gone || !owed.errors.is_empty() {
-            return false;
-        }
-        if owed.op == Op::Flush {
-            return !owed.flushed;
-        }
-        let parts = self
-            .flights
-            .values()
-            .flat_map(|f| &f.parts)
-            .filter(|p| p.0 == tag);
-        let with_device: u32 = parts.map(|p| p.2 - p.1).sum();
-        with_device + owed.handed_bytes() < owed.len
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns whether every request was answered.
+    pub fn is_empty(&self) -> bool {
         self.owed.is_empty()
     }
 }
 
 impl Owed {
+    /// Whether bytes of it are still to be given to the device.
+    fn waits(&self) -> bool {
+        if self.gone || !self.errors.is_empty() {
+            return false;
+        }
+        if self.op == Op::Flush {
+            return !self.flushed;
+        }
+        self.with_device + self.handed_bytes() < self.len
+    }
+
     /// Whether it reaches beyond the end of its disk, which may have come nearer since.
     fn is_beyond(&self, base: u64, size: u64) -> bool {
         // What was cut off in flight may lie beyond 64 bits after a move.
@@ -552,3 +602,6 @@ impl Owed {
         all && !self.again && self.outstanding == 0
     }
 }
+
+#[cfg(test)]
+mod tests;

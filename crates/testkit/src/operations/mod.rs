@@ -1,21 +1,19 @@
-//! Body of the fuzz target `operations`: anything a driver may do, in any order, against a
-//! model that knows only what was promised to it. `tests/engine_invariants.rs` runs the same.
+//! Body of the fuzz target `engine_operations`: anything a driver may do, in any order, against the
+//! ledger. `crates/policies/tests/suite/engine_invariants.rs` runs the same.
 //!
-//! The model keeps what every accepted request is still owed, and panics at the first call that
-//! breaks a promise of [`tidegate_core::engine`]. When the operations are over faults stop, and
-//! everything must drain.
+//! When the operations are over faults stop, and everything must drain.
 
 mod choices;
 mod jobs;
-mod model;
 
 use choices::{objective, policy};
 use jobs::Jobs;
-use model::Model;
-use tidegate_base::learnt::Blob;
-use tidegate_base::request::{ClientId, DiskId, IoError, Op, Request, VmId};
-use tidegate_base::time::Nanos;
-use tidegate_core::engine::{DeviceSpec, DiskSpec, Engine, EngineConfig};
+use tidegate_core::engine::{DeviceSpec, DiskSpec, EngineConfig};
+use tidegate_core::learnt::Blob;
+use tidegate_core::request::{ClientId, DiskId, IoError, Op, Request, VmId};
+use tidegate_core::time::Nanos;
+
+use crate::driver::Driver;
 
 /// The device's block in every run.
 const BLOCK: u32 = 4096;
@@ -163,7 +161,7 @@ pub struct Setup {
 }
 
 /// Reads a setup and operations from bytes, and runs them.
-pub fn operations(data: &[u8]) {
+pub fn from_bytes(data: &[u8]) {
     let Some((&[depth, blocks, merge, bounds, policy], rest)) = data.split_first_chunk() else {
         return;
     };
@@ -183,25 +181,25 @@ pub fn operations(data: &[u8]) {
 
 /// Runs the operations, then drains. Panics when a promise is broken.
 pub fn run(setup: Setup, operations: &[Operation]) {
-    let mut driver = Driver::new(setup);
+    let mut operator = Operator::new(setup);
     for &operation in operations {
-        driver.act(operation);
-        driver.check();
+        operator.act(operation);
+        operator.check();
     }
-    driver.drain();
+    operator.drain();
 }
 
-struct Driver {
-    engine: Engine,
-    model: Model,
-    now: Nanos,
+/// A driver, and the handles that operations name by small numbers.
+struct Operator {
+    driver: Driver,
     vms: Vec<VmId>,
     disks: Vec<DiskId>,
     clients: Vec<ClientId>,
     /// Where the last request on a disk, by its place in `disks`, began and ended.
     last: Vec<(u64, u64)>,
     disks_made: u64,
-    tag: u64,
+    /// Length of every request in bytes, by its tag.
+    lens: Vec<u32>,
     /// What was exported last.
     learnt: Vec<u8>,
     jobs: Jobs,
@@ -227,14 +225,13 @@ impl Setup {
     }
 }
 
-impl Driver {
-    fn new(setup: Setup) -> Driver {
+impl Operator {
+    fn new(setup: Setup) -> Operator {
         let config = setup.config();
-        let engine = Engine::new(config, &policy(setup.policy));
-        let mut driver = Driver {
-            engine: engine.expect("the configuration is in range"),
-            model: Model::new(config),
-            now: Nanos(setup.bounds as u64 * 1_000_003),
+        let mut driver = Driver::new(config, &policy(setup.policy));
+        driver.now = Nanos(setup.bounds as u64 * 1_000_003);
+        let mut operator = Operator {
+            driver,
             vms: Vec::new(),
             learnt: Vec::new(),
             jobs: Jobs::default(),
@@ -242,26 +239,30 @@ impl Driver {
             clients: Vec::new(),
             last: Vec::new(),
             disks_made: 0,
-            tag: 0,
+            lens: Vec::new(),
         };
         // Two VMs to begin with: one has two disks that touch, and two clients of the first.
         for objective in [setup.policy, setup.depth] {
-            driver.add_vm(objective);
+            operator.add_vm(objective);
         }
         for (disk, vm) in [0, 0, 1].into_iter().enumerate() {
-            driver.add_disk(vm, false);
-            driver.connect(disk);
+            operator.add_disk(vm, false);
+            operator.connect(disk);
         }
-        driver.connect(0);
-        driver
+        operator.connect(0);
+        operator
     }
 
     /// Removes the VM that `vm` falls on, if there ever was one.
     fn remove_vm(&mut self, vm: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
-        let live = self.model.remove_vm(vm);
+        let live = self.driver.ledger.remove_vm(vm);
         self.jobs.cancel(vm);
-        let removed = self.engine.tenants_mut().remove_vm(self.now, vm);
+        let removed = self
+            .driver
+            .engine
+            .tenants_mut()
+            .remove_vm(self.driver.now, vm);
         assert_eq!(removed.is_ok(), live);
     }
 
@@ -270,8 +271,12 @@ impl Driver {
         let Some(&disk) = at(&self.disks, disk) else {
             return;
         };
-        let there = self.model.remove_disk(disk);
-        let removed = self.engine.tenants_mut().remove_disk(self.now, disk);
+        let there = self.driver.ledger.remove_disk(disk);
+        let removed = self
+            .driver
+            .engine
+            .tenants_mut()
+            .remove_disk(self.driver.now, disk);
         assert_eq!(removed.is_ok(), there);
     }
 
@@ -292,8 +297,7 @@ impl Driver {
                 let Some(&client) = at(&self.clients, client) else {
                     return;
                 };
-                self.model.disconnect(client);
-                self.engine.handle_disconnect(self.now, client);
+                self.driver.disconnect(client);
             }
             Operation::Request {
                 client,
@@ -307,7 +311,7 @@ impl Driver {
             Operation::Step { size } => {
                 // From nanoseconds to a second, roughly by powers of two.
                 let odd = 1 + (size as u64 >> 5);
-                self.now += Nanos(odd << (size % 32).min(27));
+                self.driver.now += Nanos(odd << (size % 32).min(27));
             }
             Operation::Timeout => self.timeout(),
             Operation::Dispatch { at_most } => {
@@ -321,13 +325,14 @@ impl Driver {
             }
             Operation::SetObjective { vm, objective: n } => {
                 let Some(&vm) = at(&self.vms, vm) else { return };
-                let set = self
-                    .engine
-                    .tenants_mut()
-                    .set_objective(self.now, vm, &objective(n));
-                assert_eq!(set.is_ok(), self.model.is_live(vm));
+                let set = self.driver.engine.tenants_mut().set_objective(
+                    self.driver.now,
+                    vm,
+                    &objective(n),
+                );
+                assert_eq!(set.is_ok(), self.driver.ledger.is_live(vm));
             }
-            Operation::Swap { policy: n } => self.engine.set_policy(self.now, &policy(n)),
+            Operation::Swap { policy: n } => self.driver.set_policy(&policy(n)),
             Operation::Import { vm, byte, bits } => self.import(vm, byte, bits),
             Operation::BeginJob { vm, size, time } => self.begin_job(vm, size, time),
             Operation::EndJob { vm } => self.end_job(vm),
@@ -337,8 +342,8 @@ impl Driver {
 
     fn import(&mut self, vm: u8, byte: u8, bits: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
-        let exported = self.engine.tenants().export_learnt(vm);
-        assert_eq!(exported.is_ok(), self.model.is_live(vm));
+        let exported = self.driver.engine.tenants().export_learnt(vm);
+        assert_eq!(exported.is_ok(), self.driver.ledger.is_live(vm));
         if let Ok(Some(blob)) = exported {
             self.learnt = blob.as_bytes().to_vec();
         }
@@ -350,31 +355,30 @@ impl Driver {
         let blob = Blob::from_bytes(bytes);
         let refused = match byte % 2 {
             0 => self
+                .driver
                 .engine
                 .tenants_mut()
-                .import_learnt(self.now, [(vm, &blob)]),
+                .import_learnt(self.driver.now, [(vm, &blob)]),
             _ => self
+                .driver
                 .engine
                 .tenants_mut()
-                .import_moved(self.now, [(vm, &blob)]),
+                .import_moved(self.driver.now, [(vm, &blob)]),
         };
-        let again = self.engine.tenants().export_learnt(vm);
+        let again = self.driver.engine.tenants().export_learnt(vm);
         if refused.is_empty() && whole {
             assert!(again.is_ok_and(|learnt| learnt.is_some()), "taken over");
         }
     }
 
     fn add_vm(&mut self, n: u8) {
-        let (now, objective) = (self.now, &objective(n));
         let added = match n {
-            192.. => self.engine.tenants_mut().add_background(now, objective),
-            _ => self.engine.tenants_mut().add_vm(now, objective),
+            192.. => self.driver.try_background(&objective(n)),
+            _ => self.driver.try_vm(&objective(n)),
         };
-        let added = added.ok();
         if let (192.., Some(vm)) = (n, added) {
             self.jobs.add_background(vm);
         }
-        self.model.add_vm(added);
         self.vms.extend(added);
     }
 
@@ -385,11 +389,11 @@ impl Driver {
             size: DISK_SIZE,
             read_only,
         };
-        let disk = self.engine.tenants_mut().add_disk(vm, spec).ok();
-        assert_eq!(disk.is_some(), self.model.is_live(vm));
+        let disk = self.driver.engine.tenants_mut().add_disk(vm, spec).ok();
+        assert_eq!(disk.is_some(), self.driver.ledger.is_live(vm));
         let Some(disk) = disk else { return };
         self.disks_made += 1;
-        self.model.add_disk(disk, vm, spec);
+        self.driver.ledger.add_disk(disk, vm, spec);
         self.disks.push(disk);
         self.last.push((0, 0));
     }
@@ -405,7 +409,7 @@ impl Driver {
             _ => DISK_SIZE,
         };
         let base = match place {
-            0..=127 => self.model.spec(disk).base,
+            0..=127 => self.driver.ledger.spec(disk).base,
             // Here only a disk of less than two blocks ends within 64 bits.
             128..=135 => u64::MAX / BLOCK as u64 * BLOCK as u64 - BLOCK as u64,
             _ => {
@@ -413,20 +417,21 @@ impl Driver {
                 (self.disks_made - 1) * DISK_SIZE
             }
         };
-        let taken = self.model.resize_disk(disk, base, size);
-        let resized = self
-            .engine
-            .tenants_mut()
-            .resize_disk(self.now, disk, base, size);
+        let taken = self.driver.ledger.resize_disk(disk, base, size);
+        let resized =
+            self.driver
+                .engine
+                .tenants_mut()
+                .resize_disk(self.driver.now, disk, base, size);
         assert_eq!(resized.is_ok(), taken, "{disk:?}: {size} bytes at {base}");
     }
 
     fn connect(&mut self, disk: usize) {
         let disk = self.disks[disk];
-        let client = self.engine.connect(disk).ok();
-        assert_eq!(client.is_some(), self.model.disk_is_live(disk));
+        let client = self.driver.engine.connect(disk).ok();
+        assert_eq!(client.is_some(), self.driver.ledger.disk_is_live(disk));
         let Some(client) = client else { return };
-        self.model.connect(client, disk);
+        self.driver.ledger.connect(client, disk);
         self.clients.push(client);
     }
 
@@ -437,26 +442,12 @@ impl Driver {
         let disk = self
             .disks
             .iter()
-            .position(|&d| d == self.model.disk_of(client));
+            .position(|&d| d == self.driver.ledger.disk_of(client));
         let disk = disk.expect("a client has a disk");
         let (begin, end) = self.last[disk];
-        let disk_size = self.model.spec(self.disks[disk]).size;
-        // Mostly reads and writes, so that many can merge.
-        let op = match kind % 16 {
-            0..=5 => Op::Read,
-            6..=11 => Op::Write,
-            12 | 13 => Op::Flush,
-            14 => Op::Discard,
-            _ => Op::WriteZeroes,
-        };
-        let len = match size {
-            0 => 0,
-            // In one piece; as a read it would be a million.
-            1 if op == Op::Discard => u32::MAX,
-            1..=160 => BLOCK / 2 * (1 + size as u32 % 4),
-            161..=220 => BLOCK * (1 + size as u32 % 40),
-            _ => 1 + size as u32 * 977,
-        };
+        let disk_size = self.driver.ledger.spec(self.disks[disk]).size;
+        let op = op(kind);
+        let len = len(op, size);
         let offset = match place {
             0 => u64::MAX - size as u64,
             1 => disk_size.saturating_sub(len as u64 / 2),
@@ -468,43 +459,48 @@ impl Driver {
             _ => place as u64 % 8 * 16 * BLOCK as u64,
         };
         let flush = op == Op::Flush;
-        self.tag += 1;
         let request = Request {
             op,
             offset: if flush { 0 } else { offset },
             len: if flush { 0 } else { len },
             fua: kind >= 192,
             keep_allocated: kind % 64 == 31,
-            tag: self.tag,
+            tag: self.lens.len() as u64,
         };
-        let said = self.engine.admission_mut().room(self.now, client);
-        let bounds = self.model.room(client);
+        self.lens.push(request.len);
+        let room = self.room(client);
+        let expected = self.driver.ledger.refusal(client, &request, room);
+        let taken = self.driver.request(client, request);
+        assert_eq!(taken.err(), expected, "{request:?}");
+        if taken.is_ok() && !flush {
+            self.last[disk] = (offset, offset + len as u64);
+        }
+    }
+
+    /// Returns for how many requests of a client the engine has room, within the bounds and no less
+    /// than what its VM is due.
+    fn room(&mut self, client: ClientId) -> u32 {
+        let said = (self.driver.engine.admission_mut()).room(self.driver.now, client);
+        let ledger = &self.driver.ledger;
+        let bounds = ledger.room(client);
         assert!(
             said <= bounds,
             "{said} requests beyond the bounds of {bounds}"
         );
-        let vm = self.model.vm_of(client);
-        if bounds > 0 && self.model.is_live(vm) {
-            let part = self.engine.admission().holdings(vm).slots_part;
-            let left = part.saturating_sub(self.model.inside(vm).into());
+        let vm = ledger.vm_of(client);
+        if bounds > 0 && ledger.is_live(vm) {
+            let part = self.driver.engine.admission().holdings(vm).slots_part;
+            let left = part.saturating_sub(ledger.inside(vm).into());
             assert!(
                 u64::from(said) >= left.min(bounds.into()),
                 "a part is not lent"
             );
         }
-        let expected = self.model.refusal(client, &request, said);
-        let taken = self.engine.handle_request(self.now, client, request);
-        assert_eq!(taken.err(), expected, "{request:?}");
-        if expected.is_none() {
-            self.model.accepted(self.now, client, &request);
-            if !flush {
-                self.last[disk] = (offset, offset + len as u64);
-            }
-        }
+        said
     }
 
     fn complete(&mut self, io: u8, error: u8) {
-        let Some(id) = self.model.in_flight(io) else {
+        let Some(id) = self.driver.ledger.in_flight(io) else {
             return;
         };
         let outcome = match error {
@@ -512,95 +508,107 @@ impl Driver {
             32..=47 => Err(IoError::NoSpace),
             _ => Ok(()),
         };
-        self.model.ended(id, outcome);
-        self.engine.handle_completion(self.now, id, outcome);
+        let ios = &self.driver.in_flight;
+        let nth = ios.iter().position(|io| io.id == id);
+        self.driver.end_nth(nth.expect("it is in flight"), outcome);
     }
 
     fn dispatch(&mut self, most: u32) {
         for _ in 0..most {
-            let Some(io) = self.engine.poll_dispatch(self.now) else {
+            if self.driver.start().is_none() {
                 return self.check_wake_up();
-            };
-            let segments: Vec<_> = self.engine.io_segments(io.id).collect();
-            self.model.started(&io, &segments);
+            }
         }
     }
 
     /// Nothing more goes now: then something must be in flight or due, or nothing waits.
     fn check_wake_up(&self) {
-        let next = self.engine.next_timeout();
+        let next = self.driver.engine.next_timeout();
         // A policy may keep to a smaller depth of its own; 0 is the device's.
-        let depths = self.engine.policy().params().iter().copied();
+        let depths = self.driver.engine.policy().params().iter().copied();
         let own = depths.filter(|(info, depth)| info.name == "depth" && *depth > 0);
         let depth = own
             .map(|(_, depth)| depth as u32)
-            .fold(self.engine.config().device.depth, u32::min);
-        let in_flight = self.engine.facts().in_flight;
+            .fold(self.driver.engine.config().device.depth, u32::min);
+        let in_flight = self.driver.engine.facts().in_flight;
         // These may go on when an I/O ends only: deadlines leave no room for another beside it,
         // or the device is one VM's for a time.
-        let (_, _, dispatcher) = self.engine.policy().parts();
+        let (_, _, dispatcher) = self.driver.engine.policy().parts();
         let full = in_flight >= depth || (in_flight > 0 && matches!(dispatcher, "bd-edf" | "cfq"));
         // Credits may wait for the end of what is in flight; what was let in may not.
-        let facts = self.engine.view();
+        let facts = self.driver.engine.view();
         let held = in_flight > 0 && !facts.vms().any(|vm| facts.has_head(vm));
-        if self.model.anything_waits() && !full {
+        if self.driver.ledger.anything_waits() && !full {
             assert!(
                 next.is_some() || held,
                 "requests wait, the device has room, and no wake-up is set"
             );
         }
         assert!(
-            next.is_none_or(|t| t > self.now),
+            next.is_none_or(|t| t > self.driver.now),
             "a wake-up at {next:?} was not served"
         );
     }
 
     fn timeout(&mut self) {
-        if let Some(due) = self.engine.next_timeout() {
-            self.now = self.now.max(due);
+        if let Some(due) = self.driver.engine.next_timeout() {
+            self.driver.now = self.driver.now.max(due);
         }
-        self.engine.handle_timeout(self.now);
+        self.driver.engine.handle_timeout(self.driver.now);
     }
 
-    /// What holds after every call.
+    /// Checks what holds after every call.
     fn check(&mut self) {
-        while let Some(done) = self.engine.poll_done() {
-            let len = self.model.answered(self.now, &done);
-            self.jobs.answered(&done, len);
+        for done in self.driver.answers() {
+            self.jobs.answered(&done, self.lens[done.tag as usize]);
         }
-        self.model.check(&self.engine.facts());
-        self.jobs.check(&mut self.engine, self.now, &self.vms);
-        for &vm in &self.vms {
-            if self.model.is_live(vm) {
-                assert_eq!(
-                    self.engine.tenants().in_flight(vm),
-                    self.model.vm_in_flight(vm)
-                );
-                assert_eq!(self.engine.tenants().pending(vm), self.model.vm_waiting(vm));
-            }
-        }
+        self.driver.check();
+        self.jobs
+            .check(&mut self.driver.engine, self.driver.now, &self.vms);
     }
 
     /// Faults stop: everything must drain.
     fn drain(&mut self) {
         for _ in 0..20_000 {
             self.dispatch(u32::MAX);
-            while self.model.in_flight(0).is_some() {
-                self.now += Nanos(1000);
+            while self.driver.ledger.in_flight(0).is_some() {
+                self.driver.now += Nanos(1000);
                 self.complete(0, u8::MAX);
                 self.check();
             }
-            if self.model.is_empty() {
-                assert!(self.engine.is_idle());
+            if self.driver.ledger.is_empty() {
+                assert!(self.driver.engine.is_idle());
                 return;
             }
             self.dispatch(u32::MAX);
             self.check();
-            if self.model.in_flight(0).is_none() {
+            if self.driver.ledger.in_flight(0).is_none() {
                 self.timeout();
             }
         }
         panic!("it does not drain");
+    }
+}
+
+/// Mostly reads and writes, so that many can merge.
+fn op(kind: u8) -> Op {
+    match kind % 16 {
+        0..=5 => Op::Read,
+        6..=11 => Op::Write,
+        12 | 13 => Op::Flush,
+        14 => Op::Discard,
+        _ => Op::WriteZeroes,
+    }
+}
+
+fn len(op: Op, size: u8) -> u32 {
+    match size {
+        0 => 0,
+        // In one piece; as a read it would be a million.
+        1 if op == Op::Discard => u32::MAX,
+        1..=160 => BLOCK / 2 * (1 + size as u32 % 4),
+        161..=220 => BLOCK * (1 + size as u32 % 40),
+        _ => 1 + size as u32 * 977,
     }
 }
 
