@@ -16,11 +16,12 @@ fn learning(model: &str, cap: Option<&CapFigures>, policy: &str, profiled: bool)
     let entry = catalogue::load(model).expect("of the catalogue");
     let mut lab = Lab::new(&entry, cap, 32, policy);
     if profiled {
-        lab.engine
+        lab.driver
+            .engine
             .device_mut()
             .set_profile(Some(Arc::new(profile(&entry, 32))));
     }
-    lab.engine.device_mut().learn_cap(true);
+    lab.driver.engine.device_mut().learn_cap(true);
     lab
 }
 
@@ -47,24 +48,31 @@ fn neighbours(lab: &mut Lab) {
 fn a_cap_that_was_kept_is_in_force_at_once_and_another_one_is_found() {
     let figures = cap(0, 50_000_000, 0);
     let mut first = capped(&figures, "sfq");
-    let export = |lab: &Lab| lab.engine.device().export_cap();
+    let export = |lab: &Lab| lab.driver.engine.device().export_cap();
     assert_eq!(export(&first), None);
     neighbours(&mut first);
     first.seconds(20);
     let kept = export(&first).expect("it is known");
-    let known = first.engine.device().learnt_cap().expect("it is known");
-    first.close();
+    let known = first
+        .driver
+        .engine
+        .device()
+        .learnt_cap()
+        .expect("it is known");
 
     let starts = |figures: &CapFigures, with: bool| {
         let mut lab = capped(figures, "sfq");
         if with {
-            (lab.engine.device_mut().import_cap(lab.now, &kept)).expect("its own");
+            (lab.driver
+                .engine
+                .device_mut()
+                .import_cap(lab.driver.now, &kept))
+            .expect("its own");
         }
         neighbours(&mut lab);
         let p99 = lab.seconds(3)[0].p99();
         lab.seconds(120);
-        let now = lab.engine.device().learnt_cap();
-        lab.close();
+        let now = lab.driver.engine.device().learnt_cap();
         (p99, now)
     };
     let (without, _) = starts(&figures, false);
@@ -90,29 +98,35 @@ fn what_is_no_cap_is_refused_and_which_of_two_it_is_stays_open() {
     };
     let mut lab = capped(&cap(500, 0, 0), "sfq");
     for bad in [[0, 0, 0], [0, 0, 1], [500_000, 0, 1], [500_000, 7, 2]] {
-        let refused = lab.engine.device_mut().import_cap(lab.now, &kept(bad));
+        let refused = lab
+            .driver
+            .engine
+            .device_mut()
+            .import_cap(lab.driver.now, &kept(bad));
         assert!(matches!(refused, Err(BlobError::Value { .. })), "{bad:?}");
-        assert_eq!(lab.engine.device().learnt_cap(), None);
+        assert_eq!(lab.driver.engine.device().learnt_cap(), None);
     }
     let either = kept([500_000, 4_000_000, 1]);
-    lab.engine
+    lab.driver
+        .engine
         .device_mut()
-        .import_cap(lab.now, &either)
+        .import_cap(lab.driver.now, &either)
         .expect("good");
-    assert_eq!(lab.engine.device().export_cap(), Some(either));
+    assert_eq!(lab.driver.engine.device().export_cap(), Some(either));
     assert!(
-        lab.engine
+        lab.driver
+            .engine
             .device()
             .learnt_cap()
             .is_some_and(|cap| cap.either)
     );
-    lab.engine.device_mut().learn_cap(false);
+    lab.driver.engine.device_mut().learn_cap(false);
     let refused = lab
+        .driver
         .engine
         .device_mut()
-        .import_cap(lab.now, &kept([500_000, 0, 0]));
+        .import_cap(lab.driver.now, &kept([500_000, 0, 0]));
     assert!(matches!(refused, Err(BlobError::Unwanted(_))));
-    lab.close();
 }
 
 #[test]
@@ -124,7 +138,6 @@ fn with_a_learnt_cap_the_dispatcher_decides_and_not_the_bucket() {
         neighbours(&mut without);
         without.seconds(10);
         let before = without.seconds(60);
-        without.close();
         // 31 I/Os of a mebibyte at 50 MB/s.
         assert!(before[0].p99() > Nanos::from_millis(600), "{policy}");
 
@@ -139,7 +152,6 @@ fn with_a_learnt_cap_the_dispatcher_decides_and_not_the_bucket() {
         let used = |had: &[Had]| had[0].ios() as f64 * 0.002 + had[1].bytes as f64 / 50e6;
         let (used, all) = (used(&after), used(&before));
         assert!(used > 0.95 * all, "{policy}: {used} of {all} s");
-        with.close();
     }
 }
 
@@ -155,6 +167,7 @@ fn which_of_the_two_is_capped_shows_as_soon_as_sizes_change() {
         lab.guest(&Objective::default(), reads(32, 16 * KIB));
         lab.seconds(10);
         let first = lab
+            .driver
             .engine
             .device()
             .learnt_cap()
@@ -164,7 +177,7 @@ fn which_of_the_two_is_capped_shows_as_soon_as_sizes_change() {
             lab.works(0, reads(32, size));
             lab.seconds(15);
         }
-        let learnt = lab.engine.device().learnt_cap();
+        let learnt = lab.driver.engine.device().learnt_cap();
         assert!(
             !learnt.expect("still there").either,
             "{figures:?}: {learnt:?}"
@@ -176,7 +189,6 @@ fn which_of_the_two_is_capped_shows_as_soon_as_sizes_change() {
             bytes,
             "{figures:?}: {learnt:?}"
         );
-        lab.close();
     }
 }
 
@@ -188,7 +200,7 @@ fn another_cap_is_found_within_the_time_that_the_guide_states() {
     // Of these 2 s are the burst.
     lab.seconds(10);
     let near = |lab: &Lab, of: f64| {
-        let learnt = iops(lab.engine.device().learnt_cap());
+        let learnt = iops(lab.driver.engine.device().learnt_cap());
         assert!((learnt / of - 1.0).abs() < 0.03, "{learnt} is not {of}");
     };
     near(&lab, 500.0);
@@ -204,13 +216,12 @@ fn another_cap_is_found_within_the_time_that_the_guide_states() {
     let had = lab.seconds(4);
     let all: u64 = had.iter().map(|had| had.bytes).sum();
     assert!(all > 1_000_000_000, "{all}");
-    assert_eq!(lab.engine.device().learnt_cap(), None);
+    assert_eq!(lab.driver.engine.device().learnt_cap(), None);
     let lifted = lab
         .notices
         .iter()
         .rfind(|said| matches!(said.1, Notice::Capped(_) | Notice::Uncapped));
     assert_eq!(lifted.map(|said| said.1), Some(Notice::Uncapped));
-    lab.close();
 }
 
 #[test]
@@ -219,15 +230,13 @@ fn without_a_profile_what_the_device_did_before_tells() {
     lab.guest(&Objective::default(), reads(4, 8 * KIB));
     // 20,000 I/Os are saved up, and last half a second; so the first second does ten times as much.
     lab.seconds(15);
-    let learnt = lab.engine.device().learnt_cap();
+    let learnt = lab.driver.engine.device().learnt_cap();
     assert!((iops(learnt) / 2000.0 - 1.0).abs() < 0.02, "{learnt:?}");
-    lab.close();
     // Without a burst nothing tells the cap from a device that can do no more.
     let mut lab = learning("nvme-1tb", Some(&cap(2000, 0, 0)), "fifo", false);
     lab.guest(&Objective::default(), reads(4, 8 * KIB));
     lab.seconds(15);
-    assert_eq!(lab.engine.device().learnt_cap(), None);
-    lab.close();
+    assert_eq!(lab.driver.engine.device().learnt_cap(), None);
 }
 
 #[test]
@@ -258,9 +267,7 @@ fn a_device_without_a_cap_has_none_and_loses_nothing() {
                 work.size
             );
         }
-        assert_eq!(with.engine.device().learnt_cap(), None);
-        with.close();
-        without.close();
+        assert_eq!(with.driver.engine.device().learnt_cap(), None);
     }
 }
 
@@ -273,9 +280,8 @@ fn a_devices_own_interface_is_no_cap_where_sizes_grow() {
     for size in [68 * KIB, 124 * KIB] {
         lab.works(0, reads(32, size));
         lab.seconds(40);
-        assert_eq!(lab.engine.device().learnt_cap(), None, "{size}");
+        assert_eq!(lab.driver.engine.device().learnt_cap(), None, "{size}");
     }
-    lab.close();
 }
 
 #[test]
@@ -283,7 +289,7 @@ fn time_held_back_for_the_cap_is_time_with_the_device() {
     let mut lab = capped(&cap(100, 0, 0), "fifo");
     lab.guest(&Objective::default(), reads(8, 8 * KIB));
     lab.seconds(15);
-    assert!(lab.engine.device().learnt_cap().is_some());
+    assert!(lab.driver.engine.device().learnt_cap().is_some());
     // One after the other, each is held for the cap alone.
     lab.works(0, reads(1, 8 * KIB));
     lab.seconds(2);
@@ -291,7 +297,6 @@ fn time_held_back_for_the_cap_is_time_with_the_device() {
     let (whole, device) = (had[0].mean(), had[0].device_mean());
     assert!(whole > Nanos::from_millis(9), "{whole}");
     assert_eq!(whole, device);
-    lab.close();
 }
 
 #[test]
@@ -304,23 +309,27 @@ fn a_depth_that_is_looked_for_hides_no_cap() {
         // The cap is there from the beginning, and comes when the depth is found.
         for first in [most, 1_000_000] {
             let mut lab = capped(&cap(first, 0, 0), "sfq");
-            lab.engine.device_mut().adapt_depth(Nanos::ZERO, true);
+            lab.driver
+                .engine
+                .device_mut()
+                .adapt_depth(Nanos::ZERO, true);
             lab.guest(&Objective::default(), work);
             lab.seconds(10);
             lab.set_cap(&cap(most, 0, 0));
             lab.seconds(10);
-            let learnt = iops(lab.engine.device().learnt_cap());
+            let learnt = iops(lab.driver.engine.device().learnt_cap());
             let of = most as f64;
             assert!((learnt / of - 1.0).abs() < 0.03, "{learnt} is not {of}");
-            lab.close();
         }
     }
     // Where there is none a depth is found, but none that a cap could hide behind.
     let mut lab = learning(SSD, None, "sfq", true);
-    lab.engine.device_mut().adapt_depth(Nanos::ZERO, true);
+    lab.driver
+        .engine
+        .device_mut()
+        .adapt_depth(Nanos::ZERO, true);
     lab.guest(&Objective::default(), writes(32, 128 * KIB));
     lab.seconds(10);
-    assert_eq!(lab.engine.device().adapted_depth(), Some(4));
-    assert_eq!(lab.engine.device().learnt_cap(), None);
-    lab.close();
+    assert_eq!(lab.driver.engine.device().adapted_depth(), Some(4));
+    assert_eq!(lab.driver.engine.device().learnt_cap(), None);
 }

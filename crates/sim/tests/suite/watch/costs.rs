@@ -27,12 +27,12 @@ fn pattern(work: &Work) -> Pattern {
 fn learning(model: &str, policy: &str) -> Lab {
     let entry = catalogue::load(model).expect("of the catalogue");
     let mut lab = Lab::new(&entry, None, 32, policy);
-    lab.engine.device_mut().learn_costs(true);
+    lab.driver.engine.device_mut().learn_costs(true);
     lab
 }
 
 fn learnt(lab: &Lab, work: &Work) -> LearntCost {
-    let estimator = lab.engine.view().estimator().expect("it learns");
+    let estimator = lab.driver.engine.view().estimator().expect("it learns");
     estimator.cost(&pattern(work))
 }
 
@@ -44,7 +44,6 @@ fn alone(model: &str, work: &Work) -> f64 {
     lab.seconds(5);
     let seconds = 20;
     let had = lab.seconds(seconds);
-    lab.close();
     1e12 * seconds as f64 / had[0].ios() as f64
 }
 
@@ -91,7 +90,6 @@ fn what_comes_alone_is_learnt_in_seconds_and_the_rest_is_said_to_be_unknown() {
                 "{model}, {} bytes: {unseen:?}",
                 work.size
             );
-            lab.close();
         }
     }
 }
@@ -112,7 +110,7 @@ fn together(model: &str, seconds: u64) -> [(f64, LearntCost); 3] {
         let first = learnt(&lab, &works[0]).time_ps;
         for (guest, work) in works.iter().enumerate() {
             let cost = learnt(&lab, work);
-            let estimator = lab.engine.view().estimator().expect("it learns");
+            let estimator = lab.driver.engine.view().estimator().expect("it learns");
             let dither = 1.0 + estimator.dither(lab.vm(guest), cost.within);
             let weight = (1000.0 * first / cost.time_ps * dither).clamp(1.0, 10_000.0) as u32;
             lab.promise(
@@ -125,12 +123,10 @@ fn together(model: &str, seconds: u64) -> [(f64, LearntCost); 3] {
         }
         lab.pass(Nanos::from_millis(30));
     }
-    let said = works.map(|work| {
+    works.map(|work| {
         let cost = learnt(&lab, &work);
         (cost.time_ps / alone(model, &work), cost)
-    });
-    lab.close();
-    said
+    })
 }
 
 #[test]
@@ -156,10 +152,10 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
     for depth in [1, 4, 17, 18, 24] {
         let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
         let mut lab = Lab::new(&entry, None, 32, "vfair");
-        let policy = PolicySpec::of(&**lab.engine.policy());
+        let policy = PolicySpec::of(&**lab.driver.engine.policy());
         let mut spec = policy.expect("composed of parts").clone();
         spec.set("depth", depth).expect("it has this parameter");
-        lab.engine.set_policy(lab.now, &spec);
+        lab.driver.engine.set_policy(lab.driver.now, &spec);
         let work = reads(48, 64 * KIB);
         lab.guest(&Objective::default(), work);
         lab.seconds(5);
@@ -172,6 +168,7 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
         assert!(off.abs() < 0.1, "depth {depth}: {off}");
         // A guest that asks for less than that leaves the device idle: then nothing is learnt.
         let before = lab
+            .driver
             .engine
             .device()
             .learnt_costs()
@@ -186,6 +183,7 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
         );
         lab.seconds(1);
         let few = lab
+            .driver
             .engine
             .device()
             .learnt_costs()
@@ -193,6 +191,7 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
             .windows;
         lab.seconds(2);
         let after = lab
+            .driver
             .engine
             .device()
             .learnt_costs()
@@ -202,7 +201,6 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
             few <= before + 2 && after == few,
             "depth {depth}: {before}, {few}, {after}"
         );
-        lab.close();
     }
 }
 
@@ -211,14 +209,13 @@ fn costs_are_learnt_with_so_few_in_flight_as_the_dispatcher_keeps_there() {
 fn served(model: &str, works: &[Work; 3], by: Option<Profile>, after: u64) -> [f64; 3] {
     let entry = catalogue::load(model).expect("of the catalogue");
     let mut lab = Lab::new(&entry, None, 32, "vfair");
-    lab.engine.device_mut().set_profile(by.map(Arc::new));
+    lab.driver.engine.device_mut().set_profile(by.map(Arc::new));
     for work in works {
         lab.guest(&Objective::default(), *work);
     }
     lab.seconds(after);
     let seconds = 20;
     let had = lab.seconds(seconds);
-    lab.close();
     [0, 1, 2].map(|guest| had[guest].ios() as f64 / seconds as f64)
 }
 
@@ -227,7 +224,11 @@ fn under_vfair(model: &str, kept: Option<&Blob>, seconds: u64) -> Lab {
     let entry = catalogue::load(model).expect("of the catalogue");
     let mut lab = Lab::new(&entry, None, 32, "vfair");
     if let Some(kept) = kept {
-        lab.engine.device_mut().import_costs(kept).expect("its own");
+        lab.driver
+            .engine
+            .device_mut()
+            .import_costs(kept)
+            .expect("its own");
     }
     for work in UNLIKE {
         lab.guest(&Objective::default(), work);
@@ -246,12 +247,20 @@ const UNLIKE: [Work; 3] = [
 fn costs_that_were_kept_count_at_once_and_are_less_sure_until_they_are_seen_again() {
     let ssd = "ssd-sata-300gb";
     let first = under_vfair(ssd, None, 30);
-    let kept = first.engine.device().export_costs().expect("it has learnt");
+    let kept = first
+        .driver
+        .engine
+        .device()
+        .export_costs()
+        .expect("it has learnt");
     let before = UNLIKE.map(|work| learnt(&first, &work));
-    first.close();
 
     let again = under_vfair(ssd, Some(&kept), 0);
-    assert_eq!(again.engine.device().export_costs(), None, "nothing is new");
+    assert_eq!(
+        again.driver.engine.device().export_costs(),
+        None,
+        "nothing is new"
+    );
     for (work, before) in UNLIKE.iter().zip(before) {
         let cost = learnt(&again, work);
         assert!(
@@ -261,7 +270,6 @@ fn costs_that_were_kept_count_at_once_and_are_less_sure_until_they_are_seen_agai
         assert!(before.is_known(), "{before:?}");
         assert!(!cost.is_known() && cost.within < 1.0, "{cost:?}");
     }
-    again.close();
     let again = under_vfair(ssd, Some(&kept), 3);
     for (work, before) in UNLIKE.iter().zip(before) {
         let cost = learnt(&again, work);
@@ -271,15 +279,18 @@ fn costs_that_were_kept_count_at_once_and_are_less_sure_until_they_are_seen_agai
             "{cost:?}, {before:?}"
         );
     }
-    assert!(again.engine.device().export_costs().is_some());
-    again.close();
+    assert!(again.driver.engine.device().export_costs().is_some());
 }
 
 #[test]
 fn kept_costs_of_what_is_another_device_by_now_are_learnt_anew() {
     let first = under_vfair("hdd-7200-1tb", None, 60);
-    let kept = first.engine.device().export_costs().expect("it has learnt");
-    first.close();
+    let kept = first
+        .driver
+        .engine
+        .device()
+        .export_costs()
+        .expect("it has learnt");
     let ssd = "ssd-sata-300gb";
     let (fresh, other) = (
         under_vfair(ssd, None, 40),
@@ -290,14 +301,17 @@ fn kept_costs_of_what_is_another_device_by_now_are_learnt_anew() {
         let part = cost.time_ps / truth.time_ps;
         assert!((0.9..1.1).contains(&part), "{part}: {cost:?}, {truth:?}");
     }
-    fresh.close();
-    other.close();
 }
 
 #[test]
 fn what_are_no_costs_is_refused_and_changes_nothing() {
     let mut lab = under_vfair("ssd-sata-300gb", None, 10);
-    let kept = lab.engine.device().export_costs().expect("it has learnt");
+    let kept = lab
+        .driver
+        .engine
+        .device()
+        .export_costs()
+        .expect("it has learnt");
     let before = UNLIKE.map(|work| learnt(&lab, &work));
     let bytes = kept.as_bytes();
     // A float each, from the end: covariances; and what is cut short, or too long.
@@ -316,21 +330,24 @@ fn what_are_no_costs_is_refused_and_changes_nothing() {
         [bytes, &[0; 8]].concat(),
         Blob::new("credit-feedback", 1).as_bytes().to_vec(),
     ] {
-        let refused = lab.engine.device_mut().import_costs(&Blob::from_bytes(bad));
+        let refused = lab
+            .driver
+            .engine
+            .device_mut()
+            .import_costs(&Blob::from_bytes(bad));
         refused.expect_err("taken over");
     }
     assert_eq!(UNLIKE.map(|work| learnt(&lab, &work)), before);
-    lab.engine
+    lab.driver
+        .engine
         .device_mut()
         .import_costs(&kept)
         .expect("its own");
-    lab.close();
     // Where nothing is to be learnt, nothing is taken over.
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut other = Lab::new(&entry, None, 32, "fifo");
-    let refused = other.engine.device_mut().import_costs(&kept);
+    let refused = other.driver.engine.device_mut().import_costs(&kept);
     assert!(matches!(refused, Err(BlobError::Unwanted(_))));
-    other.close();
 }
 
 #[test]

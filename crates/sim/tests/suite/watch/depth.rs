@@ -16,7 +16,10 @@ fn bottleneck() -> Entry {
 
 fn adapting(entry: &Entry, depth: u32, adapts: bool) -> Lab {
     let mut lab = Lab::new(entry, None, depth, "fifo");
-    lab.engine.device_mut().adapt_depth(Nanos::ZERO, adapts);
+    lab.driver
+        .engine
+        .device_mut()
+        .adapt_depth(Nanos::ZERO, adapts);
     lab
 }
 
@@ -26,8 +29,7 @@ fn moved(entry: &Entry, work: Work, depth: u32, adapts: bool, times: [u64; 2]) -
     lab.guest(&Objective::default(), work);
     lab.seconds(times[0]);
     let bytes = lab.seconds(times[1])[0].bytes;
-    let found = lab.engine.device().adapted_depth().unwrap_or(depth);
-    lab.close();
+    let found = lab.driver.engine.device().adapted_depth().unwrap_or(depth);
     (bytes, found)
 }
 
@@ -84,7 +86,10 @@ fn who_waits_for_each_answer_waits_for_less() {
     let entry = bottleneck();
     let latency = |adapts| {
         let mut lab = Lab::new(&entry, None, 64, "sfq");
-        lab.engine.device_mut().adapt_depth(Nanos::ZERO, adapts);
+        lab.driver
+            .engine
+            .device_mut()
+            .adapt_depth(Nanos::ZERO, adapts);
         let patient = Work {
             think: Nanos::from_micros(50),
             ..reads(1, 16 * KIB)
@@ -93,7 +98,6 @@ fn who_waits_for_each_answer_waits_for_less() {
         lab.guest(&Objective::default(), reads(32, 128 * KIB));
         lab.seconds(FOUND_FLASH);
         let had = lab.seconds(10);
-        lab.close();
         (had[0].mean(), had[0].bytes + had[1].bytes)
     };
     let ((before, all), (after, kept)) = (latency(false), latency(true));
@@ -111,14 +115,23 @@ fn another_load_finds_another_depth() {
     // In sequence a few fill the interface.
     lab.guest(&Objective::default(), reads(64, 512 * KIB));
     lab.seconds(FOUND_FLASH);
-    let few = lab.engine.device().adapted_depth().expect("adapting");
+    let few = lab
+        .driver
+        .engine
+        .device()
+        .adapted_depth()
+        .expect("adapting");
     assert!(few <= 8, "{few}");
     // Small ones at random need many dies at once.
     lab.works(0, reads(64, 16 * KIB));
     lab.seconds(FOUND_FLASH);
-    let many = lab.engine.device().adapted_depth().expect("adapting");
+    let many = lab
+        .driver
+        .engine
+        .device()
+        .adapted_depth()
+        .expect("adapting");
     let kept = lab.seconds(1)[0].bytes;
-    lab.close();
     let (all, _) = moved(&entry, reads(64, 16 * KIB), 64, false, [FOUND_FLASH, 1]);
     assert!(
         many > few && kept * 20 >= all * 19,
@@ -136,10 +149,14 @@ fn a_device_with_nothing_to_do_says_nothing() {
     };
     lab.guest(&Objective::default(), now_and_then);
     lab.seconds(10);
-    assert_eq!(lab.engine.device().adapted_depth(), Some(32));
+    assert_eq!(lab.driver.engine.device().adapted_depth(), Some(32));
     // Nor does one whose guests are held by their limits.
     let mut limited = Lab::new(&entry, None, 32, "limit");
-    limited.engine.device_mut().adapt_depth(Nanos::ZERO, true);
+    limited
+        .driver
+        .engine
+        .device_mut()
+        .adapt_depth(Nanos::ZERO, true);
     let mut objective = Objective::default();
     objective.limit.total.ops = Some(OpsRate {
         per_s: 2000,
@@ -147,10 +164,11 @@ fn a_device_with_nothing_to_do_says_nothing() {
     });
     limited.guest(&objective, reads(32, 4 * KIB));
     limited.seconds(10);
-    assert_eq!(limited.engine.device().adapted_depth(), Some(32));
-    limited.close();
+    assert_eq!(limited.driver.engine.device().adapted_depth(), Some(32));
     // Off again, it is the device's own depth that holds.
-    lab.engine.device_mut().adapt_depth(lab.now, false);
-    assert_eq!(lab.engine.device().adapted_depth(), None);
-    lab.close();
+    lab.driver
+        .engine
+        .device_mut()
+        .adapt_depth(lab.driver.now, false);
+    assert_eq!(lab.driver.engine.device().adapted_depth(), None);
 }

@@ -10,7 +10,8 @@ use tidegate_device::catalogue;
 fn plain(model: &str, depth: u32) -> Lab {
     let entry = catalogue::load(model).expect("of the catalogue");
     let mut lab = Lab::new(&entry, None, depth, "fifo");
-    lab.engine
+    lab.driver
+        .engine
         .device_mut()
         .set_profile(Some(Arc::new(profile(&entry, 32))));
     lab
@@ -33,7 +34,12 @@ fn a_device_that_does_what_its_profile_says_agrees_with_it() {
         ] {
             lab.works(0, work);
             lab.seconds(10);
-            let drift = lab.engine.device().drift().expect("it has a profile");
+            let drift = lab
+                .driver
+                .engine
+                .device()
+                .drift()
+                .expect("it has a profile");
             let (ratio, windows) = (drift.ratio, drift.windows);
             assert!(windows > 0, "{model}: no second was judged");
             assert!(
@@ -44,7 +50,6 @@ fn a_device_that_does_what_its_profile_says_agrees_with_it() {
             assert_eq!(drift.parted, None, "{model}");
         }
         assert_eq!(lab.notices, []);
-        lab.close();
     }
 }
 
@@ -62,8 +67,11 @@ fn a_model_agrees_with_its_own_profile_whatever_sizes_reads_and_writes_have() {
         let mut lab = Lab::new(&entry, None, 32, "mclock");
         let profile = tidegate_config::profile::built_in(model).expect("built in");
         let profile = profile.profile().expect("it has every curve");
-        lab.engine.device_mut().set_profile(Some(Arc::new(profile)));
-        lab.engine.device_mut().learn_cap(true);
+        lab.driver
+            .engine
+            .device_mut()
+            .set_profile(Some(Arc::new(profile)));
+        lab.driver.engine.device_mut().learn_cap(true);
         let bulk = Work {
             sequential: true,
             ..reads(8, MIB)
@@ -77,12 +85,16 @@ fn a_model_agrees_with_its_own_profile_whatever_sizes_reads_and_writes_have() {
             lab.guest(&Objective::default(), work);
         }
         lab.seconds(10);
-        let drift = lab.engine.device().drift().expect("it has a profile");
+        let drift = lab
+            .driver
+            .engine
+            .device()
+            .drift()
+            .expect("it has a profile");
         assert!(drift.windows >= 8, "{drift:?}");
         assert!((0.9..1.1).contains(&drift.ratio), "{writes} %: {drift:?}");
-        assert_eq!(lab.engine.device().learnt_cap(), None, "{writes} %");
+        assert_eq!(lab.driver.engine.device().learnt_cap(), None, "{writes} %");
         assert_eq!(lab.notices, []);
-        lab.close();
     }
 }
 
@@ -90,7 +102,8 @@ fn a_model_agrees_with_its_own_profile_whatever_sizes_reads_and_writes_have() {
 fn a_device_that_is_held_back_parts_from_its_profile_and_agrees_again() {
     let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
     let mut lab = Lab::new(&entry, Some(&cap(1_000_000, 0, 0)), 32, "fifo");
-    lab.engine
+    lab.driver
+        .engine
         .device_mut()
         .set_profile(Some(Arc::new(profile(&entry, 32))));
     lab.guest(&Objective::default(), reads(40, 4 * KIB));
@@ -98,7 +111,12 @@ fn a_device_that_is_held_back_parts_from_its_profile_and_agrees_again() {
     assert_eq!(lab.notices, []);
     lab.set_cap(&cap(10_000, 0, 0));
     lab.seconds(10);
-    let drift = lab.engine.device().drift().expect("it has a profile");
+    let drift = lab
+        .driver
+        .engine
+        .device()
+        .drift()
+        .expect("it has a profile");
     assert_eq!(drift.parted, Some(Parting::Slower));
     // 39,500 I/Os a second by the profile.
     assert!((3.6..4.1).contains(&drift.ratio), "{drift:?}");
@@ -111,7 +129,6 @@ fn a_device_that_is_held_back_parts_from_its_profile_and_agrees_again() {
     let seconds = [parted.as_secs_f64(), agrees.as_secs_f64()];
     assert!((15.0..17.0).contains(&seconds[0]), "{seconds:?}");
     assert!((25.0..40.0).contains(&seconds[1]), "{seconds:?}");
-    lab.close();
 }
 
 #[test]
@@ -123,12 +140,19 @@ fn a_profile_of_a_slower_device_is_told_from_one_of_a_faster() {
         let mut lab = plain("ssd-sata-300gb", 32);
         let other = catalogue::load(of).expect("of the catalogue");
         let other = profile(&other, 32);
-        lab.engine.device_mut().set_profile(Some(Arc::new(other)));
+        lab.driver
+            .engine
+            .device_mut()
+            .set_profile(Some(Arc::new(other)));
         lab.guest(&Objective::default(), reads(40, 4 * KIB));
         lab.seconds(10);
-        let drift = lab.engine.device().drift().expect("it has a profile");
+        let drift = lab
+            .driver
+            .engine
+            .device()
+            .drift()
+            .expect("it has a profile");
         assert_eq!(drift.parted, Some(parting), "{drift:?}");
-        lab.close();
     }
 }
 
@@ -137,13 +161,21 @@ fn a_device_that_has_too_little_to_do_says_nothing() {
     let mut lab = plain("ssd-sata-300gb", 32);
     lab.guest(&Objective::default(), reads(8, 4 * KIB));
     lab.seconds(10);
-    let drift = lab.engine.device().drift().expect("it has a profile");
+    let drift = lab
+        .driver
+        .engine
+        .device()
+        .drift()
+        .expect("it has a profile");
     assert_eq!((drift.windows, drift.ratio, drift.parted), (0, 1.0, None));
     assert_eq!((drift.enough, drift.too_shallow), (32, false));
-    lab.close();
     // And one that never has as much as it was measured with says so.
     let lab = plain("ssd-sata-300gb", 8);
-    let drift = lab.engine.device().drift().expect("it has a profile");
+    let drift = lab
+        .driver
+        .engine
+        .device()
+        .drift()
+        .expect("it has a profile");
     assert!(drift.too_shallow);
-    lab.close();
 }

@@ -1,19 +1,19 @@
-//! An engine, a device that may be capped, and guests that keep a few requests outstanding.
+//! Guests that keep a few requests outstanding, in front of a modelled device that may be capped.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
-use tidegate_core::engine::{DiskSpec, Engine, EngineConfig};
+use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::{Access, Curve, Profile};
 use tidegate_core::random::SplitMix64;
-use tidegate_core::request::{ClientId, IoId, Op, Request, VmId};
+use tidegate_core::request::{IoId, Op, Request, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_core::watch::Notice;
 use tidegate_device::cap::{CapFigures, Capped};
 use tidegate_device::catalogue::Entry;
 use tidegate_device::{Model, ModelIo};
 use tidegate_policies::policy::PolicySpec;
-use tidegate_units::{Bandwidth, Duration};
+use tidegate_testkit::{Driver, Guest};
 
 pub(crate) const KIB: u32 = 1 << 10;
 pub(crate) const MIB: u32 = 1 << 20;
@@ -60,9 +60,8 @@ pub(crate) const fn writes(depth: u32, size: u32) -> Work {
     }
 }
 
-struct Guest {
-    vm: VmId,
-    client: ClientId,
+struct Worker {
+    guest: Guest,
     work: Work,
     outstanding: u32,
     next: u64,
@@ -100,11 +99,10 @@ impl Had {
 
 /// See the module.
 pub(crate) struct Lab {
-    pub(crate) engine: Engine,
+    pub(crate) driver: Driver,
     plain: Option<Box<dyn Model>>,
     capped: Option<Capped>,
-    pub(crate) now: Nanos,
-    guests: Vec<Guest>,
+    guests: Vec<Worker>,
     random: SplitMix64,
     had: Vec<Had>,
     pub(crate) notices: Vec<(Nanos, Notice)>,
@@ -123,10 +121,9 @@ impl Lab {
             None => (Some(device), None),
         };
         Lab {
-            engine: Engine::new(config, &policy).expect("sound"),
+            driver: Driver::new(config, &policy),
             plain,
             capped,
-            now: Nanos::ZERO,
             guests: Vec::new(),
             random: SplitMix64::new(1),
             had: Vec::new(),
@@ -136,20 +133,10 @@ impl Lab {
     }
 
     pub(crate) fn guest(&mut self, objective: &Objective, work: Work) {
-        let vm = self
-            .engine
-            .tenants_mut()
-            .add_vm(self.now, objective)
-            .expect("room");
-        let disk = DiskSpec {
-            base: self.guests.len() as u64 * DISK,
-            size: DISK,
-            read_only: false,
-        };
-        let disk = self.engine.tenants_mut().add_disk(vm, disk).expect("fits");
-        self.guests.push(Guest {
-            vm,
-            client: self.engine.connect(disk).expect("there"),
+        let vm = self.driver.vm(objective);
+        let base = self.guests.len() as u64 * DISK;
+        self.guests.push(Worker {
+            guest: self.driver.guest_at(vm, base, DISK),
             work,
             outstanding: 0,
             next: 0,
@@ -159,8 +146,14 @@ impl Lab {
 
     /// How many of the engine's I/Os were in parts, by guest.
     pub(crate) fn parts(&self, guest: usize) -> u64 {
-        let vm = self.engine.view().vms().nth(guest).expect("it is there");
-        self.engine.tenants().vm_stats(vm).split
+        let vm = self
+            .driver
+            .engine
+            .view()
+            .vms()
+            .nth(guest)
+            .expect("it is there");
+        self.driver.engine.tenants().vm_stats(vm).split
     }
 
     /// From now on a guest does something else.
@@ -170,22 +163,18 @@ impl Lab {
 
     /// From now on a guest's VM has this objective.
     pub(crate) fn promise(&mut self, guest: usize, objective: &Objective) {
-        let vm = self.guests[guest].vm;
-        (self
-            .engine
-            .tenants_mut()
-            .set_objective(self.now, vm, objective))
-        .expect("sound");
+        let vm = self.guests[guest].guest.vm;
+        self.driver.set_objective(vm, objective);
     }
 
     /// The VM of a guest.
     pub(crate) fn vm(&self, guest: usize) -> VmId {
-        self.guests[guest].vm
+        self.guests[guest].guest.vm
     }
 
     pub(crate) fn set_cap(&mut self, cap: &CapFigures) {
         let capped = self.capped.as_mut().expect("a capped device");
-        capped.set_cap(self.now, cap).expect("a cap");
+        capped.set_cap(self.driver.now, cap).expect("a cap");
     }
 
     fn model(&mut self) -> &mut dyn Model {
@@ -211,15 +200,16 @@ impl Lab {
                     true => Op::Write,
                     false => guest.work.op,
                 };
-                (self.engine.handle_request(self.now, guest.client, request)).expect("taken");
+                let taken = self.driver.request(guest.guest.client, request);
+                taken.expect("there is room");
                 guest.outstanding += 1;
             }
         }
     }
 
     fn dispatch(&mut self) {
-        while let Some(io) = self.engine.poll_dispatch(self.now) {
-            let now = self.now;
+        while let Some(io) = self.driver.start() {
+            let now = self.driver.now;
             let io = ModelIo {
                 id: io.id.to_bits(),
                 op: io.op,
@@ -239,23 +229,22 @@ impl Lab {
     /// So much time passes: what each guest had in it.
     pub(crate) fn pass(&mut self, time: Nanos) -> Vec<Had> {
         self.had.fill(Had::default());
-        let until = self.now + time;
+        let until = self.driver.now + time;
         loop {
             self.ask();
             self.dispatch();
             let ends = self.model().next_completion().unwrap_or(Nanos::MAX);
-            let timer = self.engine.next_timeout().unwrap_or(Nanos::MAX);
+            let timer = self.driver.engine.next_timeout().unwrap_or(Nanos::MAX);
             let again = self.again.peek().map_or(Nanos::MAX, |due| due.0.0);
             let next = ends.min(timer).min(again);
             if next > until {
                 break;
             }
-            assert!(next >= self.now, "time passes");
-            self.now = next;
-            let now = self.now;
+            assert!(next >= self.driver.now, "time passes");
+            self.driver.now = next;
+            let now = self.driver.now;
             while let Some(ended) = self.model().pop_completed(now) {
-                let id = IoId::from_bits(ended.id);
-                self.engine.handle_completion(now, id, Ok(()));
+                self.end(IoId::from_bits(ended.id));
             }
             while let Some(&Reverse((due, guest))) = self.again.peek() {
                 if due > now {
@@ -264,7 +253,7 @@ impl Lab {
                 self.again.pop();
                 self.guests[guest].outstanding -= 1;
             }
-            while let Some(done) = self.engine.poll_done() {
+            for done in self.driver.answers() {
                 let guest = done.tag as usize;
                 match self.guests[guest].work.think {
                     Nanos::ZERO => self.guests[guest].outstanding -= 1,
@@ -275,25 +264,18 @@ impl Lab {
                 had.latencies.push(done.account.total());
                 had.device += done.account.device.0;
             }
-            while let Some(notice) = self.engine.device_mut().poll_notice() {
+            while let Some(notice) = self.driver.engine.device_mut().poll_notice() {
                 self.notices.push((now, notice));
             }
         }
-        self.now = until;
+        self.driver.now = until;
         self.had.clone()
     }
 
-    /// Everybody hangs up, and the device finishes what it has.
-    pub(crate) fn close(mut self) {
-        for guest in &self.guests {
-            self.engine.handle_disconnect(self.now, guest.client);
-        }
-        while let Some(ended) = self.model().pop_completed(Nanos::MAX) {
-            let id = IoId::from_bits(ended.id);
-            self.engine.handle_completion(self.now, id, Ok(()));
-        }
-        while self.engine.poll_done().is_some() {}
-        assert!(self.engine.is_idle());
+    fn end(&mut self, id: IoId) {
+        let mut in_flight = self.driver.in_flight.iter();
+        let nth = in_flight.position(|io| io.id == id);
+        (self.driver).end_nth(nth.expect("it is with the device"), Ok(()));
     }
 }
 

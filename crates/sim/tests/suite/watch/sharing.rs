@@ -22,7 +22,7 @@ fn patient(think: Nanos) -> Work {
 
 fn lab(entry: &Entry, policy: &str, depth: u32, part: u32) -> Lab {
     let mut lab = Lab::new(entry, None, depth, policy);
-    lab.engine.device_mut().share_io(part);
+    lab.driver.engine.device_mut().share_io(part);
     lab
 }
 
@@ -33,7 +33,6 @@ fn together(policy: &str, depth: u32, part: u32, think: Nanos) -> [f64; 2] {
     lab.guest(&Objective::default(), reads(32, 128 * KIB));
     lab.seconds(1);
     let had = lab.seconds(10);
-    lab.close();
     [0, 1].map(|guest| had[guest].bytes as f64 / 10.0 / f64::from(MIB))
 }
 
@@ -60,21 +59,24 @@ fn credits_in_slices_leave_no_gap_that_hides_the_depth_that_is_needed() {
     for micros in [20, 120] {
         let entry = bottleneck();
         let mut lab = lab(&entry, "vfair", 32, 16 * KIB);
-        lab.engine
+        lab.driver
+            .engine
             .device_mut()
             .set_profile(Some(Arc::new(profile(&entry, 32))));
-        lab.engine.device_mut().adapt_depth(Nanos::ZERO, true);
+        lab.driver
+            .engine
+            .device_mut()
+            .adapt_depth(Nanos::ZERO, true);
         lab.guest(&Objective::default(), patient(Nanos::from_micros(micros)));
         lab.guest(&Objective::default(), reads(32, 128 * KIB));
         lab.seconds(5);
         let had = lab.seconds(20);
         let [a, b] = [0, 1].map(|guest| had[guest].bytes as f64 / 20.0 / f64::from(MIB));
-        let depth = lab.engine.device().adapted_depth();
+        let depth = lab.driver.engine.device().adapted_depth();
         assert!(
             a >= 45.0 && a + b >= 94.0,
             "{micros} us: {a:.1} and {b:.1} at {depth:?}"
         );
-        lab.close();
     }
 }
 
@@ -93,7 +95,6 @@ fn weights_decide_as_ever_among_those_who_always_wait() {
     let ratio = had[1].bytes as f64 / had[0].bytes as f64;
     assert!((ratio - 3.0).abs() < 0.02, "{ratio}");
     assert!(lab.parts(0) > 0 && lab.parts(1) > 0);
-    lab.close();
 }
 
 #[test]
@@ -112,7 +113,6 @@ fn who_is_alone_is_not_split_and_who_waits_long_is_not_waited_for() {
     let after = alone.parts(0);
     alone.seconds(1);
     assert_eq!(alone.parts(0), after);
-    alone.close();
     // One that thinks for 5 ms costs its neighbour what it moves, and nothing else.
     let [a, b] = together("sfq", 2, 16 * KIB, Nanos::from_millis(5));
     assert!(a < 4.0 && a + b > 99.5, "{a} and {b}");
@@ -123,13 +123,13 @@ fn what_costs_a_disk_seeks_stays_whole() {
     for (name, splits) in [("hdd-7200-1tb", false), ("ssd-sata-300gb", true)] {
         let entry = catalogue::load(name).expect("of the catalogue");
         let mut lab = lab(&entry, "sfq", 4, 16 * KIB);
-        lab.engine
+        lab.driver
+            .engine
             .device_mut()
             .set_profile(Some(Arc::new(profile(&entry, 8))));
         lab.guest(&Objective::default(), patient(Nanos::from_micros(50)));
         lab.guest(&Objective::default(), reads(32, 128 * KIB));
         lab.seconds(5);
         assert_eq!(lab.parts(1) > 0, splits, "{name}");
-        lab.close();
     }
 }
