@@ -5,6 +5,7 @@ mod guest;
 mod ledger;
 pub mod operations;
 mod replies;
+pub mod schema;
 mod serial;
 mod setup;
 mod tally;

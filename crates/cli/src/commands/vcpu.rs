@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use tidegate_config::{ConfigErrors, Diagnostic, document};
-use tidegate_report::{Align, Table, bytes_per_s, count};
+use tidegate_report::{Align, Table};
+use tidegate_units::human::{bytes_per_s, count};
 use tidegate_vcpu::report::{VcpuReport, VmReport};
 use tidegate_vcpu::scenario::{self, Scenario, Simulation};
 

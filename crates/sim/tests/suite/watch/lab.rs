@@ -14,6 +14,7 @@ use tidegate_device::catalogue::Entry;
 use tidegate_device::{Model, ModelIo};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_testkit::{Driver, Guest};
+use tidegate_units::{Bandwidth, Duration};
 
 pub(crate) const KIB: u32 = 1 << 10;
 pub(crate) const MIB: u32 = 1 << 20;
