@@ -220,97 +220,95 @@ fn what_always_holds_never_changes() {
     );
 }
 
+/// An entry of every week, with a weight.
+fn weekly(from: &str, until: &str, days: &[&str]) -> Value {
+    json!({ "from": from, "until": until, "days": days, "weight": 7 })
+}
+
+/// An entry that holds once, with a weight.
+fn once(at: &str, until: &str) -> Value {
+    json!({ "at": at, "until": until, "weight": 7 })
+}
+
+fn overlaps(entries: Value) -> Vec<(usize, usize)> {
+    berlin(entries).overlaps()
+}
+
+/// Asserts of pairs of entries whether both hold at some time.
+fn assert_overlaps(pairs: impl IntoIterator<Item = (Value, Value, bool)>) {
+    for (a, b, meet) in pairs {
+        let found = overlaps(json!([a, b]));
+        assert_eq!(!found.is_empty(), meet, "{a} and {b}: {found:?}");
+    }
+}
+
 #[test]
-fn overlaps_are_found_where_they_are_no_exceptions() {
-    let overlaps = |entries: Value| berlin(entries).overlaps();
-    let at = |from: &str, until: &str, days: Value| json!({ "from": from, "until": until, "days": days, "weight": 7 });
-    let all = json!(["mon", "tue", "wed", "thu", "fri", "sat", "sun"]);
-    let day = |day: &str| json!([day]);
-    let once = |at: &str, until: &str| json!({ "at": at, "until": until, "weight": 7 });
-    for (a, b, meet) in [
+fn overlaps_of_weekly_entries_are_found() {
+    let all = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    assert_overlaps([
         (
-            at("08:00", "12:00", all.clone()),
-            at("12:00", "14:00", all.clone()),
+            weekly("08:00", "12:00", &all),
+            weekly("12:00", "14:00", &all),
             false,
         ),
         (
-            at("08:00", "12:01", all.clone()),
-            at("12:00", "14:00", all.clone()),
+            weekly("08:00", "12:01", &all),
+            weekly("12:00", "14:00", &all),
             true,
         ),
         (
-            at("08:00", "12:00", day("mon")),
-            at("08:00", "12:00", day("tue")),
+            weekly("08:00", "12:00", &["mon"]),
+            weekly("08:00", "12:00", &["tue"]),
             false,
         ),
         (
-            at("22:00", "06:00", day("mon")),
-            at("05:00", "07:00", day("tue")),
+            weekly("22:00", "06:00", &["mon"]),
+            weekly("05:00", "07:00", &["tue"]),
             true,
         ),
         (
-            at("22:00", "06:00", day("sun")),
-            at("05:00", "07:00", day("mon")),
+            weekly("22:00", "06:00", &["sun"]),
+            weekly("05:00", "07:00", &["mon"]),
             true,
         ),
         (
-            at("22:00", "06:00", day("sun")),
-            at("06:00", "07:00", day("mon")),
+            weekly("22:00", "06:00", &["sun"]),
+            weekly("06:00", "07:00", &["mon"]),
             false,
         ),
+    ]);
+}
+
+#[test]
+fn overlaps_of_entries_that_hold_once_are_found_where_they_are_no_exceptions() {
+    let [first, second] = ["2026-12-01T00:00", "2026-12-02T00:00"];
+    let morning = || once("2026-12-01T08:00", "2026-12-01T09:00");
+    // 2026-12-01 is a Tuesday.
+    assert_overlaps([
+        (once(first, second), once(second, "2026-12-03T00:00"), false),
         (
-            once("2026-12-01T00:00", "2026-12-02T00:00"),
-            once("2026-12-02T00:00", "2026-12-03T00:00"),
-            false,
-        ),
-        (
-            once("2026-12-01T00:00", "2026-12-02T00:01"),
-            once("2026-12-02T00:00", "2026-12-03T00:00"),
+            once(first, "2026-12-02T00:01"),
+            once(second, "2026-12-03T00:00"),
             true,
         ),
-        // 2026-12-01 is a Tuesday.
-        (
-            once("2026-12-01T08:00", "2026-12-01T09:00"),
-            at("08:30", "10:00", day("tue")),
-            true,
-        ),
-        (
-            once("2026-12-01T08:00", "2026-12-01T09:00"),
-            at("09:00", "10:00", day("tue")),
-            false,
-        ),
-        (
-            once("2026-12-01T08:00", "2026-12-01T09:00"),
-            at("08:30", "10:00", day("wed")),
-            false,
-        ),
+        (morning(), weekly("08:30", "10:00", &["tue"]), true),
+        (morning(), weekly("09:00", "10:00", &["tue"]), false),
+        (morning(), weekly("08:30", "10:00", &["wed"]), false),
         (
             once("2026-12-01T02:00", "2026-12-01T03:00"),
-            at("22:00", "06:00", day("mon")),
+            weekly("22:00", "06:00", &["mon"]),
             true,
         ),
         (
             once("2026-12-01T08:00", "2027-12-01T08:00"),
-            at("22:00", "23:00", day("sun")),
+            weekly("22:00", "23:00", &["sun"]),
             true,
         ),
-        (
-            at("08:30", "10:00", day("tue")),
-            once("2026-12-01T08:00", "2026-12-01T09:00"),
-            false,
-        ),
-    ] {
-        let found = overlaps(json!([a, b]));
-        assert_eq!(!found.is_empty(), meet, "{a} and {b}: {found:?}");
-    }
+        (weekly("08:30", "10:00", &["tue"]), morning(), false),
+    ]);
     let for_good = json!({ "at": "2026-12-01T00:00", "weight": 7 });
-    assert_eq!(
-        overlaps(json!([
-            for_good,
-            once("2027-01-01T00:00", "2027-01-02T00:00")
-        ])),
-        [(0, 1)]
-    );
+    let year = once("2027-01-01T00:00", "2027-01-02T00:00");
+    assert_eq!(overlaps(json!([for_good, year])), [(0, 1)]);
 }
 
 #[test]
@@ -465,6 +463,10 @@ fn what_cannot_be_says_where_and_what_would_be_right() {
         let found = one(entry.clone());
         assert!(found.contains(said), "{entry}: {found}");
     }
+}
+
+#[test]
+fn what_no_schedule_can_have_is_refused() {
     let zone = refused(json!({ "timezone": "Europe/Berln" }));
     assert!(zone.contains("did you mean \"Europe/Berlin\"?"), "{zone}");
     let zone = refused(json!({ "timezone": "../etc/passwd" }));

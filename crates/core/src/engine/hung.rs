@@ -10,7 +10,7 @@
 //! else in flight is given [`SILENCE_WITHOUT_DATA`].
 //!
 //! ```text
-//! serving --silent, others go on--> hung: its I/Os in flight count no more; one more goes (a probe),
+//! serving --silent, others go on--> hung: its I/Os in flight count no more; one goes (a probe),
 //!    ^                                    |  what else of it the dispatcher picks is parked
 //!    +---------- any I/O of it ends ------+
 //! ```

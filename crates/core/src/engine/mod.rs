@@ -6,7 +6,7 @@
 //!                        v
 //!                    [ dispatcher's index ] -- regulator (dispatch): lane gates
 //!                        v
-//! poll_dispatch  <-- device I/O: a whole unit, with what continues it, or a part of a large request
+//! poll_dispatch  <-- device I/O: a whole unit, with what continues it, or a part of a request
 //! handle_completion --> part of its requests done --> poll_done
 //! ```
 //!

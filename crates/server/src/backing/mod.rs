@@ -186,8 +186,9 @@ impl OpenError {
                  wanted: `tidegate disk forget {export}`, with `--config FILE` while the daemon \
                  does not run"
             ),
-            OpenError::Late { .. } => "see to the file system it lies on (a network server or a FUSE process that does \
-                                       not answer?); `open_timeout` under [daemon] says how long is waited"
+            OpenError::Late { .. } => "see to the file system it lies on (a network server or a \
+                                       FUSE process that does not answer?); `open_timeout` under \
+                                       [daemon] says how long is waited"
                 .to_owned(),
             OpenError::InUse { path } => format!(
                 "one process at a time serves a disk: end the other one (`fuser {}` says which)",

@@ -5,18 +5,34 @@
 //!
 //! [`Dispatcher::starvation`]: tidegate_core::roles::Dispatcher::starvation
 //!
-//! | dispatcher | bound |
-//! |---|---|
-//! | `fifo` | what goes is what arrived first, among the lanes whose gate is open; nothing is left waiting while the device has room |
-//! | `mclock` | while a VM waits, each other one gets at most its own weight's share of (32 of the smallest I/Os, or two of its own, and its own cost), plus two I/Os |
-//! | `sfq` | ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of 32 flushes; where a controller allocates rates, weights are those, and of two of them the largest quotient counts that there was while it waited |
-//! | `drr` | ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns until its head is covered; twice that, for the turns in which the scale of the quanta changes |
-//! | `lottery` | while a VM wins no draw, the sum of its chances is at most 45: more has a probability below 2^-64 |
-//! | `edf` | what goes is what is due first, each VM's first unit by its arrival, latency and margin; nothing is left waiting while the device has room |
-//! | `bd-edf` | the same from one transfer of `max_size` before the earliest deadline on, but for one promoted background unit each `promote_background_after`; and the device may be left alone while it has an I/O in flight; without promotion no background I/O goes while a VM has one that may |
-//! | `deadline` | a head that has expired is started within so many I/Os as `fifo_batch`, `writes_starved` and the I/Os before it allow |
-//! | `cfq` | within a class, with n other queues: n + 3 longest slices until all that come enter behind it, and n + 1 turns, each a longest slice, `slice_idle`, eight of the longest I/Os and with `group_seekers` `target_latency` (or the least turn of a kind, where that is longer); an idle VM that and `idle_class_overdue`; none beneath a class that is served, nor for idle VMs without `idle_class_overdue` |
-//! | all that leave the background to the engine | a background I/O goes before a VM that may go only when none went for `background_after`; then it does |
+//! By dispatcher; `...` stands for "while a VM waits, each other one gets":
+//!
+//! - `fifo`: what goes is what arrived first, among the lanes whose gate is open; nothing is left
+//!   waiting while the device has room.
+//! - `mclock`: while a VM waits, each other one gets at most its own weight's share of (32 of the
+//!   smallest I/Os, or two of its own, and its own cost), plus two I/Os.
+//! - `sfq`: ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of
+//!   32 flushes; where a controller allocates rates, weights are those, and of two of them the
+//!   largest quotient counts that there was while it waited.
+//! - `drr`: ... at most an I/O, and (R + 1) of its quanta, where R are the waiting one's turns
+//!   until its head is covered; twice that, for the turns in which the scale of the quanta changes.
+//! - `lottery`: while a VM wins no draw, the sum of its chances is at most 45: more has a
+//!   probability below 2^-64.
+//! - `edf`: what goes is what is due first, each VM's first unit by its arrival, latency and
+//!   margin; nothing is left waiting while the device has room.
+//! - `bd-edf`: the same from one transfer of `max_size` before the earliest deadline on, but for
+//!   one promoted background unit each `promote_background_after`; and the device may be left alone
+//!   while it has an I/O in flight; without promotion no background I/O goes while a VM has one
+//!   that may.
+//! - `deadline`: a head that has expired is started within so many I/Os as `fifo_batch`,
+//!   `writes_starved` and the I/Os before it allow.
+//! - `cfq`: within a class, with n other queues: n + 3 longest slices until all that come enter
+//!   behind it, and n + 1 turns, each a longest slice, `slice_idle`, eight of the longest I/Os and
+//!   with `group_seekers` `target_latency` (or the least turn of a kind, where that is longer); an
+//!   idle VM that and `idle_class_overdue`; none beneath a class that is served, nor for idle VMs
+//!   without `idle_class_overdue`.
+//! - all that leave the background to the engine: a background I/O goes before a VM that may go
+//!   only when none went for `background_after`; then it does.
 //!
 //! What a VM has been passed over is forgotten whenever an objective or the policy changes, a VM
 //! comes or goes, or under `cfq` a controller turns somebody's class. Where I/Os cost the device's

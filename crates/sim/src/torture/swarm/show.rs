@@ -60,6 +60,25 @@ impl fmt::Display for Swarm {
             "engine     {} requests, {} a VM, {} VMs, merging up to {}",
             config.max_requests, config.max_pending_per_vm, config.max_vms, config.merge_limit
         )?;
+        self.fmt_load(f)?;
+        write!(f, "faults     {}", self.plan)?;
+        for (n, vm) in self.vms.iter().enumerate() {
+            write!(f, "\nVM {n}       {:?}", vm.objective)?;
+            for disk in &vm.disks {
+                let read_only = if disk.read_only { ", read-only" } else { "" };
+                write!(f, "\n  disk     {} sectors{read_only}", disk.sectors)?;
+                for work in &disk.clients {
+                    write!(f, "\n    client {work:?}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Swarm {
+    /// Writes what is asked for and how the use of the device is steered.
+    fn fmt_load(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(payload) = &self.payload {
             writeln!(
                 f,
@@ -77,17 +96,6 @@ impl fmt::Display for Swarm {
                 f,
                 "steering   adapts its depth: {adapts}, I/Os beside others up to {shared}"
             )?;
-        }
-        write!(f, "faults     {}", self.plan)?;
-        for (n, vm) in self.vms.iter().enumerate() {
-            write!(f, "\nVM {n}       {:?}", vm.objective)?;
-            for disk in &vm.disks {
-                let read_only = if disk.read_only { ", read-only" } else { "" };
-                write!(f, "\n  disk     {} sectors{read_only}", disk.sectors)?;
-                for work in &disk.clients {
-                    write!(f, "\n    client {work:?}")?;
-                }
-            }
         }
         Ok(())
     }
