@@ -1,12 +1,14 @@
 //! What the engine knows and every role may read: VMs, their queues, waiting units, the device.
 //! How it lies in memory is said in `slots`.
 
+mod queued;
 mod queues;
 mod requests;
 
 use crate::stats::{Ledger, VmStats};
 use crate::steer::sharing::Sharing;
 use core::cell::Ref;
+pub use queued::Queued;
 pub(crate) use queues::{Queues, unlink};
 pub(crate) use requests::{Filling, Requests};
 use std::sync::Arc;
@@ -103,11 +105,6 @@ impl Facts {
         self.estimator.as_deref()
     }
 
-    /// The job of a VM, as far as it has come.
-    pub fn job(&self, vm: VmId) -> Option<&Job> {
-        self.predictor()?.job(vm.index())
-    }
-
     /// What VMs with jobs have, by their slots; `None`: there was no job yet.
     pub fn predictor(&self) -> Option<&Predictor> {
         self.jobs.as_deref().map(Book::predictor)
@@ -124,14 +121,6 @@ impl Facts {
             let live = self.queues.vms[i].life == Life::Live;
             live.then_some(self.vm_at(i))
         })
-    }
-
-    /// The VM, operation, first byte on the device and length in bytes of one guest request, as
-    /// it arrived.
-    #[inline]
-    pub fn request(&self, id: ReqId) -> (VmId, Op, u64, u32) {
-        let hot = &self.queues.reqs.hot[id.index()];
-        (self.vm_at(hot.vm as usize), hot.op, hot.addr, hot.len)
     }
 
     /// The handle of the VM in a slot.
@@ -306,66 +295,10 @@ impl Facts {
         Some(self.req_id(slot))
     }
 
-    /// A waiting unit. Inside the call that says it was removed, `addr` and `len` are what was
-    /// left of it: nothing, once it was wholly started.
+    /// What is known of a unit that waits, or of one of its guest requests.
     #[inline]
-    pub fn unit(&self, id: ReqId) -> Unit {
-        let hot = &self.queues.reqs.hot[id.index()];
-        debug_assert_eq!(
-            hot.generation, id.generation,
-            "a role kept a unit it was told is gone"
-        );
-        let first = &self.queues.reqs.hot[hot.chain_first as usize];
-        Unit {
-            id,
-            vm: self.vm_at(hot.vm as usize),
-            op: hot.op,
-            addr: first.addr + first.issued as u64,
-            len: hot.unit_len - first.issued,
-            requests: hot.unit_reqs,
-            seq: hot.seq,
-            arrived: self.queues.reqs.cold[id.index()].arrived,
-        }
-    }
-
-    /// Whether a waiting unit was admitted, or waits for that still.
-    pub fn is_admitted(&self, id: ReqId) -> bool {
-        self.queues.reqs.hot[id.index()].state == state::ADMITTED
-    }
-
-    /// How long a regulator has held an admitted unit: its request that gave it its name waited so
-    /// long to be admitted, or for its lane's gate.
-    pub fn held(&self, id: ReqId) -> Nanos {
-        let hot = &self.queues.reqs.hot[id.index()];
-        let shut = self.queues.vms[hot.vm as usize].shut_time(hot.op.lane(), self.queues.now);
-        self.queues.reqs.cold[id.index()].held(self.queues.now, shut)
-    }
-
-    /// Bytes of one guest request, whole, that move through the device: none for what it does
-    /// by its tables alone.
-    pub fn request_bytes(&self, id: ReqId) -> u32 {
-        let hot = &self.queues.reqs.hot[id.index()];
-        moved(self, hot.op, hot.len)
-    }
-
-    /// A waiting unit's place in the order of arrival.
-    #[inline]
-    pub fn seq(&self, id: ReqId) -> u64 {
-        self.queues.reqs.hot[id.index()].seq
-    }
-
-    /// A waiting unit's VM slot and lane.
-    #[inline]
-    pub fn vm_lane(&self, id: ReqId) -> (VmId, Lane) {
-        let hot = &self.queues.reqs.hot[id.index()];
-        (self.vm_at(hot.vm as usize), hot.op.lane())
-    }
-
-    /// Whether a waiting unit's lane has its gate open.
-    #[inline]
-    pub fn may_go(&self, id: ReqId) -> bool {
-        let hot = &self.queues.reqs.hot[id.index()];
-        !self.queues.vms[hot.vm as usize].is_closed(hot.op.lane())
+    pub fn queued(&self, id: ReqId) -> Queued<'_> {
+        Queued { facts: self, id }
     }
 
     /// Handle of the guest request that is in a slot now.

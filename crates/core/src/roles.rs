@@ -169,7 +169,7 @@ pub enum Event<'a> {
     /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]);
     /// also when this policy takes over with one there, before it hears of VMs.
     ProfileChanged,
-    /// A VM's job begins ([`Facts::job`]); or has begun before, when this policy takes over.
+    /// A VM's job begins ([`Facts::predictor`]); or has begun before, when this policy takes over.
     JobBegan(VmId),
     /// The job that has just begun was let in on these terms. Whoever did that has looked at all
     /// classes, so no [`Event::JobsChanged`] follows.
@@ -416,7 +416,7 @@ pub trait Regulator: Send {
     /// regulator says otherwise, as [`Regulator::admits`] has it, and if not, not until it reopens
     /// the gate.
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        match self.admits(facts, facts.vm_lane(unit).0) {
+        match self.admits(facts, facts.queued(unit).vm_lane().0) {
             true => Gate::Pass,
             false => Gate::Blocked,
         }

@@ -170,7 +170,7 @@ impl Patterns {
     pub fn on_event(&mut self, facts: &Facts, event: &Event) {
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
-                let (vm, op, addr, len) = facts.request(request);
+                let (vm, op, addr, len) = facts.queued(request).request();
                 if moved(facts, op, len) > 0 {
                     self.arrived(facts.now(), vm, op, addr, len);
                 }

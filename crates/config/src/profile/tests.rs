@@ -63,7 +63,7 @@ fn what_is_written_is_read() {
 }
 
 /// A profile that version 0.1 measured on a busy machine.
-const OLD: &str = include_str!("../tests/data/busy.profile.toml");
+const OLD: &str = include_str!("../../tests/data/busy.profile.toml");
 
 #[test]
 fn a_file_of_an_older_build_is_read_and_its_wide_points_are_not_trusted() {

@@ -178,7 +178,7 @@ impl CreditFeedback {
     }
 
     fn asked(&mut self, facts: &Facts, request: ReqId) {
-        let (vm, _) = facts.vm_lane(request);
+        let (vm, _) = facts.queued(request).vm_lane();
         let begun = self.since.min(facts.now());
         let Some(deeds) = self.deeds(vm) else { return };
         deeds.asked += 1;
@@ -186,7 +186,7 @@ impl CreditFeedback {
         if let Some(since) = of_vm.quiet.ended(facts.quiet_since(vm)) {
             of_vm.deeds.quiet += quiet_time(facts.now(), since, begun);
         }
-        let bytes = facts.request_bytes(request);
+        let bytes = facts.queued(request).request_bytes();
         let cost = self.params.terms.cost(facts.objective(vm), 1, bytes) as f64;
         let mean = &mut self.vms[vm.index()].cost;
         *mean = match *mean {
@@ -412,7 +412,7 @@ impl Controller for CreditFeedback {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
                 self.asked(facts, request);
             }
-            Event::Admitted(unit) => self.admitted(facts, facts.vm_lane(unit).0),
+            Event::Admitted(unit) => self.admitted(facts, facts.queued(unit).vm_lane().0),
             Event::Answered(done) => self.answered(done),
             Event::IntervalEnded(ref ended) => self.interval_ended(facts, ended, out),
             Event::VmAdded(vm) | Event::VmChanged(vm) => self.added(facts, vm),

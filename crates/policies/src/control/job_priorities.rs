@@ -145,7 +145,8 @@ impl JobPriorities {
     /// A VM's objective is another one, which may name another class, or another level.
     fn changed(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
         let (slot, base) = (vm.index(), Class::from(facts.objective(vm).priority));
-        let has_job = facts.job(vm).is_some();
+        let jobs = facts.predictor();
+        let has_job = jobs.is_some_and(|jobs| jobs.job(vm.index()).is_some());
         let changes = &mut self.changes;
         self.priorities.set_base(slot, base, has_job, changes);
         changes.clear();

@@ -168,8 +168,8 @@ fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
         Event::Arrived(unit)
         | Event::Admitted(unit)
         | Event::Cancelled(unit)
-        | Event::Advanced(unit) => Some(facts.vm_lane(unit).0),
-        Event::Merged { into, .. } => Some(facts.vm_lane(into).0),
+        | Event::Advanced(unit) => Some(facts.queued(unit).vm_lane().0),
+        Event::Merged { into, .. } => Some(facts.queued(into).vm_lane().0),
         Event::Started(io) | Event::Inherited(io) | Event::Ended { io, .. } => Some(io.vm),
         Event::Answered(done) => Some(done.vm),
         Event::VmAdded(vm) | Event::VmChanged(vm) | Event::VmRemoved(vm) | Event::Memory(vm) => {
@@ -192,7 +192,7 @@ impl Dispatcher for Aside {
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if facts.is_background(vm) {
             if self.queued == 0 {
                 self.passed_over_since = facts.now();
@@ -203,7 +203,7 @@ impl Dispatcher for Aside {
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if facts.is_background(vm) {
             self.queued -= 1;
         }

@@ -182,7 +182,7 @@ impl BdEdf {
 
     /// A VM's unit goes, if deadlines allow one more in flight. `due`: the earliest that waits.
     fn start(&mut self, facts: &Facts, head: ReqId, due: Nanos, suitable: bool) -> Pick {
-        let unit = facts.unit(head);
+        let unit = facts.queued(head).unit();
         if facts.device().in_flight > 0
             && self.seeks(facts)
             && !self
@@ -236,7 +236,9 @@ impl BdEdf {
         }
         let on_from = self.last.filter(|_| !promoted).map(|last| last.end);
         match self.background.next(facts, &mut self.sorted, on_from) {
-            Some((next, batch)) => self.pick_unit(&facts.unit(next), Nanos::MAX, false, batch),
+            Some((next, batch)) => {
+                self.pick_unit(&facts.queued(next).unit(), Nanos::MAX, false, batch)
+            }
             None => Pick::Idle(Nanos::MAX),
         }
     }
@@ -256,7 +258,7 @@ impl BdEdf {
     fn batch_or_delay(&mut self, facts: &Facts, due: Nanos, latest: Nanos) -> Option<Pick> {
         let last = self.last.filter(|_| facts.now() < latest)?;
         if let Some(unit) = self.sorted.suitable(facts, last.vm, last.end) {
-            let bytes = facts.unit(unit).len.max(self.params.max_size);
+            let bytes = facts.queued(unit).unit().len.max(self.params.max_size);
             let fits = facts.now() < self.latest(facts, due, bytes);
             return fits.then(|| self.start(facts, unit, due, true));
         }
@@ -355,7 +357,7 @@ impl Dispatcher for BdEdf {
             self.sorted.insert(facts, unit);
         }
         if leads(facts, unit) {
-            self.rank(facts, facts.vm_lane(unit).0);
+            self.rank(facts, facts.queued(unit).vm_lane().0);
         }
     }
 
@@ -363,7 +365,7 @@ impl Dispatcher for BdEdf {
         if self.batches(facts) {
             self.sorted.remove(facts, unit);
         }
-        self.rank(facts, facts.vm_lane(unit).0);
+        self.rank(facts, facts.queued(unit).vm_lane().0);
     }
 
     fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
@@ -375,7 +377,8 @@ impl Dispatcher for BdEdf {
             Event::Arrived(unit) => {
                 let most = Nanos(facts.device().spec.positioning.0.saturating_mul(2));
                 if most > Nanos::ZERO {
-                    self.thinking.arrived(facts, facts.vm_lane(unit).0, most);
+                    self.thinking
+                        .arrived(facts, facts.queued(unit).vm_lane().0, most);
                 }
             }
             Event::Started(io) => self.started(facts, io),

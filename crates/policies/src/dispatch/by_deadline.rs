@@ -96,7 +96,7 @@ impl ByDeadline {
     pub(super) fn start(&self, facts: &Facts, unit: &Unit) -> Nanos {
         match self.from {
             DeadlineFrom::Arrival => unit.arrived,
-            DeadlineFrom::Admission => unit.arrived + facts.held(unit.id),
+            DeadlineFrom::Admission => unit.arrived + facts.queued(unit.id).held(),
         }
     }
 
@@ -115,7 +115,7 @@ impl ByDeadline {
     pub(super) fn rank(&mut self, facts: &Facts, vm: VmId, due: impl Fn(Nanos) -> Nanos) {
         match facts.head(vm) {
             Some(head) => {
-                let unit = facts.unit(head);
+                let unit = facts.queued(head).unit();
                 let (at, seq) = (due(self.start(facts, &unit)), unit.seq);
                 self.heads.set(vm.index(), Due { at, seq });
             }
@@ -131,7 +131,7 @@ impl ByDeadline {
 
 /// Whether a unit that comes may change which is its VM's first: only as first of its lane.
 pub(super) fn leads(facts: &Facts, unit: ReqId) -> bool {
-    let (vm, lane) = facts.vm_lane(unit);
+    let (vm, lane) = facts.queued(unit).vm_lane();
     facts.lane_head(vm, lane) == Some(unit)
 }
 

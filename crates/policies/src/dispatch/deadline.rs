@@ -239,7 +239,7 @@ impl Deadline {
     /// Back into the order of addresses.
     fn put_back(&mut self, facts: &Facts, vm: VmId, lane: Lane, slot: u32) {
         self.take_from_aside(lane_of(vm, lane), slot);
-        let unit = facts.unit(facts.req_id(slot));
+        let unit = facts.queued(facts.req_id(slot)).unit();
         self.sort(lane, slot, unit.addr);
     }
 
@@ -253,7 +253,7 @@ impl Deadline {
             Some(head) => {
                 let entered = self.places[head.index()].entered;
                 let since = entered.max(self.lanes[of].opened);
-                let seq = facts.seq(head);
+                let seq = facts.queued(head).seq();
                 heap.set(vm.index(), Age { since, seq });
             }
             None => {
@@ -269,7 +269,7 @@ impl Deadline {
         loop {
             let (_, slot) = self.sorted.first_from(direction.index(), from)?;
             let slot = slot as u32;
-            let (vm, lane) = facts.vm_lane(facts.req_id(slot));
+            let (vm, lane) = facts.queued(facts.req_id(slot)).vm_lane();
             if facts.gate_open(vm, lane) {
                 return Some(slot);
             }
@@ -324,7 +324,7 @@ impl Deadline {
     /// A unit's first byte is another one than it was.
     fn moved(&mut self, facts: &Facts, slot: u32, lane: Lane) {
         let place = &self.places[slot as usize];
-        let addr = facts.unit(facts.req_id(slot)).addr;
+        let addr = facts.queued(facts.req_id(slot)).unit().addr;
         if place.next == SORTED && place.addr != addr {
             self.unsort(lane, slot);
             self.sort(lane, slot, addr);
@@ -346,8 +346,8 @@ impl Dispatcher for Deadline {
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.vm_lane(unit);
-        let known = facts.unit(unit);
+        let (vm, lane) = facts.queued(unit).vm_lane();
+        let known = facts.queued(unit).unit();
         let held = self.admitted.take() == Some(unit);
         let entered = if held { facts.now() } else { known.arrived };
         self.places[unit.index()].entered = entered;
@@ -362,7 +362,7 @@ impl Dispatcher for Deadline {
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.vm_lane(unit);
+        let (vm, lane) = facts.queued(unit).vm_lane();
         let of = lane_of(vm, lane);
         match self.places[unit.index()].next {
             SORTED => self.unsort(lane, unit.index),
@@ -396,7 +396,7 @@ impl Dispatcher for Deadline {
         match *event {
             Event::Started(io) => self.started(facts, io),
             Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
-                let (_, lane) = facts.vm_lane(unit);
+                let (_, lane) = facts.queued(unit).vm_lane();
                 self.moved(facts, unit.index, lane);
             }
             Event::Admitted(unit) => self.admitted = Some(unit),
@@ -431,7 +431,7 @@ impl Dispatcher for Deadline {
             (None, None) => return Pick::Idle(Nanos::MAX),
         };
         let head = facts.req_id(slot);
-        let unit = facts.unit(head);
+        let unit = facts.queued(head).unit();
         self.picked = Some(Picked {
             slot,
             end: unit.addr + unit.len as u64,

@@ -315,14 +315,14 @@ impl Dispatcher for Drr {
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if self.queues[vm.index()].turn == Turn::Out {
             self.refresh(facts, vm);
         }
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if facts.head(vm).is_none() {
             self.leave(vm.index());
         }
@@ -384,7 +384,7 @@ impl Dispatcher for Drr {
                 self.queues[vm].turn = Turn::Has;
                 self.queues[vm].deficit += self.quantum(vm);
             }
-            let unit = facts.unit(head);
+            let unit = facts.queued(head).unit();
             let (cost, deficit) = (self.cost_of_head(facts, &unit), self.queues[vm].deficit);
             if cost <= deficit {
                 return Pick::Start {

@@ -107,12 +107,12 @@ impl Dispatcher for Edf {
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
         if leads(facts, unit) {
-            self.rank(facts, facts.vm_lane(unit).0);
+            self.rank(facts, facts.queued(unit).vm_lane().0);
         }
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        self.rank(facts, facts.vm_lane(unit).0);
+        self.rank(facts, facts.queued(unit).vm_lane().0);
     }
 
     fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {

@@ -163,10 +163,10 @@ impl Fifo {
                 return Pick::Idle(Nanos::MAX);
             }
             let head = facts.req_id(front);
-            if facts.may_go(head) {
+            if facts.queued(head).may_go() {
                 return start(head);
             }
-            let (vm, lane) = facts.vm_lane(head);
+            let (vm, lane) = facts.queued(head).vm_lane();
             self.set_aside(facts, front, lane_index(vm, lane));
         }
     }
@@ -186,7 +186,7 @@ fn lane_index(vm: VmId, lane: Lane) -> usize {
 
 /// A waiting unit's place in the order of arrival.
 fn seq(facts: &Facts, slot: u32) -> u64 {
-    facts.seq(facts.req_id(slot))
+    facts.queued(facts.req_id(slot)).seq()
 }
 
 fn start(head: ReqId) -> Pick {
@@ -199,7 +199,7 @@ fn start(head: ReqId) -> Pick {
 
 impl Dispatcher for Fifo {
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let seq = Some(facts.seq(unit));
+        let seq = Some(facts.queued(unit).seq());
         if seq > self.newest {
             self.newest = seq;
             self.append(unit.index);
@@ -213,7 +213,7 @@ impl Dispatcher for Fifo {
             self.main = self.unlink(self.main, unit.index);
             return;
         }
-        let (vm, lane) = facts.vm_lane(unit);
+        let (vm, lane) = facts.queued(unit).vm_lane();
         let index = lane_index(vm, lane);
         self.aside_units -= 1;
         self.is_aside[unit.index()] = false;
@@ -244,7 +244,7 @@ impl Dispatcher for Fifo {
         let front = self.main.head;
         if self.aside_units == 0 && front != NIL {
             let head = facts.req_id(front);
-            if facts.may_go(head) {
+            if facts.queued(head).may_go() {
                 return start(head);
             }
         }

@@ -178,14 +178,14 @@ impl Dispatcher for Lottery {
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if self.tickets.get(vm.index()) == 0 {
             self.refresh(facts, vm);
         }
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         self.refresh(facts, vm);
     }
 

@@ -474,14 +474,14 @@ impl Dispatcher for MClock {
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if !self.tags[vm.index()].active && facts.has_head(vm) {
             self.wake(facts, vm.index());
         }
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         // After a service `charge` has seen to it; this is for units taken back.
         if self.tags[vm.index()].active && !facts.has_head(vm) {
             self.sleep(vm.index());

@@ -207,14 +207,14 @@ impl Dispatcher for Sfq {
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if !self.waiting.contains(vm.index()) {
             self.refresh(facts, vm);
         }
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if facts.head(vm).is_none() {
             self.waiting.remove(vm.index());
         }

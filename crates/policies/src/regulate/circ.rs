@@ -251,8 +251,8 @@ impl Regulator for Circ {
 
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
         let vm = match *event {
-            Event::Arrived(unit) | Event::Admitted(unit) => facts.vm_lane(unit).0,
-            Event::Merged { into, .. } => facts.vm_lane(into).0,
+            Event::Arrived(unit) | Event::Admitted(unit) => facts.queued(unit).vm_lane().0,
+            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
             Event::VmAdded(vm) => return self.added(facts, vm),
             Event::VmRemoved(vm) => vm,
             _ => return,
@@ -262,8 +262,10 @@ impl Regulator for Circ {
         }
         match *event {
             Event::Arrived(_) => self.activate(facts, vm.index()),
-            Event::Admitted(unit) => self.accounts.charge(vm.index(), facts.unit(unit).requests),
-            Event::Merged { into, .. } if facts.is_admitted(into) => {
+            Event::Admitted(unit) => self
+                .accounts
+                .charge(vm.index(), facts.queued(unit).unit().requests),
+            Event::Merged { into, .. } if facts.queued(into).is_admitted() => {
                 self.accounts.charge(vm.index(), 1);
                 reopen.push(vm);
             }

@@ -251,7 +251,7 @@ impl Regulator for MergeLimit {
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, lane) = facts.vm_lane(unit);
+        let (vm, lane) = facts.queued(unit).vm_lane();
         self.lane_gate(facts, vm, lane)
     }
 
@@ -293,7 +293,7 @@ impl Regulator for MergeLimit {
 
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
         match *event {
-            Event::Arrived(unit) => return self.asked(facts, facts.vm_lane(unit).0),
+            Event::Arrived(unit) => return self.asked(facts, facts.queued(unit).vm_lane().0),
             Event::Started(io) => self.charge(facts, io),
             Event::VmAdded(vm) => self.expect(facts, vm, true),
             Event::VmChanged(vm) => self.expect(facts, vm, false),

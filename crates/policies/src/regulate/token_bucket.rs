@@ -80,7 +80,7 @@ impl Regulator for TokenBucket {
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, lane) = facts.vm_lane(unit);
+        let (vm, lane) = facts.queued(unit).vm_lane();
         self.lane_gate(facts, vm, lane)
     }
 

@@ -361,9 +361,9 @@ impl Regulator for Vbc {
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
         let vm = match *event {
             Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
-                facts.vm_lane(unit).0
+                facts.queued(unit).vm_lane().0
             }
-            Event::Merged { into, .. } => facts.vm_lane(into).0,
+            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
             Event::Started(io) => io.vm,
             Event::Answered(done) => done.vm,
             Event::VmAdded(vm) => return self.added(facts, vm),
@@ -383,11 +383,11 @@ impl Regulator for Vbc {
             Event::Admitted(unit) => {
                 let Unit {
                     requests, op, len, ..
-                } = facts.unit(unit);
+                } = facts.queued(unit).unit();
                 self.charge(facts, vm, requests, moved(facts, op, len));
             }
-            Event::Merged { into, by } if facts.is_admitted(into) => {
-                self.charge(facts, vm, 1, facts.request_bytes(by));
+            Event::Merged { into, by } if facts.queued(into).is_admitted() => {
+                self.charge(facts, vm, 1, facts.queued(by).request_bytes());
                 reopen.push(vm);
             }
             _ => {}

@@ -83,7 +83,9 @@ fn how_long_a_limit_held_is_settled_when_another_policy_comes() {
     let held = |engine: &Engine| {
         let facts = engine.view();
         let vm = facts.vms().next().expect("there");
-        facts.held(facts.lane_head(vm, Lane::Read).expect("it waits"))
+        facts
+            .queued(facts.lane_head(vm, Lane::Read).expect("it waits"))
+            .held()
     };
     assert_eq!(held(&engine), ms(6));
     engine.handle_completion(ms(150), second.id, Ok(()));

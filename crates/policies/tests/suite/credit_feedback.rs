@@ -92,7 +92,10 @@ impl Regulator for Noted {
         let notes = &mut *notes;
         match *event {
             Event::Arrived(unit) => {
-                let diary = notes.diaries.entry(facts.vm_lane(unit).0).or_default();
+                let diary = notes
+                    .diaries
+                    .entry(facts.queued(unit).vm_lane().0)
+                    .or_default();
                 diary.arrivals.push(now);
                 if diary.inside == 0 {
                     diary.quiet.push((diary.quiet_since, now));
@@ -102,7 +105,7 @@ impl Regulator for Noted {
             Event::Admitted(unit) => {
                 notes
                     .diaries
-                    .entry(facts.vm_lane(unit).0)
+                    .entry(facts.queued(unit).vm_lane().0)
                     .or_default()
                     .admitted += 1;
                 notes.from.get_or_insert(now);

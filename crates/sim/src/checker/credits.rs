@@ -177,14 +177,14 @@ impl Books {
                 }
             }
             Event::Admitted(unit) => {
-                let vm = facts.vm_lane(unit).0;
+                let vm = facts.queued(unit).vm_lane().0;
                 let left = self.vms.get(&vm).map_or(1, |vm| vm.left.1);
                 ensure!(
                     Credits,
                     left > 0,
                     "{unit:?} of {vm:?} was let in, though it has no credit left ({left})"
                 );
-                let unit = facts.unit(unit);
+                let unit = facts.queued(unit).unit();
                 let bytes = match unit.op {
                     Op::Read | Op::Write => unit.len,
                     Op::WriteZeroes if facts.device().spec.zeroes_are_writes => unit.len,
@@ -192,9 +192,9 @@ impl Books {
                 };
                 self.charge(vm, terms.cost(facts.objective(vm), unit.requests, bytes));
             }
-            Event::Merged { into, by } if facts.is_admitted(into) => {
-                let vm = facts.vm_lane(into).0;
-                let cost = terms.cost(facts.objective(vm), 1, facts.request_bytes(by));
+            Event::Merged { into, by } if facts.queued(into).is_admitted() => {
+                let vm = facts.queued(into).vm_lane().0;
+                let cost = terms.cost(facts.objective(vm), 1, facts.queued(by).request_bytes());
                 self.charge(vm, cost);
             }
             _ => {}

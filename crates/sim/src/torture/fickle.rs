@@ -60,7 +60,7 @@ impl Controller for Fickle {
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
         let vm = match *event {
-            Event::Arrived(unit) => Some(facts.vm_lane(unit).0),
+            Event::Arrived(unit) => Some(facts.queued(unit).vm_lane().0),
             Event::Started(io) => Some(io.vm),
             _ => None,
         };

@@ -63,7 +63,7 @@ impl Regulator for Window {
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         match self.taken[vm.index()] < self.most {
             true => Gate::Pass,
             false => Gate::Blocked,
@@ -73,7 +73,7 @@ impl Regulator for Window {
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
         match *event {
             Event::Admitted(unit) => {
-                let (vm, _) = facts.vm_lane(unit);
+                let (vm, _) = facts.queued(unit).vm_lane();
                 if self.holders.len() <= unit.index() {
                     self.holders.resize(unit.index() + 1, None);
                 }

@@ -367,7 +367,7 @@ impl Regulator for Credits {
         self.inner.gate(facts, unit)
     }
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        let inside = |unit| facts.requests(facts.vm_lane(unit).0);
+        let inside = |unit| facts.requests(facts.queued(unit).vm_lane().0);
         match *event {
             Event::Admitted(unit) if inside(unit) > self.free_beyond => {}
             _ => self.inner.on_event(facts, event, reopen),

@@ -324,7 +324,7 @@ impl ShareModel {
     }
 
     fn asked(&mut self, facts: &Facts, request: ReqId, out: &mut Knobs) {
-        let (vm, _) = facts.vm_lane(request);
+        let (vm, _) = facts.queued(request).vm_lane();
         if self.vms[vm.index()].present {
             self.vms[vm.index()].asked_in = self.periods;
             let counted_out = !self.vms[vm.index()].listed;

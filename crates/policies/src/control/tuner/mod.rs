@@ -105,9 +105,9 @@ impl Tuners {
     }
 
     fn asked(&mut self, facts: &Facts, request: ReqId) {
-        let (vm, _) = facts.vm_lane(request);
+        let (vm, _) = facts.queued(request).vm_lane();
         let Some(tuner) = self.of(vm) else { return };
-        let bytes = facts.request_bytes(request);
+        let bytes = facts.queued(request).request_bytes();
         let amount = Amount {
             bytes: bytes.into(),
             ios: ios(facts.objective(vm).target.ops, bytes),

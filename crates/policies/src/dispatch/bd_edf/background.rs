@@ -35,7 +35,7 @@ impl Background {
     /// A tenant's head or gates may have changed.
     pub(super) fn rank(&mut self, facts: &Facts, vm: VmId) {
         match facts.head(vm) {
-            Some(head) => self.oldest.set(vm.index(), facts.seq(head)),
+            Some(head) => self.oldest.set(vm.index(), facts.queued(head).seq()),
             None => self.forget(vm),
         }
     }
@@ -55,7 +55,7 @@ impl Background {
         if after == Nanos::ZERO {
             return None;
         }
-        let oldest = facts.unit(self.oldest(facts)?);
+        let oldest = facts.queued(self.oldest(facts)?).unit();
         Some(oldest.arrived.max(self.went) + after)
     }
 

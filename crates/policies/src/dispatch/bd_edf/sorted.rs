@@ -34,7 +34,7 @@ impl Sorted {
     }
 
     pub(super) fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let addr = facts.unit(unit).addr;
+        let addr = facts.queued(unit).unit().addr;
         self.addrs[unit.index()] = addr;
         self.order.insert(home(facts, unit), addr, unit.index());
     }
@@ -49,7 +49,7 @@ impl Sorted {
     /// for admission grow, too.
     pub(super) fn moved(&mut self, facts: &Facts, unit: ReqId) {
         let stands = self.addrs[unit.index()];
-        if stands != OUT && stands != facts.unit(unit).addr {
+        if stands != OUT && stands != facts.queued(unit).unit().addr {
             self.remove(facts, unit);
             self.insert(facts, unit);
         }
@@ -66,7 +66,7 @@ impl Sorted {
     pub(super) fn suitable(&mut self, facts: &Facts, vm: VmId, end: u64) -> Option<ReqId> {
         let ahead = Lane::ALL.map(|lane| self.order.first_from(set_of(false, lane), end));
         for (addr, slot) in ahead.into_iter().flatten() {
-            let (whose, lane) = facts.vm_lane(facts.req_id(slot as u32));
+            let (whose, lane) = facts.queued(facts.req_id(slot as u32)).vm_lane();
             if addr == end && facts.gate_open(whose, lane) {
                 return Some(facts.req_id(slot as u32));
             }
@@ -79,7 +79,7 @@ impl Sorted {
         let mut nearest: Option<(u64, ReqId)> = None;
         for (addr, slot) in ahead.into_iter().chain(behind).flatten() {
             let unit = facts.req_id(slot as u32);
-            let (whose, lane) = facts.vm_lane(unit);
+            let (whose, lane) = facts.queued(unit).vm_lane();
             if whose == vm
                 && facts.gate_open(vm, lane)
                 && nearest.is_none_or(|(least, _)| addr.abs_diff(end) < least)
@@ -94,7 +94,7 @@ impl Sorted {
     pub(super) fn next_background(&mut self, facts: &Facts, from: u64) -> Option<ReqId> {
         let next = Lane::ALL.map(|lane| self.order.first_from(set_of(true, lane), from));
         let open = next.into_iter().flatten().filter(|&(_, slot)| {
-            let (vm, lane) = facts.vm_lane(facts.req_id(slot as u32));
+            let (vm, lane) = facts.queued(facts.req_id(slot as u32)).vm_lane();
             facts.gate_open(vm, lane)
         });
         let (_, slot) = open.min_by_key(|&(addr, _)| addr)?;
@@ -103,6 +103,6 @@ impl Sorted {
 }
 
 fn home(facts: &Facts, unit: ReqId) -> usize {
-    let (vm, lane) = facts.vm_lane(unit);
+    let (vm, lane) = facts.queued(unit).vm_lane();
     set_of(facts.is_background(vm), lane)
 }

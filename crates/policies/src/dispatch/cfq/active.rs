@@ -210,7 +210,7 @@ impl Cfq {
         let next = || self.order.next(facts, vm, lanes, position, back);
         let slot = expired.or_else(next).expect("the queue has something");
         let head = facts.req_id(slot);
-        let unit = facts.unit(head);
+        let unit = facts.queued(head).unit();
         self.picked = Some(Picked {
             slot,
             end: unit.addr + unit.len as u64,

@@ -68,7 +68,7 @@ impl Cfq {
     }
 
     pub(super) fn arrived(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.vm_lane(unit);
+        let (vm, lane) = facts.queued(unit).vm_lane();
         let (queue, now) = (self.queue_of(vm, lane), facts.now());
         let slice_idle = self.params.slice_idle;
         let long = Nanos(slice_idle.0.saturating_mul(LONG_THOUGHT));
@@ -81,7 +81,7 @@ impl Cfq {
         if !self.params.group_seekers {
             return;
         }
-        let unit = facts.unit(unit);
+        let unit = facts.queued(unit).unit();
         let seeks = facts.device().spec.positioning > Nanos::ZERO;
         of_queue.asks(unit.addr, unit.len as u64, seeks);
         of_queue.weigh_idling(slice_idle);

@@ -301,8 +301,8 @@ impl Dispatcher for Cfq {
     }
 
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.vm_lane(unit);
-        let addr = facts.unit(unit).addr;
+        let (vm, lane) = facts.queued(unit).vm_lane();
+        let addr = facts.queued(unit).unit().addr;
         self.order.insert(facts.now(), vm, lane, unit.index, addr);
         let queue = self.queue_of(vm, lane);
         self.queues[queue].waiting += 1;
@@ -317,7 +317,7 @@ impl Dispatcher for Cfq {
     }
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
-        let (vm, lane) = facts.vm_lane(unit);
+        let (vm, lane) = facts.queued(unit).vm_lane();
         self.order.remove(vm, lane, unit.index);
         let queue = self.queue_of(vm, lane);
         self.queues[queue].waiting -= 1;
@@ -339,8 +339,8 @@ impl Dispatcher for Cfq {
             }
             Event::Arrived(unit) => self.arrived(facts, unit),
             Event::Merged { into: unit, .. } | Event::Advanced(unit) => {
-                let (vm, lane) = facts.vm_lane(unit);
-                let addr = facts.unit(unit).addr;
+                let (vm, lane) = facts.queued(unit).vm_lane();
+                let addr = facts.queued(unit).unit().addr;
                 self.order.moved(vm, lane, unit.index, addr);
             }
             Event::VmAdded(vm) => self.vm_added(facts, vm),

@@ -266,7 +266,7 @@ impl Regulator for Purse {
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        match self.admits(facts, facts.unit(unit).vm) {
+        match self.admits(facts, facts.queued(unit).unit().vm) {
             true => Gate::Pass,
             false => Gate::Blocked,
         }
@@ -278,7 +278,7 @@ impl Regulator for Purse {
 
     fn on_event(&mut self, facts: &Facts, event: &Event, _: &mut Reopened) {
         match *event {
-            Event::Admitted(unit) => self.0[facts.unit(unit).vm.index()] -= 1,
+            Event::Admitted(unit) => self.0[facts.queued(unit).unit().vm.index()] -= 1,
             Event::VmAdded(vm) => self.0[vm.index()] = 2,
             _ => {}
         }

@@ -295,8 +295,8 @@ impl Slow {
 
     fn heard(&mut self, facts: &Facts, event: &Event) {
         let vm = match *event {
-            Event::Arrived(unit) | Event::Admitted(unit) => facts.vm_lane(unit).0,
-            Event::Merged { into, .. } => facts.vm_lane(into).0,
+            Event::Arrived(unit) | Event::Admitted(unit) => facts.queued(unit).vm_lane().0,
+            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
             Event::VmAdded(vm) | Event::VmRemoved(vm) => vm,
             _ => return,
         };
@@ -305,8 +305,10 @@ impl Slow {
         }
         match *event {
             Event::Arrived(_) => self.activate(facts, vm),
-            Event::Admitted(unit) => self.charge(vm, facts.unit(unit).requests, false),
-            Event::Merged { into, .. } if facts.is_admitted(into) => self.charge(vm, 1, true),
+            Event::Admitted(unit) => self.charge(vm, facts.queued(unit).unit().requests, false),
+            Event::Merged { into, .. } if facts.queued(into).is_admitted() => {
+                self.charge(vm, 1, true)
+            }
             Event::VmAdded(_) => {
                 self.vms.insert(vm, Account::default());
                 if let Some([begin, ..]) = self.period {

@@ -57,7 +57,7 @@ impl<R: Rules> Regulator for Checked<R> {
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         let gate = self.real.gate(facts, unit);
         assert_eq!(gate == Gate::Pass, self.real.admits(facts, vm));
         gate

@@ -40,7 +40,7 @@ impl Regulator for Credits {
     }
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
-        let (vm, _) = facts.vm_lane(unit);
+        let (vm, _) = facts.queued(unit).vm_lane();
         if self.left[vm.index()] > 0 {
             Gate::Pass
         } else {
@@ -51,7 +51,7 @@ impl Regulator for Credits {
     fn on_event(&mut self, facts: &Facts, event: &Event, _: &mut Reopened) {
         match *event {
             Event::Admitted(unit) => {
-                let (vm, _) = facts.vm_lane(unit);
+                let (vm, _) = facts.queued(unit).vm_lane();
                 self.left[vm.index()] -= 1;
             }
             Event::VmAdded(vm) => {

@@ -252,9 +252,9 @@ impl Slow {
         let worth_it = self.charged || self.vms.values().any(|vm| !vm.has_credit());
         let vm = match *event {
             Event::Arrived(unit) | Event::Admitted(unit) | Event::Cancelled(unit) => {
-                facts.vm_lane(unit).0
+                facts.queued(unit).vm_lane().0
             }
-            Event::Merged { into, .. } => facts.vm_lane(into).0,
+            Event::Merged { into, .. } => facts.queued(into).vm_lane().0,
             Event::Started(io) => io.vm,
             Event::Answered(done) => {
                 self.idle = facts.device().requests == 0 && worth_it;
@@ -283,12 +283,12 @@ impl Slow {
                 return;
             }
             Event::Admitted(unit) => {
-                let unit = facts.unit(unit);
+                let unit = facts.queued(unit).unit();
                 let bytes = if unit.op.merges() { unit.len } else { 0 };
                 self.charge(facts, vm, unit.requests, bytes);
             }
-            Event::Merged { into, by } if facts.is_admitted(into) => {
-                self.charge(facts, vm, 1, facts.request_bytes(by));
+            Event::Merged { into, by } if facts.queued(into).is_admitted() => {
+                self.charge(facts, vm, 1, facts.queued(by).request_bytes());
             }
             Event::VmAdded(_) | Event::VmChanged(_) => {
                 if self.params.terms.max_interval == 0 {

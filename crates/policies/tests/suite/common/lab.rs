@@ -190,14 +190,16 @@ fn limit(guest: usize) -> Limit {
 
 impl Lab {
     pub fn unit(&self, id: ReqId) -> Unit {
-        self.driver.engine.view().unit(id)
+        self.driver.engine.view().queued(id).unit()
     }
 
     /// From when on a unit's deadline counts: its arrival, or that and what limits held it.
     pub fn begins(&self, unit: &Unit, from: DeadlineFrom) -> Nanos {
         match from {
             DeadlineFrom::Arrival => unit.arrived,
-            DeadlineFrom::Admission => unit.arrived + self.driver.engine.view().held(unit.id),
+            DeadlineFrom::Admission => {
+                unit.arrived + self.driver.engine.view().queued(unit.id).held()
+            }
         }
     }
 
@@ -593,7 +595,7 @@ pub fn picks_with_knobs(
             let Pick::Start { head, .. } = dispatcher.pick(facts) else {
                 panic!("both VMs wait");
             };
-            let unit = facts.unit(head);
+            let unit = facts.queued(head).unit();
             let io = DeviceIo {
                 id: IoId::from_bits(0),
                 vm: unit.vm,

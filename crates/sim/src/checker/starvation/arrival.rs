@@ -24,7 +24,7 @@ pub(super) fn first(engine: &Engine) -> Option<Promise> {
             let Some(head) = head.filter(|_| ours) else {
                 continue;
             };
-            let seq = facts.seq(head);
+            let seq = facts.queued(head).seq();
             if first.is_none_or(|least| seq < least.seq) {
                 first = Some(Promise { vm, lane, seq });
             }

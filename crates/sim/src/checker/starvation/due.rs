@@ -59,10 +59,10 @@ fn due(bound: &Due, facts: &Facts, vm: VmId, start: Nanos) -> Option<Nanos> {
 fn head(bound: &Due, facts: &Facts, vm: VmId) -> Option<(Lane, u64, Nanos)> {
     let open = Lane::ALL.into_iter().filter(|&l| facts.gate_open(vm, l));
     let heads = open.filter_map(|lane| {
-        let unit = facts.unit(facts.lane_head(vm, lane)?);
+        let unit = facts.queued(facts.lane_head(vm, lane)?).unit();
         let held = match bound.deadlines.from {
             DeadlineFrom::Arrival => Nanos::ZERO,
-            DeadlineFrom::Admission => facts.held(unit.id),
+            DeadlineFrom::Admission => facts.queued(unit.id).held(),
         };
         Some((lane, unit.seq, unit.arrived + held))
     });

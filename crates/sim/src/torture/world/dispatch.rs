@@ -91,7 +91,10 @@ impl World<'_, '_> {
             .limits
             .started(now, &self.swarm.config.device, &io)?;
         let facts = self.engine.view();
-        let first = self.segments.iter().map(|segment| facts.seq(segment.req));
+        let first = self
+            .segments
+            .iter()
+            .map(|segment| facts.queued(segment.req).seq());
         let first = first.min().unwrap_or(0);
         let engine = &self.engine;
         let ledger = &self.checks.ledger;

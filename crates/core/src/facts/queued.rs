@@ -1,0 +1,91 @@
+//! One unit that waits, as roles may look at it.
+
+use super::{Facts, Unit, moved};
+use crate::slots::{Hot, state};
+use tidegate_base::request::{Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+
+/// A unit that waits, or one of its guest requests; from [`Facts::queued`].
+#[derive(Clone, Copy)]
+pub struct Queued<'a> {
+    pub(super) facts: &'a Facts,
+    pub(super) id: ReqId,
+}
+
+impl Queued<'_> {
+    #[inline]
+    fn hot(&self) -> &Hot {
+        &self.facts.queues.reqs.hot[self.id.index()]
+    }
+
+    /// The unit. Inside the call that says it was removed, `addr` and `len` are what was left of
+    /// it: nothing, once it was wholly started.
+    #[inline]
+    pub fn unit(&self) -> Unit {
+        let hot = self.hot();
+        debug_assert_eq!(
+            hot.generation, self.id.generation,
+            "a role kept a unit it was told is gone"
+        );
+        let reqs = &self.facts.queues.reqs;
+        let first = &reqs.hot[hot.chain_first as usize];
+        Unit {
+            id: self.id,
+            vm: self.facts.vm_at(hot.vm as usize),
+            op: hot.op,
+            addr: first.addr + first.issued as u64,
+            len: hot.unit_len - first.issued,
+            requests: hot.unit_reqs,
+            seq: hot.seq,
+            arrived: reqs.cold[self.id.index()].arrived,
+        }
+    }
+
+    /// Place in the order of arrival over all VMs.
+    #[inline]
+    pub fn seq(&self) -> u64 {
+        self.hot().seq
+    }
+
+    /// VM and lane.
+    #[inline]
+    pub fn vm_lane(&self) -> (VmId, Lane) {
+        let hot = self.hot();
+        (self.facts.vm_at(hot.vm as usize), hot.op.lane())
+    }
+
+    /// Returns whether the gate of the unit's lane is open.
+    #[inline]
+    pub fn may_go(&self) -> bool {
+        let hot = self.hot();
+        !self.facts.queues.vms[hot.vm as usize].is_closed(hot.op.lane())
+    }
+
+    /// Returns whether the unit was admitted; `false`: it waits for that still.
+    pub fn is_admitted(&self) -> bool {
+        self.hot().state == state::ADMITTED
+    }
+
+    /// Time for which a regulator has held an admitted unit: the request that gave it its name
+    /// waited so long to be admitted, or for its lane's gate.
+    pub fn held(&self) -> Nanos {
+        let (hot, queues) = (self.hot(), &self.facts.queues);
+        let shut = queues.vms[hot.vm as usize].shut_time(hot.op.lane(), queues.now);
+        queues.reqs.cold[self.id.index()].held(queues.now, shut)
+    }
+
+    /// VM, operation, first byte on the device and length in bytes of the guest request, as it
+    /// arrived.
+    #[inline]
+    pub fn request(&self) -> (VmId, Op, u64, u32) {
+        let hot = self.hot();
+        (self.facts.vm_at(hot.vm as usize), hot.op, hot.addr, hot.len)
+    }
+
+    /// Bytes of the guest request, whole, that move through the device: none for what it does by
+    /// its tables alone.
+    pub fn request_bytes(&self) -> u32 {
+        let hot = self.hot();
+        moved(self.facts, hot.op, hot.len)
+    }
+}
