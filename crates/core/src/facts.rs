@@ -18,7 +18,7 @@ use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
-use tidegate_capacity::jobs::{Book, Job, Predictor};
+use tidegate_capacity::jobs::{Book, Predictor};
 use tidegate_capacity::profile::Profile;
 
 pub(crate) use crate::slots::{Cold, Hot, Life, Vm, flag, shut, state};
