@@ -261,7 +261,7 @@ impl Facts {
     }
 
     /// The admitted unit of a VM that arrived first, among the lanes whose gate is open.
-    #[inline]
+    #[inline(always)]
     pub fn head(&self, vm: VmId) -> Option<ReqId> {
         let vm = &self.queues.vms[vm.index()];
         let slot = match (vm.open_head(0), vm.open_head(1)) {
