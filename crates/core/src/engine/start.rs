@@ -29,9 +29,12 @@ impl Engine {
             && self.facts.queues.waiting_since.is_none()
             && self.flushes.is_empty()
             && !self.control.is_steered();
-        let started = match nothing_waits {
-            true => None,
-            false => self.next_dispatch(),
+        let started = if nothing_waits {
+            // Data could have had this turn, so the next flush need not wait for any.
+            self.flushes.data_had_turn();
+            None
+        } else {
+            self.next_dispatch()
         };
         if started.is_none()
             && core::mem::take(&mut self.facts.queues.memory.told)

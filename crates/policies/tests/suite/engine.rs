@@ -397,6 +397,22 @@ fn flushes_never_take_two_turns_in_a_row_while_data_wait() {
 }
 
 #[test]
+fn a_turn_that_finds_nothing_waiting_counts_as_one_of_data() {
+    let mut b = Bench::new("fifo", 1);
+    let (_, client) = b.vm(&Objective::default());
+    b.ask(client, Request::flush(0));
+    let io = b.dispatch()[0];
+    b.end(&io, Ok(()));
+    assert!(b.dispatch().is_empty());
+    b.ask(client, Request::read(0, 4096, 1));
+    b.ask(client, Request::flush(2));
+    let io = b.dispatch()[0];
+    assert_eq!(io.op, Op::Flush, "the flush before was not the last turn");
+    b.end(&io, Ok(()));
+    b.drain();
+}
+
+#[test]
 fn admission_holds_units_until_credits_come_and_books_it_as_regulated() {
     let interval = Nanos::from_millis(30);
     let mut b = Bench::new("fifo", 8).with_credits(2, interval);
