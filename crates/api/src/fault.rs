@@ -71,7 +71,7 @@ pub struct FaultView {
 #[serde(default, deny_unknown_fields)]
 pub struct FaultRequest {
     /// Operations that the rule applies to; all of them where there are none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(alias = "operations", skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
     /// First byte of the disk that it applies to: `1 GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,11 @@ pub struct FaultRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// Time for which it is armed: `5 s`.
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "for",
+        alias = "duration",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub lasts: Option<String>,
     /// Maximum number of requests that it strikes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,6 @@ use std::path::Path;
 use hyper::Method;
 use serde::Deserialize;
 use tidegate_api::transfer::TransferRequest;
-use tidegate_api::vm::VmView;
 use tidegate_cluster::{DaemonError, Daemons, LiveTransfer, ServedVm, VmTransfer};
 use tidegate_core::jobs::Class;
 use tidegate_place::Request;
@@ -38,6 +37,13 @@ struct LiveJob {
     bytes_per_s: Option<u64>,
 }
 
+/// A VM as far as placing looks at it: a daemon of another build may lack any other field.
+#[derive(Deserialize)]
+struct VmOfHost {
+    name: String,
+    device: String,
+}
+
 impl Daemons for Sockets {
     fn transfers(&self, socket: &str) -> Result<Vec<VmTransfer>, DaemonError> {
         let answer = client(socket)?.get("/v1/jobs").map_err(refused)?;
@@ -47,12 +53,9 @@ impl Daemons for Sockets {
 
     fn vms(&self, socket: &str) -> Result<Vec<ServedVm>, DaemonError> {
         let answer = client(socket)?.get("/v1/vms").map_err(refused)?;
-        let vms: Vec<VmView> = read(answer).map_err(failed)?;
-        let served = vms.into_iter().map(|vm| ServedVm {
-            vm: vm.name,
-            device: vm.device,
-        });
-        Ok(served.collect())
+        let vms: Vec<VmOfHost> = read(answer).map_err(failed)?;
+        let served = |VmOfHost { name: vm, device }| ServedVm { vm, device };
+        Ok(vms.into_iter().map(served).collect())
     }
 
     fn start(&self, socket: &str, vm: &str, request: &Request) -> Result<(), DaemonError> {

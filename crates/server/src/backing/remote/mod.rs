@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
@@ -31,6 +32,9 @@ const BATCH: usize = 64;
 const AGAIN: Nanos = Nanos::from_millis(2);
 /// Number of a question for extents; I/Os have their index.
 const QUESTION: u64 = 1 << 32;
+/// Attempts to reach a peer that refuses, for the last flush, and the pause between them.
+const SYNC_TRIES: u32 = 500;
+const SYNC_PAUSE: Duration = Duration::from_millis(2);
 
 /// Disk at a peer.
 #[derive(Debug)]
@@ -434,9 +438,15 @@ impl Backing for Remote {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let mut tries = 0;
         let mut stream = loop {
             match self.export.connect() {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error)
+                    if error.kind() == io::ErrorKind::ConnectionRefused && tries < SYNC_TRIES =>
+                {
+                    tries += 1;
+                    std::thread::sleep(SYNC_PAUSE);
+                }
                 connected => break connected?,
             }
         };
