@@ -150,32 +150,6 @@ fn a_vm_is_added_by_its_disks_or_from_a_file_and_a_disk_is_resized_by_its_size()
 }
 
 #[test]
-fn a_job_has_a_size_and_one_time_by_which_it_is_to_be_done() {
-    let read = |words: &[&str]| {
-        let words = ["tidegate", "job", "start"].iter().chain(words);
-        Args::read(words).is_ok()
-    };
-    assert!(read(&["a", "--size", "1 GiB", "--by", "14:03"]));
-    assert!(read(&[
-        "a",
-        "--size",
-        "1 GiB",
-        "--tolerance",
-        "0.3",
-        "--wait"
-    ]));
-    for refused in [
-        &["a", "--size", "1 GiB"][..],
-        &["a", "--by", "14:03"],
-        &["--size", "1 GiB", "--by", "14:03"],
-        &["a", "--size", "1 GiB", "--by", "14:03", "--deadline", "1 s"],
-        &["a", "--size", "1 GiB", "--tolerance", "some"],
-    ] {
-        assert!(!read(refused), "{refused:?}");
-    }
-}
-
-#[test]
 fn changing_nothing_is_a_mistake() {
     assert!(Args::read(["tidegate", "vm", "set", "oltp"]).is_err());
     assert!(Args::read(["tidegate", "vm", "set", "oltp", "--weight", "7"]).is_ok());
