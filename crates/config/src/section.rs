@@ -240,16 +240,6 @@ impl<'a> Section<'a> {
         Some(name)
     }
 
-    /// One of a few words, or `default` where it is missing.
-    pub fn choice<T: Copy>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        choices: &[(&str, T)],
-    ) -> Option<T> {
-        self.read(key, default, |field| field.choice(choices))
-    }
-
     /// The field named `key` once more; it becomes no more known than it was.
     pub fn find(&self, key: &str) -> Option<Field<'a>> {
         self.entry(key).map(|entry| self.field_of(entry))

@@ -104,18 +104,18 @@ fn bytes_scale(unit: &str) -> Option<u64> {
     })
 }
 
-/// What is wrong with a figure.
+/// Reason why a text is no figure with a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnitErrorKind {
-    /// It does not begin with a plain decimal number.
+    /// No plain decimal number at the beginning.
     NotANumber,
-    /// A number without a unit.
+    /// Number without a unit.
     NoUnit,
     /// A unit this quantity does not have.
     UnknownUnit,
     /// Not a whole number of the base unit.
     NotWhole,
-    /// It does not fit 64 bits.
+    /// Larger than 64 bits hold.
     TooLarge,
 }
 

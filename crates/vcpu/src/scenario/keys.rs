@@ -300,10 +300,10 @@ pub(super) const WINDOW: KeyInfo = optional(
 /// Cost of a chunk at the client.
 pub(super) const STREAM_CLIENT: KeyInfo =
     step("client", 20, "CPU time of sending a chunk at the sender");
-/// Cost of a chunk or an I/O in the driver domain.
+/// Cost of a chunk in the driver domain.
 pub(super) const CHUNK_DRIVER: KeyInfo =
     step("driver", 20, "CPU time of a chunk in the driver domain");
-/// Cost of a chunk or an I/O in the guest's interrupt.
+/// Cost of a chunk in the guest's interrupt.
 pub(super) const INTERRUPT: KeyInfo = step("interrupt", 10, "CPU time of the guest's interrupt");
 /// Cost of a chunk in the process that receives.
 pub(super) const RECEIVE: KeyInfo = step("receive", 20, "CPU time of the process that receives");

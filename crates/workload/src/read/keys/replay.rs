@@ -9,11 +9,11 @@ use crate::trace::Format;
 /// Times at which the requests of a trace come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::read) enum Pace {
-    /// Those of the trace.
+    /// Times of the trace.
     Timed,
-    /// Those of the trace times a factor.
+    /// Times of the trace, each multiplied by a factor.
     Scaled,
-    /// When the request before is done.
+    /// Each request comes when the one before it is done.
     NextWhenDone,
 }
 
