@@ -35,7 +35,7 @@ use tidegate_core::policy::Policy;
 use tidegate_core::request::{DeviceIo, Done};
 use tidegate_core::roles::Roles;
 use tidegate_policies::policy::PolicySpec;
-use world::World;
+use world::TortureWorld;
 
 /// A run that kept every promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,7 +174,7 @@ pub fn run_with(seed: u64, options: Options) -> Result<Passed, Box<Failure>> {
     let description = swarm.to_string();
     let mut journal = Journal::new(options.sink);
     let outcome = panics::caught(|| {
-        let mut world = World::new(seed, swarm, &mut journal, plant);
+        let mut world = TortureWorld::new(seed, swarm, &mut journal, plant);
         let verdict = world.run();
         let tally = world.tally();
         if verdict.is_err() {

@@ -1,13 +1,13 @@
 //! What clients ask for, and what they are answered.
 
-use super::{What, World, figure};
+use super::{TortureWorld, What, figure};
 use crate::checker::{Verdict, answers, refusals};
 use crate::fault::Kind;
 use tidegate_core::engine::Refusal;
 use tidegate_core::request::{Done, Op, Request};
 use tidegate_core::time::Nanos;
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     /// A client asks for something, if it may.
     pub(super) fn ask(&mut self, number: u32) -> Verdict {
         let client = &mut self.inventory.clients[number as usize];

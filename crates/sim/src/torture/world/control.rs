@@ -3,12 +3,12 @@
 use super::inventory::MANY_DISKS;
 use super::schedule::Event;
 use super::vms::in_short;
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::{Verdict, ensure};
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     pub(super) fn set_objective(&mut self, guest: usize, objective: &Objective) -> Verdict {
         let vm = self.inventory.vms[guest].id;
         let live = self.checks.ledger.is_live(vm);

@@ -1,7 +1,7 @@
 //! The device: service times, bytes as stamps, and the faults of both.
 
 use super::schedule::Event;
-use super::{What, World, figure};
+use super::{TortureWorld, What, figure};
 use crate::checker::ledger::{Part, SECTOR};
 use crate::checker::{Verdict, answers, ensure};
 use crate::fault::Kind;
@@ -146,7 +146,7 @@ fn model_io(model: &dyn Model, slot: u32, io: &DeviceIo, skip: u32) -> ModelIo {
     }
 }
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     /// Hands an I/O over to the device.
     pub(super) fn submit(&mut self, io: DeviceIo, parts: Vec<Part>) -> Verdict {
         let disk = self.inventory.disk_of(&io);

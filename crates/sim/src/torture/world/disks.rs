@@ -1,10 +1,10 @@
 //! Disks go, change their size, and come to lie elsewhere.
 
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure};
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     pub(super) fn remove_a_disk(&mut self) -> Verdict {
         if self.inventory.disks.is_empty() {
             return Ok(());

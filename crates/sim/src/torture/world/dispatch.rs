@@ -1,12 +1,12 @@
 //! What goes to the device, and what the checkers say of it.
 
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::starvation::Promise;
 use crate::checker::{Verdict, answers, charges, ensure, progress, shape};
 use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Op};
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     /// Everything that goes to the device now.
     pub(super) fn dispatch(&mut self) -> Verdict {
         // What waits for a disk that hangs is passed over, and has waited for long when it goes on.

@@ -1,13 +1,13 @@
 //! After the load: what is left must be right, and every slot free.
 
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure, progress};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::Request;
 use tidegate_core::time::Nanos;
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     /// Nobody asks for anything new: everything must end, in the time that [`progress`] states.
     pub(super) fn drain(&mut self) -> Verdict {
         let open = self.checks.ledger.open.len() as u64;

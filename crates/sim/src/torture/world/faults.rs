@@ -1,7 +1,7 @@
 //! Faults strike: from time to time, or by chance.
 
 use super::schedule::Event;
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::Verdict;
 use crate::fault::{Kind, Plan};
 use crate::torture::Dice;
@@ -75,7 +75,7 @@ impl Faults {
     }
 }
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     pub(super) fn begin_faults(&mut self) {
         for kind in Kind::ALL {
             self.schedule_fault(kind);

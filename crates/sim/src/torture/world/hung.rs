@@ -1,7 +1,7 @@
 //! Disks that hang for a while, and the driver that has the engine look for them.
 
 use super::schedule::Event;
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::neighbours::Neighbours;
 use crate::checker::{Verdict, neighbours};
 use crate::fault::{Kind, Rate};
@@ -93,7 +93,7 @@ impl Hung {
     }
 }
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     pub(super) fn schedule_look(&mut self) {
         if let Some(patience) = self.hung.patience {
             self.schedule.plan(self.now + patience.data, Event::Look);

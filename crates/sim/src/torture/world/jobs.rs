@@ -1,7 +1,7 @@
 //! Jobs begin, are cancelled and end.
 
 use super::schedule::Event;
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::{Verdict, ensure};
 use tidegate_core::jobs::{JobOutcome, JobSpec};
 use tidegate_core::time::Nanos;
@@ -9,7 +9,7 @@ use tidegate_core::time::Nanos;
 /// Jobs that begin or are cancelled in a run, about.
 const CHANGES: u64 = 24;
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     /// The next change of a job, if this run has jobs.
     pub(super) fn schedule_job(&mut self) {
         if self.swarm.jobs && self.running {

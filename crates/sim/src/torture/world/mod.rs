@@ -52,7 +52,7 @@ use tidegate_core::request::{Done, Segment};
 use tidegate_core::time::Nanos;
 
 /// Torture run. See the [module](self).
-pub(super) struct World<'a, 'j> {
+pub(super) struct TortureWorld<'a, 'j> {
     swarm: Swarm,
     engine: Engine,
     now: Nanos,
@@ -104,7 +104,7 @@ pub struct Tally {
     pub faults: u64,
 }
 
-impl<'a, 'j> World<'a, 'j> {
+impl<'a, 'j> TortureWorld<'a, 'j> {
     /// The whole run.
     pub(super) fn run(&mut self) -> Verdict {
         for plan in std::mem::take(&mut self.swarm.vms) {

@@ -1,12 +1,12 @@
 //! Payload memory: what requests hold until their replies have reached their clients.
 
-use super::World;
+use super::TortureWorld;
 use super::replies::Reply;
 use super::schedule::Event;
 use crate::checker::{Verdict, ensure};
 use tidegate_core::request::{Done, VmId};
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     /// The engine has finished a request: its reply takes its time, and then its memory is free.
     pub(super) fn reply(&mut self, done: &Done) -> Verdict {
         let number = done.tag as u32;

@@ -10,7 +10,7 @@ use super::load::Load;
 use super::replies::Replies;
 use super::request_table::RequestTable;
 use super::schedule::Schedule;
-use super::{Draws, World};
+use super::{Draws, TortureWorld};
 use crate::checker::credits::Credits;
 use crate::torture::fickle::Fickle;
 use crate::torture::journal::Journal;
@@ -74,14 +74,14 @@ fn profile(iops: u64) -> Profile {
     Profile::new(both.clone(), Some(both), Vec::new(), Vec::new())
 }
 
-impl<'a, 'j> World<'a, 'j> {
+impl<'a, 'j> TortureWorld<'a, 'j> {
     /// Run of a swarm, before its first event.
     pub(in crate::torture) fn new(
         seed: u64,
         swarm: Swarm,
         journal: &'a mut Journal<'j>,
         plant: &'a mut dyn Plant,
-    ) -> World<'a, 'j> {
+    ) -> TortureWorld<'a, 'j> {
         let now = Nanos(1 + seed % 1000);
         let credits = Credits::default();
         let mut engine = engine(seed, &swarm, plant, &credits, now);
@@ -91,7 +91,7 @@ impl<'a, 'j> World<'a, 'j> {
             engine.device_mut().set_hung_disks_aside(now, patience);
             slots = swarm.config.device.io_slots();
         }
-        World {
+        TortureWorld {
             engine,
             now,
             running: true,

@@ -1,7 +1,7 @@
 //! VMs, their disks and clients come and go.
 
 use super::inventory::{Client, Disk, HOT, MANY_DISKS, Vm};
-use super::{What, World};
+use super::{TortureWorld, What};
 use crate::checker::ledger::SECTOR;
 use crate::checker::{Verdict, ensure};
 use crate::torture::swarm::{DiskPlan, VmPlan, Work};
@@ -9,7 +9,7 @@ use tidegate_core::engine::DiskSpec;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::VmId;
 
-impl World<'_, '_> {
+impl TortureWorld<'_, '_> {
     pub(super) fn add_vm(&mut self, plan: &VmPlan) -> Verdict {
         let clock = self.faults.clock(self.now);
         let added = match plan.background {
