@@ -6,6 +6,16 @@ use std::process::{Command, Stdio};
 
 use crate::common::{CONFIG, examples, stderr, stdout, tidegate};
 use serde_json::Value;
+
+#[test]
+fn the_old_name_of_transfers_is_accepted_with_a_note() {
+    let asked = |command| stderr(&tidegate(&["--socket", "/nowhere.sock", command, "list"]));
+    let (old, new) = (asked("job"), asked("transfer"));
+    let note = "note: `job` is the old name of `transfer`, accepted for one release\n";
+    assert!(new.contains("/nowhere.sock"), "{new}");
+    assert_eq!(old, format!("{note}{new}"));
+}
+
 #[test]
 fn a_plan_says_what_fits_and_what_would() {
     let file = examples().join("planned.toml");
