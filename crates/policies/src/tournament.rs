@@ -14,8 +14,8 @@
 //! no table of positions either: 12 to 16 bytes an id. What it does not have is a heap's cheap
 //! life while nearly empty: [`IndexedHeap`](tidegate_base::heap::IndexedHeap) is for that.
 //!
-//! Matches of four entrants have half as many levels and fewer instructions, and take longer (mclock
-//! at 1,000 VMs: 160 instead of 145 ns a request): which entrant is read next depends on the match.
+//! Matches of four entrants have half as many levels and fewer instructions, and take longer
+//! (mclock at 1,000 VMs: 160 instead of 145 ns a request): what is read next depends on who won.
 
 /// Keys in a group: a cache line of them is searched as a whole.
 const GROUP: usize = 8;
