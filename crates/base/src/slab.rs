@@ -102,7 +102,7 @@ impl<T> Slab<T> {
     /// Gives a slot back: its generation is another one from now on.
     ///
     /// # Panics
-    /// When the slot is free.
+    /// If the slot is free.
     #[inline]
     pub fn give_back(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
@@ -130,7 +130,7 @@ impl<T> Slab<T> {
     /// Generation of a slot.
     ///
     /// # Panics
-    /// When there is no such slot, as with all methods that take a slot's number alone.
+    /// If the slab has no such slot, as with all methods that take a slot's number alone.
     #[inline]
     pub fn generation(&self, index: u32) -> u32 {
         self.slots[index as usize].generation
