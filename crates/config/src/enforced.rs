@@ -87,7 +87,7 @@ fn enforcing(
         })
         .collect();
     // Who wants no target has no use for tuners, whatever else those policies enforce.
-    let tuned = |spec: &PolicySpec| objective.target.is_none() && by(spec, |h| h.target);
+    let tuned = |spec: &PolicySpec| objective.target.is_none() && spec.parts().0 == Some("tuner");
     let alone = |spec: &&PolicySpec| by(spec, honoured) && !tuned(spec);
     let all = |spec: &&PolicySpec| alone(spec) && asked.iter().all(|&part| by(spec, part));
     let names = |specs: Vec<&'static PolicySpec>| specs.into_iter().map(PolicySpec::name).collect();

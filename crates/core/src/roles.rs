@@ -106,6 +106,9 @@ pub enum Knob {
     /// that are regularly late because others have their turn first go at once, by up to so long.
     /// Zero: none, as without this knob.
     Lateness(Nanos),
+    /// Bytes a second that the VM is to have whatever its objective says, for a deadline transfer;
+    /// 0: no more than that. At most [`Rate::MAX`](tidegate_base::objective::Rate::MAX).
+    Floor(u64),
 }
 
 impl Knob {

@@ -1,11 +1,12 @@
 //! Controllers: what the knobs should be.
 //!
 //! `credit_feedback` belongs to Flubber, `job_priorities` to PriDyn, `share_model` to vFair,
-//! `tuner` to V-Cup.
+//! `tuner` to V-Cup, `transfers` to the default policy `slo`.
 
 pub mod credit_feedback;
 pub mod job_priorities;
 pub mod share_model;
+pub mod transfers;
 pub mod tuner;
 
 use tidegate_base::time::Nanos;

@@ -48,13 +48,11 @@
 //! (they are to be feasible); then, from the moment it waits, every other VM is served at most
 //! by its own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
 
-mod floor;
-
 use super::cost::{CostModel, CostParams};
+pub(crate) use super::floor::under_targets;
+use super::floor::{Floor, TARGET_FLOOR};
 use super::virtual_time::{ByTag, Flow, Virtual};
 use crate::tournament::Tournament;
-pub(crate) use floor::under_targets;
-use floor::{Floor, TARGET_FLOOR};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::{Objective, Rate};
 use tidegate_base::pace::{FirstServed, Pacer, RatePacer};

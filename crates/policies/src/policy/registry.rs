@@ -8,6 +8,21 @@ use crate::{control, dispatch, regulate};
 /// Every policy.
 pub(super) static REGISTRY: &[PolicyInfo] = &[
     PolicyInfo {
+        name: "slo",
+        summary: "every part of an objective together: the default",
+        source: "Tidegate; what the published systems taught, in one order",
+        about: "Limits and the caps of targets hold over everything. Reservations, targets, \
+                deadline transfers and latency bounds are served by deadline; what they leave is \
+                shared by priority, groups and weights in device time; background processes have \
+                what VMs do not miss. Where the device is slower than promised, promises step \
+                down kind by kind: the background, transfers, targets, latency bounds, and \
+                reservations in proportion.",
+        controller: Some(&control::transfers::PART),
+        regulator: &regulate::limit_target::PART,
+        dispatcher: &dispatch::slo::PART,
+        presets: &[],
+    },
+    PolicyInfo {
         name: "fifo",
         summary: "first in, first out: no isolation, the yardstick for all others",
         source: "what a host without an I/O scheduler does",

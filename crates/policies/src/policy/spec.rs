@@ -1,10 +1,10 @@
 //! A composition with the values of its parameters, by name.
 
 use super::{controllers, dispatchers, registry, regulators};
-use crate::control::{job_priorities, tuner};
+use crate::control::{job_priorities, transfers, tuner};
 use crate::dispatch::background::{self, Aside, BackgroundParams};
 use crate::dispatch::cost::CostParams;
-use crate::dispatch::{cfq, mclock};
+use crate::dispatch::{cfq, mclock, slo};
 use crate::regulate::merge_limit;
 use core::{fmt, iter};
 use std::sync::{Arc, LazyLock};
@@ -224,16 +224,17 @@ impl Policy for PolicySpec {
     }
 
     fn helps_jobs(&self) -> bool {
-        let turns = self
-            .controller
-            .is_some_and(|c| c.name == job_priorities::PART.name);
-        turns && self.of_dispatcher(false).priority
+        let turns =
+            |part: Part<dyn Controller>| self.controller.is_some_and(|c| c.name == part.name);
+        let by_class = turns(&job_priorities::PART) && self.of_dispatcher(false).priority;
+        by_class || (turns(&transfers::PART) && self.dispatcher.name == slo::PART.name)
     }
 
     fn has_floor(&self, objective: &Objective) -> bool {
         let under_target = mclock::under_targets(&self.params) && !objective.target.is_none();
         let reserved = self.dispatcher.honours.reservation && !objective.reservation.is_none();
-        under_target || reserved
+        let promised = self.dispatcher.name == slo::PART.name && slo::is_promised(objective);
+        under_target || reserved || promised
     }
 
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {

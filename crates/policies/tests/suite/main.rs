@@ -35,6 +35,7 @@ mod pages;
 mod precision;
 mod rivals_mclock;
 mod sfq;
+mod slo;
 mod target_floor;
 mod token_bucket;
 mod tuner;

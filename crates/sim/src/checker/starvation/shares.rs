@@ -2,12 +2,14 @@
 //!
 //! A bound by weights holds among VMs that nothing else than weights tells apart: it is not
 //! held against anybody while a floor is in force, nor for a VM that the dispatcher itself
-//! holds to a limit. Where weights are allocations, those in force are read at each start, and of
+//! holds to a limit, nor between VMs of different classes of priority or of a group, where the
+//! dispatcher keeps those, nor for a background process. Where weights are allocations, those in force are read at each start, and of
 //! two VMs' the largest quotient counts that there was since the one waits.
 
 use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
 use tidegate_core::engine::{DeviceSpec, Engine};
+use tidegate_core::objective::Priority;
 use tidegate_core::part::Honours;
 use tidegate_core::profile::{Access, Direction, Profile};
 use tidegate_core::request::{DeviceIo, Op, ReqId, VmId};
@@ -97,6 +99,10 @@ pub(super) struct Passed {
     weights: Vec<u64>,
     /// The dispatcher holds this VM to a limit.
     limited: Vec<bool>,
+    /// Class of priority of each VM, where the dispatcher keeps those; 0 where it does not.
+    classes: Vec<u8>,
+    /// The VM shares its weight with a group.
+    grouped: Vec<bool>,
     /// By slot.
     streams: Vec<Stream>,
     /// What each VM waited for when an I/O started last.
@@ -122,6 +128,8 @@ impl Passed {
             slots,
             weights: vec![1; slots],
             limited: vec![false; slots],
+            classes: vec![0; slots],
+            grouped: vec![false; slots],
             streams: vec![Stream::default(); slots],
             heads: vec![None; slots],
             served: vec![0; slots * slots],
@@ -143,6 +151,8 @@ impl Passed {
         for vm in engine.view().vms() {
             let objective = engine.tenants().objective(vm);
             self.reserved |= engine.policy().has_floor(objective);
+            let has_transfer = engine.jobs().job(engine.view().now(), vm).is_some();
+            self.reserved |= has_transfer && engine.policy().helps_jobs();
             self.weights[vm.index()] = match (shares.weights, by.weight) {
                 (Weights::Allocations { .. }, _) => {
                     allocation(engine, vm).unwrap_or(self.weights[vm.index()])
@@ -150,6 +160,17 @@ impl Passed {
                 (Weights::Objectives, true) => objective.weight.into(),
                 (Weights::Objectives, false) => 1,
             };
+            let (class, quarters) = match objective.priority {
+                Priority::RealTime => (1, 4),
+                Priority::BestEffort(level) => (2, 8 - u64::from(level)),
+                Priority::Idle => (3, 4),
+            };
+            self.classes[vm.index()] = 0;
+            if by.priority {
+                self.classes[vm.index()] = class;
+                self.weights[vm.index()] *= quarters;
+            }
+            self.grouped[vm.index()] = by.group && objective.group.is_some();
             let weight = self.weights[vm.index()];
             self.lightest = self.lightest.min(weight);
             self.limited[vm.index()] = by.limit && !objective.limit.total.is_none();
@@ -230,7 +251,11 @@ impl Passed {
                 self.waits_anew(slot);
                 continue;
             }
-            if self.reserved || self.limited[slot] {
+            let apart = self.classes[slot] != self.classes[served]
+                || self.grouped[slot]
+                || self.grouped[served]
+                || facts.is_background(io.vm);
+            if self.reserved || self.limited[slot] || apart {
                 continue;
             }
             let allowed = self.allowed(&shares, slot, served);

@@ -1,0 +1,146 @@
+//! Deadline transfers as floors: each has the rate that it needs to end in time.
+//!
+//! ```text
+//!   need = bytes left x (1 + 1/16) / time left        begun, and at every measurement
+//! ```
+//!
+//! The need is a floor in bytes a second ([`Knob::Floor`]), which the dispatcher keeps beside
+//! reservations. So a transfer takes no more from others than its deadline needs, and a VM that
+//! moved more by its share needs less from then on (PriDyn raises a whole class instead: Jain and
+//! Lakshmi, IEEE TSC 2014, figure 3.3).
+//!
+//! - The sixteenth more is for what came late between two measurements, and for the last one.
+//! - A transfer that is past its deadline keeps the rate that it needed last.
+//! - Measurements are those of the engine's book of transfers, every [`JobTerms::INTERVAL`].
+
+use tidegate_base::objective::Rate;
+use tidegate_base::request::VmId;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::jobs::Job;
+use tidegate_core::facts::Facts;
+use tidegate_core::part::{Honours, PartInfo};
+use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
+
+/// The part of the need that is added to it: 1/16.
+const MARGIN: u64 = 16;
+/// Time left below which a need would be a burst without end.
+const LEAST_LEFT: Nanos = Nanos::from_millis(100);
+
+/// Description in the registry of parts.
+pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
+    name: "transfers",
+    summary: "a floor for each deadline transfer, as large as it needs to end in time",
+    params: &[],
+    honours: Honours::NONE,
+    build: |_, capacity| Box::new(Transfers::with_capacity(capacity.vms as usize)),
+};
+
+/// The controller.
+#[derive(Debug)]
+pub struct Transfers {
+    /// Slots of VMs with a transfer, with the floor that was told last.
+    running: Vec<(usize, u64)>,
+}
+
+impl Transfers {
+    /// Creates the controller with room for so many VMs' transfers.
+    pub fn with_capacity(vms: usize) -> Transfers {
+        Transfers {
+            running: Vec::with_capacity(vms),
+        }
+    }
+
+    fn began(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
+        let slot = vm.index();
+        if self.running.iter().all(|&(running, _)| running != slot) {
+            self.running.push((slot, 0));
+        }
+        self.turn(facts, out);
+    }
+
+    fn ended(&mut self, vm: VmId, out: &mut Knobs) {
+        let before = self.running.len();
+        self.running.retain(|&(running, _)| running != vm.index());
+        if self.running.len() < before {
+            out.turn(vm, Knob::Floor(0));
+        }
+    }
+
+    /// Finds every transfer's need anew.
+    fn turn(&mut self, facts: &Facts, out: &mut Knobs) {
+        let Some(book) = facts.predictor() else {
+            return;
+        };
+        for (slot, told) in &mut self.running {
+            let need = book.job(*slot).and_then(|job| need(facts.now(), job));
+            if let Some(need) = need
+                && need != *told
+            {
+                *told = need;
+                out.turn(facts.vm_at(*slot), Knob::Floor(need));
+            }
+        }
+    }
+}
+
+/// Returns the rate in bytes a second at which a transfer ends in time; `None`: past its deadline.
+fn need(now: Nanos, job: &Job) -> Option<u64> {
+    let left = job.due().since(now);
+    if left == Nanos::ZERO {
+        return None;
+    }
+    let bytes = u128::from(job.left()) * u128::from(Nanos::SECOND.0);
+    let need = bytes.div_ceil(left.max(LEAST_LEFT).0.into());
+    let need = u64::try_from(need).unwrap_or(u64::MAX).min(Rate::MAX);
+    Some((need + need.div_ceil(MARGIN)).clamp(1, Rate::MAX))
+}
+
+impl Controller for Transfers {
+    fn interests(&self) -> Interests {
+        Interests::JOBS.and(Interests::VMS)
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
+        match *event {
+            Event::JobBegan(vm) => self.began(facts, vm, out),
+            Event::JobsChanged => self.turn(facts, out),
+            Event::JobEnded(vm) | Event::VmRemoved(vm) => self.ended(vm, out),
+            _ => {}
+        }
+    }
+
+    fn next_timer(&self) -> Nanos {
+        Nanos::MAX
+    }
+
+    fn on_timer(&mut self, _facts: &Facts, _out: &mut Knobs) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(bytes: u64, moved: u64) -> Job {
+        Job {
+            bytes,
+            begun: Nanos::ZERO,
+            deadline: Nanos::from_secs(10),
+            moved,
+        }
+    }
+
+    #[test]
+    fn the_need_is_what_is_left_over_the_time_left_and_a_sixteenth() {
+        let need = |s, moved| need(Nanos::from_secs(s), &job(1600, moved));
+        assert_eq!(need(0, 0), Some(170));
+        assert_eq!(need(5, 800), Some(170));
+        assert_eq!(need(5, 1600), Some(1));
+        assert_eq!(need(10, 0), None);
+    }
+
+    #[test]
+    fn a_need_just_before_the_deadline_is_no_burst_without_end() {
+        let now = Nanos::from_secs(10) - Nanos(1);
+        assert_eq!(need(now, &job(1600, 0)), Some(17_000));
+    }
+}

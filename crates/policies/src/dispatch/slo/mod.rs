@@ -1,0 +1,556 @@
+//! The order that keeps every promise: floors and latency bounds by deadline, then shares, then the
+//! background. The default.
+//!
+//! ```text
+//!   pick:  1. a background part that its rate allows, while nothing promised is due
+//!          2. what is promised and due, the earliest deadline first          (`promises`)
+//!          3. shares: classes, then groups and weights by device time        (`shares`)
+//!          4. the background, once the VMs are quiet                          (`background`)
+//! ```
+//!
+//! Limits and the caps of targets are the regulator's ([`limit_target`](crate::regulate::limit_target)):
+//! they hold over all of this, for a lane whose gate is shut is in none of these queues.
+//!
+//! - **Promises** (reservation, target, deadline transfer, latency) are in one queue by deadline.
+//!   Their service counts against their VM's share; service by share never against a promise
+//!   (mClock's rule; Gulati, Merchant, Varman, OSDI 2010). Together they are to fit the device;
+//!   where it is slower than that, they step down kind by kind ([`promises`]).
+//! - **Shares** are of device time: an I/O costs what the device's profile says, or, where there is
+//!   none, its bytes, at least those of a positioning ([`CostModel`]).
+//! - **Stay.** On a disk that seeks, an I/O that continues the last one goes at once, for up to
+//!   [`STAY_IOS`] positionings' worth of cost, unless a deadline is near: streams of several VMs
+//!   would break each other at every I/O (BD-EDF's batch; Jin et al., "Flubber", 2013).
+//! - **Background** processes have a rate that grows while VMs do not miss it ([`background`]).
+//!
+//! Starvation bound: promises are to leave room. Then, from the moment a VM waits, each other of
+//! its class is served at most by its own weight's share of (32 of the smallest I/Os + the largest
+//! cost) before it, two I/Os and a stay.
+
+mod background;
+mod promises;
+mod shares;
+
+use super::cost::{CostBy, CostModel, CostParams};
+use background::BackgroundRate;
+use promises::{Head, Overload, Promises, Step};
+use shares::Shares;
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::objective::Objective;
+use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::Profile;
+use tidegate_core::facts::{Facts, moved};
+use tidegate_core::part::{Capacity, Honours, PartInfo};
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
+use tidegate_core::starvation::{Bound, Cost, Lead, Shares as ShareBound, Weights};
+
+/// Description in the registry of parts.
+pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
+    name: "slo",
+    summary: "promises by deadline, then shares of device time, then the background",
+    params: &[],
+    honours: Honours {
+        reservation: true,
+        weight: true,
+        group: true,
+        latency: true,
+        priority: true,
+        ..Honours::NONE
+    },
+    build: |_, capacity| Box::new(Slo::new(capacity)),
+};
+
+/// Returns whether an objective has a part that goes before shares.
+pub(crate) fn is_promised(objective: &Objective) -> bool {
+    let rates = [objective.reservation, objective.target];
+    objective.latency.is_some() || rates.iter().any(|rate| !rate.is_none())
+}
+
+/// Smallest I/Os by which a VM may be ahead of its share because of what was promised to it.
+const MOST_AHEAD: u64 = 32;
+/// Smallest I/Os' worth of cost for which a disk that seeks stays with one stream: some 100 ms.
+const STAY_IOS: u64 = 8;
+/// Positionings before the earliest deadline within which nothing but promises goes.
+const NEAR: u64 = 4;
+/// Bytes below which an I/O takes a flash disk about as long as one of so many.
+const LEAST_COST: u32 = 16 << 10;
+/// Largest I/O's worth that a positioning counts for where costs are bytes.
+const LARGEST_LEAST_COST: u64 = 1 << 20;
+/// Longest part of a background process, in picoseconds of the device's time.
+const BACKGROUND_PART_PS: u64 = 1_000_000_000;
+/// Shortest such part, in bytes.
+const BACKGROUND_PART_LEAST: u32 = 64 << 10;
+/// Time in which that part moves where the device's speed is not known: 256 MB/s.
+const BACKGROUND_PART_UNKNOWN: u32 = 256 << 10;
+
+/// A stream that the device stays with.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    /// Slot of its VM; `usize::MAX`: none.
+    vm: usize,
+    /// Cost that may go yet before others have their turn.
+    left: u64,
+}
+
+impl Stay {
+    const NONE: Stay = Stay {
+        vm: usize::MAX,
+        left: 0,
+    };
+}
+
+/// Why the last pick was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Promise,
+    Share,
+}
+
+/// The dispatcher.
+pub struct Slo {
+    vms: usize,
+    cost: CostModel,
+    /// Costs are picoseconds of the device, by its profile.
+    by_time: bool,
+    promises: Promises,
+    overload: Overload,
+    shares: Shares,
+    background: BackgroundRate,
+    /// Background processes with something that may go.
+    background_waiting: u32,
+    /// By slot: something of the VM waits that may go.
+    active: Vec<bool>,
+    stay: Stay,
+    last_pick: By,
+    /// Most cost by which promises bring a VM ahead of its share.
+    most_ahead: u64,
+    /// Longest part of a background process, in bytes.
+    background_part: u32,
+}
+
+impl Slo {
+    /// Creates the dispatcher with room for all that the engine can hold.
+    pub fn new(capacity: &Capacity) -> Slo {
+        let vms = capacity.vms as usize;
+        let mut slo = Slo {
+            vms,
+            cost: CostModel::new(bytes_of(0), vms),
+            by_time: false,
+            promises: Promises::with_capacity(vms),
+            overload: Overload::new(Nanos::ZERO),
+            shares: Shares::with_capacity(vms),
+            background: BackgroundRate::new(),
+            background_waiting: 0,
+            active: vec![false; vms],
+            stay: Stay::NONE,
+            last_pick: By::Share,
+            most_ahead: 0,
+            background_part: BACKGROUND_PART_UNKNOWN,
+        };
+        slo.most_ahead = MOST_AHEAD * slo.cost.flush();
+        slo
+    }
+
+    /// What an I/O costs follows from the device and its profile, which are there or other ones
+    /// now.
+    fn set_costs(&mut self, facts: &Facts) {
+        let spec = &facts.device().spec;
+        self.by_time = facts.profile().is_some();
+        self.cost = CostModel::new(cost_params(spec, facts.profile()), self.vms);
+        self.cost.on_event(facts, &Event::ProfileChanged);
+        self.most_ahead = most_ahead(&self.cost, spec);
+        self.background_part = background_part(spec, facts.profile());
+        self.overload = Overload::new(spec.positioning);
+        self.shares.restart();
+        self.background.restart();
+    }
+
+    fn set_vm(&mut self, facts: &Facts, vm: VmId, newcomer: bool) {
+        let (slot, objective) = (vm.index(), facts.objective(vm));
+        let background = facts.is_background(vm);
+        self.shares.set_vm(slot, objective, background, newcomer);
+        if newcomer {
+            self.promises.clear(slot);
+        }
+        self.set_promise(facts, vm);
+        self.refresh(facts, vm);
+    }
+
+    fn set_promise(&mut self, facts: &Facts, vm: VmId) {
+        // The background has what VMs leave, whatever its objective says.
+        if !facts.is_background(vm) {
+            let step = self.overload.step();
+            (self.promises).set(facts.now(), vm.index(), facts.objective(vm), step);
+        }
+    }
+
+    /// Promises have stepped down, or come back.
+    #[cold]
+    fn step_changed(&mut self, facts: &Facts) {
+        for vm in facts.vms() {
+            self.set_promise(facts, vm);
+            self.refresh(facts, vm);
+        }
+    }
+
+    /// Something of a VM waits that may go, after nothing did.
+    fn wake(&mut self, facts: &Facts, vm: VmId) {
+        let slot = vm.index();
+        self.active[slot] = true;
+        if facts.is_background(vm) {
+            if self.background_waiting == 0 {
+                self.background.wakes(facts.now());
+            }
+            self.background_waiting += 1;
+        } else {
+            if self.background_waiting > 0 && facts.requests(vm) == 1 {
+                let since = facts.quiet_since(vm).min(facts.now());
+                self.background.thought(facts.now().since(since));
+            }
+            if self.promises.has(slot) {
+                self.promises.wake(facts.now(), slot);
+            }
+        }
+        self.shares.activate(slot, self.most_ahead);
+        self.place(facts, vm);
+    }
+
+    fn sleep(&mut self, facts: &Facts, vm: VmId) {
+        let slot = vm.index();
+        if core::mem::replace(&mut self.active[slot], false) {
+            self.background_waiting -= u32::from(facts.is_background(vm));
+            self.promises.sleep(slot);
+            self.shares.deactivate(slot);
+        }
+    }
+
+    /// Puts a VM, of which something waits that may go, in its place among promises.
+    #[inline]
+    fn place(&mut self, facts: &Facts, vm: VmId) {
+        let slot = vm.index();
+        if !self.promises.has(slot) {
+            return;
+        }
+        let mut head = Head {
+            arrived: Nanos::ZERO,
+            within_share: true,
+        };
+        if self.promises.has_latency(slot)
+            && let Some(unit) = facts.head(vm)
+        {
+            head.arrived = facts.queued(unit).unit().arrived;
+            head.within_share =
+                self.promises.has_rate(slot) || self.shares.is_within(slot, self.most_ahead);
+        }
+        self.promises.place(facts.now(), slot, head);
+    }
+
+    /// The VM's head, rates or gates changed otherwise than by a service.
+    fn refresh(&mut self, facts: &Facts, vm: VmId) {
+        match (self.active[vm.index()], facts.has_head(vm)) {
+            (true, true) => self.place(facts, vm),
+            (true, false) => self.sleep(facts, vm),
+            (false, true) => self.wake(facts, vm),
+            (false, false) => {}
+        }
+    }
+
+    /// VMs whose tag has come go among those that are due.
+    #[inline]
+    fn release(&mut self, facts: &Facts) {
+        while let Some(slot) = self.promises.poll_coming(facts.now()) {
+            self.place(facts, facts.vm_at(slot));
+        }
+    }
+
+    fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
+        let (now, slot) = (facts.now(), io.vm.index());
+        let cost = self.cost.charge(facts, io);
+        if facts.is_background(io.vm) {
+            self.background.started(now, cost);
+            self.shares.charge(slot, cost, None);
+        } else {
+            self.background.vm_started(now, cost);
+            self.charge_vm(facts, io, cost);
+        }
+        match self.active[slot] && facts.has_head(io.vm) {
+            true => self.place(facts, io.vm),
+            false => self.sleep(facts, io.vm),
+        }
+    }
+
+    fn charge_vm(&mut self, facts: &Facts, io: &DeviceIo, cost: u64) {
+        let slot = io.vm.index();
+        let by_promise = self.last_pick == By::Promise && io.op != Op::Flush;
+        // A bound on latency without a rate is kept within the share, so nothing is forgiven.
+        let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
+        let most = self.most_ahead.max(2 * cost);
+        self.shares.charge(slot, cost, forgives.then_some(most));
+        if by_promise {
+            let bytes = moved(facts, io.op, io.len).into();
+            (self.promises).spend(facts.now(), slot, bytes, io.first_served());
+        }
+        if io.op == Op::Flush || facts.device().spec.positioning == Nanos::ZERO {
+            return;
+        }
+        self.stay = match self.stay.vm == slot {
+            true => Stay {
+                vm: slot,
+                left: self.stay.left.saturating_sub(cost),
+            },
+            false => Stay {
+                vm: slot,
+                left: (STAY_IOS * self.cost.flush()).saturating_sub(cost),
+            },
+        };
+    }
+
+    /// Returns the head that continues the last I/O, if the device is to stay with its stream.
+    #[cold]
+    fn stays(&self, facts: &Facts, deadline: Option<Nanos>) -> Option<ReqId> {
+        let spec = &facts.device().spec;
+        let near = facts.now() + Nanos(NEAR * spec.positioning.0);
+        if deadline.is_some_and(|deadline| deadline < near) {
+            return None;
+        }
+        let vm = facts.vm_at(self.stay.vm);
+        let head = facts.head(vm).filter(|_| facts.is_live(vm))?;
+        let continues = facts.queued(head).unit().addr == facts.device().last_addr;
+        (continues && !facts.is_background(vm)).then_some(head)
+    }
+
+    /// Returns a part of the background if one is to go now, else when the next may.
+    #[cold]
+    fn pick_background(&mut self, facts: &Facts, promised: bool) -> Result<Pick, Nanos> {
+        let (now, device) = (facts.now(), facts.device());
+        self.background.look(now);
+        if self.overload.is_late() {
+            self.background.promise_late();
+        }
+        let least = self.overload.step() >= Step::Background;
+        let vms_in_flight = device.in_flight - self.background.in_flight();
+        let vms_wait = self.shares.first().is_some();
+        let at = match vms_wait {
+            // What is promised and due goes before all but a part that waited for too long.
+            true if promised => self.background.overdue_at(),
+            true => self.background.due_at(least),
+            false => self.background.allowed_at(now, vms_in_flight, least),
+        };
+        let Some(slot) = self.shares.first_background().filter(|_| at <= now) else {
+            return Err(at.min(self.background.window_end()));
+        };
+        let max = match vms_wait || vms_in_flight > 0 {
+            true => self.background_part,
+            false => u32::MAX,
+        };
+        Ok(Self::start(facts, slot, max))
+    }
+
+    fn start(facts: &Facts, slot: usize, max: u32) -> Pick {
+        let head = facts
+            .head(facts.vm_at(slot))
+            .expect("a VM in a queue has a head");
+        Pick::Start {
+            head,
+            max,
+            held: Nanos::ZERO,
+        }
+    }
+}
+
+/// Costs in bytes, an I/O at least those of a positioning.
+fn bytes_of(positioning_bytes: u64) -> CostParams {
+    let least = positioning_bytes.clamp(LEAST_COST.into(), LARGEST_LEAST_COST);
+    CostParams {
+        by: CostBy::Bytes,
+        size: least as u32,
+    }
+}
+
+/// Cost by which one VM may be served more because its stream is stayed with.
+fn stay_of(cost: Cost, device: &DeviceSpec) -> u64 {
+    match device.positioning {
+        Nanos::ZERO => 0,
+        _ => STAY_IOS * cost.flush() + cost.largest(device),
+    }
+}
+
+/// Device time where there is a profile, else bytes.
+fn cost_params(spec: &DeviceSpec, profile: Option<&Profile>) -> CostParams {
+    let positioning = u128::from(spec.positioning.0) * u128::from(spec.bytes_per_s);
+    let bytes = u64::try_from(positioning / u128::from(Nanos::SECOND.0)).unwrap_or(u64::MAX);
+    match profile {
+        Some(_) => CostParams {
+            by: CostBy::DeviceTime,
+            size: LEAST_COST,
+        },
+        None => bytes_of(bytes),
+    }
+}
+
+/// Most cost by which promises bring a VM ahead of its share.
+fn most_ahead(cost: &CostModel, spec: &DeviceSpec) -> u64 {
+    (MOST_AHEAD * cost.flush()).max(2 * cost.largest(spec))
+}
+
+/// Longest part of a background process in bytes: 1 ms of the device's time, or, where positioning
+/// takes longer than that, as much as moves in the time of one.
+fn background_part(spec: &DeviceSpec, profile: Option<&Profile>) -> u32 {
+    let Some(profile) = profile else {
+        return BACKGROUND_PART_UNKNOWN.max(spec.physical_block);
+    };
+    use tidegate_capacity::profile::{Access, Direction};
+    let time = |bytes| {
+        let of = |direction| profile.time_ps(direction, Access::Random, bytes);
+        of(Direction::Read).max(of(Direction::Write))
+    };
+    let most = BACKGROUND_PART_PS.max(2 * time(4 << 10));
+    let mut part = BACKGROUND_PART_LEAST.max(spec.physical_block);
+    while part < spec.max_io && time(2 * part) <= most {
+        part *= 2;
+    }
+    part
+}
+
+impl Dispatcher for Slo {
+    fn interests(&self) -> Interests {
+        (Interests::STARTED.and(Interests::ENDED))
+            .and(Interests::INHERITED)
+            .and(Interests::VMS)
+            .and(Interests::PROFILE)
+    }
+
+    fn by_lane(&self) -> bool {
+        true
+    }
+
+    fn insert(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.queued(unit).vm_lane();
+        if !self.active[vm.index()] && facts.has_head(vm) {
+            self.wake(facts, vm);
+        }
+    }
+
+    fn remove(&mut self, facts: &Facts, unit: ReqId) {
+        let (vm, _) = facts.queued(unit).vm_lane();
+        // After a service `charge` has seen to it; this is for units taken back.
+        if self.active[vm.index()] && !facts.has_head(vm) {
+            self.sleep(facts, vm);
+        }
+    }
+
+    fn gate(&mut self, facts: &Facts, vm: VmId, _lane: Lane, _open: bool) {
+        self.refresh(facts, vm);
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event) {
+        match *event {
+            Event::Started(io) => self.charge(facts, io),
+            Event::Ended { io, .. } if facts.is_background(io.vm) => self.background.ended(),
+            Event::Ended { .. } => self.background.vm_ended(facts.now()),
+            Event::Inherited(io) if facts.is_background(io.vm) => self.background.inherited(),
+            Event::ProfileChanged => self.set_costs(facts),
+            Event::VmAdded(vm) => {
+                self.cost.on_event(facts, event);
+                self.set_vm(facts, vm, true);
+            }
+            Event::VmChanged(vm) => self.set_vm(facts, vm, false),
+            Event::VmRemoved(vm) => {
+                self.sleep(facts, vm);
+                self.promises.clear(vm.index());
+                self.shares.remove_vm(vm.index());
+                if self.stay.vm == vm.index() {
+                    self.stay = Stay::NONE;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
+        match knob {
+            Knob::Weight(weight) => {
+                let weight = weight.clamp(1, Objective::MAX_WEIGHT);
+                self.shares.set_weight(vm.index(), 4 * weight);
+            }
+            Knob::Floor(bytes_per_s) => {
+                self.promises.set_transfer(vm.index(), bytes_per_s);
+                self.set_promise(facts, vm);
+            }
+            _ => return,
+        }
+        self.refresh(facts, vm);
+    }
+
+    fn serves_background(&self) -> bool {
+        true
+    }
+
+    fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
+        let model = CostModel::new(cost_params(device, profile), 0);
+        let cost = model.stated(device, profile);
+        let largest = cost.largest(device);
+        Bound::Shares(ShareBound {
+            cost,
+            largest,
+            weights: Weights::Objectives,
+            lead: Lead::Ahead {
+                ahead: (MOST_AHEAD * cost.flush()).max(2 * largest) + largest,
+                once: 2 * largest + cost.rounding() + stay_of(cost, device),
+            },
+        })
+    }
+
+    fn may_hold(&self) -> bool {
+        true
+    }
+
+    fn pick(&mut self, facts: &Facts) -> Pick {
+        let now = facts.now();
+        self.release(facts);
+        let earliest = self.promises.first();
+        if self
+            .overload
+            .look(now, earliest.map(|(deadline, _)| deadline))
+        {
+            self.step_changed(facts);
+            return self.pick(facts);
+        }
+        let mut part_at = Nanos::MAX;
+        if self.background_waiting > 0 {
+            match self.pick_background(facts, earliest.is_some()) {
+                Ok(pick) => return pick,
+                Err(at) => part_at = at,
+            }
+        }
+        if self.stay.left > 0
+            && let Some(head) = self.stays(facts, earliest.map(|(deadline, _)| deadline))
+        {
+            let promised = earliest.is_some_and(|(_, slot)| slot == self.stay.vm);
+            self.last_pick = if promised { By::Promise } else { By::Share };
+            return Pick::Start {
+                head,
+                max: u32::MAX,
+                held: Nanos::ZERO,
+            };
+        }
+        let (by, slot) = match (earliest, self.shares.first()) {
+            (Some((_, slot)), _) => (By::Promise, slot),
+            (None, Some(slot)) => (By::Share, slot),
+            (None, None) => return Pick::Idle(part_at),
+        };
+        self.last_pick = by;
+        if slot != self.stay.vm {
+            self.stay = Stay::NONE;
+        }
+        Self::start(facts, slot, u32::MAX)
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            vm: self.promises.bytes_per_vm() + self.shares.bytes_per_vm() + size_of::<bool>(),
+            vm_cold: self.cost.bytes_per_vm(),
+            ..Footprint::default()
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! Promises in the order of their deadlines: floors and latency bounds in one queue.
+//!
+//! ```text
+//!   a VM's head waits ---> tag <= now ? --yes--> due, by deadline = tag + span
+//!                              |                    ^
+//!                              no                   | time reaches the tag
+//!                              v                    |
+//!                           coming, by tag ---------+
+//! ```
+//!
+//! - **Tag.** A VM with a rate (reservation, target, deadline transfer) has one tag: when its next
+//!   request is due. A request served by promise moves the tag on by its own cost; one served by
+//!   share does not (mClock's rule). A VM that wakes begins with the tag that is due next, so idle
+//!   time earns nothing.
+//! - **Span.** The time after the tag by which the request is to go: one spacing of the rate, or
+//!   the latency bound, whichever is shorter. The bound counts from the arrival where that is
+//!   later than the tag: a request within the rate is due its latency after it came, and one that
+//!   came too soon is due its latency after the rate allows it.
+//! - **A latency bound without a rate** has no envelope. Its VM's requests are due their latency
+//!   after they came for as long as the VM is not ahead of its share; the check of a configuration
+//!   calls that best effort.
+//! - **Debts end.** Tags count promises' own time, which lies behind the driver's by what was
+//!   forgiven: where even the latest tag is served more than [`CATCH_UP`] late, the rest is
+//!   forgiven to all. So rates that are more than the device can do are cut in proportion.
+//! - **Overload.** Deadline order collapses as a whole, so promises step down one kind after the
+//!   other: see [`Step`].
+
+use super::super::floor::Floor;
+use crate::tournament::Tournament;
+use tidegate_base::objective::{Objective, Rate};
+use tidegate_base::pace::{FirstServed, RatePacer};
+use tidegate_base::time::Nanos;
+
+/// Longest debt of a rate that is made good. A floor is a promise; an outage is not a debt for
+/// ever.
+const CATCH_UP: Nanos = Nanos::SECOND;
+/// Size in bytes of the requests whose spacing a rate in bytes is told by.
+const SPACED_BY: u32 = 16 << 10;
+/// No span.
+const NEVER: Nanos = Nanos::MAX;
+
+/// Promises that have stepped down because the device is slower than promised; each step includes
+/// those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(super) enum Step {
+    /// Every promise is in force.
+    #[default]
+    None,
+    /// Background processes have their least rate.
+    Background,
+    /// Deadline transfers have their share alone.
+    Transfers,
+    /// Targets have their reservation and their share.
+    Targets,
+    /// Latency bounds are not scheduled by. Reservations are all that is left; those are cut in
+    /// proportion by themselves.
+    Latencies,
+}
+
+impl Step {
+    fn next(self) -> Step {
+        match self {
+            Step::None => Step::Background,
+            Step::Background => Step::Transfers,
+            Step::Transfers => Step::Targets,
+            Step::Targets | Step::Latencies => Step::Latencies,
+        }
+    }
+
+    fn previous(self) -> Step {
+        match self {
+            Step::None | Step::Background => Step::None,
+            Step::Transfers => Step::Background,
+            Step::Targets => Step::Transfers,
+            Step::Latencies => Step::Targets,
+        }
+    }
+}
+
+/// Detection of overload: due promises that stay late step promises down, calm brings them back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overload {
+    step: Step,
+    /// Lateness of the earliest deadline that counts as late.
+    tolerance: Nanos,
+    /// Since when the earliest deadline has been late; [`Nanos::MAX`]: it is not.
+    late_since: Nanos,
+    /// Since when it has not been late.
+    calm_since: Nanos,
+}
+
+impl Overload {
+    /// Time for which promises are late until the next kind steps down.
+    const STEP_AFTER: Nanos = Nanos::from_millis(100);
+    /// Time without a late promise until the last kind comes back.
+    const BACK_AFTER: Nanos = Nanos::SECOND;
+    /// Lateness in positioning times that a disk's own order explains.
+    const POSITIONINGS: u64 = 8;
+    /// Lateness that a flash disk's own housekeeping explains.
+    const LEAST_TOLERANCE: Nanos = Nanos::from_millis(20);
+
+    /// Creates the detector of a device whose positioning takes so long.
+    pub(super) fn new(positioning: Nanos) -> Overload {
+        let seeks = Nanos(positioning.0 * Self::POSITIONINGS);
+        Overload {
+            step: Step::None,
+            tolerance: seeks.max(Self::LEAST_TOLERANCE),
+            late_since: Nanos::MAX,
+            calm_since: Nanos::ZERO,
+        }
+    }
+
+    /// Returns the step in force.
+    pub(super) fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Returns whether a promise is late just now.
+    pub(super) fn is_late(&self) -> bool {
+        self.late_since != Nanos::MAX
+    }
+
+    /// Notes the earliest deadline that is due, if any is. Returns `true` where the step in force
+    /// has changed.
+    #[inline]
+    pub(super) fn look(&mut self, now: Nanos, earliest: Option<Nanos>) -> bool {
+        let is_late = earliest.is_some_and(|deadline| deadline + self.tolerance < now);
+        if !is_late && self.step == Step::None {
+            self.late_since = Nanos::MAX;
+            return false;
+        }
+        self.judge(now, is_late)
+    }
+
+    #[cold]
+    fn judge(&mut self, now: Nanos, is_late: bool) -> bool {
+        let before = self.step;
+        if is_late {
+            self.calm_since = now;
+            if self.late_since == Nanos::MAX {
+                self.late_since = now;
+            } else if now.since(self.late_since) >= Self::STEP_AFTER {
+                self.step = self.step.next();
+                self.late_since = now;
+            }
+        } else {
+            self.late_since = Nanos::MAX;
+            if now.since(self.calm_since) >= Self::BACK_AFTER {
+                self.step = self.step.previous();
+                self.calm_since = now;
+            }
+        }
+        self.step != before
+    }
+}
+
+/// One VM's promise.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    /// Tags, in promises' own time.
+    pacer: RatePacer,
+    /// Time after its tag by which a request is to go; [`NEVER`]: nothing is promised.
+    span: Nanos,
+    /// Latency bound; [`NEVER`]: none.
+    latency: Nanos,
+    /// Bytes a second that the VM's deadline transfer needs; 0: none runs.
+    transfer: u64,
+}
+
+impl Promise {
+    const NONE: Promise = Promise {
+        pacer: RatePacer::NONE,
+        span: NEVER,
+        latency: NEVER,
+        transfer: 0,
+    };
+}
+
+/// What the queue needs to know of a VM's head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    /// When it arrived.
+    pub arrived: Nanos,
+    /// Its VM is not ahead of its share.
+    pub within_share: bool,
+}
+
+/// All VMs' promises.
+pub(super) struct Promises {
+    vms: Vec<Promise>,
+    /// VMs whose tag lies ahead, by their tag in the driver's time.
+    coming: Tournament,
+    /// VMs whose tag has come, by the deadline of their head.
+    due: Tournament,
+    /// How far promises' time lies behind the driver's. It only ever grows.
+    forgiven: Nanos,
+    /// The latest tag that was served.
+    front: Nanos,
+}
+
+impl Promises {
+    /// Creates an empty queue with room for so many VMs.
+    pub(super) fn with_capacity(vms: usize) -> Promises {
+        Promises {
+            vms: vec![Promise::NONE; vms],
+            coming: Tournament::with_capacity(vms),
+            due: Tournament::with_capacity(vms),
+            forgiven: Nanos::ZERO,
+            front: Nanos::ZERO,
+        }
+    }
+
+    /// Returns the bytes of memory that one more of so many VMs takes.
+    pub(super) fn bytes_per_vm(&self) -> usize {
+        let vms = self.vms.len();
+        size_of::<Promise>() + (2 * Tournament::bytes(vms)).div_ceil(vms.max(1))
+    }
+
+    /// Returns whether anything is promised to a VM.
+    #[inline]
+    pub(super) fn has(&self, vm: usize) -> bool {
+        self.vms[vm].span != NEVER
+    }
+
+    /// Returns whether a VM's bound on latency is scheduled by, so that the arrival of its head
+    /// matters.
+    #[inline]
+    pub(super) fn has_latency(&self, vm: usize) -> bool {
+        self.vms[vm].latency != NEVER
+    }
+
+    /// Returns whether a VM has a rate: requests beyond it are not promised anything.
+    #[inline]
+    pub(super) fn has_rate(&self, vm: usize) -> bool {
+        self.vms[vm].pacer.is_set()
+    }
+
+    /// Forgets a VM's promise; another one may come into its slot.
+    pub(super) fn clear(&mut self, vm: usize) {
+        self.sleep(vm);
+        self.vms[vm] = Promise::NONE;
+    }
+
+    /// Notes what a VM's deadline transfer needs in bytes a second; 0: none runs. To be followed by
+    /// [`Promises::set`].
+    pub(super) fn set_transfer(&mut self, vm: usize, bytes_per_s: u64) {
+        self.vms[vm].transfer = bytes_per_s.min(Rate::MAX);
+    }
+
+    /// Takes over a VM's objective, as far as the step in force leaves it.
+    pub(super) fn set(&mut self, now: Nanos, vm: usize, objective: &Objective, step: Step) {
+        let promise = &mut self.vms[vm];
+        let mut rate = Floor::of(objective, step < Step::Targets).rate;
+        if promise.transfer > 0 && step < Step::Transfers {
+            rate.bytes_per_s = rate.bytes_per_s.max(Some(promise.transfer));
+            // A floor is kept as soon as either figure is; a transfer needs its bytes.
+            rate.ops = None;
+        }
+        promise.pacer.set_rate(&rate, now - self.forgiven);
+        promise.latency = match objective.latency {
+            Some(latency) if step < Step::Latencies => latency,
+            _ => NEVER,
+        };
+        let spacing = match rate.is_none() {
+            true => NEVER,
+            false => promise.pacer.period(SPACED_BY),
+        };
+        promise.span = spacing.min(promise.latency);
+        if promise.span == NEVER {
+            self.sleep(vm);
+        }
+    }
+
+    /// The VM's head came after nothing waited: idle time earned it nothing.
+    pub(super) fn wake(&mut self, now: Nanos, vm: usize) {
+        let next = self.due.peek();
+        let due = next.and_then(|(_, vm)| self.vms[vm].pacer.any_due());
+        let stand_at = due.unwrap_or(Nanos::MAX).min(now - self.forgiven);
+        self.vms[vm].pacer.forget_before(stand_at);
+    }
+
+    /// Nothing of the VM waits that may go.
+    pub(super) fn sleep(&mut self, vm: usize) {
+        self.coming.remove(vm);
+        self.due.remove(vm);
+    }
+
+    /// Puts a VM with a promise, whose head waits, where its tag and its head's deadline belong.
+    pub(super) fn place(&mut self, now: Nanos, vm: usize, head: Head) {
+        let promise = &self.vms[vm];
+        let tag = match promise.pacer.any_due() {
+            Some(tag) => tag + self.forgiven,
+            None if head.within_share => head.arrived,
+            None => return self.sleep(vm),
+        };
+        if tag > now {
+            self.coming.set(vm, tag.0);
+            self.due.remove(vm);
+            return;
+        }
+        let mut deadline = tag + promise.span;
+        if promise.latency == promise.span {
+            deadline = tag.max(head.arrived) + promise.span;
+        }
+        self.due.set(vm, deadline.0);
+        self.coming.remove(vm);
+    }
+
+    /// Returns a VM whose tag has come since it was placed, for it to be placed anew.
+    #[inline]
+    pub(super) fn poll_coming(&self, now: Nanos) -> Option<usize> {
+        let (tag, vm) = self.coming.peek()?;
+        (tag <= now.0).then_some(vm)
+    }
+
+    /// Returns the earliest deadline and the VM whose head has it.
+    #[inline]
+    pub(super) fn first(&self) -> Option<(Nanos, usize)> {
+        let (deadline, vm) = self.due.peek()?;
+        Some((Nanos(deadline), vm))
+    }
+
+    /// Charges an I/O that was served by promise.
+    pub(super) fn spend(&mut self, now: Nanos, vm: usize, bytes: u64, first: FirstServed) {
+        let promise = &mut self.vms[vm];
+        if !promise.pacer.is_set() {
+            return;
+        }
+        // A VM that its own limit kept behind the others is not made good more than they are.
+        let spacing = promise.pacer.period(SPACED_BY);
+        promise.pacer.forget_before(self.front - CATCH_UP - spacing);
+        let tag = promise.pacer.any_due().unwrap_or(self.front);
+        if tag > self.front {
+            self.front = tag;
+            self.forgiven += (now - self.forgiven - tag) - CATCH_UP;
+        }
+        promise.pacer.spend(bytes, first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_ONCE: Head = Head {
+        arrived: Nanos::ZERO,
+        within_share: true,
+    };
+
+    fn reserved(iops: u64, latency: Option<Nanos>) -> Objective {
+        Objective {
+            reservation: Rate::iops(iops),
+            latency,
+            ..Objective::default()
+        }
+    }
+
+    fn ms(ms: u64) -> Nanos {
+        Nanos::from_millis(ms)
+    }
+
+    #[test]
+    fn a_floor_is_due_once_a_spacing_and_by_the_end_of_it() {
+        let mut promises = Promises::with_capacity(2);
+        promises.set(Nanos::ZERO, 0, &reserved(100, None), Step::None);
+        promises.wake(ms(5), 0);
+        promises.place(ms(5), 0, AT_ONCE);
+        assert_eq!(promises.first(), Some((ms(15), 0)));
+        let one = FirstServed {
+            ops: 1,
+            bytes: 4096,
+        };
+        promises.spend(ms(5), 0, 4096, one);
+        promises.place(ms(5), 0, AT_ONCE);
+        assert_eq!(promises.first(), None);
+        assert_eq!(promises.poll_coming(ms(14)), None);
+        assert_eq!(promises.poll_coming(ms(15)), Some(0));
+    }
+
+    #[test]
+    fn a_latency_counts_from_the_arrival_within_the_rate_and_from_the_tag_beyond_it() {
+        let mut promises = Promises::with_capacity(1);
+        promises.set(Nanos::ZERO, 0, &reserved(100, Some(ms(3))), Step::None);
+        promises.wake(ms(50), 0);
+        let head = |arrived| Head {
+            arrived,
+            within_share: false,
+        };
+        promises.place(ms(50), 0, head(ms(50)));
+        assert_eq!(promises.first(), Some((ms(53), 0)));
+        promises.spend(
+            ms(50),
+            0,
+            4096,
+            FirstServed {
+                ops: 1,
+                bytes: 4096,
+            },
+        );
+        // The next one came at once: the rate allows it 10 ms after the first.
+        promises.place(ms(60), 0, head(ms(50)));
+        assert_eq!(promises.first(), Some((ms(63), 0)));
+        // One that came later than its tag is due its latency after it came.
+        promises.place(ms(90), 0, head(ms(80)));
+        assert_eq!(promises.first(), Some((ms(83), 0)));
+    }
+
+    #[test]
+    fn without_a_rate_a_latency_holds_within_the_share() {
+        let mut promises = Promises::with_capacity(1);
+        let bounded = Objective {
+            latency: Some(ms(4)),
+            ..Objective::default()
+        };
+        promises.set(Nanos::ZERO, 0, &bounded, Step::None);
+        let mut head = Head {
+            arrived: ms(7),
+            within_share: true,
+        };
+        promises.place(ms(8), 0, head);
+        assert_eq!(promises.first(), Some((ms(11), 0)));
+        head.within_share = false;
+        promises.place(ms(8), 0, head);
+        assert_eq!(
+            (promises.first(), promises.poll_coming(Nanos::MAX)),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn rates_beyond_the_device_are_cut_in_proportion() {
+        let mut promises = Promises::with_capacity(2);
+        for (vm, iops) in [(0, 1000), (1, 100)] {
+            promises.set(Nanos::ZERO, vm, &reserved(iops, None), Step::None);
+            promises.wake(Nanos::ZERO, vm);
+            promises.place(Nanos::ZERO, vm, AT_ONCE);
+        }
+        // The device does 550 a second, half of what is promised.
+        let mut served = [0u32; 2];
+        for n in 0..55_000u64 {
+            let now = Nanos(n * Nanos::SECOND.0 / 550);
+            while let Some(vm) = promises.poll_coming(now) {
+                promises.place(now, vm, AT_ONCE);
+            }
+            let (_, vm) = promises.first().expect("more is due than is served");
+            promises.spend(
+                now,
+                vm,
+                4096,
+                FirstServed {
+                    ops: 1,
+                    bytes: 4096,
+                },
+            );
+            promises.place(now, vm, AT_ONCE);
+            served[vm] += 1;
+        }
+        let ratio = f64::from(served[0]) / f64::from(served[1]);
+        assert!((9.9..10.1).contains(&ratio), "{served:?}");
+    }
+
+    #[test]
+    fn promises_step_down_one_kind_after_the_other_and_come_back() {
+        let mut overload = Overload::new(Nanos::ZERO);
+        let late = Some(Nanos::ZERO);
+        let mut steps = vec![overload.step()];
+        for now in (100..700).step_by(10).map(ms) {
+            if overload.look(now, late) {
+                steps.push(overload.step());
+            }
+        }
+        use Step::{Background, Latencies, None as All, Targets, Transfers};
+        assert_eq!(steps, [All, Background, Transfers, Targets, Latencies]);
+        steps.clear();
+        for now in (700..6000).step_by(10).map(ms) {
+            if overload.look(now, None) {
+                steps.push(overload.step());
+            }
+        }
+        assert_eq!(steps, [Targets, Transfers, Background, All]);
+    }
+}

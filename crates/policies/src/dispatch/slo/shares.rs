@@ -1,0 +1,410 @@
+//! Shares of what promises leave: classes of priority, then groups and weights, by virtual time.
+//!
+//! ```text
+//!   realtime ---> best effort ---> idle ---> background    a class goes when those before it
+//!                     |                                    want nothing
+//!          VMs and groups, by tag              start-time fair queueing by cost / weight
+//!                     |
+//!            VMs of a group, by tag
+//! ```
+//!
+//! - A class never waits for one behind it, but for the background, which has a rate: see
+//!   [`background`](super::background). Levels of best effort are factors of the weight: level
+//!   4 counts one, level 0 two, level 7 a quarter.
+//! - A group counts as one VM of the group's weight, in each class apart; its members divide that
+//!   by their own weights. Where members name different weights of it, the largest counts.
+//! - Whoever wakes joins at the tag of the one that was served last: idle time earns nothing.
+
+use super::super::virtual_time::{ByTag, Flow, Virtual};
+use crate::treap::Treaps;
+use tidegate_base::objective::{Group, GroupName, Objective, Priority};
+
+/// No group.
+const NONE: u32 = u32::MAX;
+/// Members' tags are coarser than entities' by so many bits, so that 64 bits last for years.
+const COARSER: u32 = 10;
+
+/// A class of priority.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    RealTime = 0,
+    BestEffort = 1,
+    Idle = 2,
+    Background = 3,
+}
+
+/// Classes of VMs: all but the background.
+const OF_VMS: usize = 3;
+
+/// Returns the class of a priority, and the factor of its weight in quarters.
+fn class_of(priority: Priority) -> (Class, u32) {
+    match priority {
+        Priority::RealTime => (Class::RealTime, 4),
+        Priority::BestEffort(level) => (
+            Class::BestEffort,
+            8 - u32::from(level.min(Priority::LEVEL_MAX)),
+        ),
+        Priority::Idle => (Class::Idle, 4),
+    }
+}
+
+/// Returns the weight that a VM with this objective competes with, in quarters of its own.
+fn quarters(objective: &Objective) -> u32 {
+    objective.weight * class_of(objective.priority).1
+}
+
+/// A VM.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Place among entities, or in the VM's group.
+    flow: Flow,
+    class: Class,
+    /// Index among groups, or [`NONE`].
+    group: u32,
+    /// Something of it waits that may go.
+    active: bool,
+}
+
+/// A group, within one class.
+#[derive(Clone, Debug)]
+struct GroupShare {
+    name: GroupName,
+    class: Class,
+    flow: Flow,
+    /// Tag of the member that was served last.
+    clock: u64,
+    /// VMs in it, and those of them that are active. 0 VMs: free for another group.
+    members: u32,
+    active: u32,
+    /// The VM in whose place the group stands among entities.
+    leader: u32,
+}
+
+/// One class's entities.
+struct Entities {
+    order: ByTag,
+    /// Smallest tag among those served lately: where a waking entity joins.
+    clock: Virtual,
+}
+
+/// All VMs' shares.
+pub(super) struct Shares {
+    members: Vec<Member>,
+    /// Weight that each VM names of its group, for when the largest leaves.
+    named: Vec<u32>,
+    classes: [Entities; OF_VMS + 1],
+    groups: Vec<GroupShare>,
+    /// Active members of each group, by tag.
+    within: Treaps,
+}
+
+impl Shares {
+    /// Creates shares with room for so many VMs.
+    pub(super) fn with_capacity(vms: usize) -> Shares {
+        let entities = || Entities {
+            order: ByTag::with_capacity(vms),
+            clock: Virtual(0),
+        };
+        let nobody = Member {
+            flow: Flow::new(Virtual(0), 4 * Objective::DEFAULT_WEIGHT),
+            class: Class::BestEffort,
+            group: NONE,
+            active: false,
+        };
+        Shares {
+            members: vec![nobody; vms],
+            named: vec![0; vms],
+            classes: [(); OF_VMS + 1].map(|()| entities()),
+            groups: Vec::new(),
+            within: Treaps::with_capacity(vms, vms),
+        }
+    }
+
+    /// Returns the bytes of memory that one more of so many VMs takes.
+    pub(super) fn bytes_per_vm(&self) -> usize {
+        let vms = self.members.len();
+        let orders = (4 * ByTag::bytes(vms)).div_ceil(vms.max(1));
+        let groups = Treaps::BYTES_PER_ID + Treaps::BYTES_PER_SET;
+        size_of::<Member>() + size_of::<u32>() + orders + groups
+    }
+
+    /// Begins every share anew: what an I/O costs is counted in another unit from now on.
+    pub(super) fn restart(&mut self) {
+        for class in &mut self.classes {
+            class.order = ByTag::with_capacity(self.members.len());
+            class.clock = Virtual(0);
+        }
+        for group in &mut self.groups {
+            group.flow.join(Virtual(0));
+            group.clock = 0;
+        }
+        for vm in 0..self.members.len() {
+            let active = self.members[vm].active;
+            self.deactivate(vm);
+            self.members[vm].flow.join(Virtual(0));
+            if active {
+                self.activate(vm, u64::MAX);
+            }
+        }
+    }
+
+    /// Takes over a VM's weight, group and priority; `background`: it is a process of the host;
+    /// `newcomer`: it has just come into its slot.
+    pub(super) fn set_vm(
+        &mut self,
+        vm: usize,
+        objective: &Objective,
+        background: bool,
+        newcomer: bool,
+    ) {
+        let class = match background {
+            true => Class::Background,
+            false => class_of(objective.priority).0,
+        };
+        let member = self.members[vm];
+        let same_group = match objective.group {
+            None => member.group == NONE,
+            Some(group) => self.group_of(vm).is_some_and(|it| it.name == group.name),
+        };
+        let active = member.active;
+        if newcomer || !same_group || member.class != class {
+            self.remove_vm(vm);
+            self.members[vm].class = class;
+            self.members[vm]
+                .flow
+                .join(self.classes[class as usize].clock);
+            if let Some(group) = objective.group {
+                self.join_group(vm, class, &group);
+            }
+        } else if let Some(group) = objective.group {
+            self.named[vm] = group.weight;
+            self.weigh_group(member.group);
+        }
+        self.set_weight(vm, quarters(objective));
+        if active && !self.members[vm].active {
+            self.activate(vm, u64::MAX);
+        }
+    }
+
+    /// Sets a VM's weight, in quarters.
+    pub(super) fn set_weight(&mut self, vm: usize, quarters: u32) {
+        let active = self.members[vm].active;
+        self.deactivate(vm);
+        let clock = match self.group_of(vm) {
+            Some(group) => Virtual(group.clock),
+            None => self.classes[self.members[vm].class as usize].clock,
+        };
+        self.members[vm].flow.set_weight(quarters, clock);
+        if active {
+            self.activate(vm, u64::MAX);
+        }
+    }
+
+    /// Takes a VM out of all shares.
+    pub(super) fn remove_vm(&mut self, vm: usize) {
+        self.deactivate(vm);
+        let index = self.members[vm].group;
+        self.members[vm].group = NONE;
+        if index == NONE {
+            return;
+        }
+        let in_group = |member: &Member| member.group == index;
+        let heir = self.members.iter().position(in_group);
+        let group = &mut self.groups[index as usize];
+        group.members -= 1;
+        if let Some(heir) = heir
+            && group.leader as usize == vm
+        {
+            let leader = core::mem::replace(&mut group.leader, heir as u32);
+            let order = &mut self.classes[group.class as usize].order;
+            if order.contains(leader as usize) {
+                order.remove(leader as usize);
+                order.set(heir, group.flow.tag);
+            }
+        }
+        self.weigh_group(index);
+    }
+
+    fn group_of(&self, vm: usize) -> Option<&GroupShare> {
+        self.groups.get(self.members[vm].group as usize)
+    }
+
+    fn join_group(&mut self, vm: usize, class: Class, group: &Group) {
+        let is_same =
+            |it: &GroupShare| it.members > 0 && it.name == group.name && it.class == class;
+        let found = self.groups.iter().position(is_same);
+        let index = found.unwrap_or_else(|| {
+            let new = GroupShare {
+                name: group.name,
+                class,
+                flow: Flow::new(self.classes[class as usize].clock, 4 * group.weight),
+                clock: 0,
+                members: 0,
+                active: 0,
+                leader: vm as u32,
+            };
+            match self.groups.iter().position(|it| it.members == 0) {
+                Some(free) => {
+                    self.groups[free] = new;
+                    free
+                }
+                None => {
+                    self.groups.push(new);
+                    self.groups.len() - 1
+                }
+            }
+        });
+        self.groups[index].members += 1;
+        self.named[vm] = group.weight;
+        self.members[vm].group = index as u32;
+        let clock = Virtual(self.groups[index].clock);
+        self.members[vm].flow.join(clock);
+        self.weigh_group(index as u32);
+    }
+
+    /// Finds a group's weight anew: the largest that a member names.
+    fn weigh_group(&mut self, index: u32) {
+        let members = self.members.iter().zip(&self.named);
+        let named = members.filter(|(member, _)| member.group == index);
+        if let Some(weight) = named.map(|(_, &weight)| weight).max() {
+            let group = &mut self.groups[index as usize];
+            let clock = self.classes[group.class as usize].clock;
+            // Best-effort groups compete with VMs of level 4, whose factor is four quarters.
+            group.flow.set_weight(4 * weight, clock);
+            let order = &mut self.classes[group.class as usize].order;
+            if order.contains(group.leader as usize) {
+                order.set(group.leader as usize, group.flow.tag);
+            }
+        }
+    }
+
+    /// Something of a VM waits that may go. Its place is no further behind than that of whoever was
+    /// served last, and, where it is further ahead than `most` by its weight, no further than that.
+    pub(super) fn activate(&mut self, vm: usize, most: u64) {
+        let member = &mut self.members[vm];
+        if member.active {
+            return;
+        }
+        member.active = true;
+        let class = &mut self.classes[member.class as usize];
+        let joins = |flow: &Flow, clock: Virtual| {
+            let ahead = flow.tag.since(clock);
+            flow.tag < clock || ahead > most.saturating_mul(4) / u64::from(flow.weight)
+        };
+        if member.group == NONE {
+            if joins(&member.flow, class.clock) {
+                member.flow.join(class.clock);
+            }
+            class.order.set(vm, member.flow.tag);
+            return;
+        }
+        let group = &mut self.groups[member.group as usize];
+        if member.flow.tag.0 < group.clock {
+            member.flow.join(Virtual(group.clock));
+        }
+        (self.within).insert(member.group as usize, member.flow.tag.0, vm);
+        group.active += 1;
+        if group.active == 1 {
+            if joins(&group.flow, class.clock) {
+                group.flow.join(class.clock);
+            }
+            class.order.set(group.leader as usize, group.flow.tag);
+        }
+    }
+
+    /// Nothing of a VM waits that may go.
+    pub(super) fn deactivate(&mut self, vm: usize) {
+        let member = &mut self.members[vm];
+        if !core::mem::replace(&mut member.active, false) {
+            return;
+        }
+        let order = &mut self.classes[member.class as usize].order;
+        if member.group == NONE {
+            order.remove(vm);
+            return;
+        }
+        self.within.remove(member.group as usize, vm);
+        let group = &mut self.groups[member.group as usize];
+        group.active -= 1;
+        if group.active == 0 {
+            order.remove(group.leader as usize);
+        }
+    }
+
+    /// Returns the VM whose turn it is by class, group and weight.
+    #[inline]
+    pub(super) fn first(&self) -> Option<usize> {
+        let mut of_vms = self.classes[..OF_VMS].iter();
+        let (_, entity) = of_vms.find_map(|class| class.order.first())?;
+        self.first_of(entity)
+    }
+
+    /// Returns the process of the host whose turn it is among those.
+    #[inline]
+    pub(super) fn first_background(&self) -> Option<usize> {
+        let (_, entity) = self.classes[Class::Background as usize].order.first()?;
+        self.first_of(entity)
+    }
+
+    fn first_of(&self, entity: usize) -> Option<usize> {
+        match self.members[entity].group {
+            NONE => Some(entity),
+            group => self.within.first(group as usize).map(|(_, vm)| vm),
+        }
+    }
+
+    /// Returns whether a VM is less than `lead`, by its weight, ahead of its share.
+    #[inline]
+    pub(super) fn is_within(&self, vm: usize, lead: u64) -> bool {
+        let member = &self.members[vm];
+        let clock = self.classes[member.class as usize].clock;
+        let flow = match self.group_of(vm) {
+            None => &member.flow,
+            Some(group) => &group.flow,
+        };
+        flow.tag < clock.plus(4 * lead / u64::from(flow.weight))
+    }
+
+    /// Charges a VM the cost of an I/O. Where it was served by promise, `most` bounds by how much
+    /// that may bring it ahead of its share, by its weight: a floor counts against its VM's share,
+    /// and is no debt without end.
+    #[inline]
+    pub(super) fn charge(&mut self, vm: usize, cost: u64, most: Option<u64>) {
+        let member = &mut self.members[vm];
+        let class = &mut self.classes[member.class as usize];
+        let (flow, entity, active) = match member.group {
+            NONE => (&mut member.flow, vm, member.active),
+            index => {
+                let group = &mut self.groups[index as usize];
+                if member.active {
+                    self.within.remove(index as usize, vm);
+                }
+                group.clock = group.clock.max(member.flow.tag.0);
+                member.flow.spend((cost >> COARSER).max(1));
+                if member.active {
+                    self.within.insert(index as usize, member.flow.tag.0, vm);
+                }
+                (&mut group.flow, group.leader as usize, group.active > 0)
+            }
+        };
+        let before = flow.tag;
+        // In quarters, as weights are.
+        flow.spend(cost * 4);
+        if let Some(most) = most {
+            let bound = class
+                .clock
+                .plus(4 * most / u64::from(flow.weight))
+                .max(before);
+            flow.tag = flow.tag.min(bound);
+        }
+        if active {
+            class.order.set(entity, flow.tag);
+        }
+        let first = class.order.first();
+        let least = first.map_or(before, |(tag, _)| tag.min(before));
+        if least > class.clock {
+            class.clock = least;
+            class.order.follow(least);
+        }
+    }
+}

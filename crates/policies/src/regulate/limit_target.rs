@@ -1,0 +1,205 @@
+//! Limits and targets: the gates that hold over every promise.
+//!
+//! Limits are those of the [`token bucket`](super::token_bucket): requests and bytes a second, for
+//! reads, writes and both, with bursts. A target is floor and cap in one; this part is its cap, the
+//! dispatcher keeps its floor.
+//!
+//! ```text
+//!   a lane's gate opens at max(limit's time, target's time)
+//!   target's time = max(pace of the target, which may be 2 s behind;
+//!                       pace of 1.1 x the target, which is never behind)
+//! ```
+//!
+//! - What a stall of the device took from a VM, up to [`REPAID`], is repaid at no more than 1.1
+//!   times the target, so that the mean over seconds is the target's (V-Cup, ToS 2017, section 2.2:
+//!   errors are reckoned over intervals).
+//! - Time in which the VM had nothing inside for [`IDLE`] or longer is not repaid: it did not ask.
+//! - A target in IOPS counts guest requests, as reservations and limits do.
+//! - A flush passes freely and costs nothing.
+
+use super::token_bucket::TokenBucket;
+use tidegate_base::objective::Rate;
+use tidegate_base::pace::{RatePacer, repaid};
+use tidegate_core::facts::{Facts, moved};
+use tidegate_core::part::{Honours, PartInfo, SLACK};
+use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
+use tidegate_core::roles::{
+    Consumed, Event, Footprint, Gate, Interests, Regulator, Reopened, Stage,
+};
+use tidegate_core::time::Nanos;
+
+/// Longest stall that a target makes good (DESIGN.md, section 7).
+const REPAID: Nanos = Nanos::from_secs(2);
+/// A VM with nothing inside for so long did not ask for its target: longer than a guest takes
+/// between an answer and its next request, shorter than a second that is judged.
+const IDLE: Nanos = Nanos::from_millis(100);
+
+/// Description in the registry of parts.
+pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
+    name: "limit-target",
+    summary: "limits as token-bucket keeps them, and the cap of a target",
+    params: &[SLACK],
+    honours: Honours {
+        target: true,
+        ..TokenBucket::HONOURS
+    },
+    build: |params, _| Box::new(LimitTarget::new(Nanos(params.get("slack")))),
+};
+
+/// Pace of one VM's target.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    /// Pace of the target itself; may lag by [`REPAID`].
+    mean: RatePacer,
+    /// Pace of 1.1 times the target; does not lag.
+    peak: RatePacer,
+}
+
+impl Target {
+    fn new(target: &Rate, now: Nanos) -> Target {
+        Target {
+            mean: RatePacer::new(target, now),
+            peak: RatePacer::new(&faster(target), now),
+        }
+    }
+
+    fn set_rate(&mut self, target: &Rate, now: Nanos) {
+        self.mean.set_rate(target, now);
+        self.peak.set_rate(&faster(target), now);
+    }
+
+    fn due(&self) -> Nanos {
+        self.mean.all_due().max(self.peak.all_due())
+    }
+
+    /// Charges an I/O that starts at `now`; `quiet_since`: when its VM was answered last with
+    /// nothing left inside.
+    fn spend(&mut self, io: &DeviceIo, bytes: u64, now: Nanos, quiet_since: Nanos, slack: Nanos) {
+        if quiet_since < io.arrived && io.arrived.since(quiet_since) >= IDLE {
+            self.mean.ops.lose(quiet_since, io.arrived);
+            self.mean.bytes.lose(quiet_since, io.arrived);
+        }
+        let first = io.first_served();
+        self.mean.forget_before(now - REPAID);
+        self.mean.spend(bytes, first);
+        self.peak.spend_late(bytes, first, [io.arrived, now], slack);
+    }
+}
+
+/// A rate a tenth above this one: what repays a stall.
+fn faster(rate: &Rate) -> Rate {
+    Rate {
+        ops: rate.ops.map(|ops| tidegate_base::objective::OpsRate {
+            per_s: repaid(ops.per_s),
+            ..ops
+        }),
+        bytes_per_s: rate.bytes_per_s.map(repaid),
+    }
+}
+
+/// The regulator.
+#[derive(Debug)]
+pub struct LimitTarget {
+    slack: Nanos,
+    limits: TokenBucket,
+    /// By VM slot; `None`: no target.
+    targets: Vec<Option<Box<Target>>>,
+}
+
+impl LimitTarget {
+    /// Creates the regulator; late dispatches under a limit are made good for `slack`.
+    pub fn new(slack: Nanos) -> LimitTarget {
+        LimitTarget {
+            slack,
+            limits: TokenBucket::new(slack),
+            targets: Vec::new(),
+        }
+    }
+
+    fn set_target(&mut self, facts: &Facts, vm: VmId) {
+        let (slot, target) = (vm.index(), &facts.objective(vm).target);
+        if self.targets.len() <= slot {
+            if target.is_none() {
+                return;
+            }
+            self.targets.resize_with(slot + 1, || None);
+        }
+        match &mut self.targets[slot] {
+            Some(_) if target.is_none() => self.targets[slot] = None,
+            Some(paced) => paced.set_rate(target, facts.now()),
+            None if target.is_none() => {}
+            empty => *empty = Some(Box::new(Target::new(target, facts.now()))),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge_target(&mut self, facts: &Facts, io: &DeviceIo) {
+        let slack = self.slack;
+        if io.op != Op::Flush
+            && let Some(Some(target)) = self.targets.get_mut(io.vm.index())
+        {
+            let bytes = moved(facts, io.op, io.len).into();
+            target.spend(io, bytes, facts.now(), facts.quiet_since(io.vm), slack);
+        }
+    }
+}
+
+impl Regulator for LimitTarget {
+    fn stage(&self) -> Stage {
+        Stage::Dispatch
+    }
+
+    fn interests(&self) -> Interests {
+        self.limits.interests()
+    }
+
+    fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
+        let (vm, lane) = facts.queued(unit).vm_lane();
+        self.lane_gate(facts, vm, lane)
+    }
+
+    #[inline]
+    fn lane_gate(&self, facts: &Facts, vm: VmId, lane: Lane) -> Gate {
+        let limit = self.limits.lane_gate(facts, vm, lane);
+        let Some(Some(target)) = self.targets.get(vm.index()) else {
+            return limit;
+        };
+        match (limit, target.due()) {
+            (Gate::Until(limit), target) => Gate::Until(limit.max(target)),
+            (_, target) if target > facts.now() => Gate::Until(target),
+            _ => Gate::Pass,
+        }
+    }
+
+    fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
+        self.limits.on_event(facts, event, reopen);
+        match *event {
+            Event::Started(io) if !self.targets.is_empty() => self.charge_target(facts, io),
+            Event::VmAdded(vm) | Event::VmChanged(vm) => self.set_target(facts, vm),
+            Event::VmRemoved(vm) => {
+                if let Some(target) = self.targets.get_mut(vm.index()) {
+                    *target = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        let limits = self.limits.footprint();
+        Footprint {
+            vm: limits.vm + size_of::<Option<Box<Target>>>(),
+            vm_cold: limits.vm_cold + size_of::<Target>(),
+            ..limits
+        }
+    }
+
+    fn consumed(&self, facts: &Facts, vm: VmId) -> Consumed {
+        self.limits.consumed(facts, vm)
+    }
+
+    fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
+        self.limits.adopt(facts, vm, consumed);
+    }
+}

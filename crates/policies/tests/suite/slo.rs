@@ -1,0 +1,269 @@
+//! The default policy: every part of an objective, alone and beside the others.
+
+use crate::common::{Guest, KIB, SECOND, World, config, total, within};
+use tidegate_core::jobs::JobSpec;
+use tidegate_core::objective::{Group, Limit, Objective, Priority, Rate};
+use tidegate_core::precision;
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+
+const MB: u64 = 1_000_000;
+/// Service time of one I/O of the device: 1,000 a second.
+const MS: u64 = 1_000_000;
+
+fn reserved(iops: u64) -> Objective {
+    Objective {
+        reservation: Rate::iops(iops),
+        ..Objective::default()
+    }
+}
+
+/// A world in which each of these VMs keeps as many requests of 4 KiB waiting as its depth says.
+fn crowd(vms: &[(Objective, u32)]) -> (World, Vec<Guest>) {
+    let mut world = World::new("slo", MS);
+    let guests: Vec<Guest> = vms.iter().map(|(vm, _)| world.guest(vm)).collect();
+    for (&guest, &(_, depth)) in guests.iter().zip(vms) {
+        world.load(guest, Op::Read, 4 * KIB, depth);
+    }
+    (world, guests)
+}
+
+/// Requests of each guest in `seconds`, after one of warming up.
+fn served(world: &mut World, guests: &[Guest], seconds: u64) -> Vec<u64> {
+    world.run(SECOND);
+    world.driver.log.clear();
+    world.run(seconds * SECOND);
+    guests
+        .iter()
+        .map(|&guest| total(&world.ops(guest)))
+        .collect()
+}
+
+fn assert_near(got: u64, due: u64, permille: u64) {
+    let off = got.abs_diff(due);
+    assert!(off * 1000 <= due * permille, "{got} instead of {due}");
+}
+
+#[test]
+fn a_floor_is_kept_beside_weights_and_what_is_left_goes_by_weight() {
+    let weighted = |weight| Objective {
+        weight,
+        ..Objective::default()
+    };
+    let floor = Objective {
+        weight: 1,
+        ..reserved(400)
+    };
+    let vms = [(floor, 8), (weighted(100), 8), (weighted(200), 8)];
+    let (mut world, guests) = crowd(&vms);
+    let got = served(&mut world, &guests, 10);
+    assert_near(got[0], 4000, 5);
+    assert_near(got[1], 2000, 10);
+    assert_near(got[2], 4000, 10);
+}
+
+#[test]
+fn a_request_within_its_rate_is_answered_by_its_latency_behind_a_deep_queue() {
+    let bounded = Objective {
+        latency: Some(Nanos::from_millis(4)),
+        ..reserved(100)
+    };
+    let (mut world, guests) = crowd(&[(bounded, 0), (Objective::default(), 64)]);
+    world.keep_done = true;
+    for n in 0..500 {
+        let request = tidegate_core::request::Request::read(n * (1 << 20), 4 * KIB, u64::MAX);
+        world.ask(guests[0], request);
+        world.run(10 * MS + 137);
+    }
+    let mine = world.done.iter().filter(|done| done.vm == guests[0].vm);
+    let latest = mine.map(|done| done.account.total()).max();
+    // One I/O is with the device when it comes, and its own takes 1 ms.
+    assert!(
+        latest.is_some_and(|latest| latest <= Nanos(2 * MS)),
+        "{latest:?}"
+    );
+}
+
+#[test]
+fn a_latency_without_a_rate_buys_no_more_than_the_share() {
+    let bounded = Objective {
+        latency: Some(Nanos::from_millis(2)),
+        ..Objective::default()
+    };
+    let (mut world, guests) = crowd(&[(bounded, 16), (Objective::default(), 16)]);
+    let got = served(&mut world, &guests, 10);
+    assert_near(got[0], 5000, 20);
+    assert_near(got[1], 5000, 20);
+}
+
+#[test]
+fn classes_go_one_before_the_other_and_none_before_a_promise() {
+    let of = |priority| Objective {
+        priority,
+        ..Objective::default()
+    };
+    let vms = [
+        (of(Priority::RealTime), 4),
+        (of(Priority::DEFAULT), 4),
+        (of(Priority::Idle), 4),
+        (reserved(300), 4),
+    ];
+    let (mut world, guests) = crowd(&vms);
+    let got = served(&mut world, &guests, 5);
+    assert_near(got[3], 1500, 5);
+    assert_near(got[0], 3500, 5);
+    assert_eq!((got[1], got[2]), (0, 0));
+    world.unload(guests[0]);
+    let got = served(&mut world, &guests, 5);
+    assert_eq!(got[2], 0, "idle waits for best effort");
+    assert!(got[1] > 0);
+}
+
+#[test]
+fn levels_of_best_effort_are_factors_of_the_weight() {
+    let of = |level| Objective {
+        priority: Priority::BestEffort(level),
+        ..Objective::default()
+    };
+    let (mut world, guests) = crowd(&[(of(0), 8), (of(4), 8), (of(7), 8)]);
+    let got = served(&mut world, &guests, 13);
+    for (got, due) in got.iter().zip([8000, 4000, 1000]) {
+        assert_near(*got, due, 10);
+    }
+}
+
+#[test]
+fn a_group_counts_as_one_vm_whoever_of_it_asks() {
+    let grouped = |weight| Objective {
+        weight,
+        group: Some(Group::named("files".parse().expect("a name"))),
+        ..Objective::default()
+    };
+    let vms = [
+        (grouped(100), 8),
+        (grouped(300), 8),
+        (Objective::default(), 8),
+    ];
+    let (mut world, guests) = crowd(&vms);
+    let got = served(&mut world, &guests, 10);
+    for (got, due) in got.iter().zip([1250, 3750, 5000]) {
+        assert_near(*got, due, 10);
+    }
+    // The one that leads the group goes; the other has all of its weight.
+    world.forget(guests[0]);
+    let got = served(&mut world, &guests[1..], 10);
+    for got in got {
+        assert_near(got, 5000, 10);
+    }
+}
+
+#[test]
+fn a_target_is_held_from_above_and_from_below() {
+    let target = Objective {
+        target: Rate::bytes(20 * MB),
+        ..Objective::default()
+    };
+    let mut world = World::with(config(4, 0), "slo", 0);
+    world.device.takes = Some(|io| 20_000 + u64::from(io.len) * 10);
+    let (vm, other) = (world.guest(&target), world.guest(&Objective::default()));
+    world.load(vm, Op::Read, 64 * KIB, 8);
+    world.load(other, Op::Read, 64 * KIB, 32);
+    world.run(31 * SECOND);
+    let bytes = world.bytes(vm);
+    let seconds: Vec<u64> = (1..31)
+        .map(|s| within(&bytes, s * SECOND, (s + 1) * SECOND))
+        .collect();
+    let error = precision::error(&seconds, 20 * MB).expect("there are samples");
+    let variability = precision::variability(&seconds).expect("there are samples");
+    assert!(error.abs() < 2_000, "{error} millionths");
+    assert!(variability < 5_000, "{variability} millionths");
+}
+
+#[test]
+fn a_stall_takes_nothing_from_a_target_and_repays_it_slowly() {
+    let target = Objective {
+        target: Rate::iops(100),
+        ..Objective::default()
+    };
+    let (mut world, guests) = crowd(&[(target, 4)]);
+    world.run(2 * SECOND);
+    world.stall(SECOND);
+    world.driver.log.clear();
+    world.run(20 * SECOND);
+    let ops = world.ops(guests[0]);
+    let start = world.now() - 20 * SECOND;
+    assert!(within(&ops, start, start + SECOND) <= 111);
+    assert_near(total(&ops), 2100, 10);
+}
+
+#[test]
+fn a_deadline_transfer_ends_in_time_and_takes_no_more_than_it_needs() {
+    let greedy = Objective {
+        weight: 10_000,
+        ..Objective::default()
+    };
+    let meek = Objective {
+        weight: 1,
+        ..Objective::default()
+    };
+    let (mut world, guests) = crowd(&[(meek, 8), (greedy, 8)]);
+    let spec = JobSpec {
+        bytes: 300 * 10 * u64::from(4 * KIB),
+        deadline: Nanos::from_secs(10),
+    };
+    let (now, vm) = (world.time(), guests[0].vm);
+    let began = world.driver.engine.jobs_mut().begin_job(now, vm, &spec);
+    began.expect("the VM has no transfer yet");
+    world.run(12 * SECOND);
+    let end = world.driver.engine.jobs_mut().poll_job_end();
+    let end = end.expect("300 requests a second of 1,000");
+    assert_eq!(end.late, Nanos::ZERO, "{end:?}");
+    assert!(end.ended >= Nanos::from_secs(8), "{end:?}");
+}
+
+#[test]
+fn a_limit_holds_over_a_floor_and_over_being_alone() {
+    let limited = Objective {
+        limit: Limit {
+            total: Rate::iops(200),
+            ..Limit::NONE
+        },
+        ..reserved(200)
+    };
+    let (mut world, guests) = crowd(&[(limited, 8)]);
+    let got = served(&mut world, &guests, 10);
+    assert_near(got[0], 2000, 2);
+}
+
+#[test]
+fn the_background_takes_a_few_per_cent_of_a_saturated_device_and_all_of_a_quiet_one() {
+    let (mut world, guests) = crowd(&[(Objective::default(), 8), (reserved(300), 8)]);
+    let backup = world.background();
+    world.load(backup, Op::Read, 4 * KIB, 8);
+    world.run(5 * SECOND);
+    world.driver.log.clear();
+    world.run(20 * SECOND);
+    let got = total(&world.ops(backup));
+    assert!((40..=1000).contains(&got), "{got} of 20,000");
+    assert!(total(&world.ops(guests[1])) >= 5998);
+    guests.iter().for_each(|&guest| world.unload(guest));
+    world.run(SECOND);
+    world.driver.log.clear();
+    world.run(SECOND);
+    assert_near(total(&world.ops(backup)), 1000, 5);
+}
+
+#[test]
+fn floors_beyond_the_device_are_kept_in_proportion() {
+    let (mut world, guests) = crowd(&[(reserved(1500), 8), (reserved(500), 8)]);
+    let got = served(&mut world, &guests, 20);
+    assert_near(got[0], 15_000, 20);
+    assert_near(got[1], 5_000, 20);
+}
+
+#[test]
+fn a_floor_is_kept_for_a_vm_that_waits_for_each_answer() {
+    let (mut world, guests) = crowd(&[(reserved(300), 1), (Objective::default(), 64)]);
+    let got = served(&mut world, &guests, 10);
+    assert!(got[0] >= 2999, "{got:?}");
+}
