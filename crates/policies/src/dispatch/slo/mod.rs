@@ -161,14 +161,14 @@ impl Slo {
         self.most_ahead = most_ahead(&self.cost, spec);
         self.background_part = background_part(spec, facts.profile());
         self.overload = Overload::new(spec.positioning);
-        self.shares.restart();
+        self.shares.restart(facts.now());
         self.background.restart();
     }
 
     fn set_vm(&mut self, facts: &Facts, vm: VmId, newcomer: bool) {
         let (slot, objective) = (vm.index(), facts.objective(vm));
         let background = facts.is_background(vm);
-        self.shares.set_vm(slot, objective, background, newcomer);
+        (self.shares).set_vm(facts.now(), slot, objective, background, newcomer);
         if newcomer {
             self.promises.clear(slot);
         }
@@ -211,7 +211,7 @@ impl Slo {
                 self.promises.wake(facts.now(), slot);
             }
         }
-        self.shares.activate(slot, self.most_ahead);
+        self.shares.activate(facts.now(), slot, self.most_ahead);
         self.place(facts, vm);
     }
 
@@ -268,7 +268,7 @@ impl Slo {
         let cost = self.cost.charge(facts, io);
         if facts.is_background(io.vm) {
             self.background.started(now, cost);
-            self.shares.charge(slot, cost, None);
+            self.shares.charge(now, slot, cost, None);
         } else {
             self.background.vm_started(now, cost);
             self.charge_vm(facts, io, cost);
@@ -285,7 +285,7 @@ impl Slo {
         // A bound on latency without a rate is kept within the share, so nothing is forgiven.
         let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
         let most = self.most_ahead.max(2 * cost);
-        self.shares.charge(slot, cost, forgives.then_some(most));
+        (self.shares).charge(facts.now(), slot, cost, forgives.then_some(most));
         if by_promise {
             let bytes = moved(facts, io.op, io.len).into();
             (self.promises).spend(facts.now(), slot, bytes, io.first_served());
@@ -329,7 +329,7 @@ impl Slo {
         }
         let least = self.overload.step() >= Step::Background;
         let vms_in_flight = device.in_flight - self.background.in_flight();
-        let vms_wait = self.shares.first().is_some();
+        let vms_wait = self.shares.any_waits();
         let at = match vms_wait {
             // What is promised and due goes before all but a part that waited for too long.
             true if promised => self.background.overdue_at(),
@@ -471,7 +471,7 @@ impl Dispatcher for Slo {
         match knob {
             Knob::Weight(weight) => {
                 let weight = weight.clamp(1, Objective::MAX_WEIGHT);
-                self.shares.set_weight(vm.index(), 4 * weight);
+                (self.shares).set_weight(facts.now(), vm.index(), 4 * weight);
             }
             Knob::Floor(bytes_per_s) => {
                 self.promises.set_transfer(vm.index(), bytes_per_s);
@@ -534,7 +534,7 @@ impl Dispatcher for Slo {
                 held: Nanos::ZERO,
             };
         }
-        let (by, slot) = match (earliest, self.shares.first()) {
+        let (by, slot) = match (earliest, self.shares.first(now)) {
             (Some((_, slot)), _) => (By::Promise, slot),
             (None, Some(slot)) => (By::Share, slot),
             (None, None) => return Pick::Idle(part_at),

@@ -11,6 +11,8 @@
 //! - A class never waits for one behind it, but for the background, which has a rate: see
 //!   [`background`](super::background). Levels of best effort are factors of the weight: level
 //!   4 counts one, level 0 two, level 7 a quarter.
+//! - A class that was passed over for [`AT_LEAST`] has one I/O before those above it, so that
+//!   nobody starves: an idle VM may hold what others wait for.
 //! - A group counts as one VM of the group's weight, in each class apart; its members divide that
 //!   by their own weights. Where members name different weights of it, the largest counts.
 //! - Whoever wakes joins at the tag of the one that was served last: idle time earns nothing.
@@ -18,7 +20,10 @@
 use super::super::virtual_time::{ByTag, Flow, Virtual};
 use crate::treap::Treaps;
 use tidegate_base::objective::{Group, GroupName, Objective, Priority};
+use tidegate_base::time::Nanos;
 
+/// Longest time for which a class that waits is passed over by those above it.
+const AT_LEAST: Nanos = Nanos::from_millis(500);
 /// No group.
 const NONE: u32 = u32::MAX;
 /// Members' tags are coarser than entities' by so many bits, so that 64 bits last for years.
@@ -85,6 +90,19 @@ struct Entities {
     order: ByTag,
     /// Smallest tag among those served lately: where a waking entity joins.
     clock: Virtual,
+    /// When one of them was served last, or the first of them began to wait.
+    passed_over_since: Nanos,
+}
+
+impl Entities {
+    /// Puts an entity in its place.
+    #[inline]
+    fn set(&mut self, now: Nanos, entity: usize, tag: Virtual) {
+        if self.order.first().is_none() {
+            self.passed_over_since = now;
+        }
+        self.order.set(entity, tag);
+    }
 }
 
 /// All VMs' shares.
@@ -104,6 +122,7 @@ impl Shares {
         let entities = || Entities {
             order: ByTag::with_capacity(vms),
             clock: Virtual(0),
+            passed_over_since: Nanos::ZERO,
         };
         let nobody = Member {
             flow: Flow::new(Virtual(0), 4 * Objective::DEFAULT_WEIGHT),
@@ -129,7 +148,7 @@ impl Shares {
     }
 
     /// Begins every share anew: what an I/O costs is counted in another unit from now on.
-    pub(super) fn restart(&mut self) {
+    pub(super) fn restart(&mut self, now: Nanos) {
         for class in &mut self.classes {
             class.order = ByTag::with_capacity(self.members.len());
             class.clock = Virtual(0);
@@ -143,7 +162,7 @@ impl Shares {
             self.deactivate(vm);
             self.members[vm].flow.join(Virtual(0));
             if active {
-                self.activate(vm, u64::MAX);
+                self.activate(now, vm, u64::MAX);
             }
         }
     }
@@ -152,6 +171,7 @@ impl Shares {
     /// `newcomer`: it has just come into its slot.
     pub(super) fn set_vm(
         &mut self,
+        now: Nanos,
         vm: usize,
         objective: &Objective,
         background: bool,
@@ -180,14 +200,14 @@ impl Shares {
             self.named[vm] = group.weight;
             self.weigh_group(member.group);
         }
-        self.set_weight(vm, quarters(objective));
+        self.set_weight(now, vm, quarters(objective));
         if active && !self.members[vm].active {
-            self.activate(vm, u64::MAX);
+            self.activate(now, vm, u64::MAX);
         }
     }
 
     /// Sets a VM's weight, in quarters.
-    pub(super) fn set_weight(&mut self, vm: usize, quarters: u32) {
+    pub(super) fn set_weight(&mut self, now: Nanos, vm: usize, quarters: u32) {
         let active = self.members[vm].active;
         self.deactivate(vm);
         let clock = match self.group_of(vm) {
@@ -196,7 +216,7 @@ impl Shares {
         };
         self.members[vm].flow.set_weight(quarters, clock);
         if active {
-            self.activate(vm, u64::MAX);
+            self.activate(now, vm, u64::MAX);
         }
     }
 
@@ -280,7 +300,7 @@ impl Shares {
 
     /// Something of a VM waits that may go. Its place is no further behind than that of whoever was
     /// served last, and, where it is further ahead than `most` by its weight, no further than that.
-    pub(super) fn activate(&mut self, vm: usize, most: u64) {
+    pub(super) fn activate(&mut self, now: Nanos, vm: usize, most: u64) {
         let member = &mut self.members[vm];
         if member.active {
             return;
@@ -295,7 +315,7 @@ impl Shares {
             if joins(&member.flow, class.clock) {
                 member.flow.join(class.clock);
             }
-            class.order.set(vm, member.flow.tag);
+            class.set(now, vm, member.flow.tag);
             return;
         }
         let group = &mut self.groups[member.group as usize];
@@ -308,7 +328,7 @@ impl Shares {
             if joins(&group.flow, class.clock) {
                 group.flow.join(class.clock);
             }
-            class.order.set(group.leader as usize, group.flow.tag);
+            class.set(now, group.leader as usize, group.flow.tag);
         }
     }
 
@@ -333,10 +353,24 @@ impl Shares {
 
     /// Returns the VM whose turn it is by class, group and weight.
     #[inline]
-    pub(super) fn first(&self) -> Option<usize> {
+    pub(super) fn first(&self, now: Nanos) -> Option<usize> {
         let mut of_vms = self.classes[..OF_VMS].iter();
-        let (_, entity) = of_vms.find_map(|class| class.order.first())?;
+        let (_, mut entity) = of_vms.find_map(|class| class.order.first())?;
+        for below in of_vms {
+            if let Some((_, first)) = below.order.first()
+                && now >= below.passed_over_since + AT_LEAST
+            {
+                entity = first;
+            }
+        }
         self.first_of(entity)
+    }
+
+    /// Returns whether any VM waits.
+    #[inline]
+    pub(super) fn any_waits(&self) -> bool {
+        let mut of_vms = self.classes[..OF_VMS].iter();
+        of_vms.any(|class| class.order.first().is_some())
     }
 
     /// Returns the process of the host whose turn it is among those.
@@ -369,7 +403,7 @@ impl Shares {
     /// that may bring it ahead of its share, by its weight: a floor counts against its VM's share,
     /// and is no debt without end.
     #[inline]
-    pub(super) fn charge(&mut self, vm: usize, cost: u64, most: Option<u64>) {
+    pub(super) fn charge(&mut self, now: Nanos, vm: usize, cost: u64, most: Option<u64>) {
         let member = &mut self.members[vm];
         let class = &mut self.classes[member.class as usize];
         let (flow, entity, active) = match member.group {
@@ -387,6 +421,7 @@ impl Shares {
                 (&mut group.flow, group.leader as usize, group.active > 0)
             }
         };
+        class.passed_over_since = now;
         let before = flow.tag;
         // In quarters, as weights are.
         flow.spend(cost * 4);
