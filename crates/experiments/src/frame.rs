@@ -1,7 +1,7 @@
 //! What the experiments of disks have in common: which figures a paper has, which runs they are
 //! made of, how those are run, and how what comes of them is set beside the paper.
 
-use crate::claim::{self, Body, Call, ClaimSpec, Measure, Measures, Printed, Series, Subject};
+use crate::claim::{self, Body, Call, ClaimSpec, Measure, Measures, Series, Subject};
 use crate::said::Said;
 use crate::{Cell, Claim, ExperimentError, Findings, Progress, Reference, Wanted, pool};
 use std::cmp::Reverse;
@@ -132,14 +132,10 @@ pub(crate) struct Found<'a, E: Experiment> {
 
 impl<E: Experiment> Measures for Found<'_, E> {
     fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
-        if let Some(printed) = Printed::of(call) {
-            return printed.series(self.reference, |table| {
-                let figure = E::FIGURES.iter().find(|figure| figure.name == table);
-                figure.map_or_else(|| Ok(Vec::new()), |figure| (figure.cells)(self))
-            });
-        }
-        let (measure, arguments) = claim::measure::find(E::MEASURES, call)?;
-        Ok((measure.of)(self, &arguments))
+        claim::measure::figures(call, (E::MEASURES, self), self.reference, |table| {
+            let figure = E::FIGURES.iter().find(|figure| figure.name == table);
+            figure.map_or_else(|| Ok(Vec::new()), |figure| (figure.cells)(self))
+        })
     }
 }
 
@@ -156,16 +152,12 @@ impl<'a, E: Experiment> Found<'a, E> {
 
     /// A claim of `claims.toml`, if its runs are there.
     fn said(&self, spec: &ClaimSpec) -> Claims {
-        match &spec.body {
-            Body::Compared(claim) => Ok(claim.evaluate(self)?.into_iter().collect()),
-            Body::Code(name) => match E::CODE.iter().find(|(known, _)| known == name) {
-                Some((_, code)) => code(self),
-                None => Err(ExperimentError::data(
-                    claim::FILE,
-                    format!("{}: there is no code `{name}`", spec.id),
-                )),
-            },
+        if let Body::Code(name) = &spec.body
+            && let Some((_, code)) = E::CODE.iter().find(|(known, _)| known == name)
+        {
+            return code(self);
         }
+        Ok(spec.evaluate(self)?.into_iter().collect())
     }
 
     /// What `claims` says, with what that hangs on.
@@ -306,48 +298,16 @@ pub(crate) mod tests {
         claims_are_sound::<E>();
     }
 
-    /// Every claim of `claims.toml` is of one figure, so that it is evaluated once, and names only
-    /// measures and code that there are; and all of these are named.
+    /// The claims are sound, and each is of a variant that there is.
     fn claims_are_sound<E: Experiment>() {
-        let reference = Reference::parse(E::REFERENCE).expect("figures");
-        let (mut measures, mut codes) = (BTreeSet::new(), Vec::new());
         for spec in claim::read(E::CLAIMS).expect("claims") {
-            let part = |figure: &&Figure<E>| figure.name == spec.part;
-            let parts = E::FIGURES.iter().filter(part).count();
-            assert_eq!(parts, 1, "{}: there is no {}", spec.id, spec.part);
             let known = spec.variant.is_empty() || E::Variant::named(&spec.variant).is_some();
             assert!(known, "{}: there is no variant {}", spec.id, spec.variant);
-            let claim = match &spec.body {
-                Body::Compared(claim) => claim,
-                Body::Code(name) => {
-                    codes.push(name.clone());
-                    continue;
-                }
-            };
-            for call in claim.measures() {
-                match Printed::of(call) {
-                    Some(printed) => assert!(
-                        printed.is_in(&reference),
-                        "{}: the paper has no {call:?}",
-                        spec.id
-                    ),
-                    None => {
-                        let found = claim::measure::find(E::MEASURES, call);
-                        let found = found.unwrap_or_else(|e| panic!("{}: {e}", spec.id));
-                        measures.insert(found.0.name);
-                    }
-                }
-            }
         }
-        let known = E::MEASURES.iter().flat_map(|of| of.iter());
-        let known: BTreeSet<&str> = known.map(|of| of.name).collect();
-        assert_eq!(
-            measures, known,
-            "measures that are named, and that there are"
-        );
-        let known: Vec<&str> = E::CODE.iter().map(|(name, _)| *name).collect();
-        codes.sort();
-        assert_eq!(codes, known, "each code once, in the order of the alphabet");
+        let reference = Reference::parse(E::REFERENCE).expect("figures");
+        let parts: Vec<&str> = E::FIGURES.iter().map(|figure| figure.name).collect();
+        let codes: Vec<&str> = E::CODE.iter().map(|(name, _)| *name).collect();
+        claim::tests::are_sound(E::CLAIMS, &reference, &parts, E::MEASURES, &codes);
     }
 
     /// A run is a number, and comes to that, or in the variant to twice as much.

@@ -3,8 +3,7 @@
 //! An experiment is a folder under `experiments/` (scenarios, the paper's figures as data, a
 //! README) and a module here that says which runs there are and which of their results stands
 //! beside which figure. What the paper claims is in the folder, too, in `claims.toml`: `claim`
-//! reads and evaluates it. (ISACS and PCOS, which are no experiments of `frame`, have theirs here.)
-//! All that the papers have in common is in this frame:
+//! reads and evaluates it. All that the papers have in common is in this frame:
 //!
 //! ```text
 //!   paper.toml ---> Reference ----------+

@@ -1,6 +1,6 @@
 //! Comparisons that claims are made of.
 
-use super::expression::{Expression, Measures, Series, paired};
+use super::expression::{Expression, Item, Measures, Series, paired};
 use crate::ExperimentError;
 
 /// A comparison, and the share of the items that has to pass it.
@@ -99,11 +99,11 @@ impl Share {
 }
 
 /// Result of a test.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Outcome {
     pub(crate) holds: bool,
-    /// Items that pass, and all of them.
-    pub(crate) passed: (usize, usize),
+    /// Items of the comparison by their labels: 1 where an item passes, 0 where it fails.
+    pub(crate) items: Series,
 }
 
 /// 1 where it is so, 0 where not.
@@ -123,10 +123,10 @@ impl Test {
         let Some(items) = self.kind.passed(measures)? else {
             return Ok(None);
         };
-        let passed = items.iter().filter(|passed| **passed).count();
+        let passed = items.iter().filter(|item| item.value > 0.0).count();
         Ok(Some(Outcome {
             holds: self.share.is_reached(passed, items.len()),
-            passed: (passed, items.len()),
+            items,
         }))
     }
 }
@@ -150,8 +150,8 @@ impl Kind {
         }
     }
 
-    /// Whether each item passes.
-    fn passed(&self, measures: &dyn Measures) -> Result<Option<Vec<bool>>, ExperimentError> {
+    /// Flag of each item: 1 where it passes.
+    fn passed(&self, measures: &dyn Measures) -> Result<Option<Series>, ExperimentError> {
         let mut all = Vec::new();
         for expression in self.expressions() {
             let Some(value) = expression.value(measures)? else {
@@ -162,10 +162,10 @@ impl Kind {
         self.of(all).map(Some)
     }
 
-    fn of(&self, all: Vec<Series>) -> Result<Vec<bool>, ExperimentError> {
+    fn of(&self, all: Vec<Series>) -> Result<Series, ExperimentError> {
         let mut all = all.into_iter();
         let mut next = || all.next().unwrap_or_default();
-        let flags = match self {
+        Ok(match self {
             Kind::Beside(sense, ..) => paired(next(), next(), |a, b| flag(sense.holds(a, b)))?,
             Kind::Within(.., margin) => paired(next(), next(), |a, b| {
                 flag(match margin {
@@ -190,11 +190,12 @@ impl Kind {
             }
             Kind::Course(_, course) => {
                 let items = next();
-                let goes_on =
-                    |two: &[super::expression::Item]| course.goes_on(two[0].value, two[1].value);
-                return Ok(items.windows(2).map(goes_on).collect());
+                let step = |two: &[Item]| Item {
+                    label: two[1].label.clone(),
+                    value: flag(course.goes_on(two[0].value, two[1].value)),
+                };
+                items.windows(2).map(step).collect()
             }
-        };
-        Ok(flags.into_iter().map(|item| item.value > 0.0).collect())
+        })
     }
 }

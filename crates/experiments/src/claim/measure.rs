@@ -21,6 +21,25 @@ pub(crate) struct Measure<S: Subject> {
     pub(crate) of: fn(&S::Results<'_>, Arguments<'_>) -> Option<Series>,
 }
 
+/// Figures of a call: those of the paper, of our `cells` of a table, or of a measure.
+///
+/// # Errors
+/// When there is no such measure, or the paper's figures are malformed.
+pub(crate) fn figures<S: Subject>(
+    call: &Call,
+    (measures, results): (&[&[Measure<S>]], &S::Results<'_>),
+    reference: &Reference,
+    cells: impl FnOnce(&str) -> Result<Vec<Cell>, ExperimentError>,
+) -> Result<Option<Series>, ExperimentError> {
+    match Printed::of(call) {
+        Some(printed) => printed.series(reference, cells),
+        None => {
+            let (measure, arguments) = find(measures, call)?;
+            Ok((measure.of)(results, &arguments))
+        }
+    }
+}
+
 /// Measures that every paper with tables has.
 const OF_CELLS: [&str; 2] = ["ours", "theirs"];
 const STATED: &str = "paper";

@@ -26,6 +26,8 @@
 //! `each = [{ vm = "vm1" }, ...]` repeats the claim, with `{vm}` replaced in all of its texts.
 //! `variant = "added"` asks of the runs in that variant; what such a claim hangs on is not shown.
 //! Claims of its `[[claim.also]]` are repeated with it, after it each time.
+//! A test with `otherwise = TEXT` adds that to the detail where it fails; `more = TEXT` of a claim is
+//! one more sentence where an item of its first test fails, not repeated beside what it hangs on.
 //! A claim that is no comparison has `code = "NAME"` in place of the rest: a function of the paper.
 //!
 //! [`expression`] has the form of figures, [`words`] that of texts.
@@ -35,11 +37,11 @@ mod expression;
 pub(crate) mod measure;
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod words;
 
 pub(crate) use expression::{Call, Item, Measures, Series, series};
-pub(crate) use measure::{Measure, Printed, Subject};
+pub(crate) use measure::{Measure, Subject};
 pub(crate) use read::read;
 
 use crate::ExperimentError;
@@ -87,8 +89,36 @@ pub(crate) enum Body {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Compared {
     claim: Words,
-    tests: Vec<Test>,
+    tests: Vec<Checked>,
     detail: Words,
+    /// Sentence that is added where an item of the first test fails.
+    more: Option<Words>,
+}
+
+/// A test, and what is added to the detail where it fails.
+#[derive(Clone, PartialEq, Debug)]
+struct Checked {
+    test: Test,
+    otherwise: Option<Words>,
+}
+
+impl ClaimSpec {
+    /// The claim with its figures; `None` where a run that it needs is missing.
+    ///
+    /// # Errors
+    /// Those of [`Compared::evaluate`]; and when the claim is code, which the paper has to know.
+    pub(crate) fn evaluate(
+        &self,
+        measures: &dyn Measures,
+    ) -> Result<Option<Said>, ExperimentError> {
+        match &self.body {
+            Body::Compared(claim) => claim.evaluate(measures),
+            Body::Code(name) => {
+                let what = format!("{}: there is no code `{name}`", self.id);
+                Err(ExperimentError::data(FILE, what))
+            }
+        }
+    }
 }
 
 impl Compared {
@@ -100,22 +130,34 @@ impl Compared {
         &self,
         measures: &dyn Measures,
     ) -> Result<Option<Said>, ExperimentError> {
-        let (mut holds, mut passed) = (true, None);
-        for test in &self.tests {
-            let Some(outcome) = test.outcome(measures)? else {
+        let (mut holds, mut first) = (true, None);
+        let mut failed = Vec::new();
+        for checked in &self.tests {
+            let Some(outcome) = checked.test.outcome(measures)? else {
                 return Ok(None);
             };
             holds &= outcome.holds;
-            passed.get_or_insert(outcome.passed);
+            failed.extend(checked.otherwise.as_ref().filter(|_| !outcome.holds));
+            first.get_or_insert(outcome.items);
         }
-        let passed = passed.unwrap_or_default();
-        let (Some(claim), Some(detail)) = (
-            self.claim.text(measures, passed)?,
-            self.detail.text(measures, passed)?,
-        ) else {
+        let items = first.unwrap_or_default();
+        let mut detail = String::new();
+        for words in [&self.detail].into_iter().chain(failed) {
+            let Some(text) = words.text(measures, &items)? else {
+                return Ok(None);
+            };
+            detail += &text;
+        }
+        let Some(claim) = self.claim.text(measures, &items)? else {
             return Ok(None);
         };
-        Ok(Some(Said::new(claim, holds, detail)))
+        let said = Said::new(claim, holds, detail);
+        let all_pass = items.iter().all(|item| item.value > 0.0);
+        let Some(more) = self.more.as_ref().filter(|_| !all_pass) else {
+            return Ok(Some(said));
+        };
+        let more = more.text(measures, &items)?;
+        Ok(more.map(|more| said.with_more(format!(" {more}."))))
     }
 
     /// Every measure of the claim.
@@ -124,9 +166,12 @@ impl Compared {
         let mut all = Vec::new();
         let mut hear = |call| all.push(call);
         self.claim.measures(&mut hear);
-        self.detail.measures(&mut hear);
-        for test in &self.tests {
-            test.kind.measures(&mut hear);
+        let more = self.tests.iter().filter_map(|of| of.otherwise.as_ref());
+        for words in [&self.detail].into_iter().chain(&self.more).chain(more) {
+            words.measures(&mut hear);
+        }
+        for checked in &self.tests {
+            checked.test.kind.measures(&mut hear);
         }
         all
     }

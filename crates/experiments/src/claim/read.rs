@@ -3,7 +3,7 @@
 use super::comparison::{Course, Kind, Margin, Sense, Share, Test};
 use super::expression::{Expression, Named};
 use super::words::Words;
-use super::{Body, ClaimSpec, Compared, FILE, Malformed};
+use super::{Body, Checked, ClaimSpec, Compared, FILE, Malformed};
 use crate::ExperimentError;
 use std::collections::BTreeSet;
 use tidegate_config::{Field, Section, document};
@@ -127,6 +127,10 @@ fn compared(section: &mut Section<'_>, replaced: &Replaced) -> Option<Compared> 
         tests: tests.collect::<Option<_>>()?,
         claim: reader.words(&claim)?,
         detail: reader.words(&detail)?,
+        more: match section.take("more") {
+            Some(more) => Some(reader.words(&more)?),
+            None => None,
+        },
     })
 }
 
@@ -178,15 +182,21 @@ impl Reader<'_> {
         self.expression(&field)
     }
 
-    fn test(&self, field: &Field<'_>) -> Option<Test> {
+    fn test(&self, field: &Field<'_>) -> Option<Checked> {
         let mut section = Section::of(field)?;
         let kind = self.kind(&mut section);
         let share = share(&mut section);
+        let otherwise = section.take("otherwise").map(|field| self.words(&field));
         section.finish();
-        Some(Test {
+        let test = Test {
             kind: kind?,
             share: share?,
-        })
+        };
+        let otherwise = match otherwise {
+            Some(words) => Some(words?),
+            None => None,
+        };
+        Some(Checked { test, otherwise })
     }
 
     fn kind(&self, section: &mut Section<'_>) -> Option<Kind> {

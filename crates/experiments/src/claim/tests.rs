@@ -1,7 +1,8 @@
 //! Tests of the evaluator and of the messages about malformed claims.
 
 use super::*;
-use crate::Claim;
+use crate::{Claim, Reference};
+use std::collections::BTreeSet;
 
 /// Measures by name: `one` a figure, `three` a series with labels, `missing` one without runs.
 struct Figures;
@@ -26,6 +27,56 @@ impl Measures for Figures {
             },
         )
     }
+}
+
+/// Every claim of a `claims.toml` is of one of `parts`, so that it is evaluated once, and names only
+/// measures and code that there are; and all of these are named.
+pub(crate) fn are_sound<S: Subject>(
+    text: &str,
+    reference: &Reference,
+    parts: &[&str],
+    all: &[&[Measure<S>]],
+    codes: &[&str],
+) {
+    let (mut measures, mut named_codes) = (BTreeSet::new(), Vec::new());
+    for spec in read(text).expect("claims") {
+        let of_it = parts.iter().filter(|part| **part == spec.part).count();
+        assert_eq!(of_it, 1, "{}: there is no {}", spec.id, spec.part);
+        let claim = match &spec.body {
+            Body::Compared(claim) => claim,
+            Body::Code(name) => {
+                named_codes.push(name.clone());
+                continue;
+            }
+        };
+        for call in claim.measures() {
+            match measure::Printed::of(call) {
+                Some(printed) => assert!(
+                    printed.is_in(reference),
+                    "{}: the paper has no {call:?}",
+                    spec.id
+                ),
+                None => {
+                    let found = measure::find(all, call);
+                    let found = found.unwrap_or_else(|e| panic!("{}: {e}", spec.id));
+                    measures.insert(found.0.name);
+                }
+            }
+        }
+    }
+    let known: BTreeSet<&str> = all
+        .iter()
+        .flat_map(|of| of.iter().map(|of| of.name))
+        .collect();
+    assert_eq!(
+        measures, known,
+        "measures that are named, and that there are"
+    );
+    named_codes.sort();
+    assert_eq!(
+        named_codes, codes,
+        "each code once, in the order of the alphabet"
+    );
 }
 
 /// Result of a claim with these lines.
@@ -155,10 +206,46 @@ fn texts_have_figures_in_them() {
             "1 after 2, -4 after -8, 3 after 6.",
         ),
         ("{max(three):.0} ({who max(three)})", "3 (c)."),
+        ("{three of one * three:.0}", "1 of 2, -4 of -8, 3 of 6."),
         ("in {held} of {all}", "in 2 of 3."),
+        ("not in {failing}", "not in b."),
     ] {
         assert_eq!(text(words), expected, "{words}");
     }
+}
+
+#[test]
+fn what_fails_is_told_beside_the_detail() {
+    let told = |tests: &str| {
+        let lines = "claim = ''\ndetail = 'it is {one:.0}'\nmore = 'Not in {failing}'";
+        let claim = evaluated(&format!("{lines}\nholds = [{tests}]"));
+        claim.expect("a claim").expect("figures").detail
+    };
+    let otherwise = "otherwise = ', more than {one / 2:.0}'";
+    assert_eq!(told("{ above = 'one', than = 1 }"), "it is 2.");
+    assert_eq!(
+        told(&format!(
+            "{{ above = 'one', than = 3 }}, {{ below = 'one', than = 1, {otherwise} }}"
+        )),
+        "it is 2, more than 1. Not in ."
+    );
+    // The sentence is there although enough of the items pass.
+    assert_eq!(
+        told("{ above = 'three', than = 0, in_share = 0.6 }"),
+        "it is 2. Not in b."
+    );
+    assert_eq!(
+        told(&format!("{{ above = 'three', than = 0, {otherwise} }}")),
+        "it is 2, more than 1. Not in b."
+    );
+    let missing = "claim = ''\ndetail = ''\nmore = '{missing:.0}'\nholds = [{ above = 'one', ";
+    let failing = evaluated(&format!("{missing}than = 3 }}]")).expect("a claim");
+    assert!(failing.is_none(), "{failing:?}");
+    assert!(
+        evaluated(&format!("{missing}than = 1 }}]"))
+            .expect("a claim")
+            .is_some()
+    );
 }
 
 #[test]

@@ -7,8 +7,10 @@
 //! it takes {paper(times):.} times       with as many digits as it has
 //! they have {share:.2 named}            each with its label: 0.95 (vm1), 1.02 (vm2)
 //! V is {ours after theirs:.2} %         pairs: 3.10 after 4.20, 2.00 after 2.50
+//! met are {met of all:.0}               pairs: 3 of 4, 2 of 2
 //! the largest is that of {who max(x)}   a label alone
 //! it is in {held} of {all}              items of the first test that pass, and all of them
+//! it is not in {failing}                labels of those that fail
 //! ```
 
 use super::Malformed;
@@ -24,14 +26,18 @@ enum Piece {
     Text(String),
     Figures {
         of: Expression,
-        /// The second figure of a pair.
-        after: Option<Expression>,
+        /// The second figure of a pair, and the word before it.
+        second: Option<(&'static str, Expression)>,
         format: Format,
     },
     Label(Expression),
     Held,
     All,
+    Failing,
 }
+
+/// Words between the two figures of a pair.
+const BETWEEN: [&str; 2] = ["after", "of"];
 
 /// Form of figures in a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +55,30 @@ enum List {
     Named,
 }
 
-const EXAMPLES: &str = "{iops(vm1):.1}, {a after b:.2}, {x:+.1}, {x:.0 and}, {x:.2 named}, \
-                        {who max(x)}, {held} or {all}";
+const EXAMPLES: &str = "{iops(vm1):.1}, {a after b:.2}, {a of b:.0}, {x:+.1}, {x:.0 and}, \
+                        {x:.2 named}, {who max(x)}, {held}, {all} or {failing}";
+
+/// Expressions before and after a word that stands outside brackets, and that word.
+fn pair(text: &str) -> Option<(&str, &'static str, &str)> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ' ' if depth == 0 => {
+                let after = &text[at + 1..];
+                for word in BETWEEN {
+                    let second = after.strip_prefix(word).and_then(|s| s.strip_prefix(' '));
+                    if let Some(second) = second {
+                        return Some((&text[..at], word, second));
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+    None
+}
 
 impl Format {
     fn parse(text: &str) -> Option<Format> {
@@ -106,6 +134,7 @@ impl Piece {
         match text {
             "held" => return Ok(Piece::Held),
             "all" => return Ok(Piece::All),
+            "failing" => return Ok(Piece::Failing),
             _ => (),
         }
         if let Some(of) = text.strip_prefix("who ") {
@@ -119,12 +148,12 @@ impl Piece {
                 EXAMPLES,
             ));
         };
-        let (of, after) = match figures.split_once(" after ") {
-            Some((of, after)) => (of, Some(Expression::parse(after, named)?)),
+        let (of, second) = match pair(figures) {
+            Some((of, word, second)) => (of, Some((word, Expression::parse(second, named)?))),
             None => (figures, None),
         };
         let of = Expression::parse(of, named)?;
-        Ok(Piece::Figures { of, after, format })
+        Ok(Piece::Figures { of, second, format })
     }
 }
 
@@ -148,19 +177,19 @@ impl Words {
         Ok(Words(pieces))
     }
 
-    /// The text; `passed` has the items of the first test that pass, and all. `None` where a run
-    /// that it needs is missing.
+    /// The text; `items` are those of the claim's first test, 1 where one passes. `None` where a
+    /// run that it needs is missing.
     ///
     /// # Errors
     /// Those of its expressions.
     pub(crate) fn text(
         &self,
         measures: &dyn Measures,
-        passed: (usize, usize),
+        items: &[Item],
     ) -> Result<Option<String>, ExperimentError> {
         let mut text = String::new();
         for piece in &self.0 {
-            let Some(piece) = shown(piece, measures, passed)? else {
+            let Some(piece) = shown(piece, measures, items)? else {
                 return Ok(None);
             };
             text += &piece;
@@ -173,11 +202,11 @@ impl Words {
     pub(crate) fn measures<'a>(&'a self, hear: &mut dyn FnMut(&'a super::expression::Call)) {
         for piece in &self.0 {
             match piece {
-                Piece::Text(_) | Piece::Held | Piece::All => (),
+                Piece::Text(_) | Piece::Held | Piece::All | Piece::Failing => (),
                 Piece::Label(of) => of.measures(hear),
-                Piece::Figures { of, after, .. } => {
+                Piece::Figures { of, second, .. } => {
                     of.measures(hear);
-                    after.iter().for_each(|after| after.measures(hear));
+                    second.iter().for_each(|(_, of)| of.measures(hear));
                 }
             }
         }
@@ -187,29 +216,40 @@ impl Words {
 fn shown(
     piece: &Piece,
     measures: &dyn Measures,
-    (held, all): (usize, usize),
+    items: &[Item],
 ) -> Result<Option<String>, ExperimentError> {
     Ok(match piece {
         Piece::Text(text) => Some(text.clone()),
-        Piece::Held => Some(held.to_string()),
-        Piece::All => Some(all.to_string()),
+        Piece::Held => Some(
+            items
+                .iter()
+                .filter(|item| item.value > 0.0)
+                .count()
+                .to_string(),
+        ),
+        Piece::All => Some(items.len().to_string()),
+        Piece::Failing => {
+            let failing = items.iter().filter(|item| item.value == 0.0);
+            let labels: Vec<&str> = failing.map(|item| item.label.as_str()).collect();
+            Some(labels.join("; "))
+        }
         Piece::Label(of) => {
             let labels = |items: Series| -> Vec<String> {
                 items.into_iter().map(|item| item.label).collect()
             };
             of.value(measures)?.map(|items| labels(items).join(", "))
         }
-        Piece::Figures { of, after, format } => {
+        Piece::Figures { of, second, format } => {
             let Some(items) = of.value(measures)? else {
                 return Ok(None);
             };
             let mut shown: Vec<String> = items.iter().map(|item| format.item(item)).collect();
-            if let Some(after) = after {
-                let Some(after) = after.value(measures)? else {
+            if let Some((word, second)) = second {
+                let Some(second) = second.value(measures)? else {
                     return Ok(None);
                 };
-                for (shown, after) in shown.iter_mut().zip(after) {
-                    *shown += &format!(" after {}", format.figure(after.value));
+                for (shown, second) in shown.iter_mut().zip(second) {
+                    *shown += &format!(" {word} {}", format.figure(second.value));
                 }
             }
             Some(format.list(&shown))

@@ -1,23 +1,26 @@
-//! What the paper claims of ISACS against Credit2, and whether it is so here.
+//! Comparisons of ISACS with Credit2, and figures of them that `claims.toml` names.
 
 use super::policy::Policy;
 use super::run::Runs;
 use super::setup::Case;
-use crate::findings::Sense;
+use crate::claim::{self, Call, ClaimSpec, Item, Measure, Measures, Series, Subject, series};
+use crate::findings::{Sense, heading};
 use crate::said::Said;
-use crate::{Cell, ExperimentError, Reference, Wanted};
+use crate::{Cell, ExperimentError, Reference, Wanted, folder};
 use std::collections::BTreeMap;
 
-/// The part of the cells in which ISACS is to be better where the paper has it better.
-const ORDER: f64 = 0.9;
-/// How far a gain may be from the paper's, of 1.
-const GAIN: f64 = 0.1;
-/// Two figures are the same that differ by less, of 1.
-const SAME: f64 = 0.01;
-/// What fixed work may take longer: the paper's "0.95x", its worst.
-const LOSS: f64 = 0.055;
+/// Text of the paper's claims.
+pub(super) const CLAIMS: &str = folder::embedded!("isacs", "claims.toml");
 
-/// A comparison of the paper: what Credit2 and ISACS have, theirs and ours.
+/// Part of the claims about all tables of I/O together.
+const EVERY_TABLE: &str = "tables 3 to 8";
+/// The part of the paper that is about fixed work, not about I/O.
+const FIXED_WORK: &str = "section 5.4";
+/// Gain, of 1, up to which two figures count as the same; `claims.toml` has it as the loss that is
+/// no loss.
+const SAME: f64 = 0.01;
+
+/// A comparison of the paper: figures of Credit2 and ISACS, theirs and ours.
 struct Pair<'a> {
     table: &'a str,
     about: &'a str,
@@ -27,7 +30,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// By what part ISACS is better than Credit2.
+    /// Part by which ISACS is better than Credit2.
     fn gain([credit2, isacs]: [f64; 2], sense: Sense) -> f64 {
         match sense {
             Sense::More => isacs / credit2 - 1.0,
@@ -44,150 +47,219 @@ impl Pair<'_> {
     }
 
     fn name(&self) -> String {
-        format!("{}, {}", crate::findings::heading(self.table), self.about)
+        format!("{}, {}", heading(self.table), self.about)
     }
-}
 
-fn pairs(cells: &[Cell]) -> Vec<Pair<'_>> {
-    let mut found: BTreeMap<(&str, &str), [Option<&Cell>; 2]> = BTreeMap::new();
-    for cell in cells {
-        if let Some(contest) = &cell.contest {
-            let key = (cell.table.as_str(), contest.about.as_str());
-            let both = found.entry(key).or_default();
-            both[usize::from(contest.who == "isacs")] = Some(cell);
-        }
-    }
-    let pair = |((table, about), both)| {
-        let [Some(credit2), Some(isacs)]: [Option<&Cell>; 2] = both else {
-            return None;
-        };
-        Some(Pair {
-            table,
-            about,
-            sense: isacs.contest.as_ref()?.sense,
-            theirs: [credit2.theirs, isacs.theirs],
-            ours: [credit2.ours, isacs.ours],
-        })
-    };
-    found.into_iter().filter_map(pair).collect()
-}
-
-/// All that can be said about what was run.
-pub(super) fn claims(
-    reference: &Reference,
-    runs: &Runs,
-    [credit2, isacs]: [Policy; 2],
-    cells: &[Cell],
-    wanted: &Wanted,
-) -> Result<Vec<Said>, ExperimentError> {
-    let pairs = pairs(cells);
-    let io: Vec<&Pair<'_>> = pairs.iter().filter(|p| p.table != "section 5.4").collect();
-    let mut claims = Vec::new();
-    claims.extend(better(&io));
-    claims.extend(not_worse(&io));
-    claims.extend(gains(&io));
-    for (table, case, path) in [
-        ("3", Case::PingHybrid(3), "hybrid"),
-        ("4", Case::PingMixed, "mixed"),
-    ] {
-        let both = [credit2, isacs].map(|policy| runs.get(&(case, policy)));
-        if let ([Some(plain), Some(aware)], true) = (both, wanted.wants(table)) {
-            let theirs = |who: &str| reference.figure(&format!("tails.{path}.{who}"));
-            let theirs = theirs("credit2")? / theirs("isacs")?;
-            claims.push(tail(path, theirs, [plain.longest_ms, aware.longest_ms]));
-        }
-    }
-    claims.extend(pairs.iter().filter(|p| p.table == "section 5.4").map(loss));
-    Ok(claims)
-}
-
-/// ISACS is better where the paper has it better.
-fn better(pairs: &[&Pair<'_>]) -> Option<Said> {
-    let theirs = |pair: &&Pair<'_>| pair.their_gain() > 0.0;
-    let all: Vec<&Pair<'_>> = pairs.iter().copied().filter(theirs).collect();
-    let (same, other): (Vec<&Pair<'_>>, Vec<&Pair<'_>>) =
-        all.iter().partition(|pair| pair.our_gain() > 0.0);
-    let names: Vec<String> = other.iter().map(|pair| pair.name()).collect();
-    let more = match names.as_slice() {
-        [] => String::new(),
-        names => format!(" Not in {}.", names.join("; ")),
-    };
-    let said = Said::new(
-        "ISACS is better than Credit2 in 90 % of the cells where the paper has it better",
-        same.len() as f64 >= ORDER * all.len() as f64,
-        format!("it is in {} of {}", same.len(), all.len()),
-    );
-    (!all.is_empty()).then(|| said.with_more(more))
-}
-
-/// In none ISACS is worse: cells in which nothing depends on who runs when are the same but for
-/// chance.
-fn not_worse(pairs: &[&Pair<'_>]) -> Option<Said> {
-    let worse = |pair: &&&Pair<'_>| pair.our_gain() < -SAME;
-    let names: Vec<String> = pairs.iter().filter(worse).map(|p| p.name()).collect();
-    let better = pairs.iter().filter(|p| p.our_gain() > SAME).count();
-    let more = match names.as_slice() {
-        [] => String::new(),
-        names => format!(" It is in {}.", names.join("; ")),
-    };
-    let same = pairs.len() - better - names.len();
-    let said = Said::new(
-        "ISACS is by more than 1 % worse than Credit2 in no cell",
-        names.is_empty(),
-        format!(
-            "it is by more than 1 % better in {better}, worse in {}, and within it in {same}",
-            names.len()
-        ),
-    );
-    (!pairs.is_empty()).then(|| said.with_more(more))
-}
-
-/// By how much.
-fn gains(pairs: &[&Pair<'_>]) -> Option<Said> {
-    let off = |pair: &&&Pair<'_>| (pair.our_gain() - pair.their_gain()).abs() > GAIN;
-    let far: Vec<_> = pairs.iter().filter(off).collect();
-    let say = |pair: &&&Pair<'_>| {
+    /// Name with both gains: `table 3, 1: 30 % for 32 %`.
+    fn told(&self) -> String {
         let percent = |part: f64| format!("{:.0} %", 100.0 * part);
-        let (ours, theirs) = (percent(pair.our_gain()), percent(pair.their_gain()));
-        format!("{}: {ours} for {theirs}", pair.name())
-    };
-    let list: Vec<String> = far.iter().map(say).collect();
-    let near = pairs.len() - far.len();
-    let more = match list.as_slice() {
-        [] => String::new(),
-        list => format!(" Ours for theirs: {}.", list.join("; ")),
-    };
-    let said = Said::new(
-        "what ISACS gains is within 10 points of the paper's gain",
-        far.is_empty(),
-        format!("it is in {near} of {}", pairs.len()),
-    );
-    (!pairs.is_empty()).then(|| said.with_more(more))
+        let (ours, theirs) = (percent(self.our_gain()), percent(self.their_gain()));
+        format!("{}: {ours} for {theirs}", self.name())
+    }
+
+    fn item(&self, theirs: bool) -> Item {
+        let value = match theirs {
+            true => self.their_gain(),
+            false => self.our_gain(),
+        };
+        Item {
+            label: self.name(),
+            value,
+        }
+    }
 }
 
-fn tail(which: &str, theirs: f64, [credit2, isacs]: [f64; 2]) -> Said {
-    Said::new(
-        format!("the longest round trip is shorter by as much as in the paper ({which})"),
-        credit2 >= theirs * isacs,
-        format!(
-            "it goes from {credit2:.2} ms to {isacs:.2} ms, {:.2} times shorter for {theirs:.2}",
-            credit2 / isacs
-        ),
-    )
+/// Results of two schedulers, the second of which stands for ISACS.
+pub(super) struct Compared<'a> {
+    pub(super) reference: &'a Reference,
+    pub(super) runs: &'a Runs,
+    pub(super) policies: [Policy; 2],
+    /// Cells of the tables that are wanted, with these schedulers.
+    pub(super) cells: &'a [Cell],
 }
 
-fn loss(pair: &Pair<'_>) -> Said {
-    let [credit2, isacs] = pair.ours;
-    let loss = isacs / credit2 - 1.0;
-    Said::new(
-        format!(
-            "fixed work takes at most 5.5 % longer with ISACS ({})",
-            pair.about
-        ),
-        loss <= LOSS,
-        format!(
-            "it takes {credit2:.2} s and {isacs:.2} s, {:+.1} %",
-            100.0 * loss
-        ),
-    )
+/// The experiment, as a subject of claims.
+struct Isacs;
+
+impl Subject for Isacs {
+    type Results<'a> = Compared<'a>;
+}
+
+const WHOSE: &[&str] = &["ours", "theirs"];
+
+const MEASURES: &[Measure<Isacs>] = &[
+    // Part by which ISACS is better in each cell of tables 3 to 8, or where the paper has it better.
+    Measure {
+        name: "gain",
+        arguments: &[&["every cell", "better in the paper"], WHOSE],
+        of: |compared, of| {
+            let all = compared.io().into_iter();
+            let wanted = all.filter(|pair| of[0] == "every cell" || pair.their_gain() > 0.0);
+            Some(wanted.map(|pair| pair.item(of[1] == "theirs")).collect())
+        },
+    },
+    // Our gain in each of these cells, labelled with both gains.
+    Measure {
+        name: "told_gain",
+        arguments: &[],
+        of: |compared, _| {
+            let told = |pair: Pair<'_>| Item {
+                label: pair.told(),
+                value: pair.our_gain(),
+            };
+            Some(compared.io().into_iter().map(told).collect())
+        },
+    },
+    // Number of these cells in which ISACS is better or worse by more than a hundredth, or neither.
+    Measure {
+        name: "cells",
+        arguments: &[&["better", "worse", "same"]],
+        of: |compared, of| compared.count(of[0]).map(|count| series([count as f64])),
+    },
+    // The longest round trip of all rounds, in ms.
+    Measure {
+        name: "longest_ms",
+        arguments: &[&["hybrid", "mixed"], &["credit2", "isacs"]],
+        of: |compared, of| {
+            let case = match of[0] {
+                "hybrid" => Case::PingHybrid(3),
+                _ => Case::PingMixed,
+            };
+            let policy = compared.policies[usize::from(of[1] == "isacs")];
+            Some(series([compared.runs.get(&(case, policy))?.longest_ms]))
+        },
+    },
+];
+
+impl Compared<'_> {
+    /// Comparisons of both schedulers in the tables of I/O, in the order of their names.
+    fn io(&self) -> Vec<Pair<'_>> {
+        let mut found: BTreeMap<(&str, &str), [Option<&Cell>; 2]> = BTreeMap::new();
+        for cell in self.cells.iter().filter(|cell| cell.table != FIXED_WORK) {
+            if let Some(contest) = &cell.contest {
+                let key = (cell.table.as_str(), contest.about.as_str());
+                let both = found.entry(key).or_default();
+                both[usize::from(contest.who == "isacs")] = Some(cell);
+            }
+        }
+        let pair = |((table, about), both)| {
+            let [Some(credit2), Some(isacs)]: [Option<&Cell>; 2] = both else {
+                return None;
+            };
+            Some(Pair {
+                table,
+                about,
+                sense: isacs.contest.as_ref()?.sense,
+                theirs: [credit2.theirs, isacs.theirs],
+                ours: [credit2.ours, isacs.ours],
+            })
+        };
+        found.into_iter().filter_map(pair).collect()
+    }
+
+    /// Number of cells of a kind; `None`: there are no cells.
+    fn count(&self, kind: &str) -> Option<usize> {
+        let all = self.io();
+        let is = |pair: &&Pair<'_>| match kind {
+            "better" => pair.our_gain() > SAME,
+            "worse" => pair.our_gain() < -SAME,
+            _ => (-SAME..=SAME).contains(&pair.our_gain()),
+        };
+        (!all.is_empty()).then(|| all.iter().filter(is).count())
+    }
+
+    /// Claims of the file about what is wanted, with these figures.
+    ///
+    /// # Errors
+    /// When a claim names a figure that there is not.
+    pub(super) fn claims(
+        &self,
+        specs: &[ClaimSpec],
+        wanted: &Wanted,
+    ) -> Result<Vec<Said>, ExperimentError> {
+        let is_wanted = |spec: &&ClaimSpec| spec.part == EVERY_TABLE || wanted.wants(&spec.part);
+        let mut claims = Vec::new();
+        for spec in specs.iter().filter(is_wanted) {
+            claims.extend(spec.evaluate(self)?);
+        }
+        Ok(claims)
+    }
+}
+
+impl Measures for Compared<'_> {
+    fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
+        claim::measure::figures(call, (&[MEASURES], self), self.reference, |table| {
+            let of_table = self.cells.iter().filter(|cell| cell.table == table);
+            Ok(of_table.cloned().collect())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::Contest;
+    use crate::findings::tests::cell;
+
+    #[test]
+    fn claims_name_what_there_is() {
+        let reference = Reference::parse(super::super::setup::PAPER_TOML).expect("TOML");
+        let parts = [super::super::TABLES, &[EVERY_TABLE]].concat();
+        claim::tests::are_sound(CLAIMS, &reference, &parts, &[MEASURES], &[]);
+    }
+
+    /// Cells of comparisons by name: Credit2 and ISACS in the paper, and here; more is better.
+    fn cells(all: &[(&str, [f64; 2], [f64; 2])]) -> Vec<Cell> {
+        let both = |(about, theirs, ours): &(&str, [f64; 2], [f64; 2])| {
+            [0, 1].map(|n| Cell {
+                contest: Some(Contest {
+                    about: (*about).to_owned(),
+                    who: ["credit2", "isacs"][n].to_owned(),
+                    sense: Sense::More,
+                }),
+                ..cell(theirs[n], ours[n], false)
+            })
+        };
+        all.iter().flat_map(both).collect()
+    }
+
+    /// Result of a claim of the file for these cells; `None`: it is left out.
+    fn said(id: &str, cells: &[Cell]) -> Option<crate::Claim> {
+        let reference = Reference::parse("").expect("TOML");
+        let compared = Compared {
+            reference: &reference,
+            runs: &Runs::new(),
+            policies: super::super::BOTH,
+            cells,
+        };
+        let specs = claim::read(CLAIMS).expect("claims");
+        let spec = specs.iter().find(|spec| spec.id == id).expect("the claim");
+        let said = spec.evaluate(&compared).expect("figures");
+        said.map(|said| said.hangs_on(&[]))
+    }
+
+    #[test]
+    fn gains_are_compared_cell_by_cell() {
+        // Gains of 10, 20 and -10 % in the paper; of 15, 0.5 and -5 % here.
+        let cells = cells(&[
+            ("a", [100.0, 110.0], [100.0, 115.0]),
+            ("b", [100.0, 120.0], [200.0, 201.0]),
+            ("c", [100.0, 90.0], [100.0, 95.0]),
+        ]);
+        let better = said("better", &cells).expect("cells");
+        assert_eq!(
+            (better.holds, better.detail.as_str()),
+            (true, "it is in 2 of 2.")
+        );
+        let worse = said("not-worse", &cells).expect("cells");
+        let told = "it is by more than 1 % better in 1, worse in 1, and within it in 1. \
+                    It is in table 3, c.";
+        assert_eq!((worse.holds, worse.detail.as_str()), (false, told));
+        let gains = said("gains", &cells).expect("cells");
+        let told = "it is in 2 of 3. Ours for theirs: table 3, b: 0 % for 20 %.";
+        assert_eq!((gains.holds, gains.detail.as_str()), (false, told));
+        for id in ["better", "not-worse", "gains"] {
+            assert_eq!(said(id, &[]), None, "{id}");
+        }
+    }
 }

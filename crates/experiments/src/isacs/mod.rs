@@ -13,7 +13,8 @@ mod run;
 mod setup;
 mod tables;
 
-use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted};
+use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, claim};
+use claims::Compared;
 use free::Free;
 use policy::Policy;
 
@@ -66,9 +67,16 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     let further = figures::further_cases(wanted, &cases);
     let further = run::keys(&further, &compared);
     runs.extend(run::all(&further, &free, FIGURE_ROUNDS, jobs, progress));
+    let specs = claim::read(claims::CLAIMS)?;
     let found = |policies: [Policy; 2]| {
         let cells = tables::cells(&reference, &runs, policies, wanted)?;
-        let claims = claims::claims(&reference, &runs, policies, &cells, wanted)?;
+        let compared = Compared {
+            reference: &reference,
+            runs: &runs,
+            policies,
+            cells: &cells,
+        };
+        let claims = compared.claims(&specs, wanted)?;
         Ok::<_, ExperimentError>((cells, claims))
     };
     let (cells, claims) = found(BOTH)?;

@@ -64,9 +64,4 @@ impl Audit {
         }
         all
     }
-
-    /// Of those that the oracle would have let in so many in a hundred were.
-    pub(super) fn taken_pct(&self) -> f64 {
-        100.0 * self.taken as f64 / self.possible.max(1) as f64
-    }
 }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `run` has requests considered one after the other, `figures` is what the thesis shows of that,
-//! `goals` how PCOS stands beside the oracle. The folder's README says what was read how.
+//! `goals` how PCOS stands beside the oracle, `measures` which figures of that claims name. The folder's README says what was read how.
 
 mod audit;
 mod figures;
@@ -17,13 +17,15 @@ mod gate;
 mod goals;
 mod house;
 mod learning;
+mod measures;
 mod oracle;
 mod run;
 mod stage;
 
+use crate::claim::{self, Call, ClaimSpec, Measures, Series, Subject};
 use crate::pridyn::folder::{Folder, TRACES};
 use crate::said::Said;
-use crate::{ExperimentError, Findings, Paper, Progress, Wanted, pool};
+use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, folder, pool};
 use audit::Audit;
 use gate::{Exact, Foreseeing, Gate, Open, Prescient, Shut};
 use house::{Case, House, Setting};
@@ -57,12 +59,14 @@ pub(crate) const PAPER: Paper = Paper {
     calibrate: None,
 };
 
+const PAPER_TOML: &str = folder::embedded!("pcos", "paper.toml");
+const CLAIMS: &str = folder::embedded!("pcos", "claims.toml");
+
 /// One of the thesis' figures, or what is asked beyond them.
 struct Figure {
     name: &'static str,
     /// The runs that it is made of, where this is done so.
     keys: fn(Way) -> Vec<Key>,
-    claims: fn(&Found<'_>) -> Vec<Said>,
     plots: fn(&Found<'_>) -> Vec<Plot>,
     /// What shows what a claim hangs on.
     others: &'static [Way],
@@ -173,8 +177,23 @@ type Runs = BTreeMap<Key, Ran>;
 
 /// What came of the runs that were done one way.
 struct Found<'a> {
+    reference: &'a Reference,
     runs: &'a Runs,
     way: Way,
+}
+
+/// The experiment, as a subject of claims.
+struct Pcos;
+
+impl Subject for Pcos {
+    type Results<'a> = Found<'a>;
+}
+
+impl Measures for Found<'_> {
+    fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
+        let measures = (&[measures::MEASURES][..], self);
+        claim::measure::figures(call, measures, self.reference, |_| Ok(Vec::new()))
+    }
 }
 
 impl<'a> Found<'a> {
@@ -185,6 +204,15 @@ impl<'a> Found<'a> {
             tolerance,
             who,
         })
+    }
+
+    /// Claims of the file about a figure, as far as their runs are there.
+    fn claims(&self, specs: &[ClaimSpec], figure: &str) -> Result<Vec<Said>, ExperimentError> {
+        let mut claims = Vec::new();
+        for spec in specs.iter().filter(|spec| spec.part == figure) {
+            claims.extend(spec.evaluate(self)?);
+        }
+        Ok(claims)
     }
 }
 
@@ -233,7 +261,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         ..Folder::default()
     };
     let runs = run_all(&wanted_runs(wanted), &folder, wanted.jobs, progress)?;
-    Ok(gather(&runs, wanted))
+    gather(&runs, wanted)
 }
 
 /// Learns of all hosts, then runs.
@@ -260,29 +288,34 @@ fn run_all(
 }
 
 /// What the thesis says, and whether it is so.
-fn gather(runs: &Runs, wanted: &Wanted) -> Findings {
+fn gather(runs: &Runs, wanted: &Wanted) -> Result<Findings, ExperimentError> {
+    let reference = &Reference::parse(PAPER_TOML)?;
+    let specs = claim::read(CLAIMS)?;
     let mut findings = Findings::default();
-    let of = |way: Way| Found { runs, way };
+    let of = |way: Way| Found {
+        reference,
+        runs,
+        way,
+    };
     for figure in FIGURES.iter().filter(|figure| wanted.wants(figure.name)) {
-        let others = figure
-            .others
-            .iter()
-            .map(|other| (other.phrase(), (figure.claims)(&of(*other))));
-        let others: Vec<_> = others.collect();
-        let claims = (figure.claims)(&of(Way::OURS)).into_iter();
+        let mut others = Vec::new();
+        for other in figure.others {
+            others.push((other.phrase(), of(*other).claims(&specs, figure.name)?));
+        }
+        let claims = of(Way::OURS).claims(&specs, figure.name)?;
+        let claims = claims.into_iter();
         findings.append(Findings {
             claims: claims.map(|said| said.hangs_on(&others)).collect(),
             plots: (figure.plots)(&of(Way::OURS)),
             ..Findings::default()
         });
     }
-    findings
+    Ok(findings)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reference;
 
     #[test]
     fn every_figure_is_listed_and_every_curve_is_of_one() {
@@ -293,8 +326,7 @@ mod tests {
 
     #[test]
     fn deltas_are_those_of_the_paper() {
-        let text = include_str!("../../../../experiments/pcos/paper.toml");
-        let paper = Reference::parse(text).expect("the thesis'");
+        let paper = Reference::parse(PAPER_TOML).expect("the thesis'");
         for (case, name) in [
             (Case::Web, "delta_strict"),
             (Case::Research, "delta_delay_tolerant"),
@@ -306,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_was_not_run_is_left_out() {
-        let found = gather(&Runs::new(), &Wanted::default());
+        let found = gather(&Runs::new(), &Wanted::default()).expect("figures");
         assert_eq!((found.claims.len(), found.plots.len()), (0, 0));
     }
 

@@ -105,7 +105,8 @@ pub(super) const CODE: &[(&str, Code<Vcup>)] = &[
 mod tests {
     use super::super::PAPER;
     use crate::ExperimentError;
-    use crate::claim::{self, Body, Call, Measures, Printed, Series};
+    use crate::claim::measure::Printed;
+    use crate::claim::{self, Body, Call, Measures, Series};
     use crate::findings::tests::cell;
     use crate::{Cell, Reference, folder};
 

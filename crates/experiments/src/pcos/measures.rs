@@ -1,0 +1,189 @@
+//! Figures of runs that `claims.toml` names.
+
+use super::figures::{self, curve, let_in, shown};
+use super::goals::judged_runs;
+use super::house::Case;
+use super::run::Outcome;
+use super::{Found, Pcos, Ran, Who};
+use crate::claim::{Measure, Series, series};
+
+const CASES: &[&str] = &["web", "research"];
+/// Admission: nobody, everybody at once, or as PCOS decides.
+const ADMITTED: &[&str] = &["nobody", "everybody", "pcos"];
+
+fn case(name: &str) -> Option<Case> {
+    Case::BOTH.into_iter().find(|case| case.name() == name)
+}
+
+/// Decider of a run by its name.
+fn who(found: &Found<'_>, name: &str) -> Who {
+    match name {
+        "nobody" => Who::Nobody,
+        "everybody" => Who::Everybody,
+        _ => Who::Pcos(found.way.rule),
+    }
+}
+
+/// A figure under PCOS at each delta of the media servers.
+fn under_pcos(found: &Found<'_>, name: &str, of: fn(&Outcome) -> f64) -> Option<Series> {
+    curve(found, case(name)?, who(found, "pcos"), of).map(series)
+}
+
+pub(super) const MEASURES: &[Measure<Pcos>] = &[
+    // Requests that are let in at each delta.
+    Measure {
+        name: "let_in",
+        arguments: &[CASES],
+        of: |found, of| under_pcos(found, of[0], let_in),
+    },
+    // Requests that are discarded at each delta, in percent.
+    Measure {
+        name: "discarded",
+        arguments: &[CASES],
+        of: |found, of| under_pcos(found, of[0], Outcome::discarded_pct),
+    },
+    // Mean wait of those that are let in at each delta, in ms.
+    Measure {
+        name: "wait",
+        arguments: &[CASES],
+        of: |found, of| under_pcos(found, of[0], |run| 1e3 * run.mean_wait()),
+    },
+    // Deadlines that the media servers miss at each delta, in percent.
+    Measure {
+        name: "missed",
+        arguments: &[CASES, ADMITTED],
+        of: |found, of| {
+            let who = who(found, of[1]);
+            curve(found, case(of[0])?, who, Outcome::media_missed_pct).map(series)
+        },
+    },
+    // A figure of the run that figure 5.14 shows, of research requests: how many are let in,
+    // deadlines that the media servers miss, in percent, MB/s of all VMs and of the requests.
+    Measure {
+        name: "shown",
+        arguments: &[&["let in", "missed", "MB/s", "MB/s of requests"], ADMITTED],
+        of: |found, of| {
+            let run = shown(found, who(found, of[1]))?;
+            Some(series([match of[0] {
+                "let in" => let_in(run),
+                "missed" => run.media_missed_pct(),
+                "MB/s" => figures::total_mb_s(run),
+                _ => figures::newcomers_mb_s(run),
+            }]))
+        },
+    },
+    // A count of decisions that were tried at each of three deltas: requests that were let in; those
+    // of them that did harm, to media servers, to others, or were late themselves; those that the
+    // oracle would have let in where PCOS was asked, and those of them that were let in; and those
+    // that PCOS and the oracle let in by themselves.
+    Measure {
+        name: "judged",
+        arguments: &[
+            CASES,
+            &[
+                "let in",
+                "harm",
+                "to media",
+                "to others",
+                "to itself",
+                "possible",
+                "taken",
+                "own",
+                "oracle",
+            ],
+        ],
+        of: |found, of| {
+            let who = match of[1] {
+                "oracle" => Who::Oracle,
+                _ => Who::Audited(found.way.rule),
+            };
+            let runs = judged_runs(found, case(of[0])?, who)?;
+            Some(series(runs.into_iter().map(|run| count(run, of[1]) as f64)))
+        },
+    },
+];
+
+/// A count of a run's decisions, by its name.
+fn count(run: &Ran, name: &str) -> usize {
+    let [media, others, itself] = run.audit.harmed();
+    match name {
+        "let in" => run.audit.let_in,
+        "harm" => run.audit.harms.len(),
+        "to media" => media,
+        "to others" => others,
+        "to itself" => itself,
+        "possible" => run.audit.possible,
+        "taken" => run.audit.taken,
+        _ => run.outcome.begun.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CLAIMS, PAPER, PAPER_TOML};
+    use super::*;
+    use crate::claim::{self, Call, Item, Measures};
+    use crate::{Claim, ExperimentError, Reference};
+
+    #[test]
+    fn claims_name_what_there_is() {
+        let reference = Reference::parse(PAPER_TOML).expect("TOML");
+        claim::tests::are_sound(CLAIMS, &reference, PAPER.tables, &[MEASURES], &[]);
+    }
+
+    /// Series by their measures, `let_in(web)`; measures that are not there have these figures.
+    struct Figures<'a>(&'a [(&'a str, &'a [f64])], &'a [f64]);
+
+    impl Measures for Figures<'_> {
+        fn measure(&self, call: &Call) -> Result<Option<Vec<Item>>, ExperimentError> {
+            let name = format!("{}({})", call.name, call.arguments.join(", "));
+            let found = self.0.iter().find(|(known, _)| *known == name);
+            let figures = found.map_or(self.1, |(_, figures)| figures);
+            Ok(Some(series(figures.iter().copied())))
+        }
+    }
+
+    /// Result of the first claim of the file with this id.
+    fn said(id: &str, figures: &Figures<'_>) -> Claim {
+        let specs = claim::read(CLAIMS).expect("claims");
+        let spec = specs.iter().find(|spec| spec.id == id).expect("the claim");
+        let said = spec.evaluate(figures).expect("figures").expect("all");
+        said.hangs_on(&[])
+    }
+
+    #[test]
+    fn a_rise_goes_back_nowhere_by_much_and_gets_somewhere() {
+        let rises = |all: &[f64]| said("web-let-in", &Figures(&[("let_in(web)", all)], &[])).holds;
+        assert!(rises(&[1.0, 50.0, 46.0, 100.0]));
+        assert!(!rises(&[1.0, 50.0, 44.0, 100.0]));
+        assert!(!rises(&[100.0, 99.0, 98.0]));
+        assert!(!rises(&[0.0, 0.0]));
+        let falls = |all: &[f64]| {
+            said(
+                "web-discarded-part",
+                &Figures(&[("discarded(web)", all)], &[]),
+            )
+            .holds
+        };
+        assert!(falls(&[100.0, 46.0, 50.0, 1.0]));
+        assert!(!falls(&[100.0, 44.0, 50.0, 1.0]));
+        assert!(!falls(&[1.0, 2.0]));
+    }
+
+    #[test]
+    fn nobody_is_unharmed_where_nobody_is_let_in() {
+        let said = |let_in: &[f64], missed: &[f64]| {
+            let all = [("let_in(web)", let_in), ("missed(web, pcos)", missed)];
+            said("unharmed", &Figures(&all, &[10.0, 20.0]))
+        };
+        let none = "; at some delta nobody is let in.";
+        let unharmed = said(&[1.0, 3.0], &[12.0, 20.0]);
+        assert!(
+            unharmed.holds && !unharmed.detail.ends_with(none),
+            "{unharmed:?}"
+        );
+        assert!(!said(&[1.0, 3.0], &[12.1, 20.0]).holds);
+        let harmed = said(&[1.0, 0.0], &[12.0, 20.0]);
+        assert!(!harmed.holds && harmed.detail.ends_with(none), "{harmed:?}");
+    }
+}
