@@ -4,6 +4,11 @@ use super::{Pridyn, priorities, streams, tenancy, third, use_cases};
 use crate::claim::{Measure, series};
 use crate::frame::Code;
 
+/// Combinations of readers and writers; `all` are those of more than one.
+const OPERATIONS: &[&str] = &["R", "W", "RR", "RW", "WW", "RRW", "RWW", "all"];
+const USE_CASES: &[&str] = &["use case 1", "use case 2"];
+/// Kinds of deadlines: kept by default, by priority only, by nothing.
+const KINDS: &[&str] = &["easy", "tight", "impossible"];
 const WRITERS: &[&str] = &["host", "1 VM", "2 VMs", "3 VMs"];
 const SCHEDULERS: &[&str] = &["cfq", "pridyn"];
 const STREAMS: &[&str] = &["first", "second", "both"];
@@ -21,6 +26,30 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
         name: "all_writers",
         arguments: &[WRITERS],
         of: |found, of| tenancy::all_writers(found, of[0]).map(series),
+    },
+    // MB/s of each VM of a combination.
+    Measure {
+        name: "rate",
+        arguments: &[OPERATIONS],
+        of: |found, of| tenancy::rates(found, of[0]).map(series),
+    },
+    // What each VM of a combination keeps of what it has alone, as a part of that.
+    Measure {
+        name: "kept",
+        arguments: &[OPERATIONS],
+        of: |found, of| tenancy::kept(found, of[0]).map(series),
+    },
+    // Seconds that each VM of a combination takes.
+    Measure {
+        name: "took",
+        arguments: &[OPERATIONS],
+        of: |found, of| tenancy::times(found, of[0]).map(series),
+    },
+    // Mean seconds of each combination of so many VMs.
+    Measure {
+        name: "mean_took",
+        arguments: &[&["1 VM", "2 VMs", "3 VMs"]],
+        of: |found, of| tenancy::mean_times(found, of[0]).map(series),
     },
     // MB/s of 1 to 3 streams together.
     Measure {
@@ -49,6 +78,36 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
                 _ => series(writers.map(|(_, later)| later)),
             })
         },
+    },
+    // Seconds that the first application of a use case takes in each experiment of a kind.
+    Measure {
+        name: "latency",
+        arguments: &[USE_CASES, KINDS],
+        of: |found, of| use_cases::latency(found, of[0], of[1]).map(series),
+    },
+    // Its deadlines, in seconds.
+    Measure {
+        name: "deadline",
+        arguments: &[USE_CASES, KINDS],
+        of: |found, of| use_cases::deadlines(found, of[0], of[1]).map(series),
+    },
+    // 1 for each of these experiments in which a class was other than the default.
+    Measure {
+        name: "turned",
+        arguments: &[USE_CASES, KINDS],
+        of: |found, of| use_cases::turned(found, of[0], of[1]).map(series),
+    },
+    // 1 for each of them in which the first application had the lowest class.
+    Measure {
+        name: "lowest",
+        arguments: &[USE_CASES, KINDS],
+        of: |found, of| use_cases::lowest(found, of[0], of[1]).map(series),
+    },
+    // The most that one of the others takes longer in them than by default, as a part of that.
+    Measure {
+        name: "slower",
+        arguments: &[USE_CASES, KINDS],
+        of: |found, of| Some(series([use_cases::slower(found, of[0], of[1])?])),
     },
     // Deadlines missed at each delta, in percent.
     Measure {
@@ -102,9 +161,4 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
     },
 ];
 
-pub(super) const CODE: &[(&str, Code<Pridyn>)] = &[
-    ("operations_rates", tenancy::rates),
-    ("operations_times", tenancy::times),
-    ("steady", priorities::code),
-    ("use_cases", use_cases::code),
-];
+pub(super) const CODE: &[(&str, Code<Pridyn>)] = &[("steady", priorities::code)];

@@ -2,9 +2,8 @@
 
 use super::key::{Case, Change, Key};
 use super::run::Run;
-use super::{Claims, Figure, Found, basis, contested};
+use super::{Figure, Found, basis, contested};
 use crate::Sense;
-use crate::said::Said;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_1_2: Figure = Figure {
@@ -157,98 +156,58 @@ fn by_record(found: &Found<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
     vec![plot]
 }
 
-/// Alone, a reader first; then each of all combinations of more.
-type OfVm<'a> = &'a dyn Fn(&'static str, usize) -> Option<f64>;
+/// Combinations by a name: one, or those of more than one VM.
+fn combinations(name: &str) -> impl Iterator<Item = &'static str> {
+    let is = move |all: &&str| *all == name || (name == "all" && all.len() > 1);
+    OPERATIONS.into_iter().filter(is)
+}
 
-/// What each VM of each combination has beside what it has alone: combination, VM, beside, alone.
-fn pairs(of: OfVm<'_>) -> Option<Vec<(&'static str, usize, f64, f64)>> {
-    let mut pairs = Vec::new();
-    for all in OPERATIONS.iter().filter(|all| all.len() > 1) {
-        for (vm, what) in all.chars().enumerate() {
-            let alone = of(if what == 'R' { "R" } else { "W" }, 0)?;
-            pairs.push((*all, vm, of(all, vm)?, alone));
+/// A figure of a VM of a combination.
+type OfVm = fn(&Run, usize) -> Option<f64>;
+
+/// A figure of each VM of these combinations; `None`: one was not run.
+fn of_each(found: &Found<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
+    let mut all = Vec::new();
+    for combination in combinations(name) {
+        let run = found.of(operations(combination))?;
+        for vm in 0..combination.len() {
+            all.push(of(run, vm)?);
         }
     }
-    Some(pairs)
+    Some(all)
 }
 
-/// In words: `RW 20.1 and 21.0, ...`.
-fn told(of: OfVm<'_>) -> Option<String> {
-    let mut parts = Vec::new();
-    for all in OPERATIONS {
-        let values: Option<Vec<String>> = (0..all.len())
-            .map(|vm| Some(format!("{:.1}", of(all, vm)?)))
-            .collect();
-        parts.push(format!("{all} {}", values?.join(" and ")));
-    }
-    Some(parts.join(", "))
+/// Bandwidth of each VM of a combination, in MB/s.
+pub(super) fn rates(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
+    of_each(found, name, |run, vm| Some(run.rate(vm)? / 1e6))
 }
 
-/// Figure 1.4.
-pub(super) fn rates(found: &Found<'_>) -> Claims {
-    let rate = |all, vm| Some(found.of(operations(all))?.rate(vm)? / 1e6);
-    Ok(beside(&rate, "MB/s", |beside, alone| beside < alone).unwrap_or_default())
+/// Time of each VM of a combination, in seconds.
+pub(super) fn times(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
+    of_each(found, name, Run::took)
 }
 
-/// Figure 1.5.
-pub(super) fn times(found: &Found<'_>) -> Claims {
-    let took = |all, vm| found.of(operations(all))?.took(vm);
-    Ok(latencies(&took).unwrap_or_default())
+/// Bandwidth of each VM of a combination as a part of what it has alone.
+pub(super) fn kept(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
+    let [reader, writer] = ["R", "W"].map(|alone| rates(found, alone));
+    let (reader, writer) = (*reader?.first()?, *writer?.first()?);
+    let alone = combinations(name).flat_map(str::chars);
+    let alone = alone.map(|what| if what == 'R' { reader } else { writer });
+    let beside = rates(found, name)?.into_iter();
+    Some(
+        beside
+            .zip(alone)
+            .map(|(beside, alone)| beside / alone)
+            .collect(),
+    )
 }
 
-/// A figure is near another within so much of it: "equally for all the applications".
-const EQUALLY: f64 = 0.25;
-
-fn beside(of: OfVm<'_>, unit: &str, worse: impl Fn(f64, f64) -> bool) -> Option<Vec<Said>> {
-    let (pairs, told) = (pairs(of)?, told(of)?);
-    let drops = pairs.iter().map(|(_, _, beside, alone)| beside / alone);
-    let (least, most) = drops.fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
-    let even = OPERATIONS.iter().filter(|all| all.len() > 1).all(|all| {
-        let of_all = pairs
-            .iter()
-            .filter(|pair| pair.0 == *all)
-            .map(|pair| pair.2 / pair.3);
-        let (a, b) = of_all.fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
-        b <= a * (1.0 + EQUALLY)
-    });
-    Some(vec![
-        Said::new(
-            "a single read or write has most; beside any other it has far less, at most two thirds",
-            pairs
-                .iter()
-                .all(|(_, _, beside, alone)| worse(*beside, *alone))
-                && most <= 2.0 / 3.0,
-            format!("{told} {unit}"),
-        ),
-        Said::new(
-            "those beside each other lose alike, whatever they do: within a quarter",
-            even,
-            format!(
-                "they keep {:.0} to {:.0} % of what they have alone: {told} {unit}",
-                100.0 * least,
-                100.0 * most
-            ),
-        ),
-    ])
-}
-
-fn latencies(of: OfVm<'_>) -> Option<Vec<Said>> {
-    let mean = |all: &'static str| -> Option<f64> {
-        let each: Option<Vec<f64>> = (0..all.len()).map(|vm| of(all, vm)).collect();
-        Some(each?.iter().sum::<f64>() / all.len() as f64)
-    };
-    let of_count = |count: usize| -> Option<Vec<f64>> {
-        let all = OPERATIONS.iter().filter(|all| all.len() == count);
-        all.map(|all| mean(all)).collect()
-    };
-    let (one, two, three) = (of_count(1)?, of_count(2)?, of_count(3)?);
-    let least = |of: &[f64]| of.iter().copied().fold(f64::MAX, f64::min);
-    let most = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
-    Some(vec![Said::new(
-        "the more operations run beside each other, the longer each takes, whatever they are",
-        most(&one) < least(&two) && most(&two) < least(&three),
-        format!("{} s", told(of)?),
-    )])
+/// Mean time of the VMs of each combination of so many (`2 VMs`), in seconds.
+pub(super) fn mean_times(found: &Found<'_>, vms: &str) -> Option<Vec<f64>> {
+    let count: usize = vms.split(' ').next()?.parse().ok()?;
+    let all = OPERATIONS.iter().filter(|all| all.len() == count);
+    let mean = |all: &&str| Some(times(found, all)?.iter().sum::<f64>() / count as f64);
+    all.map(mean).collect()
 }
 
 fn streams_mb_s(found: &Found<'_>, vms: usize) -> Option<f64> {

@@ -4,9 +4,8 @@ use super::basis::{self, Basis, Kind, experiments};
 use super::key::{Case, Change, Key, UseCase};
 use super::priorities::was;
 use super::run::Run;
-use super::{Cells, Claims, Figure, Found, contested};
+use super::{Cells, Figure, Found, contested};
 use crate::Sense;
-use crate::said::Said;
 use tidegate_core::jobs::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -119,83 +118,62 @@ fn cuts(found: &Found<'_>) -> Cells {
     Ok(contested(&table, Sense::More, ours, contest))
 }
 
-/// What becomes of each experiment of figure 4.1.
-pub(super) fn code(found: &Found<'_>) -> Claims {
-    let all = BOTH.into_iter().filter_map(|which| sweep(found, which));
-    Ok(all.flatten().collect())
+/// Experiments of a use case whose deadlines are of a kind: deadline in seconds, and run.
+fn of_kind<'a>(found: &Found<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'a Run)>> {
+    let kind = match kind {
+        "easy" => Kind::Easy,
+        "tight" => Kind::Tight,
+        _ => Kind::Impossible,
+    };
+    let runs = runs(found, use_case(case)?)?.into_iter();
+    let of_kind = runs.filter(|run| run.1 == kind);
+    Some(of_kind.map(|(.., deadline, run)| (deadline, run)).collect())
 }
 
-/// "A small increase": by so much of what it is by default.
-const SMALL: f64 = 0.15;
+/// Time of the first application in each experiment of a kind, in seconds.
+pub(super) fn latency(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let runs = of_kind(found, case, kind)?.into_iter();
+    runs.map(|(_, run)| run.took(FIRST)).collect()
+}
 
-fn sweep(found: &Found<'_>, which: UseCase) -> Option<Vec<Said>> {
-    let runs = runs(found, which)?;
-    let default = found.of(basis::bounds(which)[0])?;
-    let of = |kind: Kind| runs.iter().filter(move |run| run.1 == kind);
-    let case = name(which);
-    let told = |kind: Kind| -> Option<String> {
-        let each: Option<Vec<String>> = of(kind)
-            .map(|(_, _, deadline, run)| Some(format!("{:.1} of {deadline:.1}", run.took(FIRST)?)))
-            .collect();
-        Some(format!("it takes {} s", each?.join(", ")))
+/// Deadlines of the first application in these, in seconds.
+pub(super) fn deadlines(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let runs = of_kind(found, case, kind)?.into_iter();
+    Some(runs.map(|(deadline, _)| deadline).collect())
+}
+
+/// 1 for each of these in which a VM had a class other than the default.
+pub(super) fn turned(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let turned = |(_, run): (f64, &Run)| {
+        let mut seconds = (0..run.vms().len()).flat_map(|vm| run.seconds(vm));
+        let is = |class: Option<Class>| class.is_some_and(|class| class != Class::BestEffort);
+        f64::from(u8::from(seconds.any(|second| is(second.class))))
     };
-    let met = |(_, _, deadline, run): &(usize, Kind, f64, &Run)| {
-        run.took(FIRST).is_some_and(|took| took <= *deadline)
-    };
-    let lowest = |run: &&(usize, Kind, f64, &Run)| was(run.3, FIRST, Class::Idle);
-    let turned = |run: &Run| {
-        let vms = 0..run.vms().len();
-        let mut classes = vms
-            .flat_map(|vm| run.seconds(vm))
-            .filter_map(|second| second.class);
-        classes.any(|class| class != Class::BestEffort)
-    };
-    // The worst that happens to one of the others, as a part of what it takes by default.
-    let slower = |kind: Kind| -> Option<f64> {
-        let mut most = f64::MIN;
-        for (.., run) in of(kind) {
-            for vm in 1..run.vms().len() {
-                most = most.max(run.took(vm)? / default.took(vm)? - 1.0);
-            }
+    Some(
+        of_kind(found, case, kind)?
+            .into_iter()
+            .map(turned)
+            .collect(),
+    )
+}
+
+/// 1 for each of these in which the first application had the lowest class.
+pub(super) fn lowest(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+    let runs = of_kind(found, case, kind)?.into_iter();
+    let lowest = |(_, run): (f64, &Run)| f64::from(u8::from(was(run, FIRST, Class::Idle)));
+    Some(runs.map(lowest).collect())
+}
+
+/// The most by which one of the others takes longer in these than by default, as a part of that.
+pub(super) fn slower(found: &Found<'_>, case: &str, kind: &str) -> Option<f64> {
+    let default = found.of(basis::bounds(use_case(case)?)[0])?;
+    let mut most = f64::MIN;
+    for (_, run) in of_kind(found, case, kind)? {
+        for vm in 1..run.vms().len() {
+            most = most.max(run.took(vm)? / default.took(vm)? - 1.0);
         }
-        Some(most)
-    };
-    let (tight, impossible) = (slower(Kind::Tight)?, slower(Kind::Impossible)?);
-    Some(vec![
-        Said::new(
-            format!(
-                "deadlines above what it takes by default are met with the default classes ({case})"
-            ),
-            of(Kind::Easy).all(|run| met(run) && !turned(run.3)),
-            told(Kind::Easy)?,
-        ),
-        Said::new(
-            format!("so are all between the best and the default ({case})"),
-            of(Kind::Tight).all(met),
-            told(Kind::Tight)?,
-        ),
-        Said::new(
-            format!("below the best it has the lowest priority, and misses ({case})"),
-            of(Kind::Impossible).all(|run| !met(run) && lowest(&run)),
-            told(Kind::Impossible)?,
-        ),
-        Said::new(
-            format!(
-                "then the others do not suffer for it: they take at most 2 % longer than by \
-                 default ({case})"
-            ),
-            impossible <= 0.02,
-            format!("the worst takes {:+.1} %", 100.0 * impossible),
-        ),
-        Said::new(
-            format!(
-                "where it is met the others take at most {:.0} % longer ({case})",
-                100.0 * SMALL
-            ),
-            tight <= SMALL,
-            format!("the worst takes {:+.1} %", 100.0 * tight),
-        ),
-    ])
+    }
+    Some(most)
 }
 
 fn plot(found: &Found<'_>, which: UseCase) -> Option<Plot> {

@@ -1,13 +1,18 @@
-//! Figures of runs that `claims.toml` names.
+//! Figures of runs that `claims.toml` names, and the claims that are no comparison of them.
 
 use super::run::Run;
+use super::setup::Without;
 use super::{Found, Vcup, capacity, drift, floors, keys, merging, servers, throughput, windows};
-use crate::claim::{Measure, Series, series};
+use crate::claim::{Item, Measure, Series, series};
 use crate::frame::Code;
 
 /// Runs that have a name.
 const RUNS: &[&str] = &["keys/fq", "keys/vcup", "floors/1", "floors/2", "floors/3"];
 const SCHEDULERS: &[&str] = &["fq", "vcup"];
+const ORDERS: &[&str] = &["sequential", "random"];
+/// Loads of figure 6 and of figure 7.
+const FIXED: &[&str] = &["SR", "SW", "RR", "RW"];
+const VARIED: &[&str] = &["SRvar", "RRvar", "SWvar"];
 
 fn run<'a>(found: &Found<'a>, name: &str) -> Option<&'a Run> {
     found.of(match name {
@@ -29,6 +34,108 @@ fn of_each(
 }
 
 pub(super) const MEASURES: &[Measure<Vcup>] = &[
+    // Factor between the most and the least over all merge limits, of bandwidth, throughput and
+    // latency of 512 KiB reads.
+    Measure {
+        name: "merge_spreads",
+        arguments: &[ORDERS],
+        of: |found, of| merging::largest_spreads(found, of[0]).map(series),
+    },
+    // Factor between the most and the least bandwidth, of reads of 32 to 512 KiB.
+    Measure {
+        name: "bandwidth_spreads",
+        arguments: &[ORDERS],
+        of: |found, of| merging::bandwidth_spreads(found, of[0]).map(series),
+    },
+    // Limit in KiB from which on bandwidth of 512 KiB reads is flat, and the factor by which an I/O
+    // takes longer at the largest limit than there.
+    Measure {
+        name: "flat",
+        arguments: &[ORDERS, &["from", "times"]],
+        of: |found, of| {
+            let (from, times) = merging::flat(found, of[0])?;
+            Some(series([if of[1] == "from" { from } else { times }]))
+        },
+    },
+    // beta or V in percent at windows of 1 to 1024 ms, which are the labels.
+    Measure {
+        name: "by_window",
+        arguments: &[FIXED, &["V", "beta"]],
+        of: |found, of| windows::by_window(found, of[0], of[1]),
+    },
+    // The search for a window: its label has the steps in words.
+    Measure {
+        name: "searched",
+        arguments: &[VARIED],
+        of: |found, of| {
+            let label = windows::searched(found, of[0])?;
+            Some(vec![Item { label, value: 0.0 }])
+        },
+    },
+    // Intervals that a search takes, and 1 where it ends.
+    Measure {
+        name: "search",
+        arguments: &[VARIED, &["intervals", "settled"]],
+        of: |found, of| {
+            let (intervals, settled) = windows::intervals(found, of[0])?;
+            let settled = f64::from(u8::from(settled));
+            let found = if of[1] == "settled" {
+                settled
+            } else {
+                intervals
+            };
+            Some(series([found]))
+        },
+    },
+    // V in percent from the end of a search on; none where it does not end.
+    Measure {
+        name: "settled_v",
+        arguments: &[VARIED],
+        of: |found, of| Some(series([windows::settled_v(found, of[0])?])),
+    },
+    // V in percent in each of the first intervals, as it is or with what Tidegate adds.
+    Measure {
+        name: "first_v",
+        arguments: &[VARIED, &["as it is", "added"]],
+        of: |found, of| match of[1] {
+            "added" => windows::first_v(&found.varied(Without::Letter), of[0]).map(series),
+            _ => windows::first_v(found, of[0]).map(series),
+        },
+    },
+    // The interval, from 1 on, from which on V stays below 5 % with what Tidegate adds.
+    Measure {
+        name: "steady_from",
+        arguments: &[VARIED],
+        of: |found, of| {
+            let added = found.varied(Without::Letter);
+            Some(series([windows::steady_from(&added, of[0])?]))
+        },
+    },
+    // beta in percent of each step of the staircases, but of the last of mail.
+    Measure {
+        name: "step_beta",
+        arguments: &[],
+        of: |found, _| servers::step_betas(found),
+    },
+    // V in percent of each step.
+    Measure {
+        name: "step_v",
+        arguments: &[],
+        of: |found, _| servers::step_vs(found),
+    },
+    // Steps: all, and those whose V is below 20 %.
+    Measure {
+        name: "steps",
+        arguments: &[&["all", "V below 20"]],
+        of: |found, of| {
+            let below = servers::step_vs(found)?
+                .into_iter()
+                .filter(|v| v.value < 20.0);
+            let below = below.count();
+            let all = servers::step_count(found)?;
+            Some(series([(if of[0] == "all" { all } else { below }) as f64]))
+        },
+    },
     // MB/s of each VM.
     Measure {
         name: "mb_s",
@@ -95,10 +202,8 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
 ];
 
 pub(super) const CODE: &[(&str, Code<Vcup>)] = &[
-    ("merging", merging::code),
-    ("phases", windows::phases),
-    ("search", windows::settled_claims),
-    ("staircases", servers::climbs),
+    ("beyond", servers::beyond),
+    ("convergence", servers::convergences),
 ];
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Key};
-use super::{Claims, Figure, Found};
-use crate::said::Said;
+use super::{Figure, Found};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_3: Figure = Figure {
@@ -65,62 +64,38 @@ fn order(random: bool) -> &'static str {
     }
 }
 
-/// Of both orders of reads.
-pub(super) fn code(found: &Found<'_>) -> Claims {
-    let mut claims = Vec::new();
-    for random in [false, true] {
-        let curves = |panel: Panel| -> Option<Vec<Vec<f64>>> {
-            SIZES
-                .iter()
-                .map(|kib| curve(found, random, *kib, panel))
-                .collect()
-        };
-        let all: Option<Vec<_>> = PANELS.iter().map(|(_, panel)| curves(*panel)).collect();
-        if let Some(all) = all {
-            claims.extend(said(order(random), &all));
-        }
-    }
-    Ok(claims)
+/// Curves over all limits of reads in an order, by their size.
+fn by_size(found: &Found<'_>, of: &str, panel: Panel) -> Option<Vec<Vec<f64>>> {
+    let random = of == order(true);
+    let curves = SIZES.iter().map(|kib| curve(found, random, *kib, panel));
+    curves.collect()
 }
 
-/// Of one order: for each panel a curve a size.
-fn said(order: &str, panels: &[Vec<Vec<f64>>]) -> Vec<Said> {
-    let largest: Vec<f64> = panels
-        .iter()
-        .map(|of| spread(&of[SIZES.len() - 1]))
-        .collect();
-    let by_size: Vec<f64> = panels[0].iter().map(|curve| spread(curve)).collect();
-    let listed: Vec<String> = by_size.iter().map(|x| format!("{x:.1}")).collect();
-    // Where the curve of the largest size is flat, and what a request takes from there on.
-    let (bandwidth, latency) = (&panels[0][SIZES.len() - 1], &panels[2][SIZES.len() - 1]);
+/// Factor between the most and the least of each panel, of the largest reads in an order.
+pub(super) fn largest_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>> {
+    let of = |(_, panel): &(&str, Panel)| {
+        let curves = by_size(found, order, *panel)?;
+        Some(spread(&curves[SIZES.len() - 1]))
+    };
+    PANELS.iter().map(of).collect()
+}
+
+/// Factor between the most and the least bandwidth, by the size of reads in an order.
+pub(super) fn bandwidth_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>> {
+    let curves = by_size(found, order, PANELS[0].1)?;
+    Some(curves.iter().map(|curve| spread(curve)).collect())
+}
+
+/// The least limit from which on bandwidth of the largest reads is flat, in KiB, and the factor by
+/// which an I/O takes longer at the largest limit.
+pub(super) fn flat(found: &Found<'_>, order: &str) -> Option<(f64, f64)> {
+    let of = |panel| Some(by_size(found, order, panel)?.swap_remove(SIZES.len() - 1));
+    let (bandwidth, latency) = (of(PANELS[0].1)?, of(PANELS[2].1)?);
     let most = bandwidth.iter().copied().fold(0.0, f64::max);
     let flat = bandwidth.iter().position(|x| x * FLAT >= most);
     let flat = flat.unwrap_or(LIMITS.len() - 1);
     let times = latency[LIMITS.len() - 1] / latency[flat];
-    vec![
-        Said::new(
-            format!("a merge limit changes bandwidth, throughput and latency of {order} reads"),
-            largest.iter().all(|times| *times >= FLAT),
-            format!(
-                "over all limits they differ by factors of {:.1}, {:.1} and {:.1} at 512 KiB",
-                largest[0], largest[1], largest[2]
-            ),
-        ),
-        Said::new(
-            format!("the larger {order} reads are, the more a merge limit does to their bandwidth"),
-            by_size.windows(2).all(|two| two[1] >= 0.95 * two[0]),
-            format!("factors from 32 to 512 KiB are {}", listed.join(", ")),
-        ),
-        Said::new(
-            format!("beyond a limit {order} reads gain no bandwidth, and an I/O takes longer"),
-            flat + 1 < LIMITS.len() && times > FLAT,
-            format!(
-                "at 512 KiB 90 % of the most is there from {} KiB on, and an I/O takes {times:.1} \
-                 times as long at the end",
-                4 * LIMITS[flat]
-            ),
-        ),
-    ]
+    Some((4.0 * f64::from(LIMITS[flat]), times))
 }
 
 fn plots(found: &Found<'_>) -> Vec<Plot> {

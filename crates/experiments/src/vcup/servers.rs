@@ -5,9 +5,10 @@ use super::keys::consolidated;
 use super::run::{Run, SI, Second, beta, mean, v};
 use super::setup::{Case, Change, Key, STEP, Without};
 use super::{Cells, Claims, Figure, Found, PAPER};
+use crate::claim::{Item, Series};
 use crate::said::Said;
 use tidegate_core::time::Nanos;
-use tidegate_report::{Axis, Plot, Series, Unit};
+use tidegate_report::{Axis, Plot, Series as Curve, Unit};
 
 pub(super) const FIGURE_10: Figure = Figure {
     name: "figure 10",
@@ -119,68 +120,53 @@ fn ends(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// What is said of the staircases.
-pub(super) fn climbs(found: &Found<'_>) -> Claims {
-    let of = |name: &str| found.reference.figure(&format!("staircase.{name}"));
-    let (near, steady) = (of("beta_below_pct")?, of("v_below_pct")?);
-    let most_below_20 = of("v_below_20_in_pct")?;
-    let Some(steps) = steps(found) else {
-        return Ok(Vec::new());
+/// A figure of each step, labelled with its name; steps that have none are left out.
+fn of_steps(found: &Found<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<Series> {
+    let item = |step: &Step<'_>| {
+        let label = step.name();
+        of(step).map(|value| Item { label, value })
     };
-    let mut claims = vec![
-        errors(&steps, near),
-        steadiness(&steps, steady),
-        below_20(&steps, most_below_20),
-        inadequate(&steps),
-        convergence(&steps),
-    ];
+    Some(steps(found)?.iter().filter_map(item).collect())
+}
+
+/// beta of each step in percent, but of the last of mail.
+pub(super) fn step_betas(found: &Found<'_>) -> Option<Series> {
+    of_steps(found, |step| {
+        let last_of_mail = step.vm == "mail" && step.target == 25_000_000;
+        let beta = || beta(&step.bytes(), step.target, SI);
+        (!last_of_mail).then(beta).flatten()
+    })
+}
+
+/// V of each step in percent.
+pub(super) fn step_vs(found: &Found<'_>) -> Option<Series> {
+    of_steps(found, |step| v(&step.bytes()))
+}
+
+/// Number of steps.
+pub(super) fn step_count(found: &Found<'_>) -> Option<usize> {
+    Some(steps(found)?.len())
+}
+
+/// That the last step of mail alone is told to be inadequate.
+pub(super) fn beyond(found: &Found<'_>) -> Claims {
+    let steps = steps(found).into_iter();
+    Ok(steps.map(|steps| inadequate(&steps)).collect())
+}
+
+/// Times to a new target, by the paper's letter and with what Tidegate adds.
+pub(super) fn convergences(found: &Found<'_>) -> Claims {
+    let mut claims: Vec<Said> = steps(found)
+        .map(|steps| convergence(&steps))
+        .into_iter()
+        .collect();
     if found.variant == Without::Nothing
+        && !claims.is_empty()
         && let Some(added) = self::steps(&found.varied(Without::Letter))
     {
         claims.push(convergence(&added).named(|claim| format!("with what Tidegate adds {claim}")));
     }
     Ok(claims)
-}
-
-fn largest<'a>(
-    steps: impl Iterator<Item = &'a Step<'a>>,
-    of: impl Fn(&Step<'_>) -> Option<f64>,
-) -> (f64, String) {
-    let all = steps.filter_map(|step| Some((of(step)?, step.name())));
-    let largest = all.max_by(|a, b| a.0.total_cmp(&b.0));
-    largest.unwrap_or((0.0, "nobody".to_owned()))
-}
-
-fn errors(steps: &[Step<'_>], most: f64) -> Said {
-    let last_of_mail = |step: &&Step<'_>| step.vm == "mail" && step.target == 25_000_000;
-    let others = steps.iter().filter(|step| !last_of_mail(step));
-    let (beta, who) = largest(others, |step| beta(&step.bytes(), step.target, SI));
-    Said::new(
-        format!("beta of each step is below {most:.0} %, but for mail at 25 MB/s"),
-        beta < most,
-        format!("the largest is {beta:.2} % ({who})"),
-    )
-}
-
-fn steadiness(steps: &[Step<'_>], most: f64) -> Said {
-    let (v, who) = largest(steps.iter(), |step| v(&step.bytes()));
-    Said::new(
-        format!("V of each step is below {most:.0} %"),
-        v < most,
-        format!("the largest is {v:.2} % ({who})"),
-    )
-}
-
-fn below_20(steps: &[Step<'_>], percent: f64) -> Said {
-    let below = steps
-        .iter()
-        .filter(|s| v(&s.bytes()).is_some_and(|v| v < 20.0));
-    let (below, all) = (below.count(), steps.len());
-    Said::new(
-        format!("V is below 20 % in {percent:.1} % of the steps"),
-        100.0 * below as f64 >= percent * all as f64,
-        format!("it is in {below} of {all}"),
-    )
 }
 
 fn inadequate(steps: &[Step<'_>]) -> Said {
@@ -235,7 +221,7 @@ fn staircases(found: &Found<'_>) -> Vec<Plot> {
         for (vm, _) in STAIRS {
             let points = steps.iter().filter(|step| step.vm == vm);
             let points = points.filter_map(|step| Some((step.target as f64, of(step)?)));
-            plot.add(Series::line(vm).points(points));
+            plot.add(Curve::line(vm).points(points));
         }
         plot
     };

@@ -3,9 +3,9 @@
 
 use super::run::{Run, Second, beta, v};
 use super::setup::{Case, Change, Key, Load, Without};
-use super::{Cells, Claims, Figure, Found, PAPER};
-use crate::said::Said;
-use tidegate_report::{Axis, Plot, Series, Unit};
+use super::{Cells, Figure, Found, PAPER};
+use crate::claim::{Item, Series};
+use tidegate_report::{Axis, Plot, Series as Curve, Unit};
 
 pub(super) const FIGURE_6: Figure = Figure {
     name: "figure 6",
@@ -70,33 +70,15 @@ fn precision(found: &Found<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
     WINDOWS_MS.iter().map(of).collect()
 }
 
-/// Figure 6: curves of V and beta have their least between their ends.
-pub(super) fn phases(found: &Found<'_>) -> Claims {
-    let mut claims = Vec::new();
-    for load in FIXED {
-        let Some(all) = precision(found, load) else {
-            continue;
-        };
-        for (which, name) in [(1, "V"), (0, "beta")] {
-            let curve: Vec<f64> = all.iter().map(|both| both[which]).collect();
-            let least = (0..curve.len()).min_by(|a, b| curve[*a].total_cmp(&curve[*b]));
-            let least = least.unwrap_or(0);
-            let last = curve.len() - 1;
-            claims.push(Said::new(
-                format!(
-                    "{name} falls as windows become shorter, and rises where they are too short \
-                     ({})",
-                    load.name
-                ),
-                0 < least && least < last,
-                format!(
-                    "it is {:.2} % at 1024 ms, {:.2} % at {} ms and {:.2} % at 1 ms",
-                    curve[last], curve[least], WINDOWS_MS[least], curve[0]
-                ),
-            ));
-        }
-    }
-    Ok(claims)
+/// beta or V at each window of a load of figure 6, labelled with the window.
+pub(super) fn by_window(found: &Found<'_>, load: &str, of: &str) -> Option<Series> {
+    let load = FIXED.iter().find(|known| known.name == load)?;
+    let all = WINDOWS_MS.iter().zip(precision(found, *load)?);
+    let item = |(ms, [beta, v]): (&u64, [f64; 2])| Item {
+        label: ms.to_string(),
+        value: if of == "beta" { beta } else { v },
+    };
+    Some(all.map(item).collect())
 }
 
 fn phase_curves(found: &Found<'_>) -> Vec<Plot> {
@@ -110,7 +92,7 @@ fn phase_curves(found: &Found<'_>) -> Vec<Plot> {
             let all = precision(found, load).unwrap_or_default();
             let points = WINDOWS_MS.iter().zip(all);
             let points = points.map(|(ms, both)| (*ms as f64, both[which]));
-            plot.add(Series::line(load.name).points(points));
+            plot.add(Curve::line(load.name).points(points));
         }
         plot
     };
@@ -163,91 +145,52 @@ fn settled_cells(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// Figure 7: the search for a window.
-pub(super) fn settled_claims(found: &Found<'_>) -> Claims {
-    let most = found.reference.figure("revision.iterations")?;
-    let cells = settled_cells(found)?;
-    let mut claims = Vec::new();
-    for load in VARIED {
-        let Some(run) = found.of(key(load, 0)) else {
-            continue;
-        };
-        let search = search(run);
-        let steps = search.measured.iter();
-        let steps = steps.map(|(ms, b, v)| format!("{ms} ms: V {v:.2} %, B {b:+.2} %"));
-        let steps = steps.collect::<Vec<_>>().join("; ");
-        let ended = match search.settled_ms {
-            Some(ms) => format!("it settles on {ms} ms"),
-            None => "it does not settle".to_owned(),
-        };
-        let theirs = cells
-            .iter()
-            .find(|c| c.row == load.name && c.column == "ws_ms");
-        if let Some(cell) = theirs {
-            claims.push(Said::new(
-                format!("WR settles on {:.0} ms ({})", cell.theirs, load.name),
-                cell.ours == cell.theirs,
-                match steps.is_empty() {
-                    true => "no window is searched".to_owned(),
-                    false => format!("{ended} after {steps}"),
-                },
-            ));
-        }
-        let intervals = search.measured.len();
-        claims.push(Said::new(
-            format!("WR needs at most {most:.0} intervals ({})", load.name),
-            search.settled_ms.is_some() && intervals as f64 <= most,
-            format!("it needs {intervals}"),
-        ));
-        let after = run.all_seconds(0).get(search.ended..).unwrap_or(&[]);
-        if let (Some(v), true) = (v(&bytes(after)), search.settled_ms.is_some()) {
-            claims.push(Said::new(
-                format!("once WR has settled V is at most twice 5 % ({})", load.name),
-                v <= 10.0,
-                format!("it is {v:.2} % from then on"),
-            ));
-        }
-        let with_ours = found.varied(Without::Letter);
-        let added = with_ours.of(key(load, 0));
-        claims.extend(added.map(|added| soon_steady(load, most as usize, added, run)));
-    }
-    Ok(claims)
+/// The run of a load of figure 7.
+fn varied<'a>(found: &Found<'a>, load: &str) -> Option<&'a Run> {
+    let load = VARIED.iter().find(|known| known.name == load)?;
+    found.of(key(*load, 0))
 }
 
-/// That what Tidegate adds is steady before WR would be.
-fn soon_steady(load: Load, most: usize, added: &Run, letter: &Run) -> Said {
-    let by_interval = |run: &Run| -> Vec<f64> {
-        let samples = bytes(run.all_seconds(0));
-        samples
-            .chunks_exact(INTERVAL)
-            .take(most)
-            .filter_map(v)
-            .collect()
-    };
-    let told = |all: &[f64]| {
-        all.iter()
-            .map(|v| format!("{v:.1}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let (ours, letters) = (by_interval(added), by_interval(letter));
-    // From some interval on, not in one that happens to be quiet.
-    let steady = ours
-        .iter()
-        .rposition(|v| *v > GOOD_V)
-        .map_or(0, |last| last + 1);
-    Said::new(
-        format!(
-            "with what Tidegate adds V is below 5 % in fewer than {most} intervals ({})",
-            load.name
-        ),
-        steady + 1 < most && !ours.is_empty(),
-        format!(
-            "over the first intervals it is {} %; by the paper's letter {} %",
-            told(&ours),
-            told(&letters)
-        ),
-    )
+/// The search of a load in words.
+pub(super) fn searched(found: &Found<'_>, load: &str) -> Option<String> {
+    let search = search(varied(found, load)?);
+    let steps = search.measured.iter();
+    let steps = steps.map(|(ms, b, v)| format!("{ms} ms: V {v:.2} %, B {b:+.2} %"));
+    let steps = steps.collect::<Vec<_>>().join("; ");
+    Some(match search.settled_ms {
+        _ if steps.is_empty() => "no window is searched".to_owned(),
+        Some(ms) => format!("it settles on {ms} ms after {steps}"),
+        None => format!("it does not settle after {steps}"),
+    })
+}
+
+/// Intervals that the search of a load takes, and whether it ends.
+pub(super) fn intervals(found: &Found<'_>, load: &str) -> Option<(f64, bool)> {
+    let search = search(varied(found, load)?);
+    Some((search.measured.len() as f64, search.settled_ms.is_some()))
+}
+
+/// V of a load from the end of its search on, in percent; `None`: it does not end.
+pub(super) fn settled_v(found: &Found<'_>, load: &str) -> Option<f64> {
+    let run = varied(found, load)?;
+    let search = search(run);
+    search.settled_ms?;
+    v(&bytes(run.all_seconds(0).get(search.ended..)?))
+}
+
+/// V of a load in each of its first intervals, in percent, as many as WR may need.
+pub(super) fn first_v(found: &Found<'_>, load: &str) -> Option<Vec<f64>> {
+    let most = found.reference.figure("revision.iterations").ok()? as usize;
+    let samples = bytes(varied(found, load)?.all_seconds(0));
+    let intervals = samples.chunks_exact(INTERVAL).take(most);
+    Some(intervals.filter_map(v).collect())
+}
+
+/// The interval, from 1 on, from which on V stays below 5 %: not one that happens to be quiet.
+pub(super) fn steady_from(found: &Found<'_>, load: &str) -> Option<f64> {
+    let all = first_v(found, load)?;
+    let last = all.iter().rposition(|v| *v > GOOD_V);
+    Some(last.map_or(1, |last| last + 2) as f64)
 }
 
 fn searches(found: &Found<'_>) -> Vec<Plot> {
@@ -265,8 +208,8 @@ fn searches(found: &Found<'_>) -> Vec<Plot> {
             let seconds = run.all_seconds(0).iter().enumerate();
             seconds.map(|(i, second)| (i as f64, of(second))).collect()
         };
-        plot.add(Series::line("bandwidth").points(at(&|s| s.bytes as f64 / 1e5)));
-        plot.add(Series::line("window").points(at(&|s| s.tuned.window_ms as f64)));
+        plot.add(Curve::line("bandwidth").points(at(&|s| s.bytes as f64 / 1e5)));
+        plot.add(Curve::line("window").points(at(&|s| s.tuned.window_ms as f64)));
         plots.push(plot);
     }
     plots
