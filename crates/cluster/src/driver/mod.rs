@@ -7,19 +7,21 @@ mod live;
 mod names;
 mod operations;
 mod progress;
-mod removal;
 mod resume;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
 use tidegate_core::time::Nanos;
-use tidegate_place::{HostId, Pcos, PriorityDatabase, Rejection, Request, RequestId, Update};
+use tidegate_place::{
+    Answer, Event, HostId, Outcome, Pcos, Placement, PriorityDatabase, Rejection, Request,
+    RequestId, Running, Update,
+};
 
 use crate::change::{Change, difference};
 use crate::daemons::{Ask, Daemons};
 use crate::error::Error;
-use crate::notice::Notice;
+use crate::notice::{Notice, Started};
+use crate::record::Transfer;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, Revision, Snapshot};
 use live::Taught;
@@ -181,5 +183,150 @@ impl<'a> Cluster<'a> {
     /// Returns the priority database of a host.
     pub fn database(&self, host: HostId) -> Option<PriorityDatabase> {
         Some(self.pcos.host(host)?.database().clone())
+    }
+}
+
+// Removal of a host, and the transfers that ran there.
+
+impl Cluster<'_> {
+    /// Removes a host, and saves. Its transfers look for another host for what is left of them if
+    /// `requeue` says so, and are lost otherwise. What was learnt of the host stays in the store.
+    ///
+    /// # Errors
+    /// If there is no such host, or the store fails.
+    pub fn remove_host(&mut self, name: &str, requeue: bool) -> Result<(), Error> {
+        // What daemons have taught is not in what the state machine is made of again.
+        self.save()?;
+        let host = self.state.known_host(name)?;
+        let lost = self.pcos.remove_host(self.session.now, host);
+        let limit = |name: &str| self.state.running(name)?.transfer.limit;
+        let lost: Vec<_> = lost
+            .iter()
+            .map(|running| (self.name_of(running.id).to_owned(), *running))
+            .map(|(name, running)| (limit(&name), name, running))
+            .collect();
+        self.state.hosts.remove(host.0);
+        let all = &mut self.state.running;
+        all.retain(|running| running.placement.host != name);
+        self.rebuild()?;
+        for (limit, transfer, running) in lost {
+            match requeue {
+                true => self.requeue(transfer, &running, limit),
+                false => (self.session.notify)(Notice::Lost { transfer }),
+            }
+        }
+        self.retry_and_save()
+    }
+
+    /// Asks for a host for what is left of a transfer, in the time that is left.
+    fn requeue(&mut self, transfer: String, running: &Running, limit: Option<u64>) {
+        let Some(job) = running.tenant.job else {
+            return;
+        };
+        let now = self.session.now;
+        let Ok(request) = Request::new(job.left(), job.due().since(now)) else {
+            return (self.session.notify)(match job.left() {
+                0 => Notice::Done { transfer },
+                _ => Notice::Overdue { transfer },
+            });
+        };
+        // One whose limit is too low for what is left is late anyway: it is asked for without.
+        let limited = limit.and_then(|limit| request.limited(limit).ok());
+        let request = limited.unwrap_or(request);
+        let left = request.bytes();
+        let Answer { id, outcome } = self.pcos.request(now, request);
+        self.names.add(id, &transfer);
+        let again = Transfer::new(&transfer, &request, now);
+        let notice = match outcome {
+            Outcome::Placed(placement) => {
+                self.begin(again, &placement);
+                Notice::Moved {
+                    transfer,
+                    host: self.state.hosts[placement.host.0].name.clone(),
+                    left,
+                    class: placement.class,
+                }
+            }
+            Outcome::Waiting => {
+                self.state.waiting.push(again);
+                Notice::Requeued { transfer, left }
+            }
+            Outcome::Refused(_) => Notice::Homeless { transfer, left },
+        };
+        (self.session.notify)(notice);
+    }
+}
+
+// Transfers that wait: tried again, placed, started, discarded.
+
+impl Cluster<'_> {
+    /// Tries all transfers that wait on every host: hosts may have come.
+    pub fn retry_waiting(&mut self) {
+        self.pcos.retry_all(self.session.now);
+        self.settle_waiting();
+    }
+
+    /// Tries all transfers that wait on every host, and saves.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn retry_and_save(&mut self) -> Result<(), Error> {
+        self.retry_waiting();
+        self.save()
+    }
+
+    /// Discards the transfers that have waited until their deadline.
+    pub fn discard_overdue(&mut self) {
+        self.pcos.handle_timeout(self.session.now);
+        self.settle_waiting();
+    }
+
+    /// Records what came of those that waited, and notifies of it.
+    fn settle_waiting(&mut self) {
+        while let Some(event) = self.pcos.poll_event() {
+            let id = match &event {
+                Event::Placed(placement) => placement.id,
+                Event::Discarded(id) => *id,
+            };
+            let name = self.name_of(id).to_owned();
+            let mut all = self.state.waiting.iter();
+            let Some(at) = all.position(|transfer| transfer.name == name) else {
+                continue;
+            };
+            let waited = self.state.waiting.remove(at);
+            let notice = match event {
+                Event::Discarded(_) => Notice::Discarded { transfer: name },
+                Event::Placed(placement) => self.placed(waited, &placement),
+            };
+            if !self.session.just_looking {
+                (self.session.notify)(notice);
+            }
+        }
+    }
+
+    fn placed(&mut self, transfer: Transfer, placement: &Placement) -> Notice {
+        let (name, request) = (transfer.name.clone(), transfer.request().ok());
+        let start = transfer.start && !self.session.just_looking;
+        if request.is_some() {
+            self.begin(transfer, placement);
+        }
+        let host = &self.state.hosts[placement.host.0];
+        let started = match request.filter(|_| start) {
+            None => Started::NotAsked,
+            Some(request) => {
+                let socket = host.socket.as_deref().unwrap_or_default();
+                match self.session.daemons.start(socket, &name, &request) {
+                    Ok(()) => Started::Yes,
+                    Err(error) => Started::Failed(error.to_string()),
+                }
+            }
+        };
+        Notice::Placed {
+            transfer: name,
+            host: host.name.clone(),
+            waited: placement.waited,
+            class: placement.class,
+            started,
+        }
     }
 }

@@ -6,16 +6,22 @@
 //!   requests that the engine has finished --> answer --> exchange: send, receive
 //! ```
 
-mod adopt;
 mod answer;
-mod close;
 mod connection;
-mod extents;
 mod intake;
 mod turns;
 
-use super::device::{Device, Tools};
+use std::time::Instant;
+
+use tidegate_core::time::Nanos;
+
+use super::device::{Device, DiskState, Tools};
 use super::vms::Vms;
+use crate::backing::extents::{Question, Untold};
+use crate::command::Adopted;
+use crate::frontend::door::{Answer, ConnectionRef, Port};
+use crate::frontend::{Failure, Transport};
+use crate::log_limit;
 
 pub(super) use connection::CONNECTIONS_MAX;
 use connection::{Connection, Connections, State};
@@ -89,6 +95,276 @@ impl Frontends {
             }
             let export = &hall.device.disks[connection.disk].disk.export;
             tracing::info!(%export, peer = %connection.peer, "client cut off: {why}");
+            self.close(hall, index);
+        }
+    }
+}
+
+// Connections whose handshake is done, taken over from the reception.
+
+impl Frontends {
+    /// Takes a connection over from the reception.
+    pub(super) fn adopt(&mut self, hall: &mut Hall<'_>, adopted: Adopted) {
+        let Adopted {
+            opening,
+            serial,
+            disk: export,
+            peer,
+            permit,
+        } = adopted;
+        if !hall.tools.may_stall {
+            return;
+        }
+        // It may have gone since the client chose it, and another one have taken its place.
+        let chosen = |(_, state): &(usize, &DiskState)| {
+            state.serial == serial && !hall.vms[state.vm].leaving
+        };
+        let Some(disk) = hall.device.disks.iter().find(chosen).map(|(at, _)| at) else {
+            return refused(&export, &peer, &"the export has gone");
+        };
+        let Some(who) = self.connections.vacant() else {
+            return refused(&export, &peer, &"too many on this device");
+        };
+        let memory = opening.memory();
+        let client = hall
+            .tools
+            .engine
+            .connect_with(hall.device.disks[disk].id, memory);
+        let engine = match client {
+            Ok(engine) => engine,
+            Err(error) => return refused(&export, &peer, &error),
+        };
+        let opened = Transport::open(
+            opening,
+            &mut Port {
+                ring: hall.tools.ring,
+                requests: hall.tools.requests,
+                plumbing: hall.tools.plumbing,
+                now: hall.tools.now,
+                who,
+                stalled: false,
+            },
+        );
+        let transport = match opened {
+            Ok(transport) => transport,
+            Err(error) => {
+                hall.tools.engine.handle_disconnect(hall.tools.now, engine);
+                return refused(&export, &peer, &error);
+            }
+        };
+        self.connections.insert(Connection {
+            generation: who.generation,
+            transport,
+            memory,
+            disk,
+            engine,
+            peer,
+            state: State::Open,
+            outstanding: 0,
+            stall: None,
+            held: None,
+            held_ranges: Vec::new(),
+            _permit: permit,
+        });
+        tracing::debug!(%export, "client connected");
+        self.turns.add(who.index);
+        self.turns.make_ready(who.index);
+    }
+}
+
+fn refused(export: &str, peer: &str, why: &dyn std::fmt::Display) {
+    if log_limit::REFUSED.allows(Instant::now()) {
+        tracing::warn!(%export, %peer, "client refused: {why}");
+    }
+}
+
+// Questions for a disk's extents. The engine knows nothing of them: the disk's backing is asked,
+// which may take its time.
+
+impl Frontends {
+    /// Has a question about extents answered, at once or later.
+    fn ask_extents(&mut self, hall: &mut Hall<'_>, connection: u32, slot: u32, most: u32) {
+        let token = hall.tools.requests.tag(slot);
+        let entry = hall.tools.requests.get(slot);
+        let (offset, len) = (entry.offset, entry.len);
+        let connection = self.connections.get(connection).expect("it asks");
+        let disk = connection.disk;
+        if offset + u64::from(len) > hall.device.disks[disk].disk.size {
+            // The disk has become shorter than the client knows.
+            let entry = hall.tools.requests.get_mut(slot);
+            entry.answer = entry.kind.beyond_end();
+            return self.answer(hall, slot);
+        }
+        connection.outstanding += 1;
+        let question = Question {
+            token,
+            offset,
+            len,
+            most,
+            extents: hall.tools.requests.take_extents(slot),
+        };
+        hall.device.ask_extents(&mut hall.tools, disk, question);
+        self.take_extents(hall);
+    }
+
+    /// Takes what backings have found out.
+    pub(super) fn take_extents(&mut self, hall: &mut Hall<'_>) {
+        let mut statuses = hall.device.take_statuses();
+        for status in statuses.drain(..) {
+            let slot = hall.tools.requests.by_tag(status.token);
+            hall.tools.requests.put_extents(slot, status.extents);
+            let entry = hall.tools.requests.get_mut(slot);
+            match status.told {
+                Ok(()) => {}
+                Err(Untold::TryAgain) => {
+                    entry.answer = Answer::Error(Failure::NoMemory, "try again");
+                }
+                Err(Untold::Failed) => {
+                    entry.answer = Answer::Error(Failure::Io, "the filesystem does not tell");
+                }
+            }
+            let who = entry.owner;
+            if let Some(connection) = self.connections.resolve(who) {
+                connection.outstanding -= 1;
+            }
+            self.answer(hall, slot);
+        }
+        hall.device.put_statuses(statuses);
+    }
+}
+
+// Ends of connections: one that leaves is answered first, one that vanished, broke a rule or is
+// stuck is not. See the states in `connection`.
+
+/// Time without progress after which a client is cut off while the daemon ends.
+const STUCK_AT_END: Nanos = Nanos::from_secs(5);
+
+impl Frontends {
+    /// The connection broke, or the client closed it without a word.
+    fn vanish(&mut self, hall: &mut Hall<'_>, index: u32, errno: Option<i32>) {
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        if connection.state == State::Gone {
+            return self.settle(hall, index);
+        }
+        if log_limit::GONE.allows(Instant::now()) {
+            let export = &hall.device.disks[connection.disk].disk.export;
+            let why = errno.map_or("closed without a word".to_owned(), |e| {
+                std::io::Error::from_raw_os_error(e).to_string()
+            });
+            let outstanding = connection.outstanding;
+            tracing::info!(%export, peer = %connection.peer, outstanding, "client gone: {why}");
+        }
+        self.close(hall, index);
+    }
+
+    /// Ends a connection at once. What is in flight for it goes on without an answer.
+    fn close(&mut self, hall: &mut Hall<'_>, index: u32) {
+        let connection = self.connections.get(index).expect("it is there");
+        if connection.state != State::Gone {
+            connection.state = State::Gone;
+            let id = connection.engine;
+            self.with_transport(hall, index, |connection, port| {
+                connection.transport.shut_down(port);
+            });
+            hall.tools.engine.handle_disconnect(hall.tools.now, id);
+        }
+        self.settle(hall, index);
+    }
+
+    /// Lets a connection go when the time has come.
+    fn settle(&mut self, hall: &mut Hall<'_>, index: u32) {
+        let Some(connection) = self.connections.get(index) else {
+            return;
+        };
+        match connection.state {
+            State::Leaving if connection.is_quiet() => self.close(hall, index),
+            State::Gone if connection.is_at_rest() => self.remove(hall, index),
+            State::Open | State::Leaving | State::Gone => {}
+        }
+    }
+
+    fn remove(&mut self, hall: &mut Hall<'_>, index: u32) {
+        let Connection {
+            generation,
+            transport,
+            disk,
+            ..
+        } = self.connections.remove(index);
+        let vm = hall.device.vm_of(disk);
+        for queue in &mut hall.vms[vm].stalled {
+            queue.retain(|&stalled| stalled != index);
+        }
+        transport.close(&mut Port {
+            ring: hall.tools.ring,
+            requests: hall.tools.requests,
+            plumbing: hall.tools.plumbing,
+            now: hall.tools.now,
+            who: ConnectionRef { index, generation },
+            stalled: false,
+        });
+        self.free_ended(hall);
+    }
+
+    /// While the daemon ends, cuts off clients that make no progress in a payload or in taking
+    /// replies. Before that, no client is cut off for being slow with memory of its VM's guaranteed
+    /// part.
+    pub(super) fn cut_off_stuck(&mut self, hall: &mut Hall<'_>) {
+        let patience = STUCK_AT_END;
+        if hall.tools.may_stall {
+            return;
+        }
+        for index in self.connections.indices() {
+            let connection = self.connections.get(index).expect("it is there");
+            let Some(what) = connection.transport.stuck(hall.tools.now, patience) else {
+                continue;
+            };
+            if connection.state != State::Gone {
+                if log_limit::CUT_OFF.allows(Instant::now()) {
+                    let export = &hall.device.disks[connection.disk].disk.export;
+                    let peer = &connection.peer;
+                    tracing::warn!(%export, %peer, "client cut off: {what} for {patience}");
+                }
+                self.close(hall, index);
+            }
+        }
+    }
+
+    /// Closes slow connections of VMs that borrow payload memory, while another VM waits for memory
+    /// that was lent. Slow is a connection whose current payload or send takes longer than its
+    /// frontend [allows](crate::frontend::door::Frontend::overdue). The client may reconnect; no
+    /// request is answered with an error.
+    pub(super) fn close_overdue(&mut self, hall: &mut Hall<'_>) {
+        if !hall.tools.may_stall || !hall.tools.engine.admission().is_contended() {
+            return;
+        }
+        for index in self.connections.indices() {
+            let connection = self.connections.get(index).expect("it is there");
+            let vm = hall.device.vm_of(connection.disk);
+            if connection.state == State::Gone
+                || !hall
+                    .tools
+                    .engine
+                    .admission()
+                    .holdings(hall.vms[vm].id)
+                    .borrows
+            {
+                continue;
+            }
+            let Some(what) = connection
+                .transport
+                .overdue(hall.tools.now, hall.tools.requests)
+            else {
+                continue;
+            };
+            let export = &hall.device.disks[connection.disk].disk.export;
+            tracing::warn!(
+                %export,
+                peer = %connection.peer,
+                "connection closed: {what} while its VM holds more than its part of the payload \
+                 memory and another VM waits for some"
+            );
             self.close(hall, index);
         }
     }

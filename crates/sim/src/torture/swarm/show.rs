@@ -60,7 +60,7 @@ impl fmt::Display for Swarm {
             "engine     {} requests, {} a VM, {} VMs, merging up to {}",
             config.max_requests, config.max_pending_per_vm, config.max_vms, config.merge_limit
         )?;
-        self.fmt_load(f)?;
+        fmt_load(self, f)?;
         write!(f, "faults     {}", self.plan)?;
         for (n, vm) in self.vms.iter().enumerate() {
             write!(f, "\nVM {n}       {:?}", vm.objective)?;
@@ -76,27 +76,25 @@ impl fmt::Display for Swarm {
     }
 }
 
-impl Swarm {
-    /// Writes what is asked for and how the use of the device is steered.
-    fn fmt_load(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(payload) = &self.payload {
-            writeln!(
-                f,
-                "payload    {} bytes, {} a VM, requests up to {}; replies take up to {}",
-                payload.total, payload.per_vm, payload.largest, self.replies
-            )?;
-        }
-        writeln!(f, "requests   {}, in about {}", self.requests, self.span)?;
-        if let Some(cap) = &self.cap {
-            writeln!(f, "cap        {cap:?}")?;
-        }
-        if self.adapts_depth || self.shared_io > 0 {
-            let (adapts, shared) = (self.adapts_depth, self.shared_io);
-            writeln!(
-                f,
-                "steering   adapts its depth: {adapts}, I/Os beside others up to {shared}"
-            )?;
-        }
-        Ok(())
+/// Writes the requests of a run, and how the use of the device is steered.
+fn fmt_load(swarm: &Swarm, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let Some(payload) = &swarm.payload {
+        writeln!(
+            f,
+            "payload    {} bytes, {} a VM, requests up to {}; replies take up to {}",
+            payload.total, payload.per_vm, payload.largest, swarm.replies
+        )?;
     }
+    writeln!(f, "requests   {}, in about {}", swarm.requests, swarm.span)?;
+    if let Some(cap) = &swarm.cap {
+        writeln!(f, "cap        {cap:?}")?;
+    }
+    if swarm.adapts_depth || swarm.shared_io > 0 {
+        let (adapts, shared) = (swarm.adapts_depth, swarm.shared_io);
+        writeln!(
+            f,
+            "steering   adapts its depth: {adapts}, I/Os beside others up to {shared}"
+        )?;
+    }
+    Ok(())
 }
