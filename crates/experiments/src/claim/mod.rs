@@ -26,7 +26,7 @@
 //! `each = [{ vm = "vm1" }, ...]` repeats the claim, with `{vm}` replaced in all of its texts.
 //! `variant = "added"` asks of the runs in that variant; what such a claim hangs on is not shown.
 //! Claims of its `[[claim.also]]` are repeated with it, after it each time.
-//! A test with `otherwise = TEXT` adds that to the detail where it fails; `more = TEXT` of a claim is
+//! A test with `otherwise = TEXT` adds that to the detail where it fails; `more = TEXT` is
 //! one more sentence where an item of its first test fails, not repeated beside what it hangs on.
 //! A claim that is no comparison has `code = "NAME"` in place of the rest: a function of the paper.
 //!

@@ -29,7 +29,7 @@ impl Measures for Figures {
     }
 }
 
-/// Every claim of a `claims.toml` is of one of `parts`, so that it is evaluated once, and names only
+/// Every claim of a `claims.toml` is of one of `parts`, so that it is evaluated once, names only
 /// measures and code that there are; and all of these are named.
 pub(crate) fn are_sound<S: Subject>(
     text: &str,

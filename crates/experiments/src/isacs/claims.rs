@@ -88,7 +88,7 @@ impl Subject for Isacs {
 const WHOSE: &[&str] = &["ours", "theirs"];
 
 const MEASURES: &[Measure<Isacs>] = &[
-    // Part by which ISACS is better in each cell of tables 3 to 8, or where the paper has it better.
+    // Part by which ISACS is better in each cell of tables 3 to 8, or where it is in the paper.
     Measure {
         name: "gain",
         arguments: &[&["every cell", "better in the paper"], WHOSE],

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! `run` has requests considered one after the other, `figures` is what the thesis shows of that,
-//! `goals` how PCOS stands beside the oracle, `measures` which figures of that claims name. The folder's README says what was read how.
+//! `goals` how PCOS stands beside the oracle, `measures` which figures of that claims name. The
+//! folder's README says what was read how.
 
 mod audit;
 mod figures;
