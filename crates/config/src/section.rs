@@ -73,6 +73,14 @@ impl<'a> Section<'a> {
         Some(field)
     }
 
+    /// Spelling of a key in the document, for messages: its name, or the old one that is there.
+    pub fn written(&self, key: &'static str) -> &'static str {
+        let mut spellings = self.renamed.iter().filter(|(_, name)| *name == key);
+        let is_there = |name: &str| self.entries.iter().any(|entry| entry.key == name);
+        let old = spellings.find(|(old, _)| is_there(old) && !is_there(key));
+        old.map_or(key, |(old, _)| old)
+    }
+
     /// The entry of a key, under its name or an old spelling.
     fn entry(&self, key: &str) -> Option<&'a Entry> {
         let named = |name: &str| self.entries.iter().find(|entry| entry.key == name);

@@ -47,14 +47,14 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
 
 async fn serve(config: Config) -> Result<Stopped> {
     let (devices, vms) = (config.devices.len(), config.vms.len());
-    let stop_within = config.daemon.stop_within;
+    let limits = config.daemon;
     let control = control::bind(&config.control)
         .map_err(|error| no_control(error, config.control.place.as_ref()))?;
     tracing::info!("control API at {}", control.name());
     // Opening the disks may take long, or block for ever: signals are handled meanwhile.
     let daemon = tokio::select! {
         daemon = start(config) => daemon.context("cannot start")?,
-        why = end_at_once(stop_within) => {
+        why = end_at_once(&limits) => {
             let why = why.context("cannot handle signals")?;
             tracing::warn!("{why}, while starting: ending at once");
             return Ok(Stopped::AtOnce);

@@ -115,6 +115,8 @@ pub enum OpenError {
         path: PathBuf,
         /// Reason why opening did not end.
         source: NotDone,
+        /// Key of the deadline under `[daemon]`, as the configuration spells it.
+        key: &'static str,
     },
     /// Its size is not what was configured.
     #[error("{}: is {found} bytes long, but size says {configured}", path.display())]
@@ -186,10 +188,10 @@ impl OpenError {
                  wanted: `tidegate disk forget {export}`, with `--config FILE` while the daemon \
                  does not run"
             ),
-            OpenError::Late { .. } => "see to the file system it lies on (a network server or a \
-                                       FUSE process that does not answer?); `open_timeout` under \
-                                       [daemon] says how long is waited"
-                .to_owned(),
+            OpenError::Late { key, .. } => format!(
+                "see to the file system it lies on (a network server or a FUSE process that does \
+                 not answer?); `{key}` under [daemon] says how long is waited"
+            ),
             OpenError::InUse { path } => format!(
                 "one process at a time serves a disk: end the other one (`fuser {}` says which)",
                 path.display()

@@ -67,7 +67,8 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     let lasts = section.number_if_any(&keys::DURATION);
     let count = section.number_if_any(&keys::COUNT);
     let stall = section.number_if_any(&keys::STALL);
-    let effect = effect(&mut section, on);
+    let operations = section.written(keys::OPERATIONS.name);
+    let effect = effect(&mut section, on, operations);
     check(&section, on, from, size);
     section.finish();
     Some(Rule {
@@ -136,7 +137,8 @@ fn error_word(field: &Field<'_>) -> Option<Outcome> {
     field.choice(&ERRORS)
 }
 
-fn effect(section: &mut Section<'_>, on: Option<Ops>) -> Option<Effect> {
+/// Reads what a rule does; `operations` is the spelling of that key in the document.
+fn effect(section: &mut Section<'_>, on: Option<Ops>, operations: &str) -> Option<Effect> {
     let (error, torn) = (section.field(&keys::ERROR), section.field(&keys::TORN));
     let answer = match &error {
         Some(field) => Some(error_word(field)?),
@@ -160,8 +162,9 @@ fn effect(section: &mut Section<'_>, on: Option<Ops>) -> Option<Effect> {
         return None;
     }
     if on.is_some_and(|on| !on.within(Ops::CHANGES)) {
-        let allowed = "operations = \"write\", \"discard\", \"write-zeroes\" or a list of these";
-        torn.error("a read or a flush cannot be torn", allowed);
+        let allowed =
+            format!("{operations} = \"write\", \"discard\", \"write-zeroes\" or a list of these");
+        torn.error("a read or a flush cannot be torn", &allowed);
         return None;
     }
     Some(Effect::Torn {
@@ -301,6 +304,15 @@ mod tests {
             (
                 json!({ "torn": "512 B", "on": ["write", "read"] }),
                 "cannot be torn",
+            ),
+            // Advice has the spelling that is there.
+            (
+                json!({ "torn": "512 B", "on": "read" }),
+                "cannot be torn; on = \"write\"",
+            ),
+            (
+                json!({ "torn": "512 B", "operations": "read" }),
+                "cannot be torn; operations = \"write\"",
             ),
             (json!({ "torn": "100 B", "on": "write" }), "whole sectors"),
             (

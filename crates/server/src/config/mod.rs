@@ -34,7 +34,7 @@ mod parse;
 mod promise;
 mod schema;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod vm;
 
 pub use objective_view::objective_view;
@@ -141,6 +141,10 @@ pub struct DaemonConfig {
     pub open_within: Duration,
     /// Deadline for an orderly end, after which the daemon ends at once; 1 s to 1 h.
     pub stop_within: Duration,
+    /// Key of `open_within` as the configuration spells it, for messages.
+    pub open_key: &'static str,
+    /// Key of `stop_within` as the configuration spells it, for messages.
+    pub stop_key: &'static str,
 }
 
 impl Default for DaemonConfig {
@@ -149,6 +153,8 @@ impl Default for DaemonConfig {
             open_within: Duration::from_secs(30),
             // Below the 90 s after which systemd kills a stopping service.
             stop_within: Duration::from_secs(60),
+            open_key: keys::OPEN_TIMEOUT.name,
+            stop_key: keys::STOP_TIMEOUT.name,
         }
     }
 }

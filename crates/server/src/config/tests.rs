@@ -6,9 +6,10 @@
 use std::path::PathBuf;
 
 use tidegate_core::objective::{OpsRate, Rate};
+use tidegate_core::part::Honours;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
-use tidegate_policies::policy::registry;
+use tidegate_policies::policy::{PolicySpec, registry};
 
 use super::*;
 
@@ -141,6 +142,7 @@ fn a_whole_file_becomes_a_configuration() {
     let daemon = DaemonConfig {
         open_within: Duration::from_secs(5),
         stop_within: Duration::from_secs(120),
+        ..DaemonConfig::default()
     };
     assert_eq!(config.daemon, daemon);
     let store = config.store.expect("it is named");
@@ -279,6 +281,10 @@ fn old_spellings_are_the_same_configuration_with_notes() {
     let (new, old) = (read(new), read(&old));
     let daemon = |config: &Config| (config.daemon.open_within, config.daemon.stop_within);
     assert_eq!(daemon(&old.config), daemon(&new.config));
+    // Messages have the spelling that the user wrote.
+    let keys = |config: &Config| [config.daemon.open_key, config.daemon.stop_key];
+    assert_eq!(keys(&new.config), ["open_timeout", "stop_timeout"]);
+    assert_eq!(keys(&old.config), ["open_within", "stop_within"]);
     let interval = |config: &Config| config.store.as_ref().map(|store| store.learnt_every);
     assert_eq!(interval(&old.config), Some(Nanos::from_secs(9)));
     assert_eq!(interval(&old.config), interval(&new.config));
@@ -308,6 +314,18 @@ fn defaults_need_four_lines_a_section() {
     assert_eq!(config.vms[0].disks[0].block_size, 512);
 }
 
+/// Policies of the registry that enforce these parts of an objective, but tuners, which are for
+/// those that want a target.
+pub(crate) fn enforcing(parts: &[fn(&Honours) -> bool]) -> Vec<&'static str> {
+    let names = registry().iter().map(|info| info.name);
+    let enforce = |name: &&str| {
+        let spec = PolicySpec::named(name).unwrap_or_else(|e| panic!("{e}"));
+        let honours = spec.honours_for(false);
+        !honours.target && parts.iter().all(|part| part(&honours))
+    };
+    names.filter(enforce).collect()
+}
+
 #[test]
 fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
     let text = WHOLE.replace(
@@ -325,7 +343,12 @@ fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
         said.contains("policy fifo enforces no limit.write (20 MB/s)"),
         "{said}"
     );
-    assert!(said.contains("help: policy \"limit\" would\n"), "{said}");
+    let limiting: Vec<String> = enforcing(&[|of| of.limit, |of| of.limit_by_direction])
+        .iter()
+        .map(|name| format!("{name:?}"))
+        .collect();
+    let help = format!("help: policy {} would\n", limiting.join(" or "));
+    assert!(said.contains(&help), "{said}");
     let both = text.replace(
         "[vm.objective.limit]",
         "[vm.objective]\nreservation = \"10 IOPS\"\n[vm.objective.limit]",
@@ -334,7 +357,11 @@ fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
     let warnings = parse_text(&both).unwrap_or_else(|e| panic!("{e}")).warnings;
     let said: String = warnings.iter().map(|w| format!("{w}\n")).collect();
     let composed = "help: policy { regulator = \"token-bucket\", dispatcher = \"mclock\" } would";
-    assert!(said.contains(composed), "{said}");
+    let named = enforcing(&[|of| of.reservation, |of| of.limit_by_direction]);
+    let help = named.first().map_or(composed.to_owned(), |name| {
+        format!("help: policy {name:?} ")
+    });
+    assert!(said.contains(&help), "{said}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::transfers::Transfers;
 use crate::command::{
     Command, CommandError, ControlError, DeviceSnapshot, DiskSnapshot, FaultChange, VmSnapshot,
 };
-use crate::config::{Config, DiskConfig, VmConfig};
+use crate::config::{Config, DaemonConfig, DiskConfig, VmConfig};
 use crate::event_loop::Files;
 use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
@@ -58,7 +58,7 @@ impl DaemonHandle {
             persistence: Persistence::new(store, Duration::from_nanos(interval.0)),
             transfers: Transfers::new(news),
             base: config.base,
-            stop_within: config.daemon.stop_within,
+            config: config.daemon,
             half_open: Arc::default(),
             stop: Notify::new(),
         });
@@ -90,9 +90,9 @@ impl DaemonHandle {
         self.shared.disks.files().clone()
     }
 
-    /// Returns the deadline for an orderly end.
-    pub(super) fn stop_within(&self) -> Duration {
-        self.shared.stop_within
+    /// Returns the section `[daemon]` of the configuration.
+    pub(super) fn config(&self) -> DaemonConfig {
+        self.shared.config
     }
 
     /// Returns the directory of the configuration, which relative paths are relative to.

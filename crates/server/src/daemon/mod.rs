@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::backing::memory;
 use crate::command::Command;
-use crate::config::{Config, Place, StoreConfig};
+use crate::config::{Config, DaemonConfig, Place, StoreConfig};
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
 use crate::log_limit;
 use crate::media;
@@ -271,7 +271,7 @@ impl Daemon {
             ended,
             mut signals,
         } = self;
-        let stop_within = handle.stop_within();
+        let limits = handle.config();
         let ending = Ending {
             handle: handle.clone(),
             threads,
@@ -282,7 +282,7 @@ impl Daemon {
         let cut_short = tokio::select! {
             ended = &mut ending => return ended.map(|()| Stopped::InOrder),
             name = signals.next() => format!("{name} again"),
-            () = tokio::time::sleep(stop_within) => late(stop_within),
+            () = tokio::time::sleep(limits.stop_within) => late(&limits),
         };
         tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
         handle.devices().send_all(|| Command::Abort);
@@ -322,22 +322,24 @@ impl Gone {
     }
 }
 
-/// Waits for a second SIGTERM or SIGINT, or for `stop_within` after the first; returns which of
-/// them happened, in words. Used while the daemon is still starting.
+/// Waits for a second SIGTERM or SIGINT, or for the deadline of an orderly end after the first;
+/// returns which of them happened, in words. Used while the daemon is still starting.
 ///
 /// # Errors
 /// If the signal handlers cannot be installed.
-pub async fn end_at_once(stop_within: Duration) -> io::Result<String> {
+pub async fn end_at_once(config: &DaemonConfig) -> io::Result<String> {
     let mut signals = Signals::new()?;
     signals.next().await;
     Ok(tokio::select! {
         name = signals.next() => format!("{name} again"),
-        () = tokio::time::sleep(stop_within) => late(stop_within),
+        () = tokio::time::sleep(config.stop_within) => late(config),
     })
 }
 
-fn late(stop_within: Duration) -> String {
-    format!("not done in {} s (stop_timeout)", stop_within.as_secs_f64())
+/// Reason for which an orderly end is cut short, with the key that says when.
+fn late(config: &DaemonConfig) -> String {
+    let (seconds, key) = (config.stop_within.as_secs_f64(), config.stop_key);
+    format!("not done in {seconds} s ({key})")
 }
 
 /// Time that event loops get to end after [`Command::Abort`]; the process has to end within a

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -11,6 +10,7 @@ use super::directory::VmDirectory;
 use super::disks::OpenDisks;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
+use crate::config::DaemonConfig;
 use crate::identity::LiesOn;
 use crate::reception::HalfOpen;
 
@@ -24,8 +24,8 @@ pub(super) struct Shared {
     pub(super) transfers: Transfers,
     /// Directory of the configuration, which relative paths are relative to.
     pub(super) base: PathBuf,
-    /// Deadline for an orderly end.
-    pub(super) stop_within: Duration,
+    /// Section `[daemon]` of the configuration.
+    pub(super) config: DaemonConfig,
     pub(super) half_open: Arc<HalfOpen>,
     pub(super) stop: Notify,
 }

@@ -222,7 +222,7 @@ fn open_disks(
     tenants: &[&VmConfig],
     files: &Files,
 ) -> Result<Vec<(usize, NewDisk)>, SetupError> {
-    let within = config.daemon.open_within;
+    let (within, key) = (config.daemon.open_within, config.daemon.open_key);
     let shared = Arc::new(device.clone());
     let mut disks = Vec::new();
     for (index, vm) in tenants.iter().enumerate() {
@@ -236,7 +236,7 @@ fn open_disks(
             let opened = bounded::call(within, move || open_disk(&device, &name, &asked, &used));
             let opened = opened.map_err(|source| {
                 let path = path.clone();
-                cannot_open(&vm.name, disk, OpenError::Late { path, source })
+                cannot_open(&vm.name, disk, OpenError::Late { path, source, key })
             })??;
             files.add(&vm.name, &opened.disk, path);
             disks.push((index, opened));
