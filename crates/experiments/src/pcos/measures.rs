@@ -72,10 +72,10 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
             }]))
         },
     },
-    // A count of decisions that were tried at each of three deltas: requests that were let in; those
-    // of them that did harm, to media servers, to others, or that were late themselves; those that
-    // the oracle would have let in where PCOS was asked, and those of them that were let in; and
-    // those that PCOS and the oracle let in by themselves.
+    // A count of decisions that were tried at each of three deltas: requests let in; those of
+    // them that did harm, to media servers, to others, or that were late themselves; those
+    // that the oracle would have let in where PCOS was asked, and those of them that were let in;
+    // and those that PCOS and the oracle let in by themselves.
     Measure {
         name: "judged",
         arguments: &[
