@@ -13,7 +13,7 @@ const REQUESTS: (u64, u64) = (1, 1 << 20);
 pub const POLICY: KeyInfo = KeyInfo::new(
     "policy",
     KeyKind::Policy,
-    KeyDefault::Text("slo"),
+    KeyDefault::Text("mclock"),
     "a name, or a table (below)",
 );
 

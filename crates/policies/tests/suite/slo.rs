@@ -1,4 +1,4 @@
-//! The default policy: every part of an objective, alone and beside the others.
+//! The policy `slo`: every part of an objective, alone and beside the others.
 
 use crate::common::{Guest, KIB, SECOND, World, config, total, within};
 use tidegate_core::jobs::JobSpec;

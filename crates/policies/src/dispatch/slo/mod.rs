@@ -1,5 +1,5 @@
 //! The order that keeps every promise: floors and latency bounds by deadline, then shares, then the
-//! background. The default.
+//! background.
 //!
 //! ```text
 //!   pick:  1. a background part that its rate allows, while nothing promised is due
@@ -8,8 +8,9 @@
 //!          4. the background, once the VMs are quiet                          (`background`)
 //! ```
 //!
-//! Limits and the caps of targets are the regulator's ([`limit_target`](crate::regulate::limit_target)):
-//! they hold over all of this, for a lane whose gate is shut is in none of these queues.
+//! Limits and the caps of targets are the regulator's
+//! ([`limit_target`](crate::regulate::limit_target)): they hold over all of this, for a lane whose
+//! gate is shut is in none of these queues.
 //!
 //! - **Promises** (reservation, target, deadline transfer, latency) are in one queue by deadline.
 //!   Their service counts against their VM's share; service by share never against a promise

@@ -11,6 +11,7 @@
 //!   waiting while the device has room.
 //! - `mclock`: while a VM waits, each other one gets at most its own weight's share of (32 of the
 //!   smallest I/Os, or two of its own, and its own cost), plus two I/Os.
+//! - `slo`: as `mclock`, in device time, and a stay with one stream on a disk that seeks.
 //! - `sfq`: ... at most an I/O, and its own weight's share of the waiting one's last I/O, or of
 //!   32 flushes; where a controller allocates rates, weights are those, and of two of them the
 //!   largest quotient counts that there was while it waited.

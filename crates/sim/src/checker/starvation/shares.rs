@@ -3,8 +3,9 @@
 //! A bound by weights holds among VMs that nothing else than weights tells apart: it is not
 //! held against anybody while a floor is in force, nor for a VM that the dispatcher itself
 //! holds to a limit, nor between VMs of different classes of priority or of a group, where the
-//! dispatcher keeps those, nor for a background process. Where weights are allocations, those in force are read at each start, and of
-//! two VMs' the largest quotient counts that there was since the one waits.
+//! dispatcher keeps those, nor for a background process. Where weights are
+//! allocations, those in force are read at each start, and of two VMs' the largest quotient counts
+//! that there was since the one waits.
 
 use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
