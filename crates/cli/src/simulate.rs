@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use tidegate_config::device::Scheduling;
+use tidegate_config::frame::Frame;
 use tidegate_config::library::Beside;
 use tidegate_config::{ConfigErrors, Diagnostic, document, model};
-use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
@@ -114,10 +115,10 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
         return Err(problem.at(file).into());
     }
     if let Some(seed) = changes.seed {
-        scenario.seed = seed;
+        scenario.frame.seed = seed;
     }
     if let Some(duration) = changes.duration {
-        scenario.duration = duration;
+        scenario.frame.duration = duration;
     }
     scenario
         .check()
@@ -180,12 +181,13 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
     let description = jobs.sections.iter().find_map(|s| s.description.clone());
     let ramp_times = jobs.sections.iter().map(|section| section.ramp_time);
     Ok(Scenario {
-        title: description.unwrap_or_default(),
-        duration: changes.duration.unwrap_or(LONGEST),
-        until_done: true,
-        // Counting begins for all of them once it has begun for the last.
-        warm_up: ramp_times.max().unwrap_or_default(),
-        seed: 1,
+        frame: Frame {
+            title: description.unwrap_or_default(),
+            until_done: true,
+            // Counting begins for all of them once it has begun for the last.
+            warm_up: ramp_times.max().unwrap_or_default(),
+            ..Frame::lasting(changes.duration.unwrap_or(LONGEST))
+        },
         devices: vec![device_of(&model, changes.policy.as_ref())?],
         tenants,
         changes: Vec::new(),
@@ -211,29 +213,19 @@ fn tenant_of(name: String, disk_size: u64, job: Job) -> Tenant {
     }
 }
 
-/// A device of this model with the bounds of an engine that is told nothing.
+/// A device of this model with every key of scheduling left out but its policy.
 fn device_of(model: &catalogue::Entry, policy: Option<&PolicySpec>) -> Result<Device> {
     let policy = match policy {
         Some(policy) => policy.clone(),
         None => PolicySpec::named(DEFAULT_POLICY)?,
     };
-    let bounds = EngineConfig::default();
     let mut device = Device {
         name: "device".to_owned(),
         model: model.clone(),
-        policy,
-        profile: None,
+        scheduling: Scheduling::new(policy),
+        bounded: true,
         exchange: Exchange::default(),
         path: scenario::Path::default(),
-        learn_cap: false,
-        steering: Default::default(),
-        depth: bounds.device.depth,
-        max_io: bounds.device.max_io,
-        merge_limit: bounds.merge_limit,
-        max_requests: bounds.max_requests,
-        max_pending_per_vm: bounds.max_pending_per_vm,
-        payload: Some(scenario::default_payload()),
-        divided: true,
         distances: scenario::default_distances(),
     };
     device.put_on(model);

@@ -1,8 +1,11 @@
-//! What every `[[device]]` says, served or simulated: its policy and how much is in flight.
+//! Scheduling of a device, as every `[[device]]` has it, served or simulated: its policy, its
+//! profile and how much is in flight.
 
 use std::sync::Arc;
 
+use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, PayloadBounds};
 use tidegate_core::profile::Profile;
+use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 use tidegate_policies::policy::PolicySpec;
 
@@ -21,10 +24,8 @@ pub const DEFAULT_POLICY: &str = match keys::POLICY.default {
 };
 /// Device I/Os are whole pages, whatever the disk's block is.
 const IO_UNIT: u32 = 4096;
-/// Default of `buffer_memory`: payload memory of all VMs of a device, in bytes.
-pub const DEFAULT_BUFFERS: u64 = keys::BUFFER_MEMORY.default_number();
-/// Default of `buffer_memory_per_vm`: payload memory of one VM, in bytes.
-pub const DEFAULT_BUFFERS_PER_VM: u64 = keys::BUFFER_MEMORY_PER_VM.default_number();
+/// Largest request with a payload, in bytes: NBD carries no more.
+pub const LARGEST_PAYLOAD: u32 = 32 << 20;
 
 /// What helps where a policy needs a profile that is not there.
 pub const NEEDS_PROFILE: &str =
@@ -40,7 +41,7 @@ pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
 
 /// Reads `profile`, the path of a saturation profile; none unless it says. `None`: it was wrong, or
 /// is missing where the device's policy needs it, and that has been reported.
-pub fn profile(
+fn profile(
     section: &mut Section<'_>,
     library: &dyn Library,
     policy: Option<&PolicySpec>,
@@ -62,40 +63,21 @@ pub fn profile(
 /// Reads `learn_cap`, whether a cap below the device is to be learnt and kept. Unless it says, it
 /// is where the device has a profile, which tells a cap from a device that can do no more. `None`:
 /// it was wrong and has been reported.
-pub fn learn_cap(section: &mut Section<'_>, has_profile: bool) -> Option<bool> {
+fn learn_cap(section: &mut Section<'_>, has_profile: bool) -> Option<bool> {
     section.value(&keys::LEARN_CAP, has_profile, Field::flag)
 }
 
-/// How a device is used whatever its policy.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Steering {
-    /// Its queue is kept only as deep as its throughput needs.
-    pub adaptive_depth: bool,
-    /// Largest I/O in bytes while other VMs use it, too, at most the largest there is; 0: the same.
-    pub max_io_shared: u32,
-}
-
-impl Steering {
-    /// Reads `adaptive_depth` and `max_io_shared`, the latter against `max_io`. Unless they are
-    /// said, nothing is steered. `None`: something was wrong and has been reported.
-    pub fn read(section: &mut Section<'_>, max_io: Option<u32>) -> Option<Steering> {
-        let adaptive_depth = section.flag(&keys::ADAPTIVE_DEPTH);
-        let key = &keys::MAX_IO_SHARED;
-        let longest = max_io.map_or(key.max, u64::from);
-        let max_io_shared = section.value(key, 0, |field| {
-            let bytes = field.number(key)?;
-            at_most(field, key, bytes, longest, "max_io")
-        });
-        Some(Steering {
-            adaptive_depth: adaptive_depth?,
-            max_io_shared: max_io_shared?,
-        })
-    }
-}
-
-/// How much of everything a device and its engine take at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
+/// How a device is scheduled: the keys that every `[[device]]` has, served or simulated.
+///
+/// The one place that knows all of them: it reads them, and makes an engine that keeps to them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Scheduling {
+    /// Policy in force at the start.
+    pub policy: PolicySpec,
+    /// Saturation profile; `None`: not measured.
+    pub profile: Option<Arc<Profile>>,
+    /// Whether a cap below the device is learnt and kept.
+    pub learn_cap: bool,
     /// I/Os in flight at the device at most, 1 to 1024 and no more than its model queues.
     pub depth: u32,
     /// Largest device I/O in bytes, 4 KiB to 32 MiB; larger guest requests are split.
@@ -110,14 +92,45 @@ pub struct Bounds {
     pub buffer_memory: u64,
     /// Payload memory of one VM in bytes, 1 MiB to 1 TiB and at most `buffer_memory`.
     pub buffer_memory_per_vm: u64,
+    /// Whether the queue is kept only as deep as throughput needs, at most `depth`.
+    pub adaptive_depth: bool,
+    /// Largest device I/O in bytes while several VMs use the device, at most `max_io`; 0: as
+    /// `max_io`.
+    pub max_io_shared: u32,
 }
 
-impl Bounds {
-    /// Reads `depth`, `max_io`, `merge_limit`, `max_requests`, `max_requests_per_vm`,
-    /// `buffer_memory` and `buffer_memory_per_vm`, and checks them against each other and against
-    /// the model, if there is one. A key that is left out gets its default, or the most that the
-    /// other keys allow. Returns `None` if a value was wrong, which has then been reported.
-    pub fn read(section: &mut Section<'_>, model: Option<&Spec>) -> Option<Bounds> {
+impl Scheduling {
+    /// Scheduling by a policy, with every other key left out.
+    pub fn new(policy: PolicySpec) -> Scheduling {
+        Scheduling {
+            policy,
+            profile: None,
+            learn_cap: false,
+            depth: keys::DEPTH.default_number() as u32,
+            max_io: keys::MAX_IO.default_number() as u32,
+            merge_limit: keys::MERGE_LIMIT.default_number() as u32,
+            max_requests: keys::MAX_REQUESTS.default_number() as u32,
+            max_pending_per_vm: keys::MAX_REQUESTS_PER_VM.default_number() as u32,
+            buffer_memory: keys::BUFFER_MEMORY.default_number(),
+            buffer_memory_per_vm: keys::BUFFER_MEMORY_PER_VM.default_number(),
+            adaptive_depth: false,
+            max_io_shared: 0,
+        }
+    }
+
+    /// Reads all keys but `policy`, which [`policy()`] has read, and checks them against each other
+    /// and against the model, if there is one. A bound that is left out gets its default, or the
+    /// most that the other keys allow. Returns `None` if a value was wrong, which has then been
+    /// reported.
+    pub fn read(
+        section: &mut Section<'_>,
+        policy: Option<PolicySpec>,
+        model: Option<&Spec>,
+        library: &dyn Library,
+    ) -> Option<Scheduling> {
+        let profile = profile(section, library, policy.as_ref());
+        let has_profile = profile.as_ref().is_some_and(Option::is_some);
+        let learn_cap = learn_cap(section, has_profile);
         let queue = model.map_or(u32::MAX, |spec| spec.queue_depth);
         let depth = bounded(section, &keys::DEPTH, queue.into(), "the model's queue");
         let max_io = max_io(section, model);
@@ -130,7 +143,12 @@ impl Bounds {
         let total = section.number(&keys::BUFFER_MEMORY);
         let most = total.unwrap_or(u64::MAX);
         let per_vm = bounded(section, &keys::BUFFER_MEMORY_PER_VM, most, "buffer_memory");
-        Some(Bounds {
+        let adaptive_depth = section.flag(&keys::ADAPTIVE_DEPTH);
+        let max_io_shared = max_io_shared(section, max_io);
+        Some(Scheduling {
+            policy: policy?,
+            profile: profile?,
+            learn_cap: learn_cap?,
             depth: depth?,
             max_io: max_io?,
             merge_limit: merge_limit?,
@@ -138,7 +156,52 @@ impl Bounds {
             max_pending_per_vm: pending?,
             buffer_memory: total?,
             buffer_memory_per_vm: per_vm?,
+            adaptive_depth: adaptive_depth?,
+            max_io_shared: max_io_shared?,
         })
+    }
+
+    /// Lowers the bounds to what a model takes.
+    pub fn fit_model(&mut self, model: &Spec) {
+        self.depth = self.depth.min(model.queue_depth);
+        self.max_io = self.max_io.min(model.max_io);
+        self.merge_limit = self.merge_limit.min(self.max_io);
+    }
+
+    /// Bounds of payload memory.
+    pub fn payload(&self) -> PayloadBounds {
+        PayloadBounds {
+            total: self.buffer_memory,
+            per_vm: self.buffer_memory_per_vm,
+            largest: LARGEST_PAYLOAD,
+        }
+    }
+
+    /// Configuration of an engine for `max_vms` VMs, in front of a device that is at most as deep
+    /// and takes I/Os at most as large as configured.
+    pub fn engine_config(&self, device: DeviceSpec, max_vms: u32) -> EngineConfig {
+        EngineConfig {
+            max_requests: self.max_requests,
+            max_pending_per_vm: self.max_pending_per_vm,
+            merge_limit: self.merge_limit.min(device.max_io),
+            max_vms,
+            device,
+        }
+    }
+
+    /// Engine at time zero that is scheduled like this. Payload memory is not bounded:
+    /// [`Scheduling::payload`] says by what it would be.
+    ///
+    /// # Errors
+    /// If the engine cannot do with `config`.
+    pub fn engine(&self, config: EngineConfig) -> Result<Engine, EngineError> {
+        let mut engine = Engine::new(config, &self.policy)?;
+        let mut device = engine.device_mut();
+        device.set_profile(self.profile.clone());
+        device.learn_cap(self.learn_cap);
+        device.adapt_depth(Nanos::ZERO, self.adaptive_depth);
+        device.share_io(self.max_io_shared);
+        Ok(engine)
     }
 }
 
@@ -154,6 +217,16 @@ fn bounded<T: TryFrom<u64>>(
         Some(field) => at_most(&field, key, field.number(key)?, most, what),
         None => T::try_from(key.default_number().min(most)).ok(),
     }
+}
+
+/// Reads `max_io_shared`, against `max_io`; 0 unless it says.
+fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<u32> {
+    let key = &keys::MAX_IO_SHARED;
+    let longest = max_io.map_or(key.max, u64::from);
+    section.value(key, 0, |field| {
+        let bytes = field.number(key)?;
+        at_most(field, key, bytes, longest, "max_io")
+    })
 }
 
 fn max_io(section: &mut Section<'_>, model: Option<&Spec>) -> Option<u32> {
@@ -196,32 +269,40 @@ fn at_most<T: TryFrom<u64>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConfigErrors, document, model};
+    use crate::{document, model};
 
-    fn bounds(text: &str, named: Option<&str>) -> Result<Bounds, ConfigErrors> {
+    fn read(text: &str, named: Option<&str>) -> Result<Scheduling, String> {
         let model = named.map(|name| model::built_in(name).expect("of the catalogue"));
+        let library = |name: &str| Err(format!("no model {name:?}"));
         let reader = |root: &Field<'_>| {
             let mut section = Section::of(root)?;
-            let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
+            let policy = policy(&mut section);
+            let spec = model.as_ref().map(|entry| entry.spec());
+            let scheduling = Scheduling::read(&mut section, policy, spec, &library);
             section.finish();
-            bounds
+            scheduling
         };
-        document::read(text, "f.toml", reader).map(|loaded| loaded.config)
+        let read = document::read(text, "f.toml", reader);
+        (read.map(|loaded| loaded.config)).map_err(|refused| refused.to_string())
+    }
+
+    fn usual() -> Scheduling {
+        Scheduling::new(PolicySpec::named(DEFAULT_POLICY).expect("registered"))
     }
 
     #[test]
     fn what_is_not_said_follows_what_is() {
-        let usual = Bounds {
-            depth: 32,
-            max_io: 1 << 20,
-            merge_limit: 128 << 10,
-            max_requests: 16_384,
-            max_pending_per_vm: 1024,
-            buffer_memory: 256 << 20,
-            buffer_memory_per_vm: 64 << 20,
-        };
-        assert_eq!(bounds("", None), Ok(usual));
-        let small = Bounds {
+        let usual = usual();
+        assert_eq!(read("", None), Ok(usual.clone()));
+        assert_eq!((usual.depth, usual.max_io), (32, 1 << 20));
+        assert_eq!(usual.merge_limit, 128 << 10);
+        assert_eq!(
+            (usual.max_requests, usual.max_pending_per_vm),
+            (16_384, 1024)
+        );
+        let memory = (usual.buffer_memory, usual.buffer_memory_per_vm);
+        assert_eq!(memory, (256 << 20, 64 << 20));
+        let small = Scheduling {
             max_io: 64 << 10,
             merge_limit: 64 << 10,
             max_requests: 100,
@@ -229,43 +310,65 @@ mod tests {
             ..usual
         };
         let text = "max_io = \"64 KiB\"\nmax_requests = 100";
-        assert_eq!(bounds(text, None), Ok(small));
+        assert_eq!(read(text, None), Ok(small));
     }
 
     #[test]
     fn what_goes_while_others_wait_is_no_longer_than_what_goes_at_all() {
-        let steering = |text: &str| {
-            let reader = |root: &Field<'_>| {
-                let mut section = Section::of(root)?;
-                let steering = Steering::read(&mut section, Some(64 << 10));
-                section.finish();
-                steering
-            };
-            document::read(text, "f.toml", reader).map(|loaded| loaded.config)
-        };
-        assert_eq!(steering(""), Ok(Steering::default()));
-        let all = Steering {
+        let all = Scheduling {
+            max_io: 64 << 10,
+            merge_limit: 64 << 10,
             adaptive_depth: true,
             max_io_shared: 16 << 10,
+            ..usual()
         };
+        let max_io = "max_io = \"64 KiB\"";
         let text = "adaptive_depth = true\nmax_io_shared = \"16 KiB\"";
-        assert_eq!(steering(text), Ok(all));
+        assert_eq!(read(&format!("{max_io}\n{text}"), None), Ok(all));
         for (text, why) in [
             ("max_io_shared = \"128 KiB\"", "is more than max_io"),
             ("max_io_shared = \"512 B\"", "is out of range"),
             ("max_io_shared = 16384", "is a bare number"),
         ] {
-            let said = steering(text).unwrap_err().to_string();
+            let said = read(&format!("{max_io}\n{text}"), None).unwrap_err();
             assert!(said.contains(why), "{said}");
         }
+    }
+
+    #[test]
+    fn an_engine_is_scheduled_as_the_keys_say() {
+        let text = "policy = \"fifo\"\ndepth = 4\nmax_requests = 70\nmerge_limit = \"32 KiB\"\n\
+                    learn_cap = true\nadaptive_depth = true\nmax_io_shared = \"8 KiB\"";
+        let scheduling = read(text, None).expect("good");
+        let device = DeviceSpec {
+            depth: scheduling.depth,
+            max_io: 16 << 10,
+            ..EngineConfig::default().device
+        };
+        let config = scheduling.engine_config(device, 5);
+        assert_eq!((config.max_requests, config.max_pending_per_vm), (70, 70));
+        // No more than the device takes at once.
+        assert_eq!((config.merge_limit, config.max_vms), (16 << 10, 5));
+        let engine = scheduling.engine(config).expect("it can do with that");
+        assert_eq!(engine.policy().name(), "fifo");
+        assert_eq!(engine.config().device.depth, 4);
+        let none = DeviceSpec { depth: 0, ..device };
+        assert!(
+            scheduling
+                .engine(scheduling.engine_config(none, 5))
+                .is_err()
+        );
     }
 
     #[test]
     fn a_model_bounds_the_depth() {
         let spec = model::built_in("hdd-7200-1tb").expect("of the catalogue");
         let more = format!("depth = {}", spec.spec().queue_depth + 1);
-        assert!(bounds(&more, None).is_ok());
-        let said = bounds(&more, Some("hdd-7200-1tb")).unwrap_err().to_string();
+        assert!(read(&more, None).is_ok());
+        let said = read(&more, Some("hdd-7200-1tb")).unwrap_err();
         assert!(said.contains("is more than the model's queue"), "{said}");
+        let mut deep = read(&more, None).expect("good");
+        deep.fit_model(spec.spec());
+        assert_eq!(deep.depth, spec.spec().queue_depth);
     }
 }

@@ -70,6 +70,19 @@ pub struct Frame {
     pub seed: u64,
 }
 
+impl Frame {
+    /// Frame of a run that lasts for `duration`, with every other key left out.
+    pub fn lasting(duration: Nanos) -> Frame {
+        Frame {
+            title: String::new(),
+            duration,
+            until_done: false,
+            warm_up: Nanos::ZERO,
+            seed: SEED.default_number(),
+        }
+    }
+}
+
 /// Frame as far as it could be read; `None` of a part: it was wrong or is missing, which has been
 /// reported.
 #[derive(Clone, Debug)]
@@ -150,13 +163,8 @@ mod tests {
 
     #[test]
     fn a_duration_is_enough() {
-        let usual = Frame {
-            title: String::new(),
-            duration: Nanos::from_secs(10),
-            until_done: false,
-            warm_up: Nanos::ZERO,
-            seed: 1,
-        };
+        let usual = Frame::lasting(Nanos::from_secs(10));
+        assert_eq!((usual.warm_up, usual.seed), (Nanos::ZERO, 1));
         assert_eq!(read("duration = \"10 s\""), Ok(usual.clone()));
         let all = "title = \"t\"\nduration = \"10 s\"\nwarm_up = \"9.999 s\"\nuntil_done = true\n\
                    seed = 0\n";

@@ -99,7 +99,7 @@ pub(crate) fn scheduler<T>(
 /// All devices are under this policy.
 pub(crate) fn put_under(scenario: &mut Scenario, policy: &PolicySpec) {
     for device in &mut scenario.devices {
-        device.policy = policy.clone();
+        device.scheduling.policy = policy.clone();
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn set_param(
     value: u64,
 ) -> Result<(), ExperimentError> {
     let mut devices = scenario.devices.iter_mut();
-    let set = devices.try_for_each(|device| device.policy.set(name, value));
+    let set = devices.try_for_each(|device| device.scheduling.policy.set(name, value));
     set.map_err(|error| ExperimentError::data(SCHEDULERS, error))
 }
 

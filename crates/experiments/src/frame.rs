@@ -224,7 +224,9 @@ pub(crate) fn run_all<E: Experiment>(
         let made = |key| Ok((key, experiment.scenario(&key, &runs)?));
         let mut all: Vec<(E::Key, Scenario)> =
             (part.into_iter().map(made)).collect::<Result<_, ExperimentError>>()?;
-        all.sort_by_key(|(_, s)| Reverse(s.duration.0.saturating_mul(s.tenants.len() as u64)));
+        all.sort_by_key(|(_, s)| {
+            Reverse(s.frame.duration.0.saturating_mul(s.tenants.len() as u64))
+        });
         let before = runs.len();
         let (keys_of, scenarios): (Vec<E::Key>, Vec<Scenario>) = all.into_iter().unzip();
         let mut hear = |done: usize, _: usize| progress(before + done, keys.len());
@@ -376,12 +378,12 @@ pub(crate) mod tests {
                         bs = \"4 KiB\"";
             let read = |name: &str| crate::folder::model(name, &[]);
             let mut scenario = tidegate_sim::scenario::read(text, "toy.toml", &read, None)?.config;
-            scenario.seed = u64::from(key.0);
+            scenario.frame.seed = u64::from(key.0);
             Ok(scenario)
         }
 
         fn run(scenario: Scenario) -> u32 {
-            scenario.seed as u32
+            scenario.frame.seed as u32
         }
     }
 

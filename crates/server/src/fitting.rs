@@ -14,15 +14,15 @@ pub const MEASURE_AGAIN: &str = "measure the device again while nothing else use
 /// Returns a device as the planner takes it; `None` if it has no profile, or one too imprecise to
 /// plan with.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
-    let profile = config.profile.as_deref()?;
+    let profile = config.scheduling.profile.as_deref()?;
     if profile.imprecision().is_some() {
         return None;
     }
     Some(fit::Device {
         profile,
-        depth: config.depth,
-        max_io: config.max_io,
-        merge_limit: config.merge_limit,
+        depth: config.scheduling.depth,
+        max_io: config.scheduling.max_io,
+        merge_limit: config.scheduling.merge_limit,
         capacity: capacity(&config.kind),
     })
 }
@@ -97,7 +97,12 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
     (devices.iter().enumerate())
         .filter_map(|(index, it)| {
             let vms: Vec<_> = vms.iter().filter(|vm| vm.device == index).collect();
-            let (what, help) = match it.profile.as_ref().and_then(|it| it.imprecision()) {
+            let (what, help) = match it
+                .scheduling
+                .profile
+                .as_ref()
+                .and_then(|it| it.imprecision())
+            {
                 Some(what) => (
                     format!("{what}; whether promises fit is not checked"),
                     MEASURE_AGAIN.to_owned(),

@@ -20,8 +20,8 @@ const MIB: u64 = 1 << 20;
 fn block_status_waits_for_memory_and_does_not_fail() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = single(dir.path(), DeviceKind::Memory, None, MIB);
-    config.devices[0].buffer_memory = 128 << 10;
-    config.devices[0].buffer_memory_per_vm = 128 << 10;
+    config.devices[0].scheduling.buffer_memory = 128 << 10;
+    config.devices[0].scheduling.buffer_memory_per_vm = 128 << 10;
     config
         .vms
         .push(vm("other", 0, vec![disk("other", None, MIB)]));

@@ -38,8 +38,8 @@ fn outstanding(scenario: &Scenario) -> u64 {
 }
 
 fn run(mut scenario: Scenario) {
-    scenario.warm_up = Nanos::ZERO;
-    scenario.duration = scenario.duration.min(SPAN);
+    scenario.frame.warm_up = Nanos::ZERO;
+    scenario.frame.duration = scenario.frame.duration.min(SPAN);
     let mut world = World::new(scenario, Some(SPAN));
     let mut rows = 0;
     world.run(&mut |_| rows += 1);

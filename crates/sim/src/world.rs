@@ -8,6 +8,7 @@ use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmRep
 use crate::scenario::{Scenario, Tenant};
 use crate::seed::generator;
 use std::collections::BTreeMap;
+use tidegate_config::frame::Frame;
 use tidegate_core::engine::Engine;
 use tidegate_core::jobs::{Admission, Class};
 use tidegate_core::request::VmId;
@@ -72,8 +73,8 @@ impl World {
 
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
-        self.now >= self.scenario.duration
-            || (self.scenario.until_done && self.devices.iter().all(DeviceSim::is_done))
+        self.now >= self.scenario.frame.duration
+            || (self.scenario.frame.until_done && self.devices.iter().all(DeviceSim::is_done))
     }
 
     /// Requests answered so far.
@@ -111,9 +112,9 @@ impl World {
     /// Lets time pass to the next mark: at most a second. Rows of an interval that ended go to
     /// `rows`.
     pub fn step(&mut self, rows: &mut dyn FnMut(&Row)) {
-        let Scenario {
+        let Frame {
             duration, warm_up, ..
-        } = self.scenario;
+        } = self.scenario.frame;
         let second = Nanos((self.now.0 / Nanos::SECOND.0 + 1) * Nanos::SECOND.0);
         let mut until = second.min(duration);
         if self.now < warm_up {
@@ -127,7 +128,7 @@ impl World {
             None => (self.devices.iter_mut()).for_each(|device| device.run_until(until)),
         }
         self.now = until;
-        let done = self.scenario.until_done && self.devices.iter().all(DeviceSim::is_done);
+        let done = self.scenario.frame.until_done && self.devices.iter().all(DeviceSim::is_done);
         if done {
             // What comes after the last of it is nobody's time.
             let last = self.devices.iter().map(DeviceSim::last_end).max();
@@ -154,7 +155,7 @@ impl World {
     /// warm-up and no processors.
     pub fn run_to_transfer(&mut self, until: Nanos) {
         if let [device] = &mut self.devices[..] {
-            self.now = device.run_to_transfer(until.min(self.scenario.duration));
+            self.now = device.run_to_transfer(until.min(self.scenario.frame.duration));
         }
     }
 
@@ -177,7 +178,7 @@ impl World {
         });
         let of = &self.scenario.tenants[tenant];
         // Each job draws something else.
-        let rng = generator(self.scenario.seed, &of.name, self.now.0 | 1 << 63);
+        let rng = generator(self.scenario.frame.seed, &of.name, self.now.0 | 1 << 63);
         self.devices[of.device].begin(tenant, job, rng, terms);
     }
 
@@ -229,15 +230,15 @@ impl World {
     pub fn report(&mut self) -> Report {
         self.collect();
         let scenario = &self.scenario;
-        let span = self.now.since(scenario.warm_up);
+        let span = self.now.since(scenario.frame.warm_up);
         let devices = scenario.devices.iter().zip(&self.devices);
         let results = self.results();
         let vms = scenario.tenants.iter().zip(&results).enumerate();
         Report {
-            title: scenario.title.clone(),
-            seed: scenario.seed,
+            title: scenario.frame.title.clone(),
+            seed: scenario.frame.seed,
             duration_s: self.now.as_secs_f64(),
-            warm_up_s: scenario.warm_up.as_secs_f64(),
+            warm_up_s: scenario.frame.warm_up.as_secs_f64(),
             devices: devices
                 .map(|(device, sim)| {
                     let names = (
@@ -301,7 +302,7 @@ impl World {
         // Its rates are those of the time in which it had something to do.
         let first = tenant.jobs.iter().map(|job| job.start).min();
         let began = tenant.arrives + first.unwrap_or_default();
-        let span = results.end.since(began.max(self.scenario.warm_up));
+        let span = results.end.since(began.max(self.scenario.frame.warm_up));
         let (tally, objectives) = (results.tally, &results.objectives);
         let processors = self.processors.as_ref();
         VmReport::new(tenant, device, tally, objectives, &results.precision, span)

@@ -222,7 +222,7 @@ fn vcpus(text: &str, file: &Path, out: Output) -> Result<()> {
     loaded.notes.iter().for_each(tell_note);
     let scenario = &loaded.config;
     let found = Vcpus {
-        title: &scenario.title,
+        title: &scenario.frame.title,
         scheduler: scenario.scheduler.name(),
         pcpus: scenario.host.pcpus,
         vms: scenario.vms.len(),
@@ -270,7 +270,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         let vms = tenants().map(|tenant| Vm {
             name: &tenant.name,
             device: &device(tenant).name,
-            policy: view::policy(&device(tenant).policy),
+            policy: view::policy(&device(tenant).scheduling.policy),
             objective: view::objective(&tenant.objective),
             schedule: Vec::new(),
             timezone: None,
@@ -294,7 +294,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         table.row([
             Cell::from(tenant.name.clone()).tone(Tone::Strong),
             device(tenant).name.clone().into(),
-            device(tenant).policy.name().into(),
+            device(tenant).scheduling.policy.name().into(),
             exact_bytes(tenant.disk_size).into(),
             tenant.jobs.len().to_string().into(),
             show::promise(tenant.background, &view::objective(&tenant.objective)).into(),
@@ -363,7 +363,10 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     if out.is_json() {
         let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];
-            (view::policy(&device.policy), view::objective(&vm.objective))
+            (
+                view::policy(&device.scheduling.policy),
+                view::objective(&vm.objective),
+            )
         };
         let vms = config.vms.iter().map(|it| {
             let (policy, objective) = vm(it);
@@ -402,9 +405,9 @@ fn describe(config: &Config, kept: &Kept, out: Output) -> String {
         devices.row([
             device.name.clone(),
             kind(&device.kind),
-            device.policy.name().to_owned(),
-            device.depth.to_string(),
-            exact_bytes(device.max_io.into()),
+            device.scheduling.policy.name().to_owned(),
+            device.scheduling.depth.to_string(),
+            exact_bytes(device.scheduling.max_io.into()),
         ]);
     }
     let mut vms = Table::new([

@@ -37,7 +37,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     if log.is_some() {
         world.keep_responses();
     }
-    let total = world.scenario().duration.0 / 1_000_000;
+    let total = world.scenario().frame.duration.0 / 1_000_000;
     let mut progress = Patient::new(total, "simulating");
     while !world.is_over() {
         let mut result = Ok(());
@@ -51,12 +51,12 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
             log.add(&world.take_responses())?;
         }
         progress.at(world.now().0 / 1_000_000, || {
-            format!("{} of {}", world.now(), world.scenario().duration)
+            format!("{} of {}", world.now(), world.scenario().frame.duration)
         });
     }
     drop(progress);
     log.map_or(Ok(()), responses::Log::finish)?;
-    let (warm_up, ended) = (world.scenario().warm_up, world.now());
+    let (warm_up, ended) = (world.scenario().frame.warm_up, world.now());
     if ended < warm_up {
         output::tell(format_args!(
             "warning: all jobs had ended after {ended}, within the warm-up of {warm_up}"

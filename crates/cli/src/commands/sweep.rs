@@ -98,13 +98,13 @@ fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
 
 /// The key of a scenario, whose seed is not set yet.
 fn key(ready: &Ready) -> Key {
-    let policies = (ready.scenario.devices.iter()).map(|d| format!("{:?}", d.policy));
+    let policies = (ready.scenario.devices.iter()).map(|d| format!("{:?}", d.scheduling.policy));
     Key {
         scenario: ready.file.display().to_string(),
         digest: format!("{:016x}", digest(&ready.scenario)),
         policy: policies.collect::<Vec<_>>().join("; "),
         scheduler: (ready.scenario.cpu).map(|cpu| cpu.scheduler.name().to_owned()),
-        seed: ready.scenario.seed,
+        seed: ready.scenario.frame.seed,
     }
 }
 
@@ -140,7 +140,7 @@ fn simulate_all(
             scope.spawn(move || {
                 while let Some(cell) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut scenario = cell.ready.scenario.clone();
-                    scenario.seed = cell.key.seed;
+                    scenario.frame.seed = cell.key.seed;
                     let mut world = World::new(scenario, None);
                     world.run(&mut |_| {});
                     let report = serde_json::to_value(world.report());

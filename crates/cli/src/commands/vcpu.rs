@@ -22,7 +22,7 @@ pub(super) fn sim(args: &VcpuSimArgs, out: Output) -> Result<()> {
     let scenario = load(args)?;
     let began = Instant::now();
     let mut simulation = Simulation::new(scenario);
-    let total = simulation.scenario().duration;
+    let total = simulation.scenario().frame.duration;
     let mut progress = Patient::new(total.0 / 1_000_000, "simulating");
     while !simulation.is_over() {
         simulation.step();
@@ -54,20 +54,20 @@ fn load(args: &VcpuSimArgs) -> Result<Scenario> {
     }
     let mut scenario = loaded.config;
     if let Some(seed) = args.seed {
-        scenario.seed = seed;
+        scenario.frame.seed = seed;
     }
     if let Some(duration) = args.duration {
-        if duration <= scenario.warm_up {
+        if duration <= scenario.frame.warm_up {
             let what = format!(
                 "{duration} is not longer than the warm-up of {}",
-                scenario.warm_up
+                scenario.frame.warm_up
             );
             let problem = Problem::new(what).at("--duration");
             return Err(problem
                 .help("what is counted begins after the warm-up")
                 .into());
         }
-        scenario.duration = duration;
+        scenario.frame.duration = duration;
     }
     Ok(scenario)
 }

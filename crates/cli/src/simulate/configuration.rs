@@ -8,10 +8,10 @@ use std::io::{Seek, SeekFrom};
 use std::path::Path;
 
 use anyhow::Result;
+use tidegate_config::frame::Frame;
 use tidegate_config::library::Beside;
 use tidegate_config::profile::{self, Measured};
 use tidegate_config::{Diagnostic, Field, Section, document};
-use tidegate_core::engine::PayloadBounds;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
@@ -121,11 +121,7 @@ impl Converter<'_> {
             devices.push(simulated(device, &model, changes.policy.as_ref()));
         }
         Scenario {
-            title: String::new(),
-            duration: changes.duration.unwrap_or(DURATION),
-            until_done: false,
-            warm_up: Nanos::ZERO,
-            seed: 1,
+            frame: Frame::lasting(changes.duration.unwrap_or(DURATION)),
             devices,
             tenants,
             changes: Vec::new(),
@@ -323,34 +319,21 @@ fn off(a: &Measured, b: &Measured) -> Option<f64> {
 /// A served device as a simulated one of this model; `instead` of its policy where it is another.
 fn simulated(device: &DeviceConfig, model: &Entry, instead: Option<&PolicySpec>) -> Device {
     use tidegate_core::policy::Policy as _;
-    let policy = match instead {
-        Some(other) if other.name() != device.policy.name() => other.clone(),
-        _ => device.policy.clone(),
-    };
     let mut simulated = Device {
         name: device.name.clone(),
         model: model.clone(),
-        policy,
-        profile: None,
-        learn_cap: device.learn_cap,
-        steering: device.steering,
+        scheduling: device.scheduling.clone(),
+        bounded: true,
         exchange: Exchange::default(),
         path: scenario::Path::default(),
-        depth: device.depth,
-        max_io: device.max_io,
-        merge_limit: device.merge_limit,
-        max_requests: device.max_requests,
-        max_pending_per_vm: device.max_pending_per_vm,
-        payload: Some(PayloadBounds {
-            total: device.buffer_memory,
-            per_vm: device.buffer_memory_per_vm,
-            ..scenario::default_payload()
-        }),
-        divided: true,
         distances: scenario::default_distances(),
     };
     simulated.put_on(model);
-    simulated.profile = device.profile.clone();
+    let (scheduling, served) = (&mut simulated.scheduling, &device.scheduling);
+    scheduling.profile = served.profile.clone();
+    if let Some(other) = instead.filter(|other| other.name() != served.policy.name()) {
+        scheduling.policy = other.clone();
+    }
     simulated
 }
 

@@ -118,3 +118,25 @@ pub const MAX_IO_SHARED: KeyInfo = KeyInfo::new(
      ([queue-depth.md](queue-depth.md))",
 )
 .within(IO_SIZES.0, IO_SIZES.1);
+
+/// Number of keys that every `[[device]]` has, served or simulated.
+pub const SCHEDULING: usize = 12;
+
+/// Keys that every `[[device]]` has, served or simulated, in the order of the documentation;
+/// `policies` says what a policy may be.
+pub const fn scheduling(policies: &'static str) -> [KeyInfo; SCHEDULING] {
+    [
+        POLICY.with(POLICY.default, policies),
+        PROFILE,
+        LEARN_CAP,
+        DEPTH,
+        MAX_IO,
+        MERGE_LIMIT,
+        MAX_REQUESTS,
+        MAX_REQUESTS_PER_VM,
+        BUFFER_MEMORY,
+        BUFFER_MEMORY_PER_VM,
+        ADAPTIVE_DEPTH,
+        MAX_IO_SHARED,
+    ]
+}

@@ -2,6 +2,7 @@
 
 use super::free::{Free, Knob};
 use super::policy::Policy;
+use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{
@@ -217,16 +218,18 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &Free, round: u64) -> S
     }
     let streams = matches!(case, Case::IperfHybrid(_) | Case::IperfMixed(_));
     Scenario {
-        title: format!("{case:?}, {policy:?}"),
-        // Round trips, files and work have an end of their own.
-        duration: if streams {
-            STREAMS
-        } else {
-            Nanos::from_secs(600)
+        frame: Frame {
+            title: format!("{case:?}, {policy:?}"),
+            // Round trips, files and work have an end of their own.
+            duration: if streams {
+                STREAMS
+            } else {
+                Nanos::from_secs(600)
+            },
+            until_done: !streams,
+            warm_up: WARM_UP,
+            seed: round,
         },
-        until_done: !streams,
-        warm_up: WARM_UP,
-        seed: round,
         host: Host {
             pcpus: 8,
             per_socket: 8,

@@ -247,8 +247,8 @@ impl House {
             scenario.tenants.drain(..MEDIA);
         }
         scenario.tenants.truncate(vms);
-        scenario.devices[0].policy = policy.devices[0].policy.clone();
-        scenario.duration = duration;
+        scenario.devices[0].scheduling.policy = policy.devices[0].scheduling.policy.clone();
+        scenario.frame.duration = duration;
         scenario
     }
 
@@ -262,7 +262,7 @@ impl House {
     /// Media servers with deadlines, unless everybody asks, and nobody else, for so long.
     pub(super) fn running(&self, capacity: &Capacity, duration: Nanos) -> Scenario {
         let mut scenario = self.scenario.clone();
-        scenario.duration = duration;
+        scenario.frame.duration = duration;
         let by = BySize {
             tolerance: self.tolerance,
             max_bandwidth: capacity.alone,

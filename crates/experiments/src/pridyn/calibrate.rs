@@ -110,8 +110,8 @@ fn scenario(key: &Key, free: Free) -> Result<Scenario, ExperimentError> {
     let mut scenario = setup::scenario(key, &folder, &Basis::default())?;
     let native = matches!(key.change, Change::Records { native: true, .. });
     setup::put_guest(&mut scenario, free.guest, native);
-    if !scenario.until_done {
-        (scenario.warm_up, scenario.duration) = (WARM_UP, DURATION);
+    if !scenario.frame.until_done {
+        (scenario.frame.warm_up, scenario.frame.duration) = (WARM_UP, DURATION);
     }
     Ok(scenario)
 }

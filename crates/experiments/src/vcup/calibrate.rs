@@ -34,7 +34,7 @@ pub(super) fn put_path(scenario: &mut Scenario, us: u64) {
 fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
     let mut scenario = scenario(&key("fq", readers))?;
     put_path(&mut scenario, us);
-    (scenario.warm_up, scenario.duration) = (WARM_UP, DURATION);
+    (scenario.frame.warm_up, scenario.frame.duration) = (WARM_UP, DURATION);
     Ok(Run::of(scenario).total_mb_s())
 }
 

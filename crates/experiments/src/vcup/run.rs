@@ -90,7 +90,7 @@ impl Run {
         let vms = scenario.tenants.iter();
         let targets = vms.map(|vm| vm.objective.target.bytes_per_s.unwrap_or(0));
         let targets: Vec<u64> = targets.collect();
-        let skipped = (scenario.warm_up.0 / Nanos::SECOND.0) as usize;
+        let skipped = (scenario.frame.warm_up.0 / Nanos::SECOND.0) as usize;
         let mut seconds = vec![Vec::new(); targets.len()];
         let mut before = vec![0; targets.len()];
         let mut world = World::new(scenario, Some(Nanos::SECOND));
@@ -204,9 +204,9 @@ mod tests {
         let key = Key::new(Case::Keys, "fq");
         let mut scenario = setup::scenario(&key).expect("a scenario");
         scenario.tenants.truncate(1);
-        (scenario.warm_up, scenario.duration) = (Nanos::SECOND, Nanos::from_secs(5));
+        (scenario.frame.warm_up, scenario.frame.duration) = (Nanos::SECOND, Nanos::from_secs(5));
         for device in &mut scenario.devices {
-            (device.max_io, device.merge_limit) = (16 << 10, 0);
+            (device.scheduling.max_io, device.scheduling.merge_limit) = (16 << 10, 0);
         }
         let run = Run::of(scenario);
         assert_eq!(run.seconds(0).len(), 4);

@@ -208,7 +208,7 @@ fn gather(scenario: &mut Scenario) {
         vm.host = 0;
     }
     for device in &mut scenario.devices {
-        device.depth *= scenario.tenants.len() as u32;
+        device.scheduling.depth *= scenario.tenants.len() as u32;
     }
 }
 
@@ -245,7 +245,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
                 set_param(scenario, "window_min", window_ms * 1_000_000)?;
             } else {
                 // The search is told from the beginning.
-                scenario.warm_up = Nanos::ZERO;
+                scenario.frame.warm_up = Nanos::ZERO;
             }
             for vm in &mut scenario.tenants {
                 vm.objective.target = Rate::bytes(load.target * MB);
@@ -305,8 +305,8 @@ fn climb(scenario: &mut Scenario, name: &str, top: u64) {
             },
         })
         .collect();
-    scenario.warm_up = Nanos::ZERO;
-    scenario.duration = Nanos(STEP.0 * steps);
+    scenario.frame.warm_up = Nanos::ZERO;
+    scenario.frame.duration = Nanos(STEP.0 * steps);
 }
 
 impl Load {
@@ -341,7 +341,7 @@ mod tests {
         for case in Case::ALL {
             let (file, text) = case.file();
             let loaded = scenario::read(text, file, &find_model, None).expect("a scenario");
-            let policy = &loaded.config.devices[0].policy;
+            let policy = &loaded.config.devices[0].scheduling.policy;
             let letters = ["vcup", "vcup_10s", "vcup_mclock", "vcup_pi", "merging"];
             let told = |policy: &PolicySpec| -> Vec<(String, u64)> {
                 let params = policy
@@ -367,7 +367,7 @@ mod tests {
         let key = Key::new(Case::Servers, "vcup").with(Change::Staircase { vm, top: 25 });
         let scenario = scenario(&key).expect("a scenario");
         assert_eq!(scenario.tenants.len(), 1);
-        assert_eq!(scenario.duration, Nanos(5 * STEP.0));
+        assert_eq!(scenario.frame.duration, Nanos(5 * STEP.0));
         let last = scenario.changes.last().expect("a change");
         assert_eq!(last.at, Nanos(4 * STEP.0));
         let Action::Objective { objective, .. } = &last.action else {

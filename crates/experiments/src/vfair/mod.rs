@@ -125,7 +125,7 @@ mod tests {
                 key.case,
                 Case::Motivation | Case::Virtualised | Case::Saturation
             );
-            let measured = disks.iter().all(|disk| disk.profile.is_some());
+            let measured = disks.iter().all(|disk| disk.scheduling.profile.is_some());
             assert!(measured || apart, "{key:?}");
         }
     }

@@ -56,7 +56,7 @@ impl Run {
         let weights = scenario.tenants.iter();
         let weights = weights.map(|vm| f64::from(vm.objective.weight)).collect();
         let device = scenario.devices.first();
-        let profile = device.and_then(|device| device.profile.clone());
+        let profile = device.and_then(|device| device.scheduling.profile.clone());
         let mut rows = Vec::new();
         let mut world = World::new(scenario, Some(INTERVAL));
         world.run(&mut |row| rows.push(row.clone()));
@@ -137,8 +137,8 @@ mod tests {
         let key = Key::new(Case::LessBacklogged, Disk::Hdd, "fifo");
         let mut scenario = scenario(&key).expect("a scenario");
         // What is shared is told without running it.
-        scenario.warm_up = Nanos::ZERO;
-        scenario.duration = Nanos::from_millis(1);
+        scenario.frame.warm_up = Nanos::ZERO;
+        scenario.frame.duration = Nanos::from_millis(1);
         let run = Run::of(scenario);
         let profile = Disk::Hdd.profile().expect("measured");
         for (vm, kib) in [("vm1", 16), ("vm2", 64), ("vm3", 128)] {

@@ -54,8 +54,8 @@ pub(super) fn leave_out(scenario: &mut Scenario, without: Without) -> Result<(),
             vm.disk_size = VM_DISK;
         }
         // A disk takes a while to be used up.
-        scenario.warm_up = Nanos::from_secs(80);
-        scenario.duration = Nanos::from_secs(100);
+        scenario.frame.warm_up = Nanos::from_secs(80);
+        scenario.frame.duration = Nanos::from_secs(100);
     }
     Ok(())
 }

@@ -217,7 +217,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
             set_param(&mut scenario, "slices", PARTS)?;
             set_param(&mut scenario, "lend", 1)?;
             let devices = scenario.devices.iter_mut();
-            devices.for_each(|device| device.steering.adaptive_depth = true);
+            devices.for_each(|device| device.scheduling.adaptive_depth = true);
         }
         Without::Order => serve_side_by_side(&mut scenario)?,
         without => saturation::leave_out(&mut scenario, without)?,
@@ -235,7 +235,7 @@ fn put_on(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
     let profile = Arc::new(disk.profile()?);
     for device in &mut scenario.devices {
         device.put_on(&entry);
-        device.profile = Some(profile.clone());
+        device.scheduling.profile = Some(profile.clone());
     }
     let parts = scenario.tenants.len().max(1) as u64;
     let part = entry.spec().capacity / parts / DISK_ALIGNMENT * DISK_ALIGNMENT;
@@ -251,10 +251,10 @@ fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
     let entry = catalogue::parse(text, file);
     let entry = entry.map_err(|error| ExperimentError::data(file, error))?;
     for device in &mut scenario.devices {
-        let profile = device.profile.take();
+        let profile = device.scheduling.profile.take();
         device.put_on(&entry);
         // What saturates it is the same.
-        device.profile = profile;
+        device.scheduling.profile = profile;
     }
     Ok(())
 }
@@ -286,14 +286,14 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
             scenario.tenants.iter_mut().for_each(|vm| vm.delay = delay);
         }
         Change::Kind(kind, seed) => {
-            scenario.seed = seed;
+            scenario.frame.seed = seed;
             kind.put_into(scenario);
         }
         Change::Pinned => pin(scenario),
         Change::Alone { native } => {
             scenario.tenants.truncate(1);
-            scenario.warm_up = Nanos::from_secs(2);
-            scenario.duration = Nanos::from_secs(12);
+            scenario.frame.warm_up = Nanos::from_secs(2);
+            scenario.frame.duration = Nanos::from_secs(12);
             if native {
                 let vms = scenario.tenants.iter_mut();
                 vms.for_each(|vm| vm.delay = Delay::default());
@@ -376,6 +376,6 @@ mod tests {
         let scenario = scenario(&Key { without, ..key }).expect("a scenario");
         let device = &scenario.devices[0];
         assert_eq!(device.model.name, "vfair-ssd-side-by-side");
-        assert!(device.profile.is_some());
+        assert!(device.scheduling.profile.is_some());
     }
 }

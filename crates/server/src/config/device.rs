@@ -1,10 +1,7 @@
 //! `[[device]]`: what disks are made of, and how much is in flight.
 
-use std::sync::Arc;
-
-use tidegate_config::device::{self, Bounds, Steering};
+use tidegate_config::device::{self, Scheduling};
 use tidegate_config::{Field, Names, Section, library};
-use tidegate_core::profile::Profile;
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
 
@@ -72,24 +69,18 @@ fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draf
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
     known.capacity = spec.map(|spec| spec.capacity);
     known.policy = device::policy(&mut section);
-    let profile = device::profile(&mut section, context.library, known.policy.as_ref());
-    let has_profile = profile.as_ref().is_some_and(Option::is_some);
-    let limits = profile.zip(device::learn_cap(&mut section, has_profile));
-    let bounds = Bounds::read(&mut section, spec);
-    let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
+    let policy = known.policy.clone();
+    let scheduling = Scheduling::read(&mut section, policy, spec, context.library);
     section.finish();
-    draft.config = complete(&draft, model, limits, bounds.zip(steering));
+    draft.config = complete(&draft, model, scheduling);
     draft
 }
 
 fn complete(
     draft: &Draft<'_>,
     model: Option<Option<Entry>>,
-    limits: Option<(Option<Arc<Profile>>, bool)>,
-    bounds: Option<(Bounds, Steering)>,
+    scheduling: Option<Scheduling>,
 ) -> Option<DeviceConfig> {
-    let (bounds, steering) = bounds?;
-    let (profile, learn_cap) = limits?;
     let known = &draft.known;
     let kind = match (known.kind?, model?) {
         (Kind::File, _) => DeviceKind::File,
@@ -101,17 +92,7 @@ fn complete(
     Some(DeviceConfig {
         name: known.name.clone()?,
         kind,
-        policy: known.policy.clone()?,
-        profile,
-        learn_cap,
-        steering,
-        depth: bounds.depth,
-        max_io: bounds.max_io,
-        merge_limit: bounds.merge_limit,
-        max_requests: bounds.max_requests,
-        max_pending_per_vm: bounds.max_pending_per_vm,
-        buffer_memory: bounds.buffer_memory,
-        buffer_memory_per_vm: bounds.buffer_memory_per_vm,
+        scheduling: scheduling?,
         place: draft.field.place(),
     })
 }

@@ -12,14 +12,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tidegate_config::device::Steering;
+use tidegate_config::device::Scheduling;
 use tidegate_config::document;
 use tidegate_config::library::{Beside, Library};
 use tidegate_core::objective::Objective;
-use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
-use tidegate_policies::policy::PolicySpec;
 
 use crate::fault::Rule;
 
@@ -214,28 +212,8 @@ pub struct DeviceConfig {
     pub name: String,
     /// What its disks are made of.
     pub kind: DeviceKind,
-    /// Which requests go first.
-    pub policy: PolicySpec,
-    /// What it can do at most; `None`: not measured.
-    pub profile: Option<Arc<Profile>>,
-    /// Whether a cap below it is to be learnt and kept.
-    pub learn_cap: bool,
-    /// How it is used whatever the policy.
-    pub steering: Steering,
-    /// I/Os in flight at the device at most, 1 to 1024.
-    pub depth: u32,
-    /// Largest device I/O in bytes; larger guest requests are split.
-    pub max_io: u32,
-    /// Adjacent requests are merged up to this many bytes; 0: never.
-    pub merge_limit: u32,
-    /// Requests inside the engine at most, over all VMs.
-    pub max_requests: u32,
-    /// Requests one VM may have pending.
-    pub max_pending_per_vm: u32,
-    /// Memory for request payloads in bytes, over all VMs.
-    pub buffer_memory: u64,
-    /// Memory for request payloads of one VM in bytes.
-    pub buffer_memory_per_vm: u64,
+    /// How it is scheduled.
+    pub scheduling: Scheduling,
     /// Where the file says it; `None` where no file does.
     pub place: Option<Place>,
 }

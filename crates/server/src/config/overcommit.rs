@@ -2,13 +2,9 @@
 
 use tidegate_config::Field;
 use tidegate_core::budget::{Bounds, Budget, Shares};
-use tidegate_core::engine::PayloadBounds;
 use tidegate_units::format_bytes;
 
 use super::{DeviceConfig, VmConfig};
-
-/// Largest NBD request that the daemon accepts, in bytes.
-const LARGEST: u32 = 32 << 20;
 
 /// Returns the smallest guaranteed part of `total` among VMs with these shares; `u64::MAX` without
 /// VMs.
@@ -35,12 +31,8 @@ pub(super) fn warn(field: &Field<'_>, device: &DeviceConfig, vms: &[&VmConfig]) 
         let shares = vms.iter().map(|vm| shares(&vm.objective));
         shares.collect::<Vec<_>>()
     };
-    let payload = PayloadBounds {
-        total: device.buffer_memory,
-        per_vm: device.buffer_memory_per_vm,
-        largest: LARGEST,
-    };
-    let least = least_part(payload.each(), &of(Shares::of_memory));
+    let device = &device.scheduling;
+    let least = least_part(device.payload().each(), &of(Shares::of_memory));
     let needs = u64::from(device.max_io);
     if least < needs {
         let (least, needs) = (format_bytes(least / 4096 * 4096), format_bytes(needs));

@@ -172,24 +172,31 @@ fn a_whole_file_becomes_a_configuration() {
 fn a_whole_file_has_its_devices_and_vms() {
     let (config, _) = parts(WHOLE);
     let disk0 = &config.devices[0];
+    let bounds = &disk0.scheduling;
     assert!(matches!(&disk0.kind, DeviceKind::Emulated { model } if model.name == "hdd-7200-1tb"));
     assert_eq!(
-        (disk0.depth, disk0.max_io, disk0.merge_limit),
+        (bounds.depth, bounds.max_io, bounds.merge_limit),
         (16, 512 << 10, 0)
     );
-    assert_eq!((disk0.max_requests, disk0.max_pending_per_vm), (1000, 1000));
     assert_eq!(
-        (disk0.buffer_memory, disk0.buffer_memory_per_vm),
+        (bounds.max_requests, bounds.max_pending_per_vm),
+        (1000, 1000)
+    );
+    assert_eq!(
+        (bounds.buffer_memory, bounds.buffer_memory_per_vm),
         (64 << 20, 64 << 20)
     );
-    let cost = disk0
+    let cost = bounds
         .policy
         .params()
         .iter()
         .copied()
         .find(|(info, _)| info.name == "cost_size");
     assert_eq!(cost.map(|(_, value)| value), Some(64 << 10));
-    assert_eq!(config.devices[1].policy.name(), "token-bucket+mclock");
+    assert_eq!(
+        config.devices[1].scheduling.policy.name(),
+        "token-bucket+mclock"
+    );
 
     let oltp = &config.vms[0];
     let norm = OpsRate {
@@ -288,8 +295,8 @@ fn old_spellings_are_the_same_configuration_with_notes() {
     let interval = |config: &Config| config.store.as_ref().map(|store| store.learnt_every);
     assert_eq!(interval(&old.config), Some(Nanos::from_secs(9)));
     assert_eq!(interval(&old.config), interval(&new.config));
-    assert_eq!(old.config.devices[0].max_pending_per_vm, 7);
-    assert_eq!(new.config.devices[0].max_pending_per_vm, 7);
+    assert_eq!(old.config.devices[0].scheduling.max_pending_per_vm, 7);
+    assert_eq!(new.config.devices[0].scheduling.max_pending_per_vm, 7);
     let faults = |config: &Config| config.vms[0].disks[0].faults.clone();
     assert_eq!(faults(&old.config), faults(&new.config));
     assert_eq!((new.notes.len(), new.warnings.len()), (0, 0));
@@ -309,7 +316,7 @@ fn defaults_need_four_lines_a_section() {
     assert!(warnings.is_empty());
     assert_eq!(config.control.socket, PathBuf::from(DEFAULT_CONTROL_SOCKET));
     assert!(config.store.is_none());
-    assert_eq!(config.devices[0].policy.name(), "mclock");
+    assert_eq!(config.devices[0].scheduling.policy.name(), "mclock");
     assert_eq!(config.vms[0].objective, Objective::default());
     assert_eq!(config.vms[0].disks[0].block_size, 512);
 }

@@ -71,7 +71,7 @@ impl Proposal<'_> {
 
     fn refusal(&self, promised: &Schedule, now: Timestamp) -> Option<Refusal> {
         // Nothing is reckoned for any time without one.
-        self.device.profile.as_ref()?;
+        self.device.scheduling.profile.as_ref()?;
         // An entry that is to come by force is nobody's question.
         let asked = |time: Timestamp| {
             let then = promised.at(time);

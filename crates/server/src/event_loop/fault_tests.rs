@@ -320,8 +320,8 @@ fn an_error_is_that_of_who_touches_the_place() {
         };
         let mut config = two_disks(place, BLOCKS * BLOCK, faults);
         // So that merges and splits are many: what comes waits for what is with the device.
-        config.devices[0].depth = 1;
-        config.devices[0].max_io = 128 << 10;
+        config.devices[0].scheduling.depth = 1;
+        config.devices[0].scheduling.max_io = 128 << 10;
         let server = Server::start(config);
         let mut driver = Driver::new(block);
         std::thread::scope(|scope| {
@@ -480,8 +480,8 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
         let mut config = two_disks(&place, SECTORS * 512, late);
         // Little of it, so that it is waited for; enough for all that the other one asks for at
         // once, for that one does not read while it writes.
-        config.devices[0].buffer_memory = 3 << 20;
-        config.devices[0].buffer_memory_per_vm = 2 << 20;
+        config.devices[0].scheduling.buffer_memory = 3 << 20;
+        config.devices[0].scheduling.buffer_memory_per_vm = 2 << 20;
         let server = Server::start(config);
         std::thread::scope(|scope| {
             let mut other = server.connect("other");

@@ -42,7 +42,7 @@ fn until(server: &Server, what: &str, wanted: impl Fn(&DeviceSnapshot) -> bool) 
 fn a_disk_that_hangs_stops_no_neighbour_and_goes_on_where_it_was() {
     for place in everywhere() {
         let mut config = two_disks(&place, 4 * MIB, &[stalls()]);
-        config.devices[0].depth = 4;
+        config.devices[0].scheduling.depth = 4;
         let server = Server::start(config);
         let (mut hung, mut other) = (server.connect("disk"), server.connect("other"));
         for i in 0..12 {
@@ -84,7 +84,7 @@ fn a_disk_that_hangs_stops_no_neighbour_and_goes_on_where_it_was() {
 fn a_vm_whose_disk_hangs_can_lose_its_client_and_be_removed() {
     for place in everywhere() {
         let mut config = two_disks(&place, 4 * MIB, &[stalls()]);
-        config.devices[0].depth = 4;
+        config.devices[0].scheduling.depth = 4;
         let server = Server::start(config);
         let (mut hung, mut other) = (server.connect("disk"), server.connect("other"));
         for i in 0..12 {
@@ -127,7 +127,7 @@ fn an_error_of_a_disk_that_hung_is_its_own() {
             ..Rule::always(Effect::Error(tidegate_core::request::IoError::Io))
         };
         let mut config = two_disks(&place, 4 * MIB, &[failing]);
-        config.devices[0].depth = 2;
+        config.devices[0].scheduling.depth = 2;
         let server = Server::start(config);
         let (mut hung, mut other) = (server.connect("disk"), server.connect("other"));
         for i in 0..2 {

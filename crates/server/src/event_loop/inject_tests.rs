@@ -84,8 +84,8 @@ fn a_rule_fails_who_touches_its_place_once_and_nobody_else() {
     for (place, block) in everywhere().iter().zip([512, BLOCK].into_iter().cycle()) {
         let mut config = two_disks(place, BLOCKS * BLOCK, &rules);
         // So that merges and splits are many: what comes waits for what is with the device.
-        config.devices[0].depth = 1;
-        config.devices[0].max_io = 128 << 10;
+        config.devices[0].scheduling.depth = 1;
+        config.devices[0].scheduling.max_io = 128 << 10;
         let server = Server::start(config);
         let mut driver = Driver::new(block);
         std::thread::scope(|scope| {
@@ -132,8 +132,8 @@ fn requests_are_counted_not_the_parts_they_are_served_in() {
     };
     for place in everywhere() {
         let mut config = two_disks(&place, 16 * MIB, &[third]);
-        config.devices[0].depth = 1;
-        config.devices[0].max_io = 128 << 10;
+        config.devices[0].scheduling.depth = 1;
+        config.devices[0].scheduling.max_io = 128 << 10;
         let server = Server::start(config);
         let mut client = server.connect("disk");
         let mut failed = 0;
@@ -249,8 +249,8 @@ fn a_torn_write_leaves_exactly_the_promised_prefix() {
                 ..Rule::always(Effect::Torn { keep, answer })
             };
             let mut config = two_disks(&place, SIZE, &[rule]);
-            config.devices[0].depth = 4;
-            config.devices[0].max_io = 64 << 10;
+            config.devices[0].scheduling.depth = 4;
+            config.devices[0].scheduling.max_io = 64 << 10;
             let server = Server::start(config);
             let mut torn = Torn {
                 rng: Pcg64::seed_from_u64(keep),

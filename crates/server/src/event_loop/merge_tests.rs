@@ -39,9 +39,9 @@ fn policies(pages: u64) -> Vec<PolicySpec> {
 /// How many requests were merged, and how many parts there were beyond the first.
 fn drive(mut config: Config, block: u64) -> [u64; 2] {
     // What comes waits for what is with the device.
-    config.devices[0].depth = 2;
-    config.devices[0].max_io = 128 << 10;
-    config.devices[0].merge_limit = 128 << 10;
+    config.devices[0].scheduling.depth = 2;
+    config.devices[0].scheduling.max_io = 128 << 10;
+    config.devices[0].scheduling.merge_limit = 128 << 10;
     let server = Server::start(config);
     let mut driver = Driver::new(block);
     std::thread::scope(|scope| {

@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use tidegate_config::device::LARGEST_PAYLOAD;
 use tidegate_core::engine::Engine;
 use tidegate_core::request::VmId;
 use tidegate_core::stats::Histogram;
@@ -69,7 +70,8 @@ use vms::Vms;
 pub use setup::{Files, Prepared, SetupError, open_disk};
 
 /// Longest request that carries data, in bytes, as advertised.
-const PAYLOAD_MAX: u32 = Pool::BUFFER_MAX as u32;
+const PAYLOAD_MAX: u32 = LARGEST_PAYLOAD;
+const _: () = assert!(PAYLOAD_MAX as usize == Pool::BUFFER_MAX);
 
 /// The way to a loop.
 #[derive(Clone, Debug)]

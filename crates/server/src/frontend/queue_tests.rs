@@ -239,8 +239,8 @@ fn every_byte_is_as_in_a_copy_over_several_connections() {
 fn guest_memory_takes_none_of_the_payload_memory() {
     for place in places() {
         let mut config = config(&place, 8 * MIB);
-        config.devices[0].buffer_memory = 16 << 10;
-        config.devices[0].buffer_memory_per_vm = 16 << 10;
+        config.devices[0].scheduling.buffer_memory = 16 << 10;
+        config.devices[0].scheduling.buffer_memory_per_vm = 16 << 10;
         let served = Served::start(&config);
         let guest = served.connect(8 * MIB, 64);
         for kind in [Kind::Write, Kind::Read] {
@@ -336,8 +336,8 @@ fn a_guest_is_told_in_its_own_memory_which_parts_are_holes() {
     for place in places() {
         let mut config = config(&place, 4 * MIB);
         // Room for four answers at a time.
-        config.devices[0].buffer_memory = 16 << 10;
-        config.devices[0].buffer_memory_per_vm = 16 << 10;
+        config.devices[0].scheduling.buffer_memory = 16 << 10;
+        config.devices[0].scheduling.buffer_memory_per_vm = 16 << 10;
         let served = Served::start(&config);
         let guest = served.connect(4 * MIB, 64);
         let data = vec![guest.mem(0, MIB)];
@@ -426,7 +426,7 @@ fn a_guest_that_takes_no_answers_is_given_no_more_than_it_has_places_for() {
 fn with_requests_in_flight() -> (Served, Guest, tempfile::TempDir) {
     let place = places().swap_remove(1);
     let mut config = config(&place, MIB);
-    config.devices[0].depth = 4;
+    config.devices[0].scheduling.depth = 4;
     config.vms.push(vm(
         "other",
         0,

@@ -226,10 +226,10 @@ fn emulated_keeps_bytes(model: tidegate_device::catalogue::Entry) {
 fn little_memory_delays_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut config: Config = single(dir.path(), DeviceKind::Memory, None, 4 * MIB);
-    config.devices[0].buffer_memory = 128 << 10;
-    config.devices[0].buffer_memory_per_vm = 96 << 10;
-    config.devices[0].max_pending_per_vm = 3;
-    config.devices[0].max_requests = 4;
+    config.devices[0].scheduling.buffer_memory = 128 << 10;
+    config.devices[0].scheduling.buffer_memory_per_vm = 96 << 10;
+    config.devices[0].scheduling.max_pending_per_vm = 3;
+    config.devices[0].scheduling.max_requests = 4;
     let server = Server::start(config);
     clients_verify(&server, "disk", 4 * MIB, 1, 300);
     server.stop().unwrap();

@@ -13,8 +13,8 @@ fn what_waits_for_its_limit_is_answered_when_the_daemon_ends() {
     const WAITING: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
     let mut config = single(dir.path(), DeviceKind::Memory, None, 1 << 20);
-    config.devices[0].policy = PolicySpec::named("limit").unwrap();
-    config.devices[0].merge_limit = 0;
+    config.devices[0].scheduling.policy = PolicySpec::named("limit").unwrap();
+    config.devices[0].scheduling.merge_limit = 0;
     config.vms[0].objective = Objective {
         limit: Limit {
             total: Rate::iops(1),

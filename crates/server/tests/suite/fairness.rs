@@ -14,8 +14,8 @@ fn a_long_request_gets_memory_beside_many_short_ones() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = |name: &str| Some(dir.path().join(name));
     let mut config = single(dir.path(), DeviceKind::File, path("disk.raw"), MIB);
-    config.devices[0].buffer_memory = MIB;
-    config.devices[0].buffer_memory_per_vm = MIB;
+    config.devices[0].scheduling.buffer_memory = MIB;
+    config.devices[0].scheduling.buffer_memory_per_vm = MIB;
     config
         .vms
         .push(vm("other", 0, vec![disk("other", path("other.raw"), MIB)]));

@@ -9,8 +9,8 @@ use tidegate_server::config::DeviceKind;
 fn idle_clients_keep_no_payload_memory() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = single(dir.path(), DeviceKind::Memory, None, 1 << 20);
-    config.devices[0].buffer_memory = 128 << 10;
-    config.devices[0].buffer_memory_per_vm = 128 << 10;
+    config.devices[0].scheduling.buffer_memory = 128 << 10;
+    config.devices[0].scheduling.buffer_memory_per_vm = 128 << 10;
     config
         .vms
         .push(vm("other", 0, vec![disk("other", None, 1 << 20)]));

@@ -41,10 +41,16 @@ fn megabyte_per_second() -> Objective {
 fn crowd(dir: &std::path::Path, vms: usize, objective: Objective) -> Config {
     let mut config = config(dir);
     let mut device = device("device", DeviceKind::Memory);
-    device.policy = PolicySpec::named("mclock").unwrap();
-    device.max_io = 1 << 20;
-    (device.max_requests, device.max_pending_per_vm) = (16_384, 1024);
-    (device.buffer_memory, device.buffer_memory_per_vm) = (256 * MIB, 64 * MIB);
+    device.scheduling.policy = PolicySpec::named("mclock").unwrap();
+    device.scheduling.max_io = 1 << 20;
+    (
+        device.scheduling.max_requests,
+        device.scheduling.max_pending_per_vm,
+    ) = (16_384, 1024);
+    (
+        device.scheduling.buffer_memory,
+        device.scheduling.buffer_memory_per_vm,
+    ) = (256 * MIB, 64 * MIB);
     config.devices.push(device);
     for n in 0..vms {
         let name = format!("busy{n}");
@@ -259,7 +265,7 @@ fn beyond_its_part_a_slow_client_is_closed_once_another_vm_waits() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = crowd(dir.path(), 2, Objective::default());
     // The VM's part is smaller than the largest request, so that the write is held in the reserve.
-    config.devices[0].buffer_memory = 64 * MIB;
+    config.devices[0].scheduling.buffer_memory = 64 * MIB;
     let server = Server::start(config);
     let mut slow = stop_in_a_write(&server, 32 << 20);
     // While no other VM waits for the reserve, the connection stays open.
@@ -283,7 +289,7 @@ fn bytes_that_come_while_nothing_is_received_have_waited() {
         ..Rate::NONE
     });
     let mut config = crowd(dir.path(), 1, two);
-    config.devices[0].max_pending_per_vm = 1;
+    config.devices[0].scheduling.max_pending_per_vm = 1;
     let server = Server::start(config);
     let mut client = server.connect("busy0");
     // The limit is 2 requests a second: the first starts at once, the second after 0.5 s, and the

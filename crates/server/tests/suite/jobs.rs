@@ -233,8 +233,8 @@ fn what_has_moved_is_kept_now_and_then() {
 fn what_moves_while_the_daemon_ends_counts_as_well() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = config(dir.path());
-    config.devices[0].policy = PolicySpec::named("limit").expect("registered");
-    config.devices[0].merge_limit = 0;
+    config.devices[0].scheduling.policy = PolicySpec::named("limit").expect("registered");
+    config.devices[0].scheduling.merge_limit = 0;
     config.vms[0].objective.limit.total = Rate::iops(1);
     let server = Server::start(config.clone());
     begin(&server, order(5 * u64::from(LEN), HOUR)).expect("a job");

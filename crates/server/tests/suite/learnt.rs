@@ -46,7 +46,7 @@ fn tuner(policy: &str) -> PolicySpec {
 fn precise(dir: &Path, kind: DeviceKind, policy: PolicySpec) -> Config {
     let mut config = config(dir);
     config.devices.push(device("disk0", kind));
-    config.devices[0].policy = policy;
+    config.devices[0].scheduling.policy = policy;
     for name in [VM, "free"] {
         config
             .vms

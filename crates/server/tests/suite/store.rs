@@ -182,7 +182,7 @@ fn with_credits(dir: &Path, learnt_every: Nanos) -> Config {
         model: Box::new(model),
     };
     let mut ssd = device("disk0", kind);
-    ssd.policy = PolicySpec::named("flubber").expect("it is registered");
+    ssd.scheduling.policy = PolicySpec::named("flubber").expect("it is registered");
     config.devices.push(ssd);
     for (name, latency) in [("hurried", Some(Nanos::from_micros(1))), ("patient", None)] {
         let mut vm = vm(name, 0, vec![disk(name, None, 1 << 20)]);
@@ -257,7 +257,7 @@ fn what_was_learnt_goes_on_after_a_restart() {
 
     // Another policy has nothing to do with it.
     let mut other = config.clone();
-    other.devices[0].policy = PolicySpec::named("fifo").expect("it is registered");
+    other.devices[0].scheduling.policy = PolicySpec::named("fifo").expect("it is registered");
     let server = Server::start(other);
     server.stop().expect("ends in order");
     assert_eq!(kept(), first);
@@ -312,7 +312,7 @@ fn what_was_learnt_of_a_device_goes_on_after_a_restart_unless_it_is_another_one(
     // So few in flight are enough that one client keeps it busy on any machine.
     let mut vfair = PolicySpec::named("vfair").expect("it is registered");
     vfair.set("depth", 4).expect("it has this parameter");
-    config.devices[0].policy = vfair;
+    config.devices[0].scheduling.policy = vfair;
     let store = || Store::open(dir.path().join("tidegate.redb")).expect("free");
     let kept = |store: &Store| store.device("disk0", "costs").expect("reads");
 
@@ -337,7 +337,7 @@ fn what_was_learnt_of_a_device_goes_on_after_a_restart_unless_it_is_another_one(
 
     // Where nothing is to be learnt it stays for when something is.
     let mut other = config.clone();
-    other.devices[0].policy = PolicySpec::named("fifo").expect("it is registered");
+    other.devices[0].scheduling.policy = PolicySpec::named("fifo").expect("it is registered");
     let server = Server::start(other);
     assert_eq!(windows(&server), None);
     server.stop().expect("ends in order");
@@ -394,7 +394,7 @@ fn bandwidths_that_were_learnt_go_on() {
 fn a_cap_that_was_learnt_is_in_force_again_and_one_that_is_gone_is_forgotten() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = with_credits(dir.path(), Nanos::from_secs(3600));
-    config.devices[0].learn_cap = true;
+    config.devices[0].scheduling.learn_cap = true;
     // As the engine writes it: 500 I/Os a second, in thousandths, and no bytes.
     let mut cap = Blob::new("cap-learner", 1);
     cap.push_u64(500_000).push_u64(0).push_u64(0);

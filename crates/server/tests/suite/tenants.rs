@@ -37,7 +37,7 @@ fn config((dir, kind, file): &(tempfile::TempDir, DeviceKind, bool)) -> Config {
         path(dir.path(), *file, "disk"),
         MIB,
     );
-    config.devices[0].depth = 8;
+    config.devices[0].scheduling.depth = 8;
     config
 }
 
@@ -391,7 +391,7 @@ fn what_cannot_be_had_changes_nothing() {
     let model = tidegate_device::catalogue::load("hdd-7200-1tb").unwrap();
     let model = Box::new(model);
     let mut small = device("small", DeviceKind::Emulated { model });
-    small.depth = 1;
+    small.scheduling.depth = 1;
     config.devices.push(small);
     let server = Server::start(config);
     // The second of its disks is on a file that is served already.

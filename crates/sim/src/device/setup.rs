@@ -15,21 +15,16 @@ use tidegate_core::time::Nanos;
 
 /// Engine of a host at time zero; `shared`: other hosts use the device, too.
 fn host_engine(device: &Device, vms: usize, shared: bool) -> Engine {
-    let mut engine =
-        Engine::new(device.engine(vms), &device.policy).expect("the scenario was checked");
-    if let Some(payload) = &device.payload {
-        engine.admission_mut().bound_payload(payload);
-    }
-    if !device.divided {
+    let mut scheduling = device.scheduling.clone();
+    // What others take of the device looks like a cap to a host that does not see them.
+    scheduling.learn_cap &= !shared;
+    let engine = scheduling.engine(device.engine_config(vms));
+    let mut engine = engine.expect("the scenario was checked");
+    if device.bounded {
+        (engine.admission_mut()).bound_payload(&scheduling.payload());
+    } else {
         engine.admission_mut().leave_undivided();
     }
-    engine.device_mut().set_profile(device.profile.clone());
-    // What others take of the device looks like a cap to a host that does not see them.
-    engine.device_mut().learn_cap(device.learn_cap && !shared);
-    engine
-        .device_mut()
-        .adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
-    engine.device_mut().share_io(device.steering.max_io_shared);
     engine
 }
 
@@ -40,7 +35,7 @@ impl DeviceSim {
     /// When [`Scenario::check`] would have refused the scenario.
     pub fn new(scenario: &Scenario, index: usize) -> DeviceSim {
         let device = &scenario.devices[index];
-        let (seed, name) = (scenario.seed, device.name.as_str());
+        let (seed, name) = (scenario.frame.seed, device.name.as_str());
         let layout = scenario.layout(index);
         let hosts = scenario.hosts(index);
         let engine = |_| host_engine(device, layout.len(), hosts > 1);

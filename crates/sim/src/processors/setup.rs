@@ -22,7 +22,7 @@ impl Processors {
     /// none.
     pub(crate) fn of(scenario: &Scenario, devices: &mut [DeviceSim]) -> Option<Processors> {
         let cpu = scenario.cpu.as_ref()?;
-        let mut making = Making::new(cpu, scenario.seed);
+        let mut making = Making::new(cpu, scenario.frame.seed);
         let driver = cpu.driver.map(|driver| {
             let vm = making.add("driver", &driver.cpu);
             making.hogs("driver", vm, &driver.cpu, (Nanos::ZERO, None));

@@ -44,11 +44,6 @@ pub(super) const MODEL: KeyInfo = KeyInfo::new(
     KeyDefault::Required("what it is: model = \"hdd-7200-1tb\""),
     "its model: a name of the catalogue ([devices.md](devices.md)) or the path of a `.toml` file",
 );
-/// Policy of a device.
-const POLICY: KeyInfo = shared::POLICY.with(
-    shared::POLICY.default,
-    "a name, or a table: [configuration.md](configuration.md#policies)",
-);
 /// Distances between I/Os that are told apart.
 pub(super) const DISTANCES: KeyInfo = optional(
     "distances",
@@ -73,28 +68,18 @@ pub(super) const TRANSPORT: KeyInfo = optional(
     "network between the hosts and the device ([below](#several-hosts-on-one-device))",
 );
 
+/// Keys of a device that the daemon's has as well.
+const SCHEDULING: [KeyInfo; shared::SCHEDULING] =
+    shared::scheduling("a name, or a table: [configuration.md](configuration.md#policies)");
+/// Keys of a device up to those of a simulated one alone.
+const USUAL: [KeyInfo; 2 + shared::SCHEDULING] = joined(&[DEVICE_NAME, MODEL], &SCHEDULING);
+/// Keys of a simulated device alone.
+const SIMULATED: [KeyInfo; 3] = [DISTANCES, EXCHANGE, TRANSPORT];
+
 /// `[[device]]`
 pub(super) const DEVICE: SectionInfo = SectionInfo {
     name: "device",
-    keys: &[
-        DEVICE_NAME,
-        MODEL,
-        POLICY,
-        shared::PROFILE,
-        shared::LEARN_CAP,
-        shared::DEPTH,
-        shared::MAX_IO,
-        shared::MERGE_LIMIT,
-        shared::MAX_REQUESTS,
-        shared::MAX_REQUESTS_PER_VM,
-        shared::BUFFER_MEMORY,
-        shared::BUFFER_MEMORY_PER_VM,
-        shared::ADAPTIVE_DEPTH,
-        shared::MAX_IO_SHARED,
-        DISTANCES,
-        EXCHANGE,
-        TRANSPORT,
-    ],
+    keys: &joined::<{ USUAL.len() + SIMULATED.len() }>(&USUAL, &SIMULATED),
 };
 
 /// Time of a message.

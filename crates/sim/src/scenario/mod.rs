@@ -14,11 +14,10 @@ pub use read::read;
 pub use schema::schema;
 
 use core::ops::Range;
-use std::sync::Arc;
-use tidegate_config::device::{DEFAULT_BUFFERS, DEFAULT_BUFFERS_PER_VM, Steering};
-use tidegate_core::engine::{DeviceSpec, EngineConfig, PayloadBounds};
+use tidegate_config::device::Scheduling;
+use tidegate_config::frame::Frame;
+use tidegate_core::engine::{DeviceSpec, EngineConfig};
 use tidegate_core::objective::{Objective, ObjectiveError};
-use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
 use tidegate_policies::policy::PolicySpec;
@@ -33,16 +32,8 @@ pub const DISK_ALIGNMENT: u64 = 1 << 20;
 /// A whole scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it shows, in a line; may be empty.
-    pub title: String,
-    /// How long it lasts, at most.
-    pub duration: Nanos,
-    /// It ends earlier, once every job has done all it was to do.
-    pub until_done: bool,
-    /// Nothing is counted before; below `duration`.
-    pub warm_up: Nanos,
-    /// Everything random follows from it.
-    pub seed: u64,
+    /// Title, duration and seed of the run.
+    pub frame: Frame,
     /// The devices, each with a scheduling engine of its own.
     pub devices: Vec<Device>,
     /// Who shares them.
@@ -60,33 +51,15 @@ pub struct Device {
     pub name: String,
     /// What it is.
     pub model: catalogue::Entry,
-    /// Which requests go first.
-    pub policy: PolicySpec,
-    /// What it can do at most; `None`: not measured.
-    pub profile: Option<Arc<Profile>>,
-    /// Whether a cap below it is to be learnt and kept; none of several hosts does.
-    pub learn_cap: bool,
-    /// How it is used whatever the policy.
-    pub steering: Steering,
+    /// How it is scheduled, of each host that shares it. A cap is not learnt where several do.
+    pub scheduling: Scheduling,
+    /// Payload memory is bounded and request slots are divided among tenants, as the daemon does;
+    /// else memory has no bound, and whoever comes first has the slots.
+    pub bounded: bool,
     /// How hosts that share it hear of each other.
     pub exchange: Exchange,
     /// What lies between it and its hosts.
     pub path: Path,
-    /// I/Os in flight at most; at most the model's queue depth. Of each host that shares it.
-    pub depth: u32,
-    /// Largest I/O in bytes; larger requests are split.
-    pub max_io: u32,
-    /// Adjacent requests are merged up to this many bytes; 0: never.
-    pub merge_limit: u32,
-    /// Requests inside the engine at most, over all tenants.
-    pub max_requests: u32,
-    /// Requests one tenant may have inside the engine.
-    pub max_pending_per_vm: u32,
-    /// Payload memory; `None`: it is not bounded.
-    pub payload: Option<PayloadBounds>,
-    /// Request slots are divided among tenants, as the daemon does; else whoever comes first has
-    /// them.
-    pub divided: bool,
     /// Distances between one I/O's end and the next one's start, in bytes, in ascending order:
     /// the report tells how many I/Os went no farther than each.
     pub distances: Vec<u64>,
@@ -251,52 +224,33 @@ pub enum ScenarioError {
 impl Device {
     /// The same on another model, as far as that goes.
     pub fn put_on(&mut self, model: &catalogue::Entry) {
-        let spec = model.spec();
-        self.depth = self.depth.min(spec.queue_depth);
-        self.max_io = self.max_io.min(spec.max_io);
-        self.merge_limit = self.merge_limit.min(self.max_io);
+        self.scheduling.fit_model(model.spec());
         self.model = model.clone();
         // It was measured of the other one.
-        self.profile = None;
+        self.scheduling.profile = None;
     }
 
     /// Whether a policy can be had on it.
     fn check_policy(&self, policy: &PolicySpec) -> Result<(), ScenarioError> {
-        let fits = policy.check_profile(self.profile.is_some());
+        let fits = policy.check_profile(self.scheduling.profile.is_some());
         fits.map_err(|error| ScenarioError::Device {
             device: self.name.clone(),
             what: error.to_string(),
         })
     }
 
-    /// The engine's configuration, for so many tenants.
-    pub(crate) fn engine(&self, tenants: usize) -> EngineConfig {
-        EngineConfig {
-            device: DeviceSpec {
-                depth: self.depth,
-                physical_block: self.model.spec().physical_block,
-                max_io: self.max_io,
-                zeroes_are_writes: true,
-                positioning: self.model.spec().positioning,
-                bytes_per_s: self.model.spec().bytes_per_s,
-            },
-            max_requests: self.max_requests,
-            max_pending_per_vm: self.max_pending_per_vm,
-            merge_limit: self.merge_limit,
-            max_vms: tenants.max(1) as u32,
-        }
-    }
-}
-
-/// Largest request of the daemon's protocol, in bytes: NBD carries no more.
-const LARGEST_REQUEST: u32 = 32 << 20;
-
-/// Payload memory of the daemon where nothing is said.
-pub fn default_payload() -> PayloadBounds {
-    PayloadBounds {
-        total: DEFAULT_BUFFERS,
-        per_vm: DEFAULT_BUFFERS_PER_VM,
-        largest: LARGEST_REQUEST,
+    /// Configuration of an engine for so many tenants.
+    pub(crate) fn engine_config(&self, tenants: usize) -> EngineConfig {
+        let spec = self.model.spec();
+        let device = DeviceSpec {
+            depth: self.scheduling.depth,
+            physical_block: spec.physical_block,
+            max_io: self.scheduling.max_io,
+            zeroes_are_writes: true,
+            positioning: spec.positioning,
+            bytes_per_s: spec.bytes_per_s,
+        };
+        (self.scheduling).engine_config(device, tenants.max(1) as u32)
     }
 }
 
@@ -319,8 +273,7 @@ impl Scenario {
     #[must_use]
     pub fn unbounded(mut self) -> Scenario {
         for device in &mut self.devices {
-            device.payload = None;
-            device.divided = false;
+            device.bounded = false;
         }
         self
     }
@@ -336,8 +289,10 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        if self.duration == Nanos::ZERO || self.warm_up >= self.duration {
-            let (warm_up, duration) = (self.warm_up, self.duration);
+        let Frame {
+            duration, warm_up, ..
+        } = self.frame;
+        if duration == Nanos::ZERO || warm_up >= duration {
             return Err(ScenarioError::Whole(format!(
                 "a warm-up of {warm_up} leaves nothing of a duration of {duration}: shorten \
                  warm_up, or lengthen the duration"
@@ -373,13 +328,14 @@ impl Scenario {
             let device = device.name.clone();
             Err(ScenarioError::Device { device, what })
         };
-        device.check_policy(&device.policy)?;
-        if device.depth > spec.queue_depth {
-            let (found, most) = (device.depth, spec.queue_depth);
+        let scheduling = &device.scheduling;
+        device.check_policy(&scheduling.policy)?;
+        if scheduling.depth > spec.queue_depth {
+            let (found, most) = (scheduling.depth, spec.queue_depth);
             return fail(format!("depth is {found}; {} takes 1 to {most}", spec.name));
         }
-        if device.max_io > spec.max_io {
-            let (found, most) = (device.max_io, spec.max_io);
+        if scheduling.max_io > spec.max_io {
+            let (found, most) = (scheduling.max_io, spec.max_io);
             return fail(format!(
                 "max_io is {found} bytes; {} takes at most {most}",
                 spec.name
@@ -387,9 +343,7 @@ impl Scenario {
         }
         let tenants = || self.tenants.iter().filter(|t| t.device == index);
         // The engine knows what else it can do with.
-        let engine =
-            tidegate_core::engine::Engine::new(device.engine(tenants().count()), &device.policy);
-        if let Err(error) = engine {
+        if let Err(error) = scheduling.engine(device.engine_config(tenants().count())) {
             return fail(error.to_string());
         }
         let layout = self.layout(index);

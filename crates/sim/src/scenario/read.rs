@@ -10,14 +10,13 @@ use super::cpu;
 use super::distances::{self, default_distances};
 use super::{Action, Change, Device, Exchange, Path, Scenario, Tenant, keys};
 use tenants::{Groups, Reader};
-use tidegate_config::device::{Bounds, Steering};
+use tidegate_config::device::Scheduling;
 use tidegate_config::frame::FrameDraft;
 use tidegate_config::keys::KeyInfo;
 use tidegate_config::library::{self, Library};
 use tidegate_config::{
     ConfigErrors, Diagnostic, Field, Loaded, Names, Section, device, document, objective, policy,
 };
-use tidegate_core::engine::PayloadBounds;
 use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
@@ -100,11 +99,7 @@ fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -
     section.finish();
     let frame = frame.complete()?;
     Some(Scenario {
-        title: frame.title,
-        duration: frame.duration,
-        until_done: frame.until_done,
-        warm_up: frame.warm_up,
-        seed: frame.seed,
+        frame,
         devices: devices.into_iter().collect::<Option<_>>()?,
         tenants: tenants?,
         changes: changes?,
@@ -128,37 +123,20 @@ fn read_device(
         Some(other) if other.name() != own.name() => other.clone(),
         _ => own,
     });
-    let profile = device::profile(&mut section, library, policy.as_ref());
-    let has_profile = profile.as_ref().is_some_and(Option::is_some);
-    let learn_cap = device::learn_cap(&mut section, has_profile);
-    let bounds = Bounds::read(&mut section, model.as_ref().map(|entry| entry.spec()));
-    let steering = Steering::read(&mut section, bounds.map(|bounds| bounds.max_io));
+    let spec = model.as_ref().map(|entry| entry.spec());
+    let scheduling = Scheduling::read(&mut section, policy, spec, library);
     let distances = section.value(&keys::DISTANCES, default_distances(), distances::read);
     let exchange = section.value(&keys::EXCHANGE, Exchange::default(), exchange);
     section.renamed("path", "transport");
     let path = section.value(&keys::TRANSPORT, Path::default(), transport);
     section.finish();
-    let bounds = bounds?;
     Some(Device {
         name: name?,
         model: model?,
-        policy: policy?,
-        profile: profile?,
-        learn_cap: learn_cap?,
-        steering: steering?,
+        scheduling: scheduling?,
+        bounded: true,
         exchange: exchange?,
         path: path?,
-        depth: bounds.depth,
-        max_io: bounds.max_io,
-        merge_limit: bounds.merge_limit,
-        max_requests: bounds.max_requests,
-        max_pending_per_vm: bounds.max_pending_per_vm,
-        payload: Some(PayloadBounds {
-            total: bounds.buffer_memory,
-            per_vm: bounds.buffer_memory_per_vm,
-            largest: super::LARGEST_REQUEST,
-        }),
-        divided: true,
         distances: distances?,
     })
 }
@@ -293,7 +271,7 @@ fn actions(
             let device = which_device(&mut section, devices);
             device.zip(policy).and_then(|(device, policy)| {
                 let on = devices[device].as_ref();
-                let measured = on.is_none_or(|on| on.profile.is_some());
+                let measured = on.is_none_or(|on| on.scheduling.profile.is_some());
                 if let Err(error) = policy.check_profile(measured) {
                     to.error(error.to_string(), device::NEEDS_PROFILE);
                     return None;

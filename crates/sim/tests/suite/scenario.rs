@@ -196,6 +196,7 @@ fn what_is_said_is_said_of_the_policy_that_is_asked_for() {
     let same = under("mclock");
     assert_eq!(same.warnings, []);
     let cost = same.config.devices[0]
+        .scheduling
         .policy
         .params()
         .iter()
@@ -219,7 +220,7 @@ fn costs_by_the_devices_time_need_its_profile() {
     let mut scenario = good(&job("rw = \"read\""));
     let mut policy = tidegate_policies::policy::PolicySpec::named("drr").expect("registered");
     policy.set("cost", 3).expect("device-time");
-    scenario.devices[0].policy = policy;
+    scenario.devices[0].scheduling.policy = policy;
     let said = scenario.check().expect_err("refused").to_string();
     assert!(said.contains("and the device has none"), "{said}");
 }

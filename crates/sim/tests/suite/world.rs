@@ -401,8 +401,8 @@ fn a_reservation_that_does_not_fit_is_reported_broken() {
 #[test]
 fn a_scenario_that_ends_when_its_jobs_are_done_is_as_long_as_they_take() {
     let mut scenario = good(&alone("rw = \"randread\"\nnumber_ios = 100"));
-    scenario.until_done = true;
-    scenario.duration = Nanos::from_secs(100_000);
+    scenario.frame.until_done = true;
+    scenario.frame.duration = Nanos::from_secs(100_000);
     let mut world = World::new(scenario, None);
     world.run(&mut |_| {});
     let report = world.report();
@@ -515,7 +515,7 @@ fn a_scenario_that_ends_with_its_jobs_ends_at_once_and_time_never_goes_back() {
         "rw = \"randwrite\"\nfsync = 5\nnumber_ios = 10\nrate_iops = \"10 IOPS\"",
     ] {
         let mut scenario = good(&alone(job));
-        scenario.until_done = true;
+        scenario.frame.until_done = true;
         let mut times = Vec::new();
         let mut world = World::new(scenario, Some(Nanos::SECOND));
         world.run(&mut |row| times.push(row.time_s));
@@ -535,7 +535,7 @@ fn jobs_that_end_within_the_warm_up_leave_a_report_of_zeros() {
         "warm_up = \"20 s\"\n{}",
         alone("rw = \"randread\"\nnumber_ios = 100")
     ));
-    scenario.until_done = true;
+    scenario.frame.until_done = true;
     let mut world = World::new(scenario, None);
     world.run(&mut |_| {});
     let report = world.report();

@@ -85,7 +85,7 @@ impl Builder<'_> {
         }
         if let Some(work) = vm.work {
             let vcpu = self.vcpu(id, 0);
-            let task = (vcpu, self.task(vcpu), self.scenario.warm_up);
+            let task = (vcpu, self.task(vcpu), self.scenario.frame.warm_up);
             flows.work = Some(self.add(Cpu::new(self.id(), vec![task], work)));
         }
         flows.ping = vm.ping.map(|ping| self.ping(place, ping));
@@ -113,7 +113,7 @@ impl Builder<'_> {
             hop(driver, ping.driver),
             hop(client, ping.client),
         ];
-        let first = self.scenario.warm_up + self.spread();
+        let first = self.scenario.frame.warm_up + self.spread();
         let when = (first, ping.period, ping.jitter);
         let seed = self.random.next_u64();
         self.add(Ping::new(self.id(), hops, when, ping.count, seed))
@@ -152,7 +152,7 @@ impl Builder<'_> {
             file: write.file,
             dirty_most: write.dirty,
             depth: write.depth,
-            begins: self.scenario.warm_up + self.spread(),
+            begins: self.scenario.frame.warm_up + self.spread(),
         };
         self.writers.push(writer);
         self.writers.len() - 1
@@ -180,7 +180,7 @@ impl Simulation {
             machine,
             flows: Vec::new(),
             writers: Vec::new(),
-            random: SplitMix64::new(mix(scenario.seed)),
+            random: SplitMix64::new(mix(scenario.frame.seed)),
             scenario: &scenario,
         };
         let vms = scenario.vms.iter().enumerate();
@@ -225,20 +225,21 @@ impl Simulation {
 
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
-        self.world.now() >= self.scenario.duration || (self.scenario.until_done && self.is_done())
+        self.world.now() >= self.scenario.frame.duration
+            || (self.scenario.frame.until_done && self.is_done())
     }
 
     /// Whether all that has an end has come to it.
     fn is_done(&self) -> bool {
         let ends = |flows: &Flows| flows.work.into_iter().chain(flows.ping);
         let mut all = self.flows.iter().flat_map(ends).chain(self.disk);
-        self.world.now() >= self.scenario.warm_up && all.all(|flow| self.world.is_over(flow))
+        self.world.now() >= self.scenario.frame.warm_up && all.all(|flow| self.world.is_over(flow))
     }
 
     /// Lets time pass to the next mark: at most 100 ms.
     pub fn step(&mut self) {
-        let (now, warm_up) = (self.world.now(), self.scenario.warm_up);
-        let mut until = (now + Nanos::from_millis(100)).min(self.scenario.duration);
+        let (now, warm_up) = (self.world.now(), self.scenario.frame.warm_up);
+        let mut until = (now + Nanos::from_millis(100)).min(self.scenario.frame.duration);
         if now < warm_up {
             until = until.min(warm_up);
         }
@@ -277,14 +278,14 @@ impl Simulation {
 
     /// What was found out so far.
     pub fn report(&self) -> VcpuReport {
-        let span = self.world.now().since(self.scenario.warm_up);
+        let span = self.world.now().since(self.scenario.frame.warm_up);
         let vms = self.world.machine().vms.iter().enumerate();
         VcpuReport {
-            title: self.scenario.title.clone(),
+            title: self.scenario.frame.title.clone(),
             scheduler: self.scenario.scheduler.name().to_owned(),
-            seed: self.scenario.seed,
+            seed: self.scenario.frame.seed,
             duration_s: self.world.now().as_secs_f64(),
-            warm_up_s: self.scenario.warm_up.as_secs_f64(),
+            warm_up_s: self.scenario.frame.warm_up.as_secs_f64(),
             switches: self.world.switches(),
             counts: self.world.counts().into(),
             vms: vms

@@ -12,22 +12,15 @@ pub use schema::{schedulers, schema};
 pub use crate::spec::SchedulerSpec;
 
 use crate::machine::{CpuSet, DEFAULT_WEIGHT, Machine, VmId};
+use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
 
 /// A scenario.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
-    /// What it shows.
-    pub title: String,
-    /// How long it lasts.
-    pub duration: Nanos,
-    /// It ends earlier where all that has an end has come to it.
-    pub until_done: bool,
-    /// What runs and what streams send is counted from here on; round trips, fixed work and files
-    /// begin here.
-    pub warm_up: Nanos,
-    /// What chance depends on.
-    pub seed: u64,
+    /// Title, duration and seed of the run. Processes and streams are counted from the end of
+    /// `warm_up` on; round trips, fixed work and files begin there.
+    pub frame: Frame,
     /// The machine.
     pub host: Host,
     /// Its scheduler.

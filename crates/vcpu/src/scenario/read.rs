@@ -42,11 +42,7 @@ fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
     let scheduler = instead.map_or(own, |other| own.replaced_by(other));
     let frame = frame.complete()?;
     Some(Scenario {
-        title: frame.title,
-        duration: frame.duration,
-        until_done: frame.until_done,
-        warm_up: frame.warm_up,
-        seed: frame.seed,
+        frame,
         host: machine?,
         scheduler,
         driver: processors.driver?,

@@ -3,6 +3,7 @@
 use crate::common::{
     answering, credit, credit2, credit2_shared, hog, io_turns, isacs, scenario, vm,
 };
+use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::report::Latencies;
@@ -13,9 +14,11 @@ use tidegate_vcpu::schedulers::credit2::{Params as Credit2Params, RunQueues};
 fn round_trips(scheduler: SchedulerSpec, mut vms: Vec<VmSpec>) -> Latencies {
     vms.push(vm("client", CpuSet::range(2, 2)));
     let scenario = Scenario {
-        duration: Nanos::from_secs(8),
-        until_done: true,
-        warm_up: Nanos::from_millis(500),
+        frame: Frame {
+            until_done: true,
+            warm_up: Nanos::from_millis(500),
+            ..Frame::lasting(Nanos::from_secs(8))
+        },
         ..scenario(scheduler, 3, vms)
     };
     let report = Simulation::new(scenario).run();

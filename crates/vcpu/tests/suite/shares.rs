@@ -2,6 +2,7 @@
 
 use crate::common::{cpus, credit, credit2, credit2_shared, hog, io_turns, isacs, isacs_params};
 use crate::common::{receiving, scenario, vm};
+use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, VmSpec};
@@ -17,8 +18,10 @@ fn near(found: f64, due: f64) -> bool {
 /// Ten seconds, of which the first is not counted.
 fn long(scheduler: SchedulerSpec, pcpus: usize, vms: Vec<VmSpec>) -> Scenario {
     Scenario {
-        duration: Nanos::from_secs(10),
-        warm_up: Nanos::SECOND,
+        frame: Frame {
+            warm_up: Nanos::SECOND,
+            ..Frame::lasting(Nanos::from_secs(10))
+        },
         ..scenario(scheduler, pcpus, vms)
     }
 }

@@ -1,13 +1,13 @@
 //! What holds of every world, whatever runs in it, and how another world drives one.
 
 use crate::common::{answering, credit, credit2, credit2_shared, every_scheduler, hog, receiving};
-use crate::common::{scenario, vm};
+use crate::common::{scenario, seeded, vm};
 use proptest::prelude::*;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::flow::cpu::Cpu;
 use tidegate_vcpu::guest::{GuestCpu, TaskId};
 use tidegate_vcpu::machine::{CpuSet, Machine, PcpuId, State, VcpuId};
-use tidegate_vcpu::scenario::{CpuSpec, Scenario, SchedulerSpec, Simulation, VmSpec};
+use tidegate_vcpu::scenario::{CpuSpec, SchedulerSpec, Simulation, VmSpec};
 use tidegate_vcpu::world::VcpuWorld;
 
 fn any_scheduler() -> impl Strategy<Value = SchedulerSpec> {
@@ -85,7 +85,7 @@ proptest! {
     fn a_vcpu_runs_in_one_place_at_a_time_and_only_where_it_may(
         vms in any_vms(5), scheduler in any_scheduler(), seed in 0_u64..1000,
     ) {
-        let scenario = Scenario { seed, ..scenario(scheduler, 5, vms) };
+        let scenario = seeded(seed, scenario(scheduler, 5, vms));
         let mut simulation = Simulation::new(scenario);
         let mut before = Nanos::ZERO;
         while let Some(next) = simulation.world().next_event()
@@ -109,7 +109,7 @@ proptest! {
         vms in any_vms(5), seed in 0_u64..1000, first in any::<bool>(),
     ) {
         let scheduler = if first { credit() } else { credit2_shared() };
-        let mut simulation = Simulation::new(Scenario { seed, ..scenario(scheduler, 5, vms) });
+        let mut simulation = Simulation::new(seeded(seed, scenario(scheduler, 5, vms)));
         while let Some(next) = simulation.world().next_event()
             && next < Nanos::from_millis(300)
         {
@@ -124,7 +124,7 @@ proptest! {
         vms in any_vms(4), scheduler in any_scheduler(), seed in 0_u64..1000,
     ) {
         let run = || {
-            let scenario = Scenario { seed, ..scenario(scheduler, 4, vms.clone()) };
+            let scenario = seeded(seed, scenario(scheduler, 4, vms.clone()));
             Simulation::new(scenario).run()
         };
         prop_assert_eq!(run(), run());
@@ -139,10 +139,7 @@ fn another_seed_gives_other_results() {
             answering(hog("a", CpuSet::range(1, 1)), 0, 2_000, 300),
             hog("b", CpuSet::range(1, 1)),
         ];
-        let scenario = Scenario {
-            seed,
-            ..scenario(credit2(), 3, vms)
-        };
+        let scenario = seeded(seed, scenario(credit2(), 3, vms));
         let report = Simulation::new(scenario).run();
         report.vms[2].round_trips.clone().expect("it answers")
     };
@@ -155,7 +152,7 @@ fn a_switch_costs_whoever_comes() {
         let here = CpuSet::range(1, 1);
         let mut scenario = scenario(credit2(), 2, vec![hog("a", here), hog("b", here)]);
         scenario.host.switch_cost = switch_cost;
-        scenario.warm_up = Nanos::from_millis(100);
+        scenario.frame.warm_up = Nanos::from_millis(100);
         let report = Simulation::new(scenario).run();
         let cpus: f64 = report.vms.iter().map(|vm| vm.cpus).sum();
         (cpus, report.switches)

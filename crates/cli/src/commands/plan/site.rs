@@ -121,15 +121,15 @@ fn of_config(config: &Config) -> Vec<Site> {
         .enumerate()
         .map(|(index, device)| Site {
             name: device.name.clone(),
-            policy: device.policy.name().to_owned(),
+            policy: device.scheduling.policy.name().to_owned(),
             measure: match &device.kind {
                 DeviceKind::Emulated { model } => model.name.clone(),
                 DeviceKind::File | DeviceKind::Memory => "DEVICE".to_owned(),
             },
-            profile: device.profile.clone(),
-            depth: device.depth,
-            max_io: device.max_io,
-            merge_limit: device.merge_limit,
+            profile: device.scheduling.profile.clone(),
+            depth: device.scheduling.depth,
+            max_io: device.scheduling.max_io,
+            merge_limit: device.scheduling.merge_limit,
             capacity: fitting::capacity(&device.kind),
             vms: (fitting::tenants(config, index).iter())
                 .map(|tenant| Who {
@@ -149,12 +149,12 @@ fn of_scenario(scenario: &Scenario) -> Vec<Site> {
         let on_it = scenario.tenants.iter().filter(|t| t.device == index);
         Site {
             name: device.name.clone(),
-            policy: device.policy.name().to_owned(),
+            policy: device.scheduling.policy.name().to_owned(),
             measure: device.model.name.clone(),
-            profile: device.profile.clone(),
-            depth: device.depth,
-            max_io: device.max_io,
-            merge_limit: device.merge_limit,
+            profile: device.scheduling.profile.clone(),
+            depth: device.scheduling.depth,
+            max_io: device.scheduling.max_io,
+            merge_limit: device.scheduling.merge_limit,
             capacity: Some(device.model.spec().capacity),
             vms: on_it
                 .map(|tenant| Who {

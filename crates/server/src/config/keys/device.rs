@@ -1,7 +1,7 @@
 //! Keys of `[[device]]`.
 
 use tidegate_config::device::keys as shared;
-use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, words};
+use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, joined, words};
 
 /// Media of a device's disks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,24 +47,14 @@ pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
      `.toml` file",
 );
 
+/// Keys of a served device alone, before those that a simulated one has as well.
+const OWN: [KeyInfo; 3] = [NAME, KIND, MODEL];
+
 /// `[[device]]`
 pub(in crate::config) const DEVICE: SectionInfo = SectionInfo {
     name: "device",
-    keys: &[
-        NAME,
-        KIND,
-        MODEL,
-        shared::POLICY,
-        shared::PROFILE,
-        shared::LEARN_CAP,
-        shared::DEPTH,
-        shared::MAX_IO,
-        shared::MERGE_LIMIT,
-        shared::MAX_REQUESTS,
-        shared::MAX_REQUESTS_PER_VM,
-        shared::BUFFER_MEMORY,
-        shared::BUFFER_MEMORY_PER_VM,
-        shared::ADAPTIVE_DEPTH,
-        shared::MAX_IO_SHARED,
-    ],
+    keys: &joined::<{ OWN.len() + shared::SCHEDULING }>(
+        &OWN,
+        &shared::scheduling(shared::POLICY.help),
+    ),
 };

@@ -162,7 +162,7 @@ impl Inventory for Pretended {
         let loaded = crate::config::parse(&text, "t", Path::new("/"));
         let mut devices = loaded.unwrap_or_else(|e| panic!("{e}")).config.devices;
         for device in &mut devices {
-            device.profile = self.3.clone();
+            device.scheduling.profile = self.3.clone();
         }
         devices
     }

@@ -8,9 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate_core::engine::{
-    DeviceSpec, Engine, EngineConfig, EngineError, Patience, PayloadBounds,
-};
+use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, Patience};
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 
@@ -165,12 +163,8 @@ impl Prepared {
             source,
         };
         let engine_config = engine_config(device, &disks, spec, tenants.len());
-        let payload = PayloadBounds {
-            total: device.buffer_memory,
-            per_vm: device.buffer_memory_per_vm,
-            largest: PAYLOAD_MAX,
-        };
-        let mut engine = new_engine(device, engine_config, &payload, spec).map_err(refused)?;
+        let payload = device.scheduling.payload();
+        let mut engine = new_engine(device, engine_config, spec).map_err(refused)?;
         let connections = DeviceConnections::new(CONNECTIONS_MAX);
         let mut vms = add_vms(&mut engine, &tenants, &connections).map_err(refused)?;
         let io_slots = engine_config.device.io_slots();
@@ -315,45 +309,33 @@ fn engine_config(
     let block = (disks.iter().map(|(_, new)| new.disk.physical_block()).max()).unwrap_or(4096);
     let block = block.max(model.map_or(0, |s| s.physical_block));
     // An unaligned I/O needs a bounce buffer with up to a block more at each end.
-    let longest = device
-        .max_io
+    let scheduling = &device.scheduling;
+    let longest = (scheduling.max_io)
         .min(model.map_or(u32::MAX, |s| s.max_io))
         .min(PAYLOAD_MAX - 2 * block);
     let max_io = (longest / block * block).max(block);
-    EngineConfig {
-        device: DeviceSpec {
-            depth: (device.depth).min(model.map_or(u32::MAX, |s| s.queue_depth)),
-            physical_block: block,
-            max_io,
-            zeroes_are_writes: model.is_some(),
-            positioning: model.map_or(Nanos::ZERO, |s| s.positioning),
-            bytes_per_s: model.map_or(0, |s| s.bytes_per_s),
-        },
-        max_requests: device.max_requests,
-        max_pending_per_vm: device.max_pending_per_vm,
-        merge_limit: device.merge_limit.min(max_io),
-        max_vms: (2 * vms).max(VMS) as u32,
-    }
+    let device = DeviceSpec {
+        depth: (scheduling.depth).min(model.map_or(u32::MAX, |s| s.queue_depth)),
+        physical_block: block,
+        max_io,
+        zeroes_are_writes: model.is_some(),
+        positioning: model.map_or(Nanos::ZERO, |s| s.positioning),
+        bytes_per_s: model.map_or(0, |s| s.bytes_per_s),
+    };
+    scheduling.engine_config(device, (2 * vms).max(VMS) as u32)
 }
 
 /// Creates a device's engine, which knows of no VM yet.
 fn new_engine(
     device: &DeviceConfig,
     config: EngineConfig,
-    payload: &PayloadBounds,
     model: Option<&Spec>,
 ) -> Result<Engine, EngineError> {
-    let mut engine = Engine::new(config, &device.policy)?;
-    engine.admission_mut().bound_payload(payload);
-    engine.device_mut().set_profile(device.profile.clone());
+    let mut engine = device.scheduling.engine(config)?;
+    (engine.admission_mut()).bound_payload(&device.scheduling.payload());
     engine
         .jobs_mut()
         .say_best_bandwidth(model.map_or(0, |spec| spec.bytes_per_s_max));
-    engine.device_mut().learn_cap(device.learn_cap);
-    engine
-        .device_mut()
-        .adapt_depth(Nanos::ZERO, device.steering.adaptive_depth);
-    engine.device_mut().share_io(device.steering.max_io_shared);
     engine
         .device_mut()
         .set_hung_disks_aside(Nanos::ZERO, Patience::default());

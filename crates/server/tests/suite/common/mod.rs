@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use tidegate_config::device::Scheduling;
 use tidegate_core::objective::Objective;
 use tidegate_nbd::client::{
     Decoded, Handshake, Negotiated, Progress, Reply, Wishes, decode_reply, encode_disconnect,
@@ -52,17 +53,14 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
         name: name.into(),
         kind,
-        policy: PolicySpec::named("fifo").unwrap(),
-        profile: None,
-        learn_cap: false,
-        steering: Default::default(),
-        depth: 32,
-        max_io: 256 << 10,
-        merge_limit: 128 << 10,
-        max_requests: 4096,
-        max_pending_per_vm: 256,
-        buffer_memory: 64 << 20,
-        buffer_memory_per_vm: 32 << 20,
+        scheduling: Scheduling {
+            max_io: 256 << 10,
+            max_requests: 4096,
+            max_pending_per_vm: 256,
+            buffer_memory: 64 << 20,
+            buffer_memory_per_vm: 32 << 20,
+            ..Scheduling::new(PolicySpec::named("fifo").unwrap())
+        },
         place: None,
     }
 }

@@ -118,7 +118,7 @@ impl Reader<'_> {
         section.value(&keys::TO_OBJECTIVE, Objective::default(), |field| {
             let objective = objective::from_field(field, &Objective::default())?;
             if let Some(on) = device.and_then(|device| self.devices[device].as_ref()) {
-                enforced::warn(field, &objective, &on.policy, background);
+                enforced::warn(field, &objective, &on.scheduling.policy, background);
             }
             Some(objective)
         })

@@ -1,5 +1,6 @@
 //! Small machines for tests.
 
+use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{
@@ -134,11 +135,7 @@ pub(crate) fn receiving(spec: VmSpec, from: usize) -> VmSpec {
 /// A scenario of a second; pCPU 0 is the driver domain's. Change what should be otherwise.
 pub(crate) fn scenario(scheduler: SchedulerSpec, pcpus: usize, vms: Vec<VmSpec>) -> Scenario {
     Scenario {
-        title: String::new(),
-        duration: Nanos::SECOND,
-        until_done: false,
-        warm_up: Nanos::ZERO,
-        seed: 1,
+        frame: Frame::lasting(Nanos::SECOND),
         host: Host {
             pcpus,
             per_socket: pcpus,
@@ -155,6 +152,12 @@ pub(crate) fn scenario(scheduler: SchedulerSpec, pcpus: usize, vms: Vec<VmSpec>)
         },
         vms,
     }
+}
+
+/// A scenario with another seed.
+pub(crate) fn seeded(seed: u64, mut scenario: Scenario) -> Scenario {
+    scenario.frame.seed = seed;
+    scenario
 }
 
 /// How long each virtual machine ran, in pCPUs.
