@@ -23,7 +23,7 @@ pub struct VcpuReport {
     /// What the scheduler did.
     pub counts: CountsReport,
     /// The driver domain, then the others in the order of the scenario.
-    pub vms: Vec<VmReport>,
+    pub vms: Vec<VcpuVmReport>,
 }
 
 /// What a scheduler did: see [`Counts`].
@@ -53,9 +53,9 @@ impl From<Counts> for CountsReport {
     }
 }
 
-/// What came of a virtual machine.
+/// Results of a VM of a [`VcpuReport`]: processor time, and what it did with it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct VmReport {
+pub struct VcpuVmReport {
     /// Its name.
     pub name: String,
     /// Processor time it had, in pCPUs.

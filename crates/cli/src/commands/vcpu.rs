@@ -8,7 +8,7 @@ use anyhow::Result;
 use tidegate_config::{ConfigErrors, Diagnostic, document};
 use tidegate_report::{Align, Table};
 use tidegate_units::human::{bytes_per_s, count};
-use tidegate_vcpu::report::{VcpuReport, VmReport};
+use tidegate_vcpu::report::{VcpuReport, VcpuVmReport};
 use tidegate_vcpu::scenario::{self, Scenario, Simulation};
 
 use crate::args::VcpuSimArgs;
@@ -117,7 +117,7 @@ fn table(report: &VcpuReport) -> Table {
     table
 }
 
-fn row(vm: &VmReport) -> [String; 10] {
+fn row(vm: &VcpuVmReport) -> [String; 10] {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let trips = vm.round_trips.as_ref().filter(|trips| trips.answered > 0);
     let ms = |ms: Option<f64>| or_none(ms.map(|ms| format!("{ms:.3} ms")));

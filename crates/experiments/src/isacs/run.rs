@@ -5,7 +5,7 @@ use super::policy::Policy;
 use super::setup::{self, Case};
 use crate::{Progress, pool};
 use std::collections::BTreeMap;
-use tidegate_vcpu::report::{VcpuReport, VmReport};
+use tidegate_vcpu::report::{VcpuReport, VcpuVmReport};
 use tidegate_vcpu::scenario::Simulation;
 
 /// How often each experiment is run, with another seed each.
@@ -63,7 +63,7 @@ fn of(case: Case, report: &VcpuReport) -> Found {
             files.map(|file| file.bytes_per_s / 1e6).sum()
         }
         _ => {
-            let received = |vm: &VmReport| vm.received_bytes_per_s;
+            let received = |vm: &VcpuVmReport| vm.received_bytes_per_s;
             vms().filter_map(received).sum::<f64>() * IPERF_S / 1e9
         }
     };

@@ -8,7 +8,7 @@ use crate::flow::stream::{Stream, Way};
 use crate::flow::{Flow, Found, Hop};
 use crate::guest::{GuestCpu, TaskId};
 use crate::machine::{DEFAULT_WEIGHT, Machine, VcpuId, VmId};
-use crate::report::{FileReport, Latencies, VcpuReport, VmReport};
+use crate::report::{FileReport, Latencies, VcpuReport, VcpuVmReport};
 use crate::world::VcpuWorld;
 use tidegate_core::random::{SplitMix64, mix};
 use tidegate_core::time::Nanos;
@@ -294,7 +294,7 @@ impl Simulation {
         }
     }
 
-    fn vm_report(&self, vm: usize, name: &str, span: Nanos) -> VmReport {
+    fn vm_report(&self, vm: usize, name: &str, span: Nanos) -> VcpuVmReport {
         let (ran, received, notified) = self.counted(vm);
         let before = self.before[vm];
         let flows = vm.checked_sub(1).map(|place| self.flows[place]);
@@ -314,7 +314,7 @@ impl Simulation {
             _ => None,
         };
         let file = flows.write.zip(files).map(|(place, files)| files[place]);
-        VmReport {
+        VcpuVmReport {
             name: name.to_owned(),
             cpus: per_s(ran.since(before.0).as_secs_f64()),
             notified_per_s: per_s((notified - before.2) as f64),
