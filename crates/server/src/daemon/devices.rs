@@ -10,7 +10,7 @@ use crate::command::{Command, ControlError, DeviceSnapshot, DiskSnapshot, FaultC
 use crate::config::DeviceConfig;
 use crate::connections::VmConnections;
 use crate::event_loop::LoopHandle;
-use crate::frontend::{Volume, nbd};
+use crate::frontend::Volume;
 use crate::reception::Offer;
 
 /// Time in which a loop answers unless it is in trouble: it does so in its next turn.
@@ -38,11 +38,11 @@ impl DeviceEntry {
         &self.config
     }
 
-    /// Offers a volume of the device to NBD clients.
+    /// Offer of a volume of the device to clients.
     pub(super) fn offer(&self, volume: Volume, connections: Arc<VmConnections>) -> Offer {
         let handle = self.handle.clone();
         Offer {
-            export: nbd::export(volume),
+            volume,
             handle,
             connections,
         }

@@ -25,7 +25,6 @@ use tidegate_nbd::{Export, Exports, Fatal, Limits, Opened, Session, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::command::{Adopted, Command};
 use crate::connections::ConnectionPermit;
 use crate::frontend::{Opening, nbd};
 use crate::log_limit;
@@ -97,7 +96,6 @@ async fn welcome(
     };
     match timeout(DEADLINE, shake_hands(&mut stream, &choosing, entry)).await {
         Ok(Ok(Some((session, opened, leftover)))) => {
-            let name = opened.export.name.clone();
             let admitted = choosing.admitted.into_inner();
             let admitted = admitted.unwrap_or_else(PoisonError::into_inner);
             let (offer, permit) = admitted.expect("nobody opens an export without being admitted");
@@ -105,25 +103,13 @@ async fn welcome(
                 Ok(fd) => fd,
                 Err(error) => return tracing::warn!(%peer, "client lost: {error}"),
             };
-            let adopted = Adopted {
-                serial: opened.export.id,
-                disk: name.clone(),
-                opening: Opening::Nbd(nbd::Opening {
-                    fd,
-                    session,
-                    opened,
-                    leftover,
-                }),
-                peer: peer.to_string(),
-                permit,
-            };
-            if offer
-                .handle
-                .send(Command::Adopt(Box::new(adopted)))
-                .is_err()
-            {
-                tracing::debug!(export = %name, "its device has shut down");
-            }
+            let opening = Opening::Nbd(nbd::Opening {
+                fd,
+                session,
+                opened,
+                leftover,
+            });
+            offer.adopt(opening, peer.to_string(), permit);
         }
         Ok(Ok(None)) => tracing::debug!(%peer, "client left during the handshake"),
         Ok(Err(HandshakeError::Gone)) => tracing::debug!(%peer, "client gone in the handshake"),
@@ -154,12 +140,13 @@ struct Choosing<'a> {
 
 impl Exports for Choosing<'_> {
     fn lookup(&self, name: &str) -> Option<Export> {
-        self.offers.lookup(name)
+        let offer = self.offers.find(name)?;
+        Some(nbd::export(offer.volume))
     }
 
     fn admit(&self, export: &Export) -> Result<(), String> {
         let offer = self.offers.find(&export.name);
-        let Some(offer) = offer.filter(|offer| offer.export.id == export.id) else {
+        let Some(offer) = offer.filter(|offer| offer.volume.serial == export.id) else {
             return Err("it has just been removed".to_owned());
         };
         let permit = offer.connections.admit().map_err(|why| {
@@ -175,7 +162,7 @@ impl Exports for Choosing<'_> {
     }
 
     fn list(&self, f: &mut dyn FnMut(&str, &str)) {
-        self.offers.list(f);
+        self.offers.for_each(|volume| f(&volume.name, ""));
     }
 }
 
