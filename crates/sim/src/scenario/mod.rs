@@ -4,6 +4,8 @@
 
 mod cpu;
 mod distances;
+#[cfg(test)]
+mod glossary;
 mod keys;
 mod read;
 mod schema;

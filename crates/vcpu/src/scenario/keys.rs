@@ -377,7 +377,7 @@ pub(super) const FRAME: [KeyInfo; frame::KEYS] =
     frame::keys(LONGEST, "how long it lasts: duration = \"10 s\"");
 
 /// The whole scenario.
-pub(super) const SCENARIO: SectionInfo = SectionInfo {
+pub const SCENARIO: SectionInfo = SectionInfo {
     name: "scenario",
     keys: &[
         FRAME[0],
