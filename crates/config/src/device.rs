@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, PayloadBounds};
 use tidegate_core::profile::Profile;
+use tidegate_core::steer::{DepthTuning, SharedIo};
 use tidegate_core::time::Nanos;
 use tidegate_device::Spec;
 use tidegate_policies::policy::PolicySpec;
@@ -12,6 +13,7 @@ use tidegate_policies::policy::PolicySpec;
 use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo};
 use crate::library::{self, Library};
+use crate::node::Value;
 use crate::policy;
 use crate::section::Section;
 
@@ -94,9 +96,10 @@ pub struct Scheduling {
     pub buffer_memory_per_vm: u64,
     /// Whether the queue is kept only as deep as throughput needs, at most `depth`.
     pub adaptive_depth: bool,
-    /// Largest device I/O in bytes while several VMs use the device, at most `max_io`; 0: as
-    /// `max_io`.
-    pub max_io_shared: u32,
+    /// Largest device I/O while several VMs use the device, at most `max_io`.
+    pub max_io_shared: SharedIo,
+    /// Queueing with the device that an adapted depth allows.
+    pub tuning: DepthTuning,
 }
 
 impl Scheduling {
@@ -113,8 +116,9 @@ impl Scheduling {
             max_pending_per_vm: keys::MAX_REQUESTS_PER_VM.default_number() as u32,
             buffer_memory: keys::BUFFER_MEMORY.default_number(),
             buffer_memory_per_vm: keys::BUFFER_MEMORY_PER_VM.default_number(),
-            adaptive_depth: false,
-            max_io_shared: 0,
+            adaptive_depth: keys::ADAPTIVE_DEPTH.default == KeyDefault::Flag(true),
+            max_io_shared: default_sharing(),
+            tuning: DepthTuning::Balanced,
         }
     }
 
@@ -145,6 +149,7 @@ impl Scheduling {
         let per_vm = bounded(section, &keys::BUFFER_MEMORY_PER_VM, most, "buffer_memory");
         let adaptive_depth = section.flag(&keys::ADAPTIVE_DEPTH);
         let max_io_shared = max_io_shared(section, max_io);
+        let tuning = section.word(&keys::TUNING, &DepthTuning::ALL);
         Some(Scheduling {
             policy: policy?,
             profile: profile?,
@@ -158,6 +163,7 @@ impl Scheduling {
             buffer_memory_per_vm: per_vm?,
             adaptive_depth: adaptive_depth?,
             max_io_shared: max_io_shared?,
+            tuning: tuning?,
         })
     }
 
@@ -199,6 +205,7 @@ impl Scheduling {
         let mut device = engine.device_mut();
         device.set_profile(self.profile.clone());
         device.learn_cap(self.learn_cap);
+        device.tune_depth(Nanos::ZERO, self.tuning);
         device.adapt_depth(Nanos::ZERO, self.adaptive_depth);
         device.share_io(self.max_io_shared);
         Ok(engine)
@@ -219,13 +226,26 @@ fn bounded<T: TryFrom<u64>>(
     }
 }
 
-/// Reads `max_io_shared`, against `max_io`; 0 unless it says.
-fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<u32> {
+/// Sharing of a device whose `max_io_shared` is left out.
+fn default_sharing() -> SharedIo {
+    let default = keys::MAX_IO_SHARED.default;
+    let mut words = keys::SHARED_WORDS.iter();
+    let found = words.find(|&&(word, _)| default == KeyDefault::Text(word));
+    found.expect("the default is one of the words").1
+}
+
+/// Reads `max_io_shared`: a word, or a size that is checked against `max_io`.
+fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<SharedIo> {
     let key = &keys::MAX_IO_SHARED;
     let longest = max_io.map_or(key.max, u64::from);
-    section.value(key, 0, |field| {
+    section.value(key, default_sharing(), |field| {
+        if let Value::Text(text) = &field.node().value
+            && !text.starts_with(|first: char| first.is_ascii_digit())
+        {
+            return field.choice(&keys::SHARED_WORDS);
+        }
         let bytes = field.number(key)?;
-        at_most(field, key, bytes, longest, "max_io")
+        at_most(field, key, bytes, longest, "max_io").map(SharedIo::Bytes)
     })
 }
 
@@ -319,11 +339,12 @@ mod tests {
             max_io: 64 << 10,
             merge_limit: 64 << 10,
             adaptive_depth: true,
-            max_io_shared: 16 << 10,
+            max_io_shared: SharedIo::Bytes(16 << 10),
+            tuning: DepthTuning::Latency,
             ..usual()
         };
         let max_io = "max_io = \"64 KiB\"";
-        let text = "adaptive_depth = true\nmax_io_shared = \"16 KiB\"";
+        let text = "adaptive_depth = true\nmax_io_shared = \"16 KiB\"\ntuning = \"latency\"";
         assert_eq!(read(&format!("{max_io}\n{text}"), None), Ok(all));
         for (text, why) in [
             ("max_io_shared = \"128 KiB\"", "is more than max_io"),

@@ -19,7 +19,7 @@ pub mod roles;
 mod slots;
 pub mod starvation;
 pub mod stats;
-mod steer;
+pub mod steer;
 pub mod tuning;
 pub mod watch;
 

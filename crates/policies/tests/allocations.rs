@@ -11,6 +11,7 @@ use tidegate_core::jobs::JobSpec;
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::{ClientId, IoError, IoId, Op, Request};
+use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
 use tidegate_policies::dispatch::cost::CostBy;
 use tidegate_policies::policy::{PolicySpec, registry};
@@ -268,7 +269,7 @@ fn the_request_path_never_allocates_after_warm_up() {
         if capped {
             bench.engine.device_mut().learn_cap(true);
             bench.engine.device_mut().adapt_depth(Nanos::ZERO, true);
-            bench.engine.device_mut().share_io(8 << 10);
+            bench.engine.device_mut().share_io(SharedIo::Bytes(8 << 10));
             bench.engine.device_mut().learn_costs(true);
             bench
                 .engine

@@ -1,6 +1,7 @@
 //! Keys of every `[[device]]`, served or simulated.
 
-use crate::keys::{KeyDefault, KeyInfo, KeyKind};
+use crate::keys::{KeyDefault, KeyInfo, KeyKind, words};
+use tidegate_core::steer::{DepthTuning, SharedIo};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -112,15 +113,28 @@ pub const ADAPTIVE_DEPTH: KeyInfo = KeyInfo::flag(
 /// Largest device I/O while several VMs use the device.
 pub const MAX_IO_SHARED: KeyInfo = KeyInfo::new(
     "max_io_shared",
-    KeyKind::Bytes,
-    KeyDefault::Unset("as `max_io`"),
-    "the largest device I/O while several VMs use it; also keeps a place for who is about to come \
+    KeyKind::OneOf(&[KeyKind::Bytes, KeyKind::Choice(&words(&SHARED_WORDS))]),
+    KeyDefault::Text("off"),
+    "the largest device I/O while several VMs use it, `\"auto\"` for the shortest that costs at most \
+     3 % of the work; unless `\"off\"`, also keeps a place for who is about to come \
      ([queue-depth.md](queue-depth.md))",
 )
 .within(IO_SIZES.0, IO_SIZES.1);
 
+/// Words of `max_io_shared` beside a size.
+pub const SHARED_WORDS: [(&str, SharedIo); 2] = [("auto", SharedIo::Auto), ("off", SharedIo::Off)];
+
+/// How much queueing with the device is allowed.
+pub const TUNING: KeyInfo = KeyInfo::new(
+    "tuning",
+    KeyKind::Choice(&words(&DepthTuning::ALL)),
+    KeyDefault::Text("balanced"),
+    "how much queueing with the device is allowed where the depth is adapted: `balanced` gives up \
+     at most 2 to 3 % of the work for a shorter queue, `latency` 10 %, `throughput` 0.5 %",
+);
+
 /// Number of keys that every `[[device]]` has, served or simulated.
-pub const SCHEDULING: usize = 12;
+pub const SCHEDULING: usize = 13;
 
 /// Keys that every `[[device]]` has, served or simulated, in the order of the documentation;
 /// `policies` says what a policy may be.
@@ -138,5 +152,6 @@ pub const fn scheduling(policies: &'static str) -> [KeyInfo; SCHEDULING] {
         BUFFER_MEMORY_PER_VM,
         ADAPTIVE_DEPTH,
         MAX_IO_SHARED,
+        TUNING,
     ]
 }

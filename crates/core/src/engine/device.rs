@@ -1,10 +1,11 @@
 //! Device as a whole: how deep its queue is kept, how long its I/Os are, what is learnt of it,
 //! whatever the policy.
 
+use crate::facts::Life;
 use crate::facts::{Facts, Vm, moved};
 use crate::roles::Roles;
-use crate::steer::depth::DepthControl;
-use crate::steer::sharing::Sharing;
+use crate::steer::depth::{DepthControl, DepthTuning};
+use crate::steer::sharing::{SharedIo, Sharing};
 use crate::watch::Watch;
 use tidegate_base::request::{DeviceIo, Op};
 use tidegate_base::time::Nanos;
@@ -22,11 +23,61 @@ pub(super) struct DeviceControl {
     /// I/Os in flight at most: the device's depth, or as many as are found to be enough.
     pub limit: u32,
     pub depth_control: Option<Box<DepthControl>>,
+    /// How much queueing with the device is allowed.
+    pub depth_tuning: DepthTuning,
+    /// VMs with a latency objective: the tightest one, whose it is, and how many there are.
+    pub promised: Option<Promised>,
     /// What VMs do that use the device at the same time.
     pub sharing: Option<Box<Sharing>>,
     /// The last place was kept for one of them when the dispatcher would have been asked last.
     pub keeps_place: bool,
 }
+
+/// Latency objectives of VMs, as far as they bound what is in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Promised {
+    /// Tightest latency.
+    tightest: Nanos,
+    /// VM of the tightest one.
+    vm: u32,
+    /// VMs that have one.
+    vms: u32,
+}
+
+impl Promised {
+    const NONE: Promised = Promised {
+        tightest: Nanos::MAX,
+        vm: 0,
+        vms: 0,
+    };
+
+    /// Returns the latency objective of the VM in a slot, as far as it counts.
+    fn of(facts: &Facts, slot: u32) -> Option<Nanos> {
+        let vm = &facts.queues.vms[slot as usize];
+        let latency = facts.objectives[slot as usize].latency;
+        latency.filter(|_| vm.life == Life::Live && !vm.background)
+    }
+
+    /// Looks through all VMs; `None`: none has a latency objective.
+    fn tightest_of(facts: &Facts) -> Option<Promised> {
+        let slots = 0..facts.queues.vms.len() as u32;
+        let promises = slots.filter_map(|slot| Some((Promised::of(facts, slot)?, slot)));
+        let all = promises.fold(Promised::NONE, |before, (latency, slot)| Promised {
+            tightest: latency.min(before.tightest),
+            vm: if latency < before.tightest {
+                slot
+            } else {
+                before.vm
+            },
+            vms: before.vms + 1,
+        });
+        (all.vms > 0).then_some(all)
+    }
+}
+
+/// Part of the tightest latency that what is in flight may take: one half, the other half is for
+/// what the policy orders before the request and for the request itself.
+const BUDGET_PART: u64 = 2;
 
 impl DeviceControl {
     /// Creates a control that bounds nothing but the depth.
@@ -38,6 +89,8 @@ impl DeviceControl {
             held_since: None,
             limit: depth,
             depth_control: None,
+            depth_tuning: DepthTuning::Balanced,
+            promised: None,
             sharing: None,
             keeps_place: false,
         }
@@ -69,8 +122,13 @@ impl DeviceControl {
         let (now, spec) = (facts.queues.now, &facts.queues.device.spec);
         let controller = roles.controller.as_ref();
         let wanted = controller.is_some_and(|controller| controller.reckons_with_costs());
+        // The length of parts is chosen by costs as well.
+        let parts = self
+            .sharing
+            .as_ref()
+            .is_some_and(|sharing| sharing.is_auto());
         let before = facts.estimator.take();
-        if self.learns_costs || (wanted && facts.profile.is_none()) {
+        if self.learns_costs || ((wanted || parts) && facts.profile.is_none()) {
             let new = || Box::new(CostEstimator::new(now, spec));
             facts.estimator = Some(before.unwrap_or_else(new));
         }
@@ -137,29 +195,117 @@ impl DeviceControl {
             false => 0,
         };
         let now = facts.queues.now;
-        let capped = self
-            .watch
-            .as_ref()
-            .is_some_and(|watch| watch.cap().is_some());
-        if let Some(control) = &mut self.depth_control {
-            if capped {
-                control.stand_back(now);
-            } else {
-                control.look_for_caps(now, self.learns_cap);
-                control.ended(now, bytes);
-            }
+        let top = facts.queues.device.spec.depth;
+        let Some(control) = &mut self.depth_control else {
+            return;
+        };
+        let Some(watch) = &mut self.watch else {
+            control.ended(now, facts.profile.as_deref(), op, bytes);
             self.limit = control.limit();
-        }
+            return;
+        };
+        self.limit = match (watch.wanted_depth(), watch.cap()) {
+            // What ends now says nothing of the depth in force.
+            (Some(wanted), _) => wanted.min(control.most()).max(control.limit()),
+            // The pace of a known cap decides how many are in flight.
+            (None, Some(_)) => top.min(control.most()),
+            (None, None) => {
+                control.ended(now, facts.profile.as_deref(), op, bytes);
+                control.limit()
+            }
+        };
+        watch.set_depth(control.depth(), top);
     }
 
     /// No I/O goes, as the depth in force is full, or for another reason.
     #[cold]
     pub(super) fn count_full(&mut self, facts: &mut Facts, full: bool) {
         if let Some(control) = &mut self.depth_control {
-            let device = &facts.queues.device;
-            let waits = device.queued > 0;
-            control.nothing_goes(full && waits, device.in_flight == 0 && waits);
+            control.nothing_goes(full && facts.queues.device.queued > 0);
         }
+    }
+
+    /// Turns the control of the depth on or off.
+    pub(super) fn adapt_depth(&mut self, facts: &Facts, adapts: bool) {
+        let (spec, now) = (&facts.queues.device.spec, facts.queues.now);
+        if adapts && self.depth_control.is_none() {
+            let mut control = DepthControl::new(spec, facts.profile.as_deref(), now);
+            control.set_tuning(now, self.depth_tuning);
+            self.depth_control = Some(Box::new(control));
+        } else if !adapts {
+            self.depth_control = None;
+            if let Some(watch) = &mut self.watch {
+                watch.set_depth(spec.depth, spec.depth);
+            }
+        }
+        self.bound_depth(facts);
+    }
+
+    /// Bounds what is in flight by the tightest latency objective, and puts the depth in force.
+    pub(super) fn bound_depth(&mut self, facts: &Facts) {
+        let spec = &facts.queues.device.spec;
+        let part = self.sharing.as_ref().map_or(spec.max_io, |s| s.longest());
+        let budget = self.promised.map(|promised| {
+            let vm = facts.vm_at(promised.vm as usize);
+            (
+                Nanos(promised.tightest.0 / BUDGET_PART),
+                Some(vm),
+                part.min(spec.max_io),
+            )
+        });
+        self.limit = spec.depth;
+        if let Some(control) = &mut self.depth_control {
+            control.set_budget(budget, facts.profile.as_deref());
+            self.limit = control.limit();
+        }
+    }
+
+    /// Takes in that a VM's latency objective is another one by now; `before`: what it was.
+    pub(super) fn promise_changed(&mut self, facts: &Facts, vm: u32, before: Option<Nanos>) {
+        let Promised { tightest, vms, .. } = self.promised.unwrap_or(Promised::NONE);
+        let after = Promised::of(facts, vm);
+        match (before, after) {
+            (None, None) => return,
+            (None, Some(latency)) => {
+                let vm = match self.promised {
+                    Some(promised) if latency >= tightest => promised.vm,
+                    _ => vm,
+                };
+                self.promised = Some(Promised {
+                    tightest: latency.min(tightest),
+                    vm,
+                    vms: vms + 1,
+                });
+            }
+            (Some(_), _) => self.promised = Promised::tightest_of(facts),
+        }
+        self.bound_depth(facts);
+    }
+
+    /// Chooses the length of parts anew by learnt costs, now and then.
+    #[inline]
+    pub(super) fn learn_parts(&mut self, facts: &Facts) {
+        if let (Some(sharing), Some(estimator)) = (&mut self.sharing, &facts.estimator)
+            && facts.profile.is_none()
+            && sharing.learn(estimator)
+        {
+            self.bound_depth(facts);
+        }
+    }
+
+    /// Sets the length of I/Os while VMs share the device.
+    pub(super) fn share_io(&mut self, facts: &Facts, asked: SharedIo) {
+        let spec = &facts.queues.device.spec;
+        let vms = &facts.queues.vms;
+        let foreground = vms.iter().filter(|vm| !vm.background);
+        let inside = foreground.map(|vm| vm.requests).sum();
+        self.keeps_place = false;
+        let is_on = !matches!(asked, SharedIo::Off | SharedIo::Bytes(0));
+        self.sharing = is_on.then(|| {
+            let profile = facts.profile.as_deref();
+            Box::new(Sharing::new(asked, vms.len(), inside, spec, profile))
+        });
+        self.bound_depth(facts);
     }
 
     /// Whether the last place is kept for somebody who is expected; then until when is noted.
@@ -195,7 +341,10 @@ impl DeviceControl {
             (Some(sharing), Op::Read | Op::Write) => {
                 let of_vm = &facts.queues.vms[vm as usize];
                 let own = if of_vm.background { 0 } else { of_vm.requests };
-                let beside = sharing.inside() > own;
+                // Who was promised a latency may come at any time.
+                let promised = self.promised.map_or(0, |promised| promised.vms);
+                let own_promise = facts.objectives[vm as usize].latency.is_some();
+                let beside = sharing.inside() > own || promised > u32::from(own_promise);
                 sharing.part(facts.queues.now, vm, op, len, beside).max(1)
             }
             _ => u32::MAX,

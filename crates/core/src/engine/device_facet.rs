@@ -5,8 +5,7 @@ use super::job_book;
 use super::{Engine, NIL};
 use crate::roles::Event;
 use crate::roles::Waits;
-use crate::steer::depth::DepthControl;
-use crate::steer::sharing::Sharing;
+use crate::steer::{DepthBound, DepthTuning, DepthView, SharedIo};
 use crate::watch::{Drift, LearntCap, Notice};
 use std::sync::Arc;
 use tidegate_base::learnt::{Blob, BlobError};
@@ -67,22 +66,25 @@ impl<'a> Device<'a> {
         self.engine.control.watch.as_ref()?.export_cap()
     }
 
-    /// The depth that was found to be enough so far; `None`: none is looked for.
+    /// Returns the depth in force where it is adapted; `None`: it is the configured one.
     pub fn adapted_depth(&self) -> Option<u32> {
-        self.engine
-            .control
-            .depth_control
-            .as_ref()
-            .map(|control| control.depth())
+        self.adapted().map(|adapted| adapted.depth)
     }
 
-    /// What [`DeviceMut::share_io`] was told; 0: nothing.
+    /// Returns the depth in force and the reason for it; `None`: it is the configured one.
+    pub fn adapted(&self) -> Option<DepthView> {
+        let control = self.engine.control.depth_control.as_ref();
+        control.map(|control| control.view())
+    }
+
+    /// Returns the largest I/O in bytes while VMs share the device, in use now; 0: as large as
+    /// otherwise.
     pub fn shared_io(&self) -> u32 {
-        self.engine
-            .control
-            .sharing
-            .as_ref()
-            .map_or(0, |sharing| sharing.asked())
+        let sharing = self.engine.control.sharing.as_ref();
+        sharing.map_or(0, |sharing| match sharing.longest() {
+            u32::MAX => 0,
+            longest => longest,
+        })
     }
 
     /// What was learnt of what requests cost; `None`: it is not to be.
@@ -213,6 +215,12 @@ impl DeviceMut<'_> {
         if let Some(sharing) = &mut self.engine.control.sharing {
             sharing.set_profile(self.engine.facts.profile.as_deref());
         }
+        let facts = &self.engine.facts;
+        if let Some(control) = &mut self.engine.control.depth_control {
+            let (spec, now) = (&facts.queues.device.spec, facts.queues.now);
+            control.set_profile(spec, facts.profile.as_deref(), now);
+        }
+        self.engine.control.bound_depth(facts);
         self.engine
             .control
             .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
@@ -280,41 +288,39 @@ impl DeviceMut<'_> {
         self.engine.control.watch.as_mut()?.notice()
     }
 
-    /// Whether the device's queue is kept only as deep as its throughput needs, at most the depth
-    /// that it was configured with, which holds otherwise. Off at first.
+    /// Sets whether the device's queue is kept only as deep as its throughput needs, at most the
+    /// configured depth, which holds otherwise. Off at first.
     pub fn adapt_depth(&mut self, now: Nanos, adapts: bool) {
         self.engine.facts.queues.advance(now);
-        let (top, now) = (
-            self.engine.facts.queues.device.spec.depth,
-            self.engine.facts.queues.now,
-        );
-        match (adapts, &self.engine.control.depth_control) {
-            (true, Some(_)) => {}
-            (true, None) => {
-                self.engine.control.depth_control = Some(Box::new(DepthControl::new(top, now)))
-            }
-            (false, _) => self.engine.control.depth_control = None,
-        }
-        self.engine.control.limit = self
-            .engine
-            .control
-            .depth_control
-            .as_ref()
-            .map_or(top, |c| c.limit());
+        self.engine.control.adapt_depth(&self.engine.facts, adapts);
     }
 
-    /// Bytes that an I/O moves at most while other VMs use the device, too; 0: as many as else. No
-    /// fewer than a physical block. With it a place is kept for who is about to come again.
-    pub fn share_io(&mut self, max: u32) {
-        let profile = self.engine.facts.profile.as_deref();
-        let vms = &self.engine.facts.queues.vms;
-        let foreground = vms.iter().filter(|vm| !vm.background);
-        let inside = foreground.map(|vm| vm.requests).sum();
-        let max = max.min(self.engine.facts.queues.device.spec.max_io);
-        self.engine.control.keeps_place = false;
-        self.engine.control.sharing = (max > 0).then(|| {
-            let sharing = Sharing::new(max, vms.len(), inside, profile);
-            Box::new(sharing)
-        });
+    /// Sets how much queueing with the device is allowed where the depth is adapted.
+    pub fn tune_depth(&mut self, now: Nanos, tuning: DepthTuning) {
+        self.engine.facts.queues.advance(now);
+        let now = self.engine.facts.queues.now;
+        self.engine.control.depth_tuning = tuning;
+        if let Some(control) = &mut self.engine.control.depth_control {
+            control.set_tuning(now, tuning);
+        }
+        self.engine.control.bound_depth(&self.engine.facts);
+    }
+
+    /// Bounds the adapted depth from outside, beside what latency objectives leave of it; `None`:
+    /// not. Without effect where the depth is not adapted.
+    pub fn set_depth_bound(&mut self, bound: Option<DepthBound>) {
+        if let Some(control) = &mut self.engine.control.depth_control {
+            control.set_bound(bound);
+        }
+        self.engine.control.bound_depth(&self.engine.facts);
+    }
+
+    /// Sets how many bytes an I/O moves at most while other VMs use the device, too. No fewer than
+    /// a physical block. Unless it is off, a place is kept for a VM that is about to come again.
+    pub fn share_io(&mut self, asked: SharedIo) {
+        self.engine.control.share_io(&self.engine.facts, asked);
+        self.engine
+            .control
+            .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
     }
 }

@@ -84,6 +84,9 @@ impl Engine {
         if let Some(estimator) = &mut self.facts.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
             estimator.ended(self.facts.queues.now, &slot.io, outcome.is_ok(), deepest);
+            if self.control.sharing.is_some() {
+                self.control.learn_parts(&self.facts);
+            }
         }
         let device = &mut self.facts.queues.device;
         device.in_flight -= 1;

@@ -333,7 +333,7 @@ impl Engine {
             let idle = now.since(device.last_end);
             device.idle += idle;
             if let Some(control) = &mut self.control.depth_control {
-                control.was_idle(idle);
+                control.was_idle(now);
             }
         }
         device.in_flight += 1;

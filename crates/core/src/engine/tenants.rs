@@ -149,6 +149,8 @@ impl TenantsMut<'_> {
         self.engine.facts.allocations[slot] = 0;
         self.engine.facts.ledgers[slot] = Ledger::default();
         self.engine.facts.begin_seconds(slot);
+        let (facts, control) = (&self.engine.facts, &mut self.engine.control);
+        control.promise_changed(facts, index, None);
         let id = VmId { index, generation };
         if let Some(estimator) = &mut self.engine.facts.estimator {
             estimator.forget(id);
@@ -185,6 +187,9 @@ impl TenantsMut<'_> {
             // What came of another target says nothing of this one.
             self.engine.facts.begin_seconds(vm.index());
         }
+        let facts = &self.engine.facts;
+        let control = &mut self.engine.control;
+        control.promise_changed(facts, vm.index, before.latency);
         self.engine.intake.change(vm.index(), objective);
         self.engine
             .intake
@@ -204,6 +209,10 @@ impl TenantsMut<'_> {
     pub fn remove_vm(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
         self.engine.jobs_mut().end_job(now, vm)?;
         self.engine.facts.queues.vms[vm.index()].life = Life::Leaving;
+        let facts = &self.engine.facts;
+        let latency = facts.objectives[vm.index()].latency;
+        let control = &mut self.engine.control;
+        control.promise_changed(facts, vm.index, latency);
         // Held by the VM itself until its last request is out: see `vm_left`.
         self.engine.facts.queues.vms[vm.index()].requests += 1;
         self.engine

@@ -1,428 +1,731 @@
-//! The device's queue is kept only as deep as its throughput needs.
+//! Queue depth that keeps the device busy, and no more.
 //!
-//! What waits with the device goes in the device's order, and whoever comes waits behind all of it;
-//! what waits in the engine goes in the policy's. So of all depths that are as fast the smallest is
-//! the best. Which that is depends on the device and on the load, and is found by trial: for a few
-//! windows in turn the device has an anchor's depth and a candidate's, and the candidate passes if
-//! it does as much, but for a tolerance. Pairs of neighbouring windows are compared, so what
-//! changes meanwhile changes both; trials go on until the difference stands out of what the pairs
-//! differ by.
+//! What waits with the device is served in the device's order, and a request that arrives waits
+//! behind all of it; what waits in the engine is served in the policy's order. So of all depths
+//! that deliver the same work, the smallest is the best: the product of the rate at which the
+//! device delivers work and the time that an unloaded device takes for it (bandwidth-delay
+//! product). Below it, twice the depth delivers up to twice the work in the same service time;
+//! above it, the work stays and the service time grows.
 //!
 //! ```text
-//!            passes: depth = candidate                 the load has changed: at once
-//!           +---------------------+                  +----------------------------+
-//!           v                     |                  |                            |
-//!   begin  DOWN: half the depth --+--fails--> BETWEEN: three quarters --any--> REST: pause
-//!           ^    against twice                of it, likewise                     |
-//!           |    the depth                                                pause is over
-//!           |                                                                     v
-//!           +-------------- passes --------------------------- KEEP: the depth against twice it
-//!                                                                     |      ^
-//!                                                                     +fails-+  depth = twice
+//!            +5 % or more: twice the depth
+//!              +------+                         +-- delivers as much: depth = candidate --+
+//!              v      |                         v                                         |
+//!   begin --> GROW ---+--less than 5 %--> DESCEND: half the depth, or three quarters -----+
+//!              ^                                |
+//!              |                                +-- nothing smaller delivers as much
+//!              |                                v
+//!              +-- twice delivers more -- HOLD: pause, then twice or three quarters by turns
+//!              +-- the load has changed ---+
 //! ```
 //!
-//! - It begins with the whole depth of the device, so that it never starts by being too slow.
-//! - A window begins when what was in flight before it has ended and 20 ms have passed, for what a
-//!   drive has read ahead would flatter the depth that follows; and it lasts until 64 I/Os have
-//!   ended and 20 ms have passed. One in which the device had nothing to do is begun again. A
-//!   device that has nothing to do in a window when the pause is over, or in 16 in a row while it
-//!   rests, has its own depth again: nothing can be tried on it, and what comes in bursts needs no
-//!   small depth.
-//! - Where the policy holds requests back while the device is idle, as for credits that come in
-//!   slices, there is something to do: an eighth of a window may pass so. What is idle for longer
-//!   has no need of its whole speed, and shows nothing of it.
-//! - A candidate passes DOWN and BETWEEN when it loses at most 3 % against twice the depth in
-//!   force, and KEEP when it loses at most 5 %: less would have it go to and fro. Twice the depth
-//!   is no more than the device's.
-//! - A candidate that holds nothing back, as fewer are outstanding, passes nothing: DOWN goes on to
-//!   half of it, KEEP to DOWN, and BETWEEN to REST.
-//! - The pause is a second, and twice as long each time nothing was changed, up to 64 s. It is a
-//!   second again when the load has changed: the mean cost of an I/O, or what the device does, by
-//!   half as much again; or something waits for the depth at most I/Os' ends, where hardly anything
-//!   did (with as many in flight as before a load that grew looks the same).
-//! - What an I/O counts for is its bytes, at least 16 KiB, below which a device's time for it
-//!   hardly falls. Otherwise a depth that lets small requests come more often would look slow. What
-//!   moves no data, as a discard, and what fails, count for nothing, and no I/O for more than the
-//!   device's largest.
+//! - **Work** is what an I/O costs the device: by the profile, or its bytes with a floor, since
+//!   below it a device's time for an I/O hardly falls ([`Work`]). What moves no data and what fails
+//!   is no work.
+//! - **Begin** at 4, or at 2 where seeks dominate, or at what the bound allows. Depths grow before
+//!   anything is known to need them, never the other way round, so the first requests of a guest
+//!   meet a short queue. Doubling takes 32 I/Os that end, more where their rate is irregular.
+//! - **Rates** are compared by their standard errors ([`Rate`]): a regular device is judged after
+//!   32 ends, an irregular one after up to 256 or 100 ms. What was in flight when the depth
+//!   changed is not counted.
+//! - **A smaller depth is enough** when it delivers as much as the one in force before and after
+//!   it, but for what may be given up ([`DepthTuning`]). Where that is not certain the larger depth
+//!   stays, since a queue that is too short costs work.
+//! - **Only a full depth says something.** Where fewer are outstanding than the depth allows, or
+//!   the policy holds them back, the depth stays.
+//! - **The load has changed** when the mean work of an I/O, or the rate, is another one by half as
+//!   much again. The depth is divided by what an I/O's work has grown by at once, so that the work
+//!   in flight stays, and grows again from there.
+//! - **Bounds.** The depth is at most the configured one, at most a number given from outside, and
+//!   at most what keeps the work in flight within a time given from outside ([`DepthBound`]).
+//!   Where a bound costs work, the bound wins.
 
-use super::trial::{Step, Trial};
+use super::rate::{BATCH, Rate, RateMeter};
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::request::{Op, VmId};
 use tidegate_base::time::Nanos;
+use tidegate_capacity::profile::{Access, Direction, Profile};
 
-/// What another depth has read ahead, or left to be written, is a help or a burden for a while.
-const SETTLES: Nanos = Nanos::from_millis(20);
-/// I/Os that end in a window, at least.
-const WINDOW_ENDS: u32 = 64;
-/// How long a window lasts, at least.
-const WINDOW: Nanos = Nanos::from_millis(20);
-/// The same while it rests: nothing waits for what they find.
-const REST_ENDS: u32 = 256;
-const REST_WINDOW: Nanos = Nanos::from_millis(200);
-/// Windows in a row that say nothing, until a trial is given up.
-const EMPTY_MAX: u32 = 16;
-const PAUSE_MIN: Nanos = Nanos::SECOND;
-const PAUSE_MAX: Nanos = Nanos(64 * Nanos::SECOND.0);
-/// A load is another one when a figure of it has changed by this factor.
+/// Depth to begin with on flash, and where seeks dominate. A disk with seeks never gets less: a
+/// write-through stream at depth 1 loses a turn for each I/O.
+const START_FLASH: u32 = 4;
+const START_SEEKS: u32 = 2;
+/// Ends that a measurement takes at least.
+const ENDS_MIN: u32 = 32;
+/// Ends after which a measurement decides whatever its error, and those that it takes where they
+/// are so slow that `LONG` has passed.
+const ENDS_MAX: u32 = 256;
+const ENDS_SLOW: u32 = 128;
+const LONG: Nanos = Nanos::from_millis(100);
+/// A measurement of few but regular I/Os decides after this time: 8 of 1 MiB at 200 MB/s.
+const REGULAR: Nanos = Nanos::from_millis(40);
+const ENDS_REGULAR: u32 = 12;
+/// Time for which a disk with seeks is not measured after its depth has changed, as what it has
+/// read ahead flatters the depth that follows.
+const SETTLE_SEEKS: Nanos = Nanos::from_millis(20);
+/// Ends without a full depth after which a comparison is given up.
+const DROPPED_MAX: u32 = 64;
+/// Ends of the longest batch, where there is time to compare.
+const BATCH_MAX: u32 = 64;
+/// Batches that a comparison takes at least: of fewer the error is not known.
+const BATCHES_MIN: u32 = 4;
+/// I/Os in a row of `HEAVIER` times the mean work, after which the load has changed.
+const HEAVY_ENDS: u32 = 12;
+const HEAVIER: f64 = 3.0;
+/// A load is another one when its I/Os or its rate differ by this factor.
 const CHANGED: f64 = 1.5;
-/// The depth hardly holds anything back, or mostly does: parts of the I/Os that end.
-const HARDLY: f64 = 0.125;
-const MOSTLY: f64 = 0.5;
-/// No fewer in flight while a cap is looked for: with less than two nothing is seen of one, and the
-/// test halves what is there.
-const FLOOR: u32 = 4;
-/// Recognising a cap takes three seconds that began after the load did, and one for the test.
-const RECOGNISING: Nanos = Nanos(6 * Nanos::SECOND.0);
-/// The part of a window that the device may be idle while the policy holds requests back.
-const HELD_PART: u64 = 8;
-/// An I/O counts for so many bytes at least.
-const LEAST: u32 = 16 << 10;
+/// A comparison with a depth that is in force or was takes at least so long, since a device's
+/// buffers make its rate go up and down within milliseconds.
+const COMPARE_MIN: Nanos = Nanos::from_millis(2);
+/// A comparison that is not certain goes on for so long.
+const COMPARE_LONG: Nanos = Nanos::from_millis(30);
+/// Pause between probes: at first, and at most; and at least so many times what the last
+/// measurement took, before a larger depth, which delivers no less, and before a smaller one.
+const PAUSE_MIN: Nanos = Nanos::from_millis(50);
+const PAUSE_MAX: Nanos = Nanos(4 * Nanos::SECOND.0);
+const PAUSE_UP: u64 = 4;
+const PAUSE_DOWN: u64 = 16;
+/// Standard errors that make a comparison certain.
+const CERTAIN: f64 = 1.5;
+/// Bytes that an I/O counts for at least where there is no profile.
+const LEAST_BYTES: u32 = 16 << 10;
+/// Random reads of 4 KiB take so many times as long as sequential ones where seeks dominate, and
+/// at least a millisecond.
+const SEEKS_RATIO: u64 = 8;
+const SEEKS_LEAST_PS: u64 = 1_000_000_000;
 
-/// What ended between two moments.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Window {
-    /// It has not begun: what was in flight before it still has to end, so many at most, ...
-    settling: bool,
-    before: u32,
-    /// When it began; so far: when the one before ended.
-    since: Nanos,
-    ends: u32,
-    work: u64,
-    /// I/Os that ended while something waited because as many were in flight as may be.
-    bound: u32,
-    /// The device had nothing to do for a while.
-    idle: bool,
-    /// How long it had nothing to do while the policy held requests back.
-    held: Nanos,
+/// How much queueing with the device is allowed for the sake of its throughput.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum DepthTuning {
+    /// At most 1.5 % of the work is given up for a shorter queue, 2.5 % where I/Os take over 1 ms.
+    #[default]
+    Balanced,
+    /// At most 10 % of the work is given up for a shorter queue.
+    Latency,
+    /// At most 0.5 % of the work is given up for a shorter queue.
+    Throughput,
 }
 
-impl Window {
-    fn says_nothing(&self, now: Nanos) -> bool {
-        self.idle || self.held.0 > now.since(self.since).0 / HELD_PART
-    }
-}
+impl DepthTuning {
+    /// Every tuning with its name in configurations.
+    pub const ALL: [(&'static str, DepthTuning); 3] = [
+        ("balanced", DepthTuning::Balanced),
+        ("latency", DepthTuning::Latency),
+        ("throughput", DepthTuning::Throughput),
+    ];
 
-/// What a window shows of the load.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Load {
-    /// What an I/O counted for.
-    each: f64,
-    /// What the device did in a nanosecond.
-    rate: f64,
-    /// The part of the I/Os that ended while something waited for the depth.
-    bound: f64,
-}
-
-impl Load {
-    fn of(window: &Window, now: Nanos) -> Load {
-        let (work, ends) = (window.work as f64, f64::from(window.ends));
-        Load {
-            each: work / ends,
-            rate: work / now.since(window.since).0 as f64,
-            bound: f64::from(window.bound) / ends,
+    /// Fraction by which twice the depth has to deliver more.
+    fn growth(self) -> f64 {
+        match self {
+            DepthTuning::Balanced => 0.05,
+            DepthTuning::Latency => 0.15,
+            DepthTuning::Throughput => 0.02,
         }
     }
 
-    fn is_other_than(&self, before: &Load) -> bool {
-        let other = |now: f64, before: f64| (now / before).max(before / now) > CHANGED;
-        let grown = before.bound < HARDLY && self.bound > MOSTLY;
-        grown || other(self.each, before.each) || other(self.rate, before.rate)
+    /// Fraction of the work that a smaller depth may cost; `slow`: an I/O takes over 1 ms.
+    fn loss(self, slow: bool) -> f64 {
+        match self {
+            DepthTuning::Balanced if slow => 0.025,
+            DepthTuning::Balanced => 0.015,
+            DepthTuning::Latency => 0.10,
+            DepthTuning::Throughput => 0.005,
+        }
+    }
+}
+
+/// Bound of the depth for the sake of a promise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DepthBound {
+    /// I/Os in flight at most.
+    pub depth: u32,
+    /// VM whose promise asks for it; `None`: several, or none.
+    pub vm: Option<VmId>,
+}
+
+/// Reason for the depth in force.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum DepthReason {
+    /// Nothing has been measured: the depth to begin with.
+    Start,
+    /// The bandwidth-delay product of the present load.
+    Product,
+    /// The configured depth, of which the load needs all.
+    Whole,
+    /// The bound of a VM's promise; `None`: one given from outside without a VM. `cost`: fraction
+    /// of the device's work that it costs, where that is known.
+    Bound {
+        /// VM of the promise.
+        vm: Option<VmId>,
+        /// Work that the bound costs, 0 to 1.
+        cost: Option<f64>,
+    },
+}
+
+/// Depth in force, and the reason for it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DepthView {
+    /// I/Os in flight at most, but for probes.
+    pub depth: u32,
+    /// Reason for it.
+    pub reason: DepthReason,
+}
+
+/// Returns whether the time of an I/O is mostly its seek: by the profile, else by what the engine
+/// was told of the device.
+pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bool {
+    let Some(profile) = profile else {
+        return spec.positioning > Nanos::ZERO;
+    };
+    let time = |access| profile.time_ps(Direction::Read, access, 4096);
+    let (random, sequential) = (time(Access::Random), time(Access::Sequential));
+    random >= SEEKS_LEAST_PS && random >= SEEKS_RATIO * sequential
+}
+
+/// Work of I/Os, with the last answer by direction, since sizes repeat.
+struct Work {
+    last: [(u32, f64); 2],
+    /// Work that the device does in a nanosecond at saturation; `None`: not known.
+    saturated: Option<f64>,
+}
+
+impl Work {
+    fn new(profile: Option<&Profile>) -> Work {
+        Work {
+            last: [(0, 0.0); 2],
+            saturated: profile.map(|_| 1000.0),
+        }
+    }
+
+    /// Returns the work of an I/O: picoseconds by the profile, else bytes.
+    fn of(&mut self, profile: Option<&Profile>, op: Op, bytes: u32) -> f64 {
+        let Some(profile) = profile else {
+            return f64::from(bytes.max(LEAST_BYTES));
+        };
+        let last = &mut self.last[Direction::of(op) as usize];
+        if last.0 != bytes {
+            let time = profile.time_ps(Direction::of(op), Access::Random, bytes);
+            *last = (bytes, time as f64);
+        }
+        last.1
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum State {
-    Trial(Trial),
-    Rest {
-        until: Nanos,
-        /// The first window that said something.
-        first: Option<Load>,
-        /// Windows in a row that said nothing.
-        empty: u32,
+enum Phase {
+    /// The depth doubles while it pays; `below`: the rate at half of it.
+    Grow { below: Option<Rate> },
+    /// A smaller depth than `reference` was measured at.
+    Descend { candidate: u32, reference: Rate },
+    /// The depth in force again, after a smaller one delivered `tried`, which was enough.
+    Confirm {
+        candidate: u32,
+        tried: Rate,
+        reference: Rate,
     },
+    /// Twice the depth that `reference` was measured at.
+    Rise { candidate: u32, reference: Rate },
+    /// The depth is in force; `first`: what the load was when it was found.
+    Hold { until: Nanos, first: Option<Rate> },
 }
 
 /// See the [module](self).
 pub(crate) struct DepthControl {
-    /// The device's own depth.
     top: u32,
-    /// The one that is kept.
+    /// Smallest depth, and the one to begin with.
+    least: u32,
+    seeks: bool,
+    tuning: DepthTuning,
+    /// Depth in force, as far as no bound is below it.
     depth: u32,
+    /// Largest depth known to deliver less; 0: none.
+    too_small: u32,
+    phase: Phase,
+    meter: RateMeter,
+    /// Ends that are not counted yet, of I/Os from before the depth changed; and until when none is.
+    settle: u32,
+    settle_until: Nanos,
+    heavy: u32,
+    /// Mean work of an I/O of the present load; 0: not known.
+    each: f64,
     pause: Nanos,
-    window: Window,
-    state: State,
+    /// The next probe goes up.
+    up_next: bool,
     /// Something waits because as many are in flight as may be.
     waits: bool,
-    /// Nothing is in flight, and the policy lets nothing of what waits go.
-    holds: bool,
-    /// A cap is looked for: see [`DepthControl::look_for_caps`].
-    looks_for_caps: bool,
+    work: Work,
+    /// Bound given from outside.
+    bound: Option<DepthBound>,
+    /// Time that what is in flight may take at most, for which VM, and bytes of the largest part.
+    budget: Option<(Nanos, Option<VmId>, u32)>,
+    /// Bound by `budget`, once a rate is known.
+    budget_depth: u32,
+    /// Most work per nanosecond that was seen of the present load.
+    best: f64,
+    /// Latest rate at the depth in force.
+    latest: Option<Rate>,
 }
 
 impl DepthControl {
-    /// For a device of a depth.
-    pub(crate) fn new(top: u32, now: Nanos) -> DepthControl {
+    /// Creates the control of a device.
+    pub(crate) fn new(spec: &DeviceSpec, profile: Option<&Profile>, now: Nanos) -> DepthControl {
         let mut control = DepthControl {
-            top,
-            depth: top,
+            top: spec.depth,
+            least: 1,
+            seeks: false,
+            tuning: DepthTuning::Balanced,
+            depth: 1,
+            too_small: 0,
+            phase: Phase::Grow { below: None },
+            meter: RateMeter::new(now, BATCH),
+            settle: 0,
+            settle_until: now,
+            heavy: 0,
+            each: 0.0,
             pause: PAUSE_MIN,
-            window: Window {
-                settling: false,
-                before: 0,
-                since: now,
-                ends: 0,
-                work: 0,
-                bound: 0,
-                idle: false,
-                held: Nanos::ZERO,
-            },
+            up_next: true,
             waits: false,
-            holds: false,
-            looks_for_caps: false,
-            state: State::Rest {
-                until: now,
-                first: None,
-                empty: 0,
-            },
+            work: Work::new(profile),
+            bound: None,
+            budget: None,
+            budget_depth: u32::MAX,
+            best: 0.0,
+            latest: None,
         };
-        control.step(now, Step::Down);
+        control.set_profile(spec, profile, now);
+        control.depth = control.start();
         control
     }
 
-    /// The depth that was found so far.
-    pub(crate) fn depth(&self) -> u32 {
-        self.depth
+    fn start(&self) -> u32 {
+        let start = if self.seeks { START_SEEKS } else { START_FLASH };
+        start.min(self.top)
     }
 
-    /// Whether a cap in front of the device is to be recognised, of which none is known yet. Behind
-    /// a cap every depth is as fast, and with one in flight it does not show. So while one is
-    /// looked for no depth below [`FLOOR`] is tried, and first, and after every change of the load,
-    /// the device has its own depth for as long as recognising takes.
-    pub(crate) fn look_for_caps(&mut self, now: Nanos, looks: bool) {
-        if looks && !self.looks_for_caps {
-            self.give_back(now, RECOGNISING);
-        }
-        self.looks_for_caps = looks;
+    /// Takes another profile: what was measured in units of the one before is void.
+    pub(crate) fn set_profile(&mut self, spec: &DeviceSpec, profile: Option<&Profile>, now: Nanos) {
+        self.seeks = seeks_dominate(spec, profile);
+        self.least = if self.seeks { START_SEEKS } else { 1 }.min(self.top);
+        self.work = Work::new(profile);
+        self.depth = self.depth.max(self.least);
+        self.begin(now);
     }
 
-    /// A cap is known, and its pace decides how many are in flight: the device has its own depth.
-    pub(crate) fn stand_back(&mut self, now: Nanos) {
-        self.looks_for_caps = false;
-        self.give_back(now, PAUSE_MIN);
-    }
-
-    /// The smallest depth that may be tried.
-    fn floor(&self) -> u32 {
-        if self.looks_for_caps { FLOOR } else { 1 }
-    }
-
-    /// I/Os in flight at most, now.
-    pub(crate) fn limit(&self) -> u32 {
-        match &self.state {
-            State::Trial(trial) if trial.by_anchor.is_none() => trial.anchor,
-            State::Trial(trial) => trial.candidate,
-            State::Rest { .. } => self.depth,
+    /// Sets how much queueing is allowed.
+    pub(crate) fn set_tuning(&mut self, now: Nanos, tuning: DepthTuning) {
+        if self.tuning != tuning {
+            self.tuning = tuning;
+            self.begin(now);
         }
     }
 
-    /// An I/O starts after the device had nothing to do for so long.
-    pub(crate) fn was_idle(&mut self, time: Nanos) {
-        match self.holds {
-            true => self.window.held += time,
-            false => self.window.idle = true,
-        }
+    /// Bounds the depth from outside; `None`: not.
+    pub(crate) fn set_bound(&mut self, bound: Option<DepthBound>) {
+        self.bound = bound;
     }
 
-    /// No I/O goes. `waits`: as many are in flight as may be, and more would go; `holds`: none is
-    /// in flight, and the policy holds back what waits.
-    pub(crate) fn nothing_goes(&mut self, waits: bool, holds: bool) {
-        (self.waits, self.holds) = (waits, holds);
+    /// Bounds the time that what is in flight takes, where each I/O has at most so many bytes.
+    pub(crate) fn set_budget(
+        &mut self,
+        budget: Option<(Nanos, Option<VmId>, u32)>,
+        profile: Option<&Profile>,
+    ) {
+        self.budget = budget;
+        self.reckon_budget(profile);
     }
 
-    /// An I/O that moved so many bytes has ended; none: what it did is no work.
-    pub(crate) fn ended(&mut self, now: Nanos, bytes: u32) {
-        let window = &mut self.window;
-        if window.settling {
-            window.before = window.before.saturating_sub(1);
-            if window.before == 0 && now.since(window.since) >= SETTLES {
-                window.settling = false;
-                window.since = now;
-                (window.idle, window.held) = (false, Nanos::ZERO);
-            }
+    /// Turns the budget of time into a depth, by the latest rate.
+    fn reckon_budget(&mut self, profile: Option<&Profile>) {
+        let Some((time, _, part)) = self.budget else {
+            self.budget_depth = u32::MAX;
             return;
+        };
+        let ops = [Op::Read, Op::Write].map(|op| self.work.of(profile, op, part));
+        let per_ns = match self.latest {
+            Some(rate) => rate.per_ns,
+            None => self.work.saturated.unwrap_or(0.0),
+        };
+        self.budget_depth = match per_ns > 0.0 {
+            true => (time.0 as f64 * per_ns / ops[0].max(ops[1])) as u32,
+            false => self.start(),
+        };
+        self.budget_depth = self.budget_depth.max(1);
+    }
+
+    /// Returns the most that may be in flight by the configuration and all bounds.
+    pub(crate) fn most(&self) -> u32 {
+        let bound = self.bound.map_or(u32::MAX, |bound| bound.depth.max(1));
+        self.top.min(bound).min(self.budget_depth)
+    }
+
+    /// Returns the depth in force, without probes.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth.min(self.most())
+    }
+
+    /// Returns the I/Os that may be in flight now.
+    pub(crate) fn limit(&self) -> u32 {
+        let limit = match self.phase {
+            Phase::Descend { candidate, .. } | Phase::Rise { candidate, .. } => candidate,
+            Phase::Grow { .. } | Phase::Confirm { .. } | Phase::Hold { .. } => self.depth,
+        };
+        limit.min(self.most())
+    }
+
+    /// Returns the depth in force and the reason for it.
+    pub(crate) fn view(&self) -> DepthView {
+        let depth = self.depth();
+        // What the load was found to need, or would be tried next, is beyond the bound.
+        let bounded = depth == self.most() && depth < self.top && self.latest.is_some();
+        let by_budget = self.budget_depth <= depth;
+        let reason = match () {
+            () if self.latest.is_none() => DepthReason::Start,
+            () if bounded => DepthReason::Bound {
+                vm: match by_budget {
+                    true => self.budget.and_then(|budget| budget.1),
+                    false => self.bound.and_then(|bound| bound.vm),
+                },
+                cost: self.cost(),
+            },
+            () if depth == self.top => DepthReason::Whole,
+            () => DepthReason::Product,
+        };
+        DepthView { depth, reason }
+    }
+
+    /// Returns the fraction of the device's work that the depth in force costs, where known.
+    fn cost(&self) -> Option<f64> {
+        let (rate, most) = (self.latest?.per_ns, self.work.saturated);
+        let most = most.unwrap_or(self.best).max(self.best);
+        (most > 0.0).then(|| (1.0 - rate / most).max(0.0))
+    }
+
+    /// Notes that an I/O starts after the device had nothing to do.
+    pub(crate) fn was_idle(&mut self, now: Nanos) {
+        self.meter.interrupt(now);
+    }
+
+    /// Notes that no I/O goes. `waits`: as many are in flight as may be, and more would go.
+    pub(crate) fn nothing_goes(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
+    /// Counts an I/O that moved so many bytes and has ended; none: what it did is no work.
+    pub(crate) fn ended(&mut self, now: Nanos, profile: Option<&Profile>, op: Op, bytes: u32) {
+        let settles = self.settle > 0 || now < self.settle_until;
+        self.settle = self.settle.saturating_sub(1);
+        if settles {
+            self.meter = self.new_meter(now);
         }
         if bytes == 0 {
             return;
         }
-        window.ends += 1;
-        window.work += u64::from(bytes.max(LEAST));
-        window.bound += u32::from(self.waits);
-        let (ends, span) = match self.state {
-            State::Trial(_) => (WINDOW_ENDS, WINDOW),
-            State::Rest { .. } => (REST_ENDS, REST_WINDOW),
+        let work = self.work.of(profile, op, bytes);
+        let heavy = self.each > 0.0 && work >= HEAVIER * self.each;
+        self.heavy = if heavy { self.heavy + 1 } else { 0 };
+        if self.heavy >= HEAVY_ENDS {
+            return self.another_load(now, work / self.each);
+        }
+        if !settles && self.meter.ended(now, work, self.waits) {
+            self.judge(now);
+            if self.budget.is_some() {
+                self.reckon_budget(profile);
+            }
+        }
+    }
+
+    /// Looks at the measurement after a batch.
+    fn judge(&mut self, now: Nanos) {
+        if self.meter.dropped() >= DROPPED_MAX {
+            return self.lose(now);
+        }
+        let Some(rate) = self.meter.rate() else {
+            return;
         };
-        if window.ends >= ends && now.since(window.since) >= span {
-            self.close(now);
+        match self.phase {
+            Phase::Grow { below: None } => {
+                if self.is_judged(now, 0.0) {
+                    self.note(rate);
+                    self.grow(now, rate);
+                }
+            }
+            Phase::Grow { below: Some(below) } => {
+                let (gain, error) = rate.gain_over(&below);
+                if let Some(pays) =
+                    self.verdict(now, gain - self.tuning.growth(), error, self.doubt())
+                {
+                    self.note(rate);
+                    match pays {
+                        true => {
+                            self.too_small = self.depth / 2;
+                            self.grow(now, rate);
+                        }
+                        false => self.fall_back(now, rate, below, gain),
+                    }
+                }
+            }
+            Phase::Descend {
+                candidate,
+                reference,
+            } => {
+                let (gain, error) = rate.gain_over(&reference);
+                match self.compare(now, gain + self.loss(&reference), error, -self.doubt()) {
+                    None => {}
+                    Some(true) => {
+                        let tried = rate;
+                        let again = Phase::Confirm {
+                            candidate,
+                            tried,
+                            reference,
+                        };
+                        self.change(now, again);
+                    }
+                    Some(false) => {
+                        self.too_small = candidate;
+                        self.descend(now, reference);
+                    }
+                }
+            }
+            Phase::Confirm {
+                candidate,
+                tried,
+                reference,
+            } => {
+                let (gain, error) = tried.gain_over(&rate);
+                match self.compare(now, gain + self.loss(&rate), error, -self.doubt()) {
+                    None => {}
+                    Some(true) => {
+                        self.depth = candidate;
+                        self.pause = PAUSE_MIN;
+                        self.note(tried);
+                        let better = reference.per_ns > rate.per_ns;
+                        self.descend(now, if better { reference } else { rate });
+                    }
+                    Some(false) => {
+                        self.too_small = candidate;
+                        self.descend(now, rate);
+                    }
+                }
+            }
+            Phase::Rise {
+                candidate,
+                reference,
+            } => {
+                let (gain, error) = rate.gain_over(&reference);
+                // Above what a smaller depth may cost, or the depth would go to and fro.
+                let pays = self.loss(&reference) * 1.5;
+                if let Some(pays) = self.compare(now, gain - pays, error, self.doubt()) {
+                    match pays {
+                        true => {
+                            self.too_small = self.depth;
+                            self.depth = candidate;
+                            self.pause = PAUSE_MIN;
+                            self.note(rate);
+                            self.grow(now, rate);
+                        }
+                        false => self.hold(now),
+                    }
+                }
+            }
+            Phase::Hold { until, first } => self.held(now, rate, until, first),
         }
     }
 
-    fn close(&mut self, now: Nanos) {
-        let window = self.window;
-        let load = Load::of(&window, now);
-        let idle = window.says_nothing(now);
-        match &mut self.state {
-            State::Trial(trial) if idle => {
-                trial.empty += 1;
-                match trial.empty < EMPTY_MAX {
-                    true => self.open(now),
-                    false => self.rest(now),
-                }
-            }
-            State::Trial(trial) if trial.by_anchor.is_some() && load.bound < HARDLY => {
-                let trial = *trial;
-                self.held_nothing(now, &trial);
-            }
-            State::Trial(trial) => {
-                trial.empty = 0;
-                let (trial, passes) = (*trial, trial.window(load.rate));
-                match passes {
-                    Some(passes) => self.decide(now, &trial, passes),
-                    None => self.open(now),
-                }
-            }
-            State::Rest { .. } => self.rested(now, load, idle),
+    /// The depth in force has this rate.
+    fn note(&mut self, rate: Rate) {
+        self.latest = Some(rate);
+        self.each = rate.each;
+        self.best = self.best.max(rate.per_ns);
+    }
+
+    /// Returns whether a measurement with this relative error is long enough to decide.
+    fn is_judged(&self, now: Nanos, error: f64) -> bool {
+        let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
+        let few_but_regular = ends >= ENDS_REGULAR && elapsed >= REGULAR && error < 0.01;
+        ends >= ENDS_MIN || (few_but_regular && !self.seeks)
+    }
+
+    /// Returns whether `margin`, known to `error`, is positive; `None`: not decided yet. Where the
+    /// measurement is over before that is certain, it is with `lean` errors added: so
+    /// that a disk with seeks keeps the larger depth.
+    fn verdict(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
+        let sure = margin >= CERTAIN * error || margin <= -error * (CERTAIN + self.doubt());
+        let sure = sure && self.is_judged(now, error);
+        let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
+        let over = ends >= ENDS_MAX || (ends >= ENDS_SLOW && elapsed >= LONG);
+        match sure {
+            true => Some(margin >= 0.0),
+            false => over.then_some(margin + lean * error >= 0.0),
         }
     }
 
-    /// A window while it rests: whether the load is still the same, and whether the pause is over.
-    fn rested(&mut self, now: Nanos, seen: Load, idle: bool) {
-        let State::Rest {
+    /// The same for a comparison of a depth with a smaller one, which has time: `margin` is that of
+    /// the smaller one, or of the larger one where `lean` is positive.
+    fn compare(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
+        let (ends, elapsed) = (self.meter.counted(), self.meter.elapsed(now));
+        let few = ends < BATCHES_MIN * self.meter.batch() || elapsed < COMPARE_MIN;
+        let uncertain = margin.abs() < CERTAIN * error && elapsed < COMPARE_LONG;
+        match few || uncertain {
+            true => None,
+            false => self.verdict(now, margin, error, lean),
+        }
+    }
+
+    /// Returns the errors by which the larger depth is favoured where a comparison is uncertain. A
+    /// disk with seeks gains by depths that its irregular rate hides for long.
+    fn doubt(&self) -> f64 {
+        if self.seeks { 1.0 } else { 0.0 }
+    }
+
+    fn loss(&self, reference: &Rate) -> f64 {
+        // By Little's law: the time that an I/O spends with the device.
+        let took = f64::from(self.depth) * reference.each / reference.per_ns;
+        self.tuning.loss(took > 1e6)
+    }
+
+    /// Twice the depth, or what follows where there is none.
+    fn grow(&mut self, now: Nanos, rate: Rate) {
+        let twice = (self.depth * 2).min(self.most());
+        if twice <= self.depth {
+            self.depth = self.depth.min(self.most());
+            return self.descend(now, rate);
+        }
+        self.depth = twice;
+        self.change(now, Phase::Grow { below: Some(rate) });
+    }
+
+    /// Twice the depth did not pay: back, unless it delivers more than may be given up.
+    fn fall_back(&mut self, now: Nanos, rate: Rate, below: Rate, gain: f64) {
+        let half = self.depth.div_ceil(2);
+        if gain > self.loss(&below) {
+            self.too_small = half;
+            return self.descend(now, rate);
+        }
+        self.depth = half.max(self.least);
+        self.latest = Some(below);
+        self.descend(now, below);
+    }
+
+    /// Tries the next smaller depth that may deliver as much.
+    fn descend(&mut self, now: Nanos, reference: Rate) {
+        let (half, less) = (self.depth / 2, self.depth * 3 / 4);
+        let may = |depth: u32| depth > self.too_small && depth >= self.least && depth < self.depth;
+        match [half, less].into_iter().find(|&depth| may(depth)) {
+            Some(candidate) => self.change(
+                now,
+                Phase::Descend {
+                    candidate,
+                    reference,
+                },
+            ),
+            None => self.hold(now),
+        }
+    }
+
+    fn hold(&mut self, now: Nanos) {
+        let times = if self.up_next { PAUSE_UP } else { PAUSE_DOWN };
+        let probe = Nanos(self.meter.elapsed(now).0 * times);
+        let until = now + self.pause.max(probe);
+        self.pause = PAUSE_MAX.min(self.pause + self.pause);
+        self.change(now, Phase::Hold { until, first: None });
+    }
+
+    /// The depth in force was measured: whether the load is another one, or a probe is due.
+    fn held(&mut self, now: Nanos, rate: Rate, until: Nanos, first: Option<Rate>) {
+        let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
+        if self.meter.counted() < ENDS_MAX && !long {
+            return;
+        }
+        self.note(rate);
+        let first = first.unwrap_or(rate);
+        let ratio = |now: f64, before: f64| (now / before).max(before / now);
+        let other = ratio(rate.each, first.each) > CHANGED;
+        if other || ratio(rate.per_ns, first.per_ns) > CHANGED {
+            return self.another_load(now, rate.each / first.each);
+        }
+        if now >= until {
+            return self.probe(now, rate);
+        }
+        self.phase = Phase::Hold {
             until,
-            first,
-            empty,
-        } = &mut self.state
-        else {
-            return;
+            first: Some(first),
         };
-        let over = now >= *until;
-        if idle {
-            *empty += 1;
-            match over || *empty >= EMPTY_MAX {
-                true => self.give_back(now, PAUSE_MIN),
-                false => self.open(now),
-            }
-            return;
-        }
-        *empty = 0;
-        let changed = seen.is_other_than(first.get_or_insert(seen));
-        match () {
-            () if changed && self.looks_for_caps => self.give_back(now, RECOGNISING),
-            () if changed => {
-                self.pause = PAUSE_MIN;
-                self.step(now, Step::Keep);
-            }
-            () if over => {
-                self.pause = PAUSE_MAX.min(self.pause + self.pause);
-                self.step(now, Step::Keep);
-            }
-            () => self.open(now),
-        }
+        self.meter = self.new_meter(now);
     }
 
-    /// The device has its own depth for a while: no trial can be made of a load that leaves it
-    /// idle, and one that does needs no small depth; or others need to see what it does with it.
-    fn give_back(&mut self, now: Nanos, pause: Nanos) {
-        self.settle_on(self.top);
-        self.rest_for(now, pause);
-    }
-
-    /// The candidate held nothing back, so it could not but be as fast: whether it is enough is not
-    /// known, and only a smaller one can tell.
-    fn held_nothing(&mut self, now: Nanos, trial: &Trial) {
-        match (trial.step, trial.candidate / 2) {
-            (Step::Keep, _) => self.step(now, Step::Down),
-            (Step::Down, half) if half >= self.floor() => {
-                self.state = State::Trial(Trial::new(Step::Down, trial.anchor, half));
-                self.open(now);
-            }
-            (Step::Between | Step::Down, _) => self.rest(now),
+    /// Looks whether a larger or a smaller depth would be better by now.
+    fn probe(&mut self, now: Nanos, reference: Rate) {
+        self.best = reference.per_ns;
+        let twice = (self.depth * 2).min(self.most());
+        let up = self.up_next;
+        self.up_next = !up;
+        if up && twice > self.depth {
+            let candidate = twice;
+            return self.change(
+                now,
+                Phase::Rise {
+                    candidate,
+                    reference,
+                },
+            );
         }
+        // Half of the depth costs a disk with seeks too much time to try.
+        self.too_small = if self.seeks { self.depth / 2 } else { 0 };
+        self.descend(now, reference);
     }
 
-    fn decide(&mut self, now: Nanos, trial: &Trial, passes: bool) {
-        match (trial.step, passes) {
-            (Step::Down, true) => {
-                self.settle_on(trial.candidate);
-                self.step(now, Step::Down);
-            }
-            (Step::Down, false) => self.step(now, Step::Between),
-            (Step::Between, true) => {
-                self.settle_on(trial.candidate);
-                self.rest(now);
-            }
-            (Step::Between, false) => self.rest(now),
-            (Step::Keep, true) => self.step(now, Step::Down),
-            (Step::Keep, false) => {
-                self.settle_on(trial.anchor);
-                self.step(now, Step::Keep);
-            }
+    /// The work of an I/O is `grown` times what it was, or the rate is another one.
+    fn another_load(&mut self, now: Nanos, grown: f64) {
+        let each = self.each;
+        if grown > CHANGED {
+            let depth = f64::from(self.depth) / grown;
+            self.depth = (depth as u32).max(self.least);
         }
+        self.begin(now);
+        // A window in which the load changed shows a part of it: the rest shortens the queue, too.
+        self.each = if grown > CHANGED { each * grown } else { each };
     }
 
-    fn settle_on(&mut self, depth: u32) {
-        self.depth = depth;
+    /// Begins anew from the depth in force.
+    fn begin(&mut self, now: Nanos) {
         self.pause = PAUSE_MIN;
+        self.too_small = 0;
+        (self.each, self.best) = (0.0, 0.0);
+        self.change(now, Phase::Grow { below: None });
     }
 
-    /// The next trial, or the one after it where there is nothing to try.
-    fn step(&mut self, now: Nanos, step: Step) {
-        let depth = self.depth;
-        let twice = (depth * 2).min(self.top);
-        let next = match step {
-            Step::Keep if twice > depth => Some(depth),
-            Step::Keep => return self.step(now, Step::Down),
-            Step::Down => Some(depth / 2).filter(|&half| half >= self.floor()),
-            Step::Between => {
-                let least = self.floor().max(depth / 2 + 1);
-                Some(depth * 3 / 4).filter(|&d| d < depth && d >= least)
-            }
-        };
-        match next {
-            Some(candidate) => {
-                self.state = State::Trial(Trial::new(step, twice, candidate));
-                self.open(now);
-            }
-            None => self.rest(now),
+    /// The depth is not full: nothing can be compared.
+    fn lose(&mut self, now: Nanos) {
+        match self.phase {
+            Phase::Grow { .. } => self.change(now, Phase::Grow { below: None }),
+            Phase::Descend { .. } | Phase::Confirm { .. } | Phase::Rise { .. } => self.hold(now),
+            Phase::Hold { .. } => self.meter = self.new_meter(now),
         }
     }
 
-    fn rest(&mut self, now: Nanos) {
-        self.rest_for(now, self.pause);
+    /// Returns a measurement for the phase: short batches where the depth grows, so that it grows
+    /// fast.
+    fn new_meter(&self, now: Nanos) -> RateMeter {
+        let batch = match self.phase {
+            Phase::Grow { .. } => BATCH,
+            _ => (self.depth * 2).clamp(BATCH, BATCH_MAX),
+        };
+        RateMeter::new(now, batch)
     }
 
-    fn rest_for(&mut self, now: Nanos, pause: Nanos) {
-        self.state = State::Rest {
-            until: now + pause,
-            first: None,
-            empty: 0,
-        };
-        self.open(now);
-    }
-
-    /// A new window, once what another depth has left in flight has ended.
-    fn open(&mut self, now: Nanos) {
-        let deepest = match &self.state {
-            State::Trial(trial) => trial.anchor,
-            State::Rest { .. } => self.depth,
-        };
-        self.window = Window {
-            settling: true,
-            before: deepest,
-            since: now,
-            ends: 0,
-            work: 0,
-            bound: 0,
-            idle: false,
-            held: Nanos::ZERO,
-        };
+    /// Enters a phase. What is in flight by now belongs to the one before.
+    fn change(&mut self, now: Nanos, phase: Phase) {
+        let before = self.limit();
+        self.phase = phase;
+        self.heavy = 0;
+        self.meter = self.new_meter(now);
+        let after = self.limit();
+        if before != after {
+            self.settle = before.max(after);
+            if self.seeks {
+                self.settle_until = now + SETTLE_SEEKS;
+            }
+        }
     }
 }
 
@@ -431,18 +734,40 @@ mod tests {
     use super::*;
     use tidegate_base::random::SplitMix64;
 
-    /// A device that does `most` I/Os a second from `knee` in flight on, and less in proportion
+    fn spec(depth: u32) -> DeviceSpec {
+        DeviceSpec {
+            depth,
+            physical_block: 4096,
+            max_io: 1 << 20,
+            zeroes_are_writes: false,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
+        }
+    }
+
+    fn control(depth: u32) -> DepthControl {
+        DepthControl::new(&spec(depth), None, Nanos::ZERO)
+    }
+
+    /// Device that does `most` I/Os a second from `knee` in flight on, and less in proportion
     /// below. Single I/Os take up to twice their mean, and all of them are slower and faster by
     /// `sway` thousandths for a tenth of a second at a time.
     struct Noisy {
         knee: u32,
         most: f64,
         sway: u64,
+        bytes: u32,
         random: SplitMix64,
         now: Nanos,
         swayed_until: Nanos,
         factor: f64,
         ends: u64,
+        waits: bool,
+        /// All I/Os take their mean.
+        regular: bool,
+        deepest: u32,
+        /// Sum over I/Os that ended of the depth then.
+        depths: u64,
     }
 
     impl Noisy {
@@ -451,29 +776,37 @@ mod tests {
                 knee,
                 most,
                 sway,
+                bytes: 4096,
                 random: SplitMix64::new(seed),
                 now: Nanos::ZERO,
                 swayed_until: Nanos::ZERO,
                 factor: 1.0,
                 ends: 0,
+                waits: true,
+                regular: false,
+                deepest: 0,
+                depths: 0,
             }
         }
 
-        fn run(&mut self, control: &mut DepthControl, seconds: u64) {
-            let until = self.now + Nanos(seconds * Nanos::SECOND.0);
+        fn run(&mut self, control: &mut DepthControl, ms: u64) {
+            let until = self.now + Nanos::from_millis(ms);
             while self.now < until {
                 if self.now >= self.swayed_until {
                     let sway = self.random.below(2 * self.sway + 1) as f64 - self.sway as f64;
                     self.factor = 1.0 + sway / 1000.0;
                     self.swayed_until = self.now + Nanos::from_millis(100);
                 }
+                self.deepest = self.deepest.max(control.limit());
                 let depth = control.limit().min(self.knee);
                 let rate = self.most * self.factor * f64::from(depth) / f64::from(self.knee);
-                let gap = 1e9 / rate * self.random.below(2001) as f64 / 1000.0;
+                let spread = self.random.below(2001) as f64 / 1000.0;
+                let gap = 1e9 / rate * if self.regular { 1.0 } else { spread };
                 self.now += Nanos(gap as u64);
                 self.ends += 1;
-                control.nothing_goes(true, false);
-                control.ended(self.now, 4096);
+                self.depths += u64::from(control.limit());
+                control.nothing_goes(self.waits);
+                control.ended(self.now, None, Op::Read, self.bytes);
             }
         }
     }
@@ -483,206 +816,162 @@ mod tests {
         for (knee, sway) in [(1, 0), (3, 0), (4, 100), (8, 100), (16, 200), (64, 0)] {
             for seed in 0..6 {
                 let mut device = Noisy::new(knee, 20_000.0, sway, seed);
-                let mut control = DepthControl::new(64, Nanos::ZERO);
-                device.run(&mut control, 10);
+                let mut control = control(64);
+                device.run(&mut control, 2000);
                 let before = device.ends;
-                device.run(&mut control, 30);
-                let kept = (device.ends - before) as f64 / 30.0 / 20_000.0;
+                device.depths = 0;
+                device.run(&mut control, 10_000);
+                let mean = device.depths / (device.ends - before);
+                let kept = (device.ends - before) as f64 / 10.0 / 20_000.0;
                 let depth = control.depth();
                 assert!(
                     kept > 0.94,
                     "knee {knee}, sway {sway}, seed {seed}: {kept:.3} at {depth}"
                 );
                 assert!(
-                    depth <= (knee * 2).max(2) || knee == 64,
-                    "knee {knee}, sway {sway}, seed {seed}: {depth}"
+                    mean <= u64::from(knee) * 3 + 3,
+                    "knee {knee}, sway {sway}, seed {seed}: {mean}"
                 );
             }
         }
     }
 
     #[test]
+    fn depths_begin_small_and_double_within_a_second() {
+        let mut control = control(64);
+        assert_eq!((control.depth(), control.limit()), (4, 4));
+        assert_eq!(control.view().reason, DepthReason::Start);
+        let mut device = Noisy::new(64, 100_000.0, 0, 1);
+        device.run(&mut control, 1000);
+        assert_eq!(control.depth(), 64);
+        assert_eq!(control.view().reason, DepthReason::Whole);
+        assert!(device.ends >= 90_000, "{}", device.ends);
+    }
+
+    #[test]
     fn a_device_that_needs_more_gets_more() {
         for seed in 0..6 {
             let mut device = Noisy::new(2, 20_000.0, 100, seed);
-            let mut control = DepthControl::new(64, Nanos::ZERO);
-            device.run(&mut control, 10);
-            assert!(control.depth() <= 4, "{}", control.depth());
+            let mut control = control(64);
+            device.run(&mut control, 3000);
+            (device.depths, device.ends) = (0, 0);
+            device.run(&mut control, 5000);
+            let mean = device.depths / device.ends;
+            assert!(mean <= 12, "{mean}");
             // Its rate with what it has now is an eighth of what it was.
             device.knee = 32;
-            device.run(&mut control, 10);
+            device.run(&mut control, 2000);
             assert!(control.depth() >= 30, "seed {seed}: {}", control.depth());
         }
     }
 
-    /// A device that does 40,000 I/Os a second from `knee` in flight on, of which a load has so
-    /// many outstanding. After each 50 ms it has nothing to do for `gap`, in which the policy holds
-    /// requests back, or none are there. How many ended.
-    struct Loaded {
-        knee: u32,
-        outstanding: u32,
-        gap: Nanos,
-        held: bool,
-        now: Nanos,
-    }
-
-    impl Loaded {
-        fn run(&mut self, control: &mut DepthControl, seconds: u64) -> u64 {
-            let end = self.now + Nanos(seconds * Nanos::SECOND.0);
-            let (mut ends, mut burst) = (0, self.now);
-            while self.now < end {
-                let depth = control.limit().min(self.knee).min(self.outstanding);
-                self.now += Nanos(25_000 * u64::from(self.knee) / u64::from(depth));
-                ends += 1;
-                control.nothing_goes(self.outstanding > control.limit(), false);
-                control.ended(self.now, 4096);
-                if self.gap > Nanos::ZERO && self.now.since(burst) >= Nanos::from_millis(50) {
-                    self.now += self.gap;
-                    burst = self.now;
-                    control.nothing_goes(false, self.held);
-                    control.was_idle(self.gap);
-                }
-            }
-            ends
-        }
+    #[test]
+    fn longer_ios_shorten_the_queue_within_100_ms() {
+        let mut device = Noisy::new(32, 200_000.0, 0, 3);
+        device.bytes = 16 << 10;
+        let mut control = control(32);
+        device.run(&mut control, 1000);
+        assert!(control.depth() >= 30, "{}", control.depth());
+        // 1 MiB at 2 GB/s, for which one in flight is enough.
+        (device.bytes, device.most, device.knee) = (1 << 20, 2000.0, 1);
+        device.run(&mut control, 100);
+        assert!(control.depth() <= 2, "{}", control.depth());
     }
 
     #[test]
-    fn a_device_that_is_often_idle_has_its_own_depth_again() {
-        let mut device = Loaded {
-            knee: 1,
-            outstanding: 64,
-            gap: Nanos::ZERO,
-            held: false,
-            now: Nanos::ZERO,
-        };
-        let mut control = DepthControl::new(64, Nanos::ZERO);
-        device.run(&mut control, 10);
-        assert_eq!(control.depth(), 1);
-        // By day it needs its whole depth, in bursts.
-        (device.knee, device.gap) = (64, Nanos::from_millis(10));
-        device.run(&mut control, 60);
-        assert_eq!(control.depth(), 64);
-        // Five sixths of the time.
-        let ends = device.run(&mut control, 60);
-        assert!(ends >= 60 * 33_000, "{ends}");
-    }
-
-    /// A device that does less below 16 in flight, but for 15 ms after it had as many: a drive that
-    /// has read ahead.
-    #[test]
-    fn what_another_depth_has_left_is_not_taken_for_a_depths_own() {
-        let mut control = DepthControl::new(32, Nanos::ZERO);
-        let (mut now, mut full_at) = (Nanos::ZERO, Nanos::ZERO);
-        while now < Nanos(20 * Nanos::SECOND.0) {
-            let depth = control.limit();
-            if depth >= 16 {
-                full_at = now;
-            }
-            let slow = depth < 16 && now.since(full_at) > Nanos::from_millis(15);
-            now += Nanos(if slow { 54_000 } else { 50_000 });
-            control.nothing_goes(true, false);
-            control.ended(now, 16 << 10);
-        }
-        assert_eq!(control.depth(), 16);
-    }
-
-    #[test]
-    fn short_gaps_that_the_policy_leaves_do_not_end_the_search() {
-        let mut device = Loaded {
-            knee: 4,
-            outstanding: 64,
-            gap: Nanos::from_millis(3),
-            held: true,
-            now: Nanos::ZERO,
-        };
-        let mut control = DepthControl::new(64, Nanos::ZERO);
-        device.run(&mut control, 20);
+    fn a_depth_that_nothing_waits_for_stays() {
+        let mut device = Noisy::new(64, 20_000.0, 0, 1);
+        device.waits = false;
+        let mut control = control(64);
+        device.run(&mut control, 2000);
         assert_eq!(control.depth(), 4);
-        // A quarter of the time: what it does is the policy's doing.
-        device.gap = Nanos::from_millis(16);
-        device.run(&mut control, 20);
+        device.waits = true;
+        device.run(&mut control, 1000);
         assert_eq!(control.depth(), 64);
-    }
-
-    #[test]
-    fn a_depth_that_never_held_anything_back_is_not_found_to_be_enough() {
-        let mut device = Loaded {
-            knee: 64,
-            outstanding: 4,
-            gap: Nanos::ZERO,
-            held: false,
-            now: Nanos::ZERO,
-        };
-        let mut control = DepthControl::new(64, Nanos::ZERO);
-        device.run(&mut control, 200);
-        assert_eq!(control.depth(), 64);
-        device.outstanding = 64;
-        let ends = device.run(&mut control, 10);
-        assert!(ends >= 10 * 36_000, "{ends}");
-        // Where fewer than are outstanding are enough, they are found.
-        (device.knee, device.outstanding) = (1, 4);
-        device.run(&mut control, 10);
-        assert_eq!(control.depth(), 1);
-    }
-
-    #[test]
-    fn who_has_more_outstanding_than_before_is_another_load() {
-        let mut device = Loaded {
-            knee: 4,
-            outstanding: 64,
-            gap: Nanos::ZERO,
-            held: false,
-            now: Nanos::ZERO,
-        };
-        let mut control = DepthControl::new(64, Nanos::ZERO);
-        device.run(&mut control, 10);
-        assert_eq!(control.depth(), 4);
-        // As many as the depth: it holds nothing back, so the pauses get long.
-        (device.knee, device.outstanding) = (64, 4);
-        device.run(&mut control, 200);
-        assert_eq!(control.depth(), 4);
-        // Neither what an I/O is nor what the device does with 4 in flight has changed.
-        device.outstanding = 64;
-        device.run(&mut control, 3);
+        device.waits = false;
+        device.run(&mut control, 10_000);
         assert_eq!(control.depth(), 64);
     }
 
     #[test]
     fn what_moves_no_data_is_no_work() {
-        let mut device = Loaded {
-            knee: 64,
-            outstanding: 64,
-            gap: Nanos::ZERO,
-            held: false,
-            now: Nanos::ZERO,
-        };
-        let mut control = DepthControl::new(64, Nanos::ZERO);
-        // Discards, flushes and failures without end.
-        control.nothing_goes(true, false);
+        let mut control = control(64);
+        control.nothing_goes(true);
         for n in 0..100_000 {
-            control.ended(Nanos(n * 10_000), 0);
+            control.ended(Nanos(n * 10_000), None, Op::Discard, 0);
         }
-        assert_eq!(control.depth(), 64);
-        // And as many of them again beside what moves data.
-        device.now = Nanos(100_000 * 10_000);
-        for _ in 0..300_000 {
-            device.now += Nanos(25_000 * 64 / u64::from(control.limit()));
-            control.nothing_goes(true, false);
-            control.ended(device.now, 4096);
-            control.ended(device.now, 0);
-        }
-        assert_eq!(control.depth(), 64);
+        assert_eq!(control.view().reason, DepthReason::Start);
+        assert_eq!(control.depth(), 4);
     }
 
     #[test]
-    fn windows_with_idle_time_decide_nothing() {
-        let mut control = DepthControl::new(32, Nanos::ZERO);
-        for n in 0..100_000 {
-            control.ended(Nanos(n * 50_000), 4096);
-            control.was_idle(Nanos(50_000));
+    fn no_bound_is_ever_exceeded() {
+        for seed in 0..40 {
+            let mut random = SplitMix64::new(seed);
+            let top = 1 + random.below(64) as u32;
+            let mut control = control(top);
+            let mut device = Noisy::new(64, 50_000.0, 100, seed);
+            for _ in 0..20 {
+                let bound = 1 + random.below(80) as u32;
+                control.set_bound(Some(DepthBound {
+                    depth: bound,
+                    vm: None,
+                }));
+                device.knee = 1 + random.below(64) as u32;
+                device.deepest = 0;
+                device.run(&mut control, 50);
+                assert!(
+                    device.deepest <= bound.min(top),
+                    "{} {bound} {top}",
+                    device.deepest
+                );
+                assert!(control.depth() <= bound.min(top));
+            }
+            control.set_bound(None);
+            device.knee = 64;
+            device.run(&mut control, 3000);
+            assert!(
+                control.depth() * 10 >= top * 9,
+                "{} of {top}",
+                control.depth()
+            );
         }
-        assert_eq!(control.depth(), 32);
-        assert_eq!(control.limit(), 32);
+    }
+
+    #[test]
+    fn a_budget_of_time_bounds_what_is_in_flight() {
+        // 64 KiB take 50 us each once 32 are in flight: 1 ms is 20 of them.
+        let mut device = Noisy::new(32, 20_000.0, 0, 5);
+        device.bytes = 64 << 10;
+        let vm = VmId {
+            index: 3,
+            generation: 0,
+        };
+        let mut control = control(32);
+        control.set_budget(Some((Nanos::from_millis(1), Some(vm), 64 << 10)), None);
+        assert_eq!(control.depth(), 4, "no rate is known");
+        device.run(&mut control, 1000);
+        let in_flight = f64::from(control.depth()) * 50e-6 * 32.0 / f64::from(control.depth());
+        assert!(in_flight <= 0.0016 + 1e-9);
+        let view = control.view();
+        assert!(view.depth < 32, "{view:?}");
+        let DepthReason::Bound { vm: whose, .. } = view.reason else {
+            panic!("{view:?}");
+        };
+        assert_eq!(whose, Some(vm));
+    }
+
+    #[test]
+    fn a_disk_with_seeks_begins_at_two_and_keeps_two() {
+        let seeks = DeviceSpec {
+            positioning: Nanos::from_millis(12),
+            ..spec(32)
+        };
+        let mut control = DepthControl::new(&seeks, None, Nanos::ZERO);
+        assert_eq!(control.depth(), 2);
+        let mut device = Noisy::new(1, 2000.0, 0, 1);
+        device.regular = true;
+        device.run(&mut control, 20_000);
+        assert_eq!(control.depth(), 2);
     }
 }

@@ -2,5 +2,8 @@
 //! be while others share it.
 
 pub(crate) mod depth;
+mod rate;
 pub(crate) mod sharing;
-mod trial;
+
+pub use depth::{DepthBound, DepthReason, DepthTuning, DepthView};
+pub use sharing::SharedIo;

@@ -21,19 +21,41 @@
 //! Who goes next stays the policy's choice, and so do its bounds: parts cost what their bytes cost,
 //! and a device with one place less is what a smaller depth is.
 
+use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::Op;
 use tidegate_base::time::Nanos;
-use tidegate_capacity::profile::{Access, Direction, Profile};
+use tidegate_capacity::estimator::CostEstimator;
+use tidegate_capacity::profile::{Access, Direction, Pattern, Profile};
 
 /// For so long after its last request a VM may come again, as far as parts are concerned.
 const MAY_COME: Nanos = Nanos::from_millis(10);
 /// Nobody who usually takes longer is expected.
 const THINKS_MAX: Nanos = Nanos::from_millis(1);
-/// All parts of an I/O may take so many quarters of its time.
-const QUARTERS_MAX: u128 = 5;
+/// All parts of an I/O may take so many quarters of its time, where their length was asked for.
+const ASKED_MAX: (u128, u128) = (5, 4);
+/// The same where their length is chosen: at least 97 % of the whole's rate.
+const AUTO_MAX: (u128, u128) = (100, 97);
+/// Shortest part that is chosen: below it flash delivers less for the processor's time that each
+/// I/O takes.
+const AUTO_LEAST: u32 = 64 << 10;
+/// Answers after which learnt costs are looked at again.
+const ANSWERS: u32 = 1024;
 /// Lengths by power of two.
 const LENGTHS: usize = u32::BITS as usize;
 const NOBODY: u32 = u32::MAX;
+
+/// Largest I/O while several VMs use a device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum SharedIo {
+    /// As large as otherwise, and no place is kept.
+    Off,
+    /// The shortest that costs the device at most 3 % of its work, by its profile or by learnt
+    /// costs.
+    #[default]
+    Auto,
+    /// So many bytes, more where that would take the device a quarter longer.
+    Bytes(u32),
+}
 
 /// A VM, and until or since when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,8 +66,15 @@ struct Seen {
 
 /// See the [module](self).
 pub(crate) struct Sharing {
-    /// The length of parts in bytes, as it was asked for.
-    asked: u32,
+    /// Length of parts in bytes, as it was asked for.
+    asked: SharedIo,
+    /// Shortest part and longest I/O of the device in bytes, and whether seeks dominate there, as
+    /// far as is known without its costs.
+    least: u32,
+    max_io: u32,
+    seeks: bool,
+    /// Answers since learnt costs were looked at.
+    answers: u32,
     /// The length of parts, by the direction and the power of two that an I/O's length does not
     /// exceed; [`u32::MAX`]: it goes whole.
     parts: [[u32; LENGTHS]; 2],
@@ -60,16 +89,30 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// With parts of so many bytes, for a device with such a profile, and so many requests `inside`
-    /// by now of VMs that are not in the background.
-    pub(crate) fn new(asked: u32, vms: usize, inside: u32, profile: Option<&Profile>) -> Sharing {
+    /// Creates the state for a device with such a profile, and so many requests `inside` by now of
+    /// VMs that are not in the background.
+    pub(crate) fn new(
+        asked: SharedIo,
+        vms: usize,
+        inside: u32,
+        spec: &DeviceSpec,
+        profile: Option<&Profile>,
+    ) -> Sharing {
         let nobody = Seen {
             vm: NOBODY,
             at: Nanos::ZERO,
         };
+        let least = match asked {
+            SharedIo::Bytes(bytes) => bytes.min(spec.max_io),
+            SharedIo::Auto | SharedIo::Off => AUTO_LEAST.max(spec.physical_block),
+        };
         let mut sharing = Sharing {
             asked,
-            parts: [[asked; LENGTHS]; 2],
+            least,
+            max_io: spec.max_io,
+            seeks: spec.positioning > Nanos::ZERO,
+            answers: 0,
+            parts: [[u32::MAX; LENGTHS]; 2],
             last: [nobody; 2],
             thinks: vec![Nanos::MAX; vms],
             expected: nobody,
@@ -79,18 +122,65 @@ impl Sharing {
         sharing
     }
 
-    /// The length that was asked for, in bytes.
-    pub(crate) fn asked(&self) -> u32 {
-        self.asked
+    /// Returns whether the length of parts is chosen by what they cost.
+    pub(crate) fn is_auto(&self) -> bool {
+        self.asked == SharedIo::Auto
     }
 
-    /// The device's profile is another one.
+    /// Returns the length of the longest part in bytes; [`u32::MAX`]: some I/Os go whole.
+    pub(crate) fn longest(&self) -> u32 {
+        let power = power_of(self.max_io);
+        self.parts[0][power].max(self.parts[1][power])
+    }
+
+    /// Takes another profile of the device.
     pub(crate) fn set_profile(&mut self, profile: Option<&Profile>) {
+        match profile {
+            Some(profile) => {
+                let time = |direction, bytes| {
+                    Some(profile.time_ps(direction, Access::Random, bytes).into())
+                };
+                self.choose(time);
+            }
+            // Nothing is known of costs yet.
+            None => self.choose(|_, _| None),
+        }
+    }
+
+    /// Chooses the length of parts anew by learnt costs, now and then. Returns whether it did.
+    pub(crate) fn learn(&mut self, estimator: &CostEstimator) -> bool {
+        if self.answers < ANSWERS || !self.is_auto() {
+            return false;
+        }
+        self.answers = 0;
+        self.choose(|direction, bytes| {
+            let cost = estimator.cost(&Pattern {
+                reads: if direction == Direction::Read {
+                    1.0
+                } else {
+                    0.0
+                },
+                sequential_reads: 0.0,
+                sequential_writes: 0.0,
+                size: f64::from(bytes),
+            });
+            cost.is_known().then_some(cost.time_ps as u128)
+        });
+        true
+    }
+
+    /// Chooses the length of parts by the time that an I/O of a direction and size takes at random,
+    /// where that is known.
+    fn choose(&mut self, time: impl Fn(Direction, u32) -> Option<u128>) {
+        let (least, auto, seeks) = (self.least, self.is_auto(), self.seeks);
+        let most = if auto { AUTO_MAX } else { ASKED_MAX };
         for direction in [Direction::Read, Direction::Write] {
             for (power, part) in self.parts[direction as usize].iter_mut().enumerate() {
-                *part = match profile {
-                    None => self.asked,
-                    Some(profile) => part_by(profile, direction, self.asked, 1 << power),
+                let found = part_by(|bytes| time(direction, bytes), least, 1 << power, most);
+                *part = match found {
+                    Some(found) => found,
+                    None if auto && seeks => u32::MAX,
+                    None => least,
                 };
             }
         }
@@ -130,6 +220,7 @@ impl Sharing {
     #[inline]
     pub(crate) fn answered(&mut self) {
         self.inside -= 1;
+        self.answers = self.answers.saturating_add(1);
     }
 
     /// Requests inside, over all VMs that are not in the background.
@@ -163,27 +254,39 @@ impl Sharing {
         let came =
             |seen: &Seen| seen.vm != vm && seen.vm != NOBODY && now.since(seen.at) <= MAY_COME;
         match beside || self.last.iter().any(came) {
-            true => {
-                let power = u32::BITS - len.saturating_sub(1).leading_zeros();
-                self.parts[Direction::of(op) as usize][(power as usize).min(LENGTHS - 1)]
-            }
+            true => self.parts[Direction::of(op) as usize][power_of(len)],
             false => u32::MAX,
         }
     }
 }
 
-/// The shortest part, from the one that was asked for on, that costs an I/O of this length little.
-fn part_by(profile: &Profile, direction: Direction, asked: u32, len: u32) -> u32 {
-    let time = |bytes| u128::from(profile.time_ps(direction, Access::Random, bytes));
-    let whole = time(len);
-    let mut part = asked;
+/// Returns the power of two that a length does not exceed.
+fn power_of(len: u32) -> usize {
+    let power = u32::BITS - len.saturating_sub(1).leading_zeros();
+    (power as usize).min(LENGTHS - 1)
+}
+
+/// Returns the shortest part, `least` times a power of two, all of which take at most
+/// `most.0 / most.1` of the time of an I/O of this length; [`u32::MAX`]: there is none, and it goes
+/// whole. `None`: the times are not known.
+fn part_by(
+    time: impl Fn(u32) -> Option<u128>,
+    least: u32,
+    len: u32,
+    most: (u128, u128),
+) -> Option<u32> {
+    let mut part = least;
+    if part >= len {
+        return Some(u32::MAX);
+    }
+    let whole = time(len)?;
     while part < len {
-        if u128::from(len.div_ceil(part)) * time(part) * 4 <= whole * QUARTERS_MAX {
-            return part;
+        if u128::from(len.div_ceil(part)) * time(part)? * most.1 <= whole * most.0 {
+            return Some(part);
         }
         part = part.saturating_mul(2);
     }
-    u32::MAX
+    Some(u32::MAX)
 }
 
 #[cfg(test)]
@@ -201,12 +304,51 @@ mod tests {
         Profile::new([curve(), curve()], None, Vec::new(), Vec::new())
     }
 
+    const SPEC: DeviceSpec = DeviceSpec {
+        depth: 32,
+        physical_block: 4096,
+        max_io: 1 << 20,
+        zeroes_are_writes: false,
+        positioning: Nanos::ZERO,
+        bytes_per_s: 0,
+    };
+
+    fn shared(asked: SharedIo, vms: usize, profile: Option<&Profile>) -> Sharing {
+        Sharing::new(asked, vms, 0, &SPEC, profile)
+    }
+
+    #[test]
+    fn parts_that_are_chosen_cost_at_most_a_thirtieth_and_go_whole_where_seeks_dominate() {
+        // Time by bytes alone; with a little for each I/O; with more; and with a seek.
+        for (fixed, part) in [(0.0, 64), (19.0, 64), (30.0, 128), (8000.0, 0)] {
+            let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
+            let sharing = shared(SharedIo::Auto, 2, Some(&profile));
+            let part = if part == 0 { u32::MAX } else { part * KIB };
+            for op in [Op::Read, Op::Write] {
+                let found = sharing.part(Nanos::ZERO, 0, op, 1024 * KIB, true);
+                assert_eq!(found, part, "{fixed}");
+                let short = sharing.part(Nanos::ZERO, 0, op, 64 * KIB, true);
+                assert!(short >= 64 * KIB, "{fixed}: {short}");
+            }
+            assert_eq!(sharing.longest(), part);
+        }
+        // Before anything is known of costs, what the device is decides.
+        let flash = shared(SharedIo::Auto, 2, None);
+        assert_eq!(flash.longest(), 64 * KIB);
+        let seeks = DeviceSpec {
+            positioning: Nanos::from_millis(12),
+            ..SPEC
+        };
+        let seeks = Sharing::new(SharedIo::Auto, 2, 0, &seeks, None);
+        assert_eq!(seeks.longest(), u32::MAX);
+    }
+
     #[test]
     fn parts_are_as_long_as_they_must_be_to_cost_little() {
         // Time by bytes alone; with a little for each I/O; with much; and nothing but that.
         for (fixed, part) in [(0.0, 16), (10.0, 16), (50.0, 32), (5000.0, 0)] {
             let profile = profile(|kib| fixed + 10.0 * f64::from(kib));
-            let sharing = Sharing::new(16 * KIB, 2, 0, Some(&profile));
+            let sharing = shared(SharedIo::Bytes(16 * KIB), 2, Some(&profile));
             let part = if part == 0 { u32::MAX } else { part * KIB };
             let found = sharing.part(Nanos::ZERO, 0, Op::Read, 128 * KIB, true);
             assert_eq!(found, part, "{fixed}");
@@ -219,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_vm_is_beside_others_for_10_ms_after_their_last_request() {
-        let mut sharing = Sharing::new(16 * KIB, 2, 0, None);
+        let mut sharing = shared(SharedIo::Bytes(16 * KIB), 2, None);
         let at = Nanos::from_millis;
         let part = |sharing: &Sharing, ms| sharing.part(at(ms), 0, Op::Read, 128 * KIB, false);
         sharing.arrived(at(0), 0, None);
@@ -233,7 +375,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_soon_is_expected_and_nobody_else() {
-        let mut sharing = Sharing::new(16 * KIB, 3, 0, None);
+        let mut sharing = shared(SharedIo::Bytes(16 * KIB), 3, None);
         let now = Nanos::from_millis(5);
         sharing.went_quiet(now, 0);
         assert_eq!(sharing.expected(now), None, "never seen to come back");

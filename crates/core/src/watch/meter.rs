@@ -64,7 +64,8 @@ pub(crate) struct Window {
     pub(crate) failed: bool,
     /// Time in which the device had not enough to do, or something that has no time by the profile.
     pub(crate) slack: Nanos,
-    /// Time with fewer than two I/Os in flight.
+    /// Time with fewer than two I/Os in flight, or with fewer than the depth in force where that is
+    /// one.
     pub(crate) thin: Nanos,
     /// Time in which the learnt cap held back what waited.
     pub(crate) held: Nanos,
@@ -104,6 +105,8 @@ fn per_s(units: u64, len: Nanos) -> u64 {
 pub(crate) struct Meter {
     /// I/Os in flight with which the device does what its profile says.
     pub(super) enough: u32,
+    /// I/Os in flight from which on time is not thin: 2, or the depth in force below it.
+    pub(super) few: u32,
     from: Nanos,
     /// Until when time is counted.
     seen: Nanos,
@@ -150,6 +153,7 @@ impl Meter {
     pub(crate) fn new(now: Nanos) -> Meter {
         Meter {
             enough: 1,
+            few: 2,
             from: now,
             seen: now,
             data: 0,
@@ -187,7 +191,7 @@ impl Meter {
         } else {
             sums.slack += slack;
         }
-        if self.data < 2 {
+        if self.data < self.few {
             sums.thin += span;
         }
     }

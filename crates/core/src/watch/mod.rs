@@ -134,6 +134,19 @@ impl Watch {
         self.meter.release(now, went);
     }
 
+    /// Notes the depth in force, which is kept below `top` where it is adapted.
+    pub(crate) fn set_depth(&mut self, depth: u32, top: u32) {
+        self.meter.few = depth.min(2);
+        if let Some(learner) = &mut self.learner {
+            learner.adapted = (depth < top).then_some((depth, top));
+        }
+    }
+
+    /// Returns the depth that a test for a cap needs now, where that is more than the one in force.
+    pub(crate) fn wanted_depth(&self) -> Option<u32> {
+        self.learner.as_ref()?.wanted_depth()
+    }
+
     /// How the device compares with its profile.
     pub(crate) fn drift(&self) -> Option<Drift> {
         self.judge.as_ref().map(|judge| judge.drift)

@@ -3,6 +3,7 @@
 use crate::engine::{Bench, KIB};
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{IoError, Op, Request};
+use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
 /// The depth that is found for a device that serves one I/O after the other, in 100 us each.
 fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
@@ -32,18 +33,64 @@ fn depth_found(request: Request, outcome: Result<(), IoError>) -> u32 {
 fn only_data_that_was_moved_tells_what_depth_is_enough() {
     let read = Request::read(0, 4096, 0);
     assert_eq!(depth_found(read, Ok(())), 1);
-    assert_eq!(depth_found(read, Err(IoError::Io)), 8);
+    // The depth to begin with.
+    assert_eq!(depth_found(read, Err(IoError::Io)), 4);
     for op in [Op::Discard, Op::WriteZeroes] {
         let request = Request { op, ..read };
-        assert_eq!(depth_found(request, Ok(())), 8, "{op:?}");
+        assert_eq!(depth_found(request, Ok(())), 4, "{op:?}");
     }
+}
+
+/// A write with FUA is durable when it is answered. FUA is of one I/O's data only, so each of its
+/// parts carries it, and a physical block is never cut.
+#[test]
+fn every_part_of_a_durable_write_is_durable_and_whole_blocks() {
+    let mut b = Bench::new("sfq", 4);
+    b.driver
+        .engine
+        .device_mut()
+        .share_io(SharedIo::Bytes(16 * KIB));
+    let (_, writer) = b.vm(&Objective::default());
+    let (_, other) = b.vm(&Objective::default());
+    b.ask(other, Request::read(0, 4096, 0));
+    let durable = Request {
+        op: Op::Write,
+        fua: true,
+        ..Request::read(4096, 128 * KIB - 4096, 0)
+    };
+    b.ask(writer, durable);
+    let mut parts = Vec::new();
+    loop {
+        let went = b.dispatch();
+        if went.is_empty() {
+            break;
+        }
+        for io in went {
+            if io.op == Op::Write {
+                parts.push(io);
+            }
+            b.driver.now += Nanos::from_micros(100);
+            b.end(&io, Ok(()));
+        }
+    }
+    assert!(parts.len() >= 8, "{parts:?}");
+    assert!(
+        parts
+            .iter()
+            .all(|io| io.fua && io.offset % 4096 == 0 && io.len <= 16 * KIB)
+    );
+    assert_eq!(parts.iter().map(|io| io.len).sum::<u32>(), durable.len);
+    b.drain();
 }
 
 #[test]
 fn no_part_and_no_place_is_for_a_background_process() {
     for background in [false, true] {
         let mut b = Bench::new("sfq", 2);
-        b.driver.engine.device_mut().share_io(16 * KIB);
+        b.driver
+            .engine
+            .device_mut()
+            .share_io(SharedIo::Bytes(16 * KIB));
         let (_, guest) = b.vm(&Objective::default());
         let other = match background {
             true => b

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tidegate_core::objective::{Group, Objective};
 use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::request::Op;
+use tidegate_core::steer::SharedIo;
 use tidegate_policies::policy::PolicySpec;
 
 /// Nanoseconds that the device takes for a random read.
@@ -171,7 +172,11 @@ fn costs_are_learnt_beside_flushes() {
 fn parts_of_a_request_are_paid_for_one_by_one() {
     let mut world = world(&policy("vfair"), 1.0);
     world.driver.engine.device_mut().set_profile(None);
-    world.driver.engine.device_mut().share_io(16 * KIB);
+    world
+        .driver
+        .engine
+        .device_mut()
+        .share_io(SharedIo::Bytes(16 * KIB));
     let [small, large] = [world.guest(&weighted(100)), world.guest(&weighted(100))];
     world.load(small, Op::Read, 16 * KIB, 64);
     world.load(large, Op::Read, 1024 * KIB, 64);

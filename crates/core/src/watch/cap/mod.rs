@@ -21,7 +21,9 @@
 //! I/Os and in bytes (while the bucket had a burst left). And still each I/O took longer than it
 //! does at saturation, or did then: with few in flight a device is slow without a cap, too. Then
 //! the test: for a second only half as many I/Os may be in flight. A device that had room would
-//! lose throughput; behind a cap only latency falls (Little's law).
+//! lose throughput; behind a cap only latency falls (Little's law). Where the depth is adapted, it
+//! is so small that no queue is behind the cap, and half of it would say nothing: then for a second
+//! twice as many and two more may be in flight. A device that had room would deliver more.
 //!
 //! **Which cap.** Where I/Os are of one size, both rates are pinned, and what is capped is not
 //! known: then an I/O may go while either rate has room for it. As soon as sizes change, one of the
@@ -90,6 +92,13 @@ enum State {
     Watching,
     /// So many in flight at most: does the rate fall?
     Test { bound: u32, at: Point, rates: Rates },
+    /// Up to so many in flight, more than the adapted depth: does the rate rise?
+    Raise {
+        depth: u32,
+        in_flight: u32,
+        at: Point,
+        rates: Rates,
+    },
     /// Nothing goes until the queue in the bucket is gone.
     Drain { until: Nanos },
     /// At the pace of the cap; `scale` 64ths of it.
@@ -114,6 +123,8 @@ pub(super) struct Learner {
     /// The second with the most I/Os, by what they were like, and how long each took then, in
     /// picoseconds.
     earlier: Box<[(Point, u128); Window::PATTERNS]>,
+    /// Depth in force and the configured one, where it is adapted and smaller.
+    pub(super) adapted: Option<(u32, u32)>,
     test_at: Nanos,
     test_pause: Nanos,
     /// As few as usual in flight behind the cap, and the most that this may be.
@@ -157,6 +168,7 @@ impl Learner {
             seconds: [nothing; SECONDS],
             row: 0,
             earlier: Box::new([(Point { ios: 0, bytes: 0 }, 0); Window::PATTERNS]),
+            adapted: None,
             test_at: Nanos::ZERO,
             test_pause: TEST_AGAIN,
             usual: 1,
@@ -170,6 +182,14 @@ impl Learner {
             probed: now,
             used: now,
             announced: None,
+        }
+    }
+
+    /// Returns the depth that the test needs, where it is more than the adapted one.
+    pub(super) fn wanted_depth(&self) -> Option<u32> {
+        match self.state {
+            State::Raise { depth, .. } => Some(depth),
+            _ => None,
         }
     }
 
@@ -280,7 +300,7 @@ impl Learner {
         waits: bool,
     ) -> (Option<Nanos>, bool) {
         match self.state {
-            State::Watching => (None, false),
+            State::Watching | State::Raise { .. } => (None, false),
             State::Test { bound, .. } | State::Measure { bound, .. } => {
                 let over = self.since + OVER;
                 ((in_flight >= bound && now < over).then_some(over), false)
@@ -355,6 +375,15 @@ impl Learner {
                 at: before, rates, ..
             } => {
                 self.tested(window, at, before, rates);
+                true
+            }
+            State::Raise {
+                in_flight,
+                at: before,
+                rates,
+                ..
+            } => {
+                self.raised(window, at, before, in_flight, rates);
                 true
             }
             State::Drain { .. } => false,

@@ -46,6 +46,16 @@ impl Learner {
             return false;
         };
         let fewest = self.seconds.iter().map(|s| s.in_flight).min().unwrap_or(2);
+        if let Some((depth, top)) = self.adapted {
+            let raise = State::Raise {
+                depth: (2 * depth + 2).min(top),
+                in_flight: depth,
+                at: rates.reach,
+                rates,
+            };
+            self.go(raise, window.end);
+            return true;
+        }
         let bound = (fewest / 2).max(1) as u32;
         let at = rates.reach;
         self.go(State::Test { bound, at, rates }, window.end);
@@ -61,6 +71,8 @@ impl Learner {
             self.earlier[window.pattern] = (at, took);
         }
         match window.expected {
+            // With few in flight an I/O is as fast as ever: the test decides.
+            Some((_, most)) if self.adapted.is_some() => most <= CAN_DO_MORE * window.len.0 as f64,
             Some((_, most)) => {
                 let saturated = most * window.enough as f64 * 1000.0 / window.ios.max(1) as f64;
                 most <= CAN_DO_MORE * window.len.0 as f64 && took as f64 > saturated
@@ -68,8 +80,9 @@ impl Learner {
             None => {
                 // Of bytes, too: a pattern has sizes up to twice as large as its smallest, of which
                 // the device's own interface lets pass fewer a second.
+                let slower = took > took_before || self.adapted.is_some();
                 let quarter_more = |of: fn(&Point) -> u64| of(&before) / 5 >= of(&at) / 4;
-                quarter_more(|at| at.ios) && quarter_more(|at| at.bytes) && took > took_before
+                quarter_more(|at| at.ios) && quarter_more(|at| at.bytes) && slower
             }
         }
     }
@@ -110,6 +123,28 @@ impl Learner {
             return;
         };
         self.keep(now, rates, bound);
+    }
+
+    /// More than `in_flight` were in flight, the adapted depth.
+    pub(super) fn raised(
+        &mut self,
+        window: &Window,
+        at: Point,
+        before: Point,
+        in_flight: u32,
+        rates: Rates,
+    ) {
+        let now = window.end;
+        self.row = 0;
+        // Within what counts as the same rate, and with really more of them.
+        let same = |at: u64, before: u64| at <= before + before / 20;
+        let held = (rates.ios.is_none() || same(at.ios, before.ios))
+            && (rates.bytes.is_none() || same(at.bytes, before.bytes));
+        let more = window.depth_milli > u64::from(in_flight) * 1000 + 500;
+        match held && more {
+            true => self.keep(now, rates, in_flight),
+            false => self.test_later(now),
+        }
     }
 
     /// There is no cap, or none that can be kept: for a while it is not looked for.

@@ -16,6 +16,7 @@ use tidegate_core::request::{
 };
 use tidegate_core::roles::{Dispatcher, Event, Knob, Pick};
 use tidegate_core::starvation::DeadlineFrom;
+use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
@@ -259,7 +260,10 @@ impl Lab {
             .device_mut()
             .set_profile(Some(Arc::new(costs::profile())));
         if terms.shared {
-            lab.driver.engine.device_mut().share_io(2 * BLOCK);
+            lab.driver
+                .engine
+                .device_mut()
+                .share_io(SharedIo::Bytes(2 * BLOCK));
         }
         for (guest, &weight) in terms.weights.iter().enumerate() {
             let member = lab.member(guest, weight);

@@ -19,6 +19,7 @@ use crate::torture::{Dice, Plant, Window};
 use std::sync::Arc;
 use tidegate_core::engine::Engine;
 use tidegate_core::profile::{Curve, Profile};
+use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
 
 /// Engine of a run at its begin. Roles that the swarm and the plant ask for are around those of
@@ -61,7 +62,10 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
             .assume_cap(now, cap.assumed.0, cap.assumed.1);
     }
     engine.device_mut().adapt_depth(now, swarm.adapts_depth);
-    engine.device_mut().share_io(swarm.shared_io);
+    engine.device_mut().share_io(match swarm.shared_io {
+        0 => SharedIo::Off,
+        bytes => SharedIo::Bytes(bytes),
+    });
     engine
 }
 

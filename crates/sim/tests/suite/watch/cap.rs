@@ -322,7 +322,7 @@ fn a_depth_that_is_looked_for_hides_no_cap() {
             assert!((learnt / of - 1.0).abs() < 0.03, "{learnt} is not {of}");
         }
     }
-    // Where there is none a depth is found, but none that a cap could hide behind.
+    // Where there is none a depth is found, however small, and no cap.
     let mut lab = learning(SSD, None, "sfq", true);
     lab.driver
         .engine
@@ -330,6 +330,7 @@ fn a_depth_that_is_looked_for_hides_no_cap() {
         .adapt_depth(Nanos::ZERO, true);
     lab.guest(&Objective::default(), writes(32, 128 * KIB));
     lab.seconds(10);
-    assert_eq!(lab.driver.engine.device().adapted_depth(), Some(4));
+    let depth = lab.driver.engine.device().adapted_depth();
+    assert!(depth.is_some_and(|depth| depth < 4), "{depth:?}");
     assert_eq!(lab.driver.engine.device().learnt_cap(), None);
 }

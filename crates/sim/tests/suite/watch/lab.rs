@@ -116,6 +116,7 @@ impl Lab {
         let device = entry.build();
         let mut config = EngineConfig::default();
         config.device.depth = depth;
+        config.device.positioning = entry.spec().positioning;
         let policy = PolicySpec::named(policy).expect("in the registry");
         let (plain, capped) = match cap {
             Some(cap) => (None, Some(Capped::new(device, cap).expect("a cap"))),

@@ -4,6 +4,7 @@
 use super::lab::*;
 use std::sync::Arc;
 use tidegate_core::objective::Objective;
+use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 
@@ -22,7 +23,10 @@ fn patient(think: Nanos) -> Work {
 
 fn lab(entry: &Entry, policy: &str, depth: u32, part: u32) -> Lab {
     let mut lab = Lab::new(entry, None, depth, policy);
-    lab.driver.engine.device_mut().share_io(part);
+    lab.driver
+        .engine
+        .device_mut()
+        .share_io(SharedIo::Bytes(part));
     lab
 }
 
