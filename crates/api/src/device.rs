@@ -47,10 +47,13 @@ pub struct DeviceView {
     /// Cap below the device that was learnt; absent where none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_cap: Option<CapView>,
-    /// I/Os in flight that were found to be enough for the device's throughput; absent where the
+    /// I/Os in flight that the device's throughput needs, within all bounds; absent where the
     /// depth is as it was configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapted_depth: Option<u32>,
+    /// Reason for that depth, in words; absent where the depth is as it was configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_reason: Option<String>,
     /// Costs of requests, as far as they were learnt; absent where the policy does not reckon with
     /// them, or the device has a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,6 +188,7 @@ mod tests {
             drift: None,
             learnt_cap: None,
             adapted_depth: None,
+            depth_reason: None,
             learnt_costs: None,
             vms: vec!["oltp".to_owned()],
             disks_with_faults: Vec::new(),
@@ -239,6 +243,7 @@ mod tests {
                 since_ns: 4,
             }),
             adapted_depth: Some(12),
+            depth_reason: Some("bandwidth-delay product".to_owned()),
             learnt_costs: Some(CostsView {
                 windows: 90,
                 idle_windows: 12,
@@ -269,6 +274,7 @@ mod tests {
             r#""seconds_judged":60,"parted":"slower","since_ns":3,"enough_in_flight":32,"#,
             r#""too_shallow":false},"learnt_cap":{"iops":3000.0,"bytes_per_s":125,"either":true,"#,
             r#""since_ns":4},"adapted_depth":12,"#,
+            r#""depth_reason":"bandwidth-delay product","#,
         );
         let costs = concat!(
             r#""learnt_costs":{"windows":90,"idle_windows":12,"within":0.125,"kinds":[{"#,

@@ -174,6 +174,12 @@ impl Scheduling {
         self.merge_limit = self.merge_limit.min(self.max_io);
     }
 
+    /// Returns whether depth and parts are chosen without a figure of the configuration, as where
+    /// it says nothing of them.
+    pub fn is_automatic(&self) -> bool {
+        self.adaptive_depth && self.max_io_shared == SharedIo::Auto
+    }
+
     /// Bounds of payload memory.
     pub fn payload(&self) -> PayloadBounds {
         PayloadBounds {
@@ -335,6 +341,17 @@ mod tests {
 
     #[test]
     fn what_goes_while_others_wait_is_no_longer_than_what_goes_at_all() {
+        let automatic = usual();
+        assert!(automatic.is_automatic());
+        assert_eq!(automatic.tuning, DepthTuning::Balanced);
+        let off = Scheduling {
+            adaptive_depth: false,
+            max_io_shared: SharedIo::Off,
+            ..automatic
+        };
+        assert!(!off.is_automatic());
+        let text = "adaptive_depth = false\nmax_io_shared = \"off\"";
+        assert_eq!(read(text, None), Ok(off));
         let all = Scheduling {
             max_io: 64 << 10,
             merge_limit: 64 << 10,

@@ -127,11 +127,14 @@ pub(super) fn describe(device: &DeviceView) -> Table {
     table
 }
 
-/// What it is configured to, and how much of that was found to be enough.
+/// Configured depth, and the one in force with its reason.
 fn depth(device: &DeviceView) -> String {
     match device.adapted_depth {
         None => device.depth.to_string(),
-        Some(enough) => format!("{enough} found to be enough of {}", device.depth),
+        Some(adapted) => {
+            let reason = device.depth_reason.as_deref().unwrap_or("adapted");
+            format!("{adapted} of {}: {reason}", device.depth)
+        }
     }
 }
 

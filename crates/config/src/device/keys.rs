@@ -105,7 +105,7 @@ pub const BUFFER_MEMORY_PER_VM: KeyInfo = KeyInfo::number(
 /// Queue depth that follows the throughput.
 pub const ADAPTIVE_DEPTH: KeyInfo = KeyInfo::flag(
     "adaptive_depth",
-    false,
+    true,
     "keep only as many in flight as the throughput needs, at most `depth` \
      ([queue-depth.md](queue-depth.md))",
 );
@@ -114,9 +114,9 @@ pub const ADAPTIVE_DEPTH: KeyInfo = KeyInfo::flag(
 pub const MAX_IO_SHARED: KeyInfo = KeyInfo::new(
     "max_io_shared",
     KeyKind::OneOf(&[KeyKind::Bytes, KeyKind::Choice(&words(&SHARED_WORDS))]),
-    KeyDefault::Text("off"),
-    "the largest device I/O while several VMs use it, `\"auto\"` for the shortest that costs at most \
-     3 % of the work; unless `\"off\"`, also keeps a place for who is about to come \
+    KeyDefault::Text("auto"),
+    "the largest device I/O while several VMs use it, `\"auto\"` for the shortest that costs at \
+     most 3 % of the work; unless `\"off\"`, also keeps a place for who is about to come \
      ([queue-depth.md](queue-depth.md))",
 )
 .within(IO_SIZES.0, IO_SIZES.1);
@@ -130,7 +130,7 @@ pub const TUNING: KeyInfo = KeyInfo::new(
     KeyKind::Choice(&words(&DepthTuning::ALL)),
     KeyDefault::Text("balanced"),
     "how much queueing with the device is allowed where the depth is adapted: `balanced` gives up \
-     at most 2 to 3 % of the work for a shorter queue, `latency` 10 %, `throughput` 0.5 %",
+     at most 2.5 % of the work for a shorter queue, `latency` 10 %, `throughput` 0.5 %",
 );
 
 /// Number of keys that every `[[device]]` has, served or simulated.

@@ -242,7 +242,7 @@ pub(crate) struct DepthControl {
     too_small: u32,
     phase: Phase,
     meter: RateMeter,
-    /// Ends that are not counted yet, of I/Os from before the depth changed; and until when none is.
+    /// Ends of I/Os from before the depth changed, not counted; and until when none is counted.
     settle: u32,
     settle_until: Nanos,
     heavy: u32,

@@ -61,7 +61,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         waits: engine.device().waits(),
         drift: engine.device().drift(),
         learnt_cap: engine.device().learnt_cap(),
-        adapted_depth: engine.device().adapted_depth(),
+        adapted_depth: engine.device().adapted(),
         learnt_costs: engine.device().learnt_costs(),
         uncounted: 0,
         oldest_io: None,

@@ -13,6 +13,7 @@ use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
 use tidegate_core::seconds::Seconds;
 use tidegate_core::stats::{Histogram, VmStats};
+use tidegate_core::steer::DepthView;
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 use tidegate_core::watch::{Drift, LearntCap};
@@ -39,8 +40,8 @@ pub struct DeviceSnapshot {
     pub drift: Option<Drift>,
     /// The cap below it that was learnt; `None`: none was.
     pub learnt_cap: Option<LearntCap>,
-    /// The depth that was found to be enough; `None`: none is looked for.
-    pub adapted_depth: Option<u32>,
+    /// Depth in force and the reason for it; `None`: it is the configured one.
+    pub adapted_depth: Option<DepthView>,
     /// What was learnt of what requests cost; `None`: nothing is to be.
     pub learnt_costs: Option<Learnt>,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.

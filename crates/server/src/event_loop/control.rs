@@ -146,7 +146,7 @@ impl Loop {
             waits: self.engine.device().waits(),
             drift: self.engine.device().drift(),
             learnt_cap: self.engine.device().learnt_cap(),
-            adapted_depth: self.engine.device().adapted_depth(),
+            adapted_depth: self.engine.device().adapted(),
             learnt_costs: self.engine.device().learnt_costs(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),

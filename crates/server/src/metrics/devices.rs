@@ -92,9 +92,9 @@ pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "adapted_depth",
-        "I/Os in flight that were found to be enough for its throughput; absent where none are \
+        "I/Os in flight that its throughput needs, within all bounds; absent where none are \
          looked for",
-        Read::Maybe(|d| d.adapted_depth.map(f64::from)),
+        Read::Maybe(|d| d.adapted_depth.map(|adapted| f64::from(adapted.depth))),
     ),
     plain(
         "learnt_cap_iops",

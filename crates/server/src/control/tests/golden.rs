@@ -13,6 +13,7 @@ use tidegate_core::estimator::{Learnt, LearntCost, LearntKind};
 use tidegate_core::jobs::JobOutcome;
 use tidegate_core::profile::{Access, Direction};
 use tidegate_core::roles::Waits;
+use tidegate_core::steer::{DepthReason, DepthView};
 use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 use tidegate_core::watch::{Drift, LearntCap, Parting};
 use tidegate_policies::policy::registry;
@@ -54,7 +55,10 @@ fn busy() -> Pretended {
             either: true,
             since: Nanos::from_secs(4),
         });
-        device.adapted_depth = Some(12);
+        device.adapted_depth = Some(DepthView {
+            depth: 12,
+            reason: DepthReason::Product,
+        });
         device.learnt_costs = Some(costs());
         device.uncounted = 1;
         device.oldest_io = Some(Nanos::from_secs(11));

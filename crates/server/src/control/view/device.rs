@@ -2,8 +2,10 @@
 
 use tidegate_api::device::{CapView, CostView, CostsView, DriftView};
 use tidegate_core::estimator::{Learnt, LearntKind};
+use tidegate_core::steer::DepthReason;
 use tidegate_core::watch::{Drift, LearntCap};
 
+use crate::command::VmSnapshot;
 use crate::labels::kind_name;
 
 pub(super) fn drift(drift: &Drift) -> DriftView {
@@ -15,6 +17,28 @@ pub(super) fn drift(drift: &Drift) -> DriftView {
         since_ns: drift.since.0,
         enough_in_flight: drift.enough,
         too_shallow: drift.too_shallow,
+    }
+}
+
+/// Returns the reason for the depth in force, in words.
+pub(super) fn depth_reason(reason: &DepthReason, vms: &[VmSnapshot]) -> String {
+    match reason {
+        DepthReason::Start => "to begin with".to_owned(),
+        DepthReason::Product => "bandwidth-delay product".to_owned(),
+        DepthReason::Whole => "the load needs all of it".to_owned(),
+        DepthReason::Bound { vm, cost } => {
+            let name = vms.iter().find(|snapshot| Some(snapshot.id) == *vm);
+            let whose = match name {
+                Some(vm) => format!("latency of vm {}", vm.name),
+                None => "bound of a promise".to_owned(),
+            };
+            match cost {
+                Some(cost) if *cost >= 0.001 => {
+                    format!("{whose}, costs {:.1} % of the work", cost * 100.0)
+                }
+                _ => whose,
+            }
+        }
     }
 }
 

@@ -58,7 +58,9 @@ pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
         }),
         drift: snapshot.drift.as_ref().map(device::drift),
         learnt_cap: snapshot.learnt_cap.as_ref().map(device::cap),
-        adapted_depth: snapshot.adapted_depth,
+        adapted_depth: snapshot.adapted_depth.map(|adapted| adapted.depth),
+        depth_reason: (snapshot.adapted_depth)
+            .map(|adapted| device::depth_reason(&adapted.reason, &snapshot.vms)),
         learnt_costs: snapshot.learnt_costs.as_ref().map(device::costs),
         vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
         disks_with_faults: (snapshot.vms.iter())

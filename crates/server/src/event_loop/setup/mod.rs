@@ -336,6 +336,13 @@ fn new_engine(
     engine
         .jobs_mut()
         .say_best_bandwidth(model.map_or(0, |spec| spec.bytes_per_s_max));
+    if device.scheduling.is_automatic() {
+        tracing::info!(
+            device = device.name,
+            "queue depth and parts of I/Os are chosen automatically; \
+             adaptive_depth = false and max_io_shared = \"off\" keep the configured ones"
+        );
+    }
     engine
         .device_mut()
         .set_hung_disks_aside(Nanos::ZERO, Patience::default());
