@@ -273,8 +273,7 @@ mod tests {
             r#""waits":{"begun":7,"succeeded":5},"drift":{"ratio":1.25,"spread":0.5,"#,
             r#""seconds_judged":60,"parted":"slower","since_ns":3,"enough_in_flight":32,"#,
             r#""too_shallow":false},"learnt_cap":{"iops":3000.0,"bytes_per_s":125,"either":true,"#,
-            r#""since_ns":4},"adapted_depth":12,"#,
-            r#""depth_reason":"bandwidth-delay product","#,
+            r#""since_ns":4},"adapted_depth":12,"depth_reason":"bandwidth-delay product","#,
         );
         let costs = concat!(
             r#""learnt_costs":{"windows":90,"idle_windows":12,"within":0.125,"kinds":[{"#,

@@ -4,7 +4,8 @@
 use crate::facts::Life;
 use crate::facts::{Facts, Vm, moved};
 use crate::roles::Roles;
-use crate::steer::depth::{DepthControl, DepthTuning};
+use crate::steer::DepthTuning;
+use crate::steer::depth::DepthControl;
 use crate::steer::sharing::{SharedIo, Sharing};
 use crate::watch::Watch;
 use tidegate_base::request::{DeviceIo, Op};

@@ -149,8 +149,7 @@ impl TenantsMut<'_> {
         self.engine.facts.allocations[slot] = 0;
         self.engine.facts.ledgers[slot] = Ledger::default();
         self.engine.facts.begin_seconds(slot);
-        let (facts, control) = (&self.engine.facts, &mut self.engine.control);
-        control.promise_changed(facts, index, None);
+        (self.engine.control).promise_changed(&self.engine.facts, index, None);
         let id = VmId { index, generation };
         if let Some(estimator) = &mut self.engine.facts.estimator {
             estimator.forget(id);

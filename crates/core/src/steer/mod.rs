@@ -1,9 +1,10 @@
 //! How the device is used whatever the policy: how deep its queue is kept, and how long an I/O may
 //! be while others share it.
 
+mod allowed;
 pub(crate) mod depth;
 mod rate;
 pub(crate) mod sharing;
 
-pub use depth::{DepthBound, DepthReason, DepthTuning, DepthView};
+pub use allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
 pub use sharing::SharedIo;

@@ -1,0 +1,245 @@
+//! Control of the depth on devices that do so many I/Os a second at a depth.
+
+use super::*;
+use tidegate_base::random::SplitMix64;
+
+fn spec(depth: u32) -> DeviceSpec {
+    DeviceSpec {
+        depth,
+        physical_block: 4096,
+        max_io: 1 << 20,
+        zeroes_are_writes: false,
+        positioning: Nanos::ZERO,
+        bytes_per_s: 0,
+    }
+}
+
+fn control(depth: u32) -> DepthControl {
+    DepthControl::new(&spec(depth), None, Nanos::ZERO)
+}
+
+/// Device that does `most` I/Os a second from `knee` in flight on, and less in proportion
+/// below. Single I/Os take up to twice their mean, and all of them are slower and faster by
+/// `sway` thousandths for a tenth of a second at a time.
+struct Noisy {
+    knee: u32,
+    most: f64,
+    sway: u64,
+    bytes: u32,
+    random: SplitMix64,
+    now: Nanos,
+    swayed_until: Nanos,
+    factor: f64,
+    ends: u64,
+    waits: bool,
+    /// All I/Os take their mean.
+    regular: bool,
+    deepest: u32,
+    /// Sum over I/Os that ended of the depth then.
+    depths: u64,
+}
+
+impl Noisy {
+    fn new(knee: u32, most: f64, sway: u64, seed: u64) -> Noisy {
+        Noisy {
+            knee,
+            most,
+            sway,
+            bytes: 4096,
+            random: SplitMix64::new(seed),
+            now: Nanos::ZERO,
+            swayed_until: Nanos::ZERO,
+            factor: 1.0,
+            ends: 0,
+            waits: true,
+            regular: false,
+            deepest: 0,
+            depths: 0,
+        }
+    }
+
+    fn run(&mut self, control: &mut DepthControl, ms: u64) {
+        let until = self.now + Nanos::from_millis(ms);
+        while self.now < until {
+            if self.now >= self.swayed_until {
+                let sway = self.random.below(2 * self.sway + 1) as f64 - self.sway as f64;
+                self.factor = 1.0 + sway / 1000.0;
+                self.swayed_until = self.now + Nanos::from_millis(100);
+            }
+            self.deepest = self.deepest.max(control.limit());
+            let depth = control.limit().min(self.knee);
+            let rate = self.most * self.factor * f64::from(depth) / f64::from(self.knee);
+            let spread = self.random.below(2001) as f64 / 1000.0;
+            let gap = 1e9 / rate * if self.regular { 1.0 } else { spread };
+            self.now += Nanos(gap as u64);
+            self.ends += 1;
+            self.depths += u64::from(control.limit());
+            control.nothing_goes(self.waits);
+            control.ended(self.now, None, Op::Read, self.bytes);
+        }
+    }
+}
+
+#[test]
+fn the_knee_is_found_through_noise() {
+    for (knee, sway) in [(1, 0), (3, 0), (4, 100), (8, 100), (16, 200), (64, 0)] {
+        for seed in 0..6 {
+            let mut device = Noisy::new(knee, 20_000.0, sway, seed);
+            let mut control = control(64);
+            device.run(&mut control, 2000);
+            let before = device.ends;
+            device.depths = 0;
+            device.run(&mut control, 10_000);
+            let mean = device.depths / (device.ends - before);
+            let kept = (device.ends - before) as f64 / 10.0 / 20_000.0;
+            let depth = control.depth();
+            assert!(
+                kept > 0.94,
+                "knee {knee}, sway {sway}, seed {seed}: {kept:.3} at {depth}"
+            );
+            assert!(
+                mean <= u64::from(knee) * 3 + 3,
+                "knee {knee}, sway {sway}, seed {seed}: {mean}"
+            );
+        }
+    }
+}
+
+#[test]
+fn depths_begin_small_and_double_within_a_second() {
+    let mut control = control(64);
+    assert_eq!((control.depth(), control.limit()), (4, 4));
+    assert_eq!(control.view().reason, DepthReason::Start);
+    let mut device = Noisy::new(64, 100_000.0, 0, 1);
+    device.run(&mut control, 1000);
+    assert_eq!(control.depth(), 64);
+    assert_eq!(control.view().reason, DepthReason::Whole);
+    assert!(device.ends >= 90_000, "{}", device.ends);
+}
+
+#[test]
+fn a_device_that_needs_more_gets_more() {
+    for seed in 0..6 {
+        let mut device = Noisy::new(2, 20_000.0, 100, seed);
+        let mut control = control(64);
+        device.run(&mut control, 3000);
+        (device.depths, device.ends) = (0, 0);
+        device.run(&mut control, 5000);
+        let mean = device.depths / device.ends;
+        assert!(mean <= 12, "{mean}");
+        // Its rate with what it has now is an eighth of what it was.
+        device.knee = 32;
+        device.run(&mut control, 2000);
+        assert!(control.depth() >= 30, "seed {seed}: {}", control.depth());
+    }
+}
+
+#[test]
+fn longer_ios_shorten_the_queue_within_100_ms() {
+    let mut device = Noisy::new(32, 200_000.0, 0, 3);
+    device.bytes = 16 << 10;
+    let mut control = control(32);
+    device.run(&mut control, 1000);
+    assert!(control.depth() >= 30, "{}", control.depth());
+    // 1 MiB at 2 GB/s, for which one in flight is enough.
+    (device.bytes, device.most, device.knee) = (1 << 20, 2000.0, 1);
+    device.run(&mut control, 100);
+    assert!(control.depth() <= 2, "{}", control.depth());
+}
+
+#[test]
+fn a_depth_that_nothing_waits_for_stays() {
+    let mut device = Noisy::new(64, 20_000.0, 0, 1);
+    device.waits = false;
+    let mut control = control(64);
+    device.run(&mut control, 2000);
+    assert_eq!(control.depth(), 4);
+    device.waits = true;
+    device.run(&mut control, 1000);
+    assert_eq!(control.depth(), 64);
+    device.waits = false;
+    device.run(&mut control, 10_000);
+    assert_eq!(control.depth(), 64);
+}
+
+#[test]
+fn what_moves_no_data_is_no_work() {
+    let mut control = control(64);
+    control.nothing_goes(true);
+    for n in 0..100_000 {
+        control.ended(Nanos(n * 10_000), None, Op::Discard, 0);
+    }
+    assert_eq!(control.view().reason, DepthReason::Start);
+    assert_eq!(control.depth(), 4);
+}
+
+#[test]
+fn no_bound_is_ever_exceeded() {
+    for seed in 0..40 {
+        let mut random = SplitMix64::new(seed);
+        let top = 1 + random.below(64) as u32;
+        let mut control = control(top);
+        let mut device = Noisy::new(64, 50_000.0, 100, seed);
+        for _ in 0..20 {
+            let bound = 1 + random.below(80) as u32;
+            control.set_bound(Some(DepthBound {
+                depth: bound,
+                vm: None,
+            }));
+            device.knee = 1 + random.below(64) as u32;
+            device.deepest = 0;
+            device.run(&mut control, 50);
+            assert!(
+                device.deepest <= bound.min(top),
+                "{} {bound} {top}",
+                device.deepest
+            );
+            assert!(control.depth() <= bound.min(top));
+        }
+        control.set_bound(None);
+        device.knee = 64;
+        device.run(&mut control, 3000);
+        assert!(
+            control.depth() * 10 >= top * 9,
+            "{} of {top}",
+            control.depth()
+        );
+    }
+}
+
+#[test]
+fn a_budget_of_time_bounds_what_is_in_flight() {
+    // 64 KiB take 50 us each once 32 are in flight: 1 ms is 20 of them.
+    let mut device = Noisy::new(32, 20_000.0, 0, 5);
+    device.bytes = 64 << 10;
+    let vm = VmId {
+        index: 3,
+        generation: 0,
+    };
+    let mut control = control(32);
+    control.set_budget(Some((Nanos::from_millis(1), Some(vm), 64 << 10)), None);
+    assert_eq!(control.depth(), 4, "no rate is known");
+    device.run(&mut control, 1000);
+    let in_flight = f64::from(control.depth()) * 50e-6 * 32.0 / f64::from(control.depth());
+    assert!(in_flight <= 0.0016 + 1e-9);
+    let view = control.view();
+    assert!(view.depth < 32, "{view:?}");
+    let DepthReason::Bound { vm: whose, .. } = view.reason else {
+        panic!("{view:?}");
+    };
+    assert_eq!(whose, Some(vm));
+}
+
+#[test]
+fn a_disk_with_seeks_begins_at_two_and_keeps_two() {
+    let seeks = DeviceSpec {
+        positioning: Nanos::from_millis(12),
+        ..spec(32)
+    };
+    let mut control = DepthControl::new(&seeks, None, Nanos::ZERO);
+    assert_eq!(control.depth(), 2);
+    let mut device = Noisy::new(1, 2000.0, 0, 1);
+    device.regular = true;
+    device.run(&mut control, 20_000);
+    assert_eq!(control.depth(), 2);
+}
