@@ -154,6 +154,12 @@ pub struct ExpectsChange {
     /// Size of a request: `16 KiB`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub size: Change<String>,
+    /// Requests a second for which a latency bound is promised.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub iops: Change<u64>,
+    /// Requests that may come at once within that rate.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub burst: Change<u32>,
 }
 
 /// Entry of a schedule, and body of `POST /v1/vms/{name}/schedule`: a time, and the parts of the

@@ -43,6 +43,12 @@ pub struct ExpectsView {
     pub access: Option<String>,
     /// Size of a request: `16 KiB`.
     pub size: Option<String>,
+    /// Requests a second for which a latency bound is promised.
+    #[serde(default)]
+    pub iops: Option<u64>,
+    /// Requests that may come at once within that rate.
+    #[serde(default)]
+    pub burst: Option<u32>,
 }
 
 /// Rates by direction; those that are not limited are `null`.
@@ -130,11 +136,17 @@ mod tests {
             reads: text("70 %"),
             access: None,
             size: text("16 KiB"),
+            iops: Some(500),
+            burst: None,
         };
         round_trip(
             &expects,
-            r#"{"reads":"70 %","access":null,"size":"16 KiB"}"#,
+            r#"{"reads":"70 %","access":null,"size":"16 KiB","iops":500,"burst":null}"#,
         );
+        // Daemons that know no envelopes.
+        let early = r#"{"reads":"70 %","access":null,"size":"16 KiB"}"#;
+        let early: ExpectsView = serde_json::from_str(early).expect("complete");
+        assert_eq!((early.iops, early.burst), (None, None));
         let whole = ObjectiveView {
             reservation: text("120 IOPS"),
             limit: Some(limit),

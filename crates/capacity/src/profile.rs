@@ -179,6 +179,29 @@ pub struct DepthPoint {
     pub p99: Nanos,
 }
 
+/// Time of a random 4 KiB read, one at a time, beside writes that keep the device saturated.
+///
+/// A disk with a write cache, or flash with a buffer, still has work to do for writes that it has
+/// answered, and holds reads up for it. Latencies of reads alone do not show that.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct BesideWrites {
+    /// Access pattern of the writes.
+    pub access: Access,
+    /// Bytes of each write.
+    pub size: u32,
+    /// Writes with the device at any time.
+    pub depth: u32,
+    /// Half of the reads took at most this.
+    pub p50: Nanos,
+    /// 99 of 100 reads took at most this.
+    pub p99: Nanos,
+}
+
+impl BesideWrites {
+    /// Bytes of each read.
+    pub const READ_SIZE: u32 = 4096;
+}
+
 /// How saturation is estimated for a mix of kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Estimation {
@@ -222,6 +245,8 @@ pub struct Profile {
     /// Random mixes: reads in thousandths, 1 to 999, rising, with their curves.
     mixes: Vec<(u32, Curve)>,
     latency: Vec<DepthPoint>,
+    /// Reads beside saturating writes; empty where that was not measured.
+    beside_writes: Vec<BesideWrites>,
     /// Requests outstanding at saturation; 0: not known.
     depth: u32,
     /// Points that are too uncertain to be relied on, in words.
@@ -249,6 +274,7 @@ impl Profile {
             writes,
             mixes,
             latency,
+            beside_writes: Vec::new(),
             depth: 0,
             imprecise: Vec::new(),
         }
@@ -257,6 +283,14 @@ impl Profile {
     /// The same, measured with so many requests outstanding.
     pub fn with_depth(self, depth: u32) -> Profile {
         Profile { depth, ..self }
+    }
+
+    /// The same, with times of reads beside saturating writes.
+    pub fn with_beside_writes(self, beside_writes: Vec<BesideWrites>) -> Profile {
+        Profile {
+            beside_writes,
+            ..self
+        }
     }
 
     /// Marks points as too uncertain to be relied on: their names with their intervals, such as
@@ -314,6 +348,11 @@ impl Profile {
     /// What was measured against depth.
     pub fn latency(&self) -> &[DepthPoint] {
         &self.latency
+    }
+
+    /// Times of reads beside saturating writes; empty where that was not measured.
+    pub fn beside_writes(&self) -> &[BesideWrites] {
+        &self.beside_writes
     }
 
     /// Picoseconds of the device that one request takes, whatever else there is.

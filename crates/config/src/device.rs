@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_core::engine::{DeviceSpec, Engine, EngineConfig, EngineError, PayloadBounds};
+use tidegate_core::fit::Queueing;
 use tidegate_core::profile::Profile;
 use tidegate_core::steer::{DepthTuning, SharedIo};
 use tidegate_core::time::Nanos;
@@ -178,6 +179,17 @@ impl Scheduling {
     /// it says nothing of them.
     pub fn is_automatic(&self) -> bool {
         self.adaptive_depth && self.max_io_shared == SharedIo::Auto
+    }
+
+    /// Returns what keeps the device's queue short for latency bounds, as far as the configuration
+    /// and the profile tell it. The depth counts as configured, even where it is adapted.
+    pub fn queueing(&self) -> Queueing {
+        let shared = self.max_io_shared;
+        let part = |profile: &Arc<Profile>| shared.longest_part(profile, self.max_io);
+        Queueing {
+            part: self.profile.as_ref().and_then(part),
+            ..Queueing::default()
+        }
     }
 
     /// Bounds of payload memory.

@@ -24,6 +24,7 @@ pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
         max_io: config.scheduling.max_io,
         merge_limit: config.scheduling.merge_limit,
         capacity: capacity(&config.kind),
+        queueing: config.scheduling.queueing(),
     })
 }
 
@@ -45,10 +46,9 @@ pub fn tenants(config: &Config, device: usize) -> Vec<Tenant<'_>> {
 pub fn tenant(vm: &VmConfig) -> Tenant<'_> {
     let sizes = vm.disks.iter().filter_map(|disk| disk.size);
     Tenant {
-        name: &vm.name,
-        objective: &vm.objective,
         background: vm.background,
         disk_bytes: sizes.fold(0, u64::saturating_add),
+        ..Tenant::new(&vm.name, &vm.objective)
     }
 }
 

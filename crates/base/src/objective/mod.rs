@@ -5,7 +5,7 @@ mod group;
 pub use group::{Group, GroupName};
 pub use tidegate_units::{OpsRate, Rate};
 
-use crate::expect::Expects;
+use crate::expect::{Envelope, Expects};
 use crate::time::Nanos;
 use core::fmt;
 
@@ -114,7 +114,8 @@ pub struct Objective {
     pub latency: Option<Nanos>,
     /// Its class, for schedulers that know such.
     pub priority: Priority,
-    /// What its requests are expected to be like: plans reckon with it, nothing schedules by it.
+    /// What its requests are expected to be like: plans reckon with it, and a latency bound holds
+    /// inside its envelope.
     pub expects: Expects,
 }
 
@@ -177,6 +178,22 @@ impl Objective {
     pub const DEFAULT_WEIGHT: u32 = 100;
     /// The largest weight.
     pub const MAX_WEIGHT: u32 = 10_000;
+
+    /// Returns the rate and burst inside which requests are answered within the latency bound: the
+    /// expected IOPS, or else the target, or else the reservation. `None`: no bound, or no rate; a
+    /// bound without a rate is best effort.
+    pub fn envelope(&self) -> Option<Envelope> {
+        self.latency?;
+        let rates = [self.target, self.reservation];
+        let rate = match self.expects.iops {
+            Some(iops) => Rate::iops(iops),
+            None => rates.into_iter().find(|rate| !rate.is_none())?,
+        };
+        Some(Envelope {
+            rate,
+            burst: self.expects.burst.unwrap_or(1),
+        })
+    }
 
     /// Checks the parts against each other.
     ///
@@ -342,6 +359,27 @@ pub enum ObjectiveError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_envelope_is_what_is_expected_or_else_the_floor() {
+        let mut objective = Objective {
+            reservation: Rate::iops(100),
+            ..Objective::default()
+        };
+        let of = |objective: &Objective| objective.envelope().map(|it| (it.rate, it.burst));
+        assert_eq!(of(&objective), None, "there is no bound");
+        objective.latency = Some(Nanos::from_millis(5));
+        assert_eq!(of(&objective), Some((Rate::iops(100), 1)));
+        objective.target = Rate::bytes(1 << 20);
+        assert_eq!(of(&objective), Some((Rate::bytes(1 << 20), 1)));
+        (objective.expects.iops, objective.expects.burst) = (Some(30), Some(4));
+        assert_eq!(of(&objective), Some((Rate::iops(30), 4)));
+        let without = Objective {
+            latency: objective.latency,
+            ..Objective::default()
+        };
+        assert_eq!(of(&without), None, "best effort");
+    }
 
     #[test]
     fn a_reservation_above_the_limit_is_refused_with_both_values() {

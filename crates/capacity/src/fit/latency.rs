@@ -1,29 +1,34 @@
 //! Latency bounds: a demand-bound test for deadlines that do not preempt.
 //!
-//! What is due first goes first (`edf`). A request of VM i that arrives when everything is against
-//! it waits for all that is with the device, of whoever has the longest there; for one request of
-//! every VM with a bound that is due no later, and for what more of those comes meanwhile; then for
-//! itself. For every bound t that was promised there must hold
+//! Floors and requests with a bound form one queue, ordered by deadline. A request of VM i that
+//! arrives when everything is against it waits for the device's blocking time B, for what is due
+//! before it, and then for itself. For every bound t that was promised there must hold
 //!
 //! ```text
-//! all in flight + longest service of those due by t
-//!     + sum over j due by t of (c_j + (t - L_j) u_j) <= t
+//! B + longest service of those due by t + sum over j of dem_j(t) <= headroom * t
+//!
+//! dem_j(t) = floor_j t                                       floors alone: one queue by tag + 1/rate
+//!            max(floor_j t, c_j b_j + (t - L_j) env_j)       from t = L_j on, for VMs with a bound
 //! ```
 //!
 //! with L the bounds, c the time of the device that a request takes (one's own counts as part of
-//! its service) and u the part of the device that was promised, by which what comes in t - L_j is
-//! bounded: requests come no denser than was promised, evenly. While all u together are below one,
-//! the left side grows slower than t from one bound to the next, so these are all there is to look
-//! at. (Jeffay, Stanat and Martel, *On Non-Preemptive Scheduling of Periodic and Sporadic Tasks*,
-//! RTSS 1991, has the test for one server; Albers and Slomka, *An Event Stream Driven Approximation
-//! for the Analysis of Real-Time Systems*, ECRTS 2004, the line above the steps.)
+//! its service), b the burst of the envelope, and floor and env the parts of the device that floor
+//! and envelope take. A floor request is due no earlier than 1/rate after its tag, so at most t *
+//! rate of them are due within t, and the line `floor_j t` bounds them without a step. A VM whose
+//! floor is due no earlier than its bound (rate * L at most 1) is counted by its bound alone. While
+//! all parts together are below one, the left side grows slower than t from one bound to the next,
+//! so these are all there is to look at. (Jeffay, Stanat and Martel, *On Non-Preemptive Scheduling
+//! of Periodic and Sporadic Tasks*, RTSS 1991, has the test for one server; Albers and Slomka, *An
+//! Event Stream Driven Approximation for the Analysis of Real-Time Systems*, ECRTS 2004, the line
+//! above the steps.)
 //!
-//! What is in flight and one's own service are the profile's 99th percentiles, so that is what a
-//! bound is held for; the whole is divided by the headroom, as device time is. What a profile does
-//! not say is how long reads wait for writes that the device answered before it had done them.
+//! Where all bounds hold, nothing is due that delays a floor by more than B: its requests are
+//! answered by tag + 1/rate + T, where T is B and the longest service beyond one's own cost.
+//! `blocking` has the parts of both.
 
-use super::cost::{Costs, Mixing, ONE, points, times};
-use super::load::Load;
+use super::blocking::{Blocking, stay};
+use super::cost::{Costs, Mixing, ONE, times};
+use super::load::{Load, MILLION};
 use super::mix::per_second;
 use super::{Bound, SECOND_PS, Tenant};
 use crate::profile::{Access, Direction};
@@ -34,10 +39,21 @@ use tidegate_base::time::Nanos;
 struct Vm {
     /// A request's time of the device.
     cost: u64,
-    /// What was promised, of a second.
-    used: u64,
+    /// Device time of a second that its floor takes, as far as that is due before its bound.
+    floor: u64,
+    /// Device time of a second that its envelope takes; without an envelope 0: one request counts.
+    envelope: u64,
+    /// Requests at once.
+    burst: u32,
     /// A request's time with a device that does nothing else; `None`: not measured.
     alone: Option<u64>,
+}
+
+/// What becomes of the bounds, and how long the device blocks.
+pub(super) struct Bounds {
+    /// By tenant.
+    pub(super) of: Vec<Option<Bound>>,
+    pub(super) blocking: Blocking,
 }
 
 pub(super) fn bounds(
@@ -47,98 +63,96 @@ pub(super) fn bounds(
     loads: &[Load],
     blended: bool,
     headroom: u32,
-) -> Vec<Option<Bound>> {
-    let bound = |tenant: &Tenant<'_>| tenant.objective.latency.filter(|_| !tenant.background);
-    if tenants.iter().all(|tenant| bound(tenant).is_none()) {
-        return vec![None; tenants.len()];
-    }
+) -> Bounds {
     let mixed = loads.iter().any(|load| load.may_read) && loads.iter().any(|load| load.may_write);
     let dearer = |size| match mixed {
         true => mixing.dearest(size),
         false => ONE,
     };
-    let in_flight = in_flight(costs, loads, dearer);
-    let mut due: Vec<(Nanos, usize, Vm)> = (tenants.iter().enumerate())
-        .filter_map(|(at, tenant)| {
-            let vm = Vm::of(costs, &loads[at], dearer(loads[at].size), blended);
-            Some((bound(tenant)?, at, vm))
-        })
-        .collect();
-    due.sort_by_key(|&(bound, at, _)| (bound, at));
-    let mut found = vec![None; tenants.len()];
+    let bound = |tenant: &Tenant<'_>| tenant.objective.latency.filter(|_| !tenant.background);
+    let mut blocking = Blocking::new(costs, tenants, loads, dearer);
+    let mut due: Vec<(Nanos, usize, Vm)> = Vec::new();
     let mut before = Demand::default();
+    for (at, (tenant, load)) in tenants.iter().zip(loads).enumerate() {
+        let bound = bound(tenant);
+        if bound.is_none() && load.floor == 0 {
+            continue;
+        }
+        let vm = Vm::of(costs, load, dearer(load.size), blended, bound);
+        before.floors += u128::from(vm.floor);
+        let beyond = vm.alone.unwrap_or(0).saturating_sub(vm.cost);
+        blocking.service = blocking.service.max(beyond);
+        due.extend(bound.map(|bound| (bound, at, vm)));
+    }
+    due.sort_by_key(|&(bound, at, _)| (bound, at));
+    let mut of = vec![None; tenants.len()];
     for same in due.chunk_by(|a, b| a.0 == b.0) {
         let asked = same[0].0;
         same.iter()
             .for_each(|(bound, _, vm)| before.add(*bound, vm));
-        let most = in_flight.map(|in_flight| {
-            let most = before.until(asked, in_flight).saturating_mul(1000);
+        let most = blocking.is_measured.then(|| {
+            let most = before.until(asked, &blocking).saturating_mul(1000);
             nanos(most.div_ceil(headroom.max(1).into()))
         });
         for &(_, at, vm) in same {
-            found[at] = Some(Bound {
+            of[at] = Some(Bound {
                 asked,
                 takes: most,
                 alone: vm.alone.map(|ps| nanos(ps.into())),
+                best_effort: loads[at].envelope.is_none(),
             });
         }
     }
-    found
+    Bounds { of, blocking }
 }
 
 /// What those due so far ask for.
 #[derive(Default)]
 struct Demand {
-    /// One request each, picoseconds.
-    first: u128,
-    /// Of a second, picoseconds.
-    used: u128,
-    /// The same by their bounds, in nanoseconds.
-    used_by_bound: u128,
+    /// Device time of a second that all floors take, picoseconds.
+    floors: u128,
+    /// VMs with a bound that is due: their bounds and what they ask for beyond their floors.
+    due: Vec<(Nanos, Vm)>,
     /// The longest service beyond one's own cost.
     beyond: u64,
 }
 
 impl Demand {
     fn add(&mut self, bound: Nanos, vm: &Vm) {
-        self.first += u128::from(vm.cost);
-        self.used += u128::from(vm.used);
-        self.used_by_bound += u128::from(vm.used) * u128::from(bound.0);
+        self.due.push((bound, *vm));
         self.beyond = (self.beyond).max(vm.alone.unwrap_or(0).saturating_sub(vm.cost));
     }
 
     /// Picoseconds until all that is due by then is answered.
-    fn until(&self, bound: Nanos, in_flight: u64) -> u128 {
-        if self.used > u128::from(SECOND_PS) {
+    fn until(&self, bound: Nanos, blocking: &Blocking) -> u128 {
+        let envelopes = self.due.iter().map(|(_, vm)| u128::from(vm.envelope));
+        if envelopes.sum::<u128>() > u128::from(SECOND_PS) {
             return u128::MAX;
         }
-        let more = self.used * u128::from(bound.0) - self.used_by_bound;
+        // A line's picoseconds in some nanoseconds, times 10^9.
+        let within = |part: u64, time: Nanos| u128::from(part) * u128::from(time.0);
+        let beyond_floor = |(of, vm): &(Nanos, Vm)| {
+            let burst = u128::from(vm.cost) * u128::from(vm.burst) * u128::from(Nanos::SECOND.0);
+            let asks = burst + within(vm.envelope, bound.since(*of));
+            asks.saturating_sub(within(vm.floor, bound))
+        };
+        let floors = self.floors.saturating_mul(u128::from(bound.0));
+        let more = (self.due.iter().map(beyond_floor)).fold(floors, u128::saturating_add);
         let more = more.div_ceil(u128::from(Nanos::SECOND.0));
-        u128::from(in_flight) + u128::from(self.beyond) + self.first + more
+        blocking
+            .device_ps()
+            .saturating_add(u128::from(self.beyond))
+            .saturating_add(more)
     }
-}
-
-/// Picoseconds until all that is with the device has ended, of anybody, VMs without a promise, too:
-/// as long as the longest of it stays. `None`: not measured.
-fn in_flight(costs: &Costs<'_>, loads: &[Load], dearer: impl Fn(u32) -> u64) -> Option<u64> {
-    let mut longest = 0;
-    for load in loads {
-        let kinds = [
-            (Direction::Read, load.may_read),
-            (Direction::Write, load.may_write),
-        ];
-        for (direction, _) in kinds.into_iter().filter(|kind| kind.1) {
-            let stay = stay(costs, direction, load.longest, costs.device.depth)?;
-            longest = longest.max(times(stay, dearer(load.longest)));
-        }
-    }
-    Some(longest)
 }
 
 impl Vm {
     /// `factor`: how much dearer mixing makes its requests, in millionths.
-    fn of(costs: &Costs<'_>, load: &Load, factor: u64, blended: bool) -> Vm {
-        let mut vm = Vm::default();
+    fn of(costs: &Costs<'_>, load: &Load, factor: u64, blended: bool, bound: Option<Nanos>) -> Vm {
+        let mut vm = Vm {
+            burst: load.burst,
+            ..Vm::default()
+        };
         let mut used = 0u128;
         // Without a promise one at a time is reckoned with, of whatever it is expected to do.
         let silent = load.requests() == 0;
@@ -164,46 +178,26 @@ impl Vm {
             let alone = stay(costs, direction, load.size, 1).map(|alone| times(alone, factor));
             vm.alone = vm.alone.max(alone);
         }
-        vm.used = per_second(used);
+        // Both are parts of all its requests, which are the larger of the two.
+        let all = u128::from(load.requests().max(1));
+        let part = |rate: u64| per_second(used.saturating_mul(rate.into()).div_ceil(all).min(used));
+        vm.envelope = part(load.envelope.unwrap_or(0));
+        vm.floor = match bound {
+            Some(bound) if is_due_after(load, bound) => 0,
+            _ => part(load.floor),
+        };
         vm
     }
 }
 
-/// Picoseconds that 99 of 100 random requests stay with the device at that depth, by the measured
-/// depth that is no less; beyond the deepest in proportion. A size above those measured stays
-/// longer as it costs more. `None`: not measured.
-fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u32) -> Option<u64> {
-    let other = match direction {
-        Direction::Read => Direction::Write,
-        Direction::Write => Direction::Read,
-    };
-    let kinds = [
-        (direction, Access::Random),
-        (other, Access::Random),
-        (direction, Access::Sequential),
-        (other, Access::Sequential),
-    ];
-    let found = (kinds.into_iter())
-        .map(|(direction, access)| points(&costs.device, direction, access, size))
-        .find(|points| !points.is_empty())?;
-    let deepest = found[found.len() - 1];
-    let point = (found.iter())
-        .find(|p| p.depth >= depth)
-        .unwrap_or(&deepest);
-    let deeper = u64::from(depth).max(point.depth.into());
-    let time = (point.p99.0.saturating_mul(1000))
-        .saturating_mul(deeper)
-        .div_ceil(point.depth.into());
-    let cost = |direction, access, bytes| costs.time_ps(direction, access, bytes);
-    let of = cost(direction, Access::Random, size);
-    let measured = cost(point.direction, point.access, point.size);
-    let longer = (u128::from(of) * u128::from(ONE)).div_ceil(measured.into());
-    Some(times(
-        time,
-        u64::try_from(longer).unwrap_or(u64::MAX).max(ONE),
-    ))
+/// Whether requests of the floor are due no earlier than the bound allows, so that those of the
+/// envelope stand for them.
+fn is_due_after(load: &Load, bound: Nanos) -> bool {
+    let inside = load.envelope.is_some_and(|rate| rate >= load.floor);
+    let by_bound = u128::from(load.floor) * u128::from(bound.0);
+    inside && by_bound <= MILLION * u128::from(Nanos::SECOND.0)
 }
 
-fn nanos(ps: u128) -> Nanos {
+pub(super) fn nanos(ps: u128) -> Nanos {
     Nanos(u64::try_from(ps.div_ceil(1000)).unwrap_or(u64::MAX))
 }

@@ -26,6 +26,14 @@ pub struct Load {
     pub size: u32,
     /// Bytes of the longest I/O that may be in the way of others.
     pub longest: u32,
+    /// Millionths of a request a second that are due as a floor: reservation, target or deadline
+    /// transfer, at most all of them.
+    pub floor: u64,
+    /// Millionths of a request a second inside the envelope of the latency bound; `None`: no bound,
+    /// or one that is best effort.
+    pub envelope: Option<u64>,
+    /// Requests of the envelope that may come at once, at least 1.
+    pub burst: u32,
     /// Whether it reads at all, whatever was promised.
     pub may_read: bool,
     /// Whether it writes at all.
@@ -37,25 +45,36 @@ impl Load {
         let objective = tenant.objective;
         let expects = &objective.expects;
         let floor = [&objective.reservation, &objective.target];
-        let size = expects.size.unwrap_or_else(|| usual_size(floor));
-        let share = expects.reads.unwrap_or_else(|| dearer(costs, size));
-        let promised = match tenant.background {
-            true => 0,
-            false => floor
-                .map(|rate| at_least(rate, size))
-                .into_iter()
-                .max()
-                .unwrap_or(0),
+        let transfer = Rate {
+            ops: None,
+            bytes_per_s: Some(tenant.transfer).filter(|&bytes| bytes > 0),
         };
+        let size = expects
+            .size
+            .unwrap_or_else(|| usual_size([floor[0], floor[1], &transfer]));
+        let share = expects.reads.unwrap_or_else(|| dearer(costs, size));
         let limit = &objective.limit;
-        let promised = promised.min(at_most(&limit.total, size));
+        let most = at_most(&limit.total, size);
+        let (mut due, mut envelope) = (0, None);
+        if !tenant.background {
+            // Bytes that a floor moves are bytes of the transfer, too.
+            let floors = [floor[0], floor[1], &transfer].map(|rate| at_least(rate, size));
+            due = floors.into_iter().fold(0, u128::max).min(most);
+            let inside = objective.envelope();
+            envelope = inside.map(|inside| at_least(&inside.rate, size).min(most));
+        }
+        let promised = due.max(envelope.unwrap_or(0));
         let part = |share: u32, limit: &Rate| {
             let part = (promised * u128::from(share)).div_ceil(u128::from(THOUSAND));
             u64::try_from(part.min(at_most(limit, size))).unwrap_or(u64::MAX)
         };
+        let whole = |rate: u128| u64::try_from(rate).unwrap_or(u64::MAX);
         Load {
             reads: part(share, &limit.read),
             writes: part(THOUSAND - share, &limit.write),
+            floor: whole(due),
+            envelope: envelope.map(whole),
+            burst: expects.burst.unwrap_or(1).max(1),
             sequential: expects.sequential.unwrap_or(0),
             size,
             longest: longest(objective, costs, size),
@@ -70,8 +89,8 @@ impl Load {
     }
 }
 
-/// The size its rates count at: a reservation's own, or a target's.
-fn usual_size(floor: [&Rate; 2]) -> u32 {
+/// The size its rates count at: a reservation's own, or a target's, or a transfer's.
+fn usual_size<const N: usize>(floor: [&Rate; N]) -> u32 {
     let said = floor.into_iter().find(|rate| !rate.is_none());
     match said.map(|rate| (rate.ops, rate.bytes_per_s)) {
         None => IOPS_SIZE,

@@ -1,15 +1,20 @@
 //! Whether what was promised to VMs fits their device together.
 //!
+//! One function, [`reckon`], for plans, checks, refusals and the admission of deadline transfers.
 //! Three things must be enough, each for all VMs at once:
 //!
-//! - **Device time.** A reservation (a target, too) takes its requests a second times what one
-//!   takes of the device, by the saturation profile (vFair, Lu et al., SoCC 2015, section 4.1, in
-//!   3D). The sum may be at most the headroom, 80 % unless said: what is beyond is for what no
-//!   profile knows. `mix` says how reads and writes that meet are reckoned.
-//! - **Latency.** A request with a bound waits for what is with the device, for what is due before
-//!   it, and is then with the device itself: a demand-bound test as for deadlines that do not
-//!   preempt (`latency`). That may take the headroom's part of the bound.
+//! - **Device time.** A reservation (a target, a deadline transfer and the envelope of a latency
+//!   bound, too) takes its requests a second times what one takes of the device, by the saturation
+//!   profile (vFair, Lu et al., SoCC 2015, section 4.1, in 3D). The sum may be at most the
+//!   headroom, 80 % unless said: what is beyond is for what no profile knows. `mix` says how reads
+//!   and writes that meet are reckoned.
+//! - **Latency.** A request with a bound waits for the device's blocking time (`blocking`) and for
+//!   what is due before it, and is then with the device itself: a demand-bound test as for
+//!   deadlines that do not preempt (`latency`). That may take the headroom's part of the bound.
 //! - **Capacity.** The bytes of the disks.
+//!
+//! Beside the verdict there are two figures: [`Fit::blocking`], by which a floor may be late, and
+//! [`Fit::depth_bound`], the deepest queue with which every bound is held.
 //!
 //! The reckoning errs to the safe side: it asks what the VMs, each asking for at most what it was
 //! promised, can make of the device at worst. So nothing that is added makes it fit better, and the
@@ -21,7 +26,7 @@
 //! dearer.
 //!
 //! ```
-//! use tidegate_capacity::fit::{Assumed, Device, Tenant, reckon};
+//! use tidegate_capacity::fit::{Assumed, Device, Queueing, Tenant, reckon};
 //! use tidegate_base::objective::{Objective, Rate};
 //! use tidegate_capacity::profile::{Curve, Profile};
 //!
@@ -33,15 +38,17 @@
 //!     max_io: 1 << 20,
 //!     merge_limit: 0,
 //!     capacity: None,
+//!     queueing: Queueing::default(),
 //! };
 //! let objective = Objective { reservation: Rate::iops(100), ..Objective::default() };
-//! let vm = |name| Tenant { name, objective: &objective, background: false, disk_bytes: 0 };
+//! let vm = |name| Tenant::new(name, &objective);
 //!
 //! // 100 of 200 IOPS are half of the device: one fits, two do not.
 //! assert!(reckon(&device, &[vm("a")], &Assumed::default()).fits());
 //! assert!(!reckon(&device, &[vm("a"), vm("b")], &Assumed::default()).fits());
 //! ```
 
+mod blocking;
 mod cost;
 mod latency;
 mod load;
@@ -55,12 +62,15 @@ use crate::profile::Profile;
 use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 
+pub use blocking::Blocking;
 pub use load::Load;
 pub use nearest::{nearest, nearest_of_all};
 pub use say::{changed_parts, refusal};
 
 /// Picoseconds of the device in a second.
 pub const SECOND_PS: u64 = 1_000_000_000_000;
+/// Background parts a second that are served whatever the VMs do: one per 500 ms.
+const BACKGROUND_PARTS: u128 = 2;
 
 /// What is shared.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +85,21 @@ pub struct Device<'a> {
     pub merge_limit: u32,
     /// Bytes that it holds; `None`: not known, then disks are not counted.
     pub capacity: Option<u64>,
+    /// What is done for latency bounds, whatever is configured at most.
+    pub queueing: Queueing,
+}
+
+/// What keeps a device's queue short for its latency bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Queueing {
+    /// Fewest I/Os in flight that the depth is lowered to for a bound, at least 1; `None`: the
+    /// depth stays what it is.
+    pub least_depth: Option<u32>,
+    /// Largest part of an I/O in bytes while VMs share the device; `None`: I/Os go whole.
+    pub part: Option<u32>,
+    /// Largest device time of a background part, one of which is in flight at a time; `None`:
+    /// background I/Os go like those of VMs.
+    pub background_part: Option<Nanos>,
 }
 
 /// Somebody whose disks lie on the device.
@@ -88,6 +113,21 @@ pub struct Tenant<'a> {
     pub background: bool,
     /// Bytes of its disks.
     pub disk_bytes: u64,
+    /// Bytes a second that its deadline transfer needs to end in time; 0: it has none.
+    pub transfer: u64,
+}
+
+impl<'a> Tenant<'a> {
+    /// Returns a VM without disks or a transfer.
+    pub fn new(name: &'a str, objective: &'a Objective) -> Tenant<'a> {
+        Tenant {
+            name,
+            objective,
+            background: false,
+            disk_bytes: 0,
+            transfer: 0,
+        }
+    }
 }
 
 /// What a plan takes for granted.
@@ -153,10 +193,13 @@ pub struct Bound {
     pub takes: Option<Nanos>,
     /// What its requests take on a device that does nothing else, 99 of 100.
     pub alone: Option<Nanos>,
+    /// No rate is said for which it holds ([`Objective::envelope`]): one request at a time was
+    /// reckoned with, and nothing is promised beyond that.
+    pub best_effort: bool,
 }
 
 impl Bound {
-    /// Whether it is held, as far as is known.
+    /// Returns whether it is held, as far as is known.
     pub fn holds(&self) -> bool {
         self.takes.is_none_or(|takes| takes <= self.asked)
     }
@@ -175,6 +218,15 @@ pub struct Fit {
     pub disk_bytes: u64,
     /// Bytes there are, where that is known.
     pub capacity: Option<u64>,
+    /// Blocking time T of the device at `depth_bound`: a floor's request is on time when it is
+    /// answered by tag + 1/rate + T. A VM that was accepted keeps the largest T since then.
+    pub blocking: Nanos,
+    /// Causes of the blocking time.
+    pub blocked_by: Blocking,
+    /// Most I/Os in flight with which every latency bound holds, at most [`Device::depth`]. The
+    /// device's depth where nothing lowers it; where none is low enough, the one with which the
+    /// bounds are missed by least.
+    pub depth_bound: u32,
 }
 
 impl Fit {
@@ -237,8 +289,47 @@ impl Fit {
     }
 }
 
-/// Reckons whether what was promised to all of them fits the device.
+/// Reckons whether what was promised to all of them fits the device, with the deepest queue with
+/// which it does.
 pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
+    let at = |depth| at_depth(&Device { depth, ..*device }, tenants, assumed);
+    let mut found = at(device.depth);
+    let Some(least) = device.queueing.least_depth else {
+        return found;
+    };
+    if found.short_of() != Some(Resource::Latency) {
+        return found;
+    }
+    for (low, high) in blocking::stretches(device, least) {
+        let lowest = at(low);
+        match lowest.short_of() {
+            None | Some(Resource::Capacity) => return deepest(lowest, low, high, at),
+            // Fewer in flight have the device do less: the depth above is as near as it gets.
+            Some(Resource::DeviceTime) => {}
+            Some(Resource::Latency) if lowest.tightest().1 < found.tightest().1 => found = lowest,
+            Some(Resource::Latency) => {}
+        }
+    }
+    found
+}
+
+/// Returns the fit with the deepest queue of a stretch in which every bound holds, as it does at
+/// its shallowest. Costs are the same in all of it, so blocking alone grows with the depth.
+fn deepest(lowest: Fit, low: u32, high: u32, at: impl Fn(u32) -> Fit) -> Fit {
+    let (mut found, mut yes, mut no) = (lowest, low, high + 1);
+    while no - yes > 1 {
+        let middle = yes + (no - yes) / 2;
+        let fit = at(middle);
+        match fit.short_of() {
+            None | Some(Resource::Capacity) => (found, yes) = (fit, middle),
+            _ => no = middle,
+        }
+    }
+    found
+}
+
+/// Reckons with the device's depth as it is.
+fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
     let costs = cost::Costs::new(device);
     let blended = assumed.streams == Streams::Blended && tenants.len() > 1;
     let loads: Vec<Load> = (tenants.iter())
@@ -246,9 +337,13 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
         .collect();
     let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
     let mixing = cost::Mixing::new(device.profile, sizes);
-    let taken = mix::worst(&costs, &mixing, &loads, blended);
+    let mut taken = mix::worst(&costs, &mixing, &loads, blended);
     let bounds = latency::bounds(&costs, &mixing, tenants, &loads, blended, assumed.headroom);
-    let needs = loads.iter().zip(&taken).zip(bounds);
+    if let Some(first) = tenants.iter().position(|tenant| tenant.background) {
+        let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS;
+        taken[first] = taken[first].saturating_add(parts * load::MILLION);
+    }
+    let needs = loads.iter().zip(&taken).zip(bounds.of);
     let needs = needs.map(|((&load, &time), bound)| Need {
         load,
         time_ps: mix::per_second(time),
@@ -264,5 +359,8 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
         budget_ps: SECOND_PS / 1000 * u64::from(assumed.headroom),
         disk_bytes: (tenants.iter()).fold(0, |sum: u64, t| sum.saturating_add(t.disk_bytes)),
         capacity: device.capacity,
+        blocking: bounds.blocking.total(),
+        blocked_by: bounds.blocking,
+        depth_bound: device.depth,
     }
 }

@@ -1,7 +1,7 @@
 //! The nearest promise that would fit.
 
 use super::load::of_size;
-use super::{Assumed, Device, Fit, Tenant, reckon};
+use super::{Assumed, Device, Tenant, reckon};
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::time::Nanos;
 
@@ -34,21 +34,20 @@ pub fn nearest(
     let most = scale_of(&asked);
     let size = fit.needs[which].load.size;
     let scaled = |part| of_size(scaled(&asked, part, most), size);
-    let in_time = |fit: &Fit| fit.time_ps <= fit.budget_ps;
-    let part = last(most, |part| in_time(&with(&scaled(part))))?;
+    // A floor takes device time, and is due before bounds of others.
+    let unbounded = |part| Objective {
+        latency: None,
+        ..scaled(part)
+    };
+    let part = last(most, |part| with(&unbounded(part)).fits())?;
     let near = match part == most {
         true => asked,
         false => scaled(part),
     };
-    let held = |fit: &Fit| {
-        fit.needs
-            .iter()
-            .all(|need| need.bound.is_none_or(|b| b.holds()))
-    };
     let bounded = |latency| Objective { latency, ..near };
     let near = match asked.latency {
-        Some(asked) if !held(&with(&near)) => {
-            let holds = |ns: u64| held(&with(&bounded(Some(Nanos(ns)))));
+        Some(asked) if !with(&near).fits() => {
+            let holds = |ns: u64| with(&bounded(Some(Nanos(ns)))).fits();
             match holds(LATENCY_MAX.0) {
                 true => {
                     // The longest that does not hold is one nanosecond short of the shortest that

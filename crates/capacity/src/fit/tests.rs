@@ -1,5 +1,5 @@
 use super::*;
-use crate::profile::{Access, Curve, DepthPoint, Direction};
+use crate::profile::{Access, BesideWrites, Curve, DepthPoint, Direction};
 use tidegate_base::expect::Expects;
 use tidegate_base::objective::{Limit, OpsRate, Rate};
 
@@ -20,6 +20,7 @@ fn on(profile: &Profile) -> Device<'_> {
         max_io: 1 << 20,
         merge_limit: 0,
         capacity: None,
+        queueing: Queueing::default(),
     }
 }
 
@@ -30,6 +31,7 @@ fn iops(per_s: u64, sequential: u32) -> Objective {
             reads: Some(1000),
             sequential: Some(sequential),
             size: Some(4096),
+            ..Expects::NOTHING
         },
         ..Objective::default()
     }
@@ -39,12 +41,7 @@ fn tenants(objectives: &[Objective]) -> Vec<Tenant<'_>> {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let named = objectives.iter().zip(names);
     named
-        .map(|(objective, name)| Tenant {
-            name,
-            objective,
-            background: false,
-            disk_bytes: 0,
-        })
+        .map(|(objective, name)| Tenant::new(name, objective))
         .collect()
 }
 
@@ -258,8 +255,14 @@ fn a_bound_waits_for_the_device_its_turn_and_its_service() {
     let two = [within(30, 25), within(30, 25)];
     assert_eq!(takes(&disk(), 1, &two), [Some(20.0); 2]);
     // One that is due later does not; but waits for the other's next, a tenth of what comes after.
-    let apart = [within(30, 25), within(50, 25)];
+    let apart = [within(30, 25), within(50, 20)];
     assert_eq!(takes(&disk(), 1, &apart), [Some(16.0), Some(22.0)]);
+    // At 25 IOPS its floor is due every 40 ms, before its bound: a tenth of all the time, too.
+    let floor_first = [within(30, 25), within(50, 25)];
+    assert_eq!(takes(&disk(), 1, &floor_first), [Some(19.0), Some(23.0)]);
+    // So is the floor of somebody without a bound, as far as it is due by then.
+    let floor = [within(30, 25), iops(50, 0)];
+    assert_eq!(takes(&disk(), 1, &floor), [Some(22.0), None]);
     // A long request of somebody who was promised nothing may be with the device.
     let silent = Objective::default();
     let mut dear = disk();
@@ -359,4 +362,213 @@ fn what_is_too_much_already_may_become_less_but_not_more() {
         &Assumed::default(),
     );
     assert!(!bound(10).is_worse_than(&alone));
+}
+
+/// One request at a time takes 1 ms of the device, as many of any size at any depth.
+fn server() -> Profile {
+    let point = |depth: u32| DepthPoint {
+        direction: Direction::Read,
+        access: Access::Random,
+        size: 4096,
+        depth,
+        iops: 1000.0,
+        mean: Nanos::from_millis(depth.into()),
+        p50: Nanos::from_millis(depth.into()),
+        p99: Nanos::from_millis(depth.into()),
+    };
+    let curves = [flat(1000.0), flat(1000.0)];
+    Profile::new(
+        curves,
+        None,
+        Vec::new(),
+        [1, 2, 4, 8, 16, 32].map(point).into(),
+    )
+}
+
+fn steered(profile: &Profile) -> Device<'_> {
+    Device {
+        queueing: Queueing {
+            least_depth: Some(1),
+            part: Some(64 << 10),
+            background_part: Some(Nanos::from_millis(1)),
+        },
+        ..on(profile)
+    }
+}
+
+#[test]
+fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
+    let profile = server();
+    let of = |ms| {
+        let objectives = [within(ms, 25), iops(100, 0)];
+        reckon(
+            &steered(&profile),
+            &tenants(&objectives),
+            &Assumed::default(),
+        )
+    };
+    // 32 in flight and one of its own are 33 ms, and 100 ms of every second are due before it.
+    assert_eq!((of(100).depth_bound, of(100).fits()), (32, true));
+    // 0.8 x 20 ms hold 2 ms of floors, 1 ms of its own and 13 in flight.
+    let fit = of(20);
+    assert_eq!((fit.depth_bound, fit.fits()), (13, true));
+    assert_eq!(fit.blocking, Nanos::from_millis(13));
+    assert_eq!(
+        fit.needs[0].bound.and_then(|b| b.takes),
+        Some(Nanos::from_millis(20))
+    );
+    // Not even with one: 1 ms in flight, 1 ms of its own and 0.2 ms of floors.
+    let fit = of(2);
+    assert_eq!(
+        (fit.depth_bound, fit.short_of()),
+        (1, Some(Resource::Latency))
+    );
+    // Whose depth nobody lowers holds what 32 in flight allow.
+    let fixed = reckon(
+        &on(&profile),
+        &tenants(&[within(20, 25)]),
+        &Assumed::default(),
+    );
+    assert_eq!((fixed.depth_bound, fixed.fits()), (32, false));
+}
+
+#[test]
+fn a_depth_below_which_floors_are_short_is_not_gone_below() {
+    let mut points = server().latency().to_vec();
+    // One at a time the device does a tenth, two half of what it does when saturated.
+    (points[0].iops, points[1].iops) = (100.0, 500.0);
+    let curves = [flat(1000.0), flat(1000.0)];
+    let profile = Profile::new(curves, None, Vec::new(), points);
+    let of = |ms, per_s| {
+        let objectives = [within(ms, 1), iops(per_s, 0)];
+        reckon(
+            &steered(&profile),
+            &tenants(&objectives),
+            &Assumed::default(),
+        )
+    };
+    assert_eq!((of(12, 300).depth_bound, of(12, 300).fits()), (5, true));
+    // Two in flight would hold the bound, but not the floor.
+    let fit = of(9, 500);
+    assert_eq!(
+        (fit.depth_bound, fit.short_of()),
+        (4, Some(Resource::Latency))
+    );
+}
+
+#[test]
+fn background_is_one_short_part_where_the_policy_cuts_it() {
+    let profile = server();
+    let objectives = [within(100, 25), Objective::default()];
+    let mut all = tenants(&objectives);
+    all[1].background = true;
+    let fit = reckon(&steered(&profile), &all, &Assumed::default());
+    let millisecond = SECOND_PS / 1000;
+    assert_eq!(fit.blocked_by.background, millisecond);
+    assert_eq!(fit.blocking, Nanos::from_millis(33));
+    // One part per 500 ms is counted, 25 requests of 1 ms beside it.
+    assert_eq!(fit.needs[1].time_ps, 2 * millisecond);
+    assert_eq!(fit.time_ps, 27 * millisecond);
+}
+
+#[test]
+fn reads_that_the_device_holds_up_behind_writes_count() {
+    let beside = |depth, ms| BesideWrites {
+        access: Access::Random,
+        size: 65536,
+        depth,
+        p50: Nanos::from_millis(1),
+        p99: Nanos::from_millis(ms),
+    };
+    let profile = server().with_beside_writes(vec![beside(1, 40), beside(8, 90)]);
+    let writer = |reads| Objective {
+        expects: Expects {
+            reads: Some(reads),
+            size: Some(65536),
+            ..Expects::NOTHING
+        },
+        ..Objective::default()
+    };
+    let blocking = |reads, depth| {
+        let objectives = [within(500, 25), writer(reads)];
+        let device = Device {
+            depth,
+            ..on(&profile)
+        };
+        reckon(&device, &tenants(&objectives), &Assumed::default()).blocked_by
+    };
+    // 40 ms without what the read takes alone and without the one in flight.
+    let millisecond = SECOND_PS / 1000;
+    assert_eq!(blocking(0, 1).held_up, 38 * millisecond);
+    assert_eq!(blocking(0, 4).held_up, 85 * millisecond);
+    // Nobody writes.
+    assert_eq!(blocking(1000, 1).held_up, 0);
+}
+
+#[test]
+fn transfers_need_their_rate_and_floors_are_part_of_it() {
+    let profile = Profile::new([flat(1000.0), flat(1000.0)], None, Vec::new(), Vec::new());
+    let of = |reservation, transfer| {
+        let objective = Objective {
+            reservation,
+            ..Objective::default()
+        };
+        let tenant = Tenant {
+            transfer,
+            ..Tenant::new("a", &objective)
+        };
+        reckon(&on(&profile), &[tenant], &Assumed::default())
+    };
+    // 500 requests of 128 KiB a second.
+    let half = SECOND_PS / 2;
+    assert_eq!(of(Rate::NONE, 500 * (128 << 10)).time_ps, half);
+    assert_eq!(
+        of(Rate::bytes(200 * (128 << 10)), 500 * (128 << 10)).time_ps,
+        half
+    );
+    assert_eq!(
+        of(Rate::bytes(500 * (128 << 10)), 200 * (128 << 10)).time_ps,
+        half
+    );
+    assert!(!of(Rate::NONE, 900 * (128 << 10)).fits());
+}
+
+#[test]
+fn a_bound_holds_inside_its_envelope() {
+    let with = |iops: Option<u64>, burst| Objective {
+        latency: Some(Nanos::from_millis(100)),
+        expects: Expects {
+            reads: Some(1000),
+            size: Some(4096),
+            iops,
+            burst,
+            ..Expects::NOTHING
+        },
+        ..Objective::default()
+    };
+    let profile = server();
+    let of = |objective: Objective| {
+        let device = Device {
+            depth: 1,
+            ..on(&profile)
+        };
+        let assumed = Assumed {
+            headroom: 1000,
+            ..Assumed::default()
+        };
+        reckon(&device, &tenants(&[objective]), &assumed).needs[0]
+    };
+    let takes = |need: Need| need.bound.and_then(|bound| bound.takes);
+    // 1 ms in flight and 8 that come at once; 200 a second need a fifth of the device.
+    let need = of(with(Some(200), Some(8)));
+    assert_eq!(takes(need), Some(Nanos::from_millis(9)));
+    assert_eq!(need.time_ps, SECOND_PS / 5);
+    assert!(!need.bound.expect("it has one").best_effort);
+    // Without a rate nothing is promised, and one at a time is reckoned with.
+    let need = of(with(None, None));
+    assert_eq!(
+        (takes(need), need.time_ps),
+        (Some(Nanos::from_millis(2)), 0)
+    );
+    assert!(need.bound.expect("it has one").best_effort);
 }

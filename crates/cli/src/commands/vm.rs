@@ -173,7 +173,15 @@ fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
         .fact("priority", objective.priority.clone());
     if let Some(expects) = &objective.expects {
         let reads = expects.reads.as_ref().map(|reads| format!("{reads} reads"));
-        let parts = [reads, expects.access.clone(), expects.size.clone()];
+        let iops = expects.iops.map(|iops| format!("{iops} IOPS"));
+        let burst = expects.burst.map(|burst| format!("{burst} at once"));
+        let parts = [
+            reads,
+            expects.access.clone(),
+            expects.size.clone(),
+            iops,
+            burst,
+        ];
         let said: Vec<String> = parts.into_iter().flatten().collect();
         table.fact("expected to be", said.join(", "));
     }

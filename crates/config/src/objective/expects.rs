@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tidegate_core::expect::{Expects, THOUSAND};
-use tidegate_units::{Thousandths, format_bytes};
+use tidegate_units::{Rate, Thousandths, format_bytes};
 
 use super::part::FlagInfo;
 use super::read::{NONE, is_none, set, unless_none};
@@ -34,15 +34,29 @@ const SIZE: KeyInfo = KeyInfo::new(
     "how long its requests are",
 )
 .within(1, 32 << 20);
+const IOPS: KeyInfo = KeyInfo::new(
+    "iops",
+    KeyKind::OneOf(&[KeyKind::Count, NONE]),
+    KeyDefault::Unset("the target, or else the reservation"),
+    "requests a second for which `latency` is promised",
+)
+.within(1, Rate::MAX);
+const BURST: KeyInfo = KeyInfo::new(
+    "burst",
+    KeyKind::OneOf(&[KeyKind::Count, NONE]),
+    KeyDefault::Unset("1"),
+    "requests that may come at once within that rate",
+)
+.within(1, Expects::BURST_MAX as u64);
 
 /// `[vm.objective.expects]`
 pub(super) const EXPECTS: SectionInfo = SectionInfo {
     name: "vm.objective.expects",
-    keys: &[READS, ACCESS, SIZE],
+    keys: &[READS, ACCESS, SIZE, IOPS, BURST],
 };
 
 /// Options of what is expected.
-pub(super) const FLAGS: [FlagInfo; 3] = [
+pub(super) const FLAGS: [FlagInfo; 5] = [
     FlagInfo::new(
         "expect-reads",
         &["expects", "reads"],
@@ -61,6 +75,18 @@ pub(super) const FLAGS: [FlagInfo; 3] = [
         "SIZE",
         "How long its requests are, such as \"16 KiB\"",
     ),
+    FlagInfo::new(
+        "expect-iops",
+        &["expects", "iops"],
+        "NUMBER",
+        "Requests a second for which --latency is promised",
+    ),
+    FlagInfo::new(
+        "expect-burst",
+        &["expects", "burst"],
+        "NUMBER",
+        "Requests that may come at once within that rate",
+    ),
 ];
 
 /// Returns what is expected as JSON has it.
@@ -72,6 +98,8 @@ pub(super) fn view(expects: &Expects) -> serde_json::Value {
         "reads": expects.reads.map(|part| Thousandths(part).to_string()),
         "access": expects.sequential.map(access_word),
         "size": expects.size.map(|size| format_bytes(size.into())),
+        "iops": expects.iops,
+        "burst": expects.burst,
     })
 }
 
@@ -85,10 +113,19 @@ pub(super) fn read(field: &Field<'_>, base: &Expects) -> Option<Expects> {
     let reads = |field: &Field<'_>| unless_none(field, Field::thousandths);
     let access = |field: &Field<'_>| unless_none(field, access);
     let size = |field: &Field<'_>| unless_none(field, size);
+    let iops = |field: &Field<'_>| unless_none(field, |field| field.number(&IOPS));
+    let burst = |field: &Field<'_>| {
+        unless_none(field, |field| {
+            let burst = field.number(&BURST)?;
+            u32::try_from(burst).ok()
+        })
+    };
     let good = [
         set(&mut section, &READS, reads, &mut new.reads),
         set(&mut section, &ACCESS, access, &mut new.sequential),
         set(&mut section, &SIZE, size, &mut new.size),
+        set(&mut section, &IOPS, iops, &mut new.iops),
+        set(&mut section, &BURST, burst, &mut new.burst),
     ];
     section.finish();
     good.iter().all(|good| *good).then_some(new)

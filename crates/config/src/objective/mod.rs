@@ -113,26 +113,34 @@ mod tests {
     fn what_is_expected_is_read_and_merged() {
         let merged = |base: &Objective, change| merge(base, &json!({ "expects": change }));
         let said = |change| merged(&Objective::default(), change).map(|o| o.expects);
-        let whole = json!({ "reads": "70 %", "access": "40 % sequential", "size": "16 KiB" });
+        let whole = json!({
+            "reads": "70 %", "access": "40 % sequential", "size": "16 KiB", "iops": 500, "burst": 8,
+        });
         let expects = Expects {
             reads: Some(700),
             sequential: Some(400),
             size: Some(16384),
+            iops: Some(500),
+            burst: Some(8),
         };
         assert_eq!(said(whole.clone()), Ok(expects));
         let base = merged(&Objective::default(), whole).expect("good");
-        let changed = merged(&base, json!({ "access": "random", "size": null })).expect("good");
+        let change = json!({ "access": "random", "size": null, "burst": "none" });
+        let changed = merged(&base, change).expect("good");
         let random = Expects {
             sequential: Some(0),
             size: None,
+            burst: None,
             ..expects
         };
         assert_eq!(changed.expects, random);
         let none = merged(&base, json!(null)).expect("good");
         assert_eq!(none, Objective::default());
-        let wrong = json!({ "reads": 70, "access": "wild", "size": "0 B" });
-        let errors = said(wrong).expect_err("all three are wrong").to_string();
-        for part in ["expects.reads", "expects.access", "expects.size"] {
+        let wrong = json!({ "reads": 70, "access": "wild", "size": "0 B", "iops": 0,
+            "burst": 65_537 });
+        let errors = said(wrong).expect_err("all of them are wrong").to_string();
+        for part in ["reads", "access", "size", "iops", "burst"] {
+            let part = &format!("expects.{part}");
             assert!(errors.contains(part), "{errors}");
         }
         assert!(errors.contains("\"40 % sequential\""), "{errors}");

@@ -57,6 +57,26 @@ pub enum SharedIo {
     Bytes(u32),
 }
 
+impl SharedIo {
+    /// Returns the longest part, in bytes, of I/Os of up to `max_io` bytes on a device with this
+    /// profile; `None`: the longest I/Os go whole.
+    pub fn longest_part(self, profile: &Profile, max_io: u32) -> Option<u32> {
+        if matches!(self, SharedIo::Off | SharedIo::Bytes(0)) {
+            return None;
+        }
+        let spec = DeviceSpec {
+            depth: 1,
+            physical_block: 4096,
+            max_io,
+            zeroes_are_writes: false,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
+        };
+        let longest = Sharing::new(self, 0, 0, &spec, Some(profile)).longest();
+        Some(longest).filter(|&part| part < max_io)
+    }
+}
+
 /// A VM, and until or since when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
@@ -331,6 +351,9 @@ mod tests {
                 assert!(short >= 64 * KIB, "{fixed}: {short}");
             }
             assert_eq!(sharing.longest(), part);
+            let longest = SharedIo::Auto.longest_part(&profile, 1024 * KIB);
+            assert_eq!(longest, (part != u32::MAX).then_some(part));
+            assert_eq!(SharedIo::Off.longest_part(&profile, 1024 * KIB), None);
         }
         // Before anything is known of costs, what the device is decides.
         let flash = shared(SharedIo::Auto, 2, None);

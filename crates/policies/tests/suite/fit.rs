@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use tidegate_core::expect::Expects;
-use tidegate_core::fit::{Assumed, Device, Fit, Streams, Tenant, nearest, nearest_of_all, reckon};
+use tidegate_core::fit::{
+    Assumed, Device, Fit, Queueing, Streams, Tenant, nearest, nearest_of_all, reckon,
+};
 use tidegate_core::objective::{Limit, Objective, OpsRate, Rate};
 use tidegate_core::profile::{Access, Curve, DepthPoint, Direction, Profile};
 use tidegate_core::time::Nanos;
@@ -74,6 +76,7 @@ fn objectives() -> impl Strategy<Value = Objective> {
                 reads,
                 sequential,
                 size,
+                ..Expects::NOTHING
             },
             ..Objective::default()
         },
@@ -97,16 +100,12 @@ fn on(profile: &Profile, depth: u32) -> Device<'_> {
         max_io: 1 << 20,
         merge_limit: 128 << 10,
         capacity: None,
+        queueing: Queueing::default(),
     }
 }
 
 fn tenants(objectives: &[Objective]) -> Vec<Tenant<'_>> {
-    let tenant = |objective| Tenant {
-        name: "vm",
-        objective,
-        background: false,
-        disk_bytes: 0,
-    };
+    let tenant = |objective| Tenant::new("vm", objective);
     objectives.iter().map(tenant).collect()
 }
 
@@ -225,7 +224,8 @@ proptest! {
             // With both figures, or two floors, a step of one is less than a step of the whole.
             if one(&asked.reservation) && asked.target.is_none() {
                 step(&mut more.reservation, &asked.reservation);
-                prop_assert!(with(&more).time_ps > with(&more).budget_ps, "{near:?} {more:?}");
+                more.latency = None;
+                prop_assert!(!with(&more).fits(), "{near:?} {more:?}");
             }
         }
         if let (Some(latency), true) = (near.latency, near.latency != asked.latency) {
@@ -253,3 +253,5 @@ proptest! {
         }
     }
 }
+
+mod kept_by_deadlines;

@@ -109,11 +109,11 @@ impl Proposal<'_> {
             .collect();
         let there = before.iter().position(|vm| vm.name == self.vm);
         let new = Tenant {
-            name: self.vm,
-            objective,
             background: self.background,
             // Whether a new one's disks find room is seen when they are placed.
             disk_bytes: there.map_or(0, |at| before[at].disk_bytes),
+            transfer: there.map_or(0, |at| before[at].transfer),
+            ..Tenant::new(self.vm, objective)
         };
         let mut after = before.clone();
         let which = there.unwrap_or(before.len());

@@ -6,7 +6,7 @@ use tidegate_core::policy::Policy;
 
 use anyhow::Result;
 use tidegate_config::document;
-use tidegate_core::fit::{self, Tenant};
+use tidegate_core::fit::{self, Queueing, Tenant};
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::Profile;
 use tidegate_server::config::{self, Config, DeviceKind};
@@ -27,6 +27,8 @@ pub(super) struct Site {
     pub(super) depth: u32,
     pub(super) max_io: u32,
     pub(super) merge_limit: u32,
+    /// What keeps its queue short for latency bounds.
+    pub(super) queueing: Queueing,
     /// Bytes.
     pub(super) capacity: Option<u64>,
     pub(super) vms: Vec<Who>,
@@ -73,6 +75,7 @@ impl Site {
             max_io: self.max_io,
             merge_limit: self.merge_limit,
             capacity: self.capacity,
+            queueing: self.queueing,
         })
     }
 
@@ -85,10 +88,9 @@ impl Site {
     pub(super) fn tenants(&self) -> Vec<Tenant<'_>> {
         (self.vms.iter())
             .map(|vm| Tenant {
-                name: &vm.name,
-                objective: &vm.objective,
                 background: vm.background,
                 disk_bytes: vm.disk_bytes,
+                ..Tenant::new(&vm.name, &vm.objective)
             })
             .collect()
     }
@@ -130,6 +132,7 @@ fn of_config(config: &Config) -> Vec<Site> {
             depth: device.scheduling.depth,
             max_io: device.scheduling.max_io,
             merge_limit: device.scheduling.merge_limit,
+            queueing: device.scheduling.queueing(),
             capacity: fitting::capacity(&device.kind),
             vms: (fitting::tenants(config, index).iter())
                 .map(|tenant| Who {
@@ -155,6 +158,7 @@ fn of_scenario(scenario: &Scenario) -> Vec<Site> {
             depth: device.scheduling.depth,
             max_io: device.scheduling.max_io,
             merge_limit: device.scheduling.merge_limit,
+            queueing: device.scheduling.queueing(),
             capacity: Some(device.model.spec().capacity),
             vms: on_it
                 .map(|tenant| Who {

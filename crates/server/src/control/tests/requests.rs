@@ -55,6 +55,8 @@ fn objective() -> ObjectiveChange {
             reads: set("70 %"),
             access: set("random"),
             size: set("16 KiB"),
+            iops: Change::Set(500),
+            burst: Change::Set(8),
         }),
         schedule: Change::Set(vec![ScheduleEntry {
             at: text("2036-12-01T18:00"),

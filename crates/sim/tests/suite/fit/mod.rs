@@ -5,7 +5,7 @@ mod measure;
 
 use crate::common::{read, vm};
 use measure::Setting;
-use tidegate_core::fit::{Assumed, Device, Fit, Tenant, nearest_of_all, reckon};
+use tidegate_core::fit::{Assumed, Device, Fit, Queueing, Tenant, nearest_of_all, reckon};
 use tidegate_core::objective::Objective;
 use tidegate_core::profile::Profile;
 use tidegate_core::time::Nanos;
@@ -85,6 +85,7 @@ impl<'a> Trial<'a> {
             max_io: 1 << 20,
             merge_limit: 0,
             capacity: None,
+            queueing: Queueing::default(),
         }
     }
 
@@ -176,12 +177,7 @@ struct Got {
 }
 
 fn tenants(objectives: &[Objective]) -> Vec<Tenant<'_>> {
-    let tenant = |objective| Tenant {
-        name: "vm",
-        objective,
-        background: false,
-        disk_bytes: 0,
-    };
+    let tenant = |objective| Tenant::new("vm", objective);
     objectives.iter().map(tenant).collect()
 }
 

@@ -1,0 +1,178 @@
+//! Blocking time: how long a device keeps a request that is due from its turn.
+//!
+//! What is with the device cannot be called back, whosever it is. So a request that is due waits
+//! for
+//!
+//! - **what is in flight:** as many I/Os as the depth allows, of the largest part that anybody may
+//!   have there. As long as those take of the device, or as 99 of 100 of them stay with it by the
+//!   profile, whichever is longer;
+//! - **one background part**, where background I/Os go one at a time;
+//! - **what the device holds up:** a device that answers writes before it has done them lets reads
+//!   wait for what it has yet to do. The profile's reads beside saturating writes say how long,
+//!   beyond what is in flight.
+
+use super::cost::{Costs, points, times};
+use super::latency::nanos;
+use super::load::Load;
+use super::{Device, Tenant};
+use crate::profile::{Access, BesideWrites, DepthPoint, Direction};
+use tidegate_base::time::Nanos;
+
+/// Blocking time of a device by its causes, in picoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Blocking {
+    /// I/Os in flight: the depth times the largest part.
+    pub in_flight: u64,
+    /// One background part.
+    pub background: u64,
+    /// Writes that the device has answered and not done, beyond what is in flight.
+    pub held_up: u64,
+    /// A request's own time with the device beyond what it takes of the device's time: a flash
+    /// disk serves many requests at a time, each slowly.
+    pub service: u64,
+    /// Whether the profile has latencies; without them only device time is known.
+    pub is_measured: bool,
+}
+
+impl Blocking {
+    pub(super) fn new(
+        costs: &Costs<'_>,
+        tenants: &[Tenant<'_>],
+        loads: &[Load],
+        dearer: impl Fn(u32) -> u64,
+    ) -> Blocking {
+        let device = &costs.device;
+        let shared = tenants.len() > 1;
+        let mut blocking = Blocking {
+            is_measured: true,
+            ..Blocking::default()
+        };
+        let mut longest_write = None;
+        for (tenant, load) in tenants.iter().zip(loads) {
+            let longest = match device.queueing.part {
+                Some(part) if shared => load.longest.min(part),
+                _ => load.longest,
+            };
+            let kinds = [
+                (Direction::Read, load.may_read),
+                (Direction::Write, load.may_write),
+            ];
+            for (direction, _) in kinds.into_iter().filter(|kind| kind.1) {
+                let factor = dearer(load.longest);
+                let takes = times(costs.blended_ps(direction, longest), factor);
+                if let (true, Some(most)) = (tenant.background, device.queueing.background_part) {
+                    let most = most.0.saturating_mul(1000);
+                    blocking.background = blocking.background.max(takes.min(most));
+                } else {
+                    let all = takes.saturating_mul(device.depth.into());
+                    let stay = stay(costs, direction, longest, device.depth);
+                    blocking.is_measured &= stay.is_some();
+                    let stay = times(stay.unwrap_or(0), factor).max(all);
+                    blocking.in_flight = blocking.in_flight.max(stay);
+                }
+                if direction == Direction::Write {
+                    longest_write = longest_write.max(Some(longest));
+                }
+            }
+        }
+        let held = longest_write.map_or(0, |size| beside_writes(costs, size, device.depth));
+        blocking.held_up = held.saturating_sub(blocking.in_flight);
+        blocking
+    }
+
+    /// B: time for which the device does other things than what is due.
+    pub(super) fn device_ps(&self) -> u128 {
+        u128::from(self.in_flight) + u128::from(self.background) + u128::from(self.held_up)
+    }
+
+    /// T: time by which a floor may be late after its tag and 1/rate.
+    pub fn total(&self) -> Nanos {
+        nanos(self.device_ps() + u128::from(self.service))
+    }
+}
+
+/// Picoseconds that 99 of 100 reads wait beside so many writes of that size: by the measured depth
+/// that is no less, of the size that is, or of the deepest and largest. 0: not measured.
+fn beside_writes(costs: &Costs<'_>, size: u32, depth: u32) -> u64 {
+    let all = costs.device.profile.beside_writes();
+    // What takes less is part of what takes more: a shorter or shallower point that took longer
+    // bounds a longer or deeper one from below.
+    let reaches = |of: fn(&BesideWrites) -> u32, wanted: u32| {
+        let enough = all.iter().map(of).filter(|&it| it >= wanted).min();
+        enough.or_else(|| all.iter().map(of).max()).unwrap_or(0)
+    };
+    let (size, depth) = (reaches(|it| it.size, size), reaches(|it| it.depth, depth));
+    let within = all.iter().filter(|it| it.size <= size && it.depth <= depth);
+    let Some(longest) = within.map(|it| it.p99).max() else {
+        return 0;
+    };
+    let alone = stay(costs, Direction::Read, BesideWrites::READ_SIZE, 1).unwrap_or(0);
+    longest.0.saturating_mul(1000).saturating_sub(alone)
+}
+
+/// Picoseconds that 99 of 100 random requests stay with the device at that depth: on the line
+/// between measured depths, no shorter than at any smaller one; beyond the deepest in proportion. A
+/// size above those measured stays longer as it costs more. `None`: not measured.
+pub(super) fn stay(costs: &Costs<'_>, direction: Direction, size: u32, depth: u32) -> Option<u64> {
+    let other = match direction {
+        Direction::Read => Direction::Write,
+        Direction::Write => Direction::Read,
+    };
+    let kinds = [
+        (direction, Access::Random),
+        (other, Access::Random),
+        (direction, Access::Sequential),
+        (other, Access::Sequential),
+    ];
+    let found = (kinds.into_iter())
+        .map(|(direction, access)| points(&costs.device, direction, access, size))
+        .find(|points| !points.is_empty())?;
+    let deepest = found[found.len() - 1];
+    let cost = |direction, access, bytes| costs.time_ps(direction, access, bytes);
+    let of = cost(direction, Access::Random, size);
+    let measured = cost(deepest.direction, deepest.access, deepest.size);
+    Some(times(stay_at(&found, depth), longer(of, measured)))
+}
+
+/// Picoseconds by the measured points themselves, rising by depth.
+fn stay_at(points: &[DepthPoint], depth: u32) -> u64 {
+    let ps = |time: Nanos| u128::from(time.0) * 1000;
+    let (mut before, mut longest) = (0, 0);
+    for point in points {
+        let next = longest.max(ps(point.p99));
+        if point.depth >= depth {
+            // The shallowest stands for all that are shallower.
+            let run = u128::from(point.depth - before);
+            let left = u128::from(point.depth - depth);
+            let below = (next - longest) * left / run;
+            let time = if before == 0 { next } else { next - below };
+            return u64::try_from(time).unwrap_or(u64::MAX);
+        }
+        (before, longest) = (point.depth, next);
+    }
+    let deeper = (longest * u128::from(depth)).div_ceil(u128::from(before.max(1)));
+    u64::try_from(deeper).unwrap_or(u64::MAX)
+}
+
+/// By how much longer `of` is than `measured`, in millionths, rounded up, at least one.
+fn longer(of: u64, measured: u64) -> u64 {
+    let one = super::cost::ONE;
+    let factor = (u128::from(of) * u128::from(one)).div_ceil(measured.into());
+    u64::try_from(factor).unwrap_or(u64::MAX).max(one)
+}
+
+/// Depths between which costs do not change: each stretch from its shallowest to its deepest, the
+/// deepest stretch first, from the device's depth down to the fewest that it may be lowered to.
+pub(super) fn stretches(device: &Device<'_>, least: u32) -> Vec<(u32, u32)> {
+    let least = least.clamp(1, device.depth);
+    let measured = device.profile.latency().iter().map(|p| p.depth);
+    let mut from: Vec<u32> = measured
+        .filter(|&depth| depth > least && depth <= device.depth)
+        .chain([least])
+        .collect();
+    from.sort_unstable();
+    from.dedup();
+    let to = from.iter().skip(1).map(|next| next - 1);
+    let to: Vec<u32> = to.chain([device.depth]).collect();
+    from.into_iter().zip(to).rev().collect()
+}
