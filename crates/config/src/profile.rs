@@ -20,13 +20,22 @@
 //! points = [
 //!   { depth = 1, iops = 78.2, mean = "12.8 ms", p50 = "12.6 ms", p99 = "21.3 ms", runs = 5 },
 //! ]
+//!
+//! [[beside_writes]]                 # random 4 KiB reads, one at a time, beside such writes
+//! access = "random"
+//! size = "64 KiB"
+//! points = [
+//!   { depth = 1, p50 = "12.6 ms", p99 = "212 ms", reads = 2000 },
+//! ]
 //! ```
+//!
+//! Profiles of earlier builds have no `[[beside_writes]]`.
 
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
 
 use tidegate_core::profile::{
-    Access, Curve, CurveError, DepthPoint, Direction, Profile, TRUSTED_WITHIN_PERCENT,
+    Access, BesideWrites, Curve, CurveError, DepthPoint, Direction, Profile, TRUSTED_WITHIN_PERCENT,
 };
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue;
@@ -42,6 +51,7 @@ const DEPTH_MAX: u64 = 4096;
 /// An exbibyte.
 const SPAN_MAX: u64 = 1 << 60;
 const RUNS_MAX: u64 = 1_000_000;
+const READS_MAX: u64 = 1_000_000_000;
 const LATENCY_MAX: Nanos = Nanos(3_600 * 1_000_000_000);
 const ACCESSES: [(&str, Access); 2] = [
     ("sequential", Access::Sequential),
@@ -66,6 +76,17 @@ pub struct Measured {
     pub curves: Vec<MeasuredCurve>,
     /// Times against depth.
     pub latency: Vec<MeasuredDepth>,
+    /// Times of reads beside saturating writes.
+    pub beside_writes: Vec<MeasuredBeside>,
+}
+
+/// Times of reads beside saturating writes of one size at one depth.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MeasuredBeside {
+    /// What was measured there.
+    pub point: BesideWrites,
+    /// Reads that the times are taken of; 0 where that is not known.
+    pub reads: u64,
 }
 
 /// Rates at saturation of one kind of request.
@@ -170,6 +191,7 @@ impl Measured {
         let profile = Profile::new(reads, writes, mixes, latency);
         Ok(profile
             .with_depth(self.depth)
+            .with_beside_writes(self.beside_writes.iter().map(|at| at.point).collect())
             .with_imprecise(self.imprecise()))
     }
 
@@ -251,6 +273,10 @@ impl Measured {
         for group in self.latency_by_kind() {
             write_latency(&mut text, group);
         }
+        let kind = |at: &MeasuredBeside| (at.point.access, at.point.size);
+        for group in self.beside_writes.chunk_by(|a, b| kind(a) == kind(b)) {
+            write_beside_writes(&mut text, group);
+        }
         text
     }
 }
@@ -316,6 +342,27 @@ fn write_latency(text: &mut String, group: &[MeasuredDepth]) {
             text,
             "  {{ depth = {depth}, iops = {iops:.3}, mean = \"{mean}\", p50 = \"{p50}\", \
              p99 = \"{p99}\", within_percent = {within:.2}, runs = {runs} }},"
+        );
+    }
+    text.push_str("]\n");
+}
+
+fn write_beside_writes(text: &mut String, group: &[MeasuredBeside]) {
+    let Some(first) = group.first().map(|first| first.point) else {
+        return;
+    };
+    let access = word(&ACCESSES, first.access);
+    let size = format_bytes(first.size.into());
+    let _ = writeln!(
+        text,
+        "\n[[beside_writes]]\naccess = \"{access}\"\nsize = \"{size}\"\npoints = ["
+    );
+    for MeasuredBeside { point, reads } in group {
+        let [p50, p99] = [point.p50, point.p99].map(format_duration);
+        let depth = point.depth;
+        let _ = writeln!(
+            text,
+            "  {{ depth = {depth}, p50 = \"{p50}\", p99 = \"{p99}\", reads = {reads} }},"
         );
     }
     text.push_str("]\n");
@@ -410,6 +457,9 @@ fn whole(root: &Field<'_>) -> Option<Measured> {
     });
     let curves: Vec<_> = section.take_tables("curve").iter().map(curve).collect();
     let latency: Vec<_> = section.take_tables("latency").iter().map(latency).collect();
+    let beside: Vec<_> = (section.take_tables("beside_writes").iter())
+        .map(beside_writes)
+        .collect();
     section.finish();
     version?;
     Some(Measured {
@@ -420,6 +470,7 @@ fn whole(root: &Field<'_>) -> Option<Measured> {
         notes: notes?,
         curves: curves.into_iter().collect::<Option<_>>()?,
         latency: latency.into_iter().collect::<Option<Vec<_>>>()?.concat(),
+        beside_writes: beside.into_iter().collect::<Option<Vec<_>>>()?.concat(),
     })
 }
 
@@ -504,6 +555,42 @@ fn certainty(section: &mut Section<'_>) -> Option<(f64, u32)> {
     Some((within?, u32::try_from(runs?).ok()?))
 }
 
+fn outstanding(section: &mut Section<'_>) -> Option<u32> {
+    let depth = section.need("depth", "requests outstanding: depth = 1")?;
+    let depth = depth.count(1..=DEPTH_MAX)?;
+    u32::try_from(depth).ok()
+}
+
+fn time(section: &mut Section<'_>, key: &'static str) -> Option<Nanos> {
+    let field = section.need(key, "a time: \"12.8 ms\"")?;
+    field.duration(Nanos::ZERO..=LATENCY_MAX)
+}
+
+fn beside_writes(field: &Field<'_>) -> Option<Vec<MeasuredBeside>> {
+    let mut section = Section::of(field)?;
+    let access = access(&mut section);
+    let size = size(&mut section);
+    let points = points(&mut section, |section| {
+        let depth = outstanding(section);
+        let (p50, p99) = (time(section, "p50"), time(section, "p99"));
+        let reads = section.read("reads", 0, |field| field.count(0..=READS_MAX));
+        Some((depth?, p50?, p99?, reads?))
+    });
+    section.finish();
+    let (access, size) = (access?, size?);
+    let of = |(depth, p50, p99, reads)| MeasuredBeside {
+        point: BesideWrites {
+            access,
+            size,
+            depth,
+            p50,
+            p99,
+        },
+        reads,
+    };
+    Some(points?.into_iter().map(of).collect())
+}
+
 fn latency(field: &Field<'_>) -> Option<Vec<MeasuredDepth>> {
     let mut section = Section::of(field)?;
     let direction = section
@@ -512,18 +599,12 @@ fn latency(field: &Field<'_>) -> Option<Vec<MeasuredDepth>> {
     let access = access(&mut section);
     let size = size(&mut section);
     let points = points(&mut section, |section| {
-        let depth = section
-            .need("depth", "requests outstanding: depth = 1")
-            .and_then(|field| field.count(1..=DEPTH_MAX));
+        let depth = outstanding(section);
         let iops = iops(section);
-        let mut time = |key| {
-            let field = section.need(key, "a time: \"12.8 ms\"")?;
-            field.duration(Nanos::ZERO..=LATENCY_MAX)
-        };
+        let mut time = |key| time(section, key);
         let (mean, p50, p99) = (time("mean"), time("p50"), time("p99"));
         let certainty = certainty(section);
-        let depth = u32::try_from(depth?).ok()?;
-        Some((depth, iops?, mean?, p50?, p99?, certainty?))
+        Some((depth?, iops?, mean?, p50?, p99?, certainty?))
     });
     section.finish();
     let (direction, access, size) = (direction?, access?, size?);

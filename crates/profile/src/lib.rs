@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod beside;
 mod load;
 pub mod outcome;
 pub mod plan;

@@ -24,6 +24,12 @@ const DIGITS: u8 = 2;
 /// disturbance has often ended.
 const RUNS_OF_WIDE: usize = 3;
 
+/// Returns a histogram for times of requests in nanoseconds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
+    histogram.expect("the bounds and digits are good")
+}
+
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
@@ -116,9 +122,8 @@ struct Times {
 
 impl Times {
     fn new() -> Times {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
         Times {
-            histogram: histogram.expect("the bounds and digits are good"),
+            histogram: histogram(),
             sum_ns: 0,
             count: 0,
         }

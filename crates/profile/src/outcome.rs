@@ -1,10 +1,12 @@
 //! What came of a step, and what all of them make: the profile.
 
-use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix};
-use tidegate_core::profile::DepthPoint;
+use tidegate_config::profile::{
+    Measured, MeasuredBeside, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix,
+};
+use tidegate_core::profile::{BesideWrites, DepthPoint, Direction};
 use tidegate_core::time::Nanos;
 
-use crate::plan::{Depth, Plan, Point, SATURATED, Step};
+use crate::plan::{BesidePoint, Depth, Plan, Point, SATURATED, Step};
 use crate::statistics::{Run, mean};
 
 /// What came of a step. All of it whole numbers, so that one that was kept in a file and read
@@ -39,6 +41,15 @@ pub enum Taken {
         /// Mean time of a request in those runs, and what 50 % and 99 % took at most, in
         /// nanoseconds.
         times_ns: [u64; 3],
+    },
+    /// Reads were measured beside writes.
+    Beside {
+        /// Reads that were counted.
+        reads: u64,
+        /// What half of them took at most, in nanoseconds.
+        p50_ns: u64,
+        /// What 99 of 100 took at most, in nanoseconds.
+        p99_ns: u64,
     },
 }
 
@@ -81,7 +92,7 @@ fn points<'a>(
                 times_ns,
                 ..
             } => Some((*point, *depth, &runs[..], times_ns)),
-            Taken::Wrote { .. } => None,
+            Taken::Wrote { .. } | Taken::Beside { .. } => None,
         }
     })
 }
@@ -108,6 +119,7 @@ pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
         notes: notes(plan, outcomes),
         curves: Vec::new(),
         latency: Vec::new(),
+        beside_writes: beside_writes(plan, outcomes),
     };
     for (point, depth, runs, times) in points(plan, outcomes) {
         let Some(mean) = mean(runs) else { continue };
@@ -147,6 +159,30 @@ pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
     measured
 }
 
+fn beside_writes(plan: &Plan, outcomes: &[Outcome]) -> Vec<MeasuredBeside> {
+    let one = |outcome: &Outcome| match (plan.steps.get(outcome.step), &outcome.taken) {
+        (
+            Some(Step::BesideWrites(point)),
+            &Taken::Beside {
+                reads: reads @ 1..,
+                p50_ns,
+                p99_ns,
+            },
+        ) => Some(MeasuredBeside {
+            point: BesideWrites {
+                access: point.access,
+                size: point.size,
+                depth: point.depth,
+                p50: Nanos(p50_ns),
+                p99: Nanos(p99_ns),
+            },
+            reads,
+        }),
+        _ => None,
+    };
+    outcomes.iter().filter_map(one).collect()
+}
+
 fn add(curves: &mut Vec<MeasuredCurve>, of: &Point, point: MeasuredPoint) {
     let found = (curves.iter_mut()).find(|c| (c.mix, c.access) == (of.mix, of.access));
     match found {
@@ -182,6 +218,13 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
         notes.push(format!("no steady state: {first}{others}"));
     }
     notes
+}
+
+/// Reads beside writes, for people.
+pub fn beside_in_words(point: &BesidePoint) -> String {
+    let size = tidegate_units::format_bytes(point.size.into());
+    let kind = Mix::All(Direction::Write).with(point.access);
+    format!("reads beside {size} {kind} at depth {}", point.depth)
 }
 
 /// A point, for people: `4 KiB random reads`, with its depth where it has one.

@@ -7,6 +7,7 @@
 //!   writes          sequential by size; then against depth
 //!   condition       random overwrites of all there is (flash): its garbage collection gets to work
 //!   random writes   by size; mixes by their reads; then against depth
+//!   reads beside    one at a time, beside random writes by size and depth
 //! ```
 //!
 //! Writes come after reads, and random ones last, because each leaves the device in a state that
@@ -42,6 +43,8 @@ const SIZES_DEPTH: [u32; 2] = [1 << 12, 1 << 16];
 /// Reads of random mixes, in thousandths.
 const MIXES: [u32; 5] = [100, 300, 500, 700, 900];
 const MIXES_QUICK: [u32; 3] = [250, 500, 750];
+/// Sizes of writes beside which reads are measured.
+const SIZES_BESIDE: [u32; 2] = [1 << 16, 1 << 20];
 /// A depth that yields this part of the best rate saturates.
 pub(crate) const SATURATED: f64 = 0.95;
 
@@ -110,6 +113,19 @@ pub struct Pace {
     pub condition_max: Nanos,
     /// How often all of it is overwritten to condition it.
     pub condition_times: u32,
+    /// Reads beside writes that a measurement has at least.
+    pub beside_reads: u64,
+}
+
+/// Reads, one at a time, beside writes of one size at one depth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BesidePoint {
+    /// Where the writes go.
+    pub access: Access,
+    /// Bytes of each write.
+    pub size: u32,
+    /// Writes with the device at any time.
+    pub depth: u32,
 }
 
 /// Requests outstanding.
@@ -150,6 +166,8 @@ pub enum Step {
     Condition,
     /// A point is measured.
     Measure(Point),
+    /// Reads are measured beside writes.
+    BesideWrites(BesidePoint),
 }
 
 /// All of it.
@@ -206,6 +224,7 @@ impl Pace {
             fill_max: Nanos::MAX,
             condition_max: Nanos::MAX,
             condition_times: if quick { 1 } else { 2 },
+            beside_reads: if quick { 500 } else { 2000 },
         }
     }
 
@@ -227,6 +246,7 @@ impl Pace {
                 fill_max: Nanos::from_secs(10),
                 condition_max: Nanos::ZERO,
                 condition_times: 0,
+                beside_reads: 100,
             },
             false => Pace {
                 warm_up: Nanos::from_millis(500),
@@ -243,6 +263,7 @@ impl Pace {
                 fill_max: Nanos::MAX,
                 condition_max: Nanos::from_secs(300),
                 condition_times: 1,
+                beside_reads: 300,
             },
         }
     }
@@ -340,6 +361,29 @@ impl Plan {
         }
         self.against_depth(write, Access::Random, first);
         self.against_depth(write, Access::Random, others);
+        self.beside_writes();
+    }
+
+    /// Depths by powers of four; one less than the device takes is for the read.
+    fn beside_writes(&mut self) {
+        let most = self.target.depth_max - 1;
+        if most == 0 {
+            return;
+        }
+        let (sizes, step) = match self.options.quick {
+            true => (&SIZES_BESIDE[..1], 16),
+            false => (&SIZES_BESIDE[..], 4),
+        };
+        for size in self.sizes(sizes) {
+            let depths = self.depths(most, step);
+            self.steps.extend(depths.into_iter().map(|depth| {
+                Step::BesideWrites(BesidePoint {
+                    access: Access::Random,
+                    size,
+                    depth,
+                })
+            }));
+        }
     }
 
     fn curve(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
@@ -353,15 +397,18 @@ impl Plan {
         }));
     }
 
+    /// Powers of `step` below `most`, and that.
+    fn depths(&self, most: u32, step: u32) -> Vec<u32> {
+        let powers = std::iter::successors(Some(1_u32), |depth| depth.checked_mul(step));
+        let mut depths: Vec<u32> = powers.take_while(|&depth| depth < most).collect();
+        depths.push(most);
+        depths
+    }
+
     /// Depths by powers of two, of four where it is to be quick, up to what the device takes.
     fn against_depth(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
         let step = if self.options.quick { 4 } else { 2 };
-        let most = self.target.depth_max.max(1);
-        let mut depths: Vec<u32> =
-            std::iter::successors(Some(1_u32), |depth| depth.checked_mul(step))
-                .take_while(|&depth| depth < most)
-                .collect();
-        depths.push(most);
+        let depths = self.depths(self.target.depth_max.max(1), step);
         for &size in sizes {
             self.steps.extend(depths.iter().map(|&depth| {
                 Step::Measure(Point {

@@ -13,8 +13,9 @@ use tidegate_core::profile::Direction;
 use tidegate_core::random::mix;
 use tidegate_core::time::Nanos;
 
+use crate::beside::Beside;
 use crate::load::{Bulk, Load, Wanted};
-use crate::outcome::{Outcome, in_words, saturating_depth, span};
+use crate::outcome::{Outcome, beside_in_words, in_words, saturating_depth, span};
 use crate::plan::{Depth, Plan, Step};
 
 /// Bytes a second that a device is taken to write while nothing is known of it.
@@ -57,6 +58,7 @@ pub struct Progress {
 enum Active {
     Bulk(Bulk),
     Load(Box<Load>),
+    Beside(Box<Beside>),
 }
 
 /// Measures what a plan says. See the module.
@@ -66,8 +68,8 @@ pub struct Profiler {
     outcomes: Vec<Outcome>,
     /// The step, and since when.
     active: Option<(usize, Active, Nanos)>,
-    /// When the request of each id was submitted; `None`: the id is free.
-    submitted: Vec<Option<Nanos>>,
+    /// When the request of each id was submitted, and which way; `None`: the id is free.
+    submitted: Vec<Option<(Nanos, Direction)>>,
     free: Vec<u32>,
     /// Time that steps took, and what was expected of them, seconds.
     spent: (f64, f64),
@@ -121,6 +123,10 @@ impl Profiler {
                 Active::Load(load) if in_flight < load.depth() => (load.depth(), load.next()),
                 // Asking would draw from its addresses.
                 Active::Load(_) => return Next::Wait,
+                Active::Beside(beside) => match beside.next() {
+                    None if !beside.is_done() => return Next::Wait,
+                    next => (beside.depth(), next),
+                },
             };
             match next {
                 Some(wanted) if in_flight < depth => return Next::Io(self.submit(now, wanted)),
@@ -131,6 +137,7 @@ impl Profiler {
             let taken = match active {
                 Active::Bulk(bulk) => bulk.taken(),
                 Active::Load(load) => load.taken(),
+                Active::Beside(beside) => beside.taken(),
             };
             let (step, took) = (*step, now.since(*since).as_secs_f64());
             self.active = None;
@@ -146,10 +153,13 @@ impl Profiler {
     /// When none of that id is with the device.
     pub fn completed(&mut self, now: Nanos, id: u32) {
         let submitted = self.submitted[id as usize].take();
-        let submitted = submitted.expect("an I/O of that id is with the device");
+        let (submitted, direction) = submitted.expect("an I/O of that id is with the device");
         self.free.push(id);
-        if let Some((_, Active::Load(load), _)) = &mut self.active {
-            load.completed(now, now.since(submitted));
+        let time = now.since(submitted);
+        match &mut self.active {
+            Some((_, Active::Load(load), _)) => load.completed(now, time),
+            Some((_, Active::Beside(beside), _)) => beside.completed(now, time, direction),
+            _ => {}
         }
     }
 
@@ -183,6 +193,7 @@ impl Profiler {
             Some((step, _, since)) => {
                 let what = match &steps[*step] {
                     Step::Measure(point) => in_words(point),
+                    Step::BesideWrites(point) => beside_in_words(point),
                     _ => String::new(),
                 };
                 (what, now.since(*since).as_secs_f64())
@@ -214,13 +225,16 @@ impl Profiler {
                 };
                 Active::Load(Box::new(Load::new(point, depth, pace, span, seed, now)))
             }
+            Step::BesideWrites(point) => {
+                Active::Beside(Box::new(Beside::new(point, pace, span, seed, now)))
+            }
         };
         self.active = Some((at, active, now));
     }
 
     fn submit(&mut self, now: Nanos, wanted: Wanted) -> Io {
         let id = self.free.pop().expect("less than all are in flight");
-        self.submitted[id as usize] = Some(now);
+        self.submitted[id as usize] = Some((now, wanted.direction));
         Io {
             id,
             direction: wanted.direction,
@@ -239,6 +253,10 @@ impl Profiler {
             Step::Condition => {
                 let times = f64::from(pace.condition_times);
                 within(times * bytes / GUESS_BYTES_PER_S, pace.condition_max)
+            }
+            Step::BesideWrites(_) => {
+                let runs = pace.runs_min as f64;
+                pace.warm_up.as_secs_f64() + runs * pace.run.as_secs_f64()
             }
             Step::Measure(_) => {
                 let runs = (pace.runs_min + pace.runs_max) as f64 / 2.0;

@@ -36,6 +36,16 @@ fn example() -> Measured {
         within_percent: 1.5,
         runs: depth,
     };
+    let beside = |size, depth| MeasuredBeside {
+        point: BesideWrites {
+            access: Access::Random,
+            size,
+            depth,
+            p50: Nanos(13_500_000),
+            p99: Nanos(212_000_000),
+        },
+        reads: 2000,
+    };
     Measured {
         device: "a \"disk\"".to_owned(),
         measured: "2026-11-21".to_owned(),
@@ -50,6 +60,7 @@ fn example() -> Measured {
             curve(Mix::Reads(705), Access::Random, 190.0),
         ],
         latency: vec![depth_point(1), depth_point(4)],
+        beside_writes: vec![beside(1 << 16, 1), beside(1 << 16, 4), beside(1 << 20, 1)],
     }
 }
 
@@ -59,6 +70,7 @@ fn what_is_written_is_read() {
     assert_eq!(parse(&text, "p.toml"), Ok(example()), "{text}");
     let profile = example().profile().expect("complete");
     assert_eq!(profile.mixes().len(), 1);
+    assert_eq!(profile.beside_writes().len(), 3);
     assert!(profile.has_writes());
 }
 
@@ -78,6 +90,7 @@ fn a_file_of_an_older_build_is_read_and_its_wide_points_are_not_trusted() {
         ]
     );
     let profile = measured.profile().expect("complete");
+    assert_eq!(profile.beside_writes(), [], "nobody measured it");
     assert_eq!(
         profile.imprecision().as_deref(),
         Some(

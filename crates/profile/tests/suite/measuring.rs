@@ -2,13 +2,15 @@
 //! is broken off on the way.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use tidegate_config::profile::{Mix, parse};
 use tidegate_core::profile::{Access, Direction};
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
 use tidegate_profile::outcome::measured;
-use tidegate_profile::{Io, Next, Options, Outcome, Plan, Profiler, Target};
+use tidegate_profile::plan::Step;
+use tidegate_profile::{Io, Next, Options, Outcome, Plan, Profiler, Target, virtual_time};
 
 /// So many requests at a time, each of which takes as long as its kind and size say; those beyond
 /// wait in order.
@@ -311,4 +313,45 @@ fn one_that_stays_too_uncertain_is_marked() {
     let read = parse(&result.to_toml(), "p.toml").expect("readable");
     let says = read.profile().expect("complete").imprecision();
     assert!(says.is_some_and(|it| it.contains("more")));
+}
+
+#[test]
+fn reads_beside_writes_take_longer_than_alone() {
+    for name in [
+        "hdd-7200-1tb",
+        "hdd-7200-1tb-cached",
+        "ssd-sata-300gb",
+        "nvme-1tb",
+    ] {
+        let entry = tidegate_device::catalogue::load(name).expect("built in");
+        let options = Options {
+            quick: true,
+            in_virtual_time: true,
+            depth: Some(32),
+            seed: 1,
+        };
+        let mut plan = Plan::new(virtual_time::target(&entry), options).expect("large enough");
+        plan.steps
+            .retain(|step| matches!(step, Step::BesideWrites(_)));
+        let measured = virtual_time::measure_plan(&entry, plan, |_| ControlFlow::Continue(()));
+        let beside = measured.expect("not stopped").beside_writes;
+        let depths: Vec<_> = beside.iter().map(|at| at.point.depth).collect();
+        assert!(
+            depths.starts_with(&[1, 16]) && depths.is_sorted(),
+            "{name}: {depths:?}"
+        );
+        let alone = tidegate_config::profile::built_in(name).expect("measured");
+        let alone = alone.latency.iter().map(|at| at.point).find(|point| {
+            (point.direction, point.access) == (Direction::Read, Access::Random)
+                && (point.size, point.depth) == (4096, 1)
+        });
+        let alone = alone.expect("measured").p99;
+        for at in beside {
+            assert!(at.reads >= 500, "{name}: {at:?}");
+            assert!(
+                at.point.p99.0 > alone.0 * 5 / 4,
+                "{name}: {at:?}, {alone} alone"
+            );
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_config::profile::{
-    self, Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix, uncertainty,
+    self, Measured, MeasuredBeside, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix, uncertainty,
 };
 use tidegate_core::profile::{Access, Direction};
 use tidegate_report::{Align, Cell, Table, Tone};
@@ -47,6 +47,7 @@ struct View<'a> {
     imprecise: Vec<String>,
     curves: Vec<CurveView>,
     latency: Vec<LatencyView>,
+    beside_writes: Vec<BesideView>,
 }
 
 #[derive(Serialize)]
@@ -79,6 +80,17 @@ struct LatencyView {
     runs: u32,
 }
 
+/// Reads beside writes of one size at one depth.
+#[derive(Serialize)]
+struct BesideView {
+    access: &'static str,
+    size_bytes: u32,
+    depth: u32,
+    p50_ns: u64,
+    p99_ns: u64,
+    reads: u64,
+}
+
 fn access(access: Access) -> &'static str {
     match access {
         Access::Sequential => "sequential",
@@ -102,6 +114,14 @@ fn view(measured: &Measured) -> View<'_> {
         },
         access: access(curve.access),
         points: curve.points.iter().map(point).collect(),
+    };
+    let beside = |MeasuredBeside { point, reads }: &MeasuredBeside| BesideView {
+        access: access(point.access),
+        size_bytes: point.size,
+        depth: point.depth,
+        p50_ns: point.p50.0,
+        p99_ns: point.p99.0,
+        reads: *reads,
     };
     let latency = |at @ MeasuredDepth { point, .. }: &MeasuredDepth| LatencyView {
         op: match point.direction {
@@ -127,6 +147,7 @@ fn view(measured: &Measured) -> View<'_> {
         imprecise: measured.imprecise(),
         curves: measured.curves.iter().map(curve).collect(),
         latency: measured.latency.iter().map(latency).collect(),
+        beside_writes: measured.beside_writes.iter().map(beside).collect(),
     }
 }
 
@@ -140,6 +161,10 @@ pub(super) fn print(measured: &Measured, out: Output) -> Result<()> {
     if !measured.latency.is_empty() {
         text += "\n";
         text += &times(measured).render(style);
+    }
+    if !measured.beside_writes.is_empty() {
+        text += "\n";
+        text += &beside_writes(measured).render(style);
     }
     Ok(out.text(&text)?)
 }
@@ -209,6 +234,28 @@ fn within(percent: f64, runs: u32) -> Cell {
         Some(_) => Cell::from(format!("{within} !")).tone(Tone::Bad),
         None => Cell::from(within).tone(Tone::Faint),
     }
+}
+
+/// Times of reads beside writes.
+fn beside_writes(measured: &Measured) -> Table {
+    let mut table = Table::new([
+        ("4 KiB READS BESIDE", Align::Left),
+        ("DEPTH", Align::Right),
+        ("READS", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+    ]);
+    for MeasuredBeside { point, reads } in &measured.beside_writes {
+        let kind = Mix::All(Direction::Write).with(point.access);
+        table.row([
+            Cell::from(format!("{} {kind}", exact_bytes(point.size.into()))).tone(Tone::Strong),
+            point.depth.to_string().into(),
+            reads.to_string().into(),
+            duration(point.p50.0).into(),
+            duration(point.p99.0).into(),
+        ]);
+    }
+    table
 }
 
 /// Times against depth.
