@@ -527,6 +527,12 @@ pub trait Dispatcher: Send {
         false
     }
 
+    /// Returns true if it uses what requests cost of the device; costs are then learnt where there
+    /// is no profile ([`Facts::estimator`]). Must never change.
+    fn reckons_with_costs(&self) -> bool {
+        false
+    }
+
     /// How long it may pass over a VM that waits with its gate open, on such a device, with such a
     /// profile of it if there is one. Torture holds it to that.
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound;

@@ -38,7 +38,7 @@ mod prior;
 #[cfg(test)]
 mod tests;
 
-use crate::profile::{Access, Direction, Pattern};
+use crate::profile::{Access, Curve, Direction, Pattern, Profile, TRUSTED_WITHIN_PERCENT};
 use filter::{Few, Filter};
 use prior::COSTS;
 use tidegate_base::device::DeviceSpec;
@@ -91,10 +91,25 @@ pub struct LearntCost {
 impl LearntCost {
     /// What is not known to this precision is as good as not known.
     pub const KNOWN: f64 = 0.15;
+    /// Half width of the interval up to which promises are judged by a cost as it is learnt, in
+    /// parts of it: that up to which a profile's points are trusted. Plans keep a headroom of 20 %.
+    pub const JUDGED: f64 = TRUSTED_WITHIN_PERCENT / 100.0;
+    /// Largest allowance for an uncertain cost, in parts of it. Before anything was seen costs are
+    /// the prior's, which is right to about a factor of four.
+    const ALLOWANCE_MAX: f64 = 3.0;
 
     /// Whether it can be relied on.
     pub fn is_known(&self) -> bool {
         self.within <= LearntCost::KNOWN
+    }
+
+    /// Returns picoseconds of the device to reckon promises with: the learnt cost, or the upper end
+    /// of its interval while that is wider than [`LearntCost::JUDGED`].
+    pub fn pessimistic_ps(&self) -> f64 {
+        if self.within <= LearntCost::JUDGED {
+            return self.time_ps;
+        }
+        self.time_ps * (1.0 + self.within.min(LearntCost::ALLOWANCE_MAX))
     }
 }
 
@@ -358,6 +373,27 @@ impl CostEstimator {
                 kind(Direction::Write, Access::Random),
             ],
         }
+    }
+
+    /// Returns a profile made of the learnt costs, pessimistic where those are uncertain, and
+    /// whether promises can be judged by it: what was seen is known to within
+    /// [`LearntCost::JUDGED`]. It has no latencies, and no mixes: costs are learnt among all that
+    /// there is.
+    pub fn profile(&self) -> (Profile, bool) {
+        let curve = |direction, access| {
+            let mut parts = [0.0; KINDS];
+            parts[number(direction, access)] = 1.0;
+            let points: [_; NODES] = core::array::from_fn(|node| {
+                let bytes = 1 << (SMALLEST as usize + node);
+                let ps = self.cost_of(&parts, bytes).pessimistic_ps();
+                (bytes, (1e12 / ps).clamp(1e-6, 1e12))
+            });
+            Curve::new(&points).expect("sizes rise and rates are in range")
+        };
+        let both = |direction| [Access::Sequential, Access::Random].map(|it| curve(direction, it));
+        let (reads, writes) = (both(Direction::Read), both(Direction::Write));
+        let profile = Profile::new(reads, Some(writes), Vec::new(), Vec::new());
+        (profile, self.learnt().within() <= LearntCost::JUDGED)
     }
 
     /// By how much a VM's share is to be varied in the window that goes on, as a part of it, so

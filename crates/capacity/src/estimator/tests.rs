@@ -154,3 +154,54 @@ fn sizes_lie_on_the_line_between_nodes() {
         assert!(off <= 1 << 20, "{bytes}: {off}");
     }
 }
+
+#[test]
+fn promises_are_reckoned_with_pessimistic_costs_until_those_are_known() {
+    let cost = |within| LearntCost {
+        time_ps: 1e6,
+        within,
+    };
+    assert_eq!(cost(0.25).pessimistic_ps(), 1e6);
+    assert_eq!(cost(0.5).pessimistic_ps(), 1.5e6);
+    assert_eq!(cost(f64::INFINITY).pessimistic_ps(), 4e6);
+
+    let mut estimator = CostEstimator::new(Nanos::ZERO, &UNTOLD);
+    let (random_read, size) = (NODES + 2, 16384);
+    let time = |estimator: &CostEstimator| {
+        let (profile, known) = estimator.profile();
+        let time = profile.time_ps(Direction::Read, Access::Random, size);
+        (time as f64, known)
+    };
+    // 32 KiB at 0.25 bytes a nanosecond by the prior, four times that before anything was seen.
+    let (before, known) = time(&estimator);
+    assert!(
+        (before / (4.0 * 131_072_000.0) - 1.0).abs() < 1e-3,
+        "{before}"
+    );
+    assert!(!known);
+    let costs = true_costs();
+    let mut random = SplitMix64::new(7);
+    for _ in 0..600 {
+        let (ios, len) = window(&mut random, &costs, &[random_read]);
+        estimator.filter.learn(&ios, len);
+    }
+    (estimator.ios[1], estimator.bytes[1]) = (600, 600 * u64::from(size));
+    estimator.over = 600;
+    let (after, known) = time(&estimator);
+    assert!(
+        (after / (costs[random_read] * 1000.0) - 1.0).abs() < 0.05,
+        "{after}"
+    );
+    assert!(known);
+    // Writes were not seen: the prior, scaled as reads are, with its whole allowance.
+    let (profile, _) = estimator.profile();
+    let learnt = estimator.cost(&Pattern {
+        reads: 0.0,
+        ..Pattern::UNKNOWN
+    });
+    let writes = profile.time_ps(Direction::Write, Access::Random, 4096) as f64;
+    assert!(
+        !learnt.is_known() && writes > 1.2 * learnt.time_ps,
+        "{writes} {learnt:?}"
+    );
+}

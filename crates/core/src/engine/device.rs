@@ -122,7 +122,8 @@ impl DeviceControl {
     pub(super) fn estimate_costs(&self, facts: &mut Facts, roles: &Roles) {
         let (now, spec) = (facts.queues.now, &facts.queues.device.spec);
         let controller = roles.controller.as_ref();
-        let wanted = controller.is_some_and(|controller| controller.reckons_with_costs());
+        let wanted = controller.is_some_and(|controller| controller.reckons_with_costs())
+            || roles.dispatcher.reckons_with_costs();
         // The length of parts is chosen by costs as well.
         let parts = self
             .sharing

@@ -241,6 +241,10 @@ impl Dispatcher for Aside {
         true
     }
 
+    fn reckons_with_costs(&self) -> bool {
+        self.vms.reckons_with_costs()
+    }
+
     fn depth(&self) -> u32 {
         // The background comes beside the VMs' own only where they leave room.
         self.vms.depth()
