@@ -117,6 +117,19 @@ pub fn unenforced(objective: &Objective, honours: &Honours, background: bool) ->
         .collect()
 }
 
+/// Returns the parts of `objective`, each with its value, that are enforced where `after` is
+/// honoured and were not where `before` was: what a change of policy puts in force.
+pub fn newly_enforced(
+    objective: &Objective,
+    before: &Honours,
+    after: &Honours,
+) -> Vec<(&'static str, String)> {
+    promises()
+        .filter(|promise| (promise.is_enforced)(after) && !(promise.is_enforced)(before))
+        .filter_map(|promise| Some((promise.name, (promise.view)(objective)?)))
+        .collect()
+}
+
 /// Warns, at each part of the objective that `field` is, where `policy` does not enforce it.
 pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, background: bool) {
     for part in unenforced(objective, &policy.honours_for(background), background) {
@@ -177,6 +190,27 @@ mod tests {
             honours.target == tuners && parts.iter().all(|part| part(&honours))
         });
         all.map(PolicySpec::name).collect()
+    }
+
+    #[test]
+    fn what_a_change_of_policy_puts_in_force_is_what_only_the_new_one_enforces() {
+        let objective = Objective {
+            reservation: Rate::iops(100),
+            latency: Some(tidegate_core::time::Nanos::from_millis(5)),
+            ..Objective::default()
+        };
+        let of = |name| {
+            let spec = PolicySpec::named(name).expect("registered");
+            spec.honours_for(false)
+        };
+        let (fifo, mclock) = (of("fifo"), of("mclock"));
+        let named = |before: &Honours, after: &Honours| {
+            let parts = newly_enforced(&objective, before, after);
+            parts.into_iter().map(|(part, _)| part).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&fifo, &mclock), ["reservation"]);
+        assert_eq!(named(&mclock, &mclock), [""; 0]);
+        assert_eq!(named(&mclock, &fifo), [""; 0]);
     }
 
     #[test]

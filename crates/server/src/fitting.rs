@@ -86,6 +86,26 @@ pub(crate) fn written(time: Timestamp, zone: TimeZone) -> String {
     local.strftime("%a %Y-%m-%d %H:%M %Z").to_string()
 }
 
+/// Returns a warning for each VM whose latency bound is best effort, because nothing says for how
+/// many requests it is promised.
+pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
+    let of_vm = |vm: &VmConfig| {
+        let latency = vm.objective.latency?;
+        if vm.background || vm.objective.envelope().is_some() {
+            return None;
+        }
+        let what = format!("the bound of {latency} is best effort: no rate is said for it");
+        let help = "requests a second: expects = { iops = 500 }, or a reservation".to_owned();
+        Some(
+            Diagnostic::error(what)
+                .warning()
+                .at(format!("vm {:?}: objective.latency", vm.name), &(0..0))
+                .allowing(help),
+        )
+    };
+    vms.iter().filter_map(of_vm).collect()
+}
+
 /// A warning for each device that cannot do what these VMs are promised on it, now or by their
 /// schedules. It is served all the same: whoever starts a daemon wants its VMs' disks, and each
 /// gets less rather than nothing.

@@ -360,6 +360,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     warnings.extend(over(&config));
     let kept = Kept::of(&mut config, &mut warnings);
     warnings.extend(fitting::warnings(&config.devices, &config.vms));
+    warnings.extend(fitting::best_effort(&config.vms));
     if out.is_json() {
         let vm = |vm: &'_ VmConfig| {
             let device = &config.devices[vm.device];

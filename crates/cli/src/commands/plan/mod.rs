@@ -192,6 +192,10 @@ struct DeviceView<'a> {
     needs_percent: Option<f64>,
     /// And what may be promised.
     headroom_percent: Option<f64>,
+    /// Time by which a floor's request may be late: on time by tag + 1/rate + this.
+    blocking_ns: Option<u64>,
+    /// Most I/Os in flight with which every latency bound holds.
+    depth_bound: Option<u32>,
     vms: Vec<VmView<'a>>,
     nearest: Option<Lowered<'a>>,
     nearest_of_all: Option<AllLowered<'a>>,
@@ -216,6 +220,8 @@ struct LatencyView {
     takes_ns: Option<u64>,
     alone_ns: Option<u64>,
     holds: bool,
+    /// No rate is said for which it is promised.
+    best_effort: bool,
 }
 
 #[derive(Serialize)]
@@ -276,6 +282,8 @@ impl<'a> DeviceView<'a> {
                 .filter(|text| !text.is_empty()),
             needs_percent: fit.map(|fit| percent(fit.time_ps)),
             headroom_percent: fit.map(|fit| percent(fit.budget_ps)),
+            blocking_ns: fit.map(|fit| fit.blocking.0),
+            depth_bound: fit.map(|fit| fit.depth_bound),
             vms: vms.map(|(at, vm)| VmView::new(vm, fit, at)).collect(),
             nearest: found.and_then(|found| {
                 let (at, objective) = found.nearest.as_ref()?;
@@ -313,6 +321,7 @@ impl<'a> VmView<'a> {
                 takes_ns: bound.takes.map(|takes| takes.0),
                 alone_ns: bound.alone.map(|alone| alone.0),
                 holds: bound.holds(),
+                best_effort: bound.best_effort,
             }),
         }
     }

@@ -105,7 +105,13 @@ fn times(bound: &Bound) -> Cell {
             let alone = bound.alone.map_or_else(String::new, |alone| {
                 format!("; {} with the device alone", duration(alone.0))
             });
-            Cell::from(format!("up to {} of {asked}{alone}", duration(takes.0))).tone(tone)
+            let effort = if bound.best_effort {
+                "; best effort"
+            } else {
+                ""
+            };
+            let text = format!("up to {} of {asked}{alone}{effort}", duration(takes.0));
+            Cell::from(text).tone(tone)
         }
     }
 }
@@ -150,10 +156,15 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     if fit.needs.iter().any(|need| need.bound.is_some()) {
         let evenly = "for 99 of 100 requests that come evenly, in the order of deadlines (edf)";
         table.fact("bounds", evenly);
-        if fit.needs.iter().any(|need| need.load.may_write) {
+        if writes_are_not_known(plan, found) {
             let early = "a device that answers writes before they are done may hold reads longer";
             table.fact("", Cell::from(early).tone(Tone::Warn));
         }
+    }
+    table.fact("blocking", blocking(found));
+    if fit.depth_bound < plan.site.depth {
+        let depth = format!("at most {} in flight, for the bounds", fit.depth_bound);
+        table.fact("depth", depth);
     }
     let verdict = match plan.fits() {
         true => Cell::from("all of it").tone(Tone::Good),
@@ -161,6 +172,33 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     };
     table.fact("fits", verdict);
     table
+}
+
+/// Whether bounds leave out how long reads wait for writes that the device has answered.
+fn writes_are_not_known(plan: &Plan<'_>, found: &Found) -> bool {
+    let profile = plan.site.profile.as_ref();
+    let unknown = profile.is_none_or(|profile| profile.beside_writes().is_empty());
+    unknown && found.fit.needs.iter().any(|need| need.load.may_write)
+}
+
+/// The device's blocking time with its causes.
+fn blocking(found: &Found) -> Cell {
+    let fit = &found.fit;
+    let by = &fit.blocked_by;
+    let causes = [
+        (by.in_flight, "in flight"),
+        (by.held_up, "held up behind writes"),
+        (by.background, "background"),
+        (by.service, "service"),
+    ];
+    let causes = causes.into_iter().filter(|cause| cause.0 > 0);
+    let causes = causes.map(|(ps, what)| format!("{} {what}", duration(ps.div_ceil(1000))));
+    let causes: Vec<_> = causes.collect();
+    let whole = duration(fit.blocking.0);
+    Cell::from(format!(
+        "{whole}, by which a floor may be late: {}",
+        causes.join(", ")
+    ))
 }
 
 /// What would fit instead, to be pasted into the configuration.
