@@ -12,8 +12,8 @@
 //!   beyond what is in flight.
 
 use super::cost::{Costs, points, times};
-use super::latency::nanos;
 use super::load::Load;
+use super::mix::nanos;
 use super::{Device, Tenant};
 use crate::profile::{Access, BesideWrites, DepthPoint, Direction};
 use tidegate_base::time::Nanos;

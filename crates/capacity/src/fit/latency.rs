@@ -7,8 +7,8 @@
 //! ```text
 //! B + longest service of those due by t + sum over j of dem_j(t) <= headroom * t
 //!
-//! dem_j(t) = floor_j t                                       floors alone: one queue by tag + 1/rate
-//!            max(floor_j t, c_j b_j + (t - L_j) env_j)       from t = L_j on, for VMs with a bound
+//! dem_j(t) = floor_j t                                    floors alone, due at tag + 1/rate
+//!            max(floor_j t, c_j b_j + (t - L_j) env_j)    from t = L_j on, for VMs with a bound
 //! ```
 //!
 //! with L the bounds, c the time of the device that a request takes (one's own counts as part of
@@ -29,7 +29,7 @@
 use super::blocking::{Blocking, stay};
 use super::cost::{Costs, Mixing, ONE, times};
 use super::load::{Load, MILLION};
-use super::mix::per_second;
+use super::mix::{nanos, per_second};
 use super::{Bound, SECOND_PS, Tenant};
 use crate::profile::{Access, Direction};
 use tidegate_base::time::Nanos;
@@ -196,8 +196,4 @@ fn is_due_after(load: &Load, bound: Nanos) -> bool {
     let inside = load.envelope.is_some_and(|rate| rate >= load.floor);
     let by_bound = u128::from(load.floor) * u128::from(bound.0);
     inside && by_bound <= MILLION * u128::from(Nanos::SECOND.0)
-}
-
-pub(super) fn nanos(ps: u128) -> Nanos {
-    Nanos(u64::try_from(ps.div_ceil(1000)).unwrap_or(u64::MAX))
 }

@@ -9,6 +9,7 @@
 use super::cost::{Costs, Mixing, times};
 use super::load::{Load, MILLION};
 use crate::profile::{Access, Direction};
+use tidegate_base::time::Nanos;
 
 /// Millionths of a random request a second, with what one takes.
 struct Stream {
@@ -23,6 +24,11 @@ struct Stream {
 /// Picoseconds a second from millionths of them, rounded up.
 pub(super) fn per_second(time: u128) -> u64 {
     u64::try_from(time.div_ceil(MILLION)).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds from picoseconds, rounded up.
+pub(super) fn nanos(ps: u128) -> Nanos {
+    Nanos(u64::try_from(ps.div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
 /// What each of them takes of the device when all together take most, in millionths of a picosecond

@@ -33,7 +33,14 @@ pub fn nearest(
     }
     let most = scale_of(&asked);
     let size = fit.needs[which].load.size;
-    let scaled = |part| of_size(scaled(&asked, part, most), size);
+    let scaled = |part| {
+        let mut less = of_size(scaled(&asked, part, most), size);
+        if most > 0 && part == 0 {
+            // With nothing promised its requests stay as long as they were taken for.
+            less.expects.size.get_or_insert(size);
+        }
+        less
+    };
     // A floor takes device time, and is due before bounds of others.
     let unbounded = |part| Objective {
         latency: None,
