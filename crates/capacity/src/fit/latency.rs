@@ -56,14 +56,16 @@ pub(super) struct Bounds {
     pub(super) blocking: Blocking,
 }
 
+/// `worst`: device time of a second that all that was promised takes at the worst mix, picoseconds.
 pub(super) fn bounds(
     costs: &Costs<'_>,
     mixing: &Mixing,
     tenants: &[Tenant<'_>],
     loads: &[Load],
-    blended: bool,
-    headroom: u32,
+    assumed: (bool, u32),
+    worst: u64,
 ) -> Bounds {
+    let (blended, headroom) = assumed;
     let mixed = loads.iter().any(|load| load.may_read) && loads.iter().any(|load| load.may_write);
     let dearer = |size| match mixed {
         true => mixing.dearest(size),
@@ -84,6 +86,8 @@ pub(super) fn bounds(
         blocking.service = blocking.service.max(beyond);
         due.extend(bound.map(|bound| (bound, at, vm)));
     }
+    // Each floor is as dear as any mix makes it, but not all of them at once.
+    before.floors = before.floors.min(worst.into());
     due.sort_by_key(|&(bound, at, _)| (bound, at));
     let mut of = vec![None; tenants.len()];
     for same in due.chunk_by(|a, b| a.0 == b.0) {

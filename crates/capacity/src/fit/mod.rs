@@ -338,7 +338,14 @@ fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> F
     let sizes = loads.iter().flat_map(|load| [load.size, load.longest]);
     let mixing = cost::Mixing::new(device.profile, sizes);
     let mut taken = mix::worst(&costs, &mixing, &loads, blended);
-    let bounds = latency::bounds(&costs, &mixing, tenants, &loads, blended, assumed.headroom);
+    let sum = |taken: &[u128]| {
+        taken
+            .iter()
+            .fold(0u128, |sum, &time| sum.saturating_add(time))
+    };
+    let worst = mix::per_second(sum(&taken));
+    let assumptions = (blended, assumed.headroom);
+    let bounds = latency::bounds(&costs, &mixing, tenants, &loads, assumptions, worst);
     if let Some(first) = tenants.iter().position(|tenant| tenant.background) {
         let parts = u128::from(bounds.blocking.background) * BACKGROUND_PARTS;
         taken[first] = taken[first].saturating_add(parts * load::MILLION);
@@ -350,9 +357,7 @@ fn at_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> F
         bound,
     });
     // Summed before it is rounded: who comes first does not matter.
-    let all = taken
-        .iter()
-        .fold(0u128, |sum, &time| sum.saturating_add(time));
+    let all = sum(&taken);
     Fit {
         needs: needs.collect(),
         time_ps: mix::per_second(all),
