@@ -9,6 +9,7 @@
 //! crates below, and are re-exported: a driver needs no other crate for them.
 #![forbid(unsafe_code)]
 
+pub mod attainment;
 pub mod budget;
 pub mod engine;
 pub mod facts;

@@ -8,6 +8,8 @@
 //! and its cold part another, a VM is two neighbouring ones, and handles of things that stay
 //! while a request is inside (its client, its disk) are kept as slot numbers alone.
 
+use crate::attainment::Standing;
+use tidegate_base::device::DeviceFacts;
 use tidegate_base::request::{Account, IoError, Lane, Op, ReqId, VmId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
@@ -317,6 +319,8 @@ pub(crate) struct Vm {
     pub spent: bool,
     /// What it is answered counts for its job.
     pub has_job: bool,
+    /// Its requests are judged: see [`crate::attainment`].
+    pub judged: bool,
     /// Reads of it were set aside because another one of the lane holds the memory they lack.
     pub shelved: bool,
     pub generation: u32,
@@ -391,6 +395,7 @@ impl Vm {
             background: false,
             spent: false,
             has_job: false,
+            judged: false,
             shelved: false,
             generation: 0,
             waiting: 0,
@@ -413,6 +418,16 @@ impl Vm {
         VmId {
             index: slot,
             generation: self.generation,
+        }
+    }
+
+    /// How it stands on a device, for its attainment.
+    #[inline]
+    pub(crate) fn standing(&self, device: &DeviceFacts) -> Standing {
+        Standing {
+            regulated: (self.shut[0] | self.shut[1]) & shut::REGULATED != 0,
+            waits_for_others: self.waiting > 0 && device.requests > self.requests,
+            device_busy: device.in_flight > 0,
         }
     }
 

@@ -55,6 +55,13 @@ impl Engine {
         };
         let id = self.facts.queues.reqs.fill(slot, &with);
         self.facts.queues.device.requests += 1;
+        let of_vm = &self.facts.queues.vms[with.vm as usize];
+        if of_vm.judged && with.op != Op::Flush {
+            let standing = of_vm.standing(&self.facts.queues.device);
+            let names = [with.vm, slot];
+            let now = self.facts.queues.now;
+            (self.attainment).arrived(now, names, with.since, with.len, standing);
+        }
         if let Some((unit, behind)) = company {
             self.active.join(&mut self.facts, unit, slot, behind);
         } else if request.op == Op::Flush {

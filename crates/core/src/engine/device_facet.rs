@@ -46,6 +46,12 @@ impl<'a> Device<'a> {
         live.map(|slot| (slot.io.disk, slot.started))
     }
 
+    /// Time for which the device may block a request that is next: what a floor's requests may be
+    /// late by. See [`DeviceMut::set_blocking_time`].
+    pub fn blocking_time(&self) -> Nanos {
+        self.engine.attainment.blocking()
+    }
+
     /// Returns how many I/Os with the device do not count against its depth.
     pub fn uncounted(&self) -> u32 {
         self.engine.hung.as_ref().map_or(0, |hung| hung.uncounted)
@@ -120,6 +126,13 @@ pub struct DeviceMut<'a> {
 }
 
 impl DeviceMut<'_> {
+    /// Sets the time for which the device may block a request that is next, by which floors are
+    /// judged from now on: what may be in flight times what the largest part takes. `None`: 10 ms
+    /// for flash, 50 ms for a device that positions.
+    pub fn set_blocking_time(&mut self, blocking: Option<Nanos>) {
+        self.engine.attainment.set_blocking(blocking);
+    }
+
     /// Has disks that hang leave the depth count from now on, when
     /// [`DeviceMut::look_for_hung_disks`] finds them. From then on up to
     /// [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots) I/Os are with the device at once.

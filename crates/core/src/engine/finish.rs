@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::directory::LeftClient;
+use crate::attainment::Answered;
 use crate::facts::{Facts, Hot, Life, NIL, Queues, Requests, flag, pass_seconds, state};
 use crate::roles::{Event, Interests};
 use crate::stats::Answer;
@@ -92,6 +93,7 @@ impl Engine {
         device.in_flight -= 1;
         device.parts.in_flight -= u32::from(slot.part);
         device.last_end = self.facts.queues.now;
+        self.attainment.stalls().ended(self.facts.queues.now);
         let of_vm = &self.facts.queues.vms[vm.index()];
         device.background.in_flight -= u32::from(of_vm.background);
         if self.control.depth_control.is_some() {
@@ -249,6 +251,10 @@ impl Engine {
             };
             ledger.answered(&mut of_vm.answered, answer);
         }
+        if of_vm.judged && op != Op::Flush {
+            let answer = Answered::new(account, behind, outcome);
+            (self.attainment).answered(*now, [vm, slot], &answer, of_vm.standing(device));
+        }
         let counts = of_vm.has_job && outcome.is_ok() && op.merges();
         let job = jobs.as_mut().filter(|_| counts);
         let job_done = job.is_some_and(|jobs| jobs.moved(vm as usize, len));
@@ -284,8 +290,11 @@ impl Engine {
             self.active.emit(&mut self.facts, &Event::Answered(done));
         }
         if job_done {
-            self.active
-                .finish_job(&mut self.facts, vm, JobOutcome::Done);
+            let end = (self.active).finish_job(&mut self.facts, vm, JobOutcome::Done);
+            if let Some(end) = end {
+                self.attainment
+                    .transfer_ended(end.ended, vm as usize, end.late);
+            }
             self.active.look_at_jobs(&mut self.facts, true);
         }
         if client.is_last {

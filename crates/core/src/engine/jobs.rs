@@ -184,6 +184,7 @@ impl JobsMut<'_> {
             self.engine.facts.measure_at = book.due();
         }
         self.engine.facts.queues.vms[vm.index()].has_job = true;
+        self.engine.attainment.expect_transfer(now, vm.index());
         self.engine
             .active
             .emit(&mut self.engine.facts, &Event::JobBegan(vm));

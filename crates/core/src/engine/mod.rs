@@ -70,6 +70,7 @@ pub use jobs::{Jobs, JobsMut};
 pub use tenants::{Tenants, TenantsMut};
 pub use tidegate_base::device::{DeviceFacts, DeviceSpec};
 
+use crate::attainment::{Attainments, Dues};
 use crate::facts::{Cold, Facts, Hot, NIL, Queues, Vm};
 use crate::limit_accounts::LimitAccounts;
 use crate::policy::Policy;
@@ -99,6 +100,7 @@ pub struct Engine {
     free_vm: Vec<u32>,
     flights: Flights,
     flushes: FlushLane,
+    attainment: Attainments,
     /// The VM that was served last; `NIL`: none was.
     last_vm: u32,
     done: Answers,
@@ -134,6 +136,7 @@ impl Engine {
             free_vm: (0..config.max_vms).rev().collect(),
             flights: Flights::new(config.device.depth),
             flushes: FlushLane::new(),
+            attainment: Attainments::new(&config.device, config.max_requests),
             last_vm: NIL,
             done: Answers::with_capacity(config.max_requests as usize),
             control: DeviceControl::new(config.device.depth),
@@ -227,9 +230,14 @@ impl Engine {
                 + size_of::<Ledger>()
                 + VmStats::HEAP_BYTES
                 + LimitAccounts::BYTES_PER_VM
+                + Attainments::BYTES_PER_VM
                 + regulator.vm_cold
                 + dispatcher.vm_cold,
-            request: size_of::<Hot>() + size_of::<Cold>() + regulator.request + dispatcher.request,
+            request: size_of::<Hot>()
+                + size_of::<Cold>()
+                + size_of::<Dues>()
+                + regulator.request
+                + dispatcher.request,
         }
     }
 

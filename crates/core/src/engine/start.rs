@@ -6,6 +6,7 @@ use super::company::Head;
 use crate::facts::{Cold, Facts, Hot, NIL, Queues, Requests, flag, state, unlink};
 use crate::roles::{Interests, Pick};
 use crate::watch::meter::Kind;
+use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{DeviceIo, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 
@@ -245,6 +246,16 @@ impl Engine {
         flight.first_offset = going.first_offset;
         flight.reqs = going.reqs;
         self.enter_device(io.index, !going.whole);
+        let of_vm = &self.facts.queues.vms[going.vm.index()];
+        if of_vm.judged && going.first_ops > 0 {
+            let first = FirstServed {
+                ops: going.first_ops,
+                bytes: going.first_bytes,
+            };
+            let standing = of_vm.standing(&self.facts.queues.device);
+            let (now, lane) = (self.facts.queues.now, going.op.lane());
+            (self.attainment).dispatched(now, going.vm.index, lane, first, standing);
+        }
         if self.active.hears(Interests::STARTED) {
             let io = &self.flights.at(io.index).io;
             self.active.emit_started(&mut self.facts, io);
@@ -329,6 +340,9 @@ impl Engine {
             Some(watch) => watch.started(now, &flight.io, &self.config.device),
         };
         let device = &mut self.facts.queues.device;
+        if device.in_flight == 0 {
+            self.attainment.stalls().busy(now);
+        }
         if device.in_flight == 0 && now > device.last_end {
             let idle = now.since(device.last_end);
             device.idle += idle;

@@ -3,7 +3,8 @@
 use super::disks::DiskSpec;
 use super::job_book;
 use super::{Engine, EngineError};
-use crate::facts::{Life, NIL, Requests, Vm, state};
+use crate::attainment::{PartAttainment, PartRecord, Standing};
+use crate::facts::{Life, NIL, Queues, Requests, Vm, state};
 use crate::roles::Event;
 use crate::stats::{Ledger, VmStats};
 use crate::tuning::Tuning;
@@ -59,6 +60,24 @@ impl<'a> Tenants<'a> {
         self.engine.facts.in_flight(vm)
     }
 
+    /// Attainment of each part of a VM's objective up to the last whole second before `now`; empty
+    /// for a VM that is promised nothing.
+    pub fn attainment(&self, now: Nanos, vm: VmId) -> Vec<PartAttainment> {
+        let standing = self.standing(vm);
+        self.engine.attainment.view(now, vm.index(), standing)
+    }
+
+    /// Attainment of a VM, to be kept beyond the engine's life.
+    pub fn export_attainment(&self, now: Nanos, vm: VmId) -> Vec<PartRecord> {
+        let standing = self.standing(vm);
+        self.engine.attainment.export(now, vm.index(), standing)
+    }
+
+    fn standing(&self, vm: VmId) -> Standing {
+        let queues = &self.engine.facts.queues;
+        queues.vms[vm.index()].standing(&queues.device)
+    }
+
     /// What the policy's controller has learnt of a VM that is worth keeping; `None`: nothing.
     ///
     /// # Errors
@@ -112,25 +131,7 @@ impl TenantsMut<'_> {
             .pop()
             .ok_or(EngineError::Full { what: "VM", max })?;
         let slot = index as usize;
-        if self.engine.facts.queues.vms.len() <= slot {
-            self.engine
-                .facts
-                .queues
-                .vms
-                .resize_with(slot + 1, Vm::vacant);
-            self.engine
-                .facts
-                .objectives
-                .resize(slot + 1, Objective::default());
-            self.engine.facts.allocations.resize(slot + 1, 0);
-            self.engine.active.fan_out.reserve(slot + 1);
-        }
-        if self.engine.facts.ledgers.len() <= slot {
-            self.engine
-                .facts
-                .ledgers
-                .resize_with(slot + 1, Ledger::default);
-        }
+        self.make_room(slot);
         let generation = self.engine.facts.queues.vms[slot].generation;
         self.engine.facts.queues.vms[slot] = Vm {
             generation,
@@ -145,6 +146,8 @@ impl TenantsMut<'_> {
             sharing.vm_added(index);
         }
         self.engine.intake.add(slot, objective);
+        self.engine.attainment.add(slot);
+        self.judge(slot, objective);
         self.engine.facts.objectives[slot] = *objective;
         self.engine.facts.allocations[slot] = 0;
         self.engine.facts.ledgers[slot] = Ledger::default();
@@ -166,6 +169,41 @@ impl TenantsMut<'_> {
                 .emit(&mut self.engine.facts, &Event::VmAdded(id));
         }
         Ok(id)
+    }
+
+    /// Makes room for a VM in a slot.
+    fn make_room(&mut self, slot: usize) {
+        if self.engine.facts.queues.vms.len() <= slot {
+            self.engine
+                .facts
+                .queues
+                .vms
+                .resize_with(slot + 1, Vm::vacant);
+            self.engine
+                .facts
+                .objectives
+                .resize(slot + 1, Objective::default());
+            self.engine.facts.allocations.resize(slot + 1, 0);
+            self.engine.active.fan_out.reserve(slot + 1);
+        }
+        if self.engine.facts.ledgers.len() <= slot {
+            self.engine
+                .facts
+                .ledgers
+                .resize_with(slot + 1, Ledger::default);
+        }
+    }
+
+    /// Has the objective of the VM in a slot judged from now on. A background process has what is
+    /// left: nothing is promised to it.
+    fn judge(&mut self, slot: usize, objective: &Objective) {
+        let Queues {
+            now, vms, device, ..
+        } = &mut self.engine.facts.queues;
+        let of_vm = &mut vms[slot];
+        let (standing, background) = (of_vm.standing(device), of_vm.background);
+        let attainment = &mut self.engine.attainment;
+        of_vm.judged = !background && attainment.change(*now, slot, objective, standing);
     }
 
     /// Changes what a VM was promised. What its limit had used stays used.
@@ -190,6 +228,7 @@ impl TenantsMut<'_> {
         let control = &mut self.engine.control;
         control.promise_changed(facts, vm.index, before.latency);
         self.engine.intake.change(vm.index(), objective);
+        self.judge(vm.index(), objective);
         self.engine
             .intake
             .feed_reads(&mut self.engine.facts, &mut self.engine.active);
@@ -197,6 +236,37 @@ impl TenantsMut<'_> {
         self.engine
             .active
             .emit(&mut self.engine.facts, &Event::VmChanged(vm));
+        Ok(())
+    }
+
+    /// Forgets the attainment of a VM up to `now`, as after a warm-up.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn forget_attainment(&mut self, now: Nanos, vm: VmId) -> Result<(), EngineError> {
+        self.engine.facts.queues.advance(now);
+        self.engine.check_vm(vm)?;
+        let standing = self.engine.tenants().standing(vm);
+        self.engine.attainment.forget(now, vm.index(), standing);
+        Ok(())
+    }
+
+    /// Goes on with the attainment that [`Tenants::export_attainment`] gave `ago` seconds ago.
+    /// Counts of a promise that has changed since are dropped; its history stays.
+    ///
+    /// # Errors
+    /// When there is no such VM.
+    pub fn import_attainment(
+        &mut self,
+        now: Nanos,
+        vm: VmId,
+        ago: u32,
+        records: &[PartRecord],
+    ) -> Result<(), EngineError> {
+        self.engine.facts.queues.advance(now);
+        self.engine.check_vm(vm)?;
+        let attainment = &mut self.engine.attainment;
+        attainment.import(self.engine.facts.queues.now, vm.index(), ago, records);
         Ok(())
     }
 

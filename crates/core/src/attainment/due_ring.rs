@@ -1,0 +1,214 @@
+//! Requests of one VM by the second in which they are due.
+//!
+//! A request is due after it arrives, so all requests that are due in a second have arrived by its
+//! end: those of them that were not answered in time by then are late, whenever their answer
+//! comes. That makes the verdict of a second exact and costs one counter a request.
+
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
+
+/// Seconds ahead in which a request may be due to be counted by its second.
+pub(super) const SECONDS: usize = 32;
+
+/// Counts of requests that are due in each of the next [`SECONDS`] seconds, and of overdue ones.
+#[derive(Clone, Debug)]
+pub(super) struct DueRing {
+    /// Requests that are due in a second, by the second modulo [`SECONDS`].
+    due: [u32; SECONDS],
+    /// Requests among `due` that were not answered in time.
+    open: [u32; SECONDS],
+    /// Second that runs.
+    running: u32,
+    /// Requests due in the running second that were answered late within it.
+    late_inside: u32,
+    /// Requests that were due in closed seconds and are not answered.
+    overdue: u32,
+}
+
+/// Counts of a second that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ClosedSecond {
+    /// Requests that were due.
+    pub due: u32,
+    /// Requests among `due` that were not answered in time.
+    pub late: u32,
+    /// A request that was due before the second began had no answer at its end.
+    pub hanging: bool,
+}
+
+impl DueRing {
+    /// Creates counts of nothing in a running second.
+    pub(super) fn new(running: u32) -> DueRing {
+        DueRing {
+            due: [0; SECONDS],
+            open: [0; SECONDS],
+            running,
+            late_inside: 0,
+            overdue: 0,
+        }
+    }
+
+    /// Place of a second; `None` if it has ended or lies beyond the ring.
+    fn place(&self, second: u32) -> Option<usize> {
+        let ahead = second.wrapping_sub(self.running) as usize;
+        (ahead < SECONDS).then_some(second as usize % SECONDS)
+    }
+
+    fn has_ended(&self, second: u32) -> bool {
+        second.wrapping_sub(self.running) > u32::MAX / 2
+    }
+
+    /// Counts a request that is due in a second. Returns `false` for one beyond the ring, which is
+    /// not counted.
+    pub(super) fn add(&mut self, second: u32) -> bool {
+        match self.place(second) {
+            Some(at) => {
+                self.due[at] += 1;
+                self.open[at] += 1;
+            }
+            None if self.has_ended(second) => self.overdue += 1,
+            None => return false,
+        }
+        true
+    }
+
+    /// Counts the answer to a counted request that was due in a second.
+    pub(super) fn answer(&mut self, second: u32, in_time: bool) {
+        match self.place(second) {
+            Some(at) if in_time => self.open[at] -= 1,
+            Some(_) => self.late_inside += 1,
+            None => self.overdue -= 1,
+        }
+    }
+
+    /// Takes back a counted request that nobody wants answered any more.
+    pub(super) fn withdraw(&mut self, second: u32) {
+        match self.place(second) {
+            Some(at) => {
+                self.due[at] -= 1;
+                self.open[at] -= 1;
+            }
+            None => self.overdue -= 1,
+        }
+    }
+
+    /// True while no request is counted: seconds end without anything to judge.
+    pub(super) fn is_empty(&self) -> bool {
+        self.overdue == 0 && self.due.iter().all(|&due| due == 0)
+    }
+
+    /// Ends the running second.
+    pub(super) fn close(&mut self) -> ClosedSecond {
+        let at = self.running as usize % SECONDS;
+        let closed = ClosedSecond {
+            due: core::mem::take(&mut self.due[at]),
+            late: core::mem::take(&mut self.open[at]),
+            hanging: self.overdue > 0,
+        };
+        self.overdue += closed.late - core::mem::take(&mut self.late_inside);
+        self.running = self.running.wrapping_add(1);
+        closed
+    }
+
+    /// Goes on in a second with everything that was counted closed.
+    pub(super) fn run_in(&mut self, second: u32) {
+        // No place is in use, so each stands for whichever second.
+        self.running = second;
+    }
+
+    /// Moves on to a second without closing those between, none of which has anything to judge.
+    pub(super) fn skip_to(&mut self, second: u32) {
+        debug_assert!(self.is_empty());
+        self.running = second;
+    }
+}
+
+/// Time by which a request is due, and whether a ring counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Due(u64);
+
+impl Due {
+    /// Bit of a request that is due beyond the ring: its answer alone is judged. Times with this
+    /// bit are 292 years away.
+    const UNCOUNTED: u64 = 1 << 63;
+    /// Due time of a request that is not judged.
+    pub(super) const NEVER: Due = Due(0);
+
+    /// Counts a request that is due at `at`.
+    pub(super) fn counted_in(ring: &mut DueRing, at: Nanos) -> Due {
+        match ring.add(Seconds::number(at)) {
+            true => Due(at.0.clamp(1, Due::UNCOUNTED - 1)),
+            false => Due(at.0 | Due::UNCOUNTED),
+        }
+    }
+
+    fn at(self) -> Nanos {
+        Nanos(self.0 & !Due::UNCOUNTED)
+    }
+
+    fn is_counted(self) -> bool {
+        self.0 & Due::UNCOUNTED == 0
+    }
+
+    /// Counts the answer. Returns by how much it is late.
+    pub(super) fn answer(self, ring: &mut DueRing, now: Nanos) -> Nanos {
+        let late = now.since(self.at());
+        if self.is_counted() {
+            ring.answer(Seconds::number(self.at()), late == Nanos::ZERO);
+        }
+        late
+    }
+
+    /// Takes the request back.
+    pub(super) fn withdraw(self, ring: &mut DueRing) {
+        if self != Due::NEVER && self.is_counted() {
+            ring.withdraw(Seconds::number(self.at()));
+        }
+    }
+
+    /// Due time as a number that [`Due::from`] takes; 0 for [`Due::NEVER`].
+    pub(super) fn to_bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for Due {
+    fn from(bits: u64) -> Due {
+        Due(bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(due: u32, late: u32, hanging: bool) -> ClosedSecond {
+        ClosedSecond { due, late, hanging }
+    }
+
+    #[test]
+    fn a_late_request_counts_in_its_own_second_whenever_its_answer_comes() {
+        let mut ring = DueRing::new(7);
+        assert!(ring.add(7) && ring.add(7) && ring.add(7) && ring.add(8));
+        ring.answer(7, true);
+        ring.answer(7, false);
+        assert_eq!(ring.close(), closed(3, 2, false));
+        ring.answer(8, true);
+        assert_eq!(ring.close(), closed(1, 0, true), "one of second 7 hangs");
+        ring.answer(7, false);
+        assert_eq!(ring.close(), closed(0, 0, false));
+        assert!(ring.is_empty());
+    }
+
+    #[test]
+    fn requests_beyond_the_ring_are_refused_and_overdue_ones_taken() {
+        let mut ring = DueRing::new(u32::MAX);
+        assert!(ring.add(SECONDS as u32 - 2), "the last place, past zero");
+        assert!(!ring.add(SECONDS as u32 - 1));
+        assert!(ring.add(u32::MAX - 1), "it was due before it came in");
+        assert_eq!(ring.close(), closed(0, 0, true));
+        ring.withdraw(u32::MAX - 1);
+        ring.withdraw(SECONDS as u32 - 2);
+        assert!(ring.is_empty());
+    }
+}

@@ -1,0 +1,56 @@
+//! Verdicts on a latency bound.
+
+use super::due_ring::{ClosedSecond, Due, DueRing};
+use super::part::{Cause, Verdict};
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
+
+/// One in so many requests of a second may be late.
+const ONE_LATE_IN: u64 = 100;
+
+/// Judge of a bound on the time from arrival to answer.
+#[derive(Clone, Debug)]
+pub(super) struct Latency {
+    bound: Nanos,
+    ring: DueRing,
+}
+
+impl Latency {
+    /// Creates the judge of a bound from `now` on.
+    pub(super) fn new(bound: Nanos, now: Nanos) -> Latency {
+        Latency {
+            bound,
+            ring: DueRing::new(Seconds::number(now)),
+        }
+    }
+
+    /// Takes a request that its envelope lets ask from `from` on. Returns the time it is due.
+    pub(super) fn arrived(&mut self, from: Nanos) -> Due {
+        Due::counted_in(&mut self.ring, from + self.bound)
+    }
+
+    /// Takes the answer to a request. Returns by how much it is late.
+    pub(super) fn answered(&mut self, now: Nanos, due: Due) -> Nanos {
+        due.answer(&mut self.ring, now)
+    }
+
+    pub(super) fn ring_mut(&mut self) -> &mut DueRing {
+        &mut self.ring
+    }
+
+    pub(super) fn ring(&self) -> &DueRing {
+        &self.ring
+    }
+
+    /// Ends a second; `cause`: of a miss.
+    pub(super) fn close(&mut self, cause: Cause) -> Verdict {
+        let ClosedSecond { due, late, hanging } = self.ring.close();
+        if hanging || u64::from(late) * ONE_LATE_IN > u64::from(due) {
+            return Verdict::Missed(cause);
+        }
+        match due {
+            0 => Verdict::Idle,
+            _ => Verdict::Kept { asked_less: false },
+        }
+    }
+}

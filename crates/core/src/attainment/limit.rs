@@ -1,0 +1,163 @@
+//! Verdicts on a limit: what went to the device in a second against what was allowed.
+
+use super::part::{Cause, Verdict};
+use tidegate_base::objective::{Burst, Limit, OpsRate, Rate};
+use tidegate_base::pace::FirstServed;
+use tidegate_base::request::Lane;
+use tidegate_base::time::Nanos;
+
+/// Total, reads, writes; each in requests and bytes.
+const LEVELS: usize = 6;
+
+/// Leaky bucket that is looked at once a second: it leaks the rate and 1 %, and overflows above
+/// what a burst allows and one request.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    /// Units a second; 0: no limit.
+    rate: u64,
+    /// Size that counts as one request, in bytes; 0: requests are units, or the rate is in bytes.
+    norm: u64,
+    /// Units that a full burst lets pass.
+    burst: u64,
+    /// Units in the bucket.
+    level: u64,
+    /// Largest I/O of this second, in units.
+    largest: u64,
+}
+
+impl Level {
+    const NONE: Level = Level {
+        rate: 0,
+        norm: 0,
+        burst: 0,
+        level: 0,
+        largest: 0,
+    };
+
+    fn ops(rate: Option<OpsRate>, burst: Option<(Option<OpsRate>, Nanos)>) -> Level {
+        let Some(OpsRate { per_s, norm }) = rate else {
+            return Level::NONE;
+        };
+        let unit = u64::from(norm.unwrap_or(1));
+        let fast = |(rate, length): (Option<OpsRate>, Nanos)| {
+            over(
+                rate.map_or(0, |rate| rate.per_s.saturating_mul(unit)),
+                length,
+            )
+        };
+        Level {
+            rate: per_s.saturating_mul(unit),
+            norm: norm.unwrap_or(0).into(),
+            burst: burst.map_or(0, fast),
+            ..Level::NONE
+        }
+    }
+
+    fn bytes(rate: Option<u64>, burst: Option<(Option<u64>, Nanos)>) -> Level {
+        Level {
+            rate: rate.unwrap_or(0),
+            burst: burst.map_or(0, |(rate, length)| over(rate.unwrap_or(0), length)),
+            ..Level::NONE
+        }
+    }
+
+    fn spend(&mut self, units: u64) {
+        self.level = self.level.saturating_add(units);
+        self.largest = self.largest.max(units);
+    }
+
+    /// Ends a second. Returns what went beyond the limit, in nanoseconds of its rate.
+    fn close(&mut self) -> u64 {
+        let largest = core::mem::take(&mut self.largest);
+        if self.rate == 0 {
+            return 0;
+        }
+        let left = self.level.saturating_sub(self.rate);
+        let most = self.burst + largest;
+        let slack = self.rate / 100;
+        let beyond = left.saturating_sub(most + slack);
+        // The 1 % is not saved up, and a miss is of its own second only.
+        self.level = left.saturating_sub(slack).min(most);
+        let ns = u128::from(beyond) * u128::from(Nanos::SECOND.0) / u128::from(self.rate);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+/// Units of a rate over a time.
+fn over(per_s: u64, length: Nanos) -> u64 {
+    let units = u128::from(per_s) * u128::from(length.0) / u128::from(Nanos::SECOND.0);
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
+/// Judge of a limit.
+#[derive(Clone, Debug)]
+pub(super) struct LimitJudge {
+    levels: [Level; LEVELS],
+    /// Something went to the device this second.
+    used: bool,
+}
+
+impl LimitJudge {
+    /// Creates the judge of a limit.
+    pub(super) fn new(limit: &Limit) -> LimitJudge {
+        let mut levels = [Level::NONE; LEVELS];
+        let of_burst =
+            |pick: fn(&Burst) -> &Rate| limit.burst.as_ref().map(|b| (*pick(b), b.length));
+        let scopes = [
+            (&limit.total, of_burst(|burst| &burst.total)),
+            (&limit.read, of_burst(|burst| &burst.read)),
+            (&limit.write, of_burst(|burst| &burst.write)),
+        ];
+        for (pair, (rate, burst)) in levels.chunks_exact_mut(2).zip(scopes) {
+            pair[0] = Level::ops(rate.ops, burst.map(|(rate, length)| (rate.ops, length)));
+            let bytes = burst.map(|(rate, length)| (rate.bytes_per_s, length));
+            pair[1] = Level::bytes(rate.bytes_per_s, bytes);
+        }
+        LimitJudge {
+            levels,
+            used: false,
+        }
+    }
+
+    /// Counts requests that go to the device for the first time.
+    pub(super) fn dispatched(&mut self, lane: Lane, first: FirstServed) {
+        self.used = true;
+        let [
+            total_ops,
+            total_bytes,
+            read_ops,
+            read_bytes,
+            write_ops,
+            write_bytes,
+        ] = &mut self.levels;
+        let of_lane = match lane {
+            Lane::Read => [read_ops, read_bytes],
+            Lane::Write => [write_ops, write_bytes],
+        };
+        for [ops, bytes] in [[total_ops, total_bytes], of_lane] {
+            let units = match ops.norm {
+                0 => u64::from(first.ops),
+                norm => first.bytes.max(u64::from(first.ops) * norm),
+            };
+            ops.spend(units);
+            bytes.spend(first.bytes);
+        }
+    }
+
+    /// Returns whether a second without anything dispatched would change nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.used && self.levels.iter().all(|level| level.level == 0)
+    }
+
+    /// Ends a second. Returns the verdict, and by how much it is missed.
+    pub(super) fn close(&mut self) -> (Verdict, Nanos) {
+        let beyond = (self.levels.iter_mut()).fold(0, |most, level| most.max(level.close()));
+        let used = core::mem::take(&mut self.used);
+        let verdict = match (used, beyond) {
+            (false, _) => Verdict::Idle,
+            (true, 0) => Verdict::Kept { asked_less: false },
+            (true, _) => Verdict::Missed(Cause::Policy),
+        };
+        (verdict, Nanos(beyond))
+    }
+}

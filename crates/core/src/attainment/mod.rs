@@ -1,0 +1,294 @@
+//! Attainment: whether promises to VMs were kept, by the second.
+//!
+//! The engine judges every VM that was promised something, so the simulator and the daemon say the
+//! same. What is judged of each part of an objective:
+//!
+//! - **Reservation and target** are floors. A request has a tag, the later of its arrival and the
+//!   previous tag plus what the previous request takes of the rate. It is on time when it is
+//!   answered by its tag plus what it takes of the rate itself plus the device's blocking time
+//!   (`DeviceMut::set_blocking_time`). So a VM of queue depth 1 is judged like one that always has
+//!   something waiting. A second is kept when all but one of the requests that were due in it were
+//!   on time. The one is forgiven only while it is less than [`LATE`] late: in a second in which a
+//!   request is later than that, or hangs from the second's begin to its end, the VM went without
+//!   service however few requests it had.
+//! - **Latency** holds inside the VM's envelope: a request that comes sooner than the target or the
+//!   reservation allows is due its bound after the rate allows it, as the policy `slo` has it. A
+//!   second is kept when 99 % of the requests that were due in it were in time. Without either rate
+//!   every request is judged from its arrival, and the verdict is called best effort.
+//! - **Limit** is counted at dispatch: a second is missed when more went to the device than the
+//!   rate, 1 % and one request, or what a burst had left.
+//! - **Deadline transfers** are judged one by one.
+//!
+//! A second that was missed while the medium ended nothing for 100 ms counts apart, as the
+//! device's. Shares by weight are not judged.
+//!
+//! ```text
+//!   arrives --> tag, due time --> one counter up in the ring of seconds
+//!   answered --> in time? one counter down        a new second of this VM? --> close those before
+//! ```
+//!
+//! Seconds are closed by the VM's own requests and by readers; nothing looks at all VMs. A request
+//! that is due more than 31 s ahead is judged by its answer alone.
+
+mod due_ring;
+mod floor;
+mod history;
+mod latency;
+mod limit;
+mod part;
+mod stalls;
+#[cfg(test)]
+mod tests;
+mod vm;
+
+pub use history::Window;
+pub use part::{Cause, Part, PartAttainment, PartRecord};
+pub(crate) use stalls::Stalls;
+pub(crate) use vm::Dues;
+use vm::VmAttainment;
+
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::objective::Objective;
+use tidegate_base::pace::FirstServed;
+use tidegate_base::request::{Account, IoError, Lane, Outcome, VmId};
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
+
+/// Share of its seconds by which a promise is called kept.
+pub const KEPT_SHARE: f64 = 0.99;
+/// Lateness from which on no request is forgiven, and a floor is overdue.
+pub const LATE: Nanos = Nanos::from_millis(100);
+
+/// Blocking time of a flash disk that nothing better is known of.
+const BLOCKING_FLASH: Nanos = Nanos::from_millis(10);
+/// Blocking time of a device that positions, such as a hard disk.
+const BLOCKING_DISK: Nanos = Nanos::from_millis(50);
+
+/// A VM as it stands, for the verdict on seconds that nothing else tells of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// A regulator has closed one of its lanes.
+    pub regulated: bool,
+    /// Requests wait, and the VM is not the only one that has any.
+    pub waits_for_others: bool,
+    /// I/Os are with the device, of whichever VM.
+    pub device_busy: bool,
+}
+
+/// Answer to a request, as far as it is judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered {
+    /// Where its time went.
+    pub account: Account,
+    /// Another VM was served just before it.
+    pub behind_another: bool,
+    /// It was cancelled: nobody wants the answer.
+    pub cancelled: bool,
+}
+
+impl Answered {
+    /// Creates the answer to a request that had this account and outcome; `behind`: the VM that
+    /// was served just before it.
+    #[inline]
+    pub(crate) fn new(account: Account, behind: Option<VmId>, outcome: Outcome) -> Answered {
+        Answered {
+            account,
+            behind_another: behind.is_some(),
+            cancelled: outcome == Err(IoError::Cancelled),
+        }
+    }
+}
+
+/// Attainment of all VMs of a device.
+pub(crate) struct Attainments {
+    /// By VM slot; `None` for a VM that was promised nothing.
+    vms: Vec<Option<Box<VmAttainment>>>,
+    /// Due times by request slot; empty until a VM is promised something.
+    dues: Vec<Dues>,
+    /// Number of requests that have a slot.
+    requests: u32,
+    /// Blocking time that was set; `None`: the device's kind tells.
+    blocking: Option<Nanos>,
+    /// Blocking time of the device's kind.
+    blocking_of_kind: Nanos,
+    stalls: Stalls,
+    /// Objectives that were judged so far: tells requests of one from those of the next.
+    epoch: u64,
+}
+
+impl Attainments {
+    /// Bytes that a VM takes that was promised everything at once.
+    pub(crate) const BYTES_PER_VM: usize = size_of::<Option<Box<()>>>() + size_of::<VmAttainment>();
+
+    /// Creates the attainment of a device without VMs.
+    pub(crate) fn new(device: &DeviceSpec, requests: u32) -> Attainments {
+        Attainments {
+            vms: Vec::new(),
+            dues: Vec::new(),
+            requests,
+            blocking: None,
+            blocking_of_kind: match device.positioning {
+                Nanos::ZERO => BLOCKING_FLASH,
+                _ => BLOCKING_DISK,
+            },
+            stalls: Stalls::default(),
+            epoch: 0,
+        }
+    }
+
+    /// Blocking time of the device, which a floor's requests may be late by: 10 ms for flash, 50 ms
+    /// for a hard disk, unless it was set.
+    pub(crate) fn blocking(&self) -> Nanos {
+        self.blocking.unwrap_or(self.blocking_of_kind)
+    }
+
+    /// Sets the blocking time for requests that arrive from now on; `None`: that of its kind.
+    pub(crate) fn set_blocking(&mut self, blocking: Option<Nanos>) {
+        self.blocking = blocking;
+    }
+
+    /// Stalls of the device.
+    #[inline]
+    pub(crate) fn stalls(&mut self) -> &mut Stalls {
+        &mut self.stalls
+    }
+
+    /// Makes room for a VM that was added: nothing is promised to it yet.
+    pub(crate) fn add(&mut self, vm: usize) {
+        if self.vms.len() <= vm {
+            self.vms.resize_with(vm + 1, || None);
+        }
+        self.vms[vm] = None;
+    }
+
+    /// Judges an objective of a VM from now on. Parts that stay the same keep their counts;
+    /// of those that change the history stays. Returns whether its requests are judged.
+    pub(crate) fn change(
+        &mut self,
+        now: Nanos,
+        vm: usize,
+        objective: &Objective,
+        standing: Standing,
+    ) -> bool {
+        let judged = vm::is_judged(objective);
+        if self.vms[vm].is_none() && !judged {
+            return false;
+        }
+        if self.dues.is_empty() {
+            self.dues = vec![Dues::default(); self.requests as usize];
+        }
+        self.epoch += 1;
+        let second = Seconds::number(now);
+        let of_vm = self.vms[vm].get_or_insert_with(|| Box::new(VmAttainment::new(second)));
+        let stalls = self.stalls;
+        of_vm.roll(now, standing, &stalls);
+        of_vm.set_objective(now, objective, self.epoch);
+        judged
+    }
+
+    /// Counts a request that arrived in the slot `request`: `since` when.
+    #[inline]
+    pub(crate) fn arrived(
+        &mut self,
+        now: Nanos,
+        [vm, request]: [u32; 2],
+        since: Nanos,
+        len: u32,
+        standing: Standing,
+    ) {
+        let blocking = self.blocking();
+        let Some(of_vm) = &mut self.vms[vm as usize] else {
+            return;
+        };
+        of_vm.pass(now, standing, &self.stalls);
+        self.dues[request as usize] = of_vm.arrived(since, len, blocking);
+    }
+
+    /// Counts the answer to the request in the slot `request`.
+    #[inline]
+    pub(crate) fn answered(
+        &mut self,
+        now: Nanos,
+        [vm, request]: [u32; 2],
+        answer: &Answered,
+        standing: Standing,
+    ) {
+        let Some(of_vm) = &mut self.vms[vm as usize] else {
+            return;
+        };
+        of_vm.pass(now, standing, &self.stalls);
+        let dues = core::mem::take(&mut self.dues[request as usize]);
+        of_vm.answered(now, &dues, answer);
+    }
+
+    /// Counts requests that go to the device for the first time.
+    #[inline]
+    pub(crate) fn dispatched(
+        &mut self,
+        now: Nanos,
+        vm: u32,
+        lane: Lane,
+        first: FirstServed,
+        standing: Standing,
+    ) {
+        if let Some(of_vm) = &mut self.vms[vm as usize] {
+            of_vm.pass(now, standing, &self.stalls);
+            of_vm.dispatched(lane, first);
+        }
+    }
+
+    /// Counts a deadline transfer that is over: so long after its deadline.
+    pub(crate) fn transfer_ended(&mut self, now: Nanos, vm: usize, late: Nanos) {
+        if let Some(Some(of_vm)) = self.vms.get_mut(vm) {
+            of_vm.transfer_ended(Seconds::number(now), late);
+        }
+    }
+
+    /// Makes room for the transfer of a VM that begins, so that its end allocates nothing.
+    pub(crate) fn expect_transfer(&mut self, now: Nanos, vm: usize) {
+        self.vms[vm].get_or_insert_with(|| Box::new(VmAttainment::new(Seconds::number(now))));
+    }
+
+    /// Attainment of each part of a VM's objective so far, without the second that runs.
+    pub(crate) fn view(&self, now: Nanos, vm: usize, standing: Standing) -> Vec<PartAttainment> {
+        let Some(Some(of_vm)) = self.vms.get(vm) else {
+            return Vec::new();
+        };
+        let mut of_vm = of_vm.clone();
+        of_vm.roll(now, standing, &self.stalls);
+        of_vm.view(Seconds::number(now))
+    }
+
+    /// Forgets all counts and history of a VM; its objective is judged on.
+    pub(crate) fn forget(&mut self, now: Nanos, vm: usize, standing: Standing) {
+        if let Some(Some(of_vm)) = self.vms.get_mut(vm) {
+            of_vm.roll(now, standing, &self.stalls);
+            of_vm.forget();
+        }
+    }
+
+    /// Counts and history of each part, to be kept beyond the engine's life.
+    pub(crate) fn export(&self, now: Nanos, vm: usize, standing: Standing) -> Vec<PartRecord> {
+        let Some(Some(of_vm)) = self.vms.get(vm) else {
+            return Vec::new();
+        };
+        let mut of_vm = of_vm.clone();
+        of_vm.roll(now, standing, &self.stalls);
+        of_vm.export(Seconds::number(now))
+    }
+
+    /// Goes on with what [`Attainments::export`] gave `ago` seconds ago, as far as the same is
+    /// promised still.
+    pub(crate) fn import(&mut self, now: Nanos, vm: usize, ago: u32, records: &[PartRecord]) {
+        if let Some(of_vm) = self.vms.get_mut(vm) {
+            let second = Seconds::number(now);
+            let transfers = records.iter().any(|it| it.part == Part::Transfer);
+            if transfers && of_vm.is_none() {
+                *of_vm = Some(Box::new(VmAttainment::new(second)));
+            }
+            if let Some(of_vm) = of_vm {
+                of_vm.import(second, ago, records);
+            }
+        }
+    }
+}

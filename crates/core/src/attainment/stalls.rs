@@ -1,0 +1,84 @@
+//! Seconds in which the medium ended nothing for a while although it was busy.
+
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
+
+/// Time without an end of an I/O, while some are in flight, from which on a second is the
+/// device's.
+pub(super) const SILENCE: Nanos = Nanos::from_millis(100);
+/// Last seconds that are remembered.
+const REMEMBERED: u32 = 64;
+
+/// Stalls of a device over the last minute.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Stalls {
+    /// Stalled seconds, the newest in the lowest bit.
+    bits: u64,
+    /// Second of the lowest bit.
+    newest: u32,
+    /// Last end of an I/O, or the time since which the device is busy.
+    progress: Nanos,
+}
+
+impl Stalls {
+    /// Notes that the device is busy again from now on.
+    #[inline]
+    pub(crate) fn busy(&mut self, now: Nanos) {
+        self.progress = now;
+    }
+
+    /// Notes that an I/O has ended.
+    #[inline]
+    pub(crate) fn ended(&mut self, now: Nanos) {
+        if now.since(self.progress) >= SILENCE {
+            self.note(now);
+        }
+        self.progress = now;
+    }
+
+    #[cold]
+    fn note(&mut self, now: Nanos) {
+        let (first, last) = (Seconds::number(self.progress), Seconds::number(now));
+        let moved = last.saturating_sub(self.newest);
+        self.bits = self.bits.checked_shl(moved).unwrap_or(0);
+        self.newest = self.newest.max(last);
+        for second in first.max(last.saturating_sub(REMEMBERED - 1))..=last {
+            self.bits |= 1 << (self.newest - second);
+        }
+    }
+
+    /// Returns whether the medium stalled in a second; `busy`: I/Os are in flight now.
+    pub(super) fn holds(&self, second: u32, now: Nanos, busy: bool) -> bool {
+        let back = self.newest.wrapping_sub(second);
+        let noted = back < REMEMBERED && self.bits & (1 << back) != 0;
+        let lasts = busy && now.since(self.progress) >= SILENCE;
+        noted || lasts && (Seconds::number(self.progress)..=Seconds::number(now)).contains(&second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_covers_every_second_that_it_touches() {
+        let ms = Nanos::from_millis;
+        let mut stalls = Stalls::default();
+        stalls.busy(ms(1000));
+        stalls.ended(ms(1099));
+        stalls.ended(ms(2950));
+        let of = |stalls: &Stalls| {
+            (0..6)
+                .filter(|&s| stalls.holds(s, ms(5500), true))
+                .collect::<Vec<_>>()
+        };
+        stalls.busy(ms(5450));
+        assert_eq!(of(&stalls), [1, 2]);
+        stalls.busy(ms(4950));
+        assert_eq!(of(&stalls), [1, 2, 4, 5], "the one that lasts");
+        stalls.busy(ms(100_000));
+        stalls.ended(ms(100_100));
+        assert_eq!(of(&stalls), [], "long ago");
+        assert!(stalls.holds(100, ms(100_100), false));
+    }
+}

@@ -1,0 +1,397 @@
+use super::*;
+use proptest::prelude::*;
+use tidegate_base::objective::{Burst, Limit, Rate};
+
+const IDLE: Standing = Standing {
+    regulated: false,
+    waits_for_others: false,
+    device_busy: false,
+};
+
+fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+fn device() -> DeviceSpec {
+    DeviceSpec {
+        depth: 32,
+        physical_block: 4096,
+        max_io: 1 << 20,
+        zeroes_are_writes: false,
+        positioning: Nanos::ZERO,
+        bytes_per_s: 0,
+    }
+}
+
+/// Attainment of one VM, 10 ms of blocking time.
+struct One(Attainments);
+
+impl One {
+    fn new(objective: &Objective) -> One {
+        let mut all = Attainments::new(&device(), 64);
+        all.add(0);
+        assert!(all.change(Nanos::ZERO, 0, objective, IDLE));
+        One(all)
+    }
+
+    fn arrives(&mut self, at: Nanos, slot: u32) {
+        self.0.arrived(at, [0, slot], at, 4096, IDLE);
+    }
+
+    fn ends(&mut self, at: Nanos, slot: u32, account: Account) {
+        let answer = Answered {
+            account,
+            behind_another: true,
+            cancelled: false,
+        };
+        self.0.answered(at, [0, slot], &answer, IDLE);
+    }
+
+    fn part(&self, now: Nanos, part: Part) -> PartAttainment {
+        let parts = self.0.view(now, 0, IDLE);
+        parts
+            .into_iter()
+            .find(|it| it.part == part)
+            .expect("it is promised")
+    }
+}
+
+fn reserved(iops: u64) -> Objective {
+    Objective {
+        reservation: Rate::iops(iops),
+        ..Objective::default()
+    }
+}
+
+fn device_time(time: Nanos) -> Account {
+    Account {
+        device: time,
+        ..Account::default()
+    }
+}
+
+#[test]
+fn a_vm_of_depth_one_is_judged_by_its_tags() {
+    let mut one = One::new(&reserved(100));
+    // Due 20 ms after each arrival: 10 of the rate, 10 of the device.
+    for i in 0..40 {
+        one.arrives(ms(25 * i), 0);
+        one.ends(ms(25 * i + 20), 0, Account::default());
+    }
+    let kept = one.part(ms(1500), Part::Reservation);
+    assert_eq!((kept.kept_s, kept.missed(), kept.late), (1, 0, 0));
+    assert_eq!(kept.asked_less_s, 1, "40 of 100");
+    // One late by 1 ns is forgiven, two are not.
+    for (second, late) in [(2, 1), (3, 2)] {
+        for i in 0..10 {
+            let at = ms(second * 1000 + 25 * i);
+            one.arrives(at, 0);
+            let late = Nanos(u64::from(i < late));
+            one.ends(at + ms(20) + late, 0, device_time(ms(20)));
+        }
+    }
+    let kept = one.part(ms(4000), Part::Reservation);
+    assert_eq!((kept.kept_s, kept.missed(), kept.late), (2, 1, 3));
+    assert_eq!((kept.worst, kept.last_missed_ago_s), (Nanos(1), Some(1)));
+    assert_eq!(kept.main_cause(), Some(Cause::Device));
+    assert_eq!(kept.is_kept(), Some(false));
+    assert_eq!(
+        kept.last_hour,
+        Window {
+            judged: 3,
+            missed: 1
+        }
+    );
+}
+
+#[test]
+fn a_request_that_hangs_is_missed_in_every_second_of_it() {
+    let mut one = One::new(&reserved(1));
+    one.arrives(ms(100), 0);
+    // Due at 1.11 s, answered at 4.5 s.
+    let hangs = one.part(ms(4300), Part::Reservation);
+    assert_eq!(
+        (hangs.kept_s, hangs.missed()),
+        (1, 2),
+        "kept where one is forgiven"
+    );
+    one.ends(ms(4500), 0, device_time(ms(4400)));
+    let hung = one.part(ms(9000), Part::Reservation);
+    assert_eq!(
+        (hung.kept_s, hung.missed()),
+        (1, 3),
+        "and in the second of its answer"
+    );
+    assert_eq!(hung.worst, ms(4500 - 1110));
+}
+
+#[test]
+fn a_few_slow_requests_are_no_kept_second() {
+    let mut one = One::new(&reserved(100));
+    for i in 0..5 {
+        one.arrives(ms(900 * i), 0);
+        one.ends(ms(900 * i + 800), 0, device_time(ms(800)));
+    }
+    let missed = one.part(ms(5000), Part::Reservation);
+    assert_eq!((missed.kept_s, missed.missed()), (0, 5));
+}
+
+#[test]
+fn a_backlog_is_due_at_its_rate() {
+    let mut one = One::new(&reserved(10));
+    (0..20).for_each(|slot| one.arrives(Nanos::ZERO, slot));
+    // Request k is due at (k + 1) x 100 ms + 10 ms.
+    for k in 0..20 {
+        one.ends(ms(100 * (u64::from(k) + 1) + 10), k, Account::default());
+    }
+    let kept = one.part(ms(3000), Part::Reservation);
+    assert_eq!((kept.kept_s, kept.missed()), (3, 0));
+    assert_eq!(kept.asked_less_s, 2, "all of it came in the first second");
+}
+
+#[test]
+fn latency_holds_inside_the_envelope() {
+    let objective = Objective {
+        latency: Some(ms(5)),
+        ..reserved(100)
+    };
+    let mut one = One::new(&objective);
+    // Two at once: the second one is due its bound after the rate allows it.
+    (0..2).for_each(|slot| one.arrives(Nanos::ZERO, slot));
+    one.ends(ms(5), 0, Account::default());
+    one.ends(ms(15), 1, Account::default());
+    let kept = one.part(ms(1000), Part::Latency);
+    assert_eq!((kept.kept_s, kept.late, kept.best_effort), (1, 0, false));
+    let bound = Objective {
+        reservation: Rate::NONE,
+        ..objective
+    };
+    let mut one = One::new(&bound);
+    (0..2).for_each(|slot| one.arrives(Nanos::ZERO, slot));
+    one.ends(ms(5), 0, Account::default());
+    one.ends(ms(15), 1, Account::default());
+    let missed = one.part(ms(1000), Part::Latency);
+    assert_eq!(
+        (missed.missed(), missed.late, missed.best_effort),
+        (1, 1, true)
+    );
+}
+
+#[test]
+fn the_cause_is_where_late_requests_spent_their_time() {
+    let standing = |regulated, waits_for_others| Standing {
+        regulated,
+        waits_for_others,
+        device_busy: true,
+    };
+    for (regulated, queued, cause) in [
+        (9, 1, Cause::OwnLimit),
+        (1, 9, Cause::Others),
+        (1, 1, Cause::Device),
+    ] {
+        let mut one = One::new(&reserved(100));
+        let account = Account {
+            regulated: ms(regulated),
+            queued: ms(queued),
+            device: ms(5),
+            ..Account::default()
+        };
+        one.arrives(Nanos::ZERO, 0);
+        one.ends(ms(900), 0, account);
+        let missed = one.part(ms(1000), Part::Reservation);
+        assert_eq!(missed.main_cause(), Some(cause));
+    }
+    for (standing, cause) in [
+        (standing(true, true), Cause::OwnLimit),
+        (standing(false, true), Cause::Others),
+        (standing(false, false), Cause::Device),
+    ] {
+        let mut one = One::new(&reserved(100));
+        one.0.stalls().busy(ms(1990));
+        one.arrives(Nanos::ZERO, 0);
+        // One second forgives it, the next one does not.
+        let parts = one.0.view(ms(2000), 0, standing);
+        assert_eq!(parts[0].main_cause(), Some(cause));
+    }
+}
+
+#[test]
+fn seconds_in_which_the_medium_stalled_count_apart() {
+    let mut one = One::new(&reserved(100));
+    one.0.stalls().busy(ms(100));
+    one.arrives(ms(100), 0);
+    one.0.stalls().ended(ms(900));
+    one.ends(ms(900), 0, device_time(ms(800)));
+    let stalled = one.part(ms(1000), Part::Reservation);
+    assert_eq!((stalled.stalled_s, stalled.judged()), (1, 0));
+    assert_eq!(stalled.is_kept(), None);
+}
+
+#[test]
+fn a_limit_is_missed_where_more_passes_than_its_burst_allows() {
+    let burst = |burst| Objective {
+        limit: Limit {
+            total: Rate::iops(100),
+            burst,
+            ..Limit::NONE
+        },
+        ..Objective::default()
+    };
+    let run = |objective: &Objective, per_s: &[u32]| {
+        let mut one = One::new(objective);
+        for (second, &count) in per_s.iter().enumerate() {
+            for i in 0..count {
+                let at = Nanos::from_secs(second as u64) + ms(u64::from(i));
+                let first = FirstServed {
+                    ops: 1,
+                    bytes: 4096,
+                };
+                one.0.dispatched(at, 0, Lane::Read, first, IDLE);
+            }
+        }
+        let limit = one.part(Nanos::from_secs(per_s.len() as u64), Part::Limit);
+        (limit.kept_s, limit.missed_s[Cause::Policy as usize])
+    };
+    // One request and 1 % above the rate, and not both again.
+    assert_eq!(run(&burst(None), &[102, 101, 100]), (3, 0));
+    assert_eq!(run(&burst(None), &[103, 100]), (1, 1));
+    assert_eq!(run(&burst(None), &[0, 0, 150, 101]), (1, 1));
+    let fast = Burst {
+        total: Rate::iops(300),
+        read: Rate::NONE,
+        write: Rate::NONE,
+        length: Nanos::SECOND,
+    };
+    assert_eq!(run(&burst(Some(fast)), &[300, 200, 100, 50]), (4, 0));
+    assert_eq!(run(&burst(Some(fast)), &[300, 300]), (1, 1));
+}
+
+#[test]
+fn another_promise_has_counts_of_its_own_and_the_history_stays() {
+    let mut one = One::new(&reserved(100));
+    one.arrives(Nanos::ZERO, 0);
+    one.ends(ms(900), 0, device_time(ms(900)));
+    one.arrives(ms(999), 1);
+    let now = ms(1200);
+    assert!(one.0.change(now, 0, &reserved(50), IDLE));
+    // Of the promise before: judged by neither.
+    one.ends(ms(2500), 1, device_time(ms(1500)));
+    let part = one.part(ms(3000), Part::Reservation);
+    assert_eq!((part.judged(), part.late), (0, 0));
+    assert_eq!(
+        part.last_day,
+        Window {
+            judged: 1,
+            missed: 1
+        }
+    );
+    assert!(!one.0.change(ms(3000), 0, &Objective::default(), IDLE));
+    assert!(one.0.view(ms(3000), 0, IDLE).is_empty());
+}
+
+#[test]
+fn an_export_goes_on_where_it_ended() {
+    let mut one = One::new(&reserved(100));
+    one.arrives(Nanos::ZERO, 0);
+    one.ends(ms(900), 0, device_time(ms(900)));
+    one.0.expect_transfer(ms(940), 0);
+    one.0.transfer_ended(ms(950), 0, ms(3));
+    let records = one.0.export(ms(1000), 0, IDLE);
+    let mut later = One::new(&reserved(100));
+    later.0.import(ms(500), 0, 60, &records);
+    let part = later.part(ms(500), Part::Reservation);
+    assert_eq!((part.missed(), part.worst), (1, ms(880)));
+    assert_eq!(part.last_missed_ago_s, Some(61));
+    assert_eq!(
+        part.last_hour,
+        Window {
+            judged: 1,
+            missed: 1
+        }
+    );
+    let transfer = later.part(ms(500), Part::Transfer);
+    assert_eq!((transfer.missed(), transfer.worst), (1, ms(3)));
+    let mut other = One::new(&reserved(99));
+    other.0.import(ms(500), 0, 60, &records);
+    let part = other.part(ms(500), Part::Reservation);
+    assert_eq!((part.missed(), part.last_hour.missed), (0, 1));
+}
+
+/// Request as the oracle keeps it.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    due: u64,
+    /// Time of its answer; `None`: it is not answered.
+    end: Option<u64>,
+}
+
+/// Verdicts on whole seconds before `now`, from every request there ever was: kept and missed.
+fn oracle(all: &[Kept], now: u64) -> (u64, u64) {
+    const S: u64 = 1_000_000_000;
+    let (mut kept, mut missed) = (0, 0);
+    for second in 0..now / S {
+        let (begin, end) = (second * S, (second + 1) * S);
+        let due = |it: &&Kept| (begin..end).contains(&it.due);
+        let late = |it: &&Kept| it.end.is_none_or(|at| at > it.due);
+        let hangs = |it: &Kept| it.due < begin && it.end.is_none_or(|at| at >= end);
+        let very_late = |it: &Kept| {
+            let late = |at: u64| (begin..end).contains(&at) && at >= it.due + LATE.0;
+            it.end.is_some_and(late)
+        };
+        if all.iter().filter(due).filter(late).count() > 1
+            || all.iter().any(hangs)
+            || all.iter().any(very_late)
+        {
+            missed += 1;
+        } else if all.iter().any(|it| due(&it)) {
+            kept += 1;
+        }
+    }
+    (kept, missed)
+}
+
+proptest! {
+    /// Seconds closed by the VM's own events, whenever those come, are judged as from a list of
+    /// all requests.
+    #[test]
+    fn verdicts_are_those_of_a_list_of_all_requests(
+        iops in prop::sample::select(vec![1u64, 8, 100, 1000]),
+        steps in prop::collection::vec(
+            (0u64..400_000_000, any::<bool>(), 0usize..64), 1..300,
+        ),
+        pauses in prop::collection::vec((0usize..300, 1u64..90), 0..4),
+        after in 0u64..100,
+    ) {
+        let mut one = One::new(&reserved(iops));
+        let (mut now, mut tag, mut all) = (0u64, 0u64, Vec::<Kept>::new());
+        let mut open: Vec<(u32, usize)> = Vec::new();
+        let mut free: Vec<u32> = (0..64).collect();
+        for (at, (step, arrives, which)) in steps.into_iter().enumerate() {
+            now += step;
+            now += pauses.iter().filter(|p| p.0 == at).map(|p| p.1 * 1_000_000_000).sum::<u64>();
+            if arrives || open.is_empty() {
+                // What is due beyond the ring is judged by its answer alone.
+                let next = tag.max(now) + 1_000_000_000 / iops;
+                if next + 10_000_000 >= now / 1_000_000_000 * 1_000_000_000 + 32_000_000_000 {
+                    continue;
+                }
+                let Some(slot) = free.pop() else { continue };
+                tag = next;
+                one.arrives(Nanos(now), slot);
+                open.push((slot, all.len()));
+                all.push(Kept { due: tag + 10_000_000, end: None });
+            } else {
+                let (slot, index) = open.swap_remove(which % open.len());
+                all[index].end = Some(now);
+                one.ends(Nanos(now), slot, Account::default());
+                free.push(slot);
+            }
+        }
+        let now = now + after * 1_000_000_000;
+        let got = one.part(Nanos(now), Part::Reservation);
+        prop_assert_eq!((got.kept_s, got.missed()), oracle(&all, now));
+        let judged = got.last_day;
+        prop_assert_eq!((u64::from(judged.judged), u64::from(judged.missed)),
+            (got.judged(), got.missed()));
+    }
+}

@@ -1,0 +1,340 @@
+//! Attainment of one VM.
+
+use super::due_ring::{Due, SECONDS};
+use super::floor::Floor;
+use super::latency::Latency;
+use super::limit::LimitJudge;
+use super::part::{Cause, Part, PartAttainment, PartRecord, PartState, Verdict};
+use super::stalls::Stalls;
+use super::{Answered, Standing};
+use tidegate_base::objective::Objective;
+use tidegate_base::pace::FirstServed;
+use tidegate_base::request::Lane;
+use tidegate_base::seconds::Seconds;
+use tidegate_base::time::Nanos;
+
+/// Due times of a request by reservation, target and latency, and the objective that they are of.
+/// Numbers alone, so that memory for slots that were never used stays untouched.
+pub(crate) type Dues = [u64; 4];
+
+/// Most seconds without an event that are closed one by one: a day.
+const CLOSED_ONE_BY_ONE: u32 = 24 * 3600;
+
+/// True when requests are judged by an objective.
+pub(super) fn is_judged(objective: &Objective) -> bool {
+    let Objective {
+        reservation,
+        target,
+        limit,
+        latency,
+        ..
+    } = objective;
+    !reservation.is_none() || !target.is_none() || !limit.is_none() || latency.is_some()
+}
+
+/// Judges and counts of a VM. At most 4 KiB.
+#[derive(Clone)]
+pub(super) struct VmAttainment {
+    /// Second that runs.
+    running: u32,
+    /// Number of the objective that is judged.
+    epoch: u64,
+    reservation: Option<Floor>,
+    target: Option<Floor>,
+    latency: Option<Latency>,
+    limit: Option<LimitJudge>,
+    /// Time that late requests of this second spent by cause: own limit, others, device.
+    waits: [u64; 3],
+    parts: [PartState; Part::ALL.len()],
+}
+
+const _: () = assert!(size_of::<VmAttainment>() <= 4096);
+
+impl VmAttainment {
+    /// Creates the attainment of a VM that was promised nothing yet.
+    pub(super) fn new(second: u32) -> VmAttainment {
+        VmAttainment {
+            running: second,
+            epoch: 0,
+            reservation: None,
+            target: None,
+            latency: None,
+            limit: None,
+            waits: [0; 3],
+            parts: Default::default(),
+        }
+    }
+
+    /// Judges another objective from now on, whose number is `epoch`.
+    pub(super) fn set_objective(&mut self, now: Nanos, objective: &Objective, epoch: u64) {
+        let Objective {
+            reservation,
+            target,
+            limit,
+            latency,
+            ..
+        } = objective;
+        let mut promise = |part: Part, text: Option<String>| {
+            let number = text.map_or(0, |text| fingerprint(&text));
+            let state = &mut self.parts[part as usize];
+            let same = state.promise == number;
+            state.promise(number);
+            same
+        };
+        let rate =
+            |rate: &tidegate_base::objective::Rate| (!rate.is_none()).then(|| rate.to_string());
+        let same = [
+            promise(Part::Reservation, rate(reservation)),
+            promise(Part::Target, rate(target)),
+            promise(Part::Latency, latency.map(|bound| bound.0.to_string())),
+        ];
+        if same.contains(&false) || self.epoch == 0 {
+            // Requests that came under the objective before are judged by neither.
+            self.epoch = epoch;
+            self.reservation = (!reservation.is_none()).then(|| Floor::new(reservation, now));
+            self.target = (!target.is_none()).then(|| Floor::new(target, now));
+            self.latency = latency.map(|bound| Latency::new(bound, now));
+        }
+        let text = (!limit.is_none()).then(|| format!("{limit:?}"));
+        if !promise(Part::Limit, text) {
+            self.limit = (!limit.is_none()).then(|| LimitJudge::new(limit));
+        }
+    }
+
+    /// Closes the seconds before `now`, if there are any.
+    #[inline]
+    pub(super) fn pass(&mut self, now: Nanos, standing: Standing, stalls: &Stalls) {
+        if Seconds::number(now) != self.running {
+            self.roll(now, standing, stalls);
+        }
+    }
+
+    /// Closes the seconds before `now`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn roll(&mut self, now: Nanos, standing: Standing, stalls: &Stalls) {
+        let second = Seconds::number(now);
+        let mut left = second.saturating_sub(self.running).min(CLOSED_ONE_BY_ONE);
+        while left > 0 && !self.is_quiet() {
+            let stalled = stalls.holds(self.running, now, standing.device_busy);
+            self.close(standing, stalled);
+            self.running = self.running.wrapping_add(1);
+            left -= 1;
+        }
+        let passed = second.wrapping_sub(self.running);
+        if passed == 0 {
+            return;
+        }
+        self.running = second;
+        let rings = [
+            self.reservation.as_mut().map(Floor::ring_mut),
+            self.target.as_mut().map(Floor::ring_mut),
+            self.latency.as_mut().map(Latency::ring_mut),
+        ];
+        for ring in rings.into_iter().flatten() {
+            if left > 0 {
+                ring.skip_to(second);
+            } else {
+                // A request hangs for more than a day: what is due further on is moved up.
+                for _ in 0..passed.min(SECONDS as u32) {
+                    ring.close();
+                }
+                ring.run_in(second);
+            }
+        }
+    }
+
+    /// True when seconds may pass without anything to judge.
+    fn is_quiet(&self) -> bool {
+        let floor = |floor: &Option<Floor>| floor.as_ref().is_none_or(Floor::is_quiet);
+        floor(&self.reservation)
+            && floor(&self.target)
+            && (self.latency.as_ref()).is_none_or(|latency| latency.ring().is_empty())
+            && self.limit.as_ref().is_none_or(LimitJudge::is_idle)
+    }
+
+    fn close(&mut self, standing: Standing, stalled: bool) {
+        let cause = self.cause(standing);
+        let second = self.running;
+        let mut count = |part: Part, verdict: Verdict| {
+            let verdict = match verdict {
+                Verdict::Missed(_) if stalled && part != Part::Limit => Verdict::Stalled,
+                other => other,
+            };
+            self.parts[part as usize].count(second, verdict);
+        };
+        if let Some(floor) = &mut self.reservation {
+            count(Part::Reservation, floor.close(cause));
+        }
+        if let Some(floor) = &mut self.target {
+            count(Part::Target, floor.close(cause));
+        }
+        if let Some(latency) = &mut self.latency {
+            count(Part::Latency, latency.close(cause));
+        }
+        if let Some(limit) = &mut self.limit {
+            let (verdict, beyond) = limit.close();
+            count(Part::Limit, verdict);
+            let worst = &mut self.parts[Part::Limit as usize].counts.worst;
+            *worst = (*worst).max(beyond);
+        }
+        self.waits = [0; 3];
+    }
+
+    /// Cause of what was late in the running second.
+    fn cause(&self, standing: Standing) -> Cause {
+        let [own, others, device] = self.waits;
+        match self.waits {
+            // Nothing late was answered.
+            [0, 0, 0] if standing.regulated => Cause::OwnLimit,
+            [0, 0, 0] if standing.waits_for_others => Cause::Others,
+            _ if own > others && own > device => Cause::OwnLimit,
+            _ if others > device => Cause::Others,
+            _ => Cause::Device,
+        }
+    }
+
+    /// Counts a request. Returns its due times.
+    pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> Dues {
+        let mut dues = [0, 0, 0, self.epoch];
+        // Without a rate the envelope has no bounds: every request is due from its arrival on.
+        let mut from = since;
+        if let Some(floor) = &mut self.reservation {
+            let (tag, due) = floor.arrived(since, len, blocking);
+            (from, dues[0]) = (tag, due.to_bits());
+        }
+        if let Some(target) = &mut self.target {
+            let (tag, due) = target.arrived(since, len, blocking);
+            (from, dues[1]) = (tag, due.to_bits());
+        }
+        if let Some(latency) = &mut self.latency {
+            dues[2] = latency.arrived(from).to_bits();
+        }
+        dues
+    }
+
+    /// Counts the answer to a request.
+    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, answer: &Answered) {
+        let &[reservation, target, latency, epoch] = dues;
+        if epoch != self.epoch {
+            return;
+        }
+        let dues = [reservation, target, latency].map(Due::from);
+        if answer.cancelled {
+            let rings = [
+                self.reservation.as_mut().map(Floor::ring_mut),
+                self.target.as_mut().map(Floor::ring_mut),
+                self.latency.as_mut().map(Latency::ring_mut),
+            ];
+            for (ring, due) in rings.into_iter().zip(dues) {
+                if let Some(ring) = ring {
+                    due.withdraw(ring);
+                }
+            }
+            return;
+        }
+        let mut any_late = false;
+        let mut count = |part: Part, late: Nanos| {
+            let counts = &mut self.parts[part as usize].counts;
+            counts.requests += 1;
+            if late > Nanos::ZERO {
+                counts.late += 1;
+                counts.worst = counts.worst.max(late);
+                any_late = true;
+            }
+        };
+        if let Some(floor) = &mut self.reservation {
+            count(Part::Reservation, floor.answered(now, dues[0]));
+        }
+        if let Some(floor) = &mut self.target {
+            count(Part::Target, floor.answered(now, dues[1]));
+        }
+        if let Some(latency) = &mut self.latency {
+            count(Part::Latency, latency.answered(now, dues[2]));
+        }
+        if any_late {
+            let account = &answer.account;
+            let queued = account.queued + account.merged_wait;
+            let [own, others, device] = &mut self.waits;
+            *own += account.regulated.0;
+            *others += account.deliberate.0;
+            *device += account.device.0;
+            // Behind its own requests only: the device is too slow for what the VM asks.
+            *(if answer.behind_another {
+                others
+            } else {
+                device
+            }) += queued.0;
+        }
+    }
+
+    /// Counts requests that go to the device for the first time.
+    pub(super) fn dispatched(&mut self, lane: Lane, first: FirstServed) {
+        if let Some(limit) = &mut self.limit {
+            limit.dispatched(lane, first);
+        }
+    }
+
+    /// Counts a deadline transfer that is over: so long after its deadline.
+    pub(super) fn transfer_ended(&mut self, second: u32, late: Nanos) {
+        let state = &mut self.parts[Part::Transfer as usize];
+        // Each transfer is a promise of its own; together they are one part.
+        state.promise(1);
+        state.counts.requests += 1;
+        state.counts.late += u64::from(late > Nanos::ZERO);
+        state.counts.worst = state.counts.worst.max(late);
+        state.count(
+            second,
+            match late {
+                Nanos::ZERO => Verdict::Kept { asked_less: false },
+                _ => Verdict::Missed(Cause::Others),
+            },
+        );
+    }
+
+    /// Attainment of each part that is promised.
+    pub(super) fn view(&self, second: u32) -> Vec<PartAttainment> {
+        let best_effort = self.reservation.is_none() && self.target.is_none();
+        self.promised()
+            .map(|(part, state)| state.view(second, part, best_effort && part == Part::Latency))
+            .collect()
+    }
+
+    /// Parts that are promised.
+    fn promised(&self) -> impl Iterator<Item = (Part, &PartState)> {
+        let parts = Part::ALL.into_iter().zip(&self.parts);
+        parts.filter(|(_, state)| state.promise != 0)
+    }
+
+    /// Forgets counts and history.
+    pub(super) fn forget(&mut self) {
+        self.parts.iter_mut().for_each(PartState::forget);
+    }
+
+    /// Counts and history of each part that is promised.
+    pub(super) fn export(&self, second: u32) -> Vec<PartRecord> {
+        let promised = self.promised();
+        promised
+            .map(|(part, state)| state.export(second, part))
+            .collect()
+    }
+
+    /// Goes on with counts and history of `ago` seconds ago.
+    pub(super) fn import(&mut self, second: u32, ago: u32, records: &[PartRecord]) {
+        for record in records {
+            let state = &mut self.parts[record.part as usize];
+            if record.part == Part::Transfer && state.promise == 0 {
+                state.promise(1);
+            }
+            if state.promise != 0 {
+                state.import(second, ago, record);
+            }
+        }
+    }
+}
+
+/// Number of a promise by its text, never 0 (FNV-1a, 64 bits).
+fn fingerprint(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step).max(1)
+}
