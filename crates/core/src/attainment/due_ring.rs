@@ -142,7 +142,8 @@ impl Due {
         }
     }
 
-    fn at(self) -> Nanos {
+    /// Time by which the request is due.
+    pub(super) fn at(self) -> Nanos {
         Nanos(self.0 & !Due::UNCOUNTED)
     }
 

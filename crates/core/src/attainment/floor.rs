@@ -1,18 +1,71 @@
 //! Verdicts on a floor: a reservation or a target.
+//!
+//! A request that is answered before its tag was served by the VM's share, which never counts
+//! against its floor (mClock's rule): what it takes of the rate is given back to the next tag.
+//! Otherwise the tags of a VM that has more than its floor would run ahead of time, and nothing
+//! would be late when it is starved.
 
 use super::LATE;
 use super::due_ring::{ClosedSecond, Due, DueRing};
 use super::part::{Cause, Verdict};
 use tidegate_base::objective::Rate;
-use tidegate_base::pace::{FirstServed, RatePacer};
 use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
+
+/// Fractional bits of the time that a byte takes.
+const FRACTION: u32 = 20;
+
+/// Time that requests take of a rate: no less than exact, by less than 2 ns.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    /// Time of a request, whatever its size.
+    request: u64,
+    /// Time of a byte, in nanoseconds with [`FRACTION`] bits.
+    byte: u64,
+    /// Bytes that count at least.
+    least: u32,
+}
+
+impl Costs {
+    fn new(rate: &Rate) -> Costs {
+        let per_byte = |bytes_per_s: u64| (Nanos::SECOND.0 << FRACTION).div_ceil(bytes_per_s);
+        let bytes = rate.bytes_per_s.map_or(0, per_byte);
+        match rate.ops {
+            None => Costs {
+                request: 0,
+                byte: bytes,
+                least: 0,
+            },
+            Some(ops) => match ops.norm {
+                None => Costs {
+                    request: Nanos::SECOND.0.div_ceil(ops.per_s),
+                    byte: bytes,
+                    least: 0,
+                },
+                Some(norm) => Costs {
+                    request: 0,
+                    // A floor with two rates holds as soon as either is given.
+                    byte: bytes.max(per_byte(ops.per_s.saturating_mul(norm.into()))),
+                    least: norm,
+                },
+            },
+        }
+    }
+
+    #[inline]
+    fn of(&self, len: u32) -> Nanos {
+        let of_bytes = u128::from(len.max(self.least)) * u128::from(self.byte);
+        let of_bytes = u64::try_from(of_bytes >> FRACTION).unwrap_or(u64::MAX);
+        Nanos(self.request.max(of_bytes))
+    }
+}
 
 /// Judge of a floor.
 #[derive(Clone, Debug)]
 pub(super) struct Floor {
+    costs: Costs,
     /// Tag of the next request.
-    pacer: RatePacer,
+    tag: Nanos,
     ring: DueRing,
     /// Time that requests of this second take of the rate.
     asked: Nanos,
@@ -24,7 +77,8 @@ impl Floor {
     /// Creates the judge of a rate from `now` on.
     pub(super) fn new(rate: &Rate, now: Nanos) -> Floor {
         Floor {
-            pacer: RatePacer::new(rate, now),
+            costs: Costs::new(rate),
+            tag: now,
             ring: DueRing::new(Seconds::number(now)),
             asked: Nanos::ZERO,
             very_late: false,
@@ -34,21 +88,18 @@ impl Floor {
     /// Takes a request of `len` bytes that came at `since`. Returns its tag, and the time by which
     /// it is due with the device's `blocking` time.
     pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> (Nanos, Due) {
-        self.pacer.forget_before(since);
-        // A floor with two rates holds as soon as either is given: the later tag counts.
-        let tag = self.pacer.all_due();
-        let first = FirstServed {
-            ops: 1,
-            bytes: len.into(),
-        };
-        self.pacer.spend(len.into(), first);
-        let end = self.pacer.all_due();
-        self.asked += end.since(tag);
-        (tag, Due::counted_in(&mut self.ring, end + blocking))
+        let (tag, cost) = (self.tag.max(since), self.costs.of(len));
+        self.tag = tag + cost;
+        self.asked += cost;
+        (tag, Due::counted_in(&mut self.ring, self.tag + blocking))
     }
 
-    /// Takes the answer to a request. Returns by how much it is late.
-    pub(super) fn answered(&mut self, now: Nanos, due: Due) -> Nanos {
+    /// Takes the answer to a request of `len` bytes. Returns by how much it is late.
+    pub(super) fn answered(&mut self, now: Nanos, due: Due, len: u32, blocking: Nanos) -> Nanos {
+        let cost = self.costs.of(len);
+        if now + blocking + cost < due.at() {
+            self.tag = self.tag - cost;
+        }
         let late = due.answer(&mut self.ring, now);
         self.very_late |= late >= LATE;
         late

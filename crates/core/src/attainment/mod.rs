@@ -7,7 +7,7 @@
 //!   previous tag plus what the previous request takes of the rate. It is on time when it is
 //!   answered by its tag plus what it takes of the rate itself plus the device's blocking time
 //!   (`DeviceMut::set_blocking_time`). So a VM of queue depth 1 is judged like one that always has
-//!   something waiting. A second is kept when all but one of the requests that were due in it were
+//!   something waiting. What the VM has beyond its floor moves no tag. A second is kept when all but one of the requests that were due in it were
 //!   on time. The one is forgiven only while it is less than [`LATE`] late: in a second in which a
 //!   request is later than that, or hangs from the second's begin to its end, the VM went without
 //!   service however few requests it had.
@@ -80,6 +80,8 @@ pub(crate) struct Standing {
 pub(crate) struct Answered {
     /// Where its time went.
     pub account: Account,
+    /// Bytes of the request.
+    pub len: u32,
     /// Another VM was served just before it.
     pub behind_another: bool,
     /// It was cancelled: nobody wants the answer.
@@ -90,9 +92,15 @@ impl Answered {
     /// Creates the answer to a request that had this account and outcome; `behind`: the VM that
     /// was served just before it.
     #[inline]
-    pub(crate) fn new(account: Account, behind: Option<VmId>, outcome: Outcome) -> Answered {
+    pub(crate) fn new(
+        account: Account,
+        len: u32,
+        behind: Option<VmId>,
+        outcome: Outcome,
+    ) -> Answered {
         Answered {
             account,
+            len,
             behind_another: behind.is_some(),
             cancelled: outcome == Err(IoError::Cancelled),
         }
@@ -213,12 +221,13 @@ impl Attainments {
         answer: &Answered,
         standing: Standing,
     ) {
+        let blocking = self.blocking();
         let Some(of_vm) = &mut self.vms[vm as usize] else {
             return;
         };
         of_vm.pass(now, standing, &self.stalls);
         let dues = core::mem::take(&mut self.dues[request as usize]);
-        of_vm.answered(now, &dues, answer);
+        of_vm.answered(now, &dues, answer, blocking);
     }
 
     /// Counts requests that go to the device for the first time.
@@ -263,7 +272,7 @@ impl Attainments {
     pub(crate) fn forget(&mut self, now: Nanos, vm: usize, standing: Standing) {
         if let Some(Some(of_vm)) = self.vms.get_mut(vm) {
             of_vm.roll(now, standing, &self.stalls);
-            of_vm.forget();
+            of_vm.forget(now);
         }
     }
 

@@ -41,6 +41,7 @@ impl One {
     fn ends(&mut self, at: Nanos, slot: u32, account: Account) {
         let answer = Answered {
             account,
+            len: 4096,
             behind_another: true,
             cancelled: false,
         };
@@ -147,6 +148,22 @@ fn a_backlog_is_due_at_its_rate() {
     let kept = one.part(ms(3000), Part::Reservation);
     assert_eq!((kept.kept_s, kept.missed()), (3, 0));
     assert_eq!(kept.asked_less_s, 2, "all of it came in the first second");
+}
+
+#[test]
+fn more_than_the_floor_for_a_minute_is_no_credit_for_starving() {
+    let mut one = One::new(&reserved(10));
+    // 100 a second for a minute, then one a second.
+    for i in 0..6000 {
+        one.arrives(ms(10 * i), 0);
+        one.ends(ms(10 * i + 5), 0, Account::default());
+    }
+    for i in 0..5 {
+        one.arrives(ms(60_000 + 1000 * i), 0);
+        one.ends(ms(60_950 + 1000 * i), 0, device_time(ms(950)));
+    }
+    let part = one.part(ms(65_000), Part::Reservation);
+    assert_eq!((part.kept_s, part.missed()), (60, 5));
 }
 
 #[test]
@@ -320,6 +337,7 @@ fn an_export_goes_on_where_it_ended() {
 /// Request as the oracle keeps it.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
+    tag: u64,
     due: u64,
     /// Time of its answer; `None`: it is not answered.
     end: Option<u64>,
@@ -379,10 +397,13 @@ proptest! {
                 tag = next;
                 one.arrives(Nanos(now), slot);
                 open.push((slot, all.len()));
-                all.push(Kept { due: tag + 10_000_000, end: None });
+                all.push(Kept { tag: tag - 1_000_000_000 / iops, due: tag + 10_000_000, end: None });
             } else {
                 let (slot, index) = open.swap_remove(which % open.len());
                 all[index].end = Some(now);
+                if now < all[index].tag {
+                    tag -= 1_000_000_000 / iops;
+                }
                 one.ends(Nanos(now), slot, Account::default());
                 free.push(slot);
             }

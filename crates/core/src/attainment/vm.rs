@@ -37,6 +37,8 @@ pub(super) fn is_judged(objective: &Objective) -> bool {
 pub(super) struct VmAttainment {
     /// Second that runs.
     running: u32,
+    /// Second that is not judged: counts were forgotten in the middle of it.
+    unjudged: Option<u32>,
     /// Number of the objective that is judged.
     epoch: u64,
     reservation: Option<Floor>,
@@ -55,6 +57,7 @@ impl VmAttainment {
     pub(super) fn new(second: u32) -> VmAttainment {
         VmAttainment {
             running: second,
+            unjudged: None,
             epoch: 0,
             reservation: None,
             target: None,
@@ -156,8 +159,10 @@ impl VmAttainment {
     fn close(&mut self, standing: Standing, stalled: bool) {
         let cause = self.cause(standing);
         let second = self.running;
+        let unjudged = self.unjudged == Some(second);
         let mut count = |part: Part, verdict: Verdict| {
             let verdict = match verdict {
+                _ if unjudged => Verdict::Idle,
                 Verdict::Missed(_) if stalled && part != Part::Limit => Verdict::Stalled,
                 other => other,
             };
@@ -214,7 +219,8 @@ impl VmAttainment {
     }
 
     /// Counts the answer to a request.
-    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, answer: &Answered) {
+    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, answer: &Answered, blocking: Nanos) {
+        let len = answer.len;
         let &[reservation, target, latency, epoch] = dues;
         if epoch != self.epoch {
             return;
@@ -244,10 +250,13 @@ impl VmAttainment {
             }
         };
         if let Some(floor) = &mut self.reservation {
-            count(Part::Reservation, floor.answered(now, dues[0]));
+            count(
+                Part::Reservation,
+                floor.answered(now, dues[0], len, blocking),
+            );
         }
         if let Some(floor) = &mut self.target {
-            count(Part::Target, floor.answered(now, dues[1]));
+            count(Part::Target, floor.answered(now, dues[1], len, blocking));
         }
         if let Some(latency) = &mut self.latency {
             count(Part::Latency, latency.answered(now, dues[2]));
@@ -306,8 +315,10 @@ impl VmAttainment {
         parts.filter(|(_, state)| state.promise != 0)
     }
 
-    /// Forgets counts and history.
-    pub(super) fn forget(&mut self) {
+    /// Forgets counts and history, and the second that `now` cuts.
+    pub(super) fn forget(&mut self, now: Nanos) {
+        let second = Seconds::number(now);
+        self.unjudged = (Nanos::from_secs(second.into()) < now).then_some(second);
         self.parts.iter_mut().for_each(PartState::forget);
     }
 

@@ -252,7 +252,7 @@ impl Engine {
             ledger.answered(&mut of_vm.answered, answer);
         }
         if of_vm.judged && op != Op::Flush {
-            let answer = Answered::new(account, behind, outcome);
+            let answer = Answered::new(account, len, behind, outcome);
             (self.attainment).answered(*now, [vm, slot], &answer, of_vm.standing(device));
         }
         let counts = of_vm.has_job && outcome.is_ok() && op.merges();

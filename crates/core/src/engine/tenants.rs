@@ -16,6 +16,7 @@ use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
 /// Tenants as they stand: VMs and their disks; see [`Engine::tenants`].
+#[derive(Clone, Copy)]
 pub struct Tenants<'a> {
     pub(super) engine: &'a Engine,
 }
