@@ -1,9 +1,9 @@
 //! Verdicts on a floor: a reservation or a target.
 //!
-//! A request that is answered before its tag was served by the VM's share, which never counts
-//! against its floor (mClock's rule): what it takes of the rate is given back to the next tag.
-//! Otherwise the tags of a VM that has more than its floor would run ahead of time, and nothing
-//! would be late when it is starved.
+//! A request that is answered before the tag of the VM's first outstanding request was served by
+//! the VM's share, which never counts against its floor (mClock's rule): what it takes of the rate
+//! is given back to the next tag. Otherwise the tags of a VM that has more than its floor would run
+//! ahead of time, and nothing would be late when it is starved.
 
 use super::LATE;
 use super::due_ring::{ClosedSecond, Due, DueRing};
@@ -66,6 +66,9 @@ pub(super) struct Floor {
     costs: Costs,
     /// Tag of the next request.
     tag: Nanos,
+    /// Time that outstanding requests take of the rate: the first of them has a tag that is so
+    /// long before the next one.
+    outstanding: Nanos,
     ring: DueRing,
     /// Time that requests of this second take of the rate.
     asked: Nanos,
@@ -79,6 +82,7 @@ impl Floor {
         Floor {
             costs: Costs::new(rate),
             tag: now,
+            outstanding: Nanos::ZERO,
             ring: DueRing::new(Seconds::number(now)),
             asked: Nanos::ZERO,
             very_late: false,
@@ -90,19 +94,29 @@ impl Floor {
     pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> (Nanos, Due) {
         let (tag, cost) = (self.tag.max(since), self.costs.of(len));
         self.tag = tag + cost;
+        self.outstanding += cost;
         self.asked += cost;
         (tag, Due::counted_in(&mut self.ring, self.tag + blocking))
     }
 
     /// Takes the answer to a request of `len` bytes. Returns by how much it is late.
-    pub(super) fn answered(&mut self, now: Nanos, due: Due, len: u32, blocking: Nanos) -> Nanos {
+    pub(super) fn answered(&mut self, now: Nanos, due: Due, len: u32) -> Nanos {
         let cost = self.costs.of(len);
-        if now + blocking + cost < due.at() {
+        if now + self.outstanding < self.tag {
             self.tag = self.tag - cost;
         }
+        self.outstanding = self.outstanding - cost;
         let late = due.answer(&mut self.ring, now);
         self.very_late |= late >= LATE;
         late
+    }
+
+    /// Takes back a request of `len` bytes.
+    pub(super) fn withdraw(&mut self, due: Due, len: u32) {
+        let cost = self.costs.of(len);
+        self.tag = self.tag - cost;
+        self.outstanding = self.outstanding - cost;
+        due.withdraw(&mut self.ring);
     }
 
     pub(super) fn ring_mut(&mut self) -> &mut DueRing {

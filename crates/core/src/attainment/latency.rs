@@ -34,6 +34,11 @@ impl Latency {
         due.answer(&mut self.ring, now)
     }
 
+    /// Takes back a request.
+    pub(super) fn withdraw(&mut self, due: Due) {
+        due.withdraw(&mut self.ring);
+    }
+
     pub(super) fn ring_mut(&mut self) -> &mut DueRing {
         &mut self.ring
     }

@@ -221,13 +221,12 @@ impl Attainments {
         answer: &Answered,
         standing: Standing,
     ) {
-        let blocking = self.blocking();
         let Some(of_vm) = &mut self.vms[vm as usize] else {
             return;
         };
         of_vm.pass(now, standing, &self.stalls);
         let dues = core::mem::take(&mut self.dues[request as usize]);
-        of_vm.answered(now, &dues, answer, blocking);
+        of_vm.answered(now, &dues, answer);
     }
 
     /// Counts requests that go to the device for the first time.

@@ -167,6 +167,30 @@ fn more_than_the_floor_for_a_minute_is_no_credit_for_starving() {
 }
 
 #[test]
+fn a_deep_queue_that_has_more_than_its_floor_is_spaced_by_it() {
+    let mut one = One::new(&reserved(20));
+    // 32 outstanding, one answered every 6 ms, any of the first 8 of them.
+    (0..32).for_each(|slot| one.arrives(Nanos::ZERO, slot));
+    let mut queue: Vec<u32> = (0..32).collect();
+    for i in 1..10_000 {
+        let slot = queue.remove((i * 5 % 8) as usize);
+        one.ends(ms(6 * i), slot, device_time(ms(6)));
+        one.arrives(ms(6 * i), slot);
+        queue.push(slot);
+    }
+    let part = one.part(ms(59_000), Part::Reservation);
+    assert_eq!((part.missed(), part.late), (0, 0));
+    // From now on one a second: they are due within 1.7 s.
+    for i in 0..6 {
+        let slot = queue.remove(0);
+        one.ends(ms(61_000 + 1000 * i), slot, device_time(ms(1000)));
+        one.arrives(ms(61_000 + 1000 * i), slot);
+        queue.push(slot);
+    }
+    assert!(one.part(ms(66_000), Part::Reservation).missed() >= 4);
+}
+
+#[test]
 fn latency_holds_inside_the_envelope() {
     let objective = Objective {
         latency: Some(ms(5)),
@@ -337,7 +361,6 @@ fn an_export_goes_on_where_it_ended() {
 /// Request as the oracle keeps it.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    tag: u64,
     due: u64,
     /// Time of its answer; `None`: it is not answered.
     end: Option<u64>,
@@ -397,11 +420,12 @@ proptest! {
                 tag = next;
                 one.arrives(Nanos(now), slot);
                 open.push((slot, all.len()));
-                all.push(Kept { tag: tag - 1_000_000_000 / iops, due: tag + 10_000_000, end: None });
+                all.push(Kept { due: tag + 10_000_000, end: None });
             } else {
                 let (slot, index) = open.swap_remove(which % open.len());
                 all[index].end = Some(now);
-                if now < all[index].tag {
+                let outstanding = (open.len() as u64 + 1) * (1_000_000_000 / iops);
+                if now + outstanding < tag {
                     tag -= 1_000_000_000 / iops;
                 }
                 one.ends(Nanos(now), slot, Account::default());

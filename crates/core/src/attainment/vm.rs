@@ -219,7 +219,7 @@ impl VmAttainment {
     }
 
     /// Counts the answer to a request.
-    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, answer: &Answered, blocking: Nanos) {
+    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, answer: &Answered) {
         let len = answer.len;
         let &[reservation, target, latency, epoch] = dues;
         if epoch != self.epoch {
@@ -227,15 +227,14 @@ impl VmAttainment {
         }
         let dues = [reservation, target, latency].map(Due::from);
         if answer.cancelled {
-            let rings = [
-                self.reservation.as_mut().map(Floor::ring_mut),
-                self.target.as_mut().map(Floor::ring_mut),
-                self.latency.as_mut().map(Latency::ring_mut),
-            ];
-            for (ring, due) in rings.into_iter().zip(dues) {
-                if let Some(ring) = ring {
-                    due.withdraw(ring);
-                }
+            if let Some(floor) = &mut self.reservation {
+                floor.withdraw(dues[0], len);
+            }
+            if let Some(floor) = &mut self.target {
+                floor.withdraw(dues[1], len);
+            }
+            if let Some(latency) = &mut self.latency {
+                latency.withdraw(dues[2]);
             }
             return;
         }
@@ -250,13 +249,10 @@ impl VmAttainment {
             }
         };
         if let Some(floor) = &mut self.reservation {
-            count(
-                Part::Reservation,
-                floor.answered(now, dues[0], len, blocking),
-            );
+            count(Part::Reservation, floor.answered(now, dues[0], len));
         }
         if let Some(floor) = &mut self.target {
-            count(Part::Target, floor.answered(now, dues[1], len, blocking));
+            count(Part::Target, floor.answered(now, dues[1], len));
         }
         if let Some(latency) = &mut self.latency {
             count(Part::Latency, latency.answered(now, dues[2]));
