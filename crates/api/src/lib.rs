@@ -61,6 +61,7 @@
 //! [`Health`]: health::Health
 //! [`ErrorBody`]: error::ErrorBody
 
+pub mod attainment;
 pub mod change;
 pub mod device;
 pub mod disk;

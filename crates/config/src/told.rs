@@ -1,6 +1,8 @@
 //! Precision with which a VM is served and its tuning to that, as answers of the daemon and reports
 //! of the simulator show them.
 
+pub mod attainment;
+
 use tidegate_api::tuning::{
     InadequateView, PrecisionView, ProfilingView, RangeView, ThrottleView, TuningView,
 };

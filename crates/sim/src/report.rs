@@ -5,7 +5,7 @@ mod responses;
 pub use crate::processors::{CpuReport, VmCpuReport};
 pub use responses::{Deadlines, Response, Responses};
 
-use crate::device::{Compliance, DeviceTally, Distances, ObjectiveResult, PrecisionResult, Tally};
+use crate::device::{DeviceTally, Distances, PrecisionResult, PromiseResult, Tally};
 use crate::scenario::Tenant;
 use serde::Serialize;
 use tidegate_api::tuning::{PrecisionView, TuningView};
@@ -166,6 +166,21 @@ pub struct Promise {
     pub kept: Option<bool>,
     /// How far it was or was not.
     pub detail: String,
+    /// Part of the objective.
+    pub part: &'static str,
+    /// Seconds that were judged.
+    pub judged_s: u64,
+    /// Seconds among `judged_s` that were missed.
+    pub missed_s: u64,
+    /// Seconds that were missed while the device stalled; they are not among `judged_s`.
+    pub stalled_s: u64,
+    /// Kept seconds in which it asked for less than it was promised.
+    pub asked_less_s: u64,
+    /// Cause of most missed seconds; `None`: none was missed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<&'static str>,
+    /// Longest time by which a request was late.
+    pub worst_ns: u64,
 }
 
 /// A tenant over one interval.
@@ -233,7 +248,7 @@ impl VmReport {
         tenant: &Tenant,
         device: &str,
         tally: &Tally,
-        judged: &[ObjectiveResult],
+        judged: &[PromiseResult],
         held: &PrecisionResult,
         span: Nanos,
     ) -> VmReport {
@@ -303,66 +318,31 @@ impl DeviceReport {
     }
 }
 
-/// Promises that can be judged from outside, a floor and a bound on latency, in the order in which
-/// they were made. One that was taken back and made again is one.
-fn promises(judged: &[ObjectiveResult]) -> Vec<Promise> {
-    let mut all: Vec<(String, Kind, Compliance)> = Vec::new();
-    let mut count =
-        |what: String, kind, compliance: &Compliance| match all.iter_mut().find(|p| p.0 == what) {
-            Some((_, _, sum)) => sum.add(compliance),
-            None => all.push((what, kind, *compliance)),
-        };
-    for ObjectiveResult {
-        objective,
-        compliance,
-    } in judged
-    {
-        if !objective.reservation.is_none() {
-            let what = format!("reservation {}", objective.reservation);
-            count(what, Kind::Reservation, compliance);
-        }
-        if let Some(bound) = objective.latency {
-            let bound = tidegate_units::format_duration(bound);
-            count(format!("latency {bound}"), Kind::Latency, compliance);
+/// Promises as the engine judged them, in the order in which they were made. One that was taken
+/// back and made again is one.
+fn promises(judged: &[PromiseResult]) -> Vec<Promise> {
+    let mut all: Vec<PromiseResult> = Vec::new();
+    for promise in judged {
+        match all.iter_mut().find(|other| other.what == promise.what) {
+            Some(sum) => sum.attainment.add(&promise.attainment),
+            None => all.push(promise.clone()),
         }
     }
-    (all.into_iter())
-        .map(|(what, kind, kept)| kind.verdict(what, &kept))
-        .collect()
+    all.into_iter().map(verdict).collect()
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Reservation,
-    Latency,
-}
-
-impl Kind {
-    fn verdict(self, what: String, kept: &Compliance) -> Promise {
-        let Compliance {
-            asked_s,
-            short_s,
-            judged,
-            late,
-        } = *kept;
-        let (kept, detail) = match self {
-            Kind::Reservation => {
-                let detail = match (asked_s, short_s) {
-                    (0, _) => "in no second did it ask throughout".to_owned(),
-                    (_, 0) => format!("in all {asked_s} s in which it asked"),
-                    _ => format!("short in {short_s} of {asked_s} s in which it asked"),
-                };
-                ((asked_s > 0).then_some(short_s == 0), detail)
-            }
-            Kind::Latency => {
-                let detail = match (judged, late) {
-                    (0, _) => "no request to judge".to_owned(),
-                    (_, 0) => "every request".to_owned(),
-                    _ => format!("{late} of {judged} requests took longer"),
-                };
-                ((judged > 0).then_some(late == 0), detail)
-            }
-        };
-        Promise { what, kept, detail }
+fn verdict(promise: PromiseResult) -> Promise {
+    let PromiseResult { what, attainment } = promise;
+    Promise {
+        what,
+        kept: attainment.is_kept(),
+        detail: told::attainment::detail(&attainment),
+        part: attainment.part.name(),
+        judged_s: attainment.judged(),
+        missed_s: attainment.missed(),
+        stalled_s: attainment.stalled_s,
+        asked_less_s: attainment.asked_less_s,
+        cause: attainment.main_cause().map(|cause| cause.name()),
+        worst_ns: attainment.worst.0,
     }
 }

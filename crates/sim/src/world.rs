@@ -1,7 +1,7 @@
 //! All devices of a scenario, side by side through virtual time.
 
 use crate::device::{
-    DeviceSim, ObjectiveResult, PrecisionResult, Tally, Transfer, TransferDone, TransferTally,
+    DeviceSim, PrecisionResult, PromiseResult, Tally, Transfer, TransferDone, TransferTally,
 };
 use crate::processors::Processors;
 use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
@@ -264,16 +264,16 @@ impl World {
         let mut all = BTreeMap::new();
         for device in &self.devices {
             let precision = device.precision_results().map(|(_, precision)| precision);
-            let objectives = device.objective_results().map(|(_, objectives)| objectives);
-            for ((tenant, tally), (precision, objectives)) in
-                device.tallies().zip(precision.zip(objectives))
+            let promises = device.promise_results().map(|(_, promises)| promises);
+            for ((tenant, tally), (precision, promises)) in
+                device.tallies().zip(precision.zip(promises))
             {
                 let interval = self.interval.as_ref();
                 let leaves = self.scenario.tenants[tenant].leaves;
                 let results = VmResults {
                     tally: interval.map_or(tally, |it| &it.totals[tenant]),
                     running: TransferTally::default(),
-                    objectives,
+                    promises,
                     precision,
                     end: leaves.unwrap_or(self.now).min(self.now),
                 };
@@ -303,9 +303,9 @@ impl World {
         let first = tenant.jobs.iter().map(|job| job.start).min();
         let began = tenant.arrives + first.unwrap_or_default();
         let span = results.end.since(began.max(self.scenario.frame.warm_up));
-        let (tally, objectives) = (results.tally, &results.objectives);
+        let (tally, promises) = (results.tally, &results.promises);
         let processors = self.processors.as_ref();
-        VmReport::new(tenant, device, tally, objectives, &results.precision, span)
+        VmReport::new(tenant, device, tally, promises, &results.precision, span)
             .with_responses(Responses::new(tenant, transfers.as_ref()))
             .with_cpu(processors.and_then(|it| it.vm_report(index)))
     }
@@ -316,7 +316,7 @@ struct VmResults<'a> {
     tally: &'a Tally,
     /// Tally of its transfers that run.
     running: TransferTally,
-    objectives: Vec<ObjectiveResult>,
+    promises: Vec<PromiseResult>,
     precision: PrecisionResult,
     /// Time at which it had done all it was to do or left, or the end of the run.
     end: Nanos,

@@ -24,8 +24,8 @@ mod distances;
 mod events;
 mod hosts;
 mod messages;
-mod objective_check;
 mod per_second;
+mod promises;
 mod request_path;
 mod results;
 mod setup;
@@ -42,12 +42,11 @@ mod worker;
 
 pub use counted_model::{CountedModel, DeviceTally};
 pub use distances::Distances;
-pub use objective_check::Compliance;
+pub use promises::PromiseResult;
 pub use results::PrecisionResult;
 pub use tally::{Tally, Times};
 pub use transfers::{Transfer, TransferDone, TransferTally};
 pub(crate) use vcpu_step::VcpuStep;
-pub use vm::ObjectiveResult;
 
 use crate::scenario::{Action, Change};
 use events::{Event, EventQueue};
@@ -59,6 +58,7 @@ use tidegate_core::time::Nanos;
 use transfers::TransferLog;
 use transport::Transport;
 use vcpu_step::VcpuSteps;
+use vm::Details;
 use vms::VmTable;
 use worker::Step;
 
@@ -239,8 +239,12 @@ impl DeviceSim {
             // It would have gone on.
             it.last_answer = self.now;
         }
-        it.check.quiet();
         if let Some((id, _)) = it.engine.take() {
+            let Details {
+                past, objective, ..
+            } = &mut *it.details;
+            let tenants = self.hosts.engine(it.host).tenants();
+            past.keep(tenants, self.now, id, objective, None);
             (self
                 .hosts
                 .engine_mut(it.host)
@@ -260,12 +264,15 @@ impl DeviceSim {
             Action::Objective { tenant, objective } => {
                 let vm = self.vms.of_tenant(tenant);
                 let vm = (self.vms).vm_mut(vm.expect("planned only for VMs of this device"));
-                vm.set_objective(&objective);
                 if let Some(id) = vm.id() {
+                    let before = vm.details.objective;
+                    let tenants = self.hosts.engine(vm.host).tenants();
+                    (vm.details.past).keep(tenants, self.now, id, &before, Some(&objective));
                     let engine = self.hosts.engine_mut(vm.host);
                     (engine.tenants_mut().set_objective(self.now, id, &objective))
                         .expect("the scenario was checked");
                 }
+                vm.set_objective(&objective);
             }
             Action::Policy { policy, .. } => self.hosts.set_policy(self.now, &policy),
         }

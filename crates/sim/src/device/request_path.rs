@@ -175,10 +175,6 @@ impl DeviceSim {
         vm.answered(self.now, io.op, io.len, latency, ended.is_ok());
         self.answered_of_transfer(worker, slot, io.len);
         self.advance(worker);
-        let vm = self.vms.of_worker_mut(worker);
-        if vm.outstanding == 0 {
-            vm.check.quiet();
-        }
     }
 
     /// Ends a request, answered or not.

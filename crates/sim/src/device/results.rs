@@ -1,10 +1,10 @@
 //! Results of a simulated device and its VMs.
 
-use super::vm::ObjectiveResult;
+use super::promises::PromiseResult;
 use super::{CountedModel, DeviceSim, Tally};
 use tidegate_core::engine::Engine;
 use tidegate_core::precision::{INTERVAL_S, Precision};
-use tidegate_core::request::{Op, VmId};
+use tidegate_core::request::VmId;
 use tidegate_core::roles::Waits;
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
@@ -19,7 +19,7 @@ pub struct PrecisionResult {
 }
 
 impl DeviceSim {
-    /// Ends a second, by which reservations are judged.
+    /// Ends a second.
     pub(crate) fn second(&mut self) {
         self.vms.second(self.now);
     }
@@ -27,7 +27,14 @@ impl DeviceSim {
     /// Forgets all that was counted; `second`: one begins right now.
     pub(crate) fn forget(&mut self, second: bool) {
         self.model.clear();
-        self.vms.iter_mut().for_each(|vm| vm.forget(second));
+        for vm in self.vms.iter_mut() {
+            vm.forget(second);
+            if let Some(id) = vm.id() {
+                let engine = self.hosts.engine_mut(vm.host);
+                (engine.tenants_mut().forget_attainment(self.now, id))
+                    .expect("a VM that is there is known");
+            }
+        }
     }
 
     /// Calls `each` with every VM's tally since it was last cleared and the VM's index among the
@@ -52,20 +59,15 @@ impl DeviceSim {
         over.map(|vm| (vm.details.tenant, vm.last_answer))
     }
 
-    /// Objectives of every VM with the compliance, the one in force last, and the VM's index among
-    /// the scenario's tenants.
-    pub(crate) fn objective_results(&self) -> impl Iterator<Item = (usize, Vec<ObjectiveResult>)> {
-        let mut overdue = vec![0; self.vms.iter().count()];
-        for pending in self.requests.iter() {
-            let index = self.vms.worker(pending.worker).vm();
-            let vm = self.vms.vm(index);
-            let bound = vm.details.objective.latency.unwrap_or(Nanos::MAX);
-            let judged = vm.engine.is_some() && pending.io.op != Op::Flush;
-            let late = judged && self.now.since(pending.since) > bound;
-            overdue[index as usize] += u64::from(late);
-        }
-        let vms = self.vms.iter().zip(overdue);
-        vms.map(|(vm, overdue)| (vm.details.tenant, vm.objective_results(overdue)))
+    /// Promises to every VM with their attainment, those in force last, and the VM's index among the
+    /// scenario's tenants.
+    pub(crate) fn promise_results(&self) -> impl Iterator<Item = (usize, Vec<PromiseResult>)> {
+        self.vms.iter().map(|vm| {
+            let details = &vm.details;
+            let tenants = self.hosts.engine(vm.host).tenants();
+            let all = (details.past).all(tenants, self.now, vm.id(), &details.objective);
+            (details.tenant, all)
+        })
     }
 
     /// Precision of every VM's bandwidth, with the VM's index among the scenario's tenants.

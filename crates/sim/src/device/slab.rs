@@ -37,11 +37,6 @@ impl<T> Slab<T> {
         self.all[slot as usize].as_mut().expect(NOT_THERE)
     }
 
-    /// All values, in the order of their numbers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.all.iter().flatten()
-    }
-
     /// Stores a value and returns its number.
     pub(super) fn put(&mut self, value: T) -> u32 {
         match self.free.pop() {
@@ -86,7 +81,10 @@ mod tests {
         assert_eq!(slab.take(0), "a");
         *slab.get_mut(1) = "D";
         assert_eq!((*slab.get(1), *slab.get(3)), ("D", "e"));
-        assert_eq!(slab.iter().collect::<Vec<_>>(), [&"D", &"c", &"e"]);
+        assert_eq!(
+            slab.all.iter().flatten().collect::<Vec<_>>(),
+            [&"D", &"c", &"e"]
+        );
         assert_eq!(slab.drain().collect::<Vec<_>>(), ["D", "c", "e"]);
         assert_eq!(slab.put("f"), 0);
     }

@@ -1,7 +1,7 @@
 //! VM or background process while it is simulated.
 
-use super::objective_check::{Compliance, ObjectiveCheck};
 use super::per_second::PerSecond;
+use super::promises::PastPromises;
 use super::tally::Tally;
 use crate::scenario::{Delay, Tenant};
 use crate::seed::generator;
@@ -14,15 +14,6 @@ use tidegate_core::objective::Objective;
 use tidegate_core::request::{ClientId, Op, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_workload::job::Job;
-
-/// Objective with the compliance while it was in force.
-#[derive(Clone, Copy, Debug)]
-pub struct ObjectiveResult {
-    /// Objective.
-    pub objective: Objective,
-    /// Compliance with it.
-    pub compliance: Compliance,
-}
 
 /// Fields of a VM that requests touch. Those of thousands of VMs do not fit the processor's caches,
 /// so the rest is apart in [`Details`].
@@ -38,7 +29,6 @@ pub(super) struct Vm {
     /// Time of its last answer, or at which it left in the middle of its work.
     pub(super) last_answer: Nanos,
     pub(super) tally: Tally,
-    pub(super) check: ObjectiveCheck,
     pub(super) per_second: PerSecond,
     /// Requests that the engine had no room for, by slot, in order, each with the time since which
     /// it waits.
@@ -62,8 +52,8 @@ pub(super) struct Details {
     pub(super) disk: DiskSpec,
     pub(super) workloads: Vec<Job>,
     pub(super) objective: Objective,
-    /// Objectives that were replaced.
-    pub(super) past: Vec<ObjectiveResult>,
+    /// Promises that are not in force any more.
+    pub(super) past: PastPromises,
     /// Terms on which its next deadline transfer was admitted.
     pub(super) terms: Option<Admission>,
 }
@@ -92,7 +82,6 @@ impl Vm {
                 transfers: transfers.then(Box::default),
                 ..Tally::default()
             },
-            check: ObjectiveCheck::new(&tenant.objective),
             per_second: PerSecond::default(),
             refused: VecDeque::new(),
             in_line: false,
@@ -106,7 +95,7 @@ impl Vm {
                 },
                 workloads: tenant.jobs.clone(),
                 objective: tenant.objective,
-                past: Vec::new(),
+                past: PastPromises::default(),
                 terms: None,
             }),
         }
@@ -125,32 +114,10 @@ impl Vm {
     /// Replaces its objective.
     pub(super) fn set_objective(&mut self, objective: &Objective) {
         let before = core::mem::replace(&mut self.details.objective, *objective);
-        if let Some(compliance) = self.check.replace(objective) {
-            let objective = before;
-            self.details.past.push(ObjectiveResult {
-                objective,
-                compliance,
-            });
-        }
         if before.target.bytes_per_s != objective.target.bytes_per_s {
             // Bytes that were moved under another target say nothing about this one.
             self.per_second.forget(false);
         }
-    }
-
-    /// Its objectives with the compliance so far, the one in force last. `overdue`: requests that
-    /// wait for longer than its latency already.
-    pub(super) fn objective_results(&self, overdue: u64) -> Vec<ObjectiveResult> {
-        let mut compliance = self.check.compliance();
-        // Who is never answered at all was not served in time either.
-        compliance.judged += overdue;
-        compliance.late += overdue;
-        let mut all = self.details.past.clone();
-        all.push(ObjectiveResult {
-            objective: self.details.objective,
-            compliance,
-        });
-        all
     }
 
     /// Time at which a request that it issues now reaches the scheduler; `None` if at once.
@@ -185,15 +152,11 @@ impl Vm {
         if matches!(op, Op::Read | Op::Write) {
             self.per_second.moved(len);
         }
-        if op != Op::Flush {
-            self.check.answered(len, latency);
-        }
     }
 
     /// Ends a second; `over`: it has done all it was to do.
     pub(super) fn second(&mut self, now: Nanos, over: bool) {
         let asks = self.asks();
-        self.check.second(asks);
         let ended = over && self.last_answer < now;
         if self.engine.is_none() || ended {
             self.per_second.leave_out();
@@ -204,9 +167,8 @@ impl Vm {
     /// Forgets all that was counted; `second`: one begins right now.
     pub(super) fn forget(&mut self, second: bool) {
         self.tally.clear();
-        self.check.forget(second);
         self.per_second.forget(second);
-        self.details.past.clear();
+        self.details.past.forget();
     }
 }
 
@@ -251,30 +213,5 @@ mod tests {
         let mut at_once = super::tests::vm(Delay::default());
         assert_eq!(at_once.submission(Nanos(7)), None);
         assert_eq!(at_once.answer(Nanos(7)), None);
-    }
-
-    #[test]
-    fn an_objective_keeps_its_own_compliance_when_it_is_replaced() {
-        let mut vm = vm(Delay::default());
-        let bounded = Objective {
-            latency: Some(Nanos(5)),
-            ..Objective::default()
-        };
-        vm.answered(Nanos(1), Op::Read, 512, Nanos(9), true);
-        vm.set_objective(&bounded);
-        vm.answered(Nanos(2), Op::Read, 512, Nanos(9), true);
-        vm.answered(Nanos(3), Op::Flush, 0, Nanos(9), true);
-        let results = vm.objective_results(1);
-        let counts = results
-            .iter()
-            .map(|it| (it.compliance.judged, it.compliance.late));
-        assert_eq!(counts.collect::<Vec<_>>(), [(1, 0), (2, 2)]);
-        assert_eq!(results[1].objective, bounded);
-        assert_eq!((vm.tally.total_ops(), vm.last_answer), (3, Nanos(3)));
-        vm.forget(true);
-        assert_eq!(
-            (vm.objective_results(0).len(), vm.tally.total_ops()),
-            (1, 0)
-        );
     }
 }

@@ -1,0 +1,74 @@
+//! Attainment: whether promises to a VM are kept.
+
+use serde::{Deserialize, Serialize};
+
+/// Attainment of one part of a VM's objective, since it was promised or last changed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AttainmentView {
+    /// Part of the objective: `reservation`, `latency`, `target`, `limit` or `transfer`.
+    pub part: String,
+    /// Whether the promise is kept: 99 % of its seconds are, and every deadline transfer was done
+    /// in time. Absent while there was nothing to judge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<bool>,
+    /// Share of judged seconds that were kept, in per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_percent: Option<f64>,
+    /// Verdict in words.
+    pub detail: String,
+    /// A latency bound without a reservation or target, which is best effort.
+    #[serde(default)]
+    pub best_effort: bool,
+    /// Seconds that were kept; of `transfer`, deadline transfers that were done in time.
+    pub kept_s: u64,
+    /// Seconds that were missed.
+    pub missed_s: u64,
+    /// Missed seconds by cause.
+    pub missed_by_cause: CausesView,
+    /// Seconds that were missed while the device ended nothing for 100 ms; they count neither as
+    /// kept nor as missed.
+    pub stalled_s: u64,
+    /// Kept seconds in which the VM asked for less than it was promised.
+    pub asked_less_s: u64,
+    /// Requests that were judged.
+    pub requests: u64,
+    /// Requests that were late.
+    pub late: u64,
+    /// Longest time by which a request or a transfer was late.
+    pub worst_late_ns: u64,
+    /// Time since the last second that was missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_missed_ago_s: Option<u32>,
+    /// Last five minutes.
+    pub last_5_minutes: BudgetView,
+    /// Last hour.
+    pub last_hour: BudgetView,
+    /// Last 24 hours.
+    pub last_day: BudgetView,
+}
+
+/// Missed seconds by their cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CausesView {
+    /// The VM's own limit or credits held it back.
+    pub own_limit: u64,
+    /// Other VMs were served.
+    pub others: u64,
+    /// The device was too slow.
+    pub device: u64,
+    /// The policy does not enforce the limit.
+    pub policy: u64,
+}
+
+/// Error budget over a span of time: one second in a hundred.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct BudgetView {
+    /// Seconds that were judged.
+    pub judged_s: u32,
+    /// Seconds that were missed.
+    pub missed_s: u32,
+    /// Burn rate: part of the span's budget that is used, 1 when 1 % of its judged seconds were
+    /// missed. Absent while nothing was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burn_rate: Option<f64>,
+}

@@ -1,0 +1,103 @@
+//! Promises to a simulated VM, with the engine's attainment of each.
+
+use tidegate_core::attainment::{Part, PartAttainment};
+use tidegate_core::engine::Tenants;
+use tidegate_core::objective::Objective;
+use tidegate_core::request::VmId;
+use tidegate_core::time::Nanos;
+
+/// Promise to a VM with its attainment while it was in force.
+#[derive(Clone, Debug)]
+pub struct PromiseResult {
+    /// Promise in words, such as `reservation 40 IOPS`.
+    pub what: String,
+    /// Attainment of it.
+    pub attainment: PartAttainment,
+}
+
+/// Promises to a VM that are not in force any more.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PastPromises(Vec<PromiseResult>);
+
+/// Promise that a part of an objective is, in words; `None` where it promises nothing.
+fn what(objective: &Objective, part: Part) -> Option<String> {
+    let rate = |name: &str, rate: &tidegate_core::objective::Rate| {
+        (!rate.is_none()).then(|| format!("{name} {rate}"))
+    };
+    match part {
+        Part::Reservation => rate("reservation", &objective.reservation),
+        Part::Target => rate("target", &objective.target),
+        Part::Latency => {
+            let bound = tidegate_units::format_duration(objective.latency?);
+            Some(format!("latency {bound}"))
+        }
+        Part::Limit => {
+            let limit = &objective.limit;
+            let rates = [
+                rate("limit", &limit.total),
+                rate("limit on reads", &limit.read),
+                rate("limit on writes", &limit.write),
+            ];
+            let rates: Vec<String> = rates.into_iter().flatten().collect();
+            (!rates.is_empty()).then(|| rates.join(", "))
+        }
+        // A simulated VM's transfers are reported with its responses.
+        Part::Transfer => None,
+    }
+}
+
+/// Promises of an objective that is in force, with their attainment up to `now`.
+fn in_force(
+    tenants: Tenants<'_>,
+    now: Nanos,
+    vm: VmId,
+    objective: &Objective,
+) -> Vec<PromiseResult> {
+    (tenants.attainment(now, vm).into_iter())
+        .filter_map(|attainment| {
+            let what = what(objective, attainment.part)?;
+            Some(PromiseResult { what, attainment })
+        })
+        .collect()
+}
+
+impl PastPromises {
+    /// Keeps the promises that end at `now` because `after` takes the place of `before`; `None`:
+    /// the VM leaves.
+    pub(super) fn keep(
+        &mut self,
+        tenants: Tenants<'_>,
+        now: Nanos,
+        vm: VmId,
+        before: &Objective,
+        after: Option<&Objective>,
+    ) {
+        let ends = |it: &PromiseResult| {
+            let next = after.and_then(|after| what(after, it.attainment.part));
+            next.as_ref() != Some(&it.what)
+        };
+        let all = in_force(tenants, now, vm, before);
+        self.0.extend(all.into_iter().filter(ends));
+    }
+
+    /// Forgets all of them.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// All promises so far, those in force last; `vm`: the VM's handle, if it is there.
+    pub(super) fn all(
+        &self,
+        tenants: Tenants<'_>,
+        now: Nanos,
+        vm: Option<VmId>,
+        objective: &Objective,
+    ) -> Vec<PromiseResult> {
+        let mut all = self.0.clone();
+        all.extend(
+            vm.into_iter()
+                .flat_map(|vm| in_force(tenants, now, vm, objective)),
+        );
+        all
+    }
+}
