@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attainment::AttainmentView;
 use crate::tuning::PrecisionView;
 
 /// Counters of all VMs.
@@ -61,6 +62,9 @@ pub struct VmStatsView {
     pub sizes: Vec<SizeView>,
     /// Precision of its bandwidth in the last five minutes, or since it has the target it has.
     pub precision: PrecisionView,
+    /// Attainment of each part of the objective that is judged; empty from daemons without it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attainment: Vec<AttainmentView>,
 }
 
 impl VmStatsView {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attainment::AttainmentView;
 use crate::change::{ObjectiveChange, is_false};
 use crate::disk::{DiskRequest, DiskView};
 use crate::objective::ObjectiveView;
@@ -48,6 +49,9 @@ pub struct VmView {
     /// Request slots and payload memory; all zero from daemons without these figures.
     #[serde(default)]
     pub intake: IntakeView,
+    /// Attainment of each part of the objective that is judged; empty from daemons without it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attainment: Vec<AttainmentView>,
     /// Tuning to the VM's target; absent where nothing tunes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningView>,

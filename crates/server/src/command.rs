@@ -11,6 +11,7 @@ pub use error::{CommandError, ControlError};
 pub use snapshot::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 use jiff::Timestamp;
+use tidegate_core::attainment::PartRecord;
 use tidegate_core::learnt::Blob;
 use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
@@ -199,6 +200,13 @@ pub enum Command {
         /// Their disks lie elsewhere than where it was learnt.
         moved: bool,
     },
+    /// Has the engine go on with the attainment of VMs, by their names.
+    ImportAttainment {
+        /// Attainment of each part.
+        records: Vec<(String, Vec<PartRecord>)>,
+        /// Seconds since it was taken.
+        ago: u32,
+    },
     /// Has the engine go on with what was learnt of the device.
     ImportDevice(Vec<(DeviceLearnt, Blob)>),
     /// Begins a job of a VM.
@@ -272,6 +280,8 @@ pub struct LearntPart {
     pub policy: String,
     /// What was learnt, with the VM's name, where anything was.
     pub states: Vec<(String, Blob)>,
+    /// Attainment of the VMs that were looked at, where anything is promised.
+    pub attainment: Vec<(String, Vec<PartRecord>)>,
     /// Where to go on; `None`: those were the last.
     pub next: Option<usize>,
     /// What was learnt of the device itself since it was told to go on; with the first VMs.

@@ -7,6 +7,7 @@
 //!   control API               --Command--->     submit, answer; owns engine, ring, clients
 //! ```
 
+mod attainment_record;
 pub mod backing;
 mod bounded;
 pub mod buffer;

@@ -8,6 +8,7 @@
 mod devices;
 mod handshakes;
 mod jobs;
+mod promises;
 mod schedules;
 mod vms;
 
@@ -53,6 +54,7 @@ enum Read<T> {
     Counter(fn(&T) -> f64),
     Counters(&'static str, fn(&T) -> Vec<(&'static str, f64)>),
     Gauges(&'static str, fn(&T) -> Vec<(String, f64)>),
+    Histogram(fn(&T) -> &Histogram),
     Histograms(
         &'static str,
         for<'a> fn(&'a T) -> Vec<(&'static str, &'a Histogram)>,
@@ -64,7 +66,7 @@ impl<T> Read<T> {
         match self {
             Read::Gauge(_) | Read::Maybe(_) | Read::Gauges(..) => MetricType::Gauge,
             Read::Counter(_) | Read::Counters(..) => MetricType::Counter,
-            Read::Histograms(..) => MetricType::Histogram,
+            Read::Histogram(_) | Read::Histograms(..) => MetricType::Histogram,
         }
     }
 }
@@ -131,6 +133,14 @@ static OF_DISK: &[Metric<DiskSnapshot>] = &[
     ),
 ];
 
+static OF_BUILD: &[Metric<()>] = &[plain(
+    "info",
+    "Version of the daemon that runs has the value 1",
+    Read::Gauges("version", |()| {
+        vec![(env!("CARGO_PKG_VERSION").to_owned(), 1.0)]
+    }),
+)];
+
 /// Everything, as OpenMetrics text.
 pub(crate) fn render(
     devices: Vec<DeviceSnapshot>,
@@ -168,7 +178,7 @@ impl Collector for Snapshots {
                     .map(|device| (vec![("device", device.name.clone())], device)),
             )?;
         }
-        for metric in OF_VM.iter().chain(jobs::OF_VM) {
+        for metric in OF_VM.iter().chain(promises::OF_VM).chain(jobs::OF_VM) {
             encode_all(
                 &mut encoder,
                 "vm",
@@ -203,6 +213,14 @@ impl Collector for Snapshots {
                 })
             });
             encode_all(&mut encoder, "disk", metric, disks)?;
+        }
+        for metric in OF_BUILD {
+            encode_all(
+                &mut encoder,
+                "build",
+                metric,
+                [(Labels::new(), &())].into_iter(),
+            )?;
         }
         for metric in handshakes::OF_DAEMON {
             let daemon = std::iter::once((Labels::new(), &self.handshakes));
@@ -252,6 +270,9 @@ fn encode_all<'a, T: 'a>(
                 for (value, number) in read(one) {
                     encode_counter(encoder.encode_family(&with(label, value))?, number)?;
                 }
+            }
+            Read::Histogram(read) => {
+                encode_histogram(encoder.encode_family(&labels)?, read(one))?;
             }
             Read::Histograms(label, read) => {
                 for (value, histogram) in read(one) {
@@ -316,7 +337,8 @@ pub(crate) mod tests {
             .filter_map(|line| line.strip_prefix("# HELP "))
             .filter_map(|line| line.split(' ').next())
             .collect();
-        let of_vm = OF_VM.len() + jobs::OF_VM.len() + schedules::OF_VM.len();
+        let of_vm = OF_VM.len() + promises::OF_VM.len() + jobs::OF_VM.len();
+        let of_vm = of_vm + schedules::OF_VM.len() + OF_BUILD.len();
         let of_daemon = handshakes::OF_DAEMON.len();
         let declared = OF_DEVICE.len() + of_vm + OF_DISK.len() + of_daemon;
         assert_eq!(names.len(), declared);
@@ -349,7 +371,9 @@ pub(crate) mod tests {
         let guide = include_str!("../../../docs/operating.md");
         let of_device = OF_DEVICE.iter().map(|m| ("device", m.name));
         let of_disk = OF_DISK.iter().map(|m| ("disk", m.name));
-        let of_vm = OF_VM.iter().chain(jobs::OF_VM).map(|m| ("vm", m.name));
+        let of_vm = OF_VM.iter().chain(promises::OF_VM).chain(jobs::OF_VM);
+        let of_vm = of_vm.map(|m| ("vm", m.name));
+        let of_vm = of_vm.chain(OF_BUILD.iter().map(|m| ("build", m.name)));
         let of_schedule = schedules::OF_VM.iter().map(|m| ("vm", m.name));
         let of_daemon = handshakes::OF_DAEMON.iter().map(|m| ("handshakes", m.name));
         let all = (of_device.chain(of_vm).chain(of_schedule)).chain(of_disk.chain(of_daemon));

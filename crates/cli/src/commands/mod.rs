@@ -1,6 +1,7 @@
 //! One module a command.
 
 mod agent;
+mod attainment;
 mod bench;
 mod check;
 mod device;

@@ -14,7 +14,7 @@ use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, count, duration};
 
-use super::{precise, show};
+use super::{attainment, precise, show};
 use crate::args::StatsArgs;
 use crate::client::{Client, read};
 use crate::output::Output;
@@ -61,6 +61,7 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         ("QUEUE P99", Align::Right),
         ("DEVICE P99", Align::Right),
         ("WAITED MOST BEHIND", Align::Left),
+        ("KEPT", Align::Left),
     ]);
     for vm in &stats.vms {
         let of = |name: &str| vm.operations.iter().find(|op| op.operation == name);
@@ -98,6 +99,7 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
             behind
                 .map_or(String::new(), |b| format!("{}, {}", b.vm, duration(b.ns)))
                 .into(),
+            attainment::cell(&vm.attainment),
         ]);
     }
     Ok(out.table(&table)?)

@@ -15,7 +15,7 @@ use tidegate_api::vm::{IntakeView, VmView};
 use tidegate_report::{Align, Cell, Style, Table, Tone};
 use tidegate_units::human::{bytes, count, duration, percent};
 
-use super::{job, precise, show};
+use super::{attainment, job, precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
@@ -48,6 +48,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ("PENDING", Align::Right),
         ("IN FLIGHT", Align::Right),
         ("OBJECTIVE", Align::Left),
+        ("KEPT", Align::Left),
         ("NOT ENFORCED", Align::Left),
     ]);
     for vm in &vms {
@@ -67,6 +68,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
             vm.pending.to_string().into(),
             vm.in_flight.to_string().into(),
             show::promise(vm.background, &vm.objective).into(),
+            attainment::cell(&vm.attainment),
             Cell::from(parts.join(", ")).tone(Tone::Warn),
         ]);
     }
@@ -130,6 +132,7 @@ fn describe(vm: &VmView) -> Table {
     if let Some(schedule) = &vm.schedule {
         schedule::facts(&mut table, schedule);
     }
+    attainment::facts(&mut table, &vm.attainment);
     for (i, part) in vm.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
         table.fact(name, show::not_enforced(&vm.policy, part));

@@ -49,6 +49,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         reply_time: Default::default(),
         stats: Box::new(VmStats::default()),
         seconds: Default::default(),
+        attainment: Vec::new(),
         tuning: None,
         jobs: VmJobs::default(),
         connections: DeviceConnections::new(100).add_vm(64),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_core::attainment::PartAttainment;
 use tidegate_core::engine::DeviceFacts;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::Learnt;
@@ -88,6 +89,8 @@ pub struct VmSnapshot {
     pub stats: Box<VmStats>,
     /// What it moved in each of the last seconds.
     pub seconds: Seconds,
+    /// Attainment of each part of the objective.
+    pub attainment: Vec<PartAttainment>,
     /// How it is tuned to its target; `None`: it is not.
     pub tuning: Option<Tuning>,
     /// Its jobs.

@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 use super::changes::Changes;
 use super::persistence::learnt_by;
 use super::shared::Shared;
+use crate::attainment_record::{self, Records};
 use crate::bounded;
 use crate::command::{Command, ControlError, DeviceLearnt};
 use crate::config::VmConfig;
@@ -69,6 +70,7 @@ impl<'a> Restore<'a> {
         for device in 0..configs.len() {
             self.learnt_of_vms(device).await;
             self.learnt_of_device(device).await;
+            self.attainment_of_vms(device).await;
             let transfers = &self.shared.transfers;
             transfers.restore(devices, persistence, device).await;
         }
@@ -151,6 +153,30 @@ impl<'a> Restore<'a> {
             Ok(kept)
         };
         self.go_on(device, read, Command::ImportDevice).await;
+    }
+
+    /// Has the engine of a device go on with the attainment of its VMs.
+    async fn attainment_of_vms(self, device: usize) {
+        let name = self.shared.devices.name(device).to_owned();
+        let read = move |store: &Store| {
+            let Some((_, state)) = store.device(&name, attainment_record::STORED_AS)? else {
+                return Ok(Vec::new());
+            };
+            Ok(
+                match attainment_record::from_bytes(&state, Timestamp::now()) {
+                    Ok(taken) => vec![taken],
+                    Err(error) => {
+                        tracing::warn!(device = name, "attainment is counted anew: {error}");
+                        Vec::new()
+                    }
+                },
+            )
+        };
+        let import = |mut taken: Vec<(Records, u32)>| {
+            let (records, ago) = taken.pop().unwrap_or_default();
+            Command::ImportAttainment { records, ago }
+        };
+        self.go_on(device, read, import).await;
     }
 
     /// Has a device's loop go on with what is kept, where anything is.

@@ -13,6 +13,7 @@
 use std::future::pending;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tidegate_core::learnt::Blob;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
@@ -21,6 +22,7 @@ use super::devices::ANSWERED_WITHIN;
 use super::persistence::learnt_by;
 use super::shared::Shared;
 use super::transfers::DeviceJobs;
+use crate::attainment_record::{self, Records};
 use crate::command::{Command, ControlError, DeviceLearnt};
 use crate::identity::LiesOn;
 use crate::store::{Change, Store, StoreError};
@@ -33,6 +35,8 @@ pub(super) struct Learnt {
     states: Vec<(String, Blob)>,
     /// Of the device itself.
     own: Vec<(DeviceLearnt, Option<Blob>)>,
+    /// Attainment of the VMs.
+    attainment: Records,
     lies_on: LiesOn,
 }
 
@@ -163,6 +167,7 @@ async fn ask(shared: &Shared, device: usize) -> Result<Option<Learnt>, ControlEr
         policy: String::new(),
         states: Vec::new(),
         own: Vec::new(),
+        attainment: Vec::new(),
         lies_on: shared.lies_on(device),
     };
     let mut next = Some(0);
@@ -175,6 +180,7 @@ async fn ask(shared: &Shared, device: usize) -> Result<Option<Learnt>, ControlEr
         learnt.policy = part.policy;
         learnt.states.extend(part.states);
         learnt.own.extend(part.device);
+        learnt.attainment.extend(part.attainment);
         next = part.next;
     }
     Ok(Some(learnt))
@@ -230,6 +236,19 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
         identity,
         state: Some(&[]),
     });
-    let changes: Vec<_> = of_vms.chain(of_devices).chain(on_disks).collect();
+    let now = Timestamp::now();
+    let attained = learnt.iter().filter(|of| !of.attainment.is_empty());
+    let attained: Vec<_> = attained
+        .map(|of| (of, attainment_record::to_bytes(&of.attainment, now)))
+        .collect();
+    // Promises are kept to VMs, wherever their disks lie.
+    let attained = attained.iter().map(|(of, state)| Change::PutDevice {
+        device: &of.device,
+        part: attainment_record::STORED_AS,
+        identity: "",
+        state: Some(state),
+    });
+    let changes = of_vms.chain(of_devices).chain(on_disks).chain(attained);
+    let changes: Vec<_> = changes.collect();
     store.apply(&changes).map(drop)
 }

@@ -80,6 +80,7 @@ impl Loop {
                 reply,
             } => tell(reply, self.import_vm(&vm, &learnt, moved)),
             Command::ImportLearnt { learnt, moved } => self.import_learnt(&learnt, moved),
+            Command::ImportAttainment { records, ago } => self.import_attainment(&records, ago),
             Command::ImportDevice(learnt) => self.import_device(&learnt),
             Command::BeginJob {
                 vm,
@@ -181,6 +182,7 @@ impl Loop {
             stalled: vm.stalled.iter().map(|queue| queue.len() as u32).sum(),
             stats: Box::new(self.engine.tenants().vm_stats(vm.id).clone()),
             seconds: self.engine.tenants().vm_seconds(self.now, vm.id),
+            attainment: self.engine.tenants().attainment(self.now, vm.id),
             tuning: self.engine.tenants().tuning(vm.id),
             jobs: self.vm_jobs(index),
             connections: vm.connections.clone(),

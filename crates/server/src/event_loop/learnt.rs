@@ -1,6 +1,7 @@
 //! What the policy's controller has learnt of this device's VMs, told a few at a time; and what was
 //! learnt of the device itself.
 
+use tidegate_core::attainment::PartRecord;
 use tidegate_core::engine::Engine;
 use tidegate_core::learnt::Blob;
 
@@ -17,22 +18,38 @@ impl Loop {
         let mut part = LearntPart {
             policy: policy.name().to_owned(),
             states: Vec::new(),
+            attainment: Vec::new(),
             next: None,
             device: match from {
                 0 => export_device(&self.engine),
                 _ => Vec::new(),
             },
         };
-        if policy.parts().0.is_none() {
-            return part;
-        }
+        let learns = policy.parts().0.is_some();
         let mut vms = self.vms.iter().skip_while(|&(at, _)| at < from);
-        let some = vms.by_ref().take(AT_ONCE);
-        part.states = some
-            .filter_map(|(_, vm)| learnt_of(&self.engine, vm))
-            .collect();
+        for (_, vm) in vms.by_ref().take(AT_ONCE) {
+            if learns {
+                part.states.extend(learnt_of(&self.engine, vm));
+            }
+            let records = self.engine.tenants().export_attainment(self.now, vm.id);
+            if !records.is_empty() {
+                part.attainment.push((vm.name.clone(), records));
+            }
+        }
         part.next = vms.next().map(|(at, _)| at);
         part
+    }
+
+    /// Has the engine go on with the attainment of VMs, by their names, of so many seconds ago.
+    pub(super) fn import_attainment(&mut self, records: &[(String, Vec<PartRecord>)], ago: u32) {
+        for (name, records) in records {
+            // A VM that is gone has no promises left.
+            if let Some((_, vm)) = self.vms.iter().find(|(_, vm)| vm.name == *name) {
+                let mut tenants = self.engine.tenants_mut();
+                let taken = tenants.import_attainment(self.now, vm.id, ago, records);
+                debug_assert!(taken.is_ok(), "a VM that is served is known to the engine");
+            }
+        }
     }
 
     /// Has the policy's controller go on with what was learnt of some VMs, by their names. `moved`:

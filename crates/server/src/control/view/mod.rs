@@ -107,6 +107,9 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
             payload_part_bytes: snapshot.holdings.payload_part,
             waiting_connections: snapshot.stalled,
         },
+        attainment: (snapshot.attainment.iter())
+            .map(told::attainment::view)
+            .collect(),
         tuning: snapshot.tuning.as_ref().map(told::tuning),
         job: None,
         notes: Vec::new(),

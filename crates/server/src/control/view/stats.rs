@@ -70,6 +70,7 @@ fn vm_stats(
             .collect(),
         sizes: sizes(stats),
         precision: told::precision(&vm.precision(interval)),
+        attainment: vm.attainment.iter().map(told::attainment::view).collect(),
     }
 }
 

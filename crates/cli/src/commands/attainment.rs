@@ -1,0 +1,95 @@
+//! Attainment of promises as tables show it.
+
+use tidegate_api::attainment::AttainmentView;
+use tidegate_report::{Cell, Table, Tone};
+
+/// Formats the attainment of all parts of an objective in one cell: `kept 99.9 %`, or the parts
+/// that are missed.
+pub(super) fn cell(parts: &[AttainmentView]) -> Cell {
+    let missed: Vec<String> = (parts.iter())
+        .filter(|part| part.kept == Some(false))
+        .map(|part| format!("{} {}", part.part, share(part)))
+        .collect();
+    let judged = parts.iter().filter(|part| part.kept.is_some());
+    let worst = judged.min_by(|a, b| a.kept_percent.partial_cmp(&b.kept_percent).expect("finite"));
+    match (worst, missed.is_empty()) {
+        (None, _) => Cell::from("-"),
+        (Some(worst), true) => Cell::from(format!("kept {}", share(worst))).tone(Tone::Good),
+        (Some(_), false) => Cell::from(format!("missed: {}", missed.join(", "))).tone(Tone::Bad),
+    }
+}
+
+/// Adds a line for each part of an objective that is judged, and one for its error budget.
+pub(super) fn facts(table: &mut Table, parts: &[AttainmentView]) {
+    for part in parts {
+        let (word, tone) = match part.kept {
+            None => ("not judged yet", Tone::Normal),
+            Some(true) => ("kept", Tone::Good),
+            Some(false) => ("missed", Tone::Bad),
+        };
+        let name = format!("{} kept?", part.part);
+        if part.kept.is_none() {
+            table.fact(&name, Cell::from(format!("{word}: {}", part.detail)));
+            continue;
+        }
+        let text = format!("{word}, {}: {}", share(part), part.detail);
+        table.fact(&name, Cell::from(text).tone(tone));
+        if part.asked_less_s > 0 {
+            let text = format!("asked for less in {} of its seconds", part.asked_less_s);
+            table.fact("", text);
+        }
+        if let (Some(hour), Some(day)) = (part.last_hour.burn_rate, part.last_day.burn_rate) {
+            let text = format!(
+                "error budget used: {:.0} % of the last hour's, {:.0} % of the last day's",
+                hour * 100.0,
+                day * 100.0
+            );
+            let tone = if hour > 1.0 || day > 1.0 {
+                Tone::Warn
+            } else {
+                Tone::Normal
+            };
+            table.fact("", Cell::from(text).tone(tone));
+        }
+    }
+}
+
+/// Share of seconds that were kept. It is rounded down: 100 % means all of them.
+fn share(part: &AttainmentView) -> String {
+    let percent = part.kept_percent.unwrap_or(0.0);
+    format!("{} %", (percent * 10.0).floor() / 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tidegate_report::Style;
+
+    fn part(name: &str, kept_s: u64, missed_s: u64) -> AttainmentView {
+        let budget = json!({ "judged_s": kept_s + missed_s, "missed_s": missed_s });
+        let percent = 100.0 * kept_s as f64 / (kept_s + missed_s) as f64;
+        serde_json::from_value(json!({
+            "part": name, "kept": percent >= 99.0, "kept_percent": percent,
+            "detail": "words", "kept_s": kept_s, "missed_s": missed_s,
+            "missed_by_cause": { "own_limit": 0, "others": missed_s, "device": 0, "policy": 0 },
+            "stalled_s": 0, "asked_less_s": 3, "requests": 0, "late": 0, "worst_late_ns": 0,
+            "last_5_minutes": budget, "last_hour": budget, "last_day": budget,
+        }))
+        .expect("a view")
+    }
+
+    #[test]
+    fn a_cell_names_the_parts_that_are_missed() {
+        let text = |parts: &[AttainmentView]| {
+            let mut table = Table::facts();
+            table.fact("x", cell(parts));
+            let text = table.render(Style::default());
+            text.trim().trim_start_matches('x').trim().to_owned()
+        };
+        assert_eq!(text(&[]), "-");
+        let (good, bad) = (part("reservation", 9999, 1), part("latency", 1, 1));
+        assert_eq!(text(std::slice::from_ref(&good)), "kept 99.9 %");
+        assert_eq!(text(&[good, bad]), "missed: latency 50 %");
+    }
+}

@@ -1,0 +1,154 @@
+//! Attainment of a device's VMs, as it is kept in the store: JSON, all VMs of a device together.
+//!
+//! ```text
+//!   { "version": 1, "at": seconds since 1970,
+//!     "vms": { name: [ { "part", "promise", counts, minutes, hours } ] } }
+//! ```
+//!
+//! Time in which the daemon was down passes in the history: nothing was judged in it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tidegate_core::attainment::{Part, PartRecord};
+use tidegate_core::time::Nanos;
+
+/// Name of the state in the store, beside what was learnt of the device.
+pub(crate) const STORED_AS: &str = "attainment";
+const VERSION: u32 = 1;
+
+/// Attainment of VMs by their names.
+pub(crate) type Records = Vec<(String, Vec<PartRecord>)>;
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    /// Seconds since 1970.
+    at: i64,
+    vms: BTreeMap<String, Vec<StoredPart>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredPart {
+    part: String,
+    promise: u64,
+    kept_s: u64,
+    missed_s: [u32; 4],
+    stalled_s: u32,
+    asked_less_s: u64,
+    requests: u64,
+    late: u64,
+    worst_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_missed_ago_s: Option<u32>,
+    minutes: Vec<(u32, u32, u32)>,
+    hours: Vec<(u32, u32, u32)>,
+}
+
+impl StoredPart {
+    fn of(record: &PartRecord) -> StoredPart {
+        StoredPart {
+            part: record.part.name().to_owned(),
+            promise: record.promise,
+            kept_s: record.kept_s,
+            missed_s: record.missed_s,
+            stalled_s: record.stalled_s,
+            asked_less_s: record.asked_less_s,
+            requests: record.requests,
+            late: record.late,
+            worst_ns: record.worst.0,
+            last_missed_ago_s: record.last_missed_ago_s,
+            minutes: record.minutes.clone(),
+            hours: record.hours.clone(),
+        }
+    }
+
+    /// Record of a part; `None`: this daemon does not know it.
+    fn record(self) -> Option<PartRecord> {
+        Some(PartRecord {
+            part: Part::named(&self.part)?,
+            promise: self.promise,
+            kept_s: self.kept_s,
+            missed_s: self.missed_s,
+            stalled_s: self.stalled_s,
+            asked_less_s: self.asked_less_s,
+            requests: self.requests,
+            late: self.late,
+            worst: Nanos(self.worst_ns),
+            last_missed_ago_s: self.last_missed_ago_s,
+            minutes: self.minutes,
+            hours: self.hours,
+        })
+    }
+}
+
+/// Returns the attainment of VMs as bytes; `at` is when it was taken.
+pub(crate) fn to_bytes(records: &Records, at: Timestamp) -> Vec<u8> {
+    let vms = records.iter().map(|(vm, parts)| {
+        let parts = parts.iter().map(StoredPart::of).collect();
+        (vm.clone(), parts)
+    });
+    let stored = Stored {
+        version: VERSION,
+        at: at.as_second(),
+        vms: vms.collect(),
+    };
+    serde_json::to_vec(&stored).expect("numbers and text become JSON")
+}
+
+/// Reads what [`to_bytes`] wrote. Returns the records, and how many seconds before `now` they were
+/// taken.
+///
+/// # Errors
+/// When it is something else, or of a newer version.
+pub(crate) fn from_bytes(bytes: &[u8], now: Timestamp) -> Result<(Records, u32), String> {
+    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if stored.version != VERSION {
+        return Err(format!(
+            "it is in version {}, and this daemon reads version {VERSION}",
+            stored.version
+        ));
+    }
+    // A clock that was set back in between has no time pass.
+    let ago = now.as_second().saturating_sub(stored.at).max(0);
+    let records = stored.vms.into_iter().map(|(vm, parts)| {
+        let parts = parts.into_iter().filter_map(StoredPart::record).collect();
+        (vm, parts)
+    });
+    Ok((records.collect(), u32::try_from(ago).unwrap_or(u32::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_with_the_time_that_passed() {
+        let record = PartRecord {
+            part: Part::Latency,
+            promise: u64::MAX,
+            kept_s: 1 << 40,
+            missed_s: [1, 2, 3, 4],
+            stalled_s: 5,
+            asked_less_s: 6,
+            requests: 7,
+            late: 8,
+            worst: Nanos(u64::MAX),
+            last_missed_ago_s: Some(9),
+            minutes: vec![(0, 60, 1)],
+            hours: vec![(23, 3600, 36)],
+        };
+        let records = vec![("db".to_owned(), vec![record])];
+        let at = Timestamp::from_second(1_700_000_000).expect("a time");
+        let bytes = to_bytes(&records, at);
+        let later = Timestamp::from_second(1_700_000_090).expect("a time");
+        assert_eq!(from_bytes(&bytes, later), Ok((records.clone(), 90)));
+        let before = Timestamp::from_second(1_600_000_000).expect("a time");
+        assert_eq!(from_bytes(&bytes, before), Ok((records, 0)));
+        let newer = String::from_utf8(bytes).expect("JSON");
+        let newer = newer.replace("\"version\":1", "\"version\":2");
+        assert!(from_bytes(newer.as_bytes(), at).is_err_and(|why| why.contains("version 2")));
+        assert!(from_bytes(b"{", at).is_err());
+    }
+}
