@@ -20,6 +20,7 @@ mod guest_linux;
 mod jobs;
 mod listing;
 mod media;
+mod monitoring;
 mod patterns;
 mod power;
 mod resizing;
