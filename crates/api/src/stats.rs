@@ -207,6 +207,7 @@ mod tests {
 
     fn stats() -> VmStatsView {
         VmStatsView {
+            attainment: Vec::new(),
             vm: "oltp".to_owned(),
             device: "disk0".to_owned(),
             policy: "fifo".to_owned(),

@@ -138,6 +138,7 @@ mod tests {
 
     fn vm() -> VmView {
         VmView {
+            attainment: Vec::new(),
             name: "oltp".to_owned(),
             device: "disk0".to_owned(),
             policy: "fifo".to_owned(),

@@ -7,10 +7,10 @@
 //!   previous tag plus what the previous request takes of the rate. It is on time when it is
 //!   answered by its tag plus what it takes of the rate itself plus the device's blocking time
 //!   (`DeviceMut::set_blocking_time`). So a VM of queue depth 1 is judged like one that always has
-//!   something waiting. What the VM has beyond its floor moves no tag. A second is kept when all but one of the requests that were due in it were
-//!   on time. The one is forgiven only while it is less than [`LATE`] late: in a second in which a
-//!   request is later than that, or hangs from the second's begin to its end, the VM went without
-//!   service however few requests it had.
+//!   something waiting. What the VM has beyond its floor moves no tag. A second is kept when all
+//!   but one of the requests that were due in it were on time. The one is forgiven only while it
+//!   is less than [`LATE`] late: in a second in which a request is later than that, or hangs from
+//!   the second's begin to its end, the VM went without service however few requests it had.
 //! - **Latency** holds inside the VM's envelope: a request that comes sooner than the target or the
 //!   reservation allows is due its bound after the rate allows it, as the policy `slo` has it. A
 //!   second is kept when 99 % of the requests that were due in it were in time. Without either rate

@@ -59,8 +59,8 @@ impl DeviceSim {
         over.map(|vm| (vm.details.tenant, vm.last_answer))
     }
 
-    /// Promises to every VM with their attainment, those in force last, and the VM's index among the
-    /// scenario's tenants.
+    /// Promises to every VM with their attainment, those in force last, and the VM's index among
+    /// the scenario's tenants.
     pub(crate) fn promise_results(&self) -> impl Iterator<Item = (usize, Vec<PromiseResult>)> {
         self.vms.iter().map(|vm| {
             let details = &vm.details;
