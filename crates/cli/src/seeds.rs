@@ -53,7 +53,7 @@ impl Owner {
 
 /// A digest of the program that runs: its version stays while its engine is worked on, and it is
 /// then that torture runs most.
-fn build() -> std::io::Result<u64> {
+pub(crate) fn build() -> std::io::Result<u64> {
     // Also where the file has been replaced by a newer one since.
     let mut program = File::open("/proc/self/exe")?;
     let mut bytes = Vec::new();

@@ -28,6 +28,7 @@ mod isacs;
 mod pcos;
 mod pool;
 mod pridyn;
+pub mod promises;
 mod reference;
 mod said;
 mod show;

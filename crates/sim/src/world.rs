@@ -1,7 +1,8 @@
 //! All devices of a scenario, side by side through virtual time.
 
 use crate::device::{
-    DeviceSim, PrecisionResult, PromiseResult, Tally, Transfer, TransferDone, TransferTally,
+    DeviceSim, PrecisionResult, PromiseResult, RequestEvent, Tally, Transfer, TransferDone,
+    TransferTally,
 };
 use crate::processors::Processors;
 use crate::report::{DeviceReport, Rates, Report, Response, Responses, Row, VmReport};
@@ -93,20 +94,33 @@ impl World {
     pub fn keep_responses(&mut self) {
         self.devices
             .iter_mut()
-            .for_each(DeviceSim::keep_done_transfers);
+            .for_each(|device| device.transfer_log_mut().keep_done());
     }
 
     /// The requests of traces, and the jobs with deadlines, that were done since this was asked
     /// last, in the order in which they were; none unless they are kept.
     pub fn take_responses(&mut self) -> Vec<Response> {
         let devices = self.devices.iter_mut();
-        let done = devices.flat_map(DeviceSim::take_done_transfers);
+        let done = devices.flat_map(|device| device.transfer_log_mut().take_done());
         let mut done: Vec<TransferDone> = done.collect();
         // Stable: those of one device stay in their order.
         done.sort_by_key(|transfer| transfer.ended);
         let tenants = &self.scenario.tenants;
         let response = |it: &TransferDone| Response::new(&tenants[it.tenant], it);
         done.iter().map(response).collect()
+    }
+
+    /// Keeps events of requests at the scheduler from now on, until [`World::take_requests`] takes
+    /// them.
+    pub fn keep_requests(&mut self) {
+        let devices = self.devices.iter_mut();
+        devices.for_each(|device| device.request_log_mut().keep());
+    }
+
+    /// Moves the events of requests at the device of this index since the last call to the end of
+    /// `to`, in the order in which they happened; none unless they are kept.
+    pub fn take_requests(&mut self, device: usize, to: &mut Vec<RequestEvent>) {
+        self.devices[device].request_log_mut().take(to);
     }
 
     /// Lets time pass to the next mark: at most a second. Rows of an interval that ended go to

@@ -9,6 +9,7 @@ mod part;
 mod place;
 mod plan;
 mod profile;
+mod promises;
 mod schedule;
 mod simulator;
 mod trace;
@@ -38,6 +39,7 @@ pub(crate) use place::{
 };
 pub(crate) use plan::PlanArgs;
 pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
+pub(crate) use promises::{Profiled, PromisesArgs};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{
     ChangeArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
@@ -367,6 +369,18 @@ Examples:
   tidegate reproduce pridyn --figure 4.6 --traces msr-cambridge"
     )]
     Reproduce(ReproduceArgs),
+    /// Judge which promises a policy keeps, on a grid of devices, mixes of VMs and round trips
+    #[command(
+        after_help = "Latencies count from arrival at Tidegate to the answer, without the guest's \
+                      round trip. With --compare\nevery cell is set beside all other policies, and \
+                      the exit status is 1 where one fails;\ndocs/promises.md says what is \
+                      judged.\n\nExamples:
+  tidegate promises --policy mclock --device nvme-1tb --mix p1-latency --rtt \"100 us\"
+  tidegate promises --policy mclock --device ssd-sata-300gb --profile no -o json
+  tidegate promises --mix video --device nvme-1tb --scenario > video.toml
+  tidegate promises --policy mclock --compare --results promises.jsonl"
+    )]
+    Promises(Box<PromisesArgs>),
     /// Set I/O classes of running processes so that their jobs end in time
     #[command(
         after_help = "For hosts whose VMs do not use Tidegate's disks. A disk's scheduler has to \

@@ -12,6 +12,7 @@ mod plan;
 mod policy;
 mod precise;
 mod profile;
+mod promises;
 mod reproduce;
 mod schema;
 mod serve;
@@ -54,6 +55,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Sweep(sweep) => sweep::run(&sweep, out),
         Command::Profile(args) => profile::run(*args, out),
         Command::Reproduce(args) => reproduce::run(&args, out),
+        Command::Promises(args) => promises::run(&args, out),
         Command::Agent(args) => agent::run(&args, out),
         Command::Place(command) => place::run(&command, out),
         Command::Trace(command) => trace::run(command, out),

@@ -54,6 +54,11 @@ impl CountedModel {
         self.model.has_room()
     }
 
+    /// Number of I/Os in flight.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.model.in_flight()
+    }
+
     /// Submits an I/O.
     pub(super) fn submit(&mut self, now: Nanos, io: ModelIo) {
         if io.op != Op::Flush {

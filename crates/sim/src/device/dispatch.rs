@@ -29,6 +29,7 @@ impl DeviceSim {
                 break;
             };
             self.model.dispatched(io.len);
+            self.request_log.device_works(self.now);
             match self.transport.send(self.now, host, model_io(host, &io)) {
                 Sent::Device(io) => self.model.submit(self.now, io),
                 Sent::Queued => {}
@@ -46,6 +47,8 @@ impl DeviceSim {
     pub(super) fn complete(&mut self) {
         while let Some(ended) = self.model.pop_completed(self.now) {
             let (host, _) = io_of_tag(ended.id);
+            let idle = self.model.in_flight() == 0;
+            self.request_log.device_ended(self.now, idle);
             match self.transport.send_back(self.now, host, ended.id) {
                 Some((at, number)) => self.events.plan(at, Event::Return(number)),
                 None => self.hosts.complete(self.now, ended.id),

@@ -26,6 +26,7 @@ mod hosts;
 mod messages;
 mod per_second;
 mod promises;
+mod request_log;
 mod request_path;
 mod results;
 mod setup;
@@ -43,6 +44,7 @@ mod worker;
 pub use counted_model::{CountedModel, DeviceTally};
 pub use distances::Distances;
 pub use promises::PromiseResult;
+pub use request_log::{Arrival, RequestEvent};
 pub use results::PrecisionResult;
 pub use tally::{Tally, Times};
 pub use transfers::{Transfer, TransferDone, TransferTally};
@@ -52,6 +54,7 @@ use crate::scenario::{Action, Change};
 use events::{Event, EventQueue};
 use hosts::Hosts;
 use messages::{Message, Messages};
+pub(crate) use request_log::RequestLog;
 use request_path::Pending;
 use slab::Slab;
 use tidegate_core::time::Nanos;
@@ -74,6 +77,7 @@ pub struct DeviceSim {
     /// Requests that were issued and are not over, by slot.
     requests: Slab<Pending>,
     transfers: TransferLog,
+    request_log: RequestLog,
     /// Steps that are asked of vCPUs; `None` where guests take no time.
     vcpu_steps: Option<VcpuSteps>,
     /// Changes of the scenario, this device's and others'.

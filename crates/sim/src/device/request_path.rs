@@ -14,6 +14,7 @@
 
 use super::DeviceSim;
 use super::events::Event;
+use super::request_log::{Arrival, RequestEvent};
 use super::vcpu_step::VcpuStep;
 use tidegate_core::engine::Refusal;
 use tidegate_core::request::{Done, IoError, Request};
@@ -63,6 +64,18 @@ impl DeviceSim {
             self.end(slot);
             return;
         }
+        if self.request_log.is_kept() {
+            let io = &self.requests.get(slot).io;
+            self.request_log.record(RequestEvent::Arrived(Arrival {
+                at: self.now,
+                tenant: self.vms.of_worker(worker).details.tenant,
+                slot,
+                op: io.op,
+                offset: io.offset,
+                len: io.len,
+            }));
+        }
+        let vm = self.vms.of_worker(worker);
         // Nothing of its own is overtaken.
         if vm.refused.is_empty() && self.hand_in(slot, self.now) {
             return;
@@ -132,6 +145,10 @@ impl DeviceSim {
     /// Takes a request that the engine has finished.
     pub(super) fn done(&mut self, done: &Done) {
         let slot = done.tag as u32;
+        if self.request_log.is_kept() {
+            let at = self.now;
+            self.request_log.record(RequestEvent::Answered { at, slot });
+        }
         let pending = self.requests.get_mut(slot);
         pending.ended = done.outcome;
         let vm = self.vms.of_worker_mut(pending.worker);

@@ -1,6 +1,7 @@
 //! Results of a simulated device and its VMs.
 
 use super::promises::PromiseResult;
+use super::request_log::RequestLog;
 use super::{CountedModel, DeviceSim, Tally};
 use tidegate_core::engine::Engine;
 use tidegate_core::precision::{INTERVAL_S, Precision};
@@ -19,6 +20,11 @@ pub struct PrecisionResult {
 }
 
 impl DeviceSim {
+    /// Log of its requests.
+    pub(crate) fn request_log_mut(&mut self) -> &mut RequestLog {
+        &mut self.request_log
+    }
+
     /// Ends a second.
     pub(crate) fn second(&mut self) {
         self.vms.second(self.now);

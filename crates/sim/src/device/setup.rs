@@ -5,6 +5,7 @@ use super::counted_model::CountedModel;
 use super::events::{Event, EventQueue};
 use super::hosts::Hosts;
 use super::messages::Messages;
+use super::request_log::RequestLog;
 use super::slab::Slab;
 use super::transfers::TransferLog;
 use super::transport::Transport;
@@ -49,6 +50,7 @@ impl DeviceSim {
             vms: VmTable::default(),
             requests: Slab::default(),
             transfers: TransferLog::default(),
+            request_log: RequestLog::default(),
             vcpu_steps: None,
             changes: scenario.changes.clone(),
             answered: 0,

@@ -35,7 +35,7 @@ impl Default for Times {
 
 impl Times {
     /// Counts a span.
-    pub(crate) fn took(&mut self, time: Nanos) {
+    pub fn took(&mut self, time: Nanos) {
         self.all.saturating_record(time.0);
         self.sum += u128::from(time.0);
         self.longest = self.longest.max(time);

@@ -3,7 +3,7 @@
 
 use super::DeviceSim;
 use super::events::Event;
-use super::transfers::{Transfer, TransferDone, TransferTally};
+use super::transfers::{Transfer, TransferLog, TransferTally};
 use super::worker::Worker;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::jobs::{Admission, JobSpec};
@@ -152,13 +152,8 @@ impl DeviceSim {
         })
     }
 
-    /// Keeps transfers that are done from now on, until they are taken.
-    pub(crate) fn keep_done_transfers(&mut self) {
-        self.transfers.keep_done();
-    }
-
-    /// Removes and returns the transfers that were kept.
-    pub(crate) fn take_done_transfers(&mut self) -> Vec<TransferDone> {
-        self.transfers.take_done()
+    /// Log of its transfers.
+    pub(crate) fn transfer_log_mut(&mut self) -> &mut TransferLog {
+        &mut self.transfers
     }
 }

@@ -231,7 +231,7 @@ pub struct TransferDone {
 
 /// Log of a device's transfers.
 #[derive(Debug, Default)]
-pub(super) struct TransferLog {
+pub(crate) struct TransferLog {
     /// Transfers that were done since they were taken last; `None` where nobody takes them.
     done: Option<Vec<TransferDone>>,
     /// Transfers that began or ended so far, each counted both times.
@@ -240,12 +240,12 @@ pub(super) struct TransferLog {
 
 impl TransferLog {
     /// Keeps transfers that are done from now on.
-    pub(super) fn keep_done(&mut self) {
+    pub(crate) fn keep_done(&mut self) {
         self.done.get_or_insert_default();
     }
 
     /// Removes and returns the transfers that were kept.
-    pub(super) fn take_done(&mut self) -> Vec<TransferDone> {
+    pub(crate) fn take_done(&mut self) -> Vec<TransferDone> {
         self.done.as_mut().map(core::mem::take).unwrap_or_default()
     }
 

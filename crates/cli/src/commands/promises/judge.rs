@@ -1,0 +1,198 @@
+//! Judging of one cell: the policy's runs, the others' runs, and the results file.
+
+use std::sync::Mutex;
+
+use anyhow::Result;
+use tidegate_core::policy::Policy;
+use tidegate_experiments::promises::{Cell, Mix, Outcome, Run, Verdict, compare, run};
+use tidegate_policies::policy::PolicySpec;
+use tidegate_sim::seed::fnv1a;
+
+use crate::args::{PromisesArgs, all_policies};
+use crate::results::{Key, Results};
+
+/// Cell of the grid with its mix.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) cell: Cell,
+    pub(super) mix: Mix,
+}
+
+impl Place {
+    /// Name of the cell, such as `nvme-1tb without profile, oltp, 100 us`.
+    pub(super) fn name(&self) -> String {
+        let profile = match self.cell.profiled {
+            true => "with profile",
+            false => "without profile",
+        };
+        let (model, mix) = (&self.cell.device.model, self.mix.name);
+        format!("{model} {profile}, {mix}, {} us", self.cell.rtt_us)
+    }
+}
+
+/// Judged cell.
+pub(super) struct Judged {
+    pub(super) place: Place,
+    pub(super) policy: String,
+    pub(super) outcome: Outcome,
+    pub(super) verdict: Verdict,
+    /// Number of other policies that it was compared with, each as it ships and steered.
+    pub(super) others: usize,
+}
+
+/// Results of earlier runs, if they are kept.
+pub(super) struct Store {
+    results: Option<Results>,
+    /// Build that results of the judged policy are of.
+    own_build: String,
+    /// Build that results of others are of.
+    others_build: String,
+}
+
+impl Store {
+    pub(super) fn open(args: &PromisesArgs, build: u64) -> Result<Store> {
+        let results = args.results.as_ref().map(|path| Results::open(path, false));
+        let own_build = format!("{build:016x}");
+        Ok(Store {
+            results: results.transpose()?,
+            others_build: args.build.clone().unwrap_or_else(|| own_build.clone()),
+            own_build,
+        })
+    }
+
+    fn get(&self, key: &Key) -> Option<Outcome> {
+        let (_, found) = self.results.as_ref()?.get(key)?;
+        serde_json::from_value(found.clone()).ok()
+    }
+
+    fn keep(&mut self, key: Key, outcome: &Outcome) -> Result<()> {
+        match &mut self.results {
+            Some(results) => results.keep(key, serde_json::to_value(outcome)?),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<()> {
+        self.results.map_or(Ok(()), |results| results.finish())
+    }
+}
+
+/// Judges a cell.
+pub(super) fn judge(
+    place: &Place,
+    policy: &PolicySpec,
+    args: &PromisesArgs,
+    store: &Mutex<Store>,
+) -> Result<Judged> {
+    let own_build = store.lock().expect("no holder panics").own_build.clone();
+    let others_build = store.lock().expect("no holder panics").others_build.clone();
+    let own = Contender {
+        policy,
+        steered: args.steered,
+        build: &own_build,
+    };
+    let outcome = own.outcome(place, args, &[], store)?;
+    let mut others = Vec::new();
+    if args.compare {
+        let needed = outcome.kept();
+        for other in all_policies() {
+            if other.name() == policy.name() {
+                continue;
+            }
+            for steered in [false, true] {
+                let name = match steered {
+                    true => format!("{} steered", other.name()),
+                    false => other.name().to_owned(),
+                };
+                let contender = Contender {
+                    policy: &other,
+                    steered,
+                    build: &others_build,
+                };
+                // A policy that needs a profile cannot be had without one.
+                if let Ok(outcome) = contender.outcome(place, args, &needed, store) {
+                    others.push((name, outcome));
+                }
+            }
+        }
+    }
+    Ok(Judged {
+        place: place.clone(),
+        policy: policy.name().to_owned(),
+        verdict: compare(&outcome, &others, place.cell.device.flash),
+        others: others.len(),
+        outcome,
+    })
+}
+
+/// Policy that is run in a cell.
+struct Contender<'a> {
+    policy: &'a PolicySpec,
+    steered: bool,
+    build: &'a str,
+}
+
+impl Contender<'_> {
+    /// Outcome over all seeds. Runs are given up where a promise of `needed` is missed.
+    fn outcome(
+        &self,
+        place: &Place,
+        args: &PromisesArgs,
+        needed: &[String],
+        store: &Mutex<Store>,
+    ) -> Result<Outcome> {
+        let mut outcomes = Vec::new();
+        for &seed in &args.seeds.0 {
+            let outcome = self.of_seed(place, args, (seed, needed), store)?;
+            let given_up = !outcome.given_up.is_empty();
+            outcomes.push(outcome);
+            if given_up {
+                break;
+            }
+        }
+        Ok(Outcome::merged(&outcomes))
+    }
+
+    fn of_seed(
+        &self,
+        place: &Place,
+        args: &PromisesArgs,
+        (seed, needed): (u64, &[String]),
+        store: &Mutex<Store>,
+    ) -> Result<Outcome> {
+        let (steered, build) = (self.steered, self.build);
+        let text = place.mix.text(&place.cell, (steered, args.seconds, seed))?;
+        let figures = &place.cell.device;
+        let what = format!("{build} {text} {} {:?}", args.requests, figures.blocking);
+        let key = Key {
+            scenario: place.name(),
+            digest: format!("{:016x}", fnv1a(what.as_bytes())),
+            policy: format!("{:?}, steered: {steered}", self.policy),
+            scheduler: None,
+            seed,
+        };
+        let known = store.lock().expect("no holder panics").get(&key);
+        // What was given up for another promise than is needed now says too little.
+        let says_enough = |known: &Outcome| {
+            known.given_up.is_empty() || known.given_up.iter().any(|it| needed.contains(it))
+        };
+        if let Some(known) = known.filter(says_enough) {
+            return Ok(known);
+        }
+        let outcome = run(
+            &place.mix,
+            &place.cell,
+            &Run {
+                policy: self.policy.clone(),
+                steered,
+                seed,
+                seconds: args.seconds,
+                requests: args.requests,
+                needed: needed.to_vec(),
+            },
+        )?;
+        let mut store = store.lock().expect("no holder panics");
+        store.keep(key, &outcome)?;
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,121 @@
+//! `tidegate promises`: which promises a policy keeps, on a grid of devices, mixes and round trips.
+//!
+//! ```text
+//!   grid: device x profile x mix x round trip --> judge: the policy, then all others (--compare)
+//!                                                    |  results file, a line each
+//!                                                    v
+//!                                                  show: a table a cell, failing cells at the end
+//! ```
+
+mod judge;
+mod show;
+
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::Result;
+use tidegate_config as config;
+use tidegate_core::policy::Policy;
+use tidegate_experiments::promises::{Cell, Mix, devices, mixes};
+use tidegate_policies::policy::PolicySpec;
+
+use self::judge::{Judged, Place, Store};
+use crate::args::{Profiled, PromisesArgs};
+use crate::output::{self, Output};
+use crate::problem::Problem;
+use crate::seeds;
+
+/// Exit status where a cell fails.
+const FAILED: i32 = 1;
+
+pub(super) fn run(args: &PromisesArgs, out: Output) -> Result<()> {
+    let grid = grid(args)?;
+    if args.scenario {
+        let place = &grid[0];
+        let run = (args.steered, args.seconds, args.seeds.0[0]);
+        return Ok(out.text(&place.mix.text(&place.cell, run)?)?);
+    }
+    let policy = policy(args)?;
+    let build = seeds::build()?;
+    let store = Store::open(args, build)?;
+    let judged = judge_all(&grid, &policy, args, store)?;
+    show::show(&judged, args.compare, out)?;
+    if args.compare && judged.iter().any(|one| !one.verdict.is_good()) {
+        std::process::exit(FAILED);
+    }
+    Ok(())
+}
+
+/// The judged policy with its parameters.
+fn policy(args: &PromisesArgs) -> Result<PolicySpec> {
+    if args.params.is_empty() {
+        return Ok(args.policy.clone());
+    }
+    let request = super::policy::request(args.policy.name(), &args.params);
+    Ok(config::policy::read(&serde_json::to_value(request)?)?)
+}
+
+/// Cells in the order of devices, profile, mixes and round trips.
+fn grid(args: &PromisesArgs) -> Result<Vec<Place>> {
+    let all = devices()?;
+    for name in &args.devices {
+        if !all.iter().any(|device| device.model == *name) {
+            let names: Vec<&str> = all.iter().map(|device| device.model.as_str()).collect();
+            let problem = Problem::new(format!("no promises are judged on {name:?}"));
+            let help = format!("there are: {}", names.join(", "));
+            return Err(problem.at("--device").help(help).into());
+        }
+    }
+    let wanted = |mix: &&Mix| args.mixes.is_empty() || args.mixes.iter().any(|it| it == mix.name);
+    let profiled: &[bool] = match args.profile {
+        Profiled::Yes => &[true],
+        Profiled::No => &[false],
+        Profiled::Both => &[true, false],
+    };
+    let mut grid = Vec::new();
+    for device in all {
+        if !args.devices.is_empty() && !args.devices.contains(&device.model) {
+            continue;
+        }
+        for &profiled in profiled {
+            for mix in mixes().iter().filter(wanted) {
+                for round_trip in &args.round_trips {
+                    let cell = Cell {
+                        device: device.clone(),
+                        profiled,
+                        rtt_us: (round_trip.0 / 1000) as u32,
+                    };
+                    grid.push(Place { cell, mix: *mix });
+                }
+            }
+        }
+    }
+    Ok(grid)
+}
+
+/// Judges all cells on all cores, in the order of the grid.
+fn judge_all(
+    grid: &[Place],
+    policy: &PolicySpec,
+    args: &PromisesArgs,
+    store: Store,
+) -> Result<Vec<Judged>> {
+    let cores = thread::available_parallelism().map_or(1, |n| n.get());
+    let jobs = args.jobs.map_or(cores, usize::from);
+    let store = Mutex::new(store);
+    let ended = Mutex::new(0_usize);
+    let mut silent = |_: usize, _: usize| {};
+    let judged = tidegate_experiments::each(grid, jobs, &mut silent, |place| {
+        let judged = judge::judge(place, policy, args, &store)?;
+        let mut ended = ended.lock().expect("no holder panics");
+        *ended += 1;
+        if grid.len() > 1 {
+            let summary = show::summary(&judged);
+            output::tell(format_args!("[{}/{}] {summary}", *ended, grid.len()));
+        }
+        Ok(judged)
+    });
+    let store = store.into_inner().expect("no holder panics");
+    store.finish()?;
+    judged.into_iter().collect()
+}

@@ -1,0 +1,85 @@
+//! Due times of requests: the tags of a floor, and the envelope of a latency bound.
+
+use tidegate_core::objective::Rate;
+use tidegate_core::time::Nanos;
+
+const SECOND_PS: u128 = 1_000_000_000_000;
+
+/// Time in picoseconds that a rate allows for a request of `len` bytes; of two rates the longer,
+/// because a floor holds as soon as either is given.
+fn step_ps(rate: &Rate, len: u32) -> u128 {
+    let ops = rate.ops.map(|ops| {
+        let unit = u128::from(ops.norm.unwrap_or(1).max(1));
+        let units = match ops.norm {
+            Some(_) => unit.max(len.into()),
+            None => 1,
+        };
+        SECOND_PS * units / (unit * u128::from(ops.per_s))
+    });
+    let bytes = rate
+        .bytes_per_s
+        .map(|per_s| SECOND_PS * u128::from(len) / u128::from(per_s));
+    ops.unwrap_or(0).max(bytes.unwrap_or(0))
+}
+
+/// Due times of requests under a rate.
+#[derive(Clone, Debug)]
+pub(super) struct DueTimes {
+    rate: Rate,
+    /// End of the last request's time, in picoseconds.
+    next_ps: u128,
+}
+
+impl DueTimes {
+    /// Due times under a rate; `None` if there is none.
+    pub(super) fn new(rate: &Rate) -> Option<DueTimes> {
+        (!rate.is_none()).then_some(DueTimes {
+            rate: *rate,
+            next_ps: 0,
+        })
+    }
+
+    /// Due time of a request that arrives: its tag + 1 / rate. Requests come in order of arrival.
+    pub(super) fn due(&mut self, arrived: Nanos, len: u32) -> Nanos {
+        let tag = self.next_ps.max(u128::from(arrived.0) * 1000);
+        self.next_ps = tag + step_ps(&self.rate, len);
+        Nanos((self.next_ps / 1000) as u64)
+    }
+
+    /// True if a request that arrives is within the rate, with a burst of one request. Only such
+    /// requests use the rate up.
+    pub(super) fn takes(&mut self, arrived: Nanos, len: u32) -> bool {
+        let arrived_ps = u128::from(arrived.0) * 1000;
+        let within = self.next_ps <= arrived_ps;
+        if within {
+            self.next_ps = arrived_ps + step_ps(&self.rate, len);
+        }
+        within
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_a_rate_apart_and_never_before_the_arrival() {
+        let mut due = DueTimes::new(&Rate::iops(1000)).expect("there is a rate");
+        let ms = Nanos::from_millis;
+        assert_eq!(due.due(ms(10), 4096), ms(11));
+        assert_eq!(due.due(ms(10), 4096), ms(12));
+        assert_eq!(due.due(ms(50), 4096), ms(51));
+        let mut bytes = DueTimes::new(&Rate::bytes(1_000_000)).expect("there is a rate");
+        assert_eq!(bytes.due(ms(0), 500_000), ms(500));
+        assert!(DueTimes::new(&Rate::NONE).is_none());
+    }
+
+    #[test]
+    fn a_request_that_comes_too_early_is_outside_of_the_envelope_and_costs_nothing() {
+        let mut envelope = DueTimes::new(&Rate::iops(100)).expect("there is a rate");
+        let ms = Nanos::from_millis;
+        assert!(envelope.takes(ms(0), 1));
+        assert!(!envelope.takes(ms(9), 1));
+        assert!(envelope.takes(ms(10), 1));
+    }
+}

@@ -1,0 +1,163 @@
+//! Limits: what was answered in a second against what is allowed.
+
+use tidegate_core::objective::{Limit, Rate};
+use tidegate_core::request::Op;
+use tidegate_core::time::Nanos;
+
+/// One rate of a limit, with the level of its bucket.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// Operations that count.
+    counts: fn(Op) -> bool,
+    rate: f64,
+    /// Rate while a burst lasts, and its credit.
+    burst: Option<(f64, f64)>,
+    /// Units of a request; `None`: bytes.
+    norm: Option<u32>,
+    in_bytes: bool,
+    used: f64,
+    largest: f64,
+    /// Units above the rate that are not made up for.
+    level: f64,
+}
+
+impl Bucket {
+    fn count(&mut self, op: Op, len: u32) {
+        if !(self.counts)(op) {
+            return;
+        }
+        let units = match (self.in_bytes, self.norm) {
+            (true, _) => f64::from(len),
+            (false, Some(norm)) => (f64::from(len) / f64::from(norm)).max(1.0),
+            (false, None) => 1.0,
+        };
+        self.used += units;
+        self.largest = self.largest.max(units);
+    }
+
+    /// Ends a second; true if it was kept.
+    fn end_second(&mut self, blocking: Nanos) -> bool {
+        let span = 1.0 + blocking.as_secs_f64();
+        let (rate, credit) = self.burst.unwrap_or((self.rate, 0.0));
+        self.level = (self.level + self.used - self.rate).max(0.0);
+        let slack = self.largest + self.rate * blocking.as_secs_f64();
+        let kept = self.used <= rate * span + self.largest && self.level <= credit + slack;
+        (self.used, self.largest) = (0.0, 0.0);
+        self.level = self.level.min(credit + slack);
+        kept
+    }
+}
+
+/// All rates of a VM's limit.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    buckets: Vec<Bucket>,
+    blocking: Nanos,
+}
+
+impl Limits {
+    /// Rates of a limit; `None` if there are none.
+    pub(super) fn new(limit: &Limit, blocking: Nanos) -> Option<Limits> {
+        let burst = limit.burst.as_ref();
+        let kinds: [(fn(Op) -> bool, &Rate, Rate); 3] = [
+            (
+                |op| op != Op::Flush,
+                &limit.total,
+                burst.map_or(Rate::NONE, |b| b.total),
+            ),
+            (
+                |op| op == Op::Read,
+                &limit.read,
+                burst.map_or(Rate::NONE, |b| b.read),
+            ),
+            (
+                |op| !matches!(op, Op::Read | Op::Flush),
+                &limit.write,
+                burst.map_or(Rate::NONE, |b| b.write),
+            ),
+        ];
+        let length = burst.map_or(0.0, |burst| burst.length.as_secs_f64());
+        let mut buckets = Vec::new();
+        for (counts, rate, burst) in kinds {
+            let mut push = |rate: u64, norm: Option<u32>, in_bytes, burst: Option<u64>| {
+                let rate = rate as f64;
+                let burst = burst.map(|burst| (burst as f64, (burst as f64 - rate) * length));
+                buckets.push(Bucket {
+                    counts,
+                    rate,
+                    burst,
+                    norm,
+                    in_bytes,
+                    used: 0.0,
+                    largest: 0.0,
+                    level: 0.0,
+                });
+            };
+            if let Some(ops) = rate.ops {
+                push(ops.per_s, ops.norm, false, burst.ops.map(|ops| ops.per_s));
+            }
+            if let Some(bytes) = rate.bytes_per_s {
+                push(bytes, None, true, burst.bytes_per_s);
+            }
+        }
+        (!buckets.is_empty()).then_some(Limits { buckets, blocking })
+    }
+
+    /// Counts an answered request.
+    pub(super) fn count(&mut self, op: Op, len: u32) {
+        self.buckets.iter_mut().for_each(|it| it.count(op, len));
+    }
+
+    /// Ends a second; true if every rate was kept.
+    pub(super) fn end_second(&mut self) -> bool {
+        let blocking = self.blocking;
+        let kept = self.buckets.iter_mut().map(|it| it.end_second(blocking));
+        kept.fold(true, |all, one| all && one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::objective::Burst;
+
+    fn second(limits: &mut Limits, reads: u32) -> bool {
+        (0..reads).for_each(|_| limits.count(Op::Read, 4096));
+        limits.end_second()
+    }
+
+    #[test]
+    fn a_limit_is_kept_up_to_one_request() {
+        let limit = Limit {
+            read: Rate::iops(100),
+            ..Limit::NONE
+        };
+        let mut limits = Limits::new(&limit, Nanos::ZERO).expect("there is a rate");
+        limits.count(Op::Write, 4096);
+        assert!(second(&mut limits, 101));
+        assert!(!second(&mut limits, 102));
+        assert!(Limits::new(&Limit::NONE, Nanos::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_burst_is_used_up() {
+        let limit = Limit {
+            total: Rate::iops(100),
+            burst: Some(Burst {
+                total: Rate::iops(200),
+                read: Rate::NONE,
+                write: Rate::NONE,
+                length: Nanos::from_secs(2),
+            }),
+            ..Limit::NONE
+        };
+        let mut limits = Limits::new(&limit, Nanos::ZERO).expect("there is a rate");
+        assert!(second(&mut limits, 200) && second(&mut limits, 200));
+        assert!(!second(&mut limits, 200), "its credit is gone");
+        for _ in 0..3 {
+            assert!(second(&mut limits, 0));
+        }
+        assert!(second(&mut limits, 200), "idle seconds give it back");
+        assert!(!second(&mut limits, 202), "faster than the burst");
+    }
+}

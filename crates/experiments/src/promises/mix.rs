@@ -1,0 +1,117 @@
+//! Mixes of VMs: habits of hosts, sized by the device that they are put on.
+
+use super::device::Cell;
+use super::template;
+use crate::ExperimentError;
+use crate::folder::named;
+use tidegate_config::model;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_sim::scenario::{self, Scenario};
+use toml::{Table, Value};
+
+/// Mix of VMs by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Name on the command line.
+    pub name: &'static str,
+    file: &'static str,
+    text: &'static str,
+}
+
+macro_rules! mixes {
+    ($($name:literal),* $(,)?) => {
+        &[$({
+            let (file, text) = named!("promises/mixes", $name);
+            Mix { name: stem(file), file, text }
+        }),*]
+    };
+}
+
+/// Name of a file without its ending.
+const fn stem(file: &'static str) -> &'static str {
+    file.split_at(file.len() - ".toml".len()).0
+}
+
+const MIXES: &[Mix] = mixes![
+    "p1-floors.toml",
+    "p1-latency.toml",
+    "p2-background.toml",
+    "ordinary-host.toml",
+    "demo.toml",
+    "oltp.toml",
+    "etcd.toml",
+    "boot-storm.toml",
+    "backup-window.toml",
+    "bulk-import.toml",
+    "web.toml",
+    "mail.toml",
+    "video.toml",
+    "batch-deadline.toml",
+    "noisy-writer.toml",
+];
+
+/// All mixes.
+pub fn mixes() -> &'static [Mix] {
+    MIXES
+}
+
+impl Mix {
+    /// Scenario of this mix in a cell, as text that `tidegate sim` takes, too. `steered`: with
+    /// `adaptive_depth` and `max_io_shared`; `seconds`: judged time.
+    ///
+    /// # Errors
+    /// When the mix is not as it should be.
+    pub fn text(
+        &self,
+        cell: &Cell,
+        (steered, seconds, seed): (bool, u64, u64),
+    ) -> Result<String, ExperimentError> {
+        let wrong = |what: String| ExperimentError::data(self.file, what);
+        let device = &cell.device;
+        let text = template::expand(self.text, device).map_err(wrong)?;
+        let mut root: Table = text
+            .parse()
+            .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
+        let until = device.warm_up.as_secs_f64() + seconds as f64;
+        root.insert("duration".to_owned(), format!("{until} s").into());
+        let warm_up = format!("{} s", device.warm_up.as_secs_f64());
+        root.insert("warm_up".to_owned(), warm_up.into());
+        root.insert("seed".to_owned(), Value::Integer(seed as i64));
+        let mut disk = Table::new();
+        disk.insert("name".to_owned(), "disk".into());
+        disk.insert("model".to_owned(), device.model.as_str().into());
+        if cell.profiled {
+            disk.insert("profile".to_owned(), device.model.as_str().into());
+        }
+        if steered {
+            disk.insert("adaptive_depth".to_owned(), true.into());
+            disk.insert("max_io_shared".to_owned(), "64 KiB".into());
+        }
+        root.insert("device".to_owned(), Value::Array(vec![disk.into()]));
+        let vms = root.get_mut("vm").and_then(Value::as_array_mut);
+        for vm in vms.into_iter().flatten().filter_map(Value::as_table_mut) {
+            let mut drawn = Table::new();
+            drawn.insert("distribution".to_owned(), "exponential".into());
+            drawn.insert("mean".to_owned(), format!("{} us", cell.rtt_us).into());
+            let mut delay = Table::new();
+            delay.insert("submit".to_owned(), drawn.into());
+            vm.insert("delay".to_owned(), delay.into());
+        }
+        Ok(root.to_string())
+    }
+
+    /// Scenario of this mix in a cell, under a policy.
+    ///
+    /// # Errors
+    /// When the mix is not as it should be, or the policy cannot be had in the cell.
+    pub(super) fn scenario(
+        &self,
+        cell: &Cell,
+        policy: &PolicySpec,
+        run: (bool, u64, u64),
+    ) -> Result<Scenario, ExperimentError> {
+        let text = self.text(cell, run)?;
+        let read = scenario::read(&text, self.file, &model::built_in, Some(policy))?;
+        Ok(read.config)
+    }
+}

@@ -1,0 +1,25 @@
+//! Promises of policies, judged in the simulator: devices x mixes of VMs x round trips of guests.
+//!
+//! ```text
+//!   experiments/promises: devices, mixes --> Mix::scenario --> World --> Judge --> Outcome
+//!                                                                                    |
+//!                                     outcomes of all policies in a cell --> compare +--> verdict
+//! ```
+//!
+//! `docs/promises.md` says what is judged, and how a policy is compared with others. `mix` and
+//! `template` scale a mix to its device, `judge` is the oracle of kept and missed seconds, `run`
+//! runs a mix under a policy, and `compare` sets a policy's outcome beside the others'.
+
+mod compare;
+mod device;
+mod judge;
+mod mix;
+mod outcome;
+mod run;
+mod template;
+
+pub use compare::{Verdict, compare};
+pub use device::{Cell, PromiseDevice, devices};
+pub use mix::{Mix, mixes};
+pub use outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
+pub use run::{REQUESTS, Run, SECONDS, run};

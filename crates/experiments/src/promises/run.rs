@@ -1,0 +1,241 @@
+//! Runs of a mix in a cell of the grid under a policy.
+
+use super::device::{Cell, PromiseDevice};
+use super::judge::{Judge, Part, VmJudge};
+use super::mix::Mix;
+use super::outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
+use crate::ExperimentError;
+use tidegate_core::objective::{Limit, Objective};
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_sim::report::VmReport;
+use tidegate_sim::scenario::Scenario;
+use tidegate_sim::world::World;
+use tidegate_units::format_duration;
+
+/// Seconds that are judged at most.
+pub const SECONDS: u64 = 200;
+/// Requests after which a run ends, with the second that it is in.
+pub const REQUESTS: u64 = 2_000_000;
+/// Seconds that are judged at least, however many requests there are.
+const FEWEST_SECONDS: u64 = 5;
+
+/// Run of a mix in a cell.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Policy of the device.
+    pub policy: PolicySpec,
+    /// With `adaptive_depth` and `max_io_shared = "64 KiB"`.
+    pub steered: bool,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// Seconds that are judged at most.
+    pub seconds: u64,
+    /// Requests after which the run ends.
+    pub requests: u64,
+    /// Promises, as in [`Promise::key`], of which none may be missed: the run is given up as soon
+    /// as one cannot be kept any more.
+    pub needed: Vec<String>,
+}
+
+/// Runs a mix in a cell.
+///
+/// # Errors
+/// When the mix is not as it should be, or the policy cannot be had in the cell.
+pub fn run(mix: &Mix, cell: &Cell, run: &Run) -> Result<Outcome, ExperimentError> {
+    let scenario = mix.scenario(cell, &run.policy, (run.steered, run.seconds, run.seed))?;
+    Ok(play(scenario, &cell.device, run))
+}
+
+fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
+    let objectives: Vec<(Objective, bool)> = (scenario.tenants.iter())
+        .map(|vm| (vm.objective, vm.background))
+        .collect();
+    let names: Vec<String> = scenario.tenants.iter().map(|vm| vm.name.clone()).collect();
+    let mut judge = Judge::new(device, &objectives);
+    let mut world = World::new(scenario, None);
+    world.keep_requests();
+    let (mut events, mut second) = (Vec::new(), Nanos::ZERO);
+    let mut given_up = Vec::new();
+    while !world.is_over() {
+        world.step(&mut |_| {});
+        world.take_requests(0, &mut events);
+        if world.now() != second + Nanos::SECOND {
+            // Only a warm-up of no whole seconds ends between two of them.
+            continue;
+        }
+        second = world.now();
+        judge.second(second, &events, second > device.warm_up);
+        events.clear();
+        let judged = judge.seconds();
+        if judged >= FEWEST_SECONDS && world.answered() >= run.requests {
+            break;
+        }
+        given_up = broken(&judge, &names, run);
+        if !given_up.is_empty() {
+            break;
+        }
+    }
+    let report = world.report();
+    let seconds = judge.seconds();
+    let total: u128 = judge.vms().iter().map(|vm| vm.counted().cost_ps).sum();
+    let vms = judge.vms().iter().zip(&report.vms).zip(&objectives);
+    Outcome {
+        seconds,
+        requests: report.requests,
+        given_up,
+        work: per_s(total as f64 / 1e12, seconds),
+        vms: vms
+            .map(|((judge, report), (objective, _))| {
+                vm_outcome(judge, report, objective, (seconds, total))
+            })
+            .collect(),
+    }
+}
+
+/// Needed promises that cannot be kept any more.
+fn broken(judge: &Judge, names: &[String], run: &Run) -> Vec<String> {
+    if run.needed.is_empty() {
+        return Vec::new();
+    }
+    let mut broken = Vec::new();
+    for (vm, name) in judge.vms().iter().zip(names) {
+        let parts = [
+            ("floor", &vm.floor_part),
+            ("target", &vm.floor_part),
+            ("latency", &vm.latency_part),
+            ("limit", &vm.limit_part),
+        ];
+        for (part, judged) in parts {
+            let key = Promise::key(name, part);
+            // However long it runs, no more seconds are judged than these.
+            if judged.missed * 100 > run.seconds && run.needed.contains(&key) {
+                broken.push(key);
+            }
+        }
+    }
+    broken
+}
+
+fn per_s(amount: f64, seconds: u64) -> f64 {
+    amount / seconds.max(1) as f64
+}
+
+fn vm_outcome(
+    judge: &VmJudge,
+    report: &VmReport,
+    objective: &Objective,
+    (seconds, total): (u64, u128),
+) -> VmOutcome {
+    let counted = judge.counted();
+    let iops = per_s(counted.requests as f64, seconds);
+    let bytes_per_s = per_s(counted.bytes as f64, seconds);
+    let p99_ns = judge.times().quantile(0.99).0;
+    let mut promises = promises(judge, report, objective, (iops, bytes_per_s));
+    promises.extend(transfers(report));
+    VmOutcome {
+        name: report.name.clone(),
+        iops,
+        bytes_per_s,
+        p50_ns: judge.times().quantile(0.5).0,
+        p99_ns,
+        device_time: counted.cost_ps as f64 / total.max(1) as f64,
+        promises,
+    }
+}
+
+/// Promises of a VM that were judged by the second.
+fn promises(
+    judge: &VmJudge,
+    report: &VmReport,
+    objective: &Objective,
+    (iops, bytes_per_s): (f64, f64),
+) -> Vec<Promise> {
+    let mut promises = Vec::new();
+    let served = |rate: &tidegate_core::objective::Rate| {
+        let ops = rate.ops.map(|ops| iops / ops.per_s as f64);
+        let bytes = rate.bytes_per_s.map(|it| bytes_per_s / it as f64);
+        let value = ops.unwrap_or(0.0).max(bytes.unwrap_or(0.0)).min(1.0);
+        let unit = Unit::Served;
+        Some(Measured { value, unit })
+    };
+    if !objective.target.is_none() {
+        let beta = report.precision.absolute_error_percent;
+        let beta = beta.or(report.precision.error_percent.map(f64::abs));
+        let unit = Unit::Precision;
+        let measured = beta.map(|value| Measured { value, unit });
+        let promised = objective.target.to_string();
+        promises.push(promise("target", promised, &judge.floor_part, measured));
+    } else if !objective.reservation.is_none() {
+        let promised = objective.reservation.to_string();
+        let measured = served(&objective.reservation);
+        promises.push(promise("floor", promised, &judge.floor_part, measured));
+    }
+    if let Some(bound) = objective.latency {
+        let unit = Unit::P99;
+        let value = judge.times().quantile(0.99).0 as f64;
+        let measured = Some(Measured { value, unit });
+        let promised = format_duration(bound);
+        promises.push(promise("latency", promised, &judge.latency_part, measured));
+    }
+    if objective.limit != Limit::NONE {
+        let limit = &objective.limit;
+        let rates = [
+            ("", limit.total),
+            ("read ", limit.read),
+            ("write ", limit.write),
+        ];
+        let rates = rates.iter().filter(|(_, rate)| !rate.is_none());
+        let rates: Vec<String> = rates.map(|(of, rate)| format!("{of}{rate}")).collect();
+        promises.push(promise("limit", rates.join(", "), &judge.limit_part, None));
+    }
+    promises.extend(share(judge));
+    promises
+}
+
+/// Share of a VM with a weight of its own.
+fn share(judge: &VmJudge) -> Option<Promise> {
+    let (had, due, judged) = judge.share()?;
+    let points = 100.0 * (had - due);
+    let value = points.abs();
+    let unit = Unit::Points;
+    Some(Promise {
+        part: "share".to_owned(),
+        promised: format!("{:.1} %", 100.0 * due),
+        seconds: judged,
+        missed: 0,
+        devices: 0,
+        kept: Some(points >= -SHARE_POINTS),
+        measured: Some(Measured { value, unit }),
+    })
+}
+
+/// Points of device time that a VM may be short of its share.
+const SHARE_POINTS: f64 = 2.0;
+
+fn promise(part: &str, promised: String, judged: &Part, measured: Option<Measured>) -> Promise {
+    Promise {
+        part: part.to_owned(),
+        promised,
+        seconds: judged.seconds,
+        missed: judged.missed,
+        devices: judged.devices,
+        kept: judged.is_kept(),
+        measured,
+    }
+}
+
+/// Deadline transfers of a VM.
+fn transfers(report: &VmReport) -> Option<Promise> {
+    let deadlines = report.responses.as_ref()?.deadlines.as_ref()?;
+    let judged = deadlines.met + deadlines.missed;
+    Some(Promise {
+        part: "transfer".to_owned(),
+        promised: "in time".to_owned(),
+        seconds: judged,
+        missed: deadlines.missed,
+        devices: 0,
+        kept: (judged > 0).then_some(deadlines.missed == 0),
+        measured: None,
+    })
+}

@@ -1,0 +1,115 @@
+//! Figures of a mix: parts of what a device does, written as `{WHAT AMOUNT ...}` in its text.
+//!
+//! ```text
+//!   {iops 10 % random read 8 KiB}                 rate that takes 10 % of the device: "4238 IOPS"
+//!   {bytes 20 % sequential write 1 MiB}           the same in bytes: "34187771 B/s"
+//!   {data 50 % sequential read 1 MiB for 2}       bytes which that moves in two of its spans
+//!   {time 2}                                      twice the device's blocking time
+//!   {span 2}                                      two of its spans
+//! ```
+//!
+//! Percentages are of the rate at saturation by the device's profile, so those of all floors of a
+//! mix add up to the device time that is promised.
+
+use super::device::PromiseDevice;
+
+use tidegate_core::profile::{Access, Direction};
+use tidegate_core::time::Nanos;
+use tidegate_units::{format_duration, parse_bytes};
+
+/// Block of a device: sizes are whole ones.
+const BLOCK: u64 = 4096;
+
+/// Replaces every figure in braces by its value on a device.
+///
+/// # Errors
+/// The first figure that is not understood.
+pub(super) fn expand(text: &str, device: &PromiseDevice) -> Result<String, String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("\"{") {
+        let (before, from) = rest.split_at(start + 1);
+        let Some(end) = from.find("}\"") else {
+            return Err(format!("a figure without its end: {from:.40}"));
+        };
+        expanded += before;
+        expanded += &value(&from[1..end], device)?;
+        rest = &from[end + 1..];
+    }
+    Ok(expanded + rest)
+}
+
+fn value(figure: &str, device: &PromiseDevice) -> Result<String, String> {
+    let unknown = || format!("{{{figure}}} is no figure of a mix");
+    let words: Vec<&str> = figure.split_whitespace().collect();
+    let number = |word: &str| word.parse::<f64>().ok().filter(|n| *n > 0.0);
+    match words.as_slice() {
+        ["time", times] => {
+            let times = number(times).ok_or_else(unknown)?;
+            Ok(format_duration(scaled(device.blocking, times)))
+        }
+        ["span", times] => {
+            let times = number(times).ok_or_else(unknown)?;
+            Ok(format_duration(scaled(device.span, times)))
+        }
+        [what, percent, "%", access, direction, size, unit, more @ ..] => {
+            let percent = number(percent).ok_or_else(unknown)?;
+            let access = match *access {
+                "random" => Access::Random,
+                "sequential" => Access::Sequential,
+                _ => return Err(unknown()),
+            };
+            let direction = match *direction {
+                "read" => Direction::Read,
+                "write" => Direction::Write,
+                _ => return Err(unknown()),
+            };
+            let size = parse_bytes(&format!("{size} {unit}")).map_err(|_| unknown())?;
+            let curve = device.profile.curve(direction, access);
+            let iops = curve.iops(size as u32) * percent / 100.0;
+            match (*what, more) {
+                ("iops", []) => Ok(format!("{} IOPS", (iops as u64).max(1))),
+                ("bytes", []) => Ok(format!("{} B/s", (iops * size as f64) as u64)),
+                ("data", ["for", spans]) => {
+                    let spans = number(spans).ok_or_else(unknown)?;
+                    let bytes = iops * size as f64 * device.span.as_secs_f64() * spans;
+                    Ok(format!("{} B", (bytes as u64 / BLOCK).max(1) * BLOCK))
+                }
+                _ => Err(unknown()),
+            }
+        }
+        _ => Err(unknown()),
+    }
+}
+
+fn scaled(time: Nanos, times: f64) -> Nanos {
+    Nanos((time.0 as f64 * times) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::devices;
+    use super::*;
+
+    #[test]
+    fn figures_follow_the_devices_profile_and_the_rest_stays() {
+        let devices = devices().expect("they are read");
+        let nvme = devices.iter().find(|it| it.model == "nvme-1tb");
+        let nvme = nvme.expect("it is among them");
+        let text = "a = \"{iops 10 % random read 8 KiB}\"\nb = [{ c = \"{time 2}\" }] # {x}";
+        let expanded = expand(text, nvme).expect("it is sound");
+        assert_eq!(expanded, "a = \"42383 IOPS\"\nb = [{ c = \"2 ms\" }] # {x}");
+        let data = expand("\"{data 50 % sequential read 1 MiB for 2}\"", nvme);
+        assert_eq!(
+            data.expect("it is sound"),
+            "\"3499989401600 B\"".replace("989401600", "989402")
+        );
+        for wrong in [
+            "{iops 10 random read 8 KiB}",
+            "{time x}",
+            "{iops 1 % odd read 4 KiB}",
+        ] {
+            assert!(expand(&format!("\"{wrong}\""), nvme).is_err(), "{wrong}");
+        }
+    }
+}
