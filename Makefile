@@ -106,6 +106,11 @@ deadline: build ## Meet a deadline by I/O classes: three fio processes on this m
 	@scripts/setup bench
 	@python3 bench/deadline.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: promises
+promises: build ## Judge the default policy: devices x mixes x round trips, beside all other policies
+	@$(TIDEGATE) promises --policy slo --compare --results target/promises.jsonl \
+		--build "$$(scripts/engine-digest)" $(ARGS)
+
 .PHONY: reproduce
 reproduce: build ## Run published experiments again and set them beside the papers' figures
 	@$(TIDEGATE) reproduce flubber $(ARGS)

@@ -1,5 +1,6 @@
 //! A policy's outcome in a cell beside those of other policies.
 
+use super::mix::Demand;
 use super::outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
 
 /// Part by which a promised measure may be worse than the best one's.
@@ -34,41 +35,37 @@ impl Verdict {
     }
 }
 
+/// What an outcome is judged by beside other outcomes.
+#[derive(Clone, Debug)]
+pub struct Basis {
+    /// The device is a flash disk.
+    pub flash: bool,
+    /// Demands of the mix.
+    pub demand: Demand,
+    /// Outcome under `fifo`, of a run to its end; `None` where the mix demands nothing of it.
+    pub fifo: Option<Outcome>,
+}
+
 /// Compares the outcome of a policy with those of others by their names.
-pub fn compare(own: &Outcome, others: &[(String, Outcome)], flash: bool) -> Verdict {
+pub fn compare(own: &Outcome, others: &[(String, Outcome)], basis: &Basis) -> Verdict {
+    let flash = basis.flash;
     let peers: Vec<&(String, Outcome)> = (others.iter())
         .filter(|(_, other)| is_peer(own, other))
         .collect();
-    let mut failures = Vec::new();
-    for (name, other) in &peers {
-        if let Some(how) = dominates(own, other) {
-            failures.push(format!("{name} is better in {how} and worse in nothing"));
-        }
+    let mut failures = demands(own, basis);
+    let better = peers.iter().filter_map(|(name, other)| {
+        let how = dominates(own, other)?;
+        Some(format!("{name} in {how}"))
+    });
+    let better: Vec<String> = better.collect();
+    if !better.is_empty() {
+        failures.push(format!(
+            "better and worse in nothing: {}",
+            better.join(", ")
+        ));
     }
     for (key, measured) in measures(own) {
-        let of_peer = |(name, other): &&(String, Outcome)| {
-            let found = measures(other).find(|(other, _)| *other == key);
-            found.map(|(_, measured)| (name.clone(), measured.value))
-        };
-        let sign = if measured.unit == Unit::Served {
-            -1.0
-        } else {
-            1.0
-        };
-        let best =
-            (peers.iter().filter_map(of_peer)).min_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)));
-        if let Some((name, best)) = best
-            && is_behind(&measured, best, flash)
-        {
-            let (own, best) = (
-                said(&measured),
-                said(&Measured {
-                    value: best,
-                    ..measured
-                }),
-            );
-            failures.push(format!("{key} is {own}, with {name} {best}"));
-        }
+        failures.extend(behind_best(&key, measured, &peers, flash));
     }
     let needed = if flash { FLASH_WORK } else { HDD_WORK };
     let best = peers.iter().max_by(|a, b| a.1.work.total_cmp(&b.1.work));
@@ -83,6 +80,59 @@ pub fn compare(own: &Outcome, others: &[(String, Outcome)], flash: bool) -> Verd
         peers: peers.iter().map(|(name, _)| name.clone()).collect(),
         failures,
     }
+}
+
+/// Demands of the mix that are not met.
+fn demands(own: &Outcome, basis: &Basis) -> Vec<String> {
+    let mut failures = Vec::new();
+    let vm = |outcome: &Outcome, name: &str| {
+        let mut vms = outcome.vms.iter();
+        vms.find(|vm| vm.name == name).cloned()
+    };
+    if let Some(name) = &basis.demand.p99_within_bound
+        && let Some(vm) = vm(own, name)
+        && let Some(bound) = vm.bound_ns
+        && vm.p99_ns > bound
+    {
+        let (p99, bound) = (vm.p99_ns as f64 / 1e6, bound as f64 / 1e6);
+        failures.push(format!("{name}'s p99 is {p99:.3} ms, its bound {bound} ms"));
+    }
+    if let (Some(of), Some(fifo)) = (&basis.demand.of_fifo, &basis.fifo)
+        && let (Some(own), Some(fifo)) = (vm(own, &of.vm), vm(fifo, &of.vm))
+        && own.bytes_per_s < fifo.bytes_per_s * of.percent / 100.0
+    {
+        let part = 100.0 * own.bytes_per_s / fifo.bytes_per_s;
+        failures.push(format!(
+            "{} has {part:.2} % of its bandwidth with fifo",
+            of.vm
+        ));
+    }
+    failures
+}
+
+/// A measure that is too far from the best of the peers, in words.
+fn behind_best(
+    key: &str,
+    measured: Measured,
+    peers: &[&(String, Outcome)],
+    flash: bool,
+) -> Option<String> {
+    let sign = if measured.unit == Unit::Served {
+        -1.0
+    } else {
+        1.0
+    };
+    let of_peer = |(name, other): &&(String, Outcome)| {
+        let found = measures(other).find(|(other, _)| other == key);
+        found.map(|(_, measured)| (name.clone(), measured.value))
+    };
+    let of_peers = peers.iter().filter_map(of_peer);
+    let (name, best) = of_peers.min_by(|a, b| (sign * a.1).total_cmp(&(sign * b.1)))?;
+    is_behind(&measured, best, flash).then(|| {
+        let value = best;
+        let (own, best) = (said(&measured), said(&Measured { value, ..measured }));
+        format!("{key} is {own}, with {name} {best}")
+    })
 }
 
 /// True if the other keeps every promise that the first keeps, and gives no VM without a promise
@@ -156,6 +206,7 @@ fn said(measured: &Measured) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mix::OfFifo;
     use super::*;
 
     fn outcome(p99_ms: f64, kept: bool, other_bytes: f64, work: f64) -> Outcome {
@@ -168,6 +219,7 @@ mod tests {
             p50_ns: 1,
             p99_ns: 1,
             device_time: 0.5,
+            bound_ns: Some(4_000_000),
             promises,
         };
         let latency = Promise {
@@ -192,7 +244,16 @@ mod tests {
     }
 
     fn verdict(own: &Outcome, other: Outcome) -> Verdict {
-        compare(own, &[("other".to_owned(), other)], true)
+        compare(own, &[("other".to_owned(), other)], &basis(true))
+    }
+
+    fn basis(flash: bool) -> Basis {
+        let demand = Demand::default();
+        Basis {
+            flash,
+            demand,
+            fifo: None,
+        }
     }
 
     #[test]
@@ -219,9 +280,28 @@ mod tests {
     fn work_counts_by_the_kind_of_device() {
         let own = outcome(1.0, true, 100.0, 0.96);
         let other = ("other".to_owned(), outcome(1.0, true, 100.0, 1.0));
-        assert!(!compare(&own, &[other.clone()], true).is_good());
-        assert!(compare(&own, &[other], false).is_good());
+        assert!(!compare(&own, std::slice::from_ref(&other), &basis(true)).is_good());
+        assert!(compare(&own, &[other], &basis(false)).is_good());
         let missed = outcome(1.0, false, 100.0, 1.0);
-        assert_eq!(compare(&missed, &[], true).missed, ["db.latency"]);
+        assert_eq!(compare(&missed, &[], &basis(true)).missed, ["db.latency"]);
+    }
+
+    #[test]
+    fn demands_of_a_mix_are_judged_whatever_others_do() {
+        let own = outcome(1.0, true, 98.0, 1.0);
+        let mut basis = basis(true);
+        basis.demand = Demand {
+            p99_within_bound: Some("db".to_owned()),
+            of_fifo: Some(OfFifo {
+                vm: "bulk".to_owned(),
+                percent: 99.0,
+            }),
+        };
+        basis.fifo = Some(outcome(80.0, false, 100.0, 1.0));
+        assert_eq!(compare(&own, &[], &basis).failures.len(), 1);
+        let mut slow = outcome(1.0, true, 99.5, 1.0);
+        assert!(compare(&slow, &[], &basis).is_good());
+        slow.vms[0].p99_ns = 4_000_001;
+        assert_eq!(compare(&slow, &[], &basis).failures.len(), 1);
     }
 }

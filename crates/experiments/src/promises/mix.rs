@@ -4,10 +4,31 @@ use super::device::Cell;
 use super::template;
 use crate::ExperimentError;
 use crate::folder::named;
+use serde::Deserialize;
 use tidegate_config::model;
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{self, Scenario};
 use toml::{Table, Value};
+
+/// Demands of a mix beyond what its VMs are promised.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Demand {
+    /// VM whose 99 % quantile over all requests is to be within its latency bound.
+    pub p99_within_bound: Option<String>,
+    /// VM that is to have a part of what it has under `fifo`.
+    pub of_fifo: Option<OfFifo>,
+}
+
+/// Part of its bandwidth under `fifo` that a VM is to have.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfFifo {
+    /// VM.
+    pub vm: String,
+    /// Part of the bandwidth in percent.
+    pub percent: f64,
+}
 
 /// Mix of VMs by its name.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +76,21 @@ pub fn mixes() -> &'static [Mix] {
     MIXES
 }
 
+/// Table of a mix's demands, which are no part of its scenario.
+const DEMAND: &str = "demand";
+
 impl Mix {
+    /// Demands beyond what its VMs are promised.
+    ///
+    /// # Errors
+    /// When the mix is not as it should be.
+    pub fn demand(&self) -> Result<Demand, ExperimentError> {
+        let wrong = |error: toml::de::Error| ExperimentError::data(self.file, error);
+        let mut root: Table = self.text.parse().map_err(wrong)?;
+        let demand = root.remove(DEMAND).map(Value::try_into).transpose();
+        Ok(demand.map_err(wrong)?.unwrap_or_default())
+    }
+
     /// Scenario of this mix in a cell, as text that `tidegate sim` takes, too. `steered`: with
     /// `adaptive_depth` and `max_io_shared`; `seconds`: judged time.
     ///
@@ -73,6 +108,7 @@ impl Mix {
             .parse()
             .map_err(|e: toml::de::Error| wrong(e.to_string()))?;
         let until = device.warm_up.as_secs_f64() + seconds as f64;
+        root.remove(DEMAND);
         root.insert("duration".to_owned(), format!("{until} s").into());
         let warm_up = format!("{} s", device.warm_up.as_secs_f64());
         root.insert("warm_up".to_owned(), warm_up.into());

@@ -18,8 +18,8 @@ mod outcome;
 mod run;
 mod template;
 
-pub use compare::{Verdict, compare};
+pub use compare::{Basis, Verdict, compare};
 pub use device::{Cell, PromiseDevice, devices};
-pub use mix::{Mix, mixes};
+pub use mix::{Demand, Mix, OfFifo, mixes};
 pub use outcome::{Measured, Outcome, Promise, Unit, VmOutcome};
 pub use run::{REQUESTS, Run, SECONDS, run};

@@ -32,6 +32,8 @@ pub struct VmOutcome {
     pub p99_ns: u64,
     /// Part of all device time by the profile, 0 to 1.
     pub device_time: f64,
+    /// Bound on its latency in nanoseconds; `None`: it has none.
+    pub bound_ns: Option<u64>,
     /// Promises; none where nothing is promised.
     pub promises: Vec<Promise>,
 }

@@ -132,6 +132,7 @@ fn vm_outcome(
     let bytes_per_s = per_s(counted.bytes as f64, seconds);
     let p99_ns = judge.times().quantile(0.99).0;
     let mut promises = promises(judge, report, objective, (iops, bytes_per_s));
+    promises.extend(share(judge, seconds));
     promises.extend(transfers(report));
     VmOutcome {
         name: report.name.clone(),
@@ -139,6 +140,7 @@ fn vm_outcome(
         bytes_per_s,
         p50_ns: judge.times().quantile(0.5).0,
         p99_ns,
+        bound_ns: objective.latency.map(|bound| bound.0),
         device_time: counted.cost_ps as f64 / total.max(1) as f64,
         promises,
     }
@@ -189,13 +191,12 @@ fn promises(
         let rates: Vec<String> = rates.map(|(of, rate)| format!("{of}{rate}")).collect();
         promises.push(promise("limit", rates.join(", "), &judge.limit_part, None));
     }
-    promises.extend(share(judge));
     promises
 }
 
 /// Share of a VM with a weight of its own.
-fn share(judge: &VmJudge) -> Option<Promise> {
-    let (had, due, judged) = judge.share()?;
+fn share(judge: &VmJudge, seconds: u64) -> Option<Promise> {
+    let (had, due, judged) = judge.share(seconds)?;
     let points = 100.0 * (had - due);
     let value = points.abs();
     let unit = Unit::Points;

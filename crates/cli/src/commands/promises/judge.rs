@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use anyhow::Result;
 use tidegate_core::policy::Policy;
-use tidegate_experiments::promises::{Cell, Mix, Outcome, Run, Verdict, compare, run};
+use tidegate_experiments::promises::{Basis, Cell, Mix, Outcome, Run, Verdict, compare, run};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::seed::fnv1a;
 
@@ -93,12 +93,25 @@ pub(super) fn judge(
     };
     let outcome = own.outcome(place, args, &[], store)?;
     let mut others = Vec::new();
+    let mut basis = Basis {
+        flash: place.cell.device.flash,
+        demand: place.mix.demand()?,
+        fifo: None,
+    };
     if args.compare {
+        if basis.demand.of_fifo.is_some() {
+            let fifo = Contender {
+                policy: &PolicySpec::named("fifo")?,
+                steered: false,
+                build: &others_build,
+            };
+            basis.fifo = Some(fifo.outcome(place, args, &[], store)?);
+        }
         let needed = outcome.kept();
-        for other in all_policies() {
-            if other.name() == policy.name() {
-                continue;
-            }
+        // Of a policy that keeps nothing everybody is a peer, and its cell fails without them.
+        let others_count = !needed.is_empty();
+        let wanted = all_policies().into_iter().filter(|_| others_count);
+        for other in wanted.filter(|other| other.name() != policy.name()) {
             for steered in [false, true] {
                 let name = match steered {
                     true => format!("{} steered", other.name()),
@@ -119,7 +132,7 @@ pub(super) fn judge(
     Ok(Judged {
         place: place.clone(),
         policy: policy.name().to_owned(),
-        verdict: compare(&outcome, &others, place.cell.device.flash),
+        verdict: compare(&outcome, &others, &basis),
         others: others.len(),
         outcome,
     })

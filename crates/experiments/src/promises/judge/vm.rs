@@ -5,7 +5,7 @@ use super::limits::Limits;
 use super::requests::Request;
 use super::share::Claim;
 use crate::promises::device::PromiseDevice;
-use tidegate_core::objective::{Objective, Priority};
+use tidegate_core::objective::{Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::profile::{Access, Direction, Profile};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -13,6 +13,9 @@ use tidegate_sim::device::{Arrival, Times};
 
 /// Streams of a VM that are told apart, as the engine does.
 const STREAMS: usize = 8;
+
+/// A share is judged when at least one second in so many had something to share.
+const FEW_SECONDS: u64 = 10;
 
 /// Requests of a second that a promise holds for.
 #[derive(Clone, Copy, Default, Debug)]
@@ -90,6 +93,8 @@ pub(in super::super) struct VmJudge {
     target: Option<DueTimes>,
     envelope: Option<DueTimes>,
     limits: Option<Limits>,
+    /// Rate that a target is not to be beyond.
+    target_cap: Option<Limits>,
     /// Kept and missed seconds.
     pub(in super::super) floor_part: Part,
     pub(in super::super) latency_part: Part,
@@ -102,6 +107,8 @@ pub(in super::super) struct VmJudge {
     outstanding: u32,
     /// Something was outstanding since the second began.
     asked: bool,
+    /// Requests that arrived in the second or waited when it began.
+    asked_requests: u64,
     ends: [[u64; STREAMS]; 2],
     turn: [usize; 2],
 }
@@ -130,6 +137,7 @@ impl VmJudge {
             target: DueTimes::new(&objective.target),
             envelope,
             limits: Limits::new(&objective.limit, device.blocking),
+            target_cap: Limits::new(&above(&objective.target), device.blocking),
             floor_part: Part::default(),
             latency_part: Part::default(),
             limit_part: Part::default(),
@@ -139,6 +147,7 @@ impl VmJudge {
             counted_second: Counted::default(),
             outstanding: 0,
             asked: false,
+            asked_requests: 0,
             ends: [[u64::MAX; STREAMS]; 2],
             turn: [0; 2],
         }
@@ -147,6 +156,7 @@ impl VmJudge {
     /// Takes a request that arrives.
     pub(super) fn arrived(&mut self, arrival: &Arrival, profile: &Profile) -> Request {
         self.outstanding += 1;
+        self.asked_requests += 1;
         let (at, len) = (arrival.at, arrival.len);
         let flush = arrival.op == Op::Flush;
         // A floor below a target is met with it.
@@ -203,7 +213,7 @@ impl VmJudge {
         if let Some(due) = request.latency_due {
             self.latency_part.judge(due, at, start);
         }
-        if let Some(limits) = &mut self.limits {
+        for limits in self.limits.iter_mut().chain(&mut self.target_cap) {
             limits.count(request.op, request.len);
         }
         let second = &mut self.counted_second;
@@ -228,6 +238,8 @@ impl VmJudge {
     /// Ends a second. `counts`: the warm-up is over.
     pub(super) fn end_second(&mut self, counts: bool, devices_own: bool) {
         let how = (counts, devices_own);
+        let beyond = self.target_cap.as_mut().map(Limits::end_second) == Some(false);
+        self.floor_part.now.stuck |= beyond;
         self.floor_part.end_second(how, |second| second.late <= 1);
         let in_time = |second: &Second| second.late * 100 <= second.judged;
         self.latency_part.end_second(how, in_time);
@@ -249,6 +261,7 @@ impl VmJudge {
             self.times.clear();
         }
         self.asked = self.outstanding > 0;
+        self.asked_requests = self.outstanding.into();
     }
 
     /// True if it had something waiting all second, and a share by its weight alone: neither a
@@ -277,9 +290,12 @@ impl VmJudge {
             (Some(ops), Some(bytes)) => ops.min(bytes),
             (ops, bytes) => ops.or(bytes).unwrap_or(0.0),
         };
+        // An open loop may ask for less than its floor, and than its share.
+        let asked = self.asked_requests as f64 / second.requests.max(1) as f64;
         Claim {
             weight: f64::from(self.objective.weight),
-            floor: had * part,
+            floor: had * part.min(asked),
+            most: had * asked,
             had,
         }
     }
@@ -295,10 +311,12 @@ impl VmJudge {
     }
 
     /// Part of the device time that it had and that was due to it, 0 to 1, with the seconds that
-    /// it was judged over; `None` if it has no weight of its own or never had to share.
-    pub(in super::super) fn share(&self) -> Option<(f64, f64, u64)> {
+    /// it was judged over; `None` if it has no weight of its own, or had to share in fewer than one
+    /// in ten of all `seconds`.
+    pub(in super::super) fn share(&self, seconds: u64) -> Option<(f64, f64, u64)> {
         let share = &self.share;
-        (self.weighted && share.total > 0.0).then(|| {
+        let often = share.seconds * FEW_SECONDS >= seconds && share.total > 0.0;
+        (self.weighted && often).then(|| {
             (
                 share.had / share.total,
                 share.due / share.total,
@@ -315,5 +333,20 @@ impl VmJudge {
     /// Requests answered since the warm-up.
     pub(in super::super) fn counted(&self) -> &Counted {
         &self.counted
+    }
+}
+
+/// Limit that a target is not to be beyond in a second: it repays stalls at 1.1 times its rate.
+fn above(target: &Rate) -> Limit {
+    let more = |per_s: u64| per_s + per_s / 10;
+    Limit {
+        total: Rate {
+            ops: target.ops.map(|ops| OpsRate {
+                per_s: more(ops.per_s),
+                ..ops
+            }),
+            bytes_per_s: target.bytes_per_s.map(more),
+        },
+        ..Limit::NONE
     }
 }
