@@ -151,3 +151,63 @@ impl Mix {
         Ok(read.config)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::devices;
+    use super::*;
+
+    /// Percentage of a figure such as `{iops 10 % random read 8 KiB}`.
+    fn percent(figure: &Value) -> f64 {
+        let mut words = figure.as_str().expect("a text").split_whitespace();
+        words.nth(1).and_then(|n| n.parse().ok()).expect("a part")
+    }
+
+    #[test]
+    fn every_mix_is_a_scenario_on_every_device() {
+        let policy = PolicySpec::named("mclock").expect("it is registered");
+        for device in devices().expect("they are read") {
+            for mix in mixes() {
+                for (profiled, rtt_us) in [(true, 0), (false, 500)] {
+                    let device = device.clone();
+                    let cell = Cell {
+                        device,
+                        profiled,
+                        rtt_us,
+                    };
+                    let read = mix.scenario(&cell, &policy, (!profiled, 5, 1));
+                    let scenario = read.expect("it is sound");
+                    assert_eq!(scenario.devices[0].profile.is_some(), profiled);
+                    let mut vms = scenario.tenants.iter().filter(|vm| !vm.background);
+                    assert!(vms.all(|vm| vm.delay.submit.is_some()));
+                }
+                mix.demand().expect("it is sound");
+            }
+        }
+    }
+
+    #[test]
+    fn no_mix_promises_more_than_half_of_a_device() {
+        for mix in mixes() {
+            let root: Table = mix.text.parse().expect("it is TOML");
+            let vms = root["vm"].as_array().expect("tables");
+            let promised = |vm: &Value| {
+                let count = vm
+                    .get("count")
+                    .map_or(1, |n| n.as_integer().expect("a number"));
+                let objective = vm.get("objective");
+                let floor = objective.and_then(|it| it.get("target").or(it.get("reservation")));
+                let workloads = vm["workload"].as_array().expect("tables").iter();
+                let transfers = workloads.filter(|it| it.get("deadline").is_some());
+                let transfers = transfers.map(|it| percent(&it["io_size"])).sum::<f64>();
+                count as f64 * (floor.map_or(0.0, percent) + transfers)
+            };
+            let promised: f64 = vms.iter().map(promised).sum();
+            assert!(
+                (5.0..=50.0).contains(&promised),
+                "{}: {promised} %",
+                mix.name
+            );
+        }
+    }
+}

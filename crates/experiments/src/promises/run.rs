@@ -240,3 +240,70 @@ fn transfers(report: &VmReport) -> Option<Promise> {
         measured: None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::devices;
+    use super::super::mix::mixes;
+    use super::*;
+
+    fn outcome(mix: &str, policy: &str, needed: &[String]) -> Outcome {
+        let all = devices().expect("they are read");
+        let device = all.into_iter().find(|it| it.model == "ssd-sata-300gb");
+        let cell = Cell {
+            device: device.expect("it is among them"),
+            profiled: true,
+            rtt_us: 100,
+        };
+        let mix = mixes().iter().find(|it| it.name == mix);
+        let how = Run {
+            policy: PolicySpec::named(policy).expect("it is registered"),
+            steered: false,
+            seed: 1,
+            seconds: 10,
+            requests: 1_000_000,
+            needed: needed.to_vec(),
+        };
+        run(mix.expect("it is a mix"), &cell, &how).expect("it runs")
+    }
+
+    #[test]
+    fn a_policy_without_latencies_misses_the_bound_and_is_given_up_where_it_is_needed() {
+        let fifo = outcome("p1-latency", "fifo", &[]);
+        assert_eq!((fifo.seconds, fifo.given_up.len()), (10, 0));
+        assert!(fifo.missed().contains(&"db.latency".to_owned()), "{fifo:?}");
+        let (db, bulk) = (&fifo.vms[0], &fifo.vms[1]);
+        assert!(db.p99_ns > 50_000_000 && bulk.promises.is_empty());
+        assert!((db.device_time + bulk.device_time - 1.0).abs() < 1e-9);
+        // Requests cost what they take of a saturated device.
+        assert!((0.9..1.1).contains(&fifo.work), "{}", fifo.work);
+        let needed = ["db.latency".to_owned()];
+        let given_up = outcome("p1-latency", "fifo", &needed);
+        assert_eq!(given_up.given_up, needed);
+        assert!(given_up.seconds < 3, "{}", given_up.seconds);
+    }
+
+    #[test]
+    fn limits_are_judged_by_what_was_answered() {
+        let limited = outcome("backup-window", "limit", &[]);
+        let kept = limited.kept();
+        for vm in ["nightly-1", "nightly-2", "nightly-3"] {
+            assert!(kept.contains(&Promise::key(vm, "limit")), "{kept:?}");
+        }
+        let free = outcome("backup-window", "fifo", &[]).missed();
+        assert!(free.contains(&"nightly-1.limit".to_owned()), "{free:?}");
+    }
+
+    #[test]
+    fn runs_of_several_seeds_keep_what_each_of_them_keeps() {
+        let run = outcome("p1-latency", "fifo", &[]);
+        let mut other = run.clone();
+        let promise = &mut other.vms[0].promises[1];
+        (promise.kept, promise.missed) = (Some(true), 0);
+        let merged = Outcome::merged(&[other, run.clone()]);
+        assert_eq!(merged.seconds, 20);
+        assert_eq!(merged.missed(), run.missed());
+        let seconds: Vec<u64> = merged.vms[0].promises.iter().map(|it| it.seconds).collect();
+        assert_eq!(seconds, [20, 20]);
+    }
+}

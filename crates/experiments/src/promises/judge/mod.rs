@@ -122,3 +122,113 @@ impl Judge {
 fn has_weight(objective: &Objective) -> bool {
     objective.weight != Objective::DEFAULT_WEIGHT || objective.group.is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::devices;
+    use super::*;
+    use tidegate_core::objective::Rate;
+    use tidegate_core::request::Op;
+    use tidegate_sim::device::Arrival;
+
+    /// Judge of a VM with a floor of 100 IOPS and a bound of 20 ms, on a device whose blocking time
+    /// is 4 ms.
+    fn judge() -> Judge {
+        let all = devices().expect("they are read");
+        let ssd = all.iter().find(|it| it.model == "ssd-sata-300gb");
+        let objective = Objective {
+            reservation: Rate::iops(100),
+            latency: Some(Nanos::from_millis(20)),
+            ..Objective::default()
+        };
+        Judge::new(ssd.expect("it is among them"), &[(objective, false)])
+    }
+
+    fn arrived(ms: u64, slot: u32) -> RequestEvent {
+        RequestEvent::Arrived(Arrival {
+            at: Nanos::from_millis(ms),
+            tenant: 0,
+            slot,
+            op: Op::Read,
+            offset: u64::from(slot) << 20,
+            len: 8192,
+        })
+    }
+
+    fn answered(ms: u64, slot: u32) -> RequestEvent {
+        let at = Nanos::from_millis(ms);
+        RequestEvent::Answered { at, slot }
+    }
+
+    /// Judged and missed seconds of the floor and of the latency.
+    fn parts(judge: &Judge) -> [(u64, u64); 2] {
+        let vm = &judge.vms()[0];
+        [&vm.floor_part, &vm.latency_part].map(|part| (part.seconds, part.missed))
+    }
+
+    #[test]
+    fn one_late_request_a_second_breaks_no_floor_and_two_do() {
+        let mut judge = judge();
+        // Due 10 ms after the arrival and the blocking time; in time for the bound.
+        let one = [
+            arrived(0, 0),
+            answered(15, 0),
+            arrived(100, 0),
+            answered(114, 0),
+        ];
+        judge.second(Nanos::from_secs(1), &one, true);
+        assert_eq!(parts(&judge), [(1, 0), (1, 0)]);
+        let two = [
+            arrived(1000, 0),
+            answered(1015, 0),
+            arrived(1100, 0),
+            answered(1115, 0),
+        ];
+        judge.second(Nanos::from_secs(2), &two, true);
+        assert_eq!(parts(&judge), [(2, 1), (2, 0)]);
+        judge.second(Nanos::from_secs(3), &[], true);
+        assert_eq!(parts(&judge), [(2, 1), (2, 0)], "nothing to judge");
+    }
+
+    #[test]
+    fn a_vm_that_is_never_answered_misses_every_second() {
+        let mut judge = judge();
+        judge.second(Nanos::from_secs(1), &[arrived(900, 0)], true);
+        for end in 2..=4 {
+            judge.second(Nanos::from_secs(end), &[], true);
+        }
+        // One late request is no breach in the second in which it becomes late.
+        assert_eq!(parts(&judge), [(4, 3), (4, 4)]);
+        judge.second(Nanos::from_secs(5), &[answered(4001, 0)], true);
+        assert_eq!(parts(&judge), [(5, 3), (5, 5)]);
+    }
+
+    #[test]
+    fn requests_beyond_the_envelope_are_held_to_no_bound() {
+        let mut judge = judge();
+        let burst = [
+            arrived(0, 0),
+            arrived(1, 1),
+            answered(5, 0),
+            answered(50, 1),
+        ];
+        judge.second(Nanos::from_secs(1), &burst, true);
+        assert_eq!(parts(&judge)[1], (1, 0));
+    }
+
+    #[test]
+    fn neither_a_warm_up_nor_a_stall_of_the_device_counts() {
+        let mut judge = judge();
+        let late = |s: u64| [arrived(s * 1000, 0), answered(s * 1000 + 500, 0)];
+        judge.second(Nanos::from_secs(1), &late(0), false);
+        assert_eq!(parts(&judge), [(0, 0), (0, 0)]);
+        let [first, last] = late(1);
+        let (from, to) = (Nanos::from_millis(1000), Nanos::from_millis(1499));
+        let stalled = [first, RequestEvent::Stalled { from, to }, last];
+        judge.second(Nanos::from_secs(2), &stalled, true);
+        assert_eq!(parts(&judge), [(0, 0), (0, 0)]);
+        assert_eq!(judge.vms()[0].latency_part.devices, 1);
+        judge.second(Nanos::from_secs(3), &late(2), true);
+        assert_eq!(parts(&judge), [(1, 0), (1, 1)]);
+    }
+}
