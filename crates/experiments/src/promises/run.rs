@@ -12,6 +12,7 @@ use tidegate_sim::report::VmReport;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 use tidegate_units::format_duration;
+use tidegate_workload::job::{Flow, Job};
 
 /// Seconds that are judged at most.
 pub const SECONDS: u64 = 200;
@@ -49,7 +50,12 @@ pub fn run(mix: &Mix, cell: &Cell, run: &Run) -> Result<Outcome, ExperimentError
 
 fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
     let objectives: Vec<(Objective, bool)> = (scenario.tenants.iter())
-        .map(|vm| (vm.objective, vm.background))
+        .map(|vm| {
+            (
+                vm.objective,
+                !vm.background && vm.jobs.iter().all(is_backlogged),
+            )
+        })
         .collect();
     let names: Vec<String> = scenario.tenants.iter().map(|vm| vm.name.clone()).collect();
     let mut judge = Judge::new(device, &objectives);
@@ -91,6 +97,11 @@ fn play(scenario: Scenario, device: &PromiseDevice, run: &Run) -> Outcome {
             })
             .collect(),
     }
+}
+
+/// True if a workload asks for more whenever it is answered.
+fn is_backlogged(workload: &Job) -> bool {
+    matches!(workload.flow, Flow::Closed { think: None, .. })
 }
 
 /// Needed promises that cannot be kept any more.
@@ -281,6 +292,13 @@ mod tests {
         let given_up = outcome("p1-latency", "fifo", &needed);
         assert_eq!(given_up.given_up, needed);
         assert!(given_up.seconds < 3, "{}", given_up.seconds);
+    }
+
+    #[test]
+    fn a_vm_that_reads_large_takes_the_others_shares_under_fifo() {
+        let missed = outcome("p1-floors", "fifo", &[]).missed();
+        let shares = ["db.floor", "db.share", "web.share"];
+        assert_eq!(missed, shares.map(str::to_owned));
     }
 
     #[test]

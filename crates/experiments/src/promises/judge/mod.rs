@@ -41,14 +41,12 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Judge of VMs with these objectives. `true`: a background process, which has no share.
+    /// Judge of VMs with these objectives. `true`: the VM has a share of the device; a background
+    /// process has none, and neither has a VM that asks at a rate of its own.
     pub(super) fn new(device: &PromiseDevice, objectives: &[(Objective, bool)]) -> Judge {
-        let weighted = objectives
-            .iter()
-            .any(|(objective, _)| has_weight(objective));
-        let vms = objectives.iter().map(|(objective, background)| {
-            let weighted = weighted && has_weight(objective);
-            VmJudge::new(objective, (*background, weighted), device)
+        let vms = objectives.iter().map(|(objective, shares)| {
+            let weighted = *shares && has_weight(objective);
+            VmJudge::new(objective, (*shares, weighted), device)
         });
         Judge {
             device: device.clone(),
@@ -141,7 +139,7 @@ mod tests {
             latency: Some(Nanos::from_millis(20)),
             ..Objective::default()
         };
-        Judge::new(ssd.expect("it is among them"), &[(objective, false)])
+        Judge::new(ssd.expect("it is among them"), &[(objective, true)])
     }
 
     fn arrived(ms: u64, slot: u32) -> RequestEvent {

@@ -6,14 +6,12 @@ pub(super) struct Claim {
     pub(super) weight: f64,
     /// Device time that its floor takes.
     pub(super) floor: f64,
-    /// Device time of all that it asked for; not below `floor`.
-    pub(super) most: f64,
     /// Device time that it had.
     pub(super) had: f64,
 }
 
-/// Device time that is due to each VM of what all of them had together: by weight, no less than its
-/// floor and no more than it asked for. Service by floor counts against the share.
+/// Device time that is due to each VM of what all of them had together: by weight, and no less than
+/// its floor. Service by floor counts against the share.
 pub(super) fn shares(claims: &[Claim]) -> Vec<f64> {
     let mut left: f64 = claims.iter().map(|claim| claim.had).sum();
     let mut due = vec![None; claims.len()];
@@ -21,25 +19,17 @@ pub(super) fn shares(claims: &[Claim]) -> Vec<f64> {
         let open: Vec<usize> = (0..claims.len()).filter(|&vm| due[vm].is_none()).collect();
         let weights: f64 = open.iter().map(|&vm| claims[vm].weight).sum();
         let by_weight = |vm: usize| left * claims[vm].weight / weights;
-        // VMs whose floor is more than their weight gives have the floor; once there are none left,
-        // VMs that asked for less than their weight gives have that. Others share the rest.
-        let mut bound: Vec<(usize, f64)> = (open.iter())
-            .filter(|&&vm| claims[vm].floor > by_weight(vm))
-            .map(|&vm| (vm, claims[vm].floor))
+        // VMs whose floor is more than their weight gives have the floor, and others the rest.
+        let bound: Vec<usize> = (open.iter().copied())
+            .filter(|&vm| claims[vm].floor > by_weight(vm))
             .collect();
-        if bound.is_empty() {
-            bound = (open.iter())
-                .filter(|&&vm| claims[vm].most < by_weight(vm))
-                .map(|&vm| (vm, claims[vm].most))
-                .collect();
-        }
         if bound.is_empty() {
             let rest: Vec<(usize, f64)> = open.iter().map(|&vm| (vm, by_weight(vm))).collect();
             rest.into_iter().for_each(|(vm, part)| due[vm] = Some(part));
             return due.into_iter().map(Option::unwrap_or_default).collect();
         }
-        for (vm, part) in bound {
-            let part = part.min(left.max(0.0));
+        for vm in bound {
+            let part = claims[vm].floor.min(left.max(0.0));
             due[vm] = Some(part);
             left -= part;
         }
@@ -52,12 +42,7 @@ mod tests {
 
     #[test]
     fn what_floors_leave_is_shared_by_weight() {
-        let claim = |weight, floor, had| Claim {
-            weight,
-            floor,
-            most: f64::MAX,
-            had,
-        };
+        let claim = |weight, floor, had| Claim { weight, floor, had };
         let by_weight = [claim(400.0, 0.0, 1.0), claim(100.0, 0.0, 9.0)];
         assert_eq!(shares(&by_weight), [8.0, 2.0]);
         let floored = [
@@ -66,17 +51,5 @@ mod tests {
             claim(300.0, 0.0, 4.0),
         ];
         assert_eq!(shares(&floored), [6.0, 1.0, 3.0]);
-        // The first asked for no more than it had, and the others share the rest.
-        let mut asked_less = [
-            claim(300.0, 0.0, 1.0),
-            claim(100.0, 0.0, 9.0),
-            claim(200.0, 0.0, 2.0),
-        ];
-        asked_less[0].most = 1.0;
-        let due = shares(&asked_less);
-        assert!(
-            (due[0] - 1.0).abs() < 1e-9 && (due[1] - 11.0 / 3.0).abs() < 1e-9,
-            "{due:?}"
-        );
     }
 }

@@ -86,7 +86,7 @@ struct ShareTally {
 /// Judge of one VM.
 pub(in super::super) struct VmJudge {
     objective: Objective,
-    background: bool,
+    shares: bool,
     weighted: bool,
     blocking: Nanos,
     floor: Option<DueTimes>,
@@ -107,8 +107,6 @@ pub(in super::super) struct VmJudge {
     outstanding: u32,
     /// Something was outstanding since the second began.
     asked: bool,
-    /// Requests that arrived in the second or waited when it began.
-    asked_requests: u64,
     ends: [[u64; STREAMS]; 2],
     turn: [usize; 2],
 }
@@ -124,13 +122,13 @@ pub(in super::super) struct Counted {
 impl VmJudge {
     pub(super) fn new(
         objective: &Objective,
-        (background, weighted): (bool, bool),
+        (shares, weighted): (bool, bool),
         device: &PromiseDevice,
     ) -> VmJudge {
         let envelope = objective.latency.and(DueTimes::new(&objective.reservation));
         VmJudge {
             objective: *objective,
-            background,
+            shares,
             weighted,
             blocking: device.blocking,
             floor: DueTimes::new(&objective.reservation),
@@ -147,7 +145,6 @@ impl VmJudge {
             counted_second: Counted::default(),
             outstanding: 0,
             asked: false,
-            asked_requests: 0,
             ends: [[u64::MAX; STREAMS]; 2],
             turn: [0; 2],
         }
@@ -156,7 +153,6 @@ impl VmJudge {
     /// Takes a request that arrives.
     pub(super) fn arrived(&mut self, arrival: &Arrival, profile: &Profile) -> Request {
         self.outstanding += 1;
-        self.asked_requests += 1;
         let (at, len) = (arrival.at, arrival.len);
         let flush = arrival.op == Op::Flush;
         // A floor below a target is met with it.
@@ -261,18 +257,14 @@ impl VmJudge {
             self.times.clear();
         }
         self.asked = self.outstanding > 0;
-        self.asked_requests = self.outstanding.into();
     }
 
     /// True if it had something waiting all second, and a share by its weight alone: neither a
-    /// limit nor a class nor the background decides what it has.
+    /// limit nor a class nor the background decides what it has, and it asks for more whenever it
+    /// is answered.
     pub(super) fn asks_for_share(&self) -> bool {
         let by_weight = matches!(self.objective.priority, Priority::BestEffort(_));
-        self.asked
-            && by_weight
-            && !self.background
-            && self.limits.is_none()
-            && self.target.is_none()
+        self.asked && by_weight && self.shares && self.limits.is_none() && self.target.is_none()
     }
 
     /// Its claim on the device time of the second.
@@ -290,12 +282,9 @@ impl VmJudge {
             (Some(ops), Some(bytes)) => ops.min(bytes),
             (ops, bytes) => ops.or(bytes).unwrap_or(0.0),
         };
-        // An open loop may ask for less than its floor, and than its share.
-        let asked = self.asked_requests as f64 / second.requests.max(1) as f64;
         Claim {
             weight: f64::from(self.objective.weight),
-            floor: had * part.min(asked),
-            most: had * asked,
+            floor: had * part,
             had,
         }
     }
