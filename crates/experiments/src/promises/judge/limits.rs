@@ -4,11 +4,13 @@ use tidegate_core::objective::{Limit, Rate};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
+/// Operations that a rate counts.
+type Counts = fn(Op) -> bool;
+
 /// One rate of a limit, with the level of its bucket.
 #[derive(Clone, Debug)]
 struct Bucket {
-    /// Operations that count.
-    counts: fn(Op) -> bool,
+    counts: Counts,
     rate: f64,
     /// Rate while a burst lasts, and its credit.
     burst: Option<(f64, f64)>,
@@ -59,7 +61,7 @@ impl Limits {
     /// Rates of a limit; `None` if there are none.
     pub(super) fn new(limit: &Limit, blocking: Nanos) -> Option<Limits> {
         let burst = limit.burst.as_ref();
-        let kinds: [(fn(Op) -> bool, &Rate, Rate); 3] = [
+        let kinds: [(Counts, &Rate, Rate); 3] = [
             (
                 |op| op != Op::Flush,
                 &limit.total,
@@ -111,8 +113,12 @@ impl Limits {
     /// Ends a second; true if every rate was kept.
     pub(super) fn end_second(&mut self) -> bool {
         let blocking = self.blocking;
-        let kept = self.buckets.iter_mut().map(|it| it.end_second(blocking));
-        kept.fold(true, |all, one| all && one)
+        // Each of them ends its second, also after one that was not kept.
+        let mut kept = true;
+        for bucket in &mut self.buckets {
+            kept &= bucket.end_second(blocking);
+        }
+        kept
     }
 }
 

@@ -14,6 +14,9 @@ use tidegate_sim::device::{Arrival, Times};
 /// Streams of a VM that are told apart, as the engine does.
 const STREAMS: usize = 8;
 
+/// Requests of a stream that may arrive before one that was issued earlier.
+const SWAPPED: u64 = 32;
+
 /// A share is judged when at least one second in so many had something to share.
 const FEW_SECONDS: u64 = 10;
 
@@ -174,8 +177,8 @@ impl VmJudge {
         }
     }
 
-    /// Device time of a request by the profile: in sequence if it begins where one of the VM's last
-    /// eight of its direction ended.
+    /// Device time of a request by the profile: in sequence if it begins near to where one of the
+    /// VM's streams of its direction ended, because a drawn round trip swaps requests of a stream.
     fn cost_ps(&mut self, arrival: &Arrival, profile: &Profile) -> u64 {
         if !matches!(arrival.op, Op::Read | Op::Write) {
             return 0;
@@ -183,10 +186,13 @@ impl VmJudge {
         let direction = Direction::of(arrival.op);
         let way = direction as usize;
         let end = arrival.offset + u64::from(arrival.len);
-        let before = self.ends[way].iter().position(|&end| end == arrival.offset);
+        let near = SWAPPED * u64::from(arrival.len);
+        let mut streams = self.ends[way].iter();
+        let before = streams.position(|&end| end.abs_diff(arrival.offset) <= near);
         let access = match before {
             Some(stream) => {
-                self.ends[way][stream] = end;
+                let last = &mut self.ends[way][stream];
+                *last = end.max(*last);
                 Access::Sequential
             }
             None => {
