@@ -102,7 +102,7 @@ mod tests {
         let data = expand("\"{data 50 % sequential read 1 MiB for 2}\"", nvme);
         let data = data.expect("it is sound").replace([' ', 'B', '"'], "");
         let data: u64 = data.parse().expect("a number of bytes");
-        assert!((3_499_000_000..3_501_000_000).contains(&data) && data % BLOCK == 0);
+        assert!((3_499_000_000..3_501_000_000).contains(&data) && data.is_multiple_of(BLOCK));
         for wrong in [
             "{iops 10 random read 8 KiB}",
             "{time x}",
