@@ -111,12 +111,19 @@ fn classes_go_one_before_the_other_and_none_before_a_promise() {
     let (mut world, guests) = crowd(&vms);
     let got = served(&mut world, &guests, 5);
     assert_near(got[3], 1500, 5);
-    assert_near(got[0], 3500, 5);
-    assert_eq!((got[1], got[2]), (0, 0));
+    assert_near(got[0] + got[1] + got[2], 3500, 5);
+    // Nobody starves: one every 500 ms goes of a class that is passed over.
+    assert!(
+        (8..=10).contains(&got[1]) && (8..=10).contains(&got[2]),
+        "{got:?}"
+    );
     world.unload(guests[0]);
     let got = served(&mut world, &guests, 5);
-    assert_eq!(got[2], 0, "idle waits for best effort");
-    assert!(got[1] > 0);
+    assert!(
+        (8..=10).contains(&got[2]),
+        "idle waits for best effort: {got:?}"
+    );
+    assert!(got[1] > 3000, "{got:?}");
 }
 
 #[test]

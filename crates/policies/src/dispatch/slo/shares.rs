@@ -90,7 +90,7 @@ struct Entities {
     order: ByTag,
     /// Smallest tag among those served lately: where a waking entity joins.
     clock: Virtual,
-    /// When one of them was served last, or the first of them began to wait.
+    /// When one of them was served last by its share, or the first of them began to wait.
     passed_over_since: Nanos,
 }
 
@@ -421,7 +421,10 @@ impl Shares {
                 (&mut group.flow, group.leader as usize, group.active > 0)
             }
         };
-        class.passed_over_since = now;
+        // A promise kept to one of a class is no turn of those that wait for theirs.
+        if most.is_none() {
+            class.passed_over_since = now;
+        }
         let before = flow.tag;
         // In quarters, as weights are.
         flow.spend(cost * 4);
