@@ -4,7 +4,7 @@
 //! end: those of them that were not answered in time by then are late, whenever their answer
 //! comes. That makes the verdict of a second exact and costs one counter a request.
 
-use tidegate_base::seconds::Seconds;
+use super::second_of;
 use tidegate_base::time::Nanos;
 
 /// Seconds ahead in which a request may be due to be counted by its second.
@@ -50,12 +50,12 @@ impl DueRing {
 
     /// Place of a second; `None` if it has ended or lies beyond the ring.
     fn place(&self, second: u32) -> Option<usize> {
-        let ahead = second.wrapping_sub(self.running) as usize;
+        let ahead = second.checked_sub(self.running)? as usize;
         (ahead < SECONDS).then_some(second as usize % SECONDS)
     }
 
     fn has_ended(&self, second: u32) -> bool {
-        second.wrapping_sub(self.running) > u32::MAX / 2
+        second < self.running
     }
 
     /// Counts a request that is due in a second. Returns `false` for one beyond the ring, which is
@@ -106,7 +106,7 @@ impl DueRing {
             hanging: self.overdue > 0,
         };
         self.overdue += closed.late - core::mem::take(&mut self.late_inside);
-        self.running = self.running.wrapping_add(1);
+        self.running = self.running.saturating_add(1);
         closed
     }
 
@@ -129,16 +129,17 @@ pub(super) struct Due(u64);
 
 impl Due {
     /// Bit of a request that is due beyond the ring: its answer alone is judged. Times with this
-    /// bit are 292 years away.
+    /// bit are 292 years away and count as the last time without it.
     const UNCOUNTED: u64 = 1 << 63;
     /// Due time of a request that is not judged.
     pub(super) const NEVER: Due = Due(0);
 
     /// Counts a request that is due at `at`.
     pub(super) fn counted_in(ring: &mut DueRing, at: Nanos) -> Due {
-        match ring.add(Seconds::number(at)) {
-            true => Due(at.0.clamp(1, Due::UNCOUNTED - 1)),
-            false => Due(at.0 | Due::UNCOUNTED),
+        let bits = at.0.clamp(1, Due::UNCOUNTED - 1);
+        match ring.add(second_of(at)) {
+            true => Due(bits),
+            false => Due(bits | Due::UNCOUNTED),
         }
     }
 
@@ -155,7 +156,7 @@ impl Due {
     pub(super) fn answer(self, ring: &mut DueRing, now: Nanos) -> Nanos {
         let late = now.since(self.at());
         if self.is_counted() {
-            ring.answer(Seconds::number(self.at()), late == Nanos::ZERO);
+            ring.answer(second_of(self.at()), late == Nanos::ZERO);
         }
         late
     }
@@ -163,7 +164,7 @@ impl Due {
     /// Takes the request back.
     pub(super) fn withdraw(self, ring: &mut DueRing) {
         if self != Due::NEVER && self.is_counted() {
-            ring.withdraw(Seconds::number(self.at()));
+            ring.withdraw(second_of(self.at()));
         }
     }
 
@@ -203,13 +204,33 @@ mod tests {
 
     #[test]
     fn requests_beyond_the_ring_are_refused_and_overdue_ones_taken() {
-        let mut ring = DueRing::new(u32::MAX);
-        assert!(ring.add(SECONDS as u32 - 2), "the last place, past zero");
-        assert!(!ring.add(SECONDS as u32 - 1));
-        assert!(ring.add(u32::MAX - 1), "it was due before it came in");
+        let mut ring = DueRing::new(7);
+        assert!(ring.add(SECONDS as u32 + 6), "the last place");
+        assert!(!ring.add(SECONDS as u32 + 7));
+        assert!(ring.add(6), "it was due before it came in");
         assert_eq!(ring.close(), closed(0, 0, true));
-        ring.withdraw(u32::MAX - 1);
-        ring.withdraw(SECONDS as u32 - 2);
+        ring.withdraw(6);
+        ring.withdraw(SECONDS as u32 + 6);
         assert!(ring.is_empty());
+    }
+
+    #[test]
+    fn counts_add_up_over_all_ages() {
+        let year = 365 * 24 * 3600 * Nanos::SECOND.0;
+        for begin in [0, 100 * year, 137 * year, 300 * year, u64::MAX - 5] {
+            let second = second_of(Nanos(begin));
+            let mut ring = DueRing::new(second);
+            let due = |ring: &mut DueRing| Due::counted_in(ring, Nanos(begin + 5));
+            let all = [0, 1, 2, 3].map(|_| due(&mut ring));
+            all[0].answer(&mut ring, Nanos(begin));
+            all[1].answer(&mut ring, Nanos(begin + 5));
+            all[2].withdraw(&mut ring);
+            // The last second never ends.
+            if second < u32::MAX {
+                ring.close();
+            }
+            all[3].answer(&mut ring, Nanos::MAX);
+            assert!(second == u32::MAX || ring.is_empty(), "{begin}");
+        }
     }
 }

@@ -5,11 +5,10 @@
 //! is given back to the next tag. Otherwise the tags of a VM that has more than its floor would run
 //! ahead of time, and nothing would be late when it is starved.
 
-use super::LATE;
 use super::due_ring::{ClosedSecond, Due, DueRing};
 use super::part::{Cause, Verdict};
+use super::{LATE, second_of};
 use tidegate_base::objective::Rate;
-use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
 /// Fractional bits of the time that a byte takes.
@@ -83,7 +82,7 @@ impl Floor {
             costs: Costs::new(rate),
             tag: now,
             outstanding: Nanos::ZERO,
-            ring: DueRing::new(Seconds::number(now)),
+            ring: DueRing::new(second_of(now)),
             asked: Nanos::ZERO,
             very_late: false,
         }

@@ -2,7 +2,7 @@
 
 use super::due_ring::{ClosedSecond, Due, DueRing};
 use super::part::{Cause, Verdict};
-use tidegate_base::seconds::Seconds;
+use super::second_of;
 use tidegate_base::time::Nanos;
 
 /// One in so many requests of a second may be late.
@@ -20,7 +20,7 @@ impl Latency {
     pub(super) fn new(bound: Nanos, now: Nanos) -> Latency {
         Latency {
             bound,
-            ring: DueRing::new(Seconds::number(now)),
+            ring: DueRing::new(second_of(now)),
         }
     }
 

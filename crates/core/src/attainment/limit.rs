@@ -73,9 +73,9 @@ impl Level {
             return 0;
         }
         let left = self.level.saturating_sub(self.rate);
-        let most = self.burst + largest;
+        let most = self.burst.saturating_add(largest);
         let slack = self.rate / 100;
-        let beyond = left.saturating_sub(most + slack);
+        let beyond = left.saturating_sub(most.saturating_add(slack));
         // The 1 % is not saved up, and a miss is of its own second only.
         self.level = left.saturating_sub(slack).min(most);
         let ns = u128::from(beyond) * u128::from(Nanos::SECOND.0) / u128::from(self.rate);

@@ -51,7 +51,6 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{Account, IoError, Lane, Outcome, VmId};
-use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
 /// Share of its seconds by which a promise is called kept.
@@ -63,6 +62,12 @@ pub const LATE: Nanos = Nanos::from_millis(100);
 const BLOCKING_FLASH: Nanos = Nanos::from_millis(10);
 /// Blocking time of a device that positions, such as a hard disk.
 const BLOCKING_DISK: Nanos = Nanos::from_millis(50);
+
+/// Second that a time lies in. All times from 136 years on lie in the last one, which never ends, so
+/// that seconds never go back to zero.
+fn second_of(now: Nanos) -> u32 {
+    u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX)
+}
 
 /// A VM as it stands, for the verdict on seconds that nothing else tells of.
 #[derive(Clone, Copy, Debug)]
@@ -186,7 +191,7 @@ impl Attainments {
             self.dues = vec![Dues::default(); self.requests as usize];
         }
         self.epoch += 1;
-        let second = Seconds::number(now);
+        let second = second_of(now);
         let of_vm = self.vms[vm].get_or_insert_with(|| Box::new(VmAttainment::new(second)));
         let stalls = self.stalls;
         of_vm.roll(now, standing, &stalls);
@@ -248,13 +253,13 @@ impl Attainments {
     /// Counts a deadline transfer that is over: so long after its deadline.
     pub(crate) fn transfer_ended(&mut self, now: Nanos, vm: usize, late: Nanos) {
         if let Some(Some(of_vm)) = self.vms.get_mut(vm) {
-            of_vm.transfer_ended(Seconds::number(now), late);
+            of_vm.transfer_ended(second_of(now), late);
         }
     }
 
     /// Makes room for the transfer of a VM that begins, so that its end allocates nothing.
     pub(crate) fn expect_transfer(&mut self, now: Nanos, vm: usize) {
-        self.vms[vm].get_or_insert_with(|| Box::new(VmAttainment::new(Seconds::number(now))));
+        self.vms[vm].get_or_insert_with(|| Box::new(VmAttainment::new(second_of(now))));
     }
 
     /// Attainment of each part of a VM's objective so far, without the second that runs.
@@ -264,7 +269,7 @@ impl Attainments {
         };
         let mut of_vm = of_vm.clone();
         of_vm.roll(now, standing, &self.stalls);
-        of_vm.view(Seconds::number(now))
+        of_vm.view(second_of(now))
     }
 
     /// Forgets all counts and history of a VM; its objective is judged on.
@@ -282,14 +287,14 @@ impl Attainments {
         };
         let mut of_vm = of_vm.clone();
         of_vm.roll(now, standing, &self.stalls);
-        of_vm.export(Seconds::number(now))
+        of_vm.export(second_of(now))
     }
 
     /// Goes on with what [`Attainments::export`] gave `ago` seconds ago, as far as the same is
     /// promised still.
     pub(crate) fn import(&mut self, now: Nanos, vm: usize, ago: u32, records: &[PartRecord]) {
         if let Some(of_vm) = self.vms.get_mut(vm) {
-            let second = Seconds::number(now);
+            let second = second_of(now);
             let transfers = records.iter().any(|it| it.part == Part::Transfer);
             if transfers && of_vm.is_none() {
                 *of_vm = Some(Box::new(VmAttainment::new(second)));

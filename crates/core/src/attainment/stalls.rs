@@ -1,6 +1,6 @@
 //! Seconds in which the medium ended nothing for a while although it was busy.
 
-use tidegate_base::seconds::Seconds;
+use super::second_of;
 use tidegate_base::time::Nanos;
 
 /// Time without an end of an I/O, while some are in flight, from which on a second is the
@@ -38,7 +38,7 @@ impl Stalls {
 
     #[cold]
     fn note(&mut self, now: Nanos) {
-        let (first, last) = (Seconds::number(self.progress), Seconds::number(now));
+        let (first, last) = (second_of(self.progress), second_of(now));
         let moved = last.saturating_sub(self.newest);
         self.bits = self.bits.checked_shl(moved).unwrap_or(0);
         self.newest = self.newest.max(last);
@@ -52,7 +52,7 @@ impl Stalls {
         let back = self.newest.wrapping_sub(second);
         let noted = back < REMEMBERED && self.bits & (1 << back) != 0;
         let lasts = busy && now.since(self.progress) >= SILENCE;
-        noted || lasts && (Seconds::number(self.progress)..=Seconds::number(now)).contains(&second)
+        noted || lasts && (second_of(self.progress)..=second_of(now)).contains(&second)
     }
 }
 

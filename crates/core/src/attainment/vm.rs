@@ -6,11 +6,10 @@ use super::latency::Latency;
 use super::limit::LimitJudge;
 use super::part::{Cause, Part, PartAttainment, PartRecord, PartState, Verdict};
 use super::stalls::Stalls;
-use super::{Answered, Standing};
+use super::{Answered, Standing, second_of};
 use tidegate_base::objective::Objective;
 use tidegate_base::pace::FirstServed;
 use tidegate_base::request::Lane;
-use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
 /// Due times of a request by reservation, target and latency, and the objective that they are of.
@@ -107,7 +106,7 @@ impl VmAttainment {
     /// Closes the seconds before `now`, if there are any.
     #[inline]
     pub(super) fn pass(&mut self, now: Nanos, standing: Standing, stalls: &Stalls) {
-        if Seconds::number(now) != self.running {
+        if second_of(now) != self.running {
             self.roll(now, standing, stalls);
         }
     }
@@ -116,15 +115,15 @@ impl VmAttainment {
     #[cold]
     #[inline(never)]
     pub(super) fn roll(&mut self, now: Nanos, standing: Standing, stalls: &Stalls) {
-        let second = Seconds::number(now);
+        let second = second_of(now);
         let mut left = second.saturating_sub(self.running).min(CLOSED_ONE_BY_ONE);
         while left > 0 && !self.is_quiet() {
             let stalled = stalls.holds(self.running, now, standing.device_busy);
             self.close(standing, stalled);
-            self.running = self.running.wrapping_add(1);
+            self.running += 1;
             left -= 1;
         }
-        let passed = second.wrapping_sub(self.running);
+        let passed = second - self.running;
         if passed == 0 {
             return;
         }
@@ -261,15 +260,16 @@ impl VmAttainment {
             let account = &answer.account;
             let queued = account.queued + account.merged_wait;
             let [own, others, device] = &mut self.waits;
-            *own += account.regulated.0;
-            *others += account.deliberate.0;
-            *device += account.device.0;
+            *own = own.saturating_add(account.regulated.0);
+            *others = others.saturating_add(account.deliberate.0);
+            *device = device.saturating_add(account.device.0);
             // Behind its own requests only: the device is too slow for what the VM asks.
-            *(if answer.behind_another {
+            let behind = if answer.behind_another {
                 others
             } else {
                 device
-            }) += queued.0;
+            };
+            *behind = behind.saturating_add(queued.0);
         }
     }
 
@@ -313,7 +313,7 @@ impl VmAttainment {
 
     /// Forgets counts and history, and the second that `now` cuts.
     pub(super) fn forget(&mut self, now: Nanos) {
-        let second = Seconds::number(now);
+        let second = second_of(now);
         self.unjudged = (Nanos::from_secs(second.into()) < now).then_some(second);
         self.parts.iter_mut().for_each(PartState::forget);
     }
