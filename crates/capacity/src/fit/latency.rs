@@ -86,8 +86,7 @@ pub(super) fn bounds(
         blocking.service = blocking.service.max(beyond);
         due.extend(bound.map(|bound| (bound, at, vm)));
     }
-    // Each floor is as dear as any mix makes it, but not all of them at once.
-    before.floors = before.floors.min(worst.into());
+    before.worst = worst.into();
     due.sort_by_key(|&(bound, at, _)| (bound, at));
     let mut of = vec![None; tenants.len()];
     for same in due.chunk_by(|a, b| a.0 == b.0) {
@@ -113,8 +112,11 @@ pub(super) fn bounds(
 /// What those due so far ask for.
 #[derive(Default)]
 struct Demand {
-    /// Device time of a second that all floors take, picoseconds.
+    /// Device time of a second that all floors take, each at the mix that is worst for it,
+    /// picoseconds.
     floors: u128,
+    /// Device time of a second that all of them take together at the worst mix, picoseconds.
+    worst: u128,
     /// VMs with a bound that is due: their bounds and what they ask for beyond their floors.
     due: Vec<(Nanos, Vm)>,
     /// The longest service beyond one's own cost.
@@ -135,14 +137,18 @@ impl Demand {
         }
         // A line's picoseconds in some nanoseconds, times 10^9.
         let within = |part: u64, time: Nanos| u128::from(part) * u128::from(time.0);
-        let beyond_floor = |(of, vm): &(Nanos, Vm)| {
+        let asks = |(of, vm): &(Nanos, Vm)| {
             let burst = u128::from(vm.cost) * u128::from(vm.burst) * u128::from(Nanos::SECOND.0);
-            let asks = burst + within(vm.envelope, bound.since(*of));
-            asks.saturating_sub(within(vm.floor, bound))
+            burst + within(vm.envelope, bound.since(*of))
         };
+        let beyond_floor = |due: &(Nanos, Vm)| asks(due).saturating_sub(within(due.1.floor, bound));
         let floors = self.floors.saturating_mul(u128::from(bound.0));
-        let more = (self.due.iter().map(beyond_floor)).fold(floors, u128::saturating_add);
-        let more = more.div_ceil(u128::from(Nanos::SECOND.0));
+        let each = (self.due.iter().map(beyond_floor)).fold(floors, u128::saturating_add);
+        // Each floor is as dear as any mix makes it, but not all of them at once: what envelopes
+        // ask for then comes on top, whatever part of it is in the floors.
+        let worst = self.worst.saturating_mul(u128::from(bound.0));
+        let together = (self.due.iter().map(asks)).fold(worst, u128::saturating_add);
+        let more = each.min(together).div_ceil(u128::from(Nanos::SECOND.0));
         blocking
             .device_ps()
             .saturating_add(u128::from(self.beyond))
