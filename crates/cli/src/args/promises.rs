@@ -25,7 +25,7 @@ pub(crate) enum Profiled {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PromisesArgs {
     /// Policy that is judged
-    #[arg(long, value_name = "NAME", default_value = "mclock", value_parser = parse_policy)]
+    #[arg(long, value_name = "NAME", default_value = "slo", value_parser = parse_policy)]
     pub(crate) policy: PolicySpec,
     /// A parameter of it with its unit; may be given several times
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_param)]

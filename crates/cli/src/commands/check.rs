@@ -9,13 +9,14 @@ use serde::Serialize;
 use serde_json::Value;
 use tidegate_api::objective::ObjectiveView;
 use tidegate_api::policy::PolicyView;
+use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::{document, profile};
 use tidegate_device::catalogue;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_server::backing::{inspect, memory};
 use tidegate_server::config::{
-    self, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig, ListenAddress, Loaded,
-    Place, VmConfig,
+    self, ByDefault, Config, ConfigErrors, Create, DeviceKind, Diagnostic, DiskConfig,
+    ListenAddress, Loaded, NewlyEnforced, Place, VmConfig,
 };
 use tidegate_server::control::view;
 use tidegate_server::fitting;
@@ -39,6 +40,9 @@ struct Report<'a> {
     errors: &'a [Diagnostic],
     warnings: &'a [Diagnostic],
     vms: Vec<Vm<'a>>,
+    /// Devices that name no policy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    default_policy: Vec<DefaultPolicy<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<Model<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +58,7 @@ impl<'a> Report<'a> {
             errors: &[],
             warnings,
             vms: Vec::new(),
+            default_policy: Vec::new(),
             model: None,
             profile: None,
             vcpus: None,
@@ -76,6 +81,43 @@ struct Vm<'a> {
     /// What of it the store keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<Part>,
+}
+
+/// A device that names no policy, and so has the default one.
+#[derive(Serialize)]
+struct DefaultPolicy<'a> {
+    device: &'a str,
+    policy: &'static str,
+    /// What it had in builds before.
+    before: &'static str,
+    newly_enforced: Vec<NewPart<'a>>,
+}
+
+/// A part of an objective that the default policy puts in force.
+#[derive(Serialize)]
+struct NewPart<'a> {
+    vm: &'a str,
+    part: &'static str,
+    value: String,
+}
+
+impl<'a> DefaultPolicy<'a> {
+    fn of(config: &'a Config) -> Vec<DefaultPolicy<'a>> {
+        let unnamed = config::by_default(config).into_iter();
+        let part = |new: NewlyEnforced<'a>| NewPart {
+            vm: new.vm,
+            part: new.part,
+            value: new.value,
+        };
+        unnamed
+            .map(|of| DefaultPolicy {
+                device: of.device,
+                policy: DEFAULT_POLICY,
+                before: config::DEFAULT_BEFORE,
+                newly_enforced: of.newly_enforced.into_iter().map(part).collect(),
+            })
+            .collect()
+    }
 }
 
 /// A device model, which has neither VMs nor a policy.
@@ -384,6 +426,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         });
         return out.json(&Report {
             vms: vms.collect(),
+            default_policy: DefaultPolicy::of(&config),
             ..Report::good(&warnings)
         });
     }
@@ -457,7 +500,36 @@ fn describe(config: &Config, kept: &Kept, out: Output) -> String {
     let tables: Vec<_> = (tables.iter())
         .map(|table| table.render(out.style()))
         .collect();
-    tables.join("\n")
+    tables.join("\n") + &by_default(&config::by_default(config), out)
+}
+
+/// Devices that name no policy, and what that puts in force for their VMs; empty: all name one.
+fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
+    if unnamed.is_empty() {
+        return String::new();
+    }
+    let devices: Vec<_> = unnamed
+        .iter()
+        .map(|of| format!("{:?}", of.device))
+        .collect();
+    let before = config::DEFAULT_BEFORE;
+    let mut text = format!(
+        "\nNo policy is named for {}: it is {DEFAULT_POLICY}, and was {before} in builds before it.\n",
+        devices.join(", ")
+    );
+    let mut parts = Table::new([
+        ("NEWLY ENFORCED", Align::Left),
+        ("PART", Align::Left),
+        ("VALUE", Align::Left),
+    ]);
+    let newly = unnamed.iter().flat_map(|of| &of.newly_enforced);
+    for new in newly {
+        parts.row([new.vm.to_owned(), new.part.to_owned(), new.value.clone()]);
+    }
+    if unnamed.iter().any(|of| !of.newly_enforced.is_empty()) {
+        text += &parts.render(out.style());
+    }
+    text
 }
 
 fn promise(vm: &VmConfig, kept: &Kept) -> String {

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::document;
 use tidegate_server::config::{self, Config, ConfigErrors, Diagnostic, Loaded, Place};
 use tidegate_server::control;
@@ -51,6 +52,7 @@ async fn serve(config: Config) -> Result<Stopped> {
     let control = control::bind(&config.control)
         .map_err(|error| no_control(error, config.control.place.as_ref()))?;
     tracing::info!("control API at {}", control.name());
+    tell_default_policy(&config);
     // Opening the disks may take long, or block for ever: signals are handled meanwhile.
     let daemon = tokio::select! {
         daemon = start(config) => daemon.context("cannot start")?,
@@ -77,6 +79,26 @@ async fn serve(config: Config) -> Result<Stopped> {
         std::mem::forget(served);
     }
     Ok(ended?)
+}
+
+/// Says of the devices that name no policy which one they have, for it was another one before.
+fn tell_default_policy(config: &Config) {
+    let unnamed = config::by_default(config);
+    if unnamed.is_empty() {
+        return;
+    }
+    let devices: Vec<_> = unnamed.iter().map(|of| of.device).collect();
+    let newly = unnamed
+        .iter()
+        .map(|of| of.newly_enforced.len())
+        .sum::<usize>();
+    tracing::info!(
+        devices = devices.join(", "),
+        newly_enforced = newly,
+        "no policy is named, so it is {DEFAULT_POLICY}; builds before it had {}; `tidegate check` \
+         lists what is newly enforced",
+        config::DEFAULT_BEFORE,
+    );
 }
 
 /// Starts the daemon on a thread that may block, then restores the persisted VMs.

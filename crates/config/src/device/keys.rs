@@ -14,7 +14,7 @@ const REQUESTS: (u64, u64) = (1, 1 << 20);
 pub const POLICY: KeyInfo = KeyInfo::new(
     "policy",
     KeyKind::Policy,
-    KeyDefault::Text("mclock"),
+    KeyDefault::Text("slo"),
     "a name, or a table (below)",
 );
 

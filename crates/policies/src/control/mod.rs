@@ -1,7 +1,7 @@
 //! Controllers: what the knobs should be.
 //!
 //! `credit_feedback` belongs to Flubber, `job_priorities` to PriDyn, `share_model` to vFair,
-//! `tuner` to V-Cup, `transfers` to `slo`.
+//! `tuner` to V-Cup, `transfers` to the default policy `slo`.
 
 pub mod credit_feedback;
 pub mod job_priorities;

@@ -9,7 +9,7 @@ use crate::{control, dispatch, regulate};
 pub(super) static REGISTRY: &[PolicyInfo] = &[
     PolicyInfo {
         name: "slo",
-        summary: "every part of an objective together",
+        summary: "every part of an objective together: the default",
         source: "Tidegate; what the published systems taught, in one order",
         about: "Limits and the caps of targets hold over everything. Reservations, targets, \
                 deadline transfers and latency bounds are served by deadline; what they leave is \

@@ -1,6 +1,6 @@
 //! `[[device]]`: what disks are made of, and how much is in flight.
 
-use tidegate_config::device::{self, Scheduling};
+use tidegate_config::device::{self, Scheduling, keys as shared};
 use tidegate_config::{Field, Names, Section, library};
 use tidegate_device::catalogue::Entry;
 use tidegate_policies::policy::PolicySpec;
@@ -92,6 +92,7 @@ fn complete(
     Some(DeviceConfig {
         name: known.name.clone()?,
         kind,
+        names_policy: draft.field.find(shared::POLICY.name).is_some(),
         scheduling: scheduling?,
         place: draft.field.place(),
     })

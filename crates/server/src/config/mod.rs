@@ -22,6 +22,7 @@ use tidegate_device::catalogue;
 use crate::fault::Rule;
 
 mod context;
+mod default_policy;
 mod device;
 pub mod fault;
 pub mod job;
@@ -35,6 +36,7 @@ mod schema;
 pub(crate) mod tests;
 pub mod vm;
 
+pub use default_policy::{ByDefault, DEFAULT_BEFORE, NewlyEnforced, by_default};
 pub use objective_view::objective_view;
 pub use parse::DEFAULT_CONTROL_SOCKET;
 pub use promise::{by_the_clock, words};
@@ -212,6 +214,8 @@ pub struct DeviceConfig {
     pub name: String,
     /// What its disks are made of.
     pub kind: DeviceKind,
+    /// Whether its configuration names a policy; where not, it has the default one.
+    pub names_policy: bool,
     /// How it is scheduled.
     pub scheduling: Scheduling,
     /// Where the file says it; `None` where no file does.

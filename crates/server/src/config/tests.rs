@@ -316,7 +316,7 @@ fn defaults_need_four_lines_a_section() {
     assert!(warnings.is_empty());
     assert_eq!(config.control.socket, PathBuf::from(DEFAULT_CONTROL_SOCKET));
     assert!(config.store.is_none());
-    assert_eq!(config.devices[0].scheduling.policy.name(), "mclock");
+    assert_eq!(config.devices[0].scheduling.policy.name(), "slo");
     assert_eq!(config.vms[0].objective, Objective::default());
     assert_eq!(config.vms[0].disks[0].block_size, 512);
 }
@@ -328,7 +328,7 @@ pub(crate) fn enforcing(parts: &[fn(&Honours) -> bool]) -> Vec<&'static str> {
     let enforce = |name: &&str| {
         let spec = PolicySpec::named(name).unwrap_or_else(|e| panic!("{e}"));
         let honours = spec.honours_for(false);
-        !honours.target && parts.iter().all(|part| part(&honours))
+        spec.parts().0 != Some("tuner") && parts.iter().all(|part| part(&honours))
     };
     names.filter(enforce).collect()
 }
@@ -585,7 +585,7 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
 
 #[test]
 fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
-    let text = "[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+    let text = "[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\npolicy = \"mclock\"\n\
                 [[vm]]\nname = \"a\"\n[vm.objective]\nweight = 7\ntimezone = \"Europe/Berlin\"\n\
                 [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"23:00\"\n\
                 target = \"50 MB/s\"\n\

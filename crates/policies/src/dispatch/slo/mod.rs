@@ -1,5 +1,5 @@
 //! The order that keeps every promise: floors and latency bounds by deadline, then shares, then the
-//! background.
+//! background. The default.
 //!
 //! ```text
 //!   pick:  1. a background part that its rate allows, while nothing promised is due

@@ -54,6 +54,7 @@ pub fn device(name: &str, kind: DeviceKind) -> DeviceConfig {
     DeviceConfig {
         name: name.into(),
         kind,
+        names_policy: true,
         scheduling: Scheduling {
             max_io: 256 << 10,
             max_requests: 4096,
