@@ -187,6 +187,8 @@ impl Scheduling {
         let shared = self.max_io_shared;
         let part = |profile: &Arc<Profile>| shared.longest_part(profile, self.max_io);
         Queueing {
+            // An adapted depth goes as low as the tightest bound needs.
+            least_depth: self.adaptive_depth.then_some(1),
             part: self.profile.as_ref().and_then(part),
             ..Queueing::default()
         }

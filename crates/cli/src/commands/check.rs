@@ -514,7 +514,7 @@ fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
         .collect();
     let before = config::DEFAULT_BEFORE;
     let mut text = format!(
-        "\nNo policy is named for {}: it is {DEFAULT_POLICY}, and was {before} in builds before it.\n",
+        "\nNo policy is named for {}: it is {DEFAULT_POLICY}, and was {before} in builds before.\n",
         devices.join(", ")
     );
     let mut parts = Table::new([

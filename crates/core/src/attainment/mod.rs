@@ -63,8 +63,8 @@ const BLOCKING_FLASH: Nanos = Nanos::from_millis(10);
 /// Blocking time of a device that positions, such as a hard disk.
 const BLOCKING_DISK: Nanos = Nanos::from_millis(50);
 
-/// Second that a time lies in. All times from 136 years on lie in the last one, which never ends, so
-/// that seconds never go back to zero.
+/// Second that a time lies in. All times from 136 years on lie in the last one, which never ends,
+/// so that seconds never go back to zero.
 fn second_of(now: Nanos) -> u32 {
     u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX)
 }

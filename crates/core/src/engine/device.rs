@@ -216,7 +216,13 @@ impl DeviceControl {
                 control.limit()
             }
         };
-        watch.set_depth(control.depth(), top);
+        // Below a bound the device may do less than it could, and less than its profile says.
+        let keeps_busy = if control.is_bounded() {
+            top
+        } else {
+            self.limit
+        };
+        watch.set_depth(control.depth(), keeps_busy, top);
     }
 
     /// No I/O goes, as the depth in force is full, or for another reason.
@@ -237,7 +243,7 @@ impl DeviceControl {
         } else if !adapts {
             self.depth_control = None;
             if let Some(watch) = &mut self.watch {
-                watch.set_depth(spec.depth, spec.depth);
+                watch.set_depth(spec.depth, spec.depth, spec.depth);
             }
         }
         self.bound_depth(facts);

@@ -296,11 +296,17 @@ impl DepthControl {
         limit.min(self.most())
     }
 
+    /// Returns whether what the load was found to need, or would be tried next, is beyond a bound.
+    #[inline]
+    pub(crate) fn is_bounded(&self) -> bool {
+        let most = self.most();
+        self.depth >= most && most < self.top
+    }
+
     /// Returns the depth in force and the reason for it.
     pub(crate) fn view(&self) -> DepthView {
         let depth = self.depth();
-        // What the load was found to need, or would be tried next, is beyond the bound.
-        let bounded = depth == self.most() && depth < self.top && self.latest.is_some();
+        let bounded = self.is_bounded() && self.latest.is_some();
         let by_budget = self.budget_depth <= depth;
         let reason = match () {
             () if self.latest.is_none() => DepthReason::Start,

@@ -41,6 +41,8 @@ pub enum Notice {
 
 /// See the [module](self).
 pub(crate) struct Watch {
+    /// I/Os in flight with which the device is as fast as its profile says.
+    enough: u32,
     meter: Meter,
     judge: Option<Judge>,
     learner: Option<Learner>,
@@ -68,6 +70,7 @@ impl Watch {
         meter.enough = enough;
         let learner = learns.then(|| learner.unwrap_or_else(|| Learner::new(now)));
         Some(Box::new(Watch {
+            enough,
             meter,
             judge,
             learner,
@@ -135,8 +138,11 @@ impl Watch {
     }
 
     /// Notes the depth in force, which is kept below `top` where it is adapted.
-    pub(crate) fn set_depth(&mut self, depth: u32, top: u32) {
+    /// `keeps_busy`: most I/Os in flight now with which the device does as much as with more of
+    /// them; `top` where that is not known, or where fewer are allowed.
+    pub(crate) fn set_depth(&mut self, depth: u32, keeps_busy: u32, top: u32) {
         self.meter.few = depth.min(2);
+        self.meter.enough = self.enough.min(keeps_busy);
         if let Some(learner) = &mut self.learner {
             learner.adapted = (depth < top).then_some((depth, top));
         }

@@ -585,8 +585,8 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
 
 #[test]
 fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
-    let text = "[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\npolicy = \"mclock\"\n\
-                [[vm]]\nname = \"a\"\n[vm.objective]\nweight = 7\ntimezone = \"Europe/Berlin\"\n\
+    let text = "[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                policy = \"mclock\"\n[[vm]]\nname = \"a\"\n[vm.objective]\nweight = 7\ntimezone = \"Europe/Berlin\"\n\
                 [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"23:00\"\n\
                 target = \"50 MB/s\"\n\
                 [[vm.objective.schedule]]\nfrom = \"22:00\"\nuntil = \"06:00\"\nweight = 9\n\
@@ -598,7 +598,7 @@ fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
         warned[0]
             .contains("vm \"a\": objective.schedule[0].target: policy mclock enforces no target")
     );
-    assert!(warned[0].contains("test.toml:14"), "{}", warned[0]);
+    assert!(warned[0].contains("test.toml:15"), "{}", warned[0]);
     let hides =
         "entry 2 (22:00 to 06:00 every day) hides a part of entry 1 (18:00 to 23:00 every day)";
     assert!(warned[1].contains(hides), "{}", warned[1]);

@@ -262,6 +262,7 @@ fn a_latency_objective_bounds_what_is_in_flight() {
     };
     lab.guest(&Objective::default(), reads(64, 16 * KIB));
     lab.seconds(1);
+    let did = lab.seconds(1)[0].bytes;
     let free = lab.driver.engine.device().adapted().expect("it adapts");
     assert_eq!(free.reason, DepthReason::Product);
     lab.guest(&promised, reads(0, 4 * KIB));
@@ -276,6 +277,12 @@ fn a_latency_objective_bounds_what_is_in_flight() {
     );
     lab.promise(1, &Objective::default());
     lab.seconds(1);
+    // Several depths do as much, and the one that is found depends on where the search begins.
+    let does = lab.seconds(1)[0].bytes;
     let again = lab.driver.engine.device().adapted().expect("it adapts");
-    assert_eq!(again.depth, free.depth);
+    assert_eq!(again.reason, DepthReason::Product);
+    assert!(
+        does * 100 >= did * 98,
+        "{does} of {did}: {again:?}, {free:?}"
+    );
 }
