@@ -586,7 +586,8 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
 #[test]
 fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
     let text = "[[listen]]\nunix = \"n.sock\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
-                policy = \"mclock\"\n[[vm]]\nname = \"a\"\n[vm.objective]\nweight = 7\ntimezone = \"Europe/Berlin\"\n\
+                policy = \"mclock\"\n[[vm]]\nname = \"a\"\n[vm.objective]\nweight = 7\n\
+                timezone = \"Europe/Berlin\"\n\
                 [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"23:00\"\n\
                 target = \"50 MB/s\"\n\
                 [[vm.objective.schedule]]\nfrom = \"22:00\"\nuntil = \"06:00\"\nweight = 9\n\
