@@ -14,7 +14,7 @@
 //!
 //! **Kinds.** Reads and writes, sequential and random, each by size: costs at powers of two from 4
 //! KiB to 1 MiB, on the line between them for others, as a profile's curves have them
-//! ([`Curve`](crate::profile::Curve)). An I/O is sequential as in the pattern t' (`pattern`): what
+//! ([`Curve`]). An I/O is sequential as in the pattern t' (`pattern`): what
 //! the device gets counts, not what a VM asked for.
 //!
 //! **Windows.** A window is over after 120 ms and [`IOS`] ends, or after a second; it counts when

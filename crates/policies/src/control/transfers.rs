@@ -11,7 +11,7 @@
 //!
 //! - The sixteenth more is for what came late between two measurements, and for the last one.
 //! - A transfer that is past its deadline keeps the rate that it needed last.
-//! - Measurements are those of the engine's book of transfers, every [`JobTerms::INTERVAL`].
+//! - Measurements are those of the engine's book of transfers.
 
 use tidegate_base::objective::Rate;
 use tidegate_base::request::VmId;

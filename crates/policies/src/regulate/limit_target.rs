@@ -10,10 +10,10 @@
 //!                       pace of 1.1 x the target, which is never behind)
 //! ```
 //!
-//! - What a stall of the device took from a VM, up to [`REPAID`], is repaid at no more than 1.1
+//! - What a stall of the device took from a VM, up to two seconds, is repaid at no more than 1.1
 //!   times the target, so that the mean over seconds is the target's (V-Cup, ToS 2017, section 2.2:
 //!   errors are reckoned over intervals).
-//! - Time in which the VM had nothing inside for [`IDLE`] or longer is not repaid: it did not ask.
+//! - Time in which the VM had nothing inside for 100 ms or longer is not repaid: it did not ask.
 //! - A target in IOPS counts guest requests, as reservations and limits do.
 //! - A flush passes freely and costs nothing.
 

@@ -15,13 +15,13 @@
 //! - **Promises** (reservation, target, deadline transfer, latency) are in one queue by deadline.
 //!   Their service counts against their VM's share; service by share never against a promise
 //!   (mClock's rule; Gulati, Merchant, Varman, OSDI 2010). Together they are to fit the device;
-//!   where it is slower than that, they step down kind by kind ([`promises`]).
+//!   where it is slower than that, they step down kind by kind (`promises`).
 //! - **Shares** are of device time: an I/O costs what the device's profile says, or, where there is
-//!   none, its bytes, at least those of a positioning ([`CostModel`]).
+//!   none, its bytes, at least those of a positioning (`CostModel`).
 //! - **Stay.** On a disk that seeks, an I/O that continues the last one goes at once, for up to
-//!   [`STAY_IOS`] positionings' worth of cost, unless a deadline is near: streams of several VMs
+//!   eight positionings' worth of cost, unless a deadline is near: streams of several VMs
 //!   would break each other at every I/O (BD-EDF's batch; Jin et al., "Flubber", 2013).
-//! - **Background** processes have a rate that grows while VMs do not miss it ([`background`]).
+//! - **Background** processes have a rate that grows while VMs do not miss it (`background`).
 //!
 //! Starvation bound: promises are to leave room. Then, from the moment a VM waits, each other of
 //! its class is served at most by its own weight's share of (32 of the smallest I/Os + the largest

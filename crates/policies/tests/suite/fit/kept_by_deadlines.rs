@@ -193,10 +193,10 @@ fn serve(
     let (mut worst, mut late) = (0.0, i128::MIN);
     let mut served = 0;
     while served < REQUESTS {
-        for at in 0..waiting.len() {
-            while waiting[at].came <= now {
-                queue.push(waiting[at]);
-                waiting[at] = next(&mut sources, at);
+        for (at, waiting) in waiting.iter_mut().enumerate() {
+            while waiting.came <= now {
+                queue.push(*waiting);
+                *waiting = next(&mut sources, at);
             }
         }
         while with_device.front().is_some_and(|&end| end <= now) {
