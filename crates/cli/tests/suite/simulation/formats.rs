@@ -57,6 +57,42 @@ fn scenarios_of_the_first_format_give_the_same_bytes() {
 }
 
 #[test]
+fn an_ordinary_host_has_all_that_it_was_promised_by_default() {
+    let (json, _) = both(&[
+        "sim",
+        &example("host.toml"),
+        "--duration",
+        "20 s",
+        "-o",
+        "json",
+    ]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let vms = report["vms"].as_array().expect("VMs");
+    let judged = vms.iter().flat_map(|vm| {
+        let promises = vm["promises"].as_array().expect("promises");
+        promises.iter().map(move |promise| (&vm["name"], promise))
+    });
+    let mut parts = Vec::new();
+    for (name, promise) in judged {
+        assert_eq!(promise["kept"], true, "{name}: {promise}");
+        parts.push((name.as_str().expect("a name"), promise["part"].as_str()));
+    }
+    let kept = [
+        ("db", "reservation"),
+        ("db", "latency"),
+        ("web", "reservation"),
+    ];
+    let kept = kept
+        .into_iter()
+        .chain([("ci", "limit"), ("files", "limit")]);
+    assert_eq!(
+        parts,
+        kept.map(|(vm, part)| (vm, Some(part))).collect::<Vec<_>>()
+    );
+    assert!(json.contains("\"slo\""), "the policy is the default one");
+}
+
+#[test]
 fn a_configuration_is_simulated_as_it_stands() {
     let (json, notes) = both(&["sim", &example("quickstart.toml"), "-o", "json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
