@@ -45,7 +45,9 @@ impl Bucket {
         let slack = self.largest + self.rate * blocking.as_secs_f64();
         let kept = self.used <= rate * span + self.largest && self.level <= credit + slack;
         (self.used, self.largest) = (0.0, 0.0);
-        self.level = self.level.min(credit + slack);
+        // The slack is each second's own: one that used it does not condemn those after it, whose
+        // answers come a request sooner or later.
+        self.level = self.level.min(credit);
         kept
     }
 }
@@ -160,6 +162,10 @@ mod tests {
         let mut limits = Limits::new(&limit, Nanos::ZERO).expect("there is a rate");
         assert!(second(&mut limits, 200) && second(&mut limits, 200));
         assert!(!second(&mut limits, 200), "its credit is gone");
+        for answers in [101, 99, 101, 100, 101] {
+            assert!(second(&mut limits, answers), "one request sooner or later");
+        }
+        assert!(!second(&mut limits, 103), "and no more than that");
         for _ in 0..3 {
             assert!(second(&mut limits, 0));
         }
