@@ -265,12 +265,13 @@ impl DepthControl {
             return;
         };
         let ops = [Op::Read, Op::Write].map(|op| self.work.of(profile, op, part));
-        let per_ns = match self.latest {
-            Some(rate) => rate.per_ns,
-            None => self.work.saturated.unwrap_or(0.0),
-        };
+        let longest = ops[0].max(ops[1]);
+        // A depth that small I/Os do not fill has a rate that says nothing of large ones: taken for
+        // what the device can do, it would keep the depth where it is.
+        let latest = self.latest.map_or(0.0, |rate| rate.per_ns);
+        let per_ns = self.work.saturated.unwrap_or(0.0).max(latest);
         self.budget_depth = match per_ns > 0.0 {
-            true => (time.0 as f64 * per_ns / ops[0].max(ops[1])) as u32,
+            true => (time.0 as f64 * per_ns / longest) as u32,
             false => self.start(),
         };
         self.budget_depth = self.budget_depth.max(1);
