@@ -527,6 +527,13 @@ pub trait Dispatcher: Send {
         false
     }
 
+    /// Returns whether what it would pick now was promised and is due, so that it goes although as
+    /// many I/Os are in flight as the load needs. Asked only where that is so, and answered `true`
+    /// for no more than the device can do: each one lengthens the queue.
+    fn is_due_beyond_depth(&mut self, _facts: &Facts) -> bool {
+        false
+    }
+
     /// Returns true if it uses what requests cost of the device; costs are then learnt where there
     /// is no profile ([`Facts::estimator`]). Must never change.
     fn reckons_with_costs(&self) -> bool {

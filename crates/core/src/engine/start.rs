@@ -81,16 +81,31 @@ impl Engine {
         started
     }
 
-    /// A flush waits for no data, so a depth that is kept for data's sake is not kept for it.
+    /// A flush waits for no data, so a depth that is kept for data's sake is not kept for it. What
+    /// was promised and is due goes beyond it, too, up to twice as many: where a queue is kept
+    /// short for the sake of promises, they do not wait for a place in it.
     #[inline]
     fn beyond_limit(&mut self) -> Option<u32> {
         if self.control.depth_control.is_some() {
             self.control.count_full(&mut self.facts, true);
         }
-        let full = self.facts.queues.device.in_flight >= self.config.device.depth;
-        match full || !self.flushes.may_go() {
-            true => None,
-            false => self.start_flush(),
+        let in_flight = self.facts.queues.device.in_flight;
+        if in_flight >= self.config.device.depth {
+            return None;
+        }
+        if self.flushes.may_go() {
+            return self.start_flush();
+        }
+        let is_promised = in_flight < self.control.limit.saturating_mul(2)
+            && self.facts.queues.device.queued > 0
+            && self
+                .active
+                .roles
+                .dispatcher
+                .is_due_beyond_depth(&self.facts);
+        match is_promised {
+            true => self.next_dispatch(),
+            false => None,
         }
     }
 

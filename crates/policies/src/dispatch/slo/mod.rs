@@ -506,6 +506,16 @@ impl Dispatcher for Slo {
         true
     }
 
+    fn is_due_beyond_depth(&mut self, facts: &Facts) -> bool {
+        // One that seeks serves them one after the other, and in an order of its own.
+        if facts.device().spec.positioning > Nanos::ZERO || self.overload.is_late() {
+            return false;
+        }
+        self.release(facts);
+        let first = self.promises.first();
+        first.is_some_and(|(_, slot)| self.promises.has_rate(slot))
+    }
+
     fn pick(&mut self, facts: &Facts) -> Pick {
         let now = facts.now();
         self.release(facts);

@@ -2,9 +2,9 @@
 
 use super::lab::*;
 use std::sync::Arc;
-use tidegate_core::objective::{Objective, OpsRate};
+use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::request::Op;
-use tidegate_core::steer::{DepthReason, SharedIo};
+use tidegate_core::steer::{DepthBound, DepthReason, SharedIo};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 
@@ -132,7 +132,7 @@ fn who_waits_for_each_answer_waits_for_less() {
         lab.guest(&Objective::default(), reads(32, 128 * KIB));
         lab.seconds(1);
         let had = lab.seconds(10);
-        (had[0].mean(), had[0].bytes + had[1].bytes)
+        (had[0].p99(), had[0].bytes + had[1].bytes)
     };
     let ((before, all), (after, kept)) = (latency(false), latency(true));
     assert!(
@@ -285,4 +285,33 @@ fn a_latency_objective_bounds_what_is_in_flight() {
         does * 100 >= did * 98,
         "{does} of {did}: {again:?}, {free:?}"
     );
+}
+
+#[test]
+fn what_is_promised_and_due_waits_for_no_place_in_a_short_queue() {
+    let entry = catalogue::load("nvme-1tb").expect("of the catalogue");
+    let promised = Objective {
+        reservation: Rate::iops(10_000),
+        latency: Some(Nanos::from_millis(1)),
+        ..Objective::default()
+    };
+    let run = |policy: &str| {
+        let mut lab = Lab::new(&entry, None, 1024, policy);
+        let mut device = lab.driver.engine.device_mut();
+        device.adapt_depth(Nanos::ZERO, true);
+        device.share_io(SharedIo::Bytes(64 << 10));
+        let (depth, vm) = (1, None);
+        device.set_depth_bound(Some(DepthBound { depth, vm }));
+        let reader = Work {
+            think: Nanos::from_micros(200),
+            ..reads(1, 8 * KIB)
+        };
+        lab.guest(&promised, reader);
+        lab.guest(&Objective::default(), writes(16, MIB));
+        lab.seconds(1);
+        let had = lab.seconds(2);
+        (had[0].p99(), had[1].bytes)
+    };
+    let (slo, mclock) = (run("slo"), run("mclock"));
+    assert!(slo.0 < mclock.0, "{slo:?}, {mclock:?}");
 }
