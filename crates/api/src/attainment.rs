@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct AttainmentView {
     /// Part of the objective: `reservation`, `latency`, `target`, `limit` or `transfer`.
     pub part: String,
-    /// Whether the promise is kept: 99 % of its seconds are, and every deadline transfer was done
-    /// in time. Absent while there was nothing to judge.
+    /// True if 99 % of the seconds judged were kept and every deadline transfer was done in time.
+    /// Absent while there was nothing to judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<bool>,
     /// Share of judged seconds that were kept, in per cent.

@@ -114,8 +114,8 @@ pub struct Objective {
     pub latency: Option<Nanos>,
     /// Its class, for schedulers that know such.
     pub priority: Priority,
-    /// What its requests are expected to be like: plans reckon with it, and a latency bound holds
-    /// inside its envelope.
+    /// Expected requests of the VM: plans are made for them, and a latency bound holds inside their
+    /// envelope.
     pub expects: Expects,
 }
 

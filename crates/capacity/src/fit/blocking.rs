@@ -30,7 +30,7 @@ pub struct Blocking {
     /// A request's own time with the device beyond what it takes of the device's time: a flash
     /// disk serves many requests at a time, each slowly.
     pub service: u64,
-    /// Whether the profile has latencies; without them only device time is known.
+    /// True if the profile has latencies; without them only device time is known.
     pub is_measured: bool,
 }
 
@@ -91,12 +91,13 @@ impl Blocking {
     }
 }
 
-/// Picoseconds that 99 of 100 reads wait beside so many writes of that size: by the measured depth
-/// that is no less, of the size that is, or of the deepest and largest. 0: not measured.
+/// Returns the 99th percentile of a read's latency, in picoseconds, beside `depth` writes of `size`
+/// bytes, less the read's own: by the next larger measured depth and size, or by the largest there
+/// are. 0: not measured.
 fn beside_writes(costs: &Costs<'_>, size: u32, depth: u32) -> u64 {
     let all = costs.device.profile.beside_writes();
-    // What takes less is part of what takes more: a shorter or shallower point that took longer
-    // bounds a longer or deeper one from below.
+    // Short or few writes are part of long or many: a point of those that took longer bounds one
+    // of these from below.
     let reaches = |of: fn(&BesideWrites) -> u32, wanted: u32| {
         let enough = all.iter().map(of).filter(|&it| it >= wanted).min();
         enough.or_else(|| all.iter().map(of).max()).unwrap_or(0)

@@ -49,7 +49,7 @@ struct Vm {
     alone: Option<u64>,
 }
 
-/// What becomes of the bounds, and how long the device blocks.
+/// Verdicts on all latency bounds, with the blocking time of the device.
 pub(super) struct Bounds {
     /// By tenant.
     pub(super) of: Vec<Option<Bound>>,
@@ -200,8 +200,8 @@ impl Vm {
     }
 }
 
-/// Whether requests of the floor are due no earlier than the bound allows, so that those of the
-/// envelope stand for them.
+/// Returns true if requests of the floor are due no earlier than the bound allows, so that those
+/// of the envelope stand for them.
 fn is_due_after(load: &Load, bound: Nanos) -> bool {
     let inside = load.envelope.is_some_and(|rate| rate >= load.floor);
     let by_bound = u128::from(load.floor) * u128::from(bound.0);

@@ -85,11 +85,11 @@ pub struct Device<'a> {
     pub merge_limit: u32,
     /// Bytes that it holds; `None`: not known, then disks are not counted.
     pub capacity: Option<u64>,
-    /// What is done for latency bounds, whatever is configured at most.
+    /// Depth and parts as latency bounds may have them, at most those configured.
     pub queueing: Queueing,
 }
 
-/// What keeps a device's queue short for its latency bounds.
+/// Limits by which a device's queue is kept short for its latency bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Queueing {
     /// Fewest I/Os in flight that the depth is lowered to for a bound, at least 1; `None`: the

@@ -423,7 +423,7 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
         (fit.depth_bound, fit.short_of()),
         (1, Some(Resource::Latency))
     );
-    // Whose depth nobody lowers holds what 32 in flight allow.
+    // A depth that is not adapted holds the bounds that 32 in flight allow.
     let fixed = reckon(
         &on(&profile),
         &tenants(&[within(20, 25)]),
@@ -501,7 +501,7 @@ fn reads_that_the_device_holds_up_behind_writes_count() {
     let millisecond = SECOND_PS / 1000;
     assert_eq!(blocking(0, 1).held_up, 38 * millisecond);
     assert_eq!(blocking(0, 4).held_up, 85 * millisecond);
-    // Nobody writes.
+    // No VM writes.
     assert_eq!(blocking(1000, 1).held_up, 0);
 }
 

@@ -33,13 +33,13 @@ pub(crate) struct PromisesArgs {
     /// With adaptive_depth and max_io_shared = "64 KiB"
     #[arg(long)]
     pub(crate) steered: bool,
-    /// These devices; all of them unless said
+    /// Device models to judge; all unless given
     #[arg(long = "device", value_name = "MODEL,...", value_delimiter = ',')]
     pub(crate) devices: Vec<String>,
     /// With the device's profile, without it, or both
     #[arg(long, value_enum, default_value_t = Profiled::Both)]
     pub(crate) profile: Profiled,
-    /// These mixes; all of them unless said
+    /// Mixes of VMs to judge; all unless given
     #[arg(long = "mix", value_name = "NAME,...", value_delimiter = ',',
           value_parser = PossibleValuesParser::new(mixes().iter().map(|mix| mix.name)))]
     pub(crate) mixes: Vec<String>,

@@ -88,7 +88,7 @@ struct Vm<'a> {
 struct DefaultPolicy<'a> {
     device: &'a str,
     policy: &'static str,
-    /// What it had in builds before.
+    /// Default policy in builds before.
     before: &'static str,
     newly_enforced: Vec<NewPart<'a>>,
 }

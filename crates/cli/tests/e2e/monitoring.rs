@@ -84,7 +84,7 @@ fn a_missed_promise_is_said_everywhere_and_outlives_a_restart() {
     assert!(shown.contains("the device was too slow"), "{shown}");
     let stats = tidegate(&daemon, &["stats"]);
     assert!(stats.contains("missed: reservation"), "{stats}");
-    // Whoever restarts a daemon that fails it would take every disk away.
+    // An orchestrator that restarts an unhealthy daemon would take every disk away.
     let (status, health) = get(&daemon, "/healthz");
     assert_eq!(status, 200, "{health}");
     assert!(health.contains("\"ok\""), "{health}");
@@ -140,7 +140,7 @@ impl Prometheus {
              \x20 - targets: [ \"127.0.0.1:{target}\" ]\n"
         );
         fs::write(daemon.path("prometheus.yml"), config).expect("the directory is ours");
-        // Free a moment ago: it is bound by nobody else while it is not given out again.
+        // Free a moment ago, and not given out to another process so soon.
         let free = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = free.local_addr().expect("bound").port();
         drop(free);

@@ -81,7 +81,7 @@ impl DueRing {
         }
     }
 
-    /// Takes back a counted request that nobody wants answered any more.
+    /// Takes back a counted request that was cancelled.
     pub(super) fn withdraw(&mut self, second: u32) {
         match self.place(second) {
             Some(at) => {

@@ -174,7 +174,7 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
     table
 }
 
-/// Whether bounds leave out how long reads wait for writes that the device has answered.
+/// Returns true if bounds leave out how long reads wait for writes that the device has answered.
 fn writes_are_not_known(plan: &Plan<'_>, found: &Found) -> bool {
     let profile = plan.site.profile.as_ref();
     let unknown = profile.is_none_or(|profile| profile.beside_writes().is_empty());

@@ -67,7 +67,7 @@ pub(super) fn summary(judged: &Judged) -> String {
     }
     if judged.others > 0 {
         text += &match judged.verdict.peers.len() {
-            0 => ", nobody else keeps this".to_owned(),
+            0 => ", no other policy keeps this".to_owned(),
             n => format!(", {n} of {} others keep as much", judged.others),
         };
     }
