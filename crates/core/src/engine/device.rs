@@ -5,7 +5,8 @@ use crate::facts::Life;
 use crate::facts::{Facts, Vm, moved};
 use crate::roles::Roles;
 use crate::steer::DepthTuning;
-use crate::steer::depth::DepthControl;
+use crate::steer::ceiling::Budget;
+use crate::steer::depth::{DepthControl, End};
 use crate::steer::sharing::{SharedIo, Sharing};
 use crate::watch::Watch;
 use tidegate_base::request::{DeviceIo, Op};
@@ -189,20 +190,26 @@ impl DeviceControl {
         self.held_since = None;
     }
 
-    /// An I/O has ended.
+    /// An I/O has ended, after `took` with the device.
     #[cold]
-    pub(super) fn count_end(&mut self, facts: &mut Facts, op: Op, len: u32, well: bool) {
-        let bytes = match well {
-            true => moved(facts, op, len).min(facts.queues.device.spec.max_io),
-            false => 0,
-        };
+    pub(super) fn count_end(&mut self, facts: &Facts, io: &DeviceIo, took: Nanos, well: bool) {
         let now = facts.queues.now;
+        let end = End {
+            op: io.op,
+            bytes: match well {
+                true => moved(facts, io.op, io.len).min(facts.queues.device.spec.max_io),
+                false => 0,
+            },
+            took,
+            promised: self.promised.is_some() && Promised::of(facts, io.vm.index).is_some(),
+            in_flight: facts.queues.device.in_flight + 1,
+        };
         let top = facts.queues.device.spec.depth;
         let Some(control) = &mut self.depth_control else {
             return;
         };
         let Some(watch) = &mut self.watch else {
-            control.ended(now, facts.profile.as_deref(), op, bytes);
+            control.ended(now, facts.profile.as_deref(), &end);
             self.limit = control.limit();
             return;
         };
@@ -212,7 +219,7 @@ impl DeviceControl {
             // The pace of a known cap decides how many are in flight.
             (None, Some(_)) => top.min(control.most()),
             (None, None) => {
-                control.ended(now, facts.profile.as_deref(), op, bytes);
+                control.ended(now, facts.profile.as_deref(), &end);
                 control.limit()
             }
         };
@@ -255,15 +262,15 @@ impl DeviceControl {
         let part = self.sharing.as_ref().map_or(spec.max_io, |s| s.longest());
         let budget = self.promised.map(|promised| {
             let vm = facts.vm_at(promised.vm as usize);
-            (
-                Nanos(promised.tightest.0 / BUDGET_PART),
-                Some(vm),
-                part.min(spec.max_io),
-            )
+            Budget {
+                time: Nanos(promised.tightest.0 / BUDGET_PART),
+                vm: Some(vm),
+                part: part.min(spec.max_io),
+            }
         });
         self.limit = spec.depth;
         if let Some(control) = &mut self.depth_control {
-            control.set_budget(budget, facts.profile.as_deref());
+            control.set_budget(facts.queues.now, budget, facts.profile.as_deref());
             self.limit = control.limit();
         }
     }

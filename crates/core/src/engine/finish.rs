@@ -73,7 +73,7 @@ impl Engine {
     #[inline(always)]
     fn leave_device(&mut self, id: IoId, outcome: Outcome, took: Nanos) {
         let slot = self.flights.at(id.index);
-        let (vm, op, len) = (slot.io.vm, slot.io.op, slot.io.len);
+        let vm = slot.io.vm;
         if let Some(watch) = &mut self.control.watch {
             watch.ended(
                 self.facts.queues.now,
@@ -97,8 +97,8 @@ impl Engine {
         let of_vm = &self.facts.queues.vms[vm.index()];
         device.background.in_flight -= u32::from(of_vm.background);
         if self.control.depth_control.is_some() {
-            self.control
-                .count_end(&mut self.facts, op, len, outcome.is_ok());
+            let io = &self.flights.at(id.index).io;
+            (self.control).count_end(&self.facts, io, took, outcome.is_ok());
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {

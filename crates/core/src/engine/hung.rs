@@ -243,8 +243,8 @@ impl Engine {
             estimator.ended(now, &self.flights.at(index).io, false, deepest);
         }
         if self.control.depth_control.is_some() {
-            let op = self.flights.at(index).io.op;
-            self.control.count_end(&mut self.facts, op, 0, false);
+            let io = &self.flights.at(index).io;
+            (self.control).count_end(&self.facts, io, now.since(started), false);
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {

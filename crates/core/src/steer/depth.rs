@@ -12,16 +12,16 @@
 //!              +------+                         +-- delivers as much: depth = candidate --+
 //!              v      |                         v                                         |
 //!   begin --> GROW ---+--less than 5 %--> DESCEND: half the depth, or three quarters -----+
-//!              ^                                |
-//!              |                                +-- nothing smaller delivers as much
+//!              ^                      ^         |
+//!              |   not full: UNFILLED +         +-- nothing smaller delivers as much
 //!              |                                v
 //!              +-- twice delivers more -- HOLD: pause, then twice or three quarters by turns
 //!              +-- the load has changed ---+
 //! ```
 //!
-//! - **Work** is what an I/O costs the device: by the profile, or its bytes with a floor, since
-//!   below it a device's time for an I/O hardly falls ([`Work`]). What moves no data and what fails
-//!   is no work.
+//! - **Work** is what an I/O costs the device: by the profile (flash: as if in sequence), or its
+//!   bytes with a floor, since below it a device's time for an I/O hardly falls ([`Work`]). What
+//!   moves no data and what fails is no work.
 //! - **Begin** at 4, or at 2 where seeks dominate, or at what the bound allows. Depths grow before
 //!   anything is known to need them, never the other way round, so the first requests of a guest
 //!   meet a short queue. Doubling takes 32 I/Os that end, more where their rate is irregular.
@@ -31,16 +31,19 @@
 //! - **A smaller depth is enough** when it delivers as much as the one in force before and after
 //!   it, but for what may be given up ([`DepthTuning`]). Where that is not certain the larger depth
 //!   stays, since a queue that is too short costs work.
-//! - **Only a full depth says something.** Where fewer are outstanding than the depth allows, or
-//!   the policy holds them back, the depth stays.
+//! - **Only a full depth says that more is needed.** Where fewer are outstanding than the depth
+//!   allows, or the policy holds them back, it does not grow. On flash it falls to the most that was
+//!   in flight, and from there as ever: a few guests that ask for all they can keep a device busy,
+//!   and never fill its queue.
 //! - **The load has changed** when the mean work of an I/O, or the rate, is another one by half as
 //!   much again. The depth is divided by what an I/O's work has grown by at once, so that the work
 //!   in flight stays, and grows again from there.
-//! - **Bounds.** The depth is at most the configured one, at most a number given from outside, and
-//!   at most what keeps the work in flight within a time given from outside ([`DepthBound`]).
-//!   Where a bound costs work, the bound wins.
+//! - **Bounds.** The depth is at most the configured one, at most a number given from outside
+//!   ([`DepthBound`]), and at most what keeps I/Os with the device for no longer than a time given
+//!   from outside ([`Ceiling`]). Where a bound costs work, the bound wins.
 
 use super::allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
+use super::ceiling::{Budget, Ceiling, Load};
 use super::rate::{BATCH, Rate, RateMeter};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Op, VmId};
@@ -106,17 +109,39 @@ pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bo
     random >= SEEKS_LEAST_PS && random >= SEEKS_RATIO * sequential
 }
 
+/// I/O that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) op: Op,
+    /// Bytes that it moved; none: what it did is no work.
+    pub(crate) bytes: u32,
+    /// Time that it was with the device.
+    pub(crate) took: Nanos,
+    /// Its VM has a latency objective.
+    pub(crate) promised: bool,
+    /// I/Os with the device before it ended.
+    pub(crate) in_flight: u32,
+}
+
 /// Work of I/Os, with the last answer by direction, since sizes repeat.
 struct Work {
     last: [(u32, f64); 2],
+    access: Access,
     /// Work that the device does in a nanosecond at saturation; `None`: not known.
     saturated: Option<f64>,
 }
 
 impl Work {
-    fn new(profile: Option<&Profile>) -> Work {
+    fn new(profile: Option<&Profile>, seeks: bool) -> Work {
         Work {
             last: [(0, 0.0); 2],
+            // What flash takes for scattered writes depends on how much of it is free today, by a
+            // factor of ten: reckoned with, a few writes more or less would look like another rate.
+            access: if seeks {
+                Access::Random
+            } else {
+                Access::Sequential
+            },
             saturated: profile.map(|_| 1000.0),
         }
     }
@@ -128,10 +153,18 @@ impl Work {
         };
         let last = &mut self.last[Direction::of(op) as usize];
         if last.0 != bytes {
-            let time = profile.time_ps(Direction::of(op), Access::Random, bytes);
+            let time = profile.time_ps(Direction::of(op), self.access, bytes);
             *last = (bytes, time as f64);
         }
         last.1
+    }
+
+    /// Returns the depth at which I/Os of the longest part are with the device for a budget;
+    /// `None`: not known.
+    fn fit(&mut self, profile: Option<&Profile>, budget: Budget) -> Option<u32> {
+        let per_ns = self.saturated?;
+        let ops = [Op::Read, Op::Write].map(|op| self.of(profile, op, budget.part));
+        Some((budget.time.0 as f64 * per_ns / ops[0].max(ops[1])) as u32)
     }
 }
 
@@ -149,6 +182,8 @@ enum Phase {
     },
     /// Twice the depth that `reference` was measured at.
     Rise { candidate: u32, reference: Rate },
+    /// The load does not fill the depth: what it delivers like this, to compare with less.
+    Unfilled,
     /// The depth is in force; `first`: what the load was when it was found.
     Hold { until: Nanos, first: Option<Rate> },
 }
@@ -180,10 +215,14 @@ pub(crate) struct DepthControl {
     work: Work,
     /// Bound given from outside.
     bound: Option<DepthBound>,
-    /// Time that what is in flight may take at most, for which VM, and bytes of the largest part.
-    budget: Option<(Nanos, Option<VmId>, u32)>,
-    /// Bound by `budget`, once a rate is known.
-    budget_depth: u32,
+    /// Bound by the time that I/Os are with the device, for the sake of a promised latency.
+    ceiling: Option<Ceiling>,
+    /// Most I/Os that were in flight since the depth was looked at.
+    peak: u32,
+    /// The rate that smaller depths are compared with is that of a load that does not fill this one.
+    unfilled: bool,
+    /// The depth is the most that the load had in flight, whatever it would do with more.
+    trimmed: bool,
     /// Most work per nanosecond that was seen of the present load.
     best: f64,
     /// Latest rate at the depth in force.
@@ -209,10 +248,12 @@ impl DepthControl {
             pause: PAUSE_MIN,
             up_next: true,
             waits: false,
-            work: Work::new(profile),
+            work: Work::new(profile, false),
             bound: None,
-            budget: None,
-            budget_depth: u32::MAX,
+            ceiling: None,
+            peak: 0,
+            unfilled: false,
+            trimmed: false,
             best: 0.0,
             latest: None,
         };
@@ -230,7 +271,7 @@ impl DepthControl {
     pub(crate) fn set_profile(&mut self, spec: &DeviceSpec, profile: Option<&Profile>, now: Nanos) {
         self.seeks = seeks_dominate(spec, profile);
         self.least = if self.seeks { START_SEEKS } else { 1 }.min(self.top);
-        self.work = Work::new(profile);
+        self.work = Work::new(profile, self.seeks);
         self.depth = self.depth.max(self.least);
         self.begin(now);
     }
@@ -248,39 +289,28 @@ impl DepthControl {
         self.bound = bound;
     }
 
-    /// Bounds the time that what is in flight takes, where each I/O has at most so many bytes.
+    /// Bounds the time that an I/O is with the device; `None`: not.
     pub(crate) fn set_budget(
         &mut self,
-        budget: Option<(Nanos, Option<VmId>, u32)>,
+        now: Nanos,
+        budget: Option<Budget>,
         profile: Option<&Profile>,
     ) {
-        self.budget = budget;
-        self.reckon_budget(profile);
-    }
-
-    /// Turns the budget of time into a depth, by the latest rate.
-    fn reckon_budget(&mut self, profile: Option<&Profile>) {
-        let Some((time, _, part)) = self.budget else {
-            self.budget_depth = u32::MAX;
-            return;
-        };
-        let ops = [Op::Read, Op::Write].map(|op| self.work.of(profile, op, part));
-        let longest = ops[0].max(ops[1]);
-        // A depth that small I/Os do not fill has a rate that says nothing of large ones: taken for
-        // what the device can do, it would keep the depth where it is.
-        let latest = self.latest.map_or(0.0, |rate| rate.per_ns);
-        let per_ns = self.work.saturated.unwrap_or(0.0).max(latest);
-        self.budget_depth = match per_ns > 0.0 {
-            true => (time.0 as f64 * per_ns / longest) as u32,
-            false => self.start(),
-        };
-        self.budget_depth = self.budget_depth.max(1);
+        match (&mut self.ceiling, budget) {
+            (_, None) => self.ceiling = None,
+            (Some(ceiling), Some(budget)) => ceiling.set(budget),
+            (none, Some(budget)) => {
+                let begin = self.work.fit(profile, budget).unwrap_or(self.depth);
+                *none = Some(Ceiling::new(now, budget, begin));
+            }
+        }
     }
 
     /// Returns the most that may be in flight by the configuration and all bounds.
     pub(crate) fn most(&self) -> u32 {
         let bound = self.bound.map_or(u32::MAX, |bound| bound.depth.max(1));
-        self.top.min(bound).min(self.budget_depth)
+        let ceiling = self.ceiling.as_ref().map_or(u32::MAX, Ceiling::depth);
+        self.top.min(bound).min(ceiling)
     }
 
     /// Returns the depth in force, without probes.
@@ -292,7 +322,7 @@ impl DepthControl {
     pub(crate) fn limit(&self) -> u32 {
         let limit = match self.phase {
             Phase::Descend { candidate, .. } | Phase::Rise { candidate, .. } => candidate,
-            Phase::Grow { .. } | Phase::Confirm { .. } | Phase::Hold { .. } => self.depth,
+            _ => self.depth,
         };
         limit.min(self.most())
     }
@@ -308,13 +338,16 @@ impl DepthControl {
     pub(crate) fn view(&self) -> DepthView {
         let depth = self.depth();
         let bounded = self.is_bounded() && self.latest.is_some();
-        let by_budget = self.budget_depth <= depth;
+        let ceiling = self
+            .ceiling
+            .as_ref()
+            .filter(|ceiling| ceiling.depth() <= depth);
         let reason = match () {
             () if self.latest.is_none() => DepthReason::Start,
             () if bounded => DepthReason::Bound {
-                vm: match by_budget {
-                    true => self.budget.and_then(|budget| budget.1),
-                    false => self.bound.and_then(|bound| bound.vm),
+                vm: match ceiling {
+                    Some(ceiling) => ceiling.budget.vm,
+                    None => self.bound.and_then(|bound| bound.vm),
                 },
                 cost: self.cost(),
             },
@@ -341,27 +374,43 @@ impl DepthControl {
         self.waits = waits;
     }
 
-    /// Counts an I/O that moved so many bytes and has ended; none: what it did is no work.
-    pub(crate) fn ended(&mut self, now: Nanos, profile: Option<&Profile>, op: Op, bytes: u32) {
+    /// Counts an I/O that has ended.
+    pub(crate) fn ended(&mut self, now: Nanos, profile: Option<&Profile>, end: &End) {
+        self.peak = self.peak.max(end.in_flight);
         let settles = self.settle > 0 || now < self.settle_until;
         self.settle = self.settle.saturating_sub(1);
         if settles {
             self.meter = self.new_meter(now);
         }
-        if bytes == 0 {
+        if end.bytes == 0 {
             return;
         }
-        let work = self.work.of(profile, op, bytes);
+        let load = Load {
+            depth: self.depth,
+            least: self.least,
+            top: self.top,
+        };
+        if let Some(ceiling) = &mut self.ceiling {
+            ceiling.ended(now, end.took, end.promised, load);
+        }
+        let work = self.work.of(profile, end.op, end.bytes);
         let heavy = self.each > 0.0 && work >= HEAVIER * self.each;
         self.heavy = if heavy { self.heavy + 1 } else { 0 };
         if self.heavy >= HEAVY_ENDS {
             return self.another_load(now, work / self.each);
         }
-        if !settles && self.meter.ended(now, work, self.waits) {
+        let full = self.waits || self.counts_unfilled();
+        if !settles && self.meter.ended(now, work, full) {
             self.judge(now);
-            if self.budget.is_some() {
-                self.reckon_budget(profile);
-            }
+        }
+    }
+
+    /// Returns whether ends count although nothing waits.
+    fn counts_unfilled(&self) -> bool {
+        match self.phase {
+            Phase::Unfilled => true,
+            Phase::Confirm { .. } => self.unfilled,
+            _ => false,
         }
     }
 
@@ -424,6 +473,14 @@ impl DepthControl {
                     }
                 }
             }
+            Phase::Unfilled => {
+                let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
+                if long || self.meter.counted() >= ENDS_MAX {
+                    self.descend(now, rate);
+                }
+            }
+            // More came than ever was in flight: whether that pays is not known yet.
+            Phase::Hold { .. } if self.trimmed => self.begin(now),
             Phase::Hold { until, first } => self.held(now, rate, until, first),
         }
     }
@@ -455,6 +512,7 @@ impl DepthControl {
             None => {}
             Some(true) => {
                 self.depth = candidate;
+                self.trimmed = false;
                 self.pause = PAUSE_MIN;
                 self.note(tried);
                 let better = reference.per_ns > rate.per_ns;
@@ -562,6 +620,7 @@ impl DepthControl {
         let times = if self.up_next { PAUSE_UP } else { PAUSE_DOWN };
         let probe = Nanos(self.meter.elapsed(now).0 * times);
         let until = now + self.pause.max(probe);
+        self.unfilled = false;
         self.pause = PAUSE_MAX.min(self.pause + self.pause);
         self.change(now, Phase::Hold { until, first: None });
     }
@@ -627,16 +686,32 @@ impl DepthControl {
         self.pause = PAUSE_MIN;
         self.too_small = 0;
         (self.each, self.best) = (0.0, 0.0);
+        (self.unfilled, self.trimmed) = (false, false);
         self.change(now, Phase::Grow { below: None });
     }
 
-    /// The depth is not full: nothing can be compared.
+    /// The depth is not full: it can be compared with less, but not with more.
     fn lose(&mut self, now: Nanos) {
+        let peak = core::mem::take(&mut self.peak);
+        let may_shrink = self.depth > self.start() && !self.seeks;
         match self.phase {
+            Phase::Grow { .. } if may_shrink => self.shrink(now, peak),
+            Phase::Hold { until, .. } if may_shrink && now >= until => self.shrink(now, peak),
             Phase::Grow { .. } => self.change(now, Phase::Grow { below: None }),
-            Phase::Descend { .. } | Phase::Confirm { .. } | Phase::Rise { .. } => self.hold(now),
             Phase::Hold { .. } => self.meter = self.new_meter(now),
+            _ => self.hold(now),
         }
+    }
+
+    /// A queue that nobody fills keeps nothing back, and what the load has in flight may still be
+    /// more than the device needs: looks whether less delivers as much.
+    fn shrink(&mut self, now: Nanos, peak: u32) {
+        let peak = peak.max(self.start());
+        if peak < self.depth {
+            (self.depth, self.trimmed) = (peak, true);
+        }
+        (self.unfilled, self.too_small) = (true, 0);
+        self.change(now, Phase::Unfilled);
     }
 
     /// Returns a measurement for the phase: short batches where the depth grows, so that it grows

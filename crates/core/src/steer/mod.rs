@@ -2,6 +2,7 @@
 //! be while others share it.
 
 mod allowed;
+pub(crate) mod ceiling;
 pub(crate) mod depth;
 mod rate;
 pub(crate) mod sharing;

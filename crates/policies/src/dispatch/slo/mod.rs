@@ -73,6 +73,8 @@ const MOST_AHEAD: u64 = 32;
 const STAY_IOS: u64 = 8;
 /// Positionings before the earliest deadline within which nothing but promises goes.
 const NEAR: u64 = 4;
+/// Longest request that goes beyond the adapted depth: a long one lengthens the queue for all.
+const BEYOND_DEPTH: u32 = 32 << 10;
 /// Bytes below which an I/O takes a flash disk about as long as one of so many.
 const LEAST_COST: u32 = 16 << 10;
 /// Largest I/O's worth that a positioning counts for where costs are bytes.
@@ -512,8 +514,12 @@ impl Dispatcher for Slo {
             return false;
         }
         self.release(facts);
-        let first = self.promises.first();
-        first.is_some_and(|(_, slot)| self.promises.has_rate(slot))
+        let Some((_, slot)) = self.promises.first() else {
+            return false;
+        };
+        let head = facts.head(facts.vm_at(slot));
+        let len = head.map(|head| facts.queued(head).unit().len);
+        self.promises.has_rate(slot) && len.is_some_and(|len| len <= BEYOND_DEPTH)
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {

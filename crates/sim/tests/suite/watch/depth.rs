@@ -257,7 +257,7 @@ fn a_latency_objective_bounds_what_is_in_flight() {
     let mut lab = adapting(&entry, 32, true);
     lab.driver.engine.device_mut().share_io(SharedIo::Auto);
     let promised = Objective {
-        latency: Some(Nanos::from_millis(1)),
+        latency: Some(Nanos(400_000)),
         ..Objective::default()
     };
     lab.guest(&Objective::default(), reads(64, 16 * KIB));
@@ -267,7 +267,7 @@ fn a_latency_objective_bounds_what_is_in_flight() {
     assert_eq!(free.reason, DepthReason::Product);
     lab.guest(&promised, reads(0, 4 * KIB));
     lab.seconds(1);
-    // Half of 1 ms is one part of 64 KiB at 270 MB/s.
+    // Half of 0.4 ms is three of 16 KiB at 270 MB/s.
     let bound = lab.driver.engine.device().adapted().expect("it adapts");
     assert!(bound.depth < free.depth, "{bound:?}, {free:?}");
     let vm = lab.vm(1);
