@@ -20,6 +20,8 @@ pub enum RequestEvent {
         at: Nanos,
         /// Slot of the request.
         slot: u32,
+        /// Time that it was with the device at the end.
+        device: Nanos,
     },
     /// The device ended nothing for at least 100 ms while it had I/Os.
     Stalled {

@@ -146,8 +146,11 @@ impl DeviceSim {
     pub(super) fn done(&mut self, done: &Done) {
         let slot = done.tag as u32;
         if self.request_log.is_kept() {
-            let at = self.now;
-            self.request_log.record(RequestEvent::Answered { at, slot });
+            self.request_log.record(RequestEvent::Answered {
+                at: self.now,
+                slot,
+                device: done.account.device,
+            });
         }
         let pending = self.requests.get_mut(slot);
         pending.ended = done.outcome;

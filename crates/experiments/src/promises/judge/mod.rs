@@ -1,4 +1,5 @@
-//! Judge of promises: an oracle that sees nothing but arrivals and answers of requests.
+//! Judge of promises: an oracle that sees nothing but arrivals and answers of requests, and how long
+//! they were with the device.
 //!
 //! ```text
 //!   World::take_requests --> Judge::second, once a second --> kept and missed seconds per part
@@ -67,9 +68,9 @@ impl Judge {
                     let request = vm.arrived(&arrival, &self.device.profile);
                     self.requests.insert(arrival.slot, request);
                 }
-                RequestEvent::Answered { at, slot } => {
+                RequestEvent::Answered { at, slot, device } => {
                     if let Some(request) = self.requests.remove(slot) {
-                        self.vms[request.vm].answered(&request, at, start);
+                        self.vms[request.vm].answered(&request, (at, device), start);
                     }
                 }
                 RequestEvent::Stalled { to, .. } => self.stalled_until = Some(to),
@@ -90,17 +91,17 @@ impl Judge {
         }
     }
 
-    /// Adds the second's share of every VM that had something waiting all the time.
+    /// Adds the second's share of every VM of which something waited all the time.
     fn judge_shares(&mut self) {
-        let asked: Vec<usize> = (0..self.vms.len())
-            .filter(|&vm| self.vms[vm].asks_for_share())
+        let waited: Vec<usize> = (0..self.vms.len())
+            .filter(|&vm| self.vms[vm].waits_for_share())
             .collect();
-        if asked.len() < 2 {
+        if waited.len() < 2 {
             return;
         }
-        let claims: Vec<Claim> = asked.iter().map(|&vm| self.vms[vm].claim()).collect();
+        let claims: Vec<Claim> = waited.iter().map(|&vm| self.vms[vm].claim()).collect();
         let total: f64 = claims.iter().map(|claim| claim.had).sum();
-        for (&vm, due) in asked.iter().zip(shares(&claims)) {
+        for (&vm, due) in waited.iter().zip(shares(&claims)) {
             self.vms[vm].add_share(due, total);
         }
     }
@@ -155,7 +156,8 @@ mod tests {
 
     fn answered(ms: u64, slot: u32) -> RequestEvent {
         let at = Nanos::from_millis(ms);
-        RequestEvent::Answered { at, slot }
+        let device = Nanos::ZERO;
+        RequestEvent::Answered { at, slot, device }
     }
 
     /// Judged and missed seconds of the floor and of the latency.

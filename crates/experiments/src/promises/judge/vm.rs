@@ -86,6 +86,34 @@ struct ShareTally {
     total: f64,
 }
 
+/// Times of a second in which something of a VM waited for the scheduler.
+#[derive(Clone, Default, Debug)]
+struct Waited(Vec<(Nanos, Nanos)>);
+
+impl Waited {
+    fn add(&mut self, from: Nanos, to: Nanos) {
+        if from < to {
+            self.0.push((from, to));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether they cover 95 % of a second.
+    fn is_all_second(&mut self) -> bool {
+        self.0.sort_unstable();
+        let (mut covered, mut end) = (Nanos::ZERO, Nanos::ZERO);
+        for &(from, to) in &self.0 {
+            let from = from.max(end);
+            covered += to.since(from);
+            end = end.max(to);
+        }
+        covered >= Nanos::from_millis(950)
+    }
+}
+
 /// Judge of one VM.
 pub(in super::super) struct VmJudge {
     objective: Objective,
@@ -107,9 +135,8 @@ pub(in super::super) struct VmJudge {
     times: Times,
     counted: Counted,
     counted_second: Counted,
-    outstanding: u32,
-    /// Something was outstanding since the second began.
-    asked: bool,
+    /// When something of it waited for the scheduler in this second.
+    waited: Waited,
     ends: [[u64; STREAMS]; 2],
     turn: [usize; 2],
 }
@@ -146,8 +173,7 @@ impl VmJudge {
             times: Times::default(),
             counted: Counted::default(),
             counted_second: Counted::default(),
-            outstanding: 0,
-            asked: false,
+            waited: Waited::default(),
             ends: [[u64::MAX; STREAMS]; 2],
             turn: [0; 2],
         }
@@ -155,7 +181,6 @@ impl VmJudge {
 
     /// Takes a request that arrives.
     pub(super) fn arrived(&mut self, arrival: &Arrival, profile: &Profile) -> Request {
-        self.outstanding += 1;
         let (at, len) = (arrival.at, arrival.len);
         let flush = arrival.op == Op::Flush;
         // A floor below a target is met with it.
@@ -206,9 +231,13 @@ impl VmJudge {
     }
 
     /// Takes the answer to a request, in the second that began at `start`.
-    pub(super) fn answered(&mut self, request: &Request, at: Nanos, start: Nanos) {
-        self.outstanding -= 1;
-        self.asked &= self.outstanding > 0;
+    pub(super) fn answered(
+        &mut self,
+        request: &Request,
+        (at, device): (Nanos, Nanos),
+        start: Nanos,
+    ) {
+        self.waited.add(request.arrived.max(start), at - device);
         if let Some(due) = request.floor_due {
             self.floor_part.judge(due, at, start);
         }
@@ -229,6 +258,7 @@ impl VmJudge {
 
     /// Takes note of a request that waits at the end of a second.
     pub(super) fn waits(&mut self, request: &Request, start: Nanos, end: Nanos) {
+        self.waited.add(request.arrived.max(start), end);
         if let Some(due) = request.floor_due {
             self.floor_part.waits(due, start, end);
         }
@@ -262,15 +292,19 @@ impl VmJudge {
         } else {
             self.times.clear();
         }
-        self.asked = self.outstanding > 0;
+        self.waited.clear();
     }
 
-    /// True if it had something waiting all second, and a share by its weight alone: neither a
-    /// limit nor a class nor the background decides what it has, and it asks for more whenever it
-    /// is answered.
-    pub(super) fn asks_for_share(&self) -> bool {
+    /// True if something of it waited for the scheduler all second, and it has a share by its weight
+    /// alone: neither a limit nor a class nor the background decides what it has. A VM whose requests
+    /// are all with the device has what it asked for.
+    pub(super) fn waits_for_share(&mut self) -> bool {
         let by_weight = matches!(self.objective.priority, Priority::BestEffort(_));
-        self.asked && by_weight && self.shares && self.limits.is_none() && self.target.is_none()
+        self.waited.is_all_second()
+            && by_weight
+            && self.shares
+            && self.limits.is_none()
+            && self.target.is_none()
     }
 
     /// Its claim on the device time of the second.
