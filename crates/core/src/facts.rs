@@ -58,8 +58,16 @@ pub struct Facts {
     pub(crate) pick_at: Nanos,
     pub(crate) profile: Option<Arc<Profile>>,
     pub(crate) estimator: Option<Box<CostEstimator>>,
+    pub(crate) learnt: Option<LearntCosts>,
     /// From the first job on.
     pub(crate) jobs: Option<Box<Book>>,
+}
+
+/// Costs as they were learnt.
+pub(crate) struct LearntCosts {
+    pub(crate) costs: Box<Profile>,
+    /// Windows that had been seen by then.
+    pub(crate) windows: u64,
 }
 
 impl From<Queues> for Facts {
@@ -74,6 +82,7 @@ impl From<Queues> for Facts {
             pick_at: Nanos::MAX,
             profile: None,
             estimator: None,
+            learnt: None,
             jobs: None,
         }
     }
@@ -96,6 +105,17 @@ impl Facts {
     #[inline]
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_deref()
+    }
+
+    /// What I/Os cost of the device, for shares of its time: the profile, or costs as they were
+    /// learnt, which are replaced when others are learnt ([`Event::CostsLearnt`]); `None`: the
+    /// dispatcher does not reckon with costs, or too little was seen.
+    ///
+    /// [`Event::CostsLearnt`]: crate::roles::Event::CostsLearnt
+    #[inline]
+    pub fn costs(&self) -> Option<&Profile> {
+        let learnt = || self.learnt.as_ref().map(|learnt| &*learnt.costs);
+        self.profile().or_else(learnt)
     }
 
     /// What requests cost of the device by what was seen of it; `None`: nobody wants it to be

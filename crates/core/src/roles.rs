@@ -172,6 +172,9 @@ pub enum Event<'a> {
     /// There is a profile of the device, or another one, or none any more ([`Facts::profile`]);
     /// also when this policy takes over with one there, before it hears of VMs.
     ProfileChanged,
+    /// Costs were learnt ([`Facts::costs`]), or other ones than before, of a device without a
+    /// profile; also when a policy takes over that reckons with costs and some were learnt.
+    CostsLearnt,
     /// A VM's job begins ([`Facts::predictor`]); or has begun before, when this policy takes over.
     JobBegan(VmId),
     /// The job that has just begun was let in on these terms. Whoever did that has looked at all
@@ -297,7 +300,7 @@ impl Interests {
     pub const INHERITED: Interests = Interests(1 << 9);
     /// The role has timers of its own.
     pub const TIMERS: Interests = Interests(1 << 10);
-    /// [`Event::ProfileChanged`].
+    /// [`Event::ProfileChanged`] and [`Event::CostsLearnt`].
     pub const PROFILE: Interests = Interests(1 << 11);
     /// [`Event::Peer`].
     pub const PEERS: Interests = Interests(1 << 12);
@@ -335,7 +338,7 @@ impl Event<'_> {
             Event::Answered(_) => Interests::ANSWERED,
             Event::IntervalEnded(_) => Interests::INTERVALS,
             Event::VmAdded(_) | Event::VmChanged(_) | Event::VmRemoved(_) => Interests::VMS,
-            Event::ProfileChanged => Interests::PROFILE,
+            Event::ProfileChanged | Event::CostsLearnt => Interests::PROFILE,
             Event::Peer { .. } => Interests::PEERS,
             Event::Advanced(_) => Interests::ADVANCED,
             Event::JobBegan(_)

@@ -238,8 +238,8 @@ impl CostEstimator {
         *kind = Kind::Data(number as u8);
     }
 
-    /// An I/O has ended.
-    pub fn ended(&mut self, now: Nanos, io: &DeviceIo, well: bool, depth: u32) {
+    /// Counts an I/O that has ended. Returns whether a window that says something is over by that.
+    pub fn ended(&mut self, now: Nanos, io: &DeviceIo, well: bool, depth: u32) -> bool {
         let window = &mut self.window;
         window.pass(now, enough(depth));
         window.failed |= !well;
@@ -256,9 +256,7 @@ impl CostEstimator {
                 window.ended += 1;
             }
         }
-        if window.is_over() {
-            self.close();
-        }
+        window.is_over() && self.close()
     }
 
     /// A VM's slot is another one's now.
@@ -266,10 +264,12 @@ impl CostEstimator {
         self.run.forget(vm);
     }
 
-    fn close(&mut self) {
+    /// Closes the window. Returns whether it said something.
+    fn close(&mut self) -> bool {
         self.over += 1;
         let window = &self.window;
-        if window.says_something() {
+        let says_something = window.says_something();
+        if says_something {
             let mut ios = [0.0; COSTS];
             for (ios, &count) in ios.iter_mut().zip(&window.counts) {
                 *ios = count as f64 / ONE as f64;
@@ -282,6 +282,18 @@ impl CostEstimator {
             }
         }
         self.window.restart();
+        says_something
+    }
+
+    /// Returns the number of windows that are over, whether they said something or not.
+    #[inline]
+    pub fn over(&self) -> u64 {
+        self.over
+    }
+
+    /// Returns the number of windows that said something.
+    pub fn windows(&self) -> u64 {
+        self.filter.windows()
     }
 
     /// What was learnt, to be kept beyond the engine's life; `None`: nothing since it was made, or
@@ -380,20 +392,30 @@ impl CostEstimator {
     /// [`LearntCost::JUDGED`]. It has no latencies, and no mixes: costs are learnt among all that
     /// there is.
     pub fn profile(&self) -> (Profile, bool) {
+        let profile = self.profile_of(|parts, bytes| self.cost_of(parts, bytes).pessimistic_ps());
+        (profile, self.learnt().within() <= LearntCost::JUDGED)
+    }
+
+    /// Returns a profile made of the learnt costs as they are expected to be, however sure that is:
+    /// for shares of the device, where a cost that is too high is as unjust as one that is too low.
+    pub fn expected(&self) -> Profile {
+        self.profile_of(|parts, bytes| self.filter.cost(&weights(parts, bytes)) * 1000.0)
+    }
+
+    /// Returns a profile with these picoseconds for I/Os of such parts of the kinds and such a size.
+    fn profile_of(&self, time_ps: impl Fn(&[f64; KINDS], u32) -> f64) -> Profile {
         let curve = |direction, access| {
             let mut parts = [0.0; KINDS];
             parts[number(direction, access)] = 1.0;
             let points: [_; NODES] = core::array::from_fn(|node| {
                 let bytes = 1 << (SMALLEST as usize + node);
-                let ps = self.cost_of(&parts, bytes).pessimistic_ps();
-                (bytes, (1e12 / ps).clamp(1e-6, 1e12))
+                (bytes, (1e12 / time_ps(&parts, bytes)).clamp(1e-6, 1e12))
             });
             Curve::new(&points).expect("sizes rise and rates are in range")
         };
         let both = |direction| [Access::Sequential, Access::Random].map(|it| curve(direction, it));
         let (reads, writes) = (both(Direction::Read), both(Direction::Write));
-        let profile = Profile::new(reads, Some(writes), Vec::new(), Vec::new());
-        (profile, self.learnt().within() <= LearntCost::JUDGED)
+        Profile::new(reads, Some(writes), Vec::new(), Vec::new())
     }
 
     /// By how much a VM's share is to be varied in the window that goes on, as a part of it, so

@@ -2,16 +2,16 @@
 //! whatever the policy.
 
 use crate::facts::Life;
-use crate::facts::{Facts, Vm, moved};
+use crate::facts::{Facts, LearntCosts, Vm, moved};
 use crate::roles::Roles;
 use crate::steer::DepthTuning;
-use crate::steer::ceiling::Budget;
-use crate::steer::depth::{DepthControl, End};
+use crate::steer::depth::{Budget, DepthControl, End};
 use crate::steer::sharing::{SharedIo, Sharing};
 use crate::watch::Watch;
 use tidegate_base::request::{DeviceIo, Op};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
+use tidegate_capacity::profile::{Access, Direction, Profile};
 
 /// What bounds the use of the device whatever the policy: a queue depth that is found to be enough,
 /// a cap that was learnt, the length of I/Os while VMs share it.
@@ -44,6 +44,27 @@ pub(super) struct Promised {
     vm: u32,
     /// VMs that have one.
     vms: u32,
+}
+
+/// Windows of the estimator after which costs are looked at: half a second at least.
+const COSTS_EVERY: u64 = 4;
+/// Sizes at which costs are compared.
+const COMPARED: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 512 << 10];
+/// Costs that differ by less than one part in so many are the same: whoever shares the device by
+/// them begins anew with other ones.
+const COST_SAME: u64 = 10;
+
+/// Returns whether any cost differs.
+fn differ(one: &Profile, other: &Profile) -> bool {
+    let both = [Direction::Read, Direction::Write];
+    let kinds = both.map(|to| [Access::Sequential, Access::Random].map(|access| (to, access)));
+    let mut kinds = kinds.iter().flatten();
+    kinds.any(|&(to, access)| {
+        COMPARED.iter().any(|&bytes| {
+            let times = [one, other].map(|costs| costs.time_ps(to, access, bytes));
+            times[0].abs_diff(times[1]) > times[0] / COST_SAME
+        })
+    })
 }
 
 impl Promised {
@@ -135,6 +156,37 @@ impl DeviceControl {
             let new = || Box::new(CostEstimator::new(now, spec));
             facts.estimator = Some(before.unwrap_or_else(new));
         }
+        let reckons = roles.dispatcher.reckons_with_costs() && facts.profile.is_none();
+        if !reckons {
+            facts.learnt = None;
+        }
+    }
+
+    /// Takes what the estimator has learnt by now for what I/Os cost, if that is another cost than
+    /// before. To be called after a window that said something. Returns whether it is.
+    #[cold]
+    pub(super) fn learn_costs(&self, facts: &mut Facts, roles: &Roles) -> bool {
+        let Some(estimator) = &facts.estimator else {
+            return false;
+        };
+        let before = facts.learnt.as_ref().map_or(0, |learnt| learnt.windows);
+        let windows = estimator.windows();
+        if facts.profile.is_some()
+            || windows < before + COSTS_EVERY
+            || !roles.dispatcher.reckons_with_costs()
+        {
+            return false;
+        }
+        let costs = estimator.expected();
+        let learnt = facts.learnt.as_ref();
+        if learnt.is_some_and(|learnt| !differ(&learnt.costs, &costs)) {
+            return false;
+        }
+        facts.learnt = Some(LearntCosts {
+            costs: Box::new(costs),
+            windows,
+        });
+        true
     }
 
     /// Has the estimator of costs follow an I/O that starts.
@@ -190,9 +242,9 @@ impl DeviceControl {
         self.held_since = None;
     }
 
-    /// An I/O has ended, after `took` with the device.
+    /// An I/O has ended.
     #[cold]
-    pub(super) fn count_end(&mut self, facts: &Facts, io: &DeviceIo, took: Nanos, well: bool) {
+    pub(super) fn count_end(&mut self, facts: &Facts, io: &DeviceIo, well: bool) {
         let now = facts.queues.now;
         let end = End {
             op: io.op,
@@ -200,8 +252,6 @@ impl DeviceControl {
                 true => moved(facts, io.op, io.len).min(facts.queues.device.spec.max_io),
                 false => 0,
             },
-            took,
-            promised: self.promised.is_some() && Promised::of(facts, io.vm.index).is_some(),
             in_flight: facts.queues.device.in_flight + 1,
         };
         let top = facts.queues.device.spec.depth;
@@ -270,7 +320,7 @@ impl DeviceControl {
         });
         self.limit = spec.depth;
         if let Some(control) = &mut self.depth_control {
-            control.set_budget(facts.queues.now, budget, facts.profile.as_deref());
+            control.set_budget(budget, facts.profile.as_deref());
             self.limit = control.limit();
         }
     }

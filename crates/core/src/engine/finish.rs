@@ -82,12 +82,11 @@ impl Engine {
                 outcome.is_ok(),
             );
         }
+        let mut learnt = false;
         if let Some(estimator) = &mut self.facts.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
-            estimator.ended(self.facts.queues.now, &slot.io, outcome.is_ok(), deepest);
-            if self.control.sharing.is_some() {
-                self.control.learn_parts(&self.facts);
-            }
+            let now = self.facts.queues.now;
+            learnt = estimator.ended(now, &slot.io, outcome.is_ok(), deepest);
         }
         let device = &mut self.facts.queues.device;
         device.in_flight -= 1;
@@ -98,7 +97,7 @@ impl Engine {
         device.background.in_flight -= u32::from(of_vm.background);
         if self.control.depth_control.is_some() {
             let io = &self.flights.at(id.index).io;
-            (self.control).count_end(&self.facts, io, took, outcome.is_ok());
+            (self.control).count_end(&self.facts, io, outcome.is_ok());
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {
@@ -110,6 +109,20 @@ impl Engine {
                 .fan_out
                 .tell(&mut self.active.roles, &self.facts, &event);
             self.active.follow_up(&mut self.facts);
+        }
+        if learnt {
+            self.costs_learnt();
+        }
+    }
+
+    /// The estimator of costs knows more than before.
+    #[cold]
+    fn costs_learnt(&mut self) {
+        if self.control.sharing.is_some() {
+            self.control.learn_parts(&self.facts);
+        }
+        if (self.control).learn_costs(&mut self.facts, &self.active.roles) {
+            self.active.emit(&mut self.facts, &Event::CostsLearnt);
         }
     }
 

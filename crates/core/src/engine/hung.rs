@@ -244,7 +244,7 @@ impl Engine {
         }
         if self.control.depth_control.is_some() {
             let io = &self.flights.at(index).io;
-            (self.control).count_end(&self.facts, io, now.since(started), false);
+            (self.control).count_end(&self.facts, io, false);
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {

@@ -39,16 +39,16 @@
 //!   much again. The depth is divided by what an I/O's work has grown by at once, so that the work
 //!   in flight stays, and grows again from there.
 //! - **Bounds.** The depth is at most the configured one, at most a number given from outside
-//!   ([`DepthBound`]), and at most what keeps I/Os with the device for no longer than a time given
-//!   from outside ([`Ceiling`]). Where a bound costs work, the bound wins.
+//!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
+//!   ([`Budget`]). Where a bound costs work, the bound wins.
 
 use super::allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
-use super::ceiling::{Budget, Ceiling, Load};
 use super::rate::{BATCH, Rate, RateMeter};
+use super::work::{Work, seeks_dominate};
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Op, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::profile::{Access, Direction, Profile};
+use tidegate_capacity::profile::Profile;
 
 /// Depth to begin with on flash, and where seeks dominate. A disk with seeks never gets less: a
 /// write-through stream at depth 1 loses a turn for each I/O.
@@ -91,22 +91,14 @@ const PAUSE_UP: u64 = 4;
 const PAUSE_DOWN: u64 = 16;
 /// Standard errors that make a comparison certain.
 const CERTAIN: f64 = 1.5;
-/// Bytes that an I/O counts for at least where there is no profile.
-const LEAST_BYTES: u32 = 16 << 10;
-/// Random reads of 4 KiB take so many times as long as sequential ones where seeks dominate, and
-/// at least a millisecond.
-const SEEKS_RATIO: u64 = 8;
-const SEEKS_LEAST_PS: u64 = 1_000_000_000;
-
-/// Returns whether the time of an I/O is mostly its seek: by the profile, else by what the engine
-/// was told of the device.
-pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bool {
-    let Some(profile) = profile else {
-        return spec.positioning > Nanos::ZERO;
-    };
-    let time = |access| profile.time_ps(Direction::Read, access, 4096);
-    let (random, sequential) = (time(Access::Random), time(Access::Sequential));
-    random >= SEEKS_LEAST_PS && random >= SEEKS_RATIO * sequential
+/// Bound of the time that what is in flight takes, where each I/O has at most so many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Budget {
+    pub(crate) time: Nanos,
+    /// VM for whose sake.
+    pub(crate) vm: Option<VmId>,
+    /// Bytes of the longest part of an I/O.
+    pub(crate) part: u32,
 }
 
 /// I/O that has ended.
@@ -115,57 +107,8 @@ pub(crate) struct End {
     pub(crate) op: Op,
     /// Bytes that it moved; none: what it did is no work.
     pub(crate) bytes: u32,
-    /// Time that it was with the device.
-    pub(crate) took: Nanos,
-    /// Its VM has a latency objective.
-    pub(crate) promised: bool,
     /// I/Os with the device before it ended.
     pub(crate) in_flight: u32,
-}
-
-/// Work of I/Os, with the last answer by direction, since sizes repeat.
-struct Work {
-    last: [(u32, f64); 2],
-    access: Access,
-    /// Work that the device does in a nanosecond at saturation; `None`: not known.
-    saturated: Option<f64>,
-}
-
-impl Work {
-    fn new(profile: Option<&Profile>, seeks: bool) -> Work {
-        Work {
-            last: [(0, 0.0); 2],
-            // What flash takes for scattered writes depends on how much of it is free today, by a
-            // factor of ten: reckoned with, a few writes more or less would look like another rate.
-            access: if seeks {
-                Access::Random
-            } else {
-                Access::Sequential
-            },
-            saturated: profile.map(|_| 1000.0),
-        }
-    }
-
-    /// Returns the work of an I/O: picoseconds by the profile, else bytes.
-    fn of(&mut self, profile: Option<&Profile>, op: Op, bytes: u32) -> f64 {
-        let Some(profile) = profile else {
-            return f64::from(bytes.max(LEAST_BYTES));
-        };
-        let last = &mut self.last[Direction::of(op) as usize];
-        if last.0 != bytes {
-            let time = profile.time_ps(Direction::of(op), self.access, bytes);
-            *last = (bytes, time as f64);
-        }
-        last.1
-    }
-
-    /// Returns the depth at which I/Os of the longest part are with the device for a budget;
-    /// `None`: not known.
-    fn fit(&mut self, profile: Option<&Profile>, budget: Budget) -> Option<u32> {
-        let per_ns = self.saturated?;
-        let ops = [Op::Read, Op::Write].map(|op| self.of(profile, op, budget.part));
-        Some((budget.time.0 as f64 * per_ns / ops[0].max(ops[1])) as u32)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -215,8 +158,10 @@ pub(crate) struct DepthControl {
     work: Work,
     /// Bound given from outside.
     bound: Option<DepthBound>,
-    /// Bound by the time that I/Os are with the device, for the sake of a promised latency.
-    ceiling: Option<Ceiling>,
+    /// Bound of the time that what is in flight takes, for the sake of a promised latency.
+    budget: Option<Budget>,
+    /// Bound by `budget`, once a rate is known.
+    budget_depth: u32,
     /// Most I/Os that were in flight since the depth was looked at.
     peak: u32,
     /// The rate that smaller depths are compared with is that of a load that does not fill this one.
@@ -250,7 +195,8 @@ impl DepthControl {
             waits: false,
             work: Work::new(profile, false),
             bound: None,
-            ceiling: None,
+            budget: None,
+            budget_depth: u32::MAX,
             peak: 0,
             unfilled: false,
             trimmed: false,
@@ -289,28 +235,35 @@ impl DepthControl {
         self.bound = bound;
     }
 
-    /// Bounds the time that an I/O is with the device; `None`: not.
-    pub(crate) fn set_budget(
-        &mut self,
-        now: Nanos,
-        budget: Option<Budget>,
-        profile: Option<&Profile>,
-    ) {
-        match (&mut self.ceiling, budget) {
-            (_, None) => self.ceiling = None,
-            (Some(ceiling), Some(budget)) => ceiling.set(budget),
-            (none, Some(budget)) => {
-                let begin = self.work.fit(profile, budget).unwrap_or(self.depth);
-                *none = Some(Ceiling::new(now, budget, begin));
-            }
-        }
+    /// Bounds the time that what is in flight takes; `None`: not.
+    pub(crate) fn set_budget(&mut self, budget: Option<Budget>, profile: Option<&Profile>) {
+        self.budget = budget;
+        self.reckon_budget(profile);
+    }
+
+    /// Turns the budget of time into a depth, by the latest rate.
+    fn reckon_budget(&mut self, profile: Option<&Profile>) {
+        let Some(budget) = self.budget else {
+            self.budget_depth = u32::MAX;
+            return;
+        };
+        let ops = [Op::Read, Op::Write].map(|op| self.work.of(profile, op, budget.part));
+        let longest = ops[0].max(ops[1]);
+        // A depth that small I/Os do not fill has a rate that says nothing of large ones: taken for
+        // what the device can do, it would keep the depth where it is.
+        let latest = self.latest.map_or(0.0, |rate| rate.per_ns);
+        let per_ns = self.work.saturated.unwrap_or(0.0).max(latest);
+        self.budget_depth = match per_ns > 0.0 {
+            true => (budget.time.0 as f64 * per_ns / longest) as u32,
+            false => self.start(),
+        };
+        self.budget_depth = self.budget_depth.max(1);
     }
 
     /// Returns the most that may be in flight by the configuration and all bounds.
     pub(crate) fn most(&self) -> u32 {
         let bound = self.bound.map_or(u32::MAX, |bound| bound.depth.max(1));
-        let ceiling = self.ceiling.as_ref().map_or(u32::MAX, Ceiling::depth);
-        self.top.min(bound).min(ceiling)
+        self.top.min(bound).min(self.budget_depth)
     }
 
     /// Returns the depth in force, without probes.
@@ -338,15 +291,12 @@ impl DepthControl {
     pub(crate) fn view(&self) -> DepthView {
         let depth = self.depth();
         let bounded = self.is_bounded() && self.latest.is_some();
-        let ceiling = self
-            .ceiling
-            .as_ref()
-            .filter(|ceiling| ceiling.depth() <= depth);
+        let budget = self.budget.filter(|_| self.budget_depth <= depth);
         let reason = match () {
             () if self.latest.is_none() => DepthReason::Start,
             () if bounded => DepthReason::Bound {
-                vm: match ceiling {
-                    Some(ceiling) => ceiling.budget.vm,
+                vm: match budget {
+                    Some(budget) => budget.vm,
                     None => self.bound.and_then(|bound| bound.vm),
                 },
                 cost: self.cost(),
@@ -385,14 +335,6 @@ impl DepthControl {
         if end.bytes == 0 {
             return;
         }
-        let load = Load {
-            depth: self.depth,
-            least: self.least,
-            top: self.top,
-        };
-        if let Some(ceiling) = &mut self.ceiling {
-            ceiling.ended(now, end.took, end.promised, load);
-        }
         let work = self.work.of(profile, end.op, end.bytes);
         let heavy = self.each > 0.0 && work >= HEAVIER * self.each;
         self.heavy = if heavy { self.heavy + 1 } else { 0 };
@@ -402,6 +344,9 @@ impl DepthControl {
         let full = self.waits || self.counts_unfilled();
         if !settles && self.meter.ended(now, work, full) {
             self.judge(now);
+            if self.budget.is_some() {
+                self.reckon_budget(profile);
+            }
         }
     }
 

@@ -2,10 +2,10 @@
 //! be while others share it.
 
 mod allowed;
-pub(crate) mod ceiling;
 pub(crate) mod depth;
 mod rate;
 pub(crate) mod sharing;
+mod work;
 
 pub use allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
 pub use sharing::SharedIo;

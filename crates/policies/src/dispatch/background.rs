@@ -179,6 +179,7 @@ fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
         Event::IntervalEnded(_)
         | Event::Peer { .. }
         | Event::ProfileChanged
+        | Event::CostsLearnt
         | Event::JobsChanged => None,
     }
 }

@@ -258,8 +258,8 @@ impl CostModel {
     /// To be told of them before its dispatcher acts on them.
     pub(super) fn on_event(&mut self, facts: &Facts, event: &Event) {
         match *event {
-            Event::ProfileChanged if facts.profile().is_some() => {
-                self.time = DeviceTime::of(facts.profile());
+            Event::ProfileChanged | Event::CostsLearnt if facts.costs().is_some() => {
+                self.time = DeviceTime::of(facts.costs());
             }
             Event::VmAdded(vm) => {
                 if let Some(stream) = self.streams.get_mut(vm.index()) {

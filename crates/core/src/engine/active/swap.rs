@@ -54,6 +54,9 @@ impl ActivePolicy {
         if facts.profile.is_some() {
             self.emit(facts, &Event::ProfileChanged);
         }
+        if facts.learnt.is_some() {
+            self.emit(facts, &Event::CostsLearnt);
+        }
         // Whoever is let in now would be put into an index that is made below of all who are.
         self.fan_out.asking = true;
         for (&vm, consumed) in vms.iter().zip(consumed) {

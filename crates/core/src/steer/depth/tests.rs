@@ -2,6 +2,7 @@
 
 use super::*;
 use tidegate_base::random::SplitMix64;
+use tidegate_base::request::VmId;
 
 fn spec(depth: u32) -> DeviceSpec {
     DeviceSpec {
@@ -80,8 +81,6 @@ impl Noisy {
             let end = End {
                 op: Op::Read,
                 bytes: self.bytes,
-                took: Nanos((f64::from(in_flight) * 1e9 / rate) as u64),
-                promised: false,
                 in_flight,
             };
             control.ended(self.now, None, &end);
@@ -179,8 +178,6 @@ fn what_moves_no_data_is_no_work() {
         let end = End {
             op: Op::Discard,
             bytes: 0,
-            took: Nanos(10_000),
-            promised: false,
             in_flight: 4,
         };
         control.ended(Nanos(n * 10_000), None, &end);
@@ -238,7 +235,7 @@ fn a_budget_of_time_bounds_what_is_in_flight() {
         part: 64 << 10,
     };
     let mut control = control(32);
-    control.set_budget(Nanos::ZERO, Some(budget), None);
+    control.set_budget(Some(budget), None);
     assert_eq!(control.depth(), 4, "no rate is known");
     device.run(&mut control, 1000);
     let view = control.view();

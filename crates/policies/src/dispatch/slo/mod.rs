@@ -16,8 +16,8 @@
 //!   Their service counts against their VM's share; service by share never against a promise
 //!   (mClock's rule; Gulati, Merchant, Varman, OSDI 2010). Together they are to fit the device;
 //!   where it is slower than that, they step down kind by kind (`promises`).
-//! - **Shares** are of device time: an I/O costs what the device's profile says, or, where there is
-//!   none, its bytes, at least those of a positioning (`CostModel`).
+//! - **Shares** are of device time: an I/O costs what the device's profile says, or what was learnt
+//!   of it. Until then it costs its bytes, at least those of a positioning (`CostModel`).
 //! - **Stay.** On a disk that seeks, an I/O that continues the last one goes at once, for up to
 //!   eight positionings' worth of cost, unless a deadline is near: streams of several VMs
 //!   would break each other at every I/O (BD-EDF's batch; Jin et al., "Flubber", 2013).
@@ -39,6 +39,7 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
+use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Capacity, Honours, PartInfo};
@@ -73,6 +74,9 @@ const MOST_AHEAD: u64 = 32;
 const STAY_IOS: u64 = 8;
 /// Positionings before the earliest deadline within which nothing but promises goes.
 const NEAR: u64 = 4;
+/// Part of a cost by which charges are varied at most; and the unit in which that is reckoned.
+const DITHER: f64 = 0.25;
+const DITHER_ONE: i64 = 1024;
 /// Longest request that goes beyond the adapted depth: a long one lengthens the queue for all.
 const BEYOND_DEPTH: u32 = 32 << 10;
 /// Bytes below which an I/O takes a flash disk about as long as one of so many.
@@ -109,11 +113,43 @@ enum By {
     Share,
 }
 
+/// Charges that are varied a little, back and forth and each VM's by itself, while costs are learnt:
+/// VMs that are always served in the same proportion have one cost between them, however long one
+/// looks ([`CostEstimator`]).
+#[derive(Default)]
+struct Dither {
+    /// Windows of the estimator that were over when `within` was asked.
+    over: u64,
+    /// How sure costs are, in parts of them.
+    within: f64,
+}
+
+impl Dither {
+    /// Returns a cost as it is charged in the window that goes on.
+    #[inline]
+    fn vary(&mut self, facts: &Facts, vm: VmId, cost: u64) -> u64 {
+        let Some(estimator) = facts.estimator() else {
+            return cost;
+        };
+        if estimator.over() != self.over {
+            self.look(estimator);
+        }
+        let by = estimator.dither(vm, self.within).clamp(-DITHER, DITHER);
+        let by = (by * DITHER_ONE as f64) as i64;
+        cost.saturating_add_signed(cost as i64 / DITHER_ONE * by)
+    }
+
+    #[cold]
+    fn look(&mut self, estimator: &CostEstimator) {
+        (self.over, self.within) = (estimator.over(), estimator.learnt().within());
+    }
+}
+
 /// The dispatcher.
 pub struct Slo {
     vms: usize,
     cost: CostModel,
-    /// Costs are picoseconds of the device, by its profile.
+    /// Costs are picoseconds of the device, by its profile or as they were learnt.
     by_time: bool,
     promises: Promises,
     overload: Overload,
@@ -129,6 +165,8 @@ pub struct Slo {
     most_ahead: u64,
     /// Longest part of a background process, in bytes.
     background_part: u32,
+    /// Costs are learnt: by how much charges are varied, in which window.
+    dither: Dither,
 }
 
 impl Slo {
@@ -149,6 +187,7 @@ impl Slo {
             last_pick: By::Share,
             most_ahead: 0,
             background_part: BACKGROUND_PART_UNKNOWN,
+            dither: Dither::default(),
         };
         slo.most_ahead = MOST_AHEAD * slo.cost.flush();
         slo
@@ -158,14 +197,28 @@ impl Slo {
     /// now.
     fn set_costs(&mut self, facts: &Facts) {
         let spec = &facts.device().spec;
-        self.by_time = facts.profile().is_some();
-        self.cost = CostModel::new(cost_params(spec, facts.profile()), self.vms);
+        self.by_time = facts.costs().is_some();
+        self.cost = CostModel::new(cost_params(spec, facts.costs()), self.vms);
+        self.overload = Overload::new(spec.positioning);
+        self.background.restart();
+        self.reckon_costs(facts);
+    }
+
+    /// Costs were learnt, or other ones.
+    fn learn_costs(&mut self, facts: &Facts) {
+        match self.by_time {
+            true => self.reckon_costs(facts),
+            false => self.set_costs(facts),
+        }
+    }
+
+    fn reckon_costs(&mut self, facts: &Facts) {
+        let spec = &facts.device().spec;
         self.cost.on_event(facts, &Event::ProfileChanged);
         self.most_ahead = most_ahead(&self.cost, spec);
-        self.background_part = background_part(spec, facts.profile());
-        self.overload = Overload::new(spec.positioning);
+        self.background_part = background_part(spec, facts.costs());
+        // What was charged by other costs is no measure of who is ahead.
         self.shares.restart(facts.now());
-        self.background.restart();
     }
 
     fn set_vm(&mut self, facts: &Facts, vm: VmId, newcomer: bool) {
@@ -268,7 +321,10 @@ impl Slo {
 
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let (now, slot) = (facts.now(), io.vm.index());
-        let cost = self.cost.charge(facts, io);
+        let mut cost = self.cost.charge(facts, io);
+        if self.by_time && facts.profile().is_none() {
+            cost = self.dither.vary(facts, io.vm, cost);
+        }
         if facts.is_background(io.vm) {
             self.background.started(now, cost);
             self.shares.charge(now, slot, cost, None);
@@ -453,6 +509,7 @@ impl Dispatcher for Slo {
             Event::Ended { .. } => self.background.vm_ended(facts.now()),
             Event::Inherited(io) if facts.is_background(io.vm) => self.background.inherited(),
             Event::ProfileChanged => self.set_costs(facts),
+            Event::CostsLearnt => self.learn_costs(facts),
             Event::VmAdded(vm) => {
                 self.cost.on_event(facts, event);
                 self.set_vm(facts, vm, true);
@@ -489,6 +546,10 @@ impl Dispatcher for Slo {
         true
     }
 
+    fn reckons_with_costs(&self) -> bool {
+        true
+    }
+
     fn starvation(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Bound {
         let model = CostModel::new(cost_params(device, profile), 0);
         let cost = model.stated(device, profile);
@@ -497,9 +558,10 @@ impl Dispatcher for Slo {
             cost,
             largest,
             weights: Weights::Objectives,
+            // A third more, since charges of learnt costs are varied by a quarter.
             lead: Lead::Ahead {
-                ahead: (MOST_AHEAD * cost.flush()).max(2 * largest) + largest,
-                once: 2 * largest + cost.rounding() + stay_of(cost, device),
+                ahead: ((MOST_AHEAD * cost.flush()).max(2 * largest) + largest) * 4 / 3,
+                once: (2 * largest + cost.rounding() + stay_of(cost, device)) * 4 / 3,
             },
         })
     }

@@ -57,6 +57,7 @@ use draws::Chances;
 use shares::Passed;
 use slices::Turns;
 use tidegate_core::engine::Engine;
+use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Lane, Op};
 use tidegate_core::starvation::{Bound, Due};
 
@@ -64,6 +65,8 @@ use tidegate_core::starvation::{Bound, Due};
 #[derive(Debug)]
 pub struct Starvation {
     bound: Option<Bound>,
+    /// What I/Os cost where the bound is reckoned in cost.
+    costs: Option<Box<Profile>>,
     passed: Passed,
     chances: Chances,
     ages: Ages,
@@ -72,11 +75,17 @@ pub struct Starvation {
     due: Option<Due>,
 }
 
+/// Returns the bound of the policy in force, by what I/Os cost at present.
+fn bound_of(engine: &Engine) -> Bound {
+    (engine.policy()).starvation(&engine.config().device, engine.view().costs())
+}
+
 impl Starvation {
     /// For an engine with room for so many VMs.
     pub fn new(slots: usize) -> Starvation {
         Starvation {
             bound: None,
+            costs: None,
             passed: Passed::new(slots),
             chances: Chances::new(slots),
             ages: Ages::new(slots),
@@ -88,12 +97,15 @@ impl Starvation {
 
     /// An objective or the policy has changed, a VM has come or gone.
     pub fn forget(&mut self, engine: &Engine) {
-        let bound = (engine.policy()).starvation(&engine.config().device, engine.view().profile());
+        let bound = bound_of(engine);
         self.bound = Some(bound);
         self.leftover.forget(engine);
         self.due = None;
         match bound {
-            Bound::Shares(shares) => self.passed.forget(engine, shares),
+            Bound::Shares(shares) => {
+                self.costs = engine.view().costs().cloned().map(Box::new);
+                self.passed.forget(engine, shares);
+            }
             Bound::Draws(draws) => self.chances.forget(engine, draws),
             Bound::Age(expiry) => self.ages.forget(expiry),
             Bound::Deadline(due) => self.due = Some(due),
@@ -125,6 +137,12 @@ impl Starvation {
         first: u64,
         promise: Option<Promise>,
     ) -> Verdict {
+        // Learnt costs change while the policy works, and with them what it is held to.
+        if let Some(Bound::Shares(_)) = self.bound
+            && self.costs.as_deref() != engine.view().costs()
+        {
+            self.forget(engine);
+        }
         self.leftover.started(engine, io)?;
         if engine.view().is_background(io.vm) && self.leftover.is_of_the_engine() {
             return Ok(());

@@ -239,7 +239,7 @@ impl Passed {
         let cost = match shares.cost {
             Cost::DeviceTime { .. } => {
                 let bytes = moved(io, device);
-                self.stream(io.vm).time(facts.profile(), io, bytes)
+                self.stream(io.vm).time(facts.costs(), io, bytes)
             }
             of_io => cost_of(of_io, io, device),
         };
