@@ -206,6 +206,90 @@ fn a_name_cannot_break_a_document_or_move_the_cursor() {
     assert_eq!(times, 4, "{texts:?}");
 }
 
+/// Latency of two policies over time, with a bound and a stretch, and names at the lines' ends.
+fn named_lines() -> Plot {
+    let time = Axis::linear("time", Unit::Seconds);
+    let mut plot = Plot::new("Latency", time, Axis::log10("p99", Unit::Nanos));
+    for (name, after) in [("ours", 1.02e6), ("theirs", 1.0e6)] {
+        let points = [(0.0, 1e6), (5.0, 4e6), (10.0, after)];
+        plot.add(Series::line(name).points(points).unmarked());
+    }
+    plot.level(20e6, "bound")
+        .stretch(4.0, 12.0, "neighbour")
+        .labelled();
+    plot
+}
+
+#[test]
+fn names_at_the_ends_of_lines_are_apart_and_replace_the_legend() {
+    let text = svg(&[named_lines()]);
+    let document = Document::parse(&text).expect("XML");
+    let labels: Vec<(&str, f64)> = (document.descendants().filter(is("label")))
+        .map(|node| {
+            let y = node.attribute("y").and_then(|y| y.parse().ok());
+            (node.text().expect("a name"), y.expect("a number"))
+        })
+        .collect();
+    let [(above, high), (below, low)] = labels[..] else {
+        panic!("{labels:?}");
+    };
+    assert_eq!((above, below), ("ours", "theirs"));
+    assert!(low - high >= 19.9, "{labels:?}");
+    for name in ["ours", "theirs", "bound", "neighbour"] {
+        assert_eq!(
+            text.matches(&format!(">{name}</text>")).count(),
+            1,
+            "{name}"
+        );
+    }
+    let described = document
+        .descendants()
+        .find(|node| node.has_tag_name("desc"));
+    let described = described
+        .and_then(|node| node.text())
+        .expect("a description");
+    let aside = "Level \"bound\" at 20 ms. Stretch \"neighbour\" from 4 to 12.";
+    assert!(described.ends_with(aside), "{described}");
+}
+
+#[test]
+fn a_level_and_a_stretch_are_within_the_axes() {
+    let text = svg(&[named_lines()]);
+    let document = Document::parse(&text).expect("XML");
+    let one = |class: &str| {
+        document
+            .descendants()
+            .find(is(class))
+            .expect("there is one")
+    };
+    let number = |node: roxmltree::Node<'_, '_>, name: &str| -> f64 {
+        node.attribute(name)
+            .and_then(|value| value.parse().ok())
+            .expect("a number")
+    };
+    let stretch = one("stretch");
+    let (from, width) = (number(stretch, "x"), number(stretch, "width"));
+    // The axis reaches to the end of the stretch: 8 of its 12 s are shaded.
+    let frame = coordinates(one("frame").attribute("d").expect("a path"));
+    let left = frame
+        .iter()
+        .map(|point| point.0)
+        .fold(f64::INFINITY, f64::min);
+    assert!(
+        ((from - left) / width - 0.5).abs() < 0.05,
+        "{from} {width} {left}"
+    );
+    let level = coordinates(one("level").attribute("d").expect("a path"));
+    let top = number(stretch, "y");
+    assert!(level[0].1 > top && level[0].1 < top + 340.0, "{level:?}");
+    let drawn = named_lines().render(&ASCII);
+    assert!(drawn.contains("bound"), "{drawn}");
+    assert!(
+        drawn.contains("neighbour: time (s) from 4 to 12"),
+        "{drawn}"
+    );
+}
+
 #[test]
 fn several_plots_are_one_document_that_can_be_read_aloud() {
     let text = svg(&[profile(), profile()]);

@@ -43,9 +43,12 @@ impl<'a> Fitted<'a> {
             let (low, high) = interval.unwrap_or((point.y, point.y));
             [point.y, low, high]
         });
+        let ends = plot.stretches.iter().flat_map(|it| [it.from, it.to]);
+        let ends = ends.filter(|&end| x.shows(end));
+        let xs = points().filter(shown).map(|point| point.x);
         let mut fitted = Fitted {
             plot,
-            x: Span::of(&plot.x, points().filter(shown).map(|point| point.x)),
+            x: Span::of(&plot.x, xs.chain(ends)),
             y: Span::of(&plot.y, ys),
             series: Vec::new(),
             notes: Vec::new(),

@@ -144,6 +144,8 @@ pub struct Series {
     joined: bool,
     /// Whether its intervals are shown as one band.
     band: bool,
+    /// Whether its points have marks in SVG.
+    marked: bool,
 }
 
 impl Series {
@@ -153,6 +155,7 @@ impl Series {
             points: Vec::new(),
             joined,
             band: false,
+            marked: true,
         }
     }
 
@@ -178,6 +181,30 @@ impl Series {
     pub fn band(self) -> Series {
         Series { band: true, ..self }
     }
+
+    /// Leaves out the marks of a line in SVG, where it has so many points that they would hide it. A
+    /// terminal tells lines apart by their marks and keeps them.
+    pub fn unmarked(self) -> Series {
+        Series {
+            marked: false,
+            ..self
+        }
+    }
+}
+
+/// A level that values are to be held against, such as a promised bound.
+#[derive(Clone, PartialEq, Debug)]
+struct Level {
+    y: f64,
+    name: String,
+}
+
+/// A stretch of the x axis in which something was different.
+#[derive(Clone, PartialEq, Debug)]
+struct Stretch {
+    from: f64,
+    to: f64,
+    name: String,
 }
 
 /// A plot as plain data.
@@ -213,6 +240,10 @@ pub struct Plot {
     x: Axis,
     y: Axis,
     series: Vec<Series>,
+    levels: Vec<Level>,
+    stretches: Vec<Stretch>,
+    /// Names stand at the ends of lines instead of in a legend, in SVG.
+    labelled: bool,
 }
 
 impl Plot {
@@ -223,6 +254,9 @@ impl Plot {
             x,
             y,
             series: Vec::new(),
+            levels: Vec::new(),
+            stretches: Vec::new(),
+            labelled: false,
         }
     }
 
@@ -230,6 +264,35 @@ impl Plot {
     /// have marks of their own on a terminal, and 56 a mark and a colour in SVG.
     pub fn add(&mut self, series: Series) -> &mut Plot {
         self.series.push(series);
+        self
+    }
+
+    /// Adds a horizontal line at `y` over the whole width, with its name. The y axis reaches it. On
+    /// a terminal it is one more series.
+    pub fn level(&mut self, y: f64, name: impl Into<String>) -> &mut Plot {
+        self.y.including.push(y);
+        self.levels.push(Level {
+            y,
+            name: one_line(name),
+        });
+        self
+    }
+
+    /// Shades the stretch of the x axis between two of its values, with a name. A terminal, which
+    /// has no shades, names it beneath the plot.
+    pub fn stretch(&mut self, from: f64, to: f64, name: impl Into<String>) -> &mut Plot {
+        self.stretches.push(Stretch {
+            from,
+            to,
+            name: one_line(name),
+        });
+        self
+    }
+
+    /// Puts the names of lines at their ends in SVG, in place of a legend. A terminal has no room for
+    /// them there.
+    pub fn labelled(&mut self) -> &mut Plot {
+        self.labelled = true;
         self
     }
 

@@ -301,7 +301,7 @@ fn ten_to(exponent: i32) -> f64 {
 }
 
 /// A tick's value as people read it.
-fn label(value: f64, unit: Unit) -> String {
+pub(super) fn label(value: f64, unit: Unit) -> String {
     const DECIMAL: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     const BINARY: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     // As much as a float is sure of: 3 x 0.1 is 0.3.

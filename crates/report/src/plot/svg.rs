@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr;
 
 use super::fitted::{Fitted, Spot, marked, so_many};
-use super::scale::Tick;
+use super::scale::{Tick, label};
 use super::text::{clip, wrap};
 use super::{Plot, Scale, svg_style};
 
@@ -19,11 +19,17 @@ const WIDTH: f64 = 720.0;
 const FRAME: f64 = 340.0;
 /// From the upper edge to the frame, and right of it.
 const ABOVE: f64 = 48.0;
+/// More above the frame where names of stretches stand there.
+const ABOVE_STRETCHES: f64 = 16.0;
 const RIGHT: f64 = 24.0;
+/// From the frame to a label at a line's end.
+const LABEL_GAP: f64 = 8.0;
 /// From line to line of legend and notes.
 const LINE: f64 = 20.0;
 /// About the width of a column of text; of most letters a bit more than they take.
 const COLUMN: f64 = 7.2;
+/// About the width of a column of a label, which is bold.
+const LABEL_COLUMN: f64 = 8.2;
 /// Marks on one line are so far apart where points are closer.
 const MARKS_APART: usize = 24;
 /// In place of text that is cut off.
@@ -72,8 +78,11 @@ struct Drawing<'a> {
     fitted: Fitted<'a>,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
-    /// Where the frame begins.
+    /// Where the frame begins, how far from the right edge it ends, and how far from the upper edge
+    /// it begins.
     left: f64,
+    right: f64,
+    above: f64,
     /// What stands beneath it: the legend's entries with their places, and lines of notes.
     legend: Vec<(f64, usize, String)>,
     legend_lines: usize,
@@ -86,7 +95,8 @@ impl<'a> Drawing<'a> {
         let y_ticks = fitted.y.ticks(8, |_| true);
         let widest = y_ticks.iter().map(|tick| tick.label.len()).max();
         let left = 40.0 + widest.unwrap_or(0).min(24) as f64 * COLUMN;
-        let across = |tick: &Tick| tick.at * (WIDTH - RIGHT - left);
+        let right = right_margin(plot);
+        let across = |tick: &Tick| tick.at * (WIDTH - right - left);
         let x_ticks = fitted.x.ticks(10, |ticks| {
             ticks.windows(2).all(|pair| {
                 let columns = pair[0].label.len().max(pair[1].label.len()) + 2;
@@ -97,6 +107,12 @@ impl<'a> Drawing<'a> {
             x_ticks,
             y_ticks,
             left,
+            right,
+            above: if plot.stretches.is_empty() {
+                ABOVE
+            } else {
+                ABOVE + ABOVE_STRETCHES
+            },
             legend: Vec::new(),
             legend_lines: 0,
             notes: fitted
@@ -106,7 +122,9 @@ impl<'a> Drawing<'a> {
                 .collect(),
             fitted,
         };
-        drawing.place_legend();
+        if !plot.labelled {
+            drawing.place_legend();
+        }
         drawing
     }
 
@@ -132,14 +150,14 @@ impl<'a> Drawing<'a> {
 
     fn height(&self) -> f64 {
         let lines = self.legend_lines + self.notes.len();
-        ABOVE + FRAME + 56.0 + lines as f64 * LINE
+        self.above + FRAME + 56.0 + lines as f64 * LINE
     }
 
     /// A place within the frame, as coordinates.
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
         (
-            self.left + x * (WIDTH - RIGHT - self.left),
-            ABOVE + (1.0 - y) * FRAME,
+            self.left + x * (WIDTH - self.right - self.left),
+            self.above + (1.0 - y) * FRAME,
         )
     }
 
@@ -150,13 +168,95 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(out, "<desc>{}</desc>", escape(&self.describe()));
         let title = clip(&plot.title, columns(WIDTH - 2.0 * RIGHT) * 3 / 4, ELLIPSIS);
         text(&mut out, "class=\"title\"", (RIGHT, 28.0), &title);
+        self.stretches(&mut out);
         self.axes(&mut out);
+        self.levels(&mut out);
         // The first is drawn last, on top.
         for i in (0..plot.series.len()).rev() {
             self.series(&mut out, i);
         }
+        self.names_of_levels(&mut out);
+        if plot.labelled {
+            self.labels(&mut out);
+        }
         self.beneath(&mut out);
         out
+    }
+
+    /// Shaded stretches of the x axis, their names above the frame.
+    fn stretches(&self, out: &mut String) {
+        let plot = self.fitted.plot;
+        for it in &plot.stretches {
+            if !(plot.x.scale.shows(it.from) && plot.x.scale.shows(it.to)) {
+                continue;
+            }
+            let ((from, top), (to, _)) = (
+                self.place(self.fitted.x.at(it.from), 1.0),
+                self.place(self.fitted.x.at(it.to), 1.0),
+            );
+            let width = to - from;
+            let _ = writeln!(
+                out,
+                "<rect class=\"stretch\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" \
+                 height=\"{FRAME:.1}\"/>"
+            );
+            let name = clip(&it.name, columns(width), ELLIPSIS);
+            let middle = "class=\"aside\" text-anchor=\"middle\"";
+            text(out, middle, ((from + to) / 2.0, top - 5.0), &name);
+        }
+    }
+
+    /// Lines of levels.
+    fn levels(&self, out: &mut String) {
+        let mut lines = String::new();
+        for level in self.shown_levels() {
+            let (left, y) = self.place(0.0, self.fitted.y.at(level.y));
+            let (right, _) = self.place(1.0, 0.0);
+            let _ = write!(lines, "M{left:.1} {y:.1}H{right:.1}");
+        }
+        if !lines.is_empty() {
+            let _ = writeln!(out, "<path class=\"level\" d=\"{lines}\"/>");
+        }
+    }
+
+    /// Names of levels, on top of what crosses them.
+    fn names_of_levels(&self, out: &mut String) {
+        for level in self.shown_levels() {
+            let (left, y) = self.place(0.0, self.fitted.y.at(level.y));
+            let name = clip(&level.name, columns(WIDTH - self.right - left), ELLIPSIS);
+            text(out, "class=\"aside\"", (left + 8.0, y - 6.0), &name);
+        }
+    }
+
+    fn shown_levels(&self) -> impl Iterator<Item = &super::Level> {
+        let plot = self.fitted.plot;
+        let levels = plot.levels.iter();
+        levels.filter(|level| plot.y.scale.shows(level.y))
+    }
+
+    /// Names of lines at their right ends, pushed apart where the ends are close.
+    fn labels(&self, out: &mut String) {
+        let plot = self.fitted.plot;
+        let mut ends: Vec<(f64, usize)> = Vec::new();
+        for (i, runs) in self.fitted.series.iter().enumerate() {
+            if let Some(last) = runs.last().and_then(|run| run.last()) {
+                ends.push((self.place(last.x, last.y).1, i));
+            }
+        }
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // From the lowest one upwards, so that none leaves the frame below.
+        let mut below = self.above + FRAME + LINE;
+        for (y, _) in ends.iter_mut().rev() {
+            *y = y.min(below - LINE);
+            below = *y;
+        }
+        let x = WIDTH - self.right + LABEL_GAP;
+        for (y, i) in ends {
+            let class = format!("class=\"label t{}\"", i % svg_style::COLOURS);
+            let room = ((self.right - LABEL_GAP) / LABEL_COLUMN) as usize;
+            let name = clip(&plot.series[i].name, room, ELLIPSIS);
+            text(out, &class, (x, y + 4.5), &name);
+        }
     }
 
     fn axes(&self, out: &mut String) {
@@ -248,11 +348,17 @@ impl<'a> Drawing<'a> {
             let lines = runs
                 .iter()
                 .map(|run| path(&mut run.iter().map(|spot| (spot.x, spot.y))));
-            let dashes = index % svg_style::DASHES.len();
-            draw(format!("s{colour} line d{dashes}"), lines.collect());
+            // A name at its end tells a line from others as well as dashes do.
+            let class = if self.fitted.plot.labelled {
+                format!("s{colour} line named")
+            } else {
+                format!("s{colour} line d{}", index % svg_style::DASHES.len())
+            };
+            draw(class, lines.collect());
         }
         let mut marks = String::new();
-        for run in runs {
+        let bare = series.joined && !series.marked;
+        for run in runs.iter().filter(|_| !bare) {
             let places: Vec<_> = run.iter().map(|spot| self.place(spot.x, spot.y)).collect();
             let whole: Vec<_> = places
                 .iter()
@@ -269,7 +375,7 @@ impl<'a> Drawing<'a> {
 
     /// Legend and notes.
     fn beneath(&self, out: &mut String) {
-        let first = ABOVE + FRAME + 68.0;
+        let first = self.above + FRAME + 68.0;
         for (i, (x, line, name)) in self.legend.iter().enumerate() {
             let y = first + *line as f64 * LINE - 4.5;
             let colour = i % svg_style::COLOURS;
@@ -312,10 +418,27 @@ impl<'a> Drawing<'a> {
             let points = so_many(points as u64, "point");
             let _ = write!(said, " {kind} \"{}\" of {points}.", series.name);
         }
+        for level in &plot.levels {
+            let value = label(level.y, plot.y.unit);
+            let _ = write!(said, " Level \"{}\" at {value}.", level.name);
+        }
+        for it in &plot.stretches {
+            let (from, to) = (label(it.from, plot.x.unit), label(it.to, plot.x.unit));
+            let _ = write!(said, " Stretch \"{}\" from {from} to {to}.", it.name);
+        }
         for note in &self.fitted.notes {
             let _ = write!(said, " Note: {note}.");
         }
         said
+    }
+}
+
+/// Room right of the frame: for the names of lines where they stand there.
+fn right_margin(plot: &Plot) -> f64 {
+    let widths = plot.series.iter().map(|series| series.name.width());
+    match widths.max().filter(|_| plot.labelled) {
+        Some(widest) => (widest as f64 * LABEL_COLUMN + 2.0 * LABEL_GAP).clamp(RIGHT, WIDTH / 3.0),
+        None => RIGHT,
     }
 }
 

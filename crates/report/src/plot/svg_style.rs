@@ -30,7 +30,15 @@ pub(super) fn rules() -> String {
     rule(".frame", "stroke:#555");
     rule(".grid", "stroke:#e3e3e3");
     rule(".line", "stroke-width:1.8");
+    rule(".named", "stroke-width:2.4;stroke-linejoin:round");
     rule(".band", "opacity:.18");
+    rule(
+        ".level",
+        "stroke:#555;stroke-width:1.4;stroke-dasharray:6 4",
+    );
+    rule(".stretch", "fill:#f3efe6");
+    rule(".aside", "fill:#555");
+    rule(".label", "font-weight:600");
     for (i, dashes) in DASHES.iter().enumerate() {
         rule(&format!(".d{i}"), &format!("stroke-dasharray:{dashes}"));
     }
@@ -44,15 +52,19 @@ pub(super) fn rules() -> String {
     rule(".ground", "fill:#16181c");
     rule(".frame", "stroke:#999");
     rule(".grid", "stroke:#33363c");
+    rule(".level", "stroke:#aaa");
+    rule(".stretch", "fill:#23262d");
+    rule(".aside", "fill:#aaa");
     colours(&DARK, &mut rule);
     rules.push_str("}\n");
     rules
 }
 
-/// A class for strokes and one for fills of each colour: a rule of one never undoes another's.
+/// Classes for strokes, fills and text of each colour: a rule of one never undoes another's.
 fn colours(colours: &[&str], rule: &mut impl FnMut(&str, &str)) {
     for (i, colour) in colours.iter().enumerate() {
         rule(&format!(".s{i}"), &format!("stroke:{colour}"));
         rule(&format!(".f{i}"), &format!("fill:{colour}"));
+        rule(&format!(".t{i}"), &format!("fill:{colour}"));
     }
 }

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::Plot;
 use super::canvas::{Canvas, Glyphs};
-use super::fitted::Fitted;
-use super::scale::Tick;
+use super::fitted::{Fitted, Spot};
+use super::scale::{Tick, label};
 use super::text::wrap;
+use super::{Plot, Series};
 use crate::style::{Style, Tone};
 
 /// The narrowest and the lowest that a plot is drawn; there is no room for less.
@@ -64,6 +64,17 @@ impl<'a> Page<'a> {
         // A label is short; where it is not, the plot itself has the better half.
         let margin = labels.max().unwrap_or(0).min(screen.width / 2) + 1;
         let mut canvas = Canvas::new(screen.glyphs, screen.width - margin - 1, screen.height);
+        for (i, level) in plot.levels.iter().enumerate() {
+            let spot = |x| Spot {
+                x,
+                y: fitted.y.at(level.y),
+                interval: None,
+            };
+            if fitted.plot.y.scale.shows(level.y) {
+                let line = Series::line(&level.name);
+                canvas.draw(plot.series.len() + i, &line, &[vec![spot(0.0), spot(1.0)]]);
+            }
+        }
         // The first is drawn last, on top.
         for (i, runs) in fitted.series.iter().enumerate().rev() {
             canvas.draw(i, &plot.series[i], runs);
@@ -96,6 +107,9 @@ impl<'a> Page<'a> {
         let before = self.margin + 1 + (self.canvas.columns() - heading.width()) / 2;
         line(&format!("{:before$}{heading}", ""));
         self.legend().iter().for_each(|text| line(text));
+        for text in self.stretches().iter().flat_map(|it| self.wrapped(it)) {
+            line(&text);
+        }
         for text in self.fitted.notes.iter().flat_map(|note| self.wrapped(note)) {
             line(&style.paint(Tone::Warn, &text));
         }
@@ -156,6 +170,17 @@ impl<'a> Page<'a> {
         )
     }
 
+    /// Names of stretches with where they begin and end.
+    fn stretches(&self) -> Vec<String> {
+        let x = &self.fitted.plot.x;
+        let stretches = self.fitted.plot.stretches.iter();
+        let line = |it: &super::Stretch| {
+            let (from, to) = (label(it.from, x.unit), label(it.to, x.unit));
+            format!("{}: {} from {from} to {to}", it.name, x.heading())
+        };
+        stretches.map(line).collect()
+    }
+
     /// Which mark is whose, on as many lines as it takes.
     fn legend(&self) -> Vec<String> {
         let Screen {
@@ -165,11 +190,13 @@ impl<'a> Page<'a> {
             ..
         } = self.screen;
         let indent = (self.margin + 1).min(width / 4);
-        let series = self.fitted.plot.series.iter().enumerate();
-        let mut entries: Vec<(usize, String)> = series
-            .map(|(i, series)| {
+        let plot = self.fitted.plot;
+        let names = plot.series.iter().map(|series| &series.name);
+        let names = names.chain(plot.levels.iter().map(|level| &level.name));
+        let mut entries: Vec<(usize, String)> = (names.enumerate())
+            .map(|(i, name)| {
                 let mark = glyphs.mark(i).to_string();
-                let name = glyphs.clip(&series.name, width - indent - 2);
+                let name = glyphs.clip(name, width - indent - 2);
                 (
                     name.width() + 2,
                     format!("{} {name}", style.paint_series(i, &mark)),
