@@ -57,6 +57,11 @@ lint: ## Check formatting, lints and documentation only
 	@scripts/setup test
 	@scripts/test format clippy docs
 
+.PHONY: pictures
+pictures: build ## Draw the pictures of the documentation again
+	@$(TIDEGATE) compare examples/noisy-neighbour-nvme.toml --policy slo \
+		--fixed-depth fifo,mclock --svg docs/pictures/noisy-neighbour.svg
+
 .PHONY: fuzz
 fuzz: ## Fuzz each target, or TARGET=name, for SECONDS=60 each
 	@scripts/setup build

@@ -14,19 +14,20 @@ use crate::output::{self, Output};
 /// Columns where there is no terminal to ask.
 const WIDTH: usize = 80;
 
-/// Draws plots for people, a blank line after each.
+/// Draws plots for people, a blank line after each; `ascii`: whatever the locale says.
 ///
 /// # Errors
 /// When they cannot be written.
-pub(crate) fn draw(out: Output, plots: &[Plot], args: &PlotArgs) -> Result<()> {
+pub(crate) fn draw(out: Output, plots: &[Plot], ascii: bool) -> Result<()> {
     let width = width();
     let screen = Screen {
         width,
         height: (width / 4).clamp(12, 24),
         style: out.style(),
-        glyphs: match args.ascii {
-            true => Glyphs::Ascii,
-            false => glyphs(|name| std::env::var_os(name)),
+        glyphs: if ascii {
+            Glyphs::Ascii
+        } else {
+            glyphs(|name| std::env::var_os(name))
         },
     };
     for plot in plots {

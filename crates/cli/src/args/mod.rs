@@ -42,7 +42,7 @@ pub(crate) use profile::{MeasureArgs, ProfileArgs, ProfileCommand};
 pub(crate) use promises::{Profiled, PromisesArgs};
 pub(crate) use schedule::{EntryArgs, ScheduleCommand};
 pub(crate) use simulator::{
-    ChangeArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
+    ChangeArgs, CompareArgs, PlotArgs, Processors, ReproduceArgs, SimArgs, SweepArgs, TortureArgs,
 };
 pub(crate) use trace::{TraceCommand, TraceInfoArgs, TraceReadArgs};
 pub(crate) use value::{DiskArg, all_policies, parse_policy};
@@ -317,6 +317,15 @@ pub(crate) enum Command {
   tidegate sim examples/mixed.fio --device nvme-1tb      each [section] is a VM"
     )]
     Sim(Box<SimArgs>),
+    /// Simulate a scenario under several policies, with a VM's latency over time
+    #[command(
+        after_help = "The curves are drawn on the terminal with --plot, and written with \
+                      --svg.\n\nExamples:
+  tidegate compare examples/host.toml --plot
+  tidegate compare examples/noisy-neighbour-nvme.toml --policy slo \\
+      --fixed-depth fifo,mclock --svg noisy.svg"
+    )]
+    Compare(Box<CompareArgs>),
     /// Simulate a grid of scenarios, policies and seeds, on all cores
     #[command(
         after_help = "Each result is a line of the results file. A sweep that was stopped goes on \

@@ -70,6 +70,37 @@ pub(crate) struct SimArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct CompareArgs {
+    /// A scenario (.toml), a configuration with workloads, or a fio job file (any other ending)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// These policies, each on every device
+    #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
+          default_value = "fifo,mclock,slo", value_parser = parse_policy)]
+    pub(crate) policies: Vec<PolicySpec>,
+    /// Also these, with adaptive_depth = false and max_io_shared = "off": a queue that is always
+    /// filled, as schedulers elsewhere have it
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_policy)]
+    pub(crate) fixed_depth: Vec<PolicySpec>,
+    /// The VM whose latency is drawn; the first with a latency bound, or the first, unless said
+    #[arg(long, value_name = "NAME")]
+    pub(crate) vm: Option<String>,
+    /// Time from point to point of the curves; a hundredth of the duration unless said
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) interval: Option<Nanos>,
+    /// This seed
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
+    pub(crate) seed: Option<u64>,
+    /// Draw the curves, too
+    #[arg(long)]
+    pub(crate) plot: bool,
+    #[command(flatten)]
+    pub(crate) plots: PlotArgs,
+    #[command(flatten)]
+    pub(crate) changes: ChangeArgs,
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct SweepArgs {
     /// Scenarios (.toml) and fio job files
     #[arg(required = true, value_hint = ValueHint::FilePath)]

@@ -22,6 +22,7 @@ fn help_shows_only_options_that_the_command_makes_something_of() {
         ("completions", false, false, false),
         ("check", false, true, false),
         ("sim", false, true, true),
+        ("compare", false, true, false),
         ("sweep", false, true, true),
         ("demo", false, true, false),
         ("bench engine", false, true, false),

@@ -4,6 +4,7 @@ mod agent;
 mod attainment;
 mod bench;
 mod check;
+mod compare;
 mod device;
 mod disk;
 mod job;
@@ -52,6 +53,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Policy(command) => policy::run(command, &args.global.socket, out),
         Command::Stats(stats) => stats::run(&stats, &client()?, out),
         Command::Sim(sim) => sim::run(&sim, out),
+        Command::Compare(compare) => compare::run(&compare, out),
         Command::Sweep(sweep) => sweep::run(&sweep, out),
         Command::Profile(args) => profile::run(*args, out),
         Command::Reproduce(args) => reproduce::run(&args, out),

@@ -64,7 +64,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     out.table(&claims(&findings))?;
     if args.plot {
         out.text("\n")?;
-        drawing::draw(out, &findings.plots, &args.plots)?;
+        drawing::draw(out, &findings.plots, args.plots.ascii)?;
     }
     drawing::write_svg(&findings.plots, &args.plots)?;
     output::tell(format_args!(

@@ -3,6 +3,7 @@
 mod agent;
 mod cli;
 mod common;
+mod compare;
 mod daemon;
 mod formats;
 mod kept;

@@ -30,7 +30,7 @@ pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
         return Ok(());
     }
     out.text("\n")?;
-    drawing::draw(out, &plots, plot)
+    drawing::draw(out, &plots, plot.ascii)
 }
 
 /// A profile as JSON.

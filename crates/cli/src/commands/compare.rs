@@ -1,0 +1,314 @@
+//! `tidegate compare`: one scenario under several policies, with the latency of a VM over time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::Result;
+use serde::Serialize;
+use tidegate_core::policy::Policy;
+use tidegate_core::steer::SharedIo;
+use tidegate_core::time::Nanos;
+use tidegate_policies::policy::PolicySpec;
+use tidegate_report::{Align, Axis, Cell, Plot, Series, Table, Tone, Unit};
+use tidegate_sim::report::{Report, VmReport};
+use tidegate_sim::scenario::{Scenario, Tenant};
+use tidegate_sim::world::World;
+use tidegate_units::human::duration;
+
+use crate::args::CompareArgs;
+use crate::drawing;
+use crate::output::Output;
+use crate::problem::Problem;
+use crate::progress;
+use crate::simulate::{self, Changes, Ready};
+
+/// Points of a curve unless an interval is given.
+const POINTS: u64 = 100;
+
+/// The scenario under one policy.
+struct Variant {
+    /// Name in tables and plots.
+    name: String,
+    /// Name of the policy.
+    policy: String,
+    /// True when the queue has the whole depth and I/Os their whole length.
+    fixed_depth: bool,
+    scenario: Scenario,
+}
+
+/// Results of all variants.
+#[derive(Serialize)]
+struct Comparison {
+    /// VM whose latency over time is given.
+    vm: String,
+    /// Variants in the order of the command line, those of fixed depth last.
+    variants: Vec<Outcome>,
+}
+
+/// Results of one variant.
+#[derive(Serialize)]
+struct Outcome {
+    /// Name in tables and plots.
+    name: String,
+    /// Name of the policy.
+    policy: String,
+    /// True when the queue had the whole depth and I/Os their whole length.
+    fixed_depth: bool,
+    /// Latency of the VM in each interval.
+    latency: Vec<Latency>,
+    /// Report over the whole time, as `sim` gives it.
+    report: Report,
+}
+
+/// Latency of the VM in one interval.
+#[derive(Serialize)]
+struct Latency {
+    /// End of the interval, in seconds.
+    time_s: f64,
+    /// 99th percentile, in nanoseconds; `None`: nothing was answered.
+    p99_ns: Option<u64>,
+}
+
+pub(super) fn run(args: &CompareArgs, out: Output) -> Result<()> {
+    let variants = variants(args)?;
+    let first = &variants[0].scenario;
+    let vm = chosen(first, args)?;
+    let interval = (args.interval).unwrap_or(Nanos((first.frame.duration.0 / POINTS).max(1)));
+    let plot = frame(first, vm, interval);
+    let comparison = Comparison {
+        vm: vm.name.clone(),
+        variants: simulate_all(&variants, &vm.name, interval),
+    };
+    let plots = [with_curves(plot, &comparison.variants)];
+    drawing::write_svg(&plots, &args.plots)?;
+    if out.is_json() {
+        return out.json(&comparison);
+    }
+    out.table(&table(&comparison.variants))?;
+    if args.plot {
+        out.text("\n")?;
+        drawing::draw(out, &plots, args.plots.ascii)?;
+    }
+    Ok(())
+}
+
+/// Variants that the command line asks for.
+fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
+    let load = |policy: &PolicySpec| {
+        simulate::load(
+            &args.file,
+            &Changes {
+                policy: Some(policy.clone()),
+                seed: args.seed,
+                ..Changes::from(&args.changes)
+            },
+        )
+    };
+    let mut variants = Vec::new();
+    let mut told = false;
+    let mut tell = |ready: &Ready| {
+        // Each policy has warnings of its own, which the table says as promises that are missed.
+        if !std::mem::replace(&mut told, true) {
+            ready.notes.iter().for_each(crate::output::tell);
+        }
+    };
+    for policy in &args.policies {
+        let ready = load(policy)?;
+        tell(&ready);
+        variants.push(Variant {
+            name: policy.name().to_owned(),
+            policy: policy.name().to_owned(),
+            fixed_depth: false,
+            scenario: ready.scenario,
+        });
+    }
+    for policy in &args.fixed_depth {
+        let ready = load(policy)?;
+        tell(&ready);
+        let mut scenario = ready.scenario;
+        for device in &mut scenario.devices {
+            device.scheduling.adaptive_depth = false;
+            device.scheduling.max_io_shared = SharedIo::Off;
+        }
+        let mut depths = scenario.devices.iter().map(|it| it.scheduling.depth);
+        let depth = depths
+            .next()
+            .filter(|&depth| depths.all(|other| other == depth));
+        let name = depth.map_or("fixed depth".to_owned(), |depth| format!("depth {depth}"));
+        variants.push(Variant {
+            name: format!("{}, {name}", policy.name()),
+            policy: policy.name().to_owned(),
+            fixed_depth: true,
+            scenario,
+        });
+    }
+    Ok(variants)
+}
+
+/// The VM whose latency is drawn: the one named, else the first with a latency bound, else the
+/// first.
+fn chosen<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> {
+    let tenants = &scenario.tenants;
+    if let Some(name) = &args.vm {
+        let names: Vec<&str> = tenants.iter().map(|it| it.name.as_str()).collect();
+        return tenants.iter().find(|it| it.name == *name).ok_or_else(|| {
+            let problem = Problem::new(format!("there is no VM {name:?}")).at("--vm");
+            problem.help(format!("one of {}", names.join(", "))).into()
+        });
+    }
+    let bound = tenants.iter().find(|it| it.objective.latency.is_some());
+    let vm = bound.or(tenants.first());
+    vm.ok_or_else(|| Problem::new("no VM: at least one is required").into())
+}
+
+/// The plot without its curves: axes, the promised bound, and when other VMs are active.
+fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
+    let title = match scenario.frame.title.as_str() {
+        "" => format!("Latency of {}", vm.name),
+        title => format!("{title}: latency of {}", vm.name),
+    };
+    let mut plot = Plot::new(
+        title,
+        Axis::linear("time", Unit::Seconds).including(0.0),
+        Axis::log10(
+            format!("latency, p99 of each {}", duration(interval.0)),
+            Unit::Nanos,
+        ),
+    );
+    plot.labelled();
+    if let Some(bound) = vm.objective.latency {
+        plot.level(bound.0 as f64, format!("promised: {}", duration(bound.0)));
+    }
+    let end = scenario.frame.duration;
+    for other in scenario.tenants.iter().filter(|it| it.device == vm.device) {
+        if let Some((from, to)) = active(other, end).filter(|_| other.name != vm.name) {
+            let name = format!("{} active", other.name);
+            plot.stretch(from.as_secs_f64(), to.as_secs_f64(), name);
+        }
+    }
+    plot
+}
+
+/// Time in which a VM with one workload is active; `None`: from begin to end, or not known.
+fn active(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
+    let [job] = vm.jobs.as_slice() else {
+        return None;
+    };
+    let from = vm.arrives + job.start;
+    let to = job.runtime.map_or(end, |runtime| from + runtime);
+    let to = to.min(vm.leaves.unwrap_or(end)).min(end);
+    ((from > Nanos::ZERO || to < end) && from < to).then_some((from, to))
+}
+
+/// Simulates all variants, as many at once as there are cores.
+fn simulate_all(variants: &[Variant], vm: &str, interval: Nanos) -> Vec<Outcome> {
+    let cores = thread::available_parallelism().map_or(1, |n| n.get());
+    let next = AtomicUsize::new(0);
+    let outcomes: Mutex<Vec<Option<Outcome>>> = Mutex::new(variants.iter().map(|_| None).collect());
+    let total = variants.iter().map(|it| it.scenario.frame.duration.0);
+    let bar = progress::bar(total.sum::<u64>() / 1_000_000, "simulating");
+    thread::scope(|scope| {
+        for _ in 0..cores.min(variants.len()) {
+            scope.spawn(|| {
+                while let Some((i, variant)) = {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    variants.get(i).map(|variant| (i, variant))
+                } {
+                    let outcome = simulate(variant, vm, interval, |ms| bar.inc(ms));
+                    let mut outcomes = outcomes.lock().expect("no simulation panics");
+                    outcomes[i] = Some(outcome);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let outcomes = outcomes.into_inner().expect("no simulation panics");
+    let outcomes = outcomes.into_iter();
+    outcomes
+        .map(|it| it.expect("every variant was simulated"))
+        .collect()
+}
+
+/// Simulates a variant; `advanced` is called with milliseconds of virtual time.
+fn simulate(variant: &Variant, vm: &str, interval: Nanos, advanced: impl Fn(u64)) -> Outcome {
+    let mut world = World::new(variant.scenario.clone(), Some(interval));
+    let mut latency = Vec::new();
+    let mut at_ms = 0;
+    while !world.is_over() {
+        world.step(&mut |row| {
+            if row.vm == vm {
+                latency.push(Latency {
+                    time_s: row.time_s,
+                    p99_ns: row.rates.latency_p99_ns,
+                });
+            }
+        });
+        let now_ms = world.now().0 / 1_000_000;
+        advanced(now_ms - at_ms);
+        at_ms = now_ms;
+    }
+    Outcome {
+        name: variant.name.clone(),
+        policy: variant.policy.clone(),
+        fixed_depth: variant.fixed_depth,
+        latency,
+        report: world.report(),
+    }
+}
+
+fn with_curves(mut plot: Plot, outcomes: &[Outcome]) -> Plot {
+    for outcome in outcomes {
+        let points = outcome.latency.iter();
+        let points = points.filter_map(|it| Some((it.time_s, it.p99_ns? as f64)));
+        plot.add(Series::line(&outcome.name).points(points).unmarked());
+    }
+    plot
+}
+
+/// Rates, latencies and verdicts, by VM and variant.
+fn table(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new([
+        ("VM", Align::Left),
+        ("POLICY", Align::Left),
+        ("IOPS", Align::Right),
+        ("MB/S", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
+        ("PROMISES", Align::Left),
+    ]);
+    let vms = outcomes.first().map_or(0, |it| it.report.vms.len());
+    for i in 0..vms {
+        for (n, outcome) in outcomes.iter().enumerate() {
+            let vm = &outcome.report.vms[i];
+            let shown = |ns: Option<u64>| ns.map_or("-".to_owned(), duration);
+            table.row([
+                Cell::from(if n == 0 { vm.name.as_str() } else { "" }).tone(Tone::Strong),
+                outcome.name.as_str().into(),
+                format!("{:.1}", vm.rates.iops).into(),
+                format!("{:.2}", vm.rates.bytes_per_s / 1e6).into(),
+                shown(vm.rates.latency_p50_ns).into(),
+                shown(vm.rates.latency_p99_ns).into(),
+                verdict(vm),
+            ]);
+        }
+    }
+    table
+}
+
+/// Verdict on all promises to a VM: `kept`, or the parts that were missed and in how many seconds.
+fn verdict(vm: &VmReport) -> Cell {
+    let missed = vm.promises.iter().filter(|it| it.kept == Some(false));
+    let missed = missed.map(|it| {
+        let (missed, judged) = (it.missed_s, it.judged_s);
+        format!("{} in {missed} of {judged} s", it.part)
+    });
+    let missed: Vec<String> = missed.collect();
+    if !missed.is_empty() {
+        Cell::from(format!("missed: {}", missed.join(", "))).tone(Tone::Bad)
+    } else if vm.promises.iter().any(|it| it.kept == Some(true)) {
+        Cell::from("kept").tone(Tone::Good)
+    } else {
+        Cell::from("-")
+    }
+}
