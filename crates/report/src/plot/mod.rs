@@ -182,8 +182,8 @@ impl Series {
         Series { band: true, ..self }
     }
 
-    /// Leaves out the marks of a line in SVG, where it has so many points that they would hide it. A
-    /// terminal tells lines apart by their marks and keeps them.
+    /// Leaves out the marks of a line in SVG, where it has so many points that they would hide it.
+    /// A terminal tells lines apart by their marks and keeps them.
     pub fn unmarked(self) -> Series {
         Series {
             marked: false,
@@ -289,8 +289,8 @@ impl Plot {
         self
     }
 
-    /// Puts the names of lines at their ends in SVG, in place of a legend. A terminal has no room for
-    /// them there.
+    /// Puts the names of lines at their ends in SVG, in place of a legend. A terminal has no room
+    /// for them there.
     pub fn labelled(&mut self) -> &mut Plot {
         self.labelled = true;
         self
