@@ -23,7 +23,7 @@ SECONDS_EACH := $(if $(filter command line environment,$(origin SECONDS)),$(SECO
 ##@ Using it
 
 .PHONY: demo
-demo: build ## Show what scheduling is worth: three VMs and a backup on one disk, 45 seconds
+demo: build ## Show what scheduling is worth: noisy neighbours on an NVMe volume and a hard disk, 40 seconds
 	@$(TIDEGATE) demo $(ARGS)
 
 .PHONY: build

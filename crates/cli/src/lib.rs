@@ -15,6 +15,7 @@ mod log;
 mod output;
 mod problem;
 mod progress;
+mod promise;
 mod results;
 mod seeds;
 mod simulate;

@@ -423,10 +423,10 @@ Examples:
     /// vCPUs of a host, in virtual time: who runs when
     #[command(subcommand)]
     Vcpu(VcpuCommand),
-    /// Show what scheduling is worth: three VMs on one emulated disk
+    /// Show what scheduling is worth: noisy neighbours on an emulated volume and disk
     #[command(
         after_help = "Examples:\n  tidegate demo\n  tidegate demo --seconds 20 --policy \
-                      fifo,mclock -o json"
+                      fifo,slo -o json"
     )]
     Demo(DemoArgs),
     /// Measure Tidegate itself
@@ -465,14 +465,17 @@ pub(crate) enum LogLevel {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
-    /// How long, over all policies
-    #[arg(long, value_name = "N", default_value_t = 45,
-          value_parser = whole::<u64>(4..=3600))]
+    /// How long, over all policies, on both devices
+    #[arg(long, value_name = "N", default_value_t = 36,
+          value_parser = whole::<u64>(8..=3600))]
     pub(crate) seconds: u64,
     /// Policies, in the order they take turns
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
-          default_value = "fifo,mclock,flubber", value_parser = parse_policy)]
+          default_value = "fifo,mclock,slo", value_parser = parse_policy)]
     pub(crate) policies: Vec<PolicySpec>,
+    /// Draw the curve with ASCII alone, as where the locale is not UTF-8
+    #[arg(long)]
+    pub(crate) ascii: bool,
 }
 
 #[derive(Debug, Subcommand)]

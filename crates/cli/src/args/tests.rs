@@ -83,7 +83,7 @@ fn a_number_below_zero_is_told_what_is_allowed() {
         ("torture --seeds -1", "from 1 to 1099511627776"),
         ("bench engine --runs -1", "from 1 to 1000"),
         ("bench engine --vms 1,-1", "from 1 to 1000000"),
-        ("demo --seconds 3601", "from 4 to 3600"),
+        ("demo --seconds 3601", "from 8 to 3600"),
         ("sweep x --jobs 1025", "from 1 to 1024"),
         ("vm set a --weight -1", "a whole number from 1 to 10000"),
         ("sweep x --seeds -1", "1..20 (both included)"),

@@ -26,9 +26,9 @@ use tidegate_units::human::exact_bytes;
 use tidegate_vcpu::scenario as vcpu;
 
 use self::kept::{Kept, Part};
-use super::show;
 use crate::file_kind::FileKind;
 use crate::output::{self, Output};
+use crate::promise;
 use crate::simulate::{self, Changes};
 
 mod kept;
@@ -339,7 +339,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             device(tenant).scheduling.policy.name().into(),
             exact_bytes(tenant.disk_size).into(),
             tenant.jobs.len().to_string().into(),
-            show::promise(tenant.background, &view::objective(&tenant.objective)).into(),
+            promise::in_words(tenant.background, &view::objective(&tenant.objective)).into(),
         ]);
     }
     out.table(&table)?;
@@ -533,7 +533,7 @@ fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
 }
 
 fn promise(vm: &VmConfig, kept: &Kept) -> String {
-    let promise = show::promise(vm.background, &view::objective(&vm.objective));
+    let promise = promise::in_words(vm.background, &view::objective(&vm.objective));
     let promise = match vm.promised().entries().len() {
         0 => promise,
         1 => format!("{promise}; 1 entry by the clock"),

@@ -66,6 +66,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::Demo(demo) => crate::demo::run(&crate::demo::Options {
             seconds: demo.seconds,
             policies: demo.policies,
+            ascii: demo.ascii,
             out,
         }),
         Command::Bench(BenchCommand::Engine(bench)) => bench::engine(bench, out),

@@ -14,11 +14,12 @@ use tidegate_api::vm::VmView;
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, count, duration};
 
-use super::{attainment, precise, show};
+use super::{attainment, precise};
 use crate::args::StatsArgs;
 use crate::client::{Client, read};
 use crate::output::Output;
 use crate::problem::Problem;
+use crate::promise;
 
 pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     match (args.follow, args.precision) {
@@ -294,7 +295,7 @@ fn table(vms: &[Interval]) -> Table {
 
 /// What it was promised, and what of that nobody sees to.
 fn promised(vm: &Interval) -> Cell {
-    let promise = show::promise(vm.background, &vm.objective);
+    let promise = promise::in_words(vm.background, &vm.objective);
     if vm.not_enforced.is_empty() {
         return promise.into();
     }

@@ -19,6 +19,7 @@ use super::{attainment, job, precise, show};
 use crate::args::{ObjectiveArgs, PartArgs, VmCommand};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
+use crate::promise;
 
 pub(super) fn run(command: VmCommand, client: &Client, out: Output) -> Result<()> {
     match command {
@@ -67,7 +68,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
             vm.clients.to_string().into(),
             vm.pending.to_string().into(),
             vm.in_flight.to_string().into(),
-            show::promise(vm.background, &vm.objective).into(),
+            promise::in_words(vm.background, &vm.objective).into(),
             attainment::cell(&vm.attainment),
             Cell::from(parts.join(", ")).tone(Tone::Warn),
         ]);
@@ -168,7 +169,7 @@ fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
         )
         .fact(
             "limit",
-            objective.limit.as_ref().map_or_else(none, show::limit),
+            objective.limit.as_ref().map_or_else(none, promise::limit),
         )
         .fact("target", objective.target.clone().unwrap_or_else(none))
         .fact("weight", show::weight(objective))

@@ -30,17 +30,22 @@ pub(crate) struct Behaviour {
     pub(crate) arrivals: Arrivals,
 }
 
-/// When a guest asks.
+/// Times at which a guest sends its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrivals {
-    /// So many requests are always under way.
+    /// A fixed number of requests is always under way.
     Closed {
-        /// How many.
+        /// Requests under way.
         depth: u32,
     },
-    /// Whether or not earlier ones were answered, at random times (Poisson).
-    Open {
+    /// Random times (Poisson), whether or not earlier requests were answered.
+    Poisson {
         /// Requests a second on average.
+        per_s: f64,
+    },
+    /// Evenly spaced times, whether or not earlier requests were answered.
+    Even {
+        /// Requests a second.
         per_s: f64,
     },
 }
@@ -66,6 +71,8 @@ struct Tally {
     ops: u64,
     bytes: u64,
     latency_us: Histogram<u64>,
+    /// Latencies since they were last taken.
+    recent_us: Histogram<u64>,
     failed: Option<String>,
 }
 
@@ -110,9 +117,9 @@ impl Guest {
                 }
                 Some(asker)
             }
-            Arrivals::Open { per_s } => {
+            Arrivals::Poisson { .. } | Arrivals::Even { .. } => {
                 let stop = stop.clone();
-                threads.push(thread::spawn(move || asker.ask_at_random(per_s, &stop)));
+                threads.push(thread::spawn(move || asker.ask_in_time(&stop)));
                 None
             }
         };
@@ -141,6 +148,15 @@ impl Guest {
             failed: tally.failed.take(),
             ..Tally::new()
         };
+    }
+
+    /// Returns the 99th percentile of the latencies since the last call, in nanoseconds; `None`:
+    /// nothing was answered.
+    pub(crate) fn take_recent_p99(&self) -> Option<f64> {
+        let recent = &mut lock(&self.tally).recent_us;
+        let p99_us = (!recent.is_empty()).then(|| recent.value_at_quantile(0.99));
+        recent.reset();
+        p99_us.map(|us| us as f64 * 1e3)
     }
 
     /// What was seen since the last restart.
@@ -174,12 +190,13 @@ impl Drop for Guest {
 
 impl Tally {
     fn new() -> Tally {
-        let latency_us = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("valid bounds");
+        let histogram = || Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("valid bounds");
         Tally {
             since: Instant::now(),
             ops: 0,
             bytes: 0,
-            latency_us,
+            latency_us: histogram(),
+            recent_us: histogram(),
             failed: None,
         }
     }
@@ -251,11 +268,19 @@ impl Asker {
         self.stream.write_all(&self.payload)
     }
 
-    fn ask_at_random(&mut self, per_s: f64, stop: &AtomicBool) {
+    /// Sends requests in an open loop until `stop` is set. A closed loop has none of its own.
+    fn ask_in_time(&mut self, stop: &AtomicBool) {
         let mut wanted = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            let dice: f64 = self.dice.random();
-            wanted += Duration::from_secs_f64(-(1.0 - dice).ln() / per_s);
+            let gap_s = match self.behaviour.arrivals {
+                Arrivals::Closed { .. } => return,
+                Arrivals::Even { per_s } => 1.0 / per_s,
+                Arrivals::Poisson { per_s } => {
+                    let dice: f64 = self.dice.random();
+                    -(1.0 - dice).ln() / per_s
+                }
+            };
+            wanted += Duration::from_secs_f64(gap_s);
             thread::sleep(wanted.saturating_duration_since(Instant::now()));
             if self.ask(wanted).is_err() {
                 // The listener sees the same broken socket and says so.
@@ -320,7 +345,9 @@ fn answered(cookie: u64, behaviour: Behaviour, epoch: Instant, tally: &Mutex<Tal
     let mut tally = lock(tally);
     tally.ops += 1;
     tally.bytes += behaviour.size as u64;
-    tally.latency_us.saturating_record(took.as_micros() as u64);
+    let us = took.as_micros() as u64;
+    tally.latency_us.saturating_record(us);
+    tally.recent_us.saturating_record(us);
 }
 
 /// A simple reply's head: bytes used and cookie. `None`: more bytes are needed.

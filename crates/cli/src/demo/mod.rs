@@ -1,9 +1,11 @@
 //! `tidegate demo`: what scheduling is worth, in under a minute.
 //!
-//! The configuration is `examples/demo.toml`, which `tidegate serve` runs as it is: one
-//! emulated hard disk, three VMs and a backup. Each is driven through its own NBD socket by a small
-//! client; the policies take turns, swapped under load.
+//! The configuration is `examples/demo.toml`, which `tidegate serve` runs as it is: an emulated
+//! flash volume and an emulated hard disk, each shared by VMs that do not get along. The demo has
+//! an act for each device. A small client drives each VM through its own NBD socket while the
+//! policies take turns, swapped under load; the engine judges what was promised.
 
+mod cast;
 mod load;
 mod show;
 
@@ -13,43 +15,52 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use tidegate_core::objective::Objective;
+use tidegate_core::attainment::PartAttainment;
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_server::config::Config;
+use tidegate_server::config::{Config, objective_view};
 use tidegate_server::daemon::{Daemon, DaemonHandle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::Output;
 use crate::problem::Problem;
-use load::{Arrivals, Behaviour, Guest, Seen};
+use crate::promise;
+use cast::{ACTS, Act};
+use load::{Guest, Seen};
 
 const CONFIG: &str = include_str!("../../../../examples/demo.toml");
+/// The device model that the configuration names, and its path beside the configuration.
+const MODEL: &str = include_str!("../../../../examples/cloud-nvme.toml");
+const MODEL_PATH: &str = "cloud-nvme.toml";
 
 /// What to show.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// All policies together run for so long.
+    /// Time of both acts together, in seconds.
     pub(crate) seconds: u64,
-    /// Policies in the order they take turns.
+    /// Policies in the order they take turns in each act.
     pub(crate) policies: Vec<PolicySpec>,
+    /// How the curve of the first act is drawn.
+    pub(crate) ascii: bool,
     /// Where the results go.
     pub(crate) out: Output,
 }
 
-/// Everything the demo found.
+/// Results of all acts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Results {
-    /// In the order they took turns.
+    /// Turns in the order in which they were taken.
     pub(crate) policies: Vec<PolicyResult>,
 }
 
-/// What the VMs got under one policy.
+/// What the VMs of one device got under one policy.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PolicyResult {
-    /// The policy.
+    /// Name of the device in the configuration.
+    pub(crate) device: &'static str,
+    /// Name of the policy.
     pub(crate) policy: String,
-    /// The VMs in the order of the configuration.
+    /// VMs of the device in the order of the configuration.
     pub(crate) vms: Vec<VmResult>,
     /// Megabytes (10^6) a second, all of them together.
     pub(crate) mb_s: f64,
@@ -58,7 +69,7 @@ pub(crate) struct PolicyResult {
 /// What one VM got.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct VmResult {
-    /// The VM.
+    /// Name of the VM.
     pub(crate) vm: String,
     /// Requests a second.
     pub(crate) iops: f64,
@@ -66,69 +77,43 @@ pub(crate) struct VmResult {
     pub(crate) mb_s: f64,
     /// 99th percentile of the time from wanting to send to the answer, milliseconds.
     pub(crate) p99_ms: f64,
-    /// Whether it got what it wanted; true for a VM that wanted nothing in particular.
+    /// True when no part of the objective was missed, so for a VM that was promised nothing, too.
     pub(crate) met: bool,
-    /// What it wanted.
+    /// Objective in words.
     pub(crate) wanted: String,
+    /// Parts of the objective as the engine judges them, over the seconds that were measured.
+    pub(crate) attainment: Vec<PartResult>,
 }
 
-/// A VM of the demo: its name in the configuration and what its guest does.
-struct Cast {
-    vm: &'static str,
-    does: &'static str,
-    behaviour: Behaviour,
+/// Seconds of a turn in which a part of an objective was kept or missed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct PartResult {
+    /// Part of the objective: `reservation`, `latency` or `limit`.
+    pub(crate) part: &'static str,
+    /// Seconds that were kept.
+    pub(crate) kept_s: u64,
+    /// Seconds that were missed.
+    pub(crate) missed_s: u64,
 }
 
-const CAST: [Cast; 4] = [
-    Cast {
-        vm: "oltp",
-        does: "random 8 KiB reads, 20 a second",
-        behaviour: Behaviour {
-            writes: false,
-            size: 8 << 10,
-            random: true,
-            span: 16 << 30,
-            arrivals: Arrivals::Open { per_s: 20.0 },
-        },
-    },
-    Cast {
-        vm: "stream",
-        does: "sequential 256 KiB reads, 4 at once",
-        behaviour: Behaviour {
-            writes: false,
-            size: 256 << 10,
-            random: false,
-            span: 16 << 30,
-            arrivals: Arrivals::Closed { depth: 4 },
-        },
-    },
-    Cast {
-        vm: "bulk",
-        does: "sequential 1 MiB writes, 32 at once",
-        behaviour: Behaviour {
-            writes: true,
-            size: 1 << 20,
-            random: false,
-            span: 512 << 20,
-            arrivals: Arrivals::Closed { depth: 32 },
-        },
-    },
-    Cast {
-        vm: "backup",
-        does: "sequential 256 KiB reads, 4 at once, in the background",
-        behaviour: Behaviour {
-            writes: false,
-            size: 256 << 10,
-            random: false,
-            span: 16 << 30,
-            arrivals: Arrivals::Closed { depth: 4 },
-        },
-    },
-];
+/// 99th percentile of a VM's latency over one refresh.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// Turn that it belongs to, counted over all acts.
+    pub(crate) turn: usize,
+    /// Seconds since the act began.
+    pub(crate) at_s: f64,
+    /// Latency in nanoseconds.
+    pub(crate) p99_ns: f64,
+}
 
-/// A turn's first part, in which the policy before it still echoes, is not counted.
-const WARM_UP_SHARE: u32 = 8;
-const REFRESH: Duration = Duration::from_millis(500);
+/// Part of a turn, in which the policy before it still echoes, that is not counted; the seconds
+/// that the engine judges reach up to one second further back.
+const SETTLING_SHARE: u32 = 4;
+const SETTLING_LEAST: Duration = Duration::from_millis(1250);
+/// Shortest turn in which the engine judges a second.
+const TURN_LEAST: Duration = Duration::from_secs(3);
+const REFRESH: Duration = Duration::from_millis(250);
 
 /// Runs the demo and prints what came of it.
 ///
@@ -138,10 +123,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let dir = tempfile::Builder::new()
         .prefix("tidegate-demo-")
         .tempdir()?;
+    let turns = turns(options)?;
+    std::fs::write(dir.path().join(MODEL_PATH), MODEL)?;
     let config = tidegate_server::config::parse(CONFIG, "examples/demo.toml", dir.path())
         .context("the demo's own configuration is broken")?
         .config;
-    let objectives: Vec<Objective> = config.vms.iter().map(|vm| vm.objective).collect();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -151,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             // First: the same signal ends the daemon, and with it the guests.
             biased;
             stopped = signalled() => Err(stopped),
-            results = play(options, &handle, dir.path(), &objectives) => results,
+            results = play(options, &turns, &handle, dir.path()) => results,
         }
     });
     handle.shut_down();
@@ -160,9 +146,36 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.out.is_json() {
         return options.out.json(&results);
     }
-    Ok(options
-        .out
-        .text(&show::side_by_side(&results, options.out.style()))?)
+    Ok(())
+}
+
+/// Time that each policy has in each act.
+fn turns(options: &Options) -> Result<Vec<Duration>> {
+    let turn = |act: &Act| {
+        Duration::from_secs(options.seconds) * act.share / 100 / options.policies.len() as u32
+    };
+    let turns: Vec<Duration> = ACTS.iter().map(turn).collect();
+    let shortest = turns.iter().min().expect("there is an act");
+    if *shortest >= TURN_LEAST {
+        return Ok(turns);
+    }
+    let least = ACTS
+        .iter()
+        .map(|act| act.share)
+        .min()
+        .expect("there is an act");
+    let needed = TURN_LEAST.as_secs() * 100 * options.policies.len() as u64;
+    let problem = Problem::new(format!(
+        "{} s are too short for {} policies in {} acts",
+        options.seconds,
+        options.policies.len(),
+        ACTS.len()
+    ));
+    let help = format!(
+        "--seconds {} or more, or fewer policies",
+        needed.div_ceil(least.into())
+    );
+    Err(problem.help(help).into())
 }
 
 /// What to say once somebody has had enough.
@@ -207,123 +220,133 @@ fn serve(config: Config) -> Result<(DaemonHandle, std::thread::JoinHandle<Result
 
 async fn play(
     options: &Options,
+    turns: &[Duration],
     daemon: &DaemonHandle,
     dir: &Path,
-    objectives: &[Objective],
 ) -> Result<Results> {
-    let guests: Vec<Guest> = CAST
-        .iter()
-        .enumerate()
-        .map(|(i, cast)| {
-            let socket = dir.join(format!("{}.sock", cast.vm));
-            Guest::start(&socket, cast.vm, cast.behaviour, 7 + i as u64)
-                .with_context(|| format!("VM {}", cast.vm))
-        })
-        .collect::<Result<_>>()?;
-    let turn = Duration::from_secs(options.seconds) / options.policies.len() as u32;
-    let mut screen = show::Screen::new(std::io::stdout().is_terminal(), options.out);
-    screen.introduce(&CAST, objectives)?;
+    let terminal = std::io::stdout().is_terminal();
     let mut results = Results {
         policies: Vec::new(),
     };
-    for policy in &options.policies {
-        daemon.set_policy(0, policy.clone()).await?;
-        let begin = Instant::now();
-        let warm = turn / WARM_UP_SHARE;
-        let mut counting = false;
-        while begin.elapsed() < turn {
-            tokio::time::sleep(REFRESH.min(turn - begin.elapsed().min(turn))).await;
-            if !counting && begin.elapsed() >= warm {
-                counting = true;
-                guests.iter().for_each(Guest::restart);
-            }
-            let now = summarize(policy, &guests, objectives)?;
-            screen.update(&now, begin.elapsed(), turn, counting)?;
-        }
-        results
-            .policies
-            .push(summarize(policy, &guests, objectives)?);
+    for (act, turn) in ACTS.iter().zip(turns) {
+        let mut screen = show::Screen::new(terminal, options);
+        let played = play_act(options, act, *turn, daemon, dir, &mut screen).await?;
+        screen.finish(act, &played)?;
+        results.policies.extend(played);
     }
-    screen.finish()?;
     Ok(results)
 }
 
-fn summarize(
-    policy: &PolicySpec,
-    guests: &[Guest],
-    objectives: &[Objective],
-) -> Result<PolicyResult> {
-    let vms = CAST
-        .iter()
-        .zip(guests)
-        .zip(objectives)
-        .map(|((cast, guest), objective)| {
-            Ok(judge(
-                cast,
-                &guest.seen().with_context(|| format!("VM {}", cast.vm))?,
-                objective,
-            ))
+async fn play_act(
+    options: &Options,
+    act: &'static Act,
+    turn: Duration,
+    daemon: &DaemonHandle,
+    dir: &Path,
+    screen: &mut show::Screen,
+) -> Result<Vec<PolicyResult>> {
+    let device = daemon.devices().entries().iter();
+    let device = (device.map(|entry| entry.name()))
+        .position(|name| name == act.device)
+        .with_context(|| format!("no device {}", act.device))?;
+    let mut vms = Vec::new();
+    for (i, cast) in act.cast.iter().enumerate() {
+        let vm = daemon.vms().find(cast.vm)?;
+        let wanted = promise::in_words(vm.background, &objective_view(&vm.objective));
+        let socket = dir.join(format!("{}.sock", cast.vm));
+        let guest = Guest::start(&socket, cast.vm, cast.behaviour, 7 + i as u64);
+        vms.push(Played {
+            vm: cast.vm,
+            wanted,
+            guest: guest.with_context(|| format!("VM {}", cast.vm))?,
+            before: Vec::new(),
         });
-    let vms = vms.collect::<Result<Vec<VmResult>>>()?;
+    }
+    screen.introduce(act, vms.iter().map(|vm| vm.wanted.as_str()))?;
+    let settling = (turn / SETTLING_SHARE).max(SETTLING_LEAST);
+    let mut results = Vec::new();
+    let act_began = Instant::now();
+    for policy in &options.policies {
+        daemon.set_policy(device, policy.clone()).await?;
+        let begin = Instant::now();
+        let mut counting = false;
+        while begin.elapsed() < turn {
+            tokio::time::sleep(REFRESH.min(turn.saturating_sub(begin.elapsed()))).await;
+            if !counting && begin.elapsed() >= settling {
+                counting = true;
+                for vm in &mut vms {
+                    vm.guest.restart();
+                    vm.before = daemon.look(vm.vm).await?.attainment;
+                }
+            }
+            if let Some(p99_ns) = vms[0].guest.take_recent_p99() {
+                screen.sample(Sample {
+                    turn: results.len(),
+                    at_s: act_began.elapsed().as_secs_f64(),
+                    p99_ns,
+                });
+            }
+            let now = summarize(act, policy, &vms, daemon).await?;
+            screen.update(&now, begin.elapsed(), turn, counting)?;
+        }
+        results.push(summarize(act, policy, &vms, daemon).await?);
+    }
+    Ok(results)
+}
+
+/// A VM while its act is played.
+struct Played {
+    vm: &'static str,
+    wanted: String,
+    guest: Guest,
+    /// Counts of the engine when measuring began.
+    before: Vec<PartAttainment>,
+}
+
+async fn summarize(
+    act: &Act,
+    policy: &PolicySpec,
+    vms: &[Played],
+    daemon: &DaemonHandle,
+) -> Result<PolicyResult> {
+    let mut results = Vec::new();
+    for vm in vms {
+        let seen = vm.guest.seen().with_context(|| format!("VM {}", vm.vm))?;
+        let after = daemon.look(vm.vm).await?.attainment;
+        results.push(result_of(vm, &seen, &after));
+    }
     Ok(PolicyResult {
+        device: act.device,
         policy: policy.name().to_owned(),
-        mb_s: vms.iter().map(|vm| vm.mb_s).sum(),
-        vms,
+        mb_s: results.iter().map(|vm| vm.mb_s).sum(),
+        vms: results,
     })
 }
 
-/// A floor counts as held when the VM got it, or as much of it as it asked for; 3 % are left
-/// for the edges of so short a measurement.
-const FLOOR_TOLERANCE: f64 = 0.97;
-
-fn judge(cast: &Cast, seen: &Seen, objective: &Objective) -> VmResult {
+fn result_of(vm: &Played, seen: &Seen, after: &[PartAttainment]) -> VmResult {
     let seconds = seen.took.as_secs_f64().max(1e-9);
-    let iops = seen.ops as f64 / seconds;
-    let mb_s = seen.bytes as f64 / 1e6 / seconds;
-    let p99_ms = seen.latency_us.value_at_quantile(0.99) as f64 / 1e3;
-    let asked = match cast.behaviour.arrivals {
-        Arrivals::Open { per_s } => per_s,
-        Arrivals::Closed { .. } => f64::INFINITY,
-    };
-    let floor = objective.reservation;
-    let floor_ops = floor.ops.map_or(0.0, |o| (o.per_s as f64).min(asked));
-    let floor_mb = floor.bytes_per_s.map_or(0.0, |b| b as f64 / 1e6);
-    let in_time = objective
-        .latency
-        .is_none_or(|bound| p99_ms <= bound.as_millis_f64());
-    // Arrivals at random vary by the square root of their number; so may what is served.
-    let luck = match cast.behaviour.arrivals {
-        Arrivals::Open { per_s } => 3.0 * (per_s * seconds).sqrt() / seconds,
-        Arrivals::Closed { .. } => 0.0,
-    };
-    let met =
-        iops + luck >= floor_ops * FLOOR_TOLERANCE && mb_s >= floor_mb * FLOOR_TOLERANCE && in_time;
+    let attainment = since(&vm.before, after);
     VmResult {
-        vm: cast.vm.to_owned(),
-        iops,
-        mb_s,
-        p99_ms,
-        met,
-        wanted: wanted(cast, objective),
+        vm: vm.vm.to_owned(),
+        iops: seen.ops as f64 / seconds,
+        mb_s: seen.bytes as f64 / 1e6 / seconds,
+        p99_ms: seen.latency_us.value_at_quantile(0.99) as f64 / 1e3,
+        met: attainment.iter().all(|part| part.missed_s == 0),
+        wanted: vm.wanted.clone(),
+        attainment,
     }
 }
 
-/// What a VM wants: what it asks for, as far as its reservation covers that, and in time.
-fn wanted(cast: &Cast, objective: &Objective) -> String {
-    let mut parts = Vec::new();
-    if let (Arrivals::Open { per_s }, Some(floor)) =
-        (cast.behaviour.arrivals, objective.reservation.ops)
-    {
-        parts.push(format!("{per_s:.0} of its {floor}"));
-    } else if !objective.reservation.is_none() {
-        parts.push(objective.reservation.to_string());
-    }
-    if let Some(latency) = objective.latency {
-        parts.push(format!("p99 <= {:.0} ms", latency.as_millis_f64()));
-    }
-    if parts.is_empty() {
-        "what is left".to_owned()
-    } else {
-        parts.join(", ")
-    }
+/// Seconds that were judged after `before` was looked at.
+fn since(before: &[PartAttainment], after: &[PartAttainment]) -> Vec<PartResult> {
+    let parts = after.iter().map(|now| {
+        let then = before.iter().find(|then| then.part == now.part);
+        let (kept_s, missed_s) = then.map_or((0, 0), |then| (then.kept_s, then.missed()));
+        PartResult {
+            part: now.part.name(),
+            kept_s: now.kept_s - kept_s,
+            missed_s: now.missed() - missed_s,
+        }
+    });
+    parts.collect()
 }

@@ -1,56 +1,65 @@
-//! What the demo shows: a table that lives while it runs, and the verdict.
+//! What the demo shows: a table that lives while it runs, the verdict and a curve.
 
 use std::io;
 use std::time::Duration;
 
-use tidegate_core::objective::Objective;
-use tidegate_report::{Align, Cell, Style, Table, Tone};
+use anyhow::Result;
+use tidegate_report::{Align, Axis, Cell, Plot, Series, Style, Table, Tone, Unit};
 
-use super::{Cast, PolicyResult, Results, VmResult};
+use super::cast::Act;
+use super::{Options, PolicyResult, Sample, VmResult};
+use crate::drawing;
 use crate::output::{self, Output};
 
-/// The live part: a table redrawn in place on a terminal, a line a policy elsewhere.
+/// Display of one act: a table redrawn in place on a terminal, a line a policy elsewhere.
 pub(super) struct Screen {
     live: bool,
     out: Output,
+    ascii: bool,
     drawn: usize,
     announced: String,
+    samples: Vec<Sample>,
 }
 
 impl Screen {
-    pub(super) fn new(terminal: bool, out: Output) -> Screen {
+    pub(super) fn new(terminal: bool, options: &Options) -> Screen {
         Screen {
-            live: terminal && !out.is_json(),
-            out,
+            live: terminal && !options.out.is_json(),
+            out: options.out,
+            ascii: options.ascii,
             drawn: 0,
             announced: String::new(),
+            samples: Vec::new(),
         }
     }
 
-    /// Who plays.
-    pub(super) fn introduce(&self, cast: &[Cast], objectives: &[Objective]) -> io::Result<()> {
+    /// Prints who plays; `promises` are those of the VMs, in their order.
+    pub(super) fn introduce<'a>(
+        &self,
+        act: &Act,
+        promises: impl Iterator<Item = &'a str>,
+    ) -> io::Result<()> {
         if self.out.is_json() {
             return Ok(());
         }
         let mut table = Table::new([
             ("VM", Align::Left),
             ("does", Align::Left),
-            ("wants", Align::Left),
+            ("is promised", Align::Left),
         ]);
-        for (cast, objective) in cast.iter().zip(objectives) {
-            table.row([
-                cast.vm.to_owned(),
-                cast.does.to_owned(),
-                super::wanted(cast, objective),
-            ]);
+        for (cast, promise) in act.cast.iter().zip(promises) {
+            table.row([cast.vm, cast.does, promise]);
         }
         let table = table.render(self.out.style());
-        let title =
-            "One emulated 7200 rpm disk, three VMs and a backup, each on its own NBD socket:";
-        self.out.text(&format!("{title}\n\n{table}\n"))
+        self.out.text(&format!("{}\n\n{table}\n", act.title))
     }
 
-    /// How it goes.
+    /// Keeps a latency for the act's curve.
+    pub(super) fn sample(&mut self, sample: Sample) {
+        self.samples.push(sample);
+    }
+
+    /// Shows how far a turn has come.
     pub(super) fn update(
         &mut self,
         now: &PolicyResult,
@@ -62,8 +71,9 @@ impl Screen {
             if self.announced != now.policy {
                 self.announced = now.policy.clone();
                 output::tell(format_args!(
-                    "{}: running for {:.0} s ...",
+                    "{} on {}: running for {:.1} s ...",
                     now.policy,
+                    now.device,
                     of.as_secs_f64()
                 ));
             }
@@ -83,10 +93,43 @@ impl Screen {
         Ok(())
     }
 
-    /// Clears the live table: the verdict follows.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
-        self.out.clear(std::mem::take(&mut self.drawn))
+    /// Replaces the live table by the verdict of the act.
+    pub(super) fn finish(&mut self, act: &Act, turns: &[PolicyResult]) -> Result<()> {
+        if self.live {
+            self.out.clear(std::mem::take(&mut self.drawn))?;
+        }
+        if self.out.is_json() {
+            return Ok(());
+        }
+        let mut text = side_by_side(turns, self.out.style());
+        if turns.iter().any(|turn| turn.policy == "mclock") {
+            text += &format!("\n{}\n", act.about_mclock);
+        }
+        self.out.text(&(text + "\n"))?;
+        if act.drawn {
+            let plot = curve(act, turns, &self.samples);
+            drawing::draw(self.out, &[plot], self.ascii)?;
+        }
+        Ok(())
     }
+}
+
+/// Latency of an act's first VM, a line for each policy.
+fn curve(act: &Act, turns: &[PolicyResult], samples: &[Sample]) -> Plot {
+    let mut plot = Plot::new(
+        format!(
+            "Latency of {}, while the policies take turns",
+            act.cast[0].vm
+        ),
+        Axis::linear("time", Unit::Seconds).including(0.0),
+        Axis::log10("p99 of each quarter of a second", Unit::Nanos),
+    );
+    for (i, turn) in turns.iter().enumerate() {
+        let points = samples.iter().filter(|sample| sample.turn == i);
+        let points = points.map(|sample| (sample.at_s, sample.p99_ns));
+        plot.add(Series::line(&turn.policy).points(points));
+    }
+    plot
 }
 
 fn one_policy(result: &PolicyResult) -> Table {
@@ -95,44 +138,37 @@ fn one_policy(result: &PolicyResult) -> Table {
         ("IOPS", Align::Right),
         ("MB/s", Align::Right),
         ("p99 ms", Align::Right),
-        ("wanted", Align::Left),
+        ("promised", Align::Left),
     ]);
     for vm in &result.vms {
         table.row([
             Cell::new(&vm.vm),
             Cell::new(format!("{:.0}", vm.iops)),
             Cell::new(format!("{:.1}", vm.mb_s)),
-            Cell::new(format!("{:.0}", vm.p99_ms)),
+            Cell::new(format!("{:.1}", vm.p99_ms)),
             Cell::new(&vm.wanted),
         ]);
     }
     table
 }
 
-/// Wanted and got, per VM and policy.
-pub(super) fn side_by_side(results: &Results, style: Style) -> String {
+/// What was promised and what came of it, per VM and policy.
+fn side_by_side(turns: &[PolicyResult], style: Style) -> String {
     let mut table = Table::new([
         ("VM", Align::Left),
-        ("wanted", Align::Left),
         ("policy", Align::Left),
         ("IOPS", Align::Right),
         ("MB/s", Align::Right),
         ("p99 ms", Align::Right),
-        ("", Align::Left),
+        ("promises", Align::Left),
     ]);
-    let vms = results.policies.first().map_or(0, |p| p.vms.len());
+    let vms = turns.first().map_or(0, |turn| turn.vms.len());
     for i in 0..vms {
-        for (turn, policy) in results.policies.iter().enumerate() {
-            let vm = &policy.vms[i];
-            let (name, wanted) = if turn == 0 {
-                (&*vm.vm, &*vm.wanted)
-            } else {
-                ("", "")
-            };
+        for (n, turn) in turns.iter().enumerate() {
+            let vm = &turn.vms[i];
             table.row([
-                Cell::new(name).tone(Tone::Strong),
-                Cell::new(wanted),
-                Cell::new(&policy.policy),
+                Cell::new(if n == 0 { &*vm.vm } else { "" }).tone(Tone::Strong),
+                Cell::new(&turn.policy),
                 Cell::new(format!("{:.1}", vm.iops)),
                 Cell::new(format!("{:.1}", vm.mb_s)),
                 Cell::new(format!("{:.1}", vm.p99_ms)),
@@ -140,31 +176,83 @@ pub(super) fn side_by_side(results: &Results, style: Style) -> String {
             ]);
         }
     }
-    for (turn, policy) in results.policies.iter().enumerate() {
+    for (n, turn) in turns.iter().enumerate() {
         table.row([
-            Cell::new(if turn == 0 { "all" } else { "" }).tone(Tone::Strong),
+            Cell::new(if n == 0 { "all" } else { "" }).tone(Tone::Strong),
+            Cell::new(&turn.policy),
             Cell::new(""),
-            Cell::new(&policy.policy),
-            Cell::new(""),
-            Cell::new(format!("{:.1}", policy.mb_s)),
+            Cell::new(format!("{:.1}", turn.mb_s)),
             Cell::new(""),
             Cell::new(""),
         ]);
     }
-    let mut text = table.render(style);
-    if results.policies.iter().any(|p| p.policy == "mclock") {
-        text.push_str(
-            "\nmClock knows no latency: the reservation of oltp stands in for it. A VM that asks\n\
-             for less than its reservation hardly waits.\n",
-        );
-    }
-    text
+    table.render(style)
 }
 
+/// Verdict on all parts of a VM's objective: `met`, or the seconds in which parts were missed.
 fn verdict(vm: &VmResult) -> Cell {
-    match (vm.wanted.as_str(), vm.met) {
-        ("what is left", _) => Cell::new("-").tone(Tone::Faint),
-        (_, true) => Cell::new("met").tone(Tone::Good),
-        (_, false) => Cell::new("missed").tone(Tone::Bad),
+    let judged = vm
+        .attainment
+        .iter()
+        .filter(|part| part.kept_s + part.missed_s > 0);
+    if judged.clone().next().is_none() {
+        return Cell::new("-").tone(Tone::Faint);
+    }
+    if vm.met {
+        return Cell::new("met").tone(Tone::Good);
+    }
+    let missed = judged.filter(|part| part.missed_s > 0).map(|part| {
+        let seconds = part.kept_s + part.missed_s;
+        format!("{} in {} of {seconds} s", part.part, part.missed_s)
+    });
+    let missed: Vec<String> = missed.collect();
+    Cell::new(format!("missed: {}", missed.join(", "))).tone(Tone::Bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::PartResult;
+
+    fn vm(attainment: &[(&'static str, u64, u64)]) -> VmResult {
+        let parts = attainment.iter();
+        let attainment = parts.map(|&(part, kept_s, missed_s)| PartResult {
+            part,
+            kept_s,
+            missed_s,
+        });
+        let attainment: Vec<PartResult> = attainment.collect();
+        VmResult {
+            vm: "db".to_owned(),
+            iops: 1.0,
+            mb_s: 1.0,
+            p99_ms: 1.0,
+            met: attainment.iter().all(|part| part.missed_s == 0),
+            wanted: String::new(),
+            attainment,
+        }
+    }
+
+    #[test]
+    fn a_verdict_names_the_parts_that_were_missed() {
+        for (attainment, shown) in [
+            (&[][..], "-"),
+            (&[("limit", 0, 0)], "-"),
+            (&[("reservation", 4, 0), ("latency", 4, 0)], "met"),
+            (
+                &[("reservation", 4, 0), ("latency", 1, 3)],
+                "missed: latency in 3 of 4 s",
+            ),
+        ] {
+            let turn = PolicyResult {
+                device: "flash",
+                policy: "fifo".to_owned(),
+                vms: vec![vm(attainment)],
+                mb_s: 1.0,
+            };
+            let text = side_by_side(&[turn], Style::Plain);
+            let line = text.lines().nth(1).expect("a row");
+            assert!(line.ends_with(&format!("  {shown}")), "{line}");
+        }
     }
 }

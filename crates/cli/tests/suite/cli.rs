@@ -142,7 +142,8 @@ fn every_example_is_accepted_without_a_warning_but_for_the_demo_and_the_host() {
         let shown = stdout(&output);
         let known = shown.contains("OBJECTIVE") || shown.contains("CAPACITY");
         assert!(known, "{name}: {shown}");
-        // The demo's database wants a latency, which mClock, that its file names, does not enforce.
+        // The demo's disks are larger than the host's memory, and the simulated one has a
+        // database that wants a latency, which mClock, that its file names, does not enforce.
         let quiet = stderr(&output).is_empty();
         assert!(
             quiet || name.starts_with("demo"),
@@ -313,6 +314,14 @@ fn wrong_arguments_end_with_two_and_help_teaches() {
     }
     let said = stderr(&tidegate(&["demo", "--policy", "mclok"]));
     assert!(said.contains("mclock"), "{said}");
+    let short = tidegate(&["demo", "--seconds", "8"]);
+    assert_eq!(short.status.code(), Some(1));
+    let said = stderr(&short);
+    assert!(
+        said.contains("8 s are too short for 3 policies in 2 acts"),
+        "{said}"
+    );
+    assert!(said.contains("--seconds 23 or more"), "{said}");
     for args in [
         &["--help"][..],
         &["vm", "set", "--help"],

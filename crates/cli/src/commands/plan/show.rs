@@ -7,8 +7,8 @@ use tidegate_server::control::view;
 use tidegate_units::Thousandths;
 use tidegate_units::human::{duration, exact_bytes};
 
-use super::super::show;
 use super::{Found, Plan, part, resource};
+use crate::promise;
 
 /// All devices, one after the other.
 pub(super) fn all(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String {
@@ -48,7 +48,7 @@ fn vms(plan: &Plan<'_>, found: &Found) -> Table {
         ("REQUESTS TAKE", Align::Left),
     ]);
     for (vm, need) in plan.site.vms.iter().zip(&found.fit.needs) {
-        let promised = show::promise(vm.background, &view::objective(&vm.objective));
+        let promised = promise::in_words(vm.background, &view::objective(&vm.objective));
         let asked = plan.site.asked.as_ref() == Some(&vm.name);
         let name = match asked {
             true => format!("{} (what if)", vm.name),

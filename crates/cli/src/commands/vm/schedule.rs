@@ -12,8 +12,8 @@ use tidegate_report::{Align, Cell, Table, Tone};
 use super::{change, describe};
 use crate::args::{EntryArgs, ScheduleCommand};
 use crate::client::{Client, escape, read};
-use crate::commands::show;
 use crate::output::Output;
+use crate::promise;
 
 pub(super) fn run(command: &ScheduleCommand, client: &Client, out: Output) -> Result<()> {
     let path = |name: &str| format!("/v1/vms/{}/schedule", escape(name));
@@ -118,7 +118,7 @@ pub(super) fn facts(table: &mut Table, schedule: &ScheduleView) {
 
 /// What else there is to say of it.
 fn told(table: &mut Table, schedule: &ScheduleView) {
-    table.fact("otherwise", show::promise(false, &schedule.base));
+    table.fact("otherwise", promise::in_words(false, &schedule.base));
     if let Some(held) = &schedule.held {
         let text = format!("the entry that is due is not in force: {held}");
         table.fact("held", Cell::from(text).tone(Tone::Bad));
@@ -127,7 +127,7 @@ fn told(table: &mut Table, schedule: &ScheduleView) {
         Some(next) => format!(
             "at {}: {}",
             time(&next.at),
-            show::promise(false, &next.objective)
+            promise::in_words(false, &next.objective)
         ),
         None => "never".to_owned(),
     };
