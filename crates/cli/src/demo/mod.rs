@@ -262,6 +262,8 @@ async fn play_act(
             before: Vec::new(),
         });
     }
+    let first = daemon.vms().find(act.cast[0].vm)?;
+    screen.hold_against(first.objective.latency);
     screen.introduce(act, vms.iter().map(|vm| vm.wanted.as_str()))?;
     let settling = (turn / SETTLING_SHARE).max(SETTLING_LEAST);
     let mut results = Vec::new();

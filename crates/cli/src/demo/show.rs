@@ -4,7 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::Result;
+use tidegate_core::time::Nanos;
 use tidegate_report::{Align, Axis, Cell, Plot, Series, Style, Table, Tone, Unit};
+use tidegate_units::human::duration;
 
 use super::cast::Act;
 use super::{Options, PolicyResult, Sample, VmResult};
@@ -18,6 +20,8 @@ pub(super) struct Screen {
     ascii: bool,
     drawn: usize,
     announced: String,
+    /// Latency that the act's first VM is promised.
+    bound: Option<Nanos>,
     samples: Vec<Sample>,
 }
 
@@ -29,6 +33,7 @@ impl Screen {
             ascii: options.ascii,
             drawn: 0,
             announced: String::new(),
+            bound: None,
             samples: Vec::new(),
         }
     }
@@ -52,6 +57,11 @@ impl Screen {
         }
         let table = table.render(self.out.style());
         self.out.text(&format!("{}\n\n{table}\n", act.title))
+    }
+
+    /// Draws the bound that the act's first VM is promised beside its latency.
+    pub(super) fn hold_against(&mut self, bound: Option<Nanos>) {
+        self.bound = bound;
     }
 
     /// Keeps a latency for the act's curve.
@@ -107,29 +117,32 @@ impl Screen {
         }
         self.out.text(&(text + "\n"))?;
         if act.drawn {
-            let plot = curve(act, turns, &self.samples);
+            let plot = self.curve(act, turns);
             drawing::draw(self.out, &[plot], self.ascii)?;
         }
         Ok(())
     }
-}
 
-/// Latency of an act's first VM, a line for each policy.
-fn curve(act: &Act, turns: &[PolicyResult], samples: &[Sample]) -> Plot {
-    let mut plot = Plot::new(
-        format!(
-            "Latency of {}, while the policies take turns",
-            act.cast[0].vm
-        ),
-        Axis::linear("time", Unit::Seconds).including(0.0),
-        Axis::log10("p99 of each quarter of a second", Unit::Nanos),
-    );
-    for (i, turn) in turns.iter().enumerate() {
-        let points = samples.iter().filter(|sample| sample.turn == i);
-        let points = points.map(|sample| (sample.at_s, sample.p99_ns));
-        plot.add(Series::line(&turn.policy).points(points));
+    /// Latency of an act's first VM, a line for each policy.
+    fn curve(&self, act: &Act, turns: &[PolicyResult]) -> Plot {
+        let mut plot = Plot::new(
+            format!(
+                "Latency of {}, while the policies take turns",
+                act.cast[0].vm
+            ),
+            Axis::linear("time", Unit::Seconds).including(0.0),
+            Axis::log10("p99 of each quarter of a second", Unit::Nanos),
+        );
+        for (i, turn) in turns.iter().enumerate() {
+            let points = self.samples.iter().filter(|sample| sample.turn == i);
+            let points = points.map(|sample| (sample.at_s, sample.p99_ns));
+            plot.add(Series::line(&turn.policy).points(points));
+        }
+        if let Some(bound) = self.bound {
+            plot.level(bound.0 as f64, format!("promised: {}", duration(bound.0)));
+        }
+        plot
     }
-    plot
 }
 
 fn one_policy(result: &PolicyResult) -> Table {
