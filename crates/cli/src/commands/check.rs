@@ -99,6 +99,9 @@ struct NewPart<'a> {
     vm: &'a str,
     part: &'static str,
     value: String,
+    /// When the entry of the VM's schedule that changes it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    when: Option<String>,
 }
 
 impl<'a> DefaultPolicy<'a> {
@@ -108,6 +111,7 @@ impl<'a> DefaultPolicy<'a> {
             vm: new.vm,
             part: new.part,
             value: new.value,
+            when: new.when,
         };
         unnamed
             .map(|of| DefaultPolicy {
@@ -521,10 +525,17 @@ fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
         ("NEWLY ENFORCED", Align::Left),
         ("PART", Align::Left),
         ("VALUE", Align::Left),
+        ("WHEN", Align::Left),
     ]);
     let newly = unnamed.iter().flat_map(|of| &of.newly_enforced);
     for new in newly {
-        parts.row([new.vm.to_owned(), new.part.to_owned(), new.value.clone()]);
+        let when = new.when.clone().unwrap_or_else(|| "always".to_owned());
+        parts.row([
+            new.vm.to_owned(),
+            new.part.to_owned(),
+            new.value.clone(),
+            when,
+        ]);
     }
     if unnamed.iter().any(|of| !of.newly_enforced.is_empty()) {
         text += &parts.render(out.style());

@@ -81,6 +81,9 @@ async fn serve(config: Config) -> Result<Stopped> {
     Ok(ended?)
 }
 
+/// Parts that the log lists at start, so that the line of a host with a thousand VMs can be read.
+const NEWLY_LISTED: usize = 16;
+
 /// Says of the devices that name no policy which one they have, for it was another one before.
 fn tell_default_policy(config: &Config) {
     let unnamed = config::by_default(config);
@@ -88,15 +91,17 @@ fn tell_default_policy(config: &Config) {
         return;
     }
     let devices: Vec<_> = unnamed.iter().map(|of| of.device).collect();
-    let newly = unnamed
-        .iter()
-        .map(|of| of.newly_enforced.len())
-        .sum::<usize>();
+    let newly: Vec<_> = unnamed.iter().flat_map(|of| &of.newly_enforced).collect();
+    let listed = newly.iter().take(NEWLY_LISTED).map(|part| part.to_string());
+    let listed: Vec<_> = listed.collect();
+    let more = match newly.len().saturating_sub(NEWLY_LISTED) {
+        0 => String::new(),
+        more => format!("; and {more} more, which `tidegate check` lists"),
+    };
     tracing::info!(
         devices = devices.join(", "),
-        newly_enforced = newly,
-        "no policy is named, so it is {DEFAULT_POLICY}; builds before it had {}; `tidegate check` \
-         lists what is newly enforced",
+        newly_enforced = format!("{}{more}", listed.join("; ")),
+        "no policy is named, so it is {DEFAULT_POLICY}; builds before it had {}",
         config::DEFAULT_BEFORE,
     );
 }

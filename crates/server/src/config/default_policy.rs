@@ -2,6 +2,7 @@
 
 use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::newly_enforced;
+use tidegate_core::objective::Objective;
 use tidegate_core::policy::Policy;
 use tidegate_policies::policy::PolicySpec;
 
@@ -28,6 +29,8 @@ pub struct NewlyEnforced<'a> {
     pub part: &'static str,
     /// Its value, as a configuration spells it: `2000 IOPS for 10 s`.
     pub value: String,
+    /// When the entry of the VM's schedule that changes it holds; `None`: it holds without one.
+    pub when: Option<String>,
 }
 
 /// Returns the devices of a configuration that name no policy, and what changed for their VMs when
@@ -41,12 +44,23 @@ pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
         let vms = config.vms.iter().filter(move |vm| vm.device == at);
         vms.flat_map(|vm| {
             let [before, now] = [&before, &now].map(|policy| policy.honours_for(vm.background));
-            let parts = newly_enforced(&vm.objective, &before, &now);
-            parts.into_iter().map(|(part, value)| NewlyEnforced {
+            let parts = |objective: &Objective| newly_enforced(objective, &before, &now);
+            let promised = vm.promised();
+            let base = parts(promised.base());
+            let entries = promised.entries().iter().flat_map(|entry| {
+                // What is the base's is said there.
+                let changed = parts(&entry.objective).into_iter();
+                let changed = changed.filter(|part| !base.contains(part));
+                changed.map(|part| (part, Some(entry.when.to_string())))
+            });
+            let all = base.iter().cloned().map(|part| (part, None)).chain(entries);
+            let newly = |((part, value), when)| NewlyEnforced {
                 vm: &vm.name,
                 part,
                 value,
-            })
+                when,
+            };
+            all.map(newly).collect::<Vec<_>>()
         })
         .collect()
     };
@@ -56,4 +70,47 @@ pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
             newly_enforced: newly(at),
         })
         .collect()
+}
+
+impl std::fmt::Display for NewlyEnforced<'_> {
+    /// Writes `vm "oltp": latency 4 ms (18:00 to 24:00)`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "vm {:?}: {} {}", self.vm, self.part, self.value)?;
+        match &self.when {
+            Some(when) => write!(f, " ({when})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config;
+
+    #[test]
+    fn entries_of_schedules_are_among_what_is_newly_enforced() {
+        let text = "[[listen]]\nunix = \"s\"\n[[device]]\nname = \"d\"\nkind = \"memory\"\n\
+                    [[vm]]\nname = \"a\"\n[vm.objective]\nreservation = \"20 IOPS\"\n\
+                    latency = \"9 ms\"\ntimezone = \"UTC\"\n\
+                    [[vm.objective.schedule]]\nfrom = \"18:00\"\nuntil = \"20:00\"\n\
+                    latency = \"4 ms\"\n\
+                    [[vm.objective.schedule]]\nfrom = \"20:00\"\nuntil = \"22:00\"\n\
+                    weight = 7\n[[vm.disk]]\nsize = \"1 GiB\"\n";
+        let loaded = config::parse(text, "t", Path::new("/")).unwrap_or_else(|e| panic!("{e}"));
+        let unnamed = by_default(&loaded.config);
+        let newly: Vec<_> = unnamed[0]
+            .newly_enforced
+            .iter()
+            .map(|it| it.to_string())
+            .collect();
+        assert_eq!(newly.len(), 2, "{newly:?}");
+        assert_eq!(newly[0], "vm \"a\": latency 9 ms");
+        assert!(
+            newly[1].starts_with("vm \"a\": latency 4 ms (") && newly[1].contains("18:00"),
+            "{newly:?}"
+        );
+    }
 }
