@@ -34,6 +34,8 @@ pub struct StatsQuery {
 pub struct TransferQuery {
     /// Cancels a deadline transfer that runs for the new one.
     pub replace: bool,
+    /// Begins it even where what it needs a second does not fit the device.
+    pub force: bool,
 }
 
 /// Query of `PUT /v1/vms/{name}/learnt`.
@@ -75,7 +77,9 @@ impl fmt::Display for StatsQuery {
 
 impl fmt::Display for TransferQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write(f, self.replace.then_some("replace=true"))
+        let replace = self.replace.then_some("replace=true");
+        let force = self.force.then_some("force=true");
+        write(f, replace.into_iter().chain(force))
     }
 }
 
@@ -126,7 +130,9 @@ mod tests {
             interval: Some("10s".to_owned()),
         };
         assert_eq!(stats.to_string(), "?buckets=true&interval=10s");
-        assert_eq!(TransferQuery { replace: true }.to_string(), "?replace=true");
+        let transfer = |replace, force| TransferQuery { replace, force }.to_string();
+        assert_eq!(transfer(true, false), "?replace=true");
+        assert_eq!(transfer(true, true), "?replace=true&force=true");
         let learnt = |disks| LearntQuery { disks }.to_string();
         assert_eq!(learnt(LearntDisks::Same), "?disks=same");
         assert_eq!(learnt(LearntDisks::Moved), "?disks=moved");
@@ -148,10 +154,14 @@ mod tests {
             disks: LearntDisks::Moved,
         };
         round_trip(&learnt, r#"{"disks":"moved"}"#);
-        round_trip(&TransferQuery { replace: true }, r#"{"replace":true}"#);
+        let transfer = TransferQuery {
+            replace: true,
+            force: false,
+        };
+        round_trip(&transfer, r#"{"replace":true,"force":false}"#);
         refuses_unknown::<ChangeQuery>(r#"{"sure":true}"#);
         refuses_unknown::<StatsQuery>(r#"{"bucket":true}"#);
-        refuses_unknown::<TransferQuery>(r#"{"force":true}"#);
+        refuses_unknown::<TransferQuery>(r#"{"persist":true}"#);
         refuses_unknown::<LearntQuery>(r#"{"disk":"same"}"#);
     }
 }

@@ -7,7 +7,7 @@ mod times;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tidegate_core::jobs::{JobOutcome, JobStatus};
+use tidegate_core::jobs::{Job, JobOutcome, JobStatus};
 use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 
@@ -22,6 +22,21 @@ pub struct JobOrder {
     pub due: Due,
     /// Instead of one that the VM has.
     pub replace: bool,
+    /// Bytes a second that it may need at most; `None`: any number.
+    pub most: Option<u64>,
+}
+
+impl JobOrder {
+    /// Bytes a second that it needs to be done in so much time.
+    pub fn needs(&self, deadline: Nanos) -> u64 {
+        let job = Job {
+            bytes: self.bytes,
+            begun: Nanos::ZERO,
+            deadline: deadline.max(Nanos(1)),
+            moved: 0,
+        };
+        job.needs(Nanos::ZERO)
+    }
 }
 
 /// When a job is to be done.

@@ -26,6 +26,18 @@ impl Job {
         self.bytes.saturating_sub(self.moved)
     }
 
+    /// Bytes a second with which the rest ends in time, rounded up; 0 once its time is over, for
+    /// then none does.
+    pub fn needs(&self, now: Nanos) -> u64 {
+        let time = self.due().since(now);
+        let bytes = u128::from(self.left()) * u128::from(Nanos::SECOND.0);
+        let rate = bytes.div_ceil(time.0.max(1).into());
+        match time {
+            Nanos::ZERO => 0,
+            _ => u64::try_from(rate).unwrap_or(u64::MAX),
+        }
+    }
+
     /// L, at so many bytes a second: how long the rest takes, rounded up; [`Nanos::MAX`] at none.
     pub fn latency(&self, bytes_per_s: u64) -> Nanos {
         let nanos = u128::from(self.left()) * u128::from(Nanos::SECOND.0);

@@ -4,6 +4,23 @@ use tidegate_base::time::Nanos;
 const MB: u64 = 1_000_000;
 const CYCLE: Nanos = Nanos::from_secs(3);
 
+#[test]
+fn a_job_needs_what_is_left_in_the_time_that_is_left() {
+    let job = Job {
+        bytes: 10 * MB,
+        begun: Nanos::SECOND,
+        deadline: Nanos::from_secs(10),
+        moved: 4 * MB,
+    };
+    assert_eq!(job.needs(Nanos::from_secs(5)), MB);
+    assert_eq!(job.needs(Nanos::from_secs(11)), 0, "its time is over");
+    let done = Job {
+        moved: job.bytes,
+        ..job
+    };
+    assert_eq!(done.needs(Nanos::from_secs(5)), 0);
+}
+
 /// A disk that knows classes: real time has all that it asks for, then best effort; idle has what
 /// they leave. Within a class all have the same.
 struct Disk {

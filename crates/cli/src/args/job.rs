@@ -9,11 +9,12 @@ pub(crate) enum JobCommand {
         override_usage = "tidegate transfer start <VM> --size <SIZE> \
                           <--deadline TIME | --by TIME | --tolerance PART> [OPTIONS]",
         after_help = "Bytes of reads and writes of the VM that are answered well from now on \
-                      count. The answer says\nwhat will come of it, and at once where the device \
-                      would not do it in time. Policy pridyn sees\nto it that transfers are done \
-                      in time, as far as that can be; under others they are watched and\n\
-                      forecast. A VM has one transfer at a time. It is kept in the [store] with \
-                      what has moved, and\ngoes on after a restart.\n\nWith --wait: exits with \
+                      count. The answer says\nwhat will come of it. Where the device has a \
+                      profile, a transfer is refused whose bytes\na second do not fit beside \
+                      what is promised. Policy pridyn sees to it that transfers\nare done in \
+                      time, as far as that can be; under others they are watched and\nforecast. \
+                      A VM has one transfer at a time. It is kept in the [store] with what has\n\
+                      moved, and goes on after a restart.\n\nWith --wait: exits with \
                       0 when it was done in time, else with 1.\n\nExamples:
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate transfer start dss --size \"20 GiB\" --by 14:03 --wait
@@ -56,6 +57,9 @@ pub(crate) struct StartJobArgs {
     /// Instead of a transfer that it has, which is cancelled
     #[arg(long)]
     pub(crate) replace: bool,
+    /// Begin it even if what it needs a second does not fit beside what is promised on the device
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Wait until it is done, or cancelled
     #[arg(long)]
     pub(crate) wait: bool,

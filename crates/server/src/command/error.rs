@@ -1,6 +1,10 @@
 //! Why requests of the control plane are refused, by a loop and by the daemon.
 
+use tidegate_core::time::Nanos;
+use tidegate_units::format_bandwidth;
+
 use crate::backing::layout::NoRoom;
+use crate::job::JobOrder;
 
 /// Why a command was refused. Nothing has changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -43,6 +47,19 @@ pub enum CommandError {
         /// Bytes in all.
         bytes: u64,
     },
+    /// What the job needs a second does not fit beside what is promised on the device.
+    #[error("does not fit: it needs {}, and {} beside what is promised", format_bandwidth(*needs),
+            fits(*most))]
+    JobTooMuch {
+        /// Bytes a second that it needs.
+        needs: u64,
+        /// Bytes a second that fit.
+        most: u64,
+        /// Its bytes.
+        bytes: u64,
+        /// Time it was to have.
+        deadline: Nanos,
+    },
     /// What a job would take is not known.
     #[error("nothing is known yet of what the device does")]
     Unmeasured,
@@ -55,6 +72,25 @@ pub enum CommandError {
     /// The engine refused, or the system did.
     #[error("{0}")]
     Refused(String),
+}
+
+impl CommandError {
+    /// Checks that a job which is to be done in so much time needs no more than it may.
+    ///
+    /// # Errors
+    /// [`CommandError::JobTooMuch`] where it does.
+    pub fn check_job(order: &JobOrder, deadline: Nanos) -> Result<(), CommandError> {
+        let needs = order.needs(deadline);
+        match order.most.filter(|&most| needs > most) {
+            None => Ok(()),
+            Some(most) => Err(CommandError::JobTooMuch {
+                needs,
+                most,
+                bytes: order.bytes,
+                deadline,
+            }),
+        }
+    }
 }
 
 /// Why a control request came to nothing. Nothing has changed, but for
@@ -125,6 +161,13 @@ pub enum ControlError {
     /// The loop refused.
     #[error(transparent)]
     Refused(#[from] CommandError),
+}
+
+fn fits(most: u64) -> String {
+    match most {
+        0 => "nothing fits".to_owned(),
+        most => format!("{} fit", format_bandwidth(most)),
+    }
 }
 
 fn counted(clients: usize) -> String {

@@ -40,6 +40,7 @@ pub fn from_json(
             bytes: bytes?,
             due: due?,
             replace: false,
+            most: None,
         })
     })
 }

@@ -10,6 +10,9 @@ use super::error::{ApiError, ApiResult};
 use crate::config::{DeviceConfig, Schedule, VmConfig};
 use crate::fitting;
 
+/// Bytes a second that no device moves.
+const TRANSFER_MAX: u64 = 1 << 40;
+
 /// What would be in force for a VM, new or not, beside what is for the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proposal<'a> {
@@ -95,6 +98,48 @@ impl Proposal<'_> {
     /// Why an objective does not fit beside what is in force now, if so.
     pub(super) fn refusal_now(&self, objective: &Objective) -> Option<Refusal> {
         self.beside(objective, |vm| &vm.objective)
+    }
+
+    /// Returns the bytes a second that a transfer of the VM may need at most beside what is in
+    /// force now, and beside transfers that run (VM, bytes a second); `None`: `needs` fits, or
+    /// nobody knows what the device can do. Where too much is promised already, a transfer that
+    /// makes it worse does not fit.
+    pub(super) fn fitting_transfer(
+        &self,
+        needs: Option<u64>,
+        running: &[(&str, u64)],
+    ) -> Option<u64> {
+        let device = fitting::device(self.device)?;
+        let with = |rate: u64| -> Vec<Tenant<'_>> {
+            let transfer = |vm: &VmConfig| {
+                let its = running.iter().find(|(name, _)| *name == vm.name);
+                match vm.name == self.vm {
+                    true => rate,
+                    false => its.map_or(0, |its| its.1),
+                }
+            };
+            let vms = self.vms.iter();
+            let vms = vms.map(|vm| Tenant {
+                transfer: transfer(vm),
+                ..fitting::tenant(vm)
+            });
+            vms.collect()
+        };
+        let assumed = Assumed::default();
+        let before = fit::reckon(&device, &with(0), &assumed);
+        let fits = |rate: u64| {
+            let fit = fit::reckon(&device, &with(rate), &assumed);
+            fit.fits() || !fit.is_worse_than(&before)
+        };
+        if needs.is_some_and(fits) {
+            return None;
+        }
+        let (mut yes, mut no) = (0, needs.unwrap_or(TRANSFER_MAX));
+        while no - yes > (yes / 128).max(1) {
+            let middle = yes + (no - yes) / 2;
+            *(if fits(middle) { &mut yes } else { &mut no }) = middle;
+        }
+        Some(yes)
     }
 
     /// Why an objective does not fit where the others have what `theirs` says.

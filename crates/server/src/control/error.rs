@@ -5,6 +5,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate_api::error::{ErrorBody, Problem};
+use tidegate_core::jobs::Job;
+use tidegate_core::time::Nanos;
 
 use crate::command::CommandError;
 use crate::config::ConfigErrors;
@@ -103,6 +105,12 @@ impl ApiError {
             ControlError::Refused(CommandError::HasJob { .. }) => {
                 api.allowing("wait for its end, or cancel it for this one with ?replace=true")
             }
+            ControlError::Refused(CommandError::JobTooMuch {
+                most,
+                bytes,
+                deadline,
+                ..
+            }) => api.allowing(smaller_job(*most, *bytes, *deadline)),
             ControlError::Refused(CommandError::Unmeasured) => {
                 api.allowing("deadline = \"60 s\": what the device does is learnt while jobs run")
             }
@@ -115,6 +123,25 @@ impl ApiError {
             _ => api,
         }
     }
+}
+
+/// Returns what would fit in place of a job of so many bytes, where `most` bytes a second fit.
+fn smaller_job(most: u64, bytes: u64, deadline: Nanos) -> String {
+    let force = "?force=true, to begin it all the same";
+    if most == 0 {
+        return force.to_owned();
+    }
+    let job = Job {
+        bytes,
+        begun: Nanos::ZERO,
+        deadline,
+        moved: 0,
+    };
+    // In whole seconds, so that it fits as it is written.
+    let longer = job.latency(most).0.div_ceil(Nanos::SECOND.0);
+    let smaller = u128::from(most) * u128::from(deadline.0) / u128::from(Nanos::SECOND.0);
+    let smaller = u64::try_from(smaller).unwrap_or(u64::MAX);
+    format!("deadline = \"{longer} s\", or size = \"{smaller} B\"; or {force}")
 }
 
 impl From<ConfigErrors> for ApiError {

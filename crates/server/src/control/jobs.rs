@@ -7,12 +7,15 @@ use tidegate_api::query::TransferQuery;
 use tidegate_api::transfer::VmTransfersView;
 
 use super::Api;
+use super::admit::Proposal;
 use super::error::{ApiResult, json};
 use super::handlers::{Body, in_time, ok, parse, query_of};
 use super::plane::Plane;
 use super::view::{self, At};
 use crate::command::VmSnapshot;
 use crate::config;
+use crate::fitting;
+use crate::job::{self, Due, JobOrder};
 
 const JOB: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
 
@@ -27,6 +30,39 @@ impl<P: Plane> Api<P> {
 
     fn jobs(&self, vm: &VmSnapshot) -> VmTransfersView {
         view::vm_transfers(vm, &self.at())
+    }
+
+    /// Returns the bytes a second that a job of a VM may need at most, so that it fits beside what
+    /// is promised on its device; `None`: what it needs fits, or nobody knows.
+    async fn fitting_rate(&self, vm: &str, order: &JobOrder) -> ApiResult<Option<u64>> {
+        let index = self.plane.vm(vm).map(|vm| vm.device);
+        let configs = self.plane.device_configs();
+        let Some((index, device)) = index.and_then(|at| Some((at, configs.get(at)?))) else {
+            return Ok(None);
+        };
+        if fitting::device(device).is_none() {
+            return Ok(None);
+        }
+        let snapshot = in_time(vm, self.plane.snapshot(index)).await?;
+        let running = snapshot.vms.iter().filter_map(|other| {
+            let job = other.jobs.running?.status.job;
+            Some((other.name.as_str(), job.needs(snapshot.taken_at)))
+        });
+        let running: Vec<_> = running.collect();
+        let needs = match order.due {
+            Due::In(span) => Some(span),
+            Due::At(due) => Some(job::between(self.clock.now(), due)),
+            // As long as the device takes, which its loop knows.
+            Due::Tolerance(_) => None,
+        };
+        let proposal = Proposal {
+            device,
+            vms: &self.plane.vms_of(index),
+            vm,
+            background: false,
+        };
+        let needs = needs.map(|span| order.needs(span));
+        Ok(proposal.fitting_transfer(needs, &running))
     }
 
     /// Keeps the jobs as they are. That a restart would lose one, or bring it back, is no reason to
@@ -72,6 +108,10 @@ pub(super) async fn begin<P: Plane>(
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
         own.look(&vm).await?;
+        order.most = match wish.force {
+            true => None,
+            false => own.fitting_rate(&vm, &order).await?,
+        };
         // What was waited for is no part of its time.
         let begun = own.plane.begin_job(&vm, order, own.clock.now());
         let now = in_time(&vm, begun).await?;

@@ -83,6 +83,7 @@ impl Loop {
             bytes: order.bytes,
             deadline: deadline.max(Nanos(1)),
         };
+        CommandError::check_job(order, spec.deadline)?;
         self.take_up(index, &spec, since)?;
         tracing::info!(vm, bytes = order.bytes, due = %since.due, "job begun");
         Ok(self.vm_snapshot(index))

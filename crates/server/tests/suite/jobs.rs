@@ -38,6 +38,7 @@ fn order(bytes: u64, due: Due) -> JobOrder {
         bytes,
         due,
         replace: false,
+        most: None,
     }
 }
 

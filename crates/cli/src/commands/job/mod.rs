@@ -30,6 +30,7 @@ fn path(vm: &str) -> String {
 fn start(args: &StartJobArgs, client: &Client, out: Output) -> Result<()> {
     let query = TransferQuery {
         replace: args.replace,
+        force: args.force,
     };
     let place = format!("{}{query}", path(&args.vm));
     let answer = client.change(Method::PUT, &place, &order(args))?;

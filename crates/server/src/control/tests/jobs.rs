@@ -117,6 +117,58 @@ async fn what_cannot_be_met_is_said_at_once_with_what_could_be() {
     assert_eq!(due.1["job"]["due_in_s"], 23.0 * 3600.0, "{}", due.1);
 }
 
+/// Text between two others.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    let rest = text.split_once(before).expect("it begins").1;
+    rest.split_once(after).expect("it ends").0
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_fit_is_refused_with_what_would_unless_it_is_forced() {
+    let mut plane = Pretended::new();
+    let curve = Curve::new(&[(4096, 1000.0), (128 << 10, 1000.0)]).expect("a curve");
+    let profile = Profile::new([curve.clone(), curve], None, Vec::new(), Vec::new());
+    plane.3 = Some(Arc::new(profile));
+    let api = api(&plane);
+    // By its reservation its requests are of 4 KiB: 80 % of 1000 of them are 3.3 MB/s.
+    let job = json!({ "size": "2 GB", "deadline": "2 s" });
+    let (status, refused) = put(&api, JOB, job.clone()).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    let what = refused["error"]["what"].as_str().expect("text");
+    assert!(
+        what.starts_with("does not fit: it needs 1 GB/s, and 3."),
+        "{what}"
+    );
+    let allowed = refused["error"]["allowed"].as_str().expect("text");
+    let longer = between(allowed, "deadline = \"", "\"").to_owned();
+    let smaller = between(allowed, "size = \"", "\"").to_owned();
+    assert!(
+        allowed.ends_with("or ?force=true, to begin it all the same"),
+        "{allowed}"
+    );
+    // What is said to fit does.
+    let (status, begun) = put(&api, JOB, json!({ "size": smaller, "deadline": "2 s" })).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    let instead = format!("{JOB}?replace=true");
+    let (status, begun) = put(
+        &api,
+        &instead,
+        json!({ "size": "2 GB", "deadline": longer }),
+    )
+    .await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    // Beside it another has no room, and it is not made slower for that one.
+    let bulk = "/v1/vms/bulk/job";
+    let more = json!({ "size": "1 GB", "deadline": "20 s" });
+    let (status, refused) = put(&api, bulk, more.clone()).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{refused}");
+    ask_api(&api, "DELETE", JOB, "").await;
+    let (status, begun) = put(&api, bulk, more).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+    let (status, begun) = put(&api, &format!("{JOB}?force=true"), job).await;
+    assert_eq!(status, StatusCode::CREATED, "{begun}");
+}
+
 #[tokio::test]
 async fn a_job_is_seen_in_every_state_that_it_can_be_in() {
     let plane = Pretended::new();
@@ -340,7 +392,7 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
         ),
         (
             "PUT",
-            "/v1/vms/oltp/job?force=true",
+            "/v1/vms/oltp/job?persist=true",
             good,
             400,
             "query",

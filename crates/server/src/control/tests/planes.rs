@@ -314,6 +314,7 @@ impl Loops for Pretended {
             Due::At(due) => between(at, due),
             Due::Tolerance(_) => return Err(CommandError::Unmeasured.into()),
         };
+        CommandError::check_job(&order, deadline)?;
         let job = running_job(order.bytes, deadline, at);
         Ok(self.change(vm, |vm| vm.jobs.running = Some(job)))
     }

@@ -197,7 +197,10 @@ fn every_field_of_a_vm_and_its_disks_is_taken() {
 #[tokio::test]
 async fn every_field_of_a_transfer_a_fault_rule_and_a_policy_is_taken() {
     let plane = Pretended::new();
-    let query = TransferQuery { replace: true };
+    let query = TransferQuery {
+        replace: true,
+        force: true,
+    };
     let path = format!("/v1/vms/oltp/job{query}");
     for (deadline, by) in [(text("60 s"), None), (None, text("14:03"))] {
         let request = TransferRequest {
