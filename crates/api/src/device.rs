@@ -54,6 +54,13 @@ pub struct DeviceView {
     /// Reason for that depth, in words; absent where the depth is as it was configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth_reason: Option<String>,
+    /// Time by which a floor's request may be late because the device is busy, in nanoseconds.
+    #[serde(default)]
+    pub blocking_ns: u64,
+    /// Whether everything that is promised fits the device; absent while costs of requests are not
+    /// yet known: there is no profile, or an imprecise one, and too little was learnt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feasibility: Option<FeasibilityView>,
     /// Costs of requests, as far as they were learnt; absent where the policy does not reckon with
     /// them, or the device has a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,6 +74,17 @@ pub struct DeviceView {
     pub not_enforced: Vec<DevicePart>,
     /// Clock of the device's event loop, in nanoseconds, when this was taken.
     pub taken_at_ns: u64,
+}
+
+/// Everything that is promised on a device, reckoned together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FeasibilityView {
+    /// True if all of it fits.
+    pub fits: bool,
+    /// Largest number of I/Os in flight that the latency bounds leave, at most the depth.
+    pub depth_bound: u32,
+    /// True if costs were learnt; otherwise they are the profile's.
+    pub learnt: bool,
 }
 
 /// Waits for requests that might come, since the policy took over.
@@ -189,6 +207,8 @@ mod tests {
             learnt_cap: None,
             adapted_depth: None,
             depth_reason: None,
+            blocking_ns: 9,
+            feasibility: None,
             learnt_costs: None,
             vms: vec!["oltp".to_owned()],
             disks_with_faults: Vec::new(),
@@ -208,14 +228,39 @@ mod tests {
     #[test]
     fn what_a_device_does_not_have_is_absent() {
         let tail = r#""vms":["oltp"],"not_enforced":[],"taken_at_ns":8}"#;
+        let blocking = r#""blocking_ns":9,"#;
         round_trip(
             &device(),
-            &format!(r#"{HEAD}"uncounted":0,{COUNTERS}{tail}"#),
+            &format!(r#"{HEAD}"uncounted":0,{COUNTERS}{blocking}{tail}"#),
         );
-        // Daemons that count every I/O.
+        // Daemons that count every I/O and say no blocking time.
         let early: DeviceView =
             serde_json::from_str(&format!("{HEAD}{COUNTERS}{tail}")).expect("complete");
-        assert_eq!(early, device());
+        let unsaid = DeviceView {
+            blocking_ns: 0,
+            ..device()
+        };
+        assert_eq!(early, unsaid);
+    }
+
+    #[test]
+    fn a_device_shows_whether_its_promises_fit() {
+        let device = DeviceView {
+            feasibility: Some(FeasibilityView {
+                fits: true,
+                depth_bound: 16,
+                learnt: false,
+            }),
+            ..device()
+        };
+        let shown = concat!(
+            r#""blocking_ns":9,"feasibility":{"fits":true,"depth_bound":16,"learnt":false},"#,
+            r#""vms":["oltp"],"not_enforced":[],"taken_at_ns":8}"#,
+        );
+        round_trip(
+            &device,
+            &format!(r#"{HEAD}"uncounted":0,{COUNTERS}{shown}"#),
+        );
     }
 
     #[test]
@@ -274,6 +319,7 @@ mod tests {
             r#""seconds_judged":60,"parted":"slower","since_ns":3,"enough_in_flight":32,"#,
             r#""too_shallow":false},"learnt_cap":{"iops":3000.0,"bytes_per_s":125,"either":true,"#,
             r#""since_ns":4},"adapted_depth":12,"depth_reason":"bandwidth-delay product","#,
+            r#""blocking_ns":9,"#,
         );
         let costs = concat!(
             r#""learnt_costs":{"windows":90,"idle_windows":12,"within":0.125,"kinds":[{"#,
@@ -284,9 +330,7 @@ mod tests {
             r#""vms":["oltp"],"disks_with_faults":["oltp"],"not_enforced":[{"vm":"oltp","#,
             r#""part":"latency","value":"30 ms","enforced_by":[]}],"taken_at_ns":8}"#,
         );
-        round_trip(
-            &device,
-            &format!("{HEAD}{io}{COUNTERS}{drift}{costs}{tail}"),
-        );
+        let text = format!("{HEAD}{io}{COUNTERS}{drift}{costs}{tail}");
+        round_trip(&device, &text);
     }
 }

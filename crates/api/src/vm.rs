@@ -27,6 +27,11 @@ pub struct VmView {
     pub background: bool,
     /// Objective in force.
     pub objective: ObjectiveView,
+    /// Whether the device can keep what is promised to its VMs: `fits`, `does not fit` or `not yet
+    /// known`, which it is until costs of requests are; absent for a VM that is promised neither a
+    /// rate nor a latency, and from daemons without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feasible: Option<String>,
     /// Schedule of the objective; absent where it does not change by the clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleView>,
@@ -144,6 +149,7 @@ mod tests {
             policy: "fifo".to_owned(),
             background: false,
             objective: ObjectiveView::default(),
+            feasible: None,
             schedule: None,
             not_enforced: Vec::new(),
             disks: Vec::new(),
@@ -180,6 +186,17 @@ mod tests {
         // Daemons that know neither maxima of connections nor guaranteed parts.
         let early: VmView = serde_json::from_str(&(text("", "") + "}")).expect("complete");
         assert_eq!(early, vm());
+    }
+
+    #[test]
+    fn a_vm_shows_whether_its_promise_can_be_kept() {
+        let vm = VmView {
+            feasible: Some("not yet known".to_owned()),
+            ..vm()
+        };
+        let shown = text(CONNECTIONS, INTAKE) + "}";
+        let known = r#""feasible":"not yet known","not_enforced""#;
+        round_trip(&vm, &shown.replace(r#""not_enforced""#, known));
     }
 
     #[test]

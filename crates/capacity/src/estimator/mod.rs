@@ -358,6 +358,11 @@ impl CostEstimator {
         }
     }
 
+    /// Number of windows that were learnt from: where it stays, no cost has changed.
+    pub fn windows(&self) -> u64 {
+        self.filter.windows()
+    }
+
     /// What was learnt so far.
     pub fn learnt(&self) -> Learnt {
         let kind = |direction, access| {

@@ -223,9 +223,9 @@ pub struct Fit {
     pub blocking: Nanos,
     /// Causes of the blocking time.
     pub blocked_by: Blocking,
-    /// Most I/Os in flight with which every latency bound holds, at most [`Device::depth`]. The
-    /// device's depth where nothing lowers it; where none is low enough, the one with which the
-    /// bounds are missed by least.
+    /// Most I/Os in flight with which every latency bound holds that any depth holds, at most
+    /// [`Device::depth`], which it is where nothing lowers it. A bound that no depth holds lowers
+    /// nothing: the device would do less, and the bound would be missed all the same.
     pub depth_bound: u32,
 }
 
@@ -289,9 +289,48 @@ impl Fit {
     }
 }
 
+/// Rounds in which bounds are left out that no depth holds; after that all are.
+const ROUNDS: u32 = 4;
+
 /// Reckons whether what was promised to all of them fits the device, with the deepest queue with
-/// which it does.
+/// which it does. Where no depth holds all bounds, needs are those at the depth that misses them by
+/// least, and depth and blocking time those of the bounds that can be held.
 pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
+    let mut found = at_best_depth(device, tenants, assumed);
+    if found.short_of() != Some(Resource::Latency) || device.queueing.least_depth.is_none() {
+        return found;
+    }
+    let mut promised: Vec<Objective> = tenants.iter().map(|tenant| *tenant.objective).collect();
+    let mut held = None;
+    for round in 1..=ROUNDS {
+        let needs = held.as_ref().map_or(&found.needs, |held: &Fit| &held.needs);
+        for (objective, need) in promised.iter_mut().zip(needs) {
+            if round == ROUNDS || need.bound.is_some_and(|bound| !bound.holds()) {
+                objective.latency = None;
+            }
+        }
+        let others = tenants.iter().zip(&promised);
+        let others = others.map(|(&tenant, objective)| Tenant {
+            objective,
+            ..tenant
+        });
+        let others: Vec<Tenant<'_>> = others.collect();
+        let fit = at_best_depth(device, &others, assumed);
+        let is_done = fit.short_of() != Some(Resource::Latency);
+        held = Some(fit);
+        if is_done {
+            break;
+        }
+    }
+    if let Some(held) = held {
+        found.depth_bound = held.depth_bound;
+        (found.blocking, found.blocked_by) = (held.blocking, held.blocked_by);
+    }
+    found
+}
+
+/// Reckons with the deepest queue with which all of it fits, or that misses bounds by least.
+fn at_best_depth(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Fit {
     let at = |depth| at_depth(&Device { depth, ..*device }, tenants, assumed);
     let mut found = at(device.depth);
     let Some(least) = device.queueing.least_depth else {

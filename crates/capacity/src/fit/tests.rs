@@ -417,12 +417,35 @@ fn the_depth_bound_is_the_deepest_queue_that_keeps_the_tightest_bound() {
         fit.needs[0].bound.and_then(|b| b.takes),
         Some(Nanos::from_millis(20))
     );
-    // Not even with one: 1 ms in flight, 1 ms of its own and 0.2 ms of floors.
+    // Not even with one: 1 ms in flight, 1 ms of its own and 0.2 ms of floors. Then the depth is
+    // lowered for nothing.
     let fit = of(2);
     assert_eq!(
         (fit.depth_bound, fit.short_of()),
-        (1, Some(Resource::Latency))
+        (32, Some(Resource::Latency))
     );
+    assert_eq!(
+        fit.needs[0].bound.and_then(|b| b.takes),
+        Some(Nanos(2_750_000))
+    );
+    // Beside it, the bound that can be held is.
+    let objectives = [within(20, 25), within(2, 25)];
+    let fit = reckon(
+        &steered(&profile),
+        &tenants(&objectives),
+        &Assumed::default(),
+    );
+    assert_eq!(fit.short_of(), Some(Resource::Latency));
+    let alone = reckon(
+        &steered(&profile),
+        &tenants(&objectives[..1]),
+        &Assumed::default(),
+    );
+    assert!(
+        alone.fits() && (2..32).contains(&fit.depth_bound),
+        "{fit:?}"
+    );
+    assert!(fit.depth_bound <= alone.depth_bound, "{fit:?}, {alone:?}");
     // A depth that is not adapted holds the bounds that 32 in flight allow.
     let fixed = reckon(
         &on(&profile),
@@ -448,11 +471,11 @@ fn a_depth_below_which_floors_are_short_is_not_gone_below() {
         )
     };
     assert_eq!((of(12, 300).depth_bound, of(12, 300).fits()), (5, true));
-    // Two in flight would hold the bound, but not the floor.
+    // Two in flight would hold the bound, but not the floor, and four miss it.
     let fit = of(9, 500);
     assert_eq!(
         (fit.depth_bound, fit.short_of()),
-        (4, Some(Resource::Latency))
+        (32, Some(Resource::Latency))
     );
 }
 

@@ -102,6 +102,7 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         let text = format!("{ios} I/Os of disks that hang do not count against the depth");
         table.fact("", Cell::from(text).tone(Tone::Bad));
     }
+    promises(&mut table, device);
     if let Some(drift) = &device.drift {
         table.fact("profile", compared(drift));
     }
@@ -136,6 +137,42 @@ fn depth(device: &DeviceView) -> String {
             format!("{adapted} of {}: {reason}", device.depth)
         }
     }
+}
+
+/// What follows for the device from all that is promised on it.
+fn promises(table: &mut Table, device: &DeviceView) {
+    table.fact("promises", feasible(device));
+    if let Some(bound) = bound(device) {
+        table.fact("", format!("at most {bound} in flight, for the bounds"));
+    }
+    // Daemons of earlier versions do not say it.
+    if device.blocking_ns > 0 {
+        let blocking = duration(device.blocking_ns);
+        let text = format!("{blocking}, by which a floor may be late");
+        table.fact("blocking", text);
+    }
+}
+
+/// Whether everything that is promised fits the device.
+fn feasible(device: &DeviceView) -> Cell {
+    let Some(found) = &device.feasibility else {
+        let text = "not yet known whether they fit: it takes a profile, or costs that were learnt";
+        return Cell::from(text).tone(Tone::Warn);
+    };
+    let costs = match found.learnt {
+        true => "by learnt costs",
+        false => "by the profile",
+    };
+    match found.fits {
+        true => Cell::from(format!("fit, {costs}")).tone(Tone::Good),
+        false => Cell::from(format!("do not fit, {costs}")).tone(Tone::Bad),
+    }
+}
+
+/// I/Os in flight that latency bounds leave; `None`: as many as are configured.
+fn bound(device: &DeviceView) -> Option<u32> {
+    let bound = device.feasibility?.depth_bound;
+    (bound < device.depth).then_some(bound)
 }
 
 /// How the device compares with its profile.

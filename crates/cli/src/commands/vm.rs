@@ -68,12 +68,21 @@ fn list(client: &Client, out: Output) -> Result<()> {
             vm.clients.to_string().into(),
             vm.pending.to_string().into(),
             vm.in_flight.to_string().into(),
-            promise::in_words(vm.background, &vm.objective).into(),
+            promised(vm),
             attainment::cell(&vm.attainment),
             Cell::from(parts.join(", ")).tone(Tone::Warn),
         ]);
     }
     Ok(out.table(&table)?)
+}
+
+/// What a VM is promised, and that this does not fit or is not yet known to.
+fn promised(vm: &VmView) -> Cell {
+    let words = Cell::from(promise::in_words(vm.background, &vm.objective));
+    match vm.feasible.as_deref() {
+        None | Some("fits") => words,
+        Some(other) => words.append(Cell::from(format!(" ({other})")).tone(Tone::Warn)),
+    }
 }
 
 fn show_one(name: &str, client: &Client, out: Output) -> Result<()> {
@@ -130,6 +139,13 @@ fn describe(vm: &VmView) -> Table {
             },
         );
     objective_facts(&mut table, &vm.objective);
+    if let Some(feasible) = &vm.feasible {
+        let tone = match feasible.as_str() {
+            "fits" => Tone::Good,
+            _ => Tone::Warn,
+        };
+        table.fact("device keeps it?", Cell::from(feasible.as_str()).tone(tone));
+    }
     if let Some(schedule) = &vm.schedule {
         schedule::facts(&mut table, schedule);
     }

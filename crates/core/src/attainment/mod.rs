@@ -124,6 +124,8 @@ pub(crate) struct Attainments {
     blocking: Option<Nanos>,
     /// Blocking time of the device's kind.
     blocking_of_kind: Nanos,
+    /// Number of times that the blocking time was set, after which VMs keep no longer one.
+    blocking_set: u32,
     stalls: Stalls,
     /// Objectives that were judged so far: tells requests of one from those of the next.
     epoch: u64,
@@ -140,12 +142,18 @@ impl Attainments {
             dues: Vec::new(),
             requests,
             blocking: None,
-            blocking_of_kind: match device.positioning {
-                Nanos::ZERO => BLOCKING_FLASH,
-                _ => BLOCKING_DISK,
-            },
+            blocking_of_kind: Attainments::blocking_of_kind(device),
+            blocking_set: 0,
             stalls: Stalls::default(),
             epoch: 0,
+        }
+    }
+
+    /// Blocking time of a device of which nothing but its kind is known.
+    pub(crate) fn blocking_of_kind(device: &DeviceSpec) -> Nanos {
+        match device.positioning {
+            Nanos::ZERO => BLOCKING_FLASH,
+            _ => BLOCKING_DISK,
         }
     }
 
@@ -155,8 +163,16 @@ impl Attainments {
         self.blocking.unwrap_or(self.blocking_of_kind)
     }
 
-    /// Sets the blocking time for requests that arrive from now on; `None`: that of its kind.
+    /// Sets the blocking time for requests of all VMs that arrive from now on; `None`: that of its
+    /// kind.
     pub(crate) fn set_blocking(&mut self, blocking: Option<Nanos>) {
+        self.blocking = blocking;
+        self.blocking_set = self.blocking_set.wrapping_add(1);
+    }
+
+    /// Sets the blocking time as [`Attainments::set_blocking`] does, but a VM whose promises stay
+    /// the same keeps a longer one: what is promised to others makes its promises no tighter.
+    pub(crate) fn loosen_blocking(&mut self, blocking: Option<Nanos>) {
         self.blocking = blocking;
     }
 
@@ -209,7 +225,7 @@ impl Attainments {
         len: u32,
         standing: Standing,
     ) {
-        let blocking = self.blocking();
+        let blocking = (self.blocking(), self.blocking_set);
         let Some(of_vm) = &mut self.vms[vm as usize] else {
             return;
         };

@@ -440,3 +440,31 @@ proptest! {
             (got.judged(), got.missed()));
     }
 }
+
+#[test]
+fn a_floor_is_judged_by_the_longest_blocking_time_since_it_was_promised() {
+    let late_by = |change: fn(&mut Attainments)| {
+        let mut one = One::new(&reserved(100));
+        one.0.set_blocking(Some(ms(40)));
+        one.arrives(ms(100), 0);
+        one.ends(ms(101), 0, device_time(ms(1)));
+        change(&mut one.0);
+        one.arrives(ms(500), 1);
+        one.ends(ms(540), 1, device_time(ms(40)));
+        one.part(ms(2000), Part::Reservation).worst
+    };
+    assert_eq!(late_by(|_| {}), Nanos::ZERO, "due at 550 ms");
+    // Others' promises made the queue shorter: what was promised before is judged as it was.
+    assert_eq!(
+        late_by(|all| all.loosen_blocking(Some(ms(20)))),
+        Nanos::ZERO
+    );
+    // The device is another one, or is known better.
+    assert_eq!(late_by(|all| all.set_blocking(Some(ms(20)))), ms(10));
+    // Another promise is judged as things are.
+    let anew = |all: &mut Attainments| {
+        all.loosen_blocking(Some(ms(20)));
+        all.change(ms(400), 0, &reserved(101), IDLE);
+    };
+    assert!(late_by(anew) > Nanos::ZERO);
+}

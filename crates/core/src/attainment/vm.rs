@@ -44,6 +44,9 @@ pub(super) struct VmAttainment {
     target: Option<Floor>,
     latency: Option<Latency>,
     limit: Option<LimitJudge>,
+    /// Longest blocking time of the device since the floors were promised, and the number of times
+    /// that it was set for all by then.
+    blocking: (Nanos, u32),
     /// Time that late requests of this second spent by cause: own limit, others, device.
     waits: [u64; 3],
     parts: [PartState; Part::ALL.len()],
@@ -62,6 +65,7 @@ impl VmAttainment {
             target: None,
             latency: None,
             limit: None,
+            blocking: (Nanos::ZERO, 0),
             waits: [0; 3],
             parts: Default::default(),
         }
@@ -96,6 +100,7 @@ impl VmAttainment {
             self.reservation = (!reservation.is_none()).then(|| Floor::new(reservation, now));
             self.target = (!target.is_none()).then(|| Floor::new(target, now));
             self.latency = latency.map(|bound| Latency::new(bound, now));
+            self.blocking.0 = Nanos::ZERO;
         }
         let text = (!limit.is_none()).then(|| format!("{limit:?}"));
         if !promise(Part::Limit, text) {
@@ -198,8 +203,15 @@ impl VmAttainment {
         }
     }
 
-    /// Counts a request. Returns its due times.
-    pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> Dues {
+    /// Counts a request that comes while the device has this blocking time, which was set so many
+    /// times for all. Returns its due times.
+    pub(super) fn arrived(&mut self, since: Nanos, len: u32, device: (Nanos, u32)) -> Dues {
+        self.blocking.0 = match self.blocking.1 == device.1 {
+            true => self.blocking.0.max(device.0),
+            false => device.0,
+        };
+        self.blocking.1 = device.1;
+        let blocking = self.blocking.0;
         let mut dues = [0, 0, 0, self.epoch];
         // Without a rate the envelope has no bounds: every request is due from its arrival on.
         let mut from = since;

@@ -358,6 +358,13 @@ impl DeviceControl {
         }
     }
 
+    /// Returns the longest part, in bytes, of I/Os of up to `max_io` bytes while VMs share the
+    /// device; `None`: the longest I/Os go whole.
+    pub(super) fn longest_part(&self, max_io: u32) -> Option<u32> {
+        let sharing = self.sharing.as_ref();
+        sharing.map(|s| s.longest()).filter(|&part| part < max_io)
+    }
+
     /// Sets the length of I/Os while VMs share the device.
     pub(super) fn share_io(&mut self, facts: &Facts, asked: SharedIo) {
         let spec = &facts.queues.device.spec;

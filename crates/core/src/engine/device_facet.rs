@@ -2,6 +2,7 @@
 
 use super::hung::{HungDisk, HungDisks, Patience};
 use super::job_book;
+use super::promises::Feasibility;
 use super::{Engine, NIL};
 use crate::roles::Event;
 use crate::roles::Waits;
@@ -50,6 +51,18 @@ impl<'a> Device<'a> {
     /// late by. See [`DeviceMut::set_blocking_time`].
     pub fn blocking_time(&self) -> Nanos {
         self.engine.attainment.blocking()
+    }
+
+    /// Returns what came of reckoning everything that was promised here together
+    /// ([`DeviceMut::reckon_promises`]); `None`: what requests cost is not known yet, or no better
+    /// than the profile's imprecise points.
+    pub fn feasibility(&self) -> Option<Feasibility> {
+        self.engine.promises.outcome()
+    }
+
+    /// Returns whether promises have changed since they were reckoned together.
+    pub fn has_promises_to_reckon(&self) -> bool {
+        self.engine.promises.is_due()
     }
 
     /// Returns how many I/Os with the device do not count against its depth.
@@ -131,6 +144,29 @@ impl DeviceMut<'_> {
     /// for flash, 50 ms for a device that positions.
     pub fn set_blocking_time(&mut self, blocking: Option<Nanos>) {
         self.engine.attainment.set_blocking(blocking);
+    }
+
+    /// Reckons everything that is promised on the device together, if that or what requests cost
+    /// has changed since the last time, and has the adapted depth keep to what latency bounds leave
+    /// of it and floors be judged by the blocking time. Costs are the profile's, or those learnt
+    /// once they are known; before that nothing is bounded. To be called with every batch of
+    /// events, before [`Engine::poll_dispatch`]: nearly always it returns at once, for it reckons
+    /// at most ten times a second. Returns whether it has.
+    #[inline]
+    pub fn reckon_promises(&mut self, now: Nanos) -> bool {
+        self.engine.promises.follow_costs(&self.engine.facts);
+        if !self.engine.promises.is_due() {
+            return false;
+        }
+        self.engine.facts.queues.advance(now);
+        let Engine {
+            facts,
+            control,
+            attainment,
+            promises,
+            ..
+        } = &mut *self.engine;
+        promises.reckon(facts, control, attainment)
     }
 
     /// Has disks that hang leave the depth count from now on, when
@@ -233,6 +269,7 @@ impl DeviceMut<'_> {
             let (spec, now) = (&facts.queues.device.spec, facts.queues.now);
             control.set_profile(spec, facts.profile.as_deref(), now);
         }
+        self.engine.promises.profile_changed(facts.queues.now);
         self.engine.control.bound_depth(facts);
         self.engine
             .control
@@ -306,6 +343,7 @@ impl DeviceMut<'_> {
     pub fn adapt_depth(&mut self, now: Nanos, adapts: bool) {
         self.engine.facts.queues.advance(now);
         self.engine.control.adapt_depth(&self.engine.facts, adapts);
+        self.engine.promises.changed(self.engine.facts.queues.now);
     }
 
     /// Sets how much queueing with the device is allowed where the depth is adapted.
@@ -332,6 +370,7 @@ impl DeviceMut<'_> {
     /// a physical block. Unless it is off, a place is kept for a VM that is about to come again.
     pub fn share_io(&mut self, asked: SharedIo) {
         self.engine.control.share_io(&self.engine.facts, asked);
+        self.engine.promises.changed(self.engine.facts.queues.now);
         self.engine
             .control
             .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);

@@ -309,6 +309,7 @@ impl Engine {
                     .transfer_ended(end.ended, vm as usize, end.late);
             }
             self.active.look_at_jobs(&mut self.facts, true);
+            self.promises.changed(self.facts.queues.now);
         }
         if client.is_last {
             self.directory.free_client(client.id.index);

@@ -185,6 +185,7 @@ impl JobsMut<'_> {
         }
         self.engine.facts.queues.vms[vm.index()].has_job = true;
         self.engine.attainment.expect_transfer(now, vm.index());
+        self.engine.promises.changed(now);
         self.engine
             .active
             .emit(&mut self.engine.facts, &Event::JobBegan(vm));
@@ -205,6 +206,7 @@ impl JobsMut<'_> {
         self.engine
             .active
             .look_at_jobs(&mut self.engine.facts, end.is_some());
+        self.engine.promises.changed(now);
         Ok(end)
     }
 

@@ -52,6 +52,7 @@ mod intake;
 mod job_book;
 mod jobs;
 mod peers;
+mod promises;
 mod start;
 mod tenants;
 mod timers;
@@ -67,6 +68,7 @@ pub use error::{EngineError, Refusal};
 pub use hung::{Patience, SILENCE, SILENCE_WITHOUT_DATA};
 pub use intake::{Holdings, PayloadBounds, PayloadMemory};
 pub use jobs::{Jobs, JobsMut};
+pub use promises::Feasibility;
 pub use tenants::{Tenants, TenantsMut};
 pub use tidegate_base::device::{DeviceFacts, DeviceSpec};
 
@@ -84,6 +86,7 @@ use flights::Flights;
 use flushes::FlushLane;
 use hung::HungDisks;
 use intake::Intake;
+use promises::Promises;
 use std::sync::Arc;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::objective::Objective;
@@ -105,6 +108,8 @@ pub struct Engine {
     last_vm: u32,
     done: Answers,
     control: DeviceControl,
+    /// All promises reckoned together.
+    promises: Promises,
     /// What one VM is said to have of the device at best; 0: nothing is said.
     best_bandwidth: u64,
     hung: Option<Box<HungDisks>>,
@@ -140,6 +145,7 @@ impl Engine {
             last_vm: NIL,
             done: Answers::with_capacity(config.max_requests as usize),
             control: DeviceControl::new(config.device.depth),
+            promises: Promises::new(),
             best_bandwidth: 0,
             hung: None,
             any_hung: false,

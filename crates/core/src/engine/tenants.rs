@@ -154,6 +154,8 @@ impl TenantsMut<'_> {
         self.engine.facts.ledgers[slot] = Ledger::default();
         self.engine.facts.begin_seconds(slot);
         (self.engine.control).promise_changed(&self.engine.facts, index, None);
+        let now = self.engine.facts.queues.now;
+        self.engine.promises.changed(now);
         let id = VmId { index, generation };
         if let Some(estimator) = &mut self.engine.facts.estimator {
             estimator.forget(id);
@@ -228,6 +230,7 @@ impl TenantsMut<'_> {
         let facts = &self.engine.facts;
         let control = &mut self.engine.control;
         control.promise_changed(facts, vm.index, before.latency);
+        self.engine.promises.changed(facts.queues.now);
         self.engine.intake.change(vm.index(), objective);
         self.judge(vm.index(), objective);
         self.engine
@@ -283,6 +286,7 @@ impl TenantsMut<'_> {
         let latency = facts.objectives[vm.index()].latency;
         let control = &mut self.engine.control;
         control.promise_changed(facts, vm.index, latency);
+        self.engine.promises.changed(facts.queues.now);
         // Held by the VM itself until its last request is out: see `vm_left`.
         self.engine.facts.queues.vms[vm.index()].requests += 1;
         self.engine

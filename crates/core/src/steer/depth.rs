@@ -46,7 +46,7 @@ use super::allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
 use super::rate::{BATCH, Rate, RateMeter};
 use super::work::{Work, seeks_dominate};
 use tidegate_base::device::DeviceSpec;
-use tidegate_base::request::{Op, VmId};
+use tidegate_base::request::Op;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 

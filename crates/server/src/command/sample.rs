@@ -30,6 +30,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
             },
             _ => Objective::default(),
         },
+        feasibility: None,
         honours: policy.honours(),
         disks: vec![DiskSnapshot {
             export: (*vm).to_owned(),
@@ -63,6 +64,8 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         drift: engine.device().drift(),
         learnt_cap: engine.device().learnt_cap(),
         adapted_depth: engine.device().adapted(),
+        blocking: engine.device().blocking_time(),
+        feasibility: engine.device().feasibility(),
         learnt_costs: engine.device().learnt_costs(),
         uncounted: 0,
         oldest_io: None,

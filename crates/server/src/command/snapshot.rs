@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::attainment::PartAttainment;
 use tidegate_core::engine::DeviceFacts;
+use tidegate_core::engine::Feasibility;
 use tidegate_core::engine::Holdings;
 use tidegate_core::estimator::Learnt;
 use tidegate_core::objective::Objective;
@@ -43,6 +44,10 @@ pub struct DeviceSnapshot {
     pub learnt_cap: Option<LearntCap>,
     /// Depth in force and the reason for it; `None`: it is the configured one.
     pub adapted_depth: Option<DepthView>,
+    /// Time by which a floor's request may be late because the device is busy.
+    pub blocking: Nanos,
+    /// Whether everything that is promised fits; `None`: what requests cost is not yet known.
+    pub feasibility: Option<Feasibility>,
     /// What was learnt of what requests cost; `None`: nothing is to be.
     pub learnt_costs: Option<Learnt>,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.
@@ -68,6 +73,8 @@ pub struct VmSnapshot {
     pub policy: String,
     /// The objective in force.
     pub objective: Objective,
+    /// Whether everything that is promised on the device fits; `None`: not yet known.
+    pub feasibility: Option<Feasibility>,
     /// Which parts of an objective the device's policy enforces.
     pub honours: Honours,
     /// A process of the host, not a VM.

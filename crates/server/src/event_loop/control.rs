@@ -148,6 +148,8 @@ impl Loop {
             drift: self.engine.device().drift(),
             learnt_cap: self.engine.device().learnt_cap(),
             adapted_depth: self.engine.device().adapted(),
+            blocking: self.engine.device().blocking_time(),
+            feasibility: self.engine.device().feasibility(),
             learnt_costs: self.engine.device().learnt_costs(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),
@@ -170,6 +172,7 @@ impl Loop {
             device: self.name.clone(),
             policy: self.engine.policy().name().to_owned(),
             objective: *self.engine.tenants().objective(vm.id),
+            feasibility: self.engine.device().feasibility(),
             background: self.engine.view().is_background(vm.id),
             honours: (self.engine.policy()).honours_for(self.engine.view().is_background(vm.id)),
             disks: (vm.disks.iter())

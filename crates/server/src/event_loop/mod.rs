@@ -181,6 +181,8 @@ struct Loop {
     wake_buffer: Buffer,
     now: Nanos,
     completions: Vec<Completion>,
+    /// What was said last of whether what is promised fits.
+    feasible: notices::Feasible,
     /// Jobs of its VMs that run.
     running_jobs: u32,
     /// Told when a job has ended, which is not to be kept any more.
@@ -217,6 +219,7 @@ impl Loop {
             let (frontends, mut hall) = self.frontends_and_hall();
             frontends.serve(&mut hall);
             frontends.begin_dispatch();
+            self.engine.device_mut().reckon_promises(self.now);
             self.dispatch();
             let (frontends, mut hall) = self.frontends_and_hall();
             frontends.exchange(&mut hall);
@@ -373,7 +376,8 @@ impl Loop {
         // `plumbing` counts too: it keeps the receive buffers of clients that went until they are
         // trimmed.
         let warm = self.requests.warm() + self.plumbing.warm();
-        let busy = self.requests.len() > 0 || warm > 0 || self.running_jobs > 0;
+        let reckons = self.engine.device().has_promises_to_reckon();
+        let busy = self.requests.len() > 0 || warm > 0 || self.running_jobs > 0 || reckons;
         busy || self.phase == Phase::Draining
     }
 
@@ -392,6 +396,7 @@ impl Loop {
         frontends.close_overdue(&mut hall);
         self.look_for_hung_disks();
         notices::tell_notices(&mut self.engine, &self.name);
+        self.feasible.tell(self.now, &self.engine, &self.name);
         self.tell_adequacy();
         self.tell_jobs();
     }

@@ -1,6 +1,7 @@
 //! What an operator is told of the device, once for each change.
 
-use tidegate_core::engine::Engine;
+use tidegate_core::engine::{Engine, Feasibility};
+use tidegate_core::time::Nanos;
 use tidegate_core::watch::{LearntCap, Notice, Parting};
 use tidegate_units::format_bandwidth;
 
@@ -38,10 +39,85 @@ pub(super) fn tell_notices(engine: &mut Engine, device: &str) {
     }
 }
 
+/// What was said last of whether everything that is promised on a device fits it.
+#[derive(Debug, Default)]
+pub(super) struct Feasible {
+    /// `None`: nothing was, as costs were not known.
+    fits: Option<bool>,
+    /// Loop time of that.
+    said: Nanos,
+}
+
+/// Time for which nothing is said again, however often it changes.
+const QUIET: Nanos = Nanos::from_secs(60);
+
+impl Feasible {
+    /// Logs that promises which were accepted before costs were known do not fit, or fit by now.
+    /// With a profile that was known when they were accepted.
+    pub(super) fn tell(&mut self, now: Nanos, engine: &Engine, device: &str) {
+        match self.changed(now, engine.device().feasibility()) {
+            Some(false) => tracing::warn!(
+                device,
+                "by the costs that were learnt, what is promised does not fit the device: promise \
+                 less, or measure a profile (`tidegate profile`) for `tidegate plan` to say what \
+                 would"
+            ),
+            Some(true) => {
+                tracing::info!(device, "by learnt costs what is promised fits the device");
+            }
+            None => {}
+        }
+    }
+
+    /// Returns whether everything fits by learnt costs, where that is to be said now.
+    fn changed(&mut self, now: Nanos, found: Option<Feasibility>) -> Option<bool> {
+        let fits = found.filter(|found| found.is_learnt)?.fits;
+        let quiet = self.fits.is_some() && now.since(self.said) < QUIET;
+        // That all is well is no news.
+        if quiet || fits == self.fits.unwrap_or(true) {
+            return None;
+        }
+        (self.fits, self.said) = (Some(fits), now);
+        Some(fits)
+    }
+}
+
 /// Such as `500 IOPS or 50 MB/s`.
 fn cap_in_words(cap: &LearntCap) -> String {
     let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));
     let bytes = cap.bytes_per_s.map(format_bandwidth);
     let all: Vec<String> = iops.into_iter().chain(bytes).collect();
     all.join(if cap.either { " or " } else { " and " })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_promises_do_not_fit_is_said_once_costs_are_learnt_and_no_more_often_than_once_a_minute()
+    {
+        let mut said = Feasible::default();
+        let mut at = |second, fits, is_learnt| {
+            let found = Feasibility {
+                fits,
+                depth_bound: 32,
+                tightest: None,
+                blocking: Nanos::SECOND,
+                is_learnt,
+            };
+            said.changed(Nanos::from_secs(second), Some(found))
+        };
+        assert_eq!(
+            at(1, false, false),
+            None,
+            "with a profile it was refused or forced"
+        );
+        assert_eq!(at(2, true, true), None, "that they fit is no news");
+        assert_eq!(at(3, false, true), Some(false));
+        assert_eq!(at(4, false, true), None);
+        assert_eq!(at(5, true, true), None, "lately");
+        assert_eq!(at(70, true, true), Some(true));
+        assert_eq!(at(140, true, true), None);
+    }
 }

@@ -128,6 +128,13 @@ impl Hosts {
         self.engines.iter_mut().for_each(|e| e.handle_timeout(now));
     }
 
+    /// Has every engine keep to what is promised by now.
+    pub(super) fn reckon_promises(&mut self, now: Nanos) {
+        for engine in &mut self.engines {
+            engine.device_mut().reckon_promises(now);
+        }
+    }
+
     /// Next request that an engine has finished.
     pub(super) fn poll_done(&mut self) -> Option<Done> {
         self.engines.iter_mut().find_map(Engine::poll_done)

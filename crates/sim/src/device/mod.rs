@@ -148,6 +148,7 @@ impl DeviceSim {
         if next.timer <= now {
             self.hosts.handle_timeouts(now);
         }
+        self.hosts.reckon_promises(now);
         self.settle();
         if self.hosts.are_several() {
             self.send_messages();

@@ -24,7 +24,7 @@ fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
     );
     let Some(found) = &plan.found else {
         let known = match plan.promises() {
-            true => "what it can do is not known",
+            true => "whether what is promised fits is not yet known",
             false => "nothing is promised on it",
         };
         text.push_str(&match site.imprecision() {

@@ -1,6 +1,7 @@
 //! How a device compares with what it is known to be able to do, as answers show it.
 
-use tidegate_api::device::{CapView, CostView, CostsView, DriftView};
+use tidegate_api::device::{CapView, CostView, CostsView, DriftView, FeasibilityView};
+use tidegate_core::engine::Feasibility;
 use tidegate_core::estimator::{Learnt, LearntKind};
 use tidegate_core::steer::DepthReason;
 use tidegate_core::watch::{Drift, LearntCap};
@@ -39,6 +40,14 @@ pub(super) fn depth_reason(reason: &DepthReason, vms: &[VmSnapshot]) -> String {
                 _ => whose,
             }
         }
+    }
+}
+
+pub(super) fn feasibility(found: &Feasibility) -> FeasibilityView {
+    FeasibilityView {
+        fits: found.fits,
+        depth_bound: found.depth_bound,
+        learnt: found.is_learnt,
     }
 }
 

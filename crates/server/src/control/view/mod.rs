@@ -61,6 +61,8 @@ pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
         adapted_depth: snapshot.adapted_depth.map(|adapted| adapted.depth),
         depth_reason: (snapshot.adapted_depth)
             .map(|adapted| device::depth_reason(&adapted.reason, &snapshot.vms)),
+        blocking_ns: snapshot.blocking.0,
+        feasibility: snapshot.feasibility.as_ref().map(device::feasibility),
         learnt_costs: snapshot.learnt_costs.as_ref().map(device::costs),
         vms: snapshot.vms.iter().map(|vm| vm.name.clone()).collect(),
         disks_with_faults: (snapshot.vms.iter())
@@ -82,6 +84,7 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
         policy: snapshot.policy.clone(),
         background: snapshot.background,
         objective: objective(&snapshot.objective),
+        feasible: feasible(snapshot).map(str::to_owned),
         schedule: None,
         not_enforced: parts(&snapshot.objective, &snapshot.honours, snapshot.background),
         disks: (snapshot.disks.iter())
@@ -114,6 +117,25 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
         job: None,
         notes: Vec::new(),
     }
+}
+
+/// Returns whether a VM's promises fit beside the others', in words; `None`: it is promised nothing
+/// that takes device time.
+fn feasible(vm: &VmSnapshot) -> Option<&'static str> {
+    let Objective {
+        reservation,
+        target,
+        latency,
+        ..
+    } = &vm.objective;
+    let promised = !reservation.is_none() || !target.is_none() || latency.is_some();
+    let takes_time = !vm.background && (promised || vm.jobs.running.is_some());
+    let words = match vm.feasibility {
+        None => "not yet known",
+        Some(found) if found.fits => "fits",
+        Some(_) => "does not fit",
+    };
+    takes_time.then_some(words)
 }
 
 /// Returns the parts of an objective that a policy of these enforced parts does not enforce.

@@ -168,6 +168,7 @@ impl Prepared {
         let connections = DeviceConnections::new(CONNECTIONS_MAX);
         let mut vms = add_vms(&mut engine, &tenants, &connections).map_err(refused)?;
         let io_slots = engine_config.device.io_slots();
+        engine.device_mut().reckon_promises(Nanos::ZERO);
         let DeviceSpec {
             max_io,
             physical_block: block,

@@ -104,6 +104,7 @@ impl Prepared {
             wake_file,
             now: clock(),
             completions: Vec::new(),
+            feasible: Default::default(),
             running_jobs: 0,
             news,
             ticking: false,

@@ -2,6 +2,7 @@
 
 use super::lab::*;
 use std::sync::Arc;
+use tidegate_core::expect::Expects;
 use tidegate_core::objective::{Objective, OpsRate, Rate};
 use tidegate_core::request::Op;
 use tidegate_core::steer::{DepthBound, DepthReason, SharedIo};
@@ -284,6 +285,81 @@ fn a_latency_objective_bounds_what_is_in_flight() {
     assert!(
         does * 100 >= did * 98,
         "{does} of {did}: {again:?}, {free:?}"
+    );
+}
+
+/// A promise of reads of 8 KiB within a bound.
+fn reads_within(bound: Nanos) -> Objective {
+    Objective {
+        reservation: Rate::iops(200),
+        latency: Some(bound),
+        expects: Expects {
+            reads: Some(1000),
+            size: Some(8 * KIB),
+            ..Expects::default()
+        },
+        ..Objective::default()
+    }
+}
+
+#[test]
+fn the_tightest_bound_by_the_profile_lowers_the_depth_and_the_blocking_time() {
+    let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
+    let measured = tidegate_config::profile::built_in("ssd-sata-300gb").expect("built in");
+    let mut lab = adapting(&entry, 32, true);
+    lab.driver.engine.device_mut().share_io(SharedIo::Auto);
+    lab.guest(&Objective::default(), reads(64, 16 * KIB));
+    lab.guest(&reads_within(Nanos::from_millis(100)), reads(1, 8 * KIB));
+    lab.seconds(1);
+    let device = lab.driver.engine.device();
+    let of_kind = device.blocking_time();
+    assert_eq!(
+        device.feasibility(),
+        None,
+        "without a profile, before costs are learnt"
+    );
+    lab.driver
+        .engine
+        .device_mut()
+        .set_profile(Some(Arc::new(measured.profile().expect("sound"))));
+    let mut at = |bound| {
+        lab.promise(1, &reads_within(bound));
+        lab.seconds(1);
+        let device = lab.driver.engine.device();
+        let found = device.feasibility().expect("there is a profile");
+        let depth = device.adapted_depth().expect("it adapts");
+        assert_eq!(device.blocking_time(), found.blocking);
+        assert!(depth <= found.depth_bound, "{depth}, {found:?}");
+        (found, lab.vm(1))
+    };
+    let (wide, _) = at(Nanos::from_millis(400));
+    assert!(wide.fits && wide.depth_bound == 32, "{wide:?}");
+    assert_ne!(wide.blocking, of_kind);
+    let (tight, vm) = at(Nanos::from_millis(40));
+    assert!(tight.fits && tight.depth_bound < 16, "{tight:?}");
+    assert_eq!(tight.tightest, Some(vm));
+    assert!(tight.blocking < wide.blocking, "{tight:?}, {wide:?}");
+    // No depth holds it, so none is lowered for it.
+    let (beyond, _) = at(Nanos::from_millis(1));
+    assert!(!beyond.fits && beyond.depth_bound == 32, "{beyond:?}");
+    let (again, _) = at(Nanos::from_millis(400));
+    assert_eq!(again, wide);
+}
+
+#[test]
+fn promises_are_known_once_costs_are_learnt() {
+    let entry = catalogue::load("ssd-sata-300gb").expect("of the catalogue");
+    let mut lab = adapting(&entry, 32, true);
+    lab.driver.engine.device_mut().share_io(SharedIo::Auto);
+    let of_kind = lab.driver.engine.device().blocking_time();
+    lab.guest(&reads_within(Nanos::from_millis(100)), reads(64, 16 * KIB));
+    assert_eq!(lab.driver.engine.device().feasibility(), None);
+    lab.seconds(10);
+    let found = lab.driver.engine.device().feasibility().expect("learnt");
+    assert!(found.is_learnt && found.fits, "{found:?}");
+    assert!(
+        found.blocking >= of_kind,
+        "no latencies are learnt: {found:?}"
     );
 }
 

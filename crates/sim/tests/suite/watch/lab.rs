@@ -210,6 +210,8 @@ impl Lab {
     }
 
     fn dispatch(&mut self) {
+        let now = self.driver.now;
+        self.driver.engine.device_mut().reckon_promises(now);
         while let Some(io) = self.driver.start() {
             let now = self.driver.now;
             let io = ModelIo {

@@ -1,0 +1,210 @@
+//! Everything that was promised on a device, reckoned together: the depth that latency bounds
+//! leave, and the blocking time by which floors are judged.
+//!
+//! The reckoning is that of plans ([`fit`]), with what the engine knows: objectives, transfers, the
+//! profile or learnt costs. A driver asks for it ([`DeviceMut::reckon_promises`]) outside of the
+//! way of requests, since it looks at all VMs.
+//!
+//! [`DeviceMut::reckon_promises`]: super::DeviceMut::reckon_promises
+
+use super::device::DeviceControl;
+use crate::attainment::Attainments;
+use crate::facts::{Facts, Life};
+use crate::steer::DepthBound;
+use std::borrow::Cow;
+use tidegate_base::request::VmId;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::fit::{self, Assumed, Fit, Queueing, Tenant};
+use tidegate_capacity::profile::Profile;
+
+/// Time between two reckonings, however often promises change: with 10,000 VMs one takes tens of
+/// milliseconds.
+const PAUSE: Nanos = Nanos::from_millis(100);
+/// Time between two reckonings by learnt costs, which change all the time.
+const PAUSE_LEARNT: Nanos = Nanos::SECOND;
+
+/// Outcome of reckoning all promises of a device together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Feasibility {
+    /// Whether everything that was promised fits the device.
+    pub fits: bool,
+    /// Largest number of I/Os in flight with which the latency bounds hold that can be held, at
+    /// most the configured depth.
+    pub depth_bound: u32,
+    /// VM whose latency bound is nearest to its end; `None`: no VM has one.
+    pub tightest: Option<VmId>,
+    /// Time by which a floor's request may be late: T of the plan.
+    pub blocking: Nanos,
+    /// Whether costs were learnt; otherwise they are the profile's.
+    pub is_learnt: bool,
+}
+
+/// State of the reckoning.
+pub(super) struct Promises {
+    /// When to reckon next; [`Nanos::MAX`]: nothing has changed.
+    due: Nanos,
+    /// When the last reckoning was.
+    last: Option<Nanos>,
+    /// Costs have changed since then, not promises alone.
+    new_costs: bool,
+    /// Windows that costs had been learnt from by then.
+    windows: u64,
+    outcome: Option<Feasibility>,
+}
+
+impl Promises {
+    /// Creates the state of a device without VMs.
+    pub(super) fn new() -> Promises {
+        Promises {
+            due: Nanos::MAX,
+            last: None,
+            new_costs: false,
+            windows: 0,
+            outcome: None,
+        }
+    }
+
+    /// Latest outcome; `None`: what requests cost is not known yet.
+    pub(super) fn outcome(&self) -> Option<Feasibility> {
+        self.outcome
+    }
+
+    /// Returns whether a reckoning is to come.
+    pub(super) fn is_due(&self) -> bool {
+        self.due < Nanos::MAX
+    }
+
+    /// Notes that a VM, an objective, a transfer or the use of the device has changed.
+    pub(super) fn changed(&mut self, now: Nanos) {
+        self.due_after(now, PAUSE);
+    }
+
+    /// Notes that the device has another profile, or none any more.
+    pub(super) fn profile_changed(&mut self, now: Nanos) {
+        self.new_costs = true;
+        self.due_after(now, PAUSE);
+    }
+
+    /// Notes what was learnt of costs, which count where there is no profile.
+    #[inline]
+    pub(super) fn follow_costs(&mut self, facts: &Facts) {
+        if let (None, Some(estimator)) = (&facts.profile, &facts.estimator)
+            && estimator.windows() != self.windows
+        {
+            (self.windows, self.new_costs) = (estimator.windows(), true);
+            self.due_after(facts.queues.now, PAUSE_LEARNT);
+        }
+    }
+
+    fn due_after(&mut self, now: Nanos, pause: Nanos) {
+        let rested = self.last.map_or(now, |last| last + pause);
+        self.due = self.due.min(now.max(rested));
+    }
+
+    /// Reckons if it is time to, and has depth and attainment keep to the outcome. Returns whether
+    /// it was time.
+    pub(super) fn reckon(
+        &mut self,
+        facts: &Facts,
+        control: &mut DeviceControl,
+        attainment: &mut Attainments,
+    ) -> bool {
+        let now = facts.queues.now;
+        if now < self.due {
+            return false;
+        }
+        let outcome = reckoned(facts, control, now);
+        let was_known = self.outcome.is_some();
+        let new_costs = core::mem::take(&mut self.new_costs) || !was_known;
+        (self.due, self.last) = (Nanos::MAX, Some(now));
+        if outcome.is_none() && !was_known {
+            // Neither bound nor blocking time came from here.
+            return true;
+        }
+        self.outcome = outcome;
+        let spec = &facts.queues.device.spec;
+        let bound = outcome.filter(|outcome| outcome.depth_bound < spec.depth);
+        if let Some(depth) = &mut control.depth_control {
+            depth.set_bound(bound.map(|outcome| DepthBound {
+                depth: outcome.depth_bound,
+                vm: outcome.tightest,
+            }));
+        }
+        control.bound_depth(facts);
+        let blocking = outcome.map(|outcome| outcome.blocking);
+        match new_costs {
+            true => attainment.set_blocking(blocking),
+            false => attainment.loosen_blocking(blocking),
+        }
+        true
+    }
+}
+
+/// Costs to reckon with, and whether they were learnt; `None`: they are not known well enough.
+fn costs(facts: &Facts) -> Option<(Cow<'_, Profile>, bool)> {
+    if let Some(profile) = facts.profile.as_deref() {
+        let precise = profile.imprecision().is_none();
+        return precise.then_some((Cow::Borrowed(profile), false));
+    }
+    let (profile, judged) = facts.estimator.as_ref()?.profile();
+    judged.then_some((Cow::Owned(profile), true))
+}
+
+fn reckoned(facts: &Facts, control: &DeviceControl, now: Nanos) -> Option<Feasibility> {
+    let (profile, is_learnt) = costs(facts)?;
+    let spec = &facts.queues.device.spec;
+    let device = fit::Device {
+        profile: &profile,
+        depth: spec.depth,
+        max_io: spec.max_io,
+        merge_limit: facts.queues.merge_limit,
+        capacity: None,
+        queueing: Queueing {
+            least_depth: control.depth_control.is_some().then_some(1),
+            part: control.longest_part(spec.max_io),
+            background_part: None,
+        },
+    };
+    let live =
+        (0..facts.queues.vms.len()).filter(|&slot| facts.queues.vms[slot].life == Life::Live);
+    let slots: Vec<usize> = live.collect();
+    let tenant = |&slot: &usize| Tenant {
+        background: facts.queues.vms[slot].background,
+        transfer: transfer(facts, slot, now),
+        ..Tenant::new("", &facts.objectives[slot])
+    };
+    let tenants: Vec<Tenant<'_>> = slots.iter().map(tenant).collect();
+    let fit = fit::reckon(&device, &tenants, &Assumed::default());
+    // Without latencies nothing but device time is known, and requests stay longer than that.
+    let least = if fit.blocked_by.is_measured {
+        Nanos::ZERO
+    } else {
+        Attainments::blocking_of_kind(spec)
+    };
+    Some(Feasibility {
+        fits: fit.fits(),
+        depth_bound: fit.depth_bound,
+        tightest: tightest(&fit).map(|at| facts.vm_at(slots[at])),
+        blocking: fit.blocking.max(least),
+        is_learnt,
+    })
+}
+
+/// Bytes a second that the transfer of the VM in a slot needs to end in time; 0: it has none, or
+/// its time is over.
+fn transfer(facts: &Facts, slot: usize, now: Nanos) -> u64 {
+    let job = facts.predictor().and_then(|predictor| predictor.job(slot));
+    job.map_or(0, |job| job.needs(now))
+}
+
+/// Place of the need whose bound is nearest to its end.
+fn tightest(fit: &Fit) -> Option<usize> {
+    let bounds = fit.needs.iter().enumerate();
+    let used = bounds.filter_map(|(at, need)| {
+        let bound = need.bound?;
+        let used = bound.takes?.0 as f64 / bound.asked.0.max(1) as f64;
+        Some((at, used))
+    });
+    let most = used.reduce(|most, next| if next.1 > most.1 { next } else { most });
+    most.map(|(at, _)| at)
+}
