@@ -46,6 +46,9 @@ impl DeviceSpec {
 pub struct DeviceFacts {
     /// What the engine was told of it.
     pub spec: DeviceSpec,
+    /// Whether it positions for each I/O elsewhere: by learnt costs where they tell, else by what
+    /// the engine was told of it.
+    pub seeks: bool,
     /// I/Os with the device now, without those of disks that hang
     /// (`Device::uncounted`).
     pub in_flight: u32,
@@ -80,6 +83,7 @@ impl DeviceFacts {
     pub fn new(spec: DeviceSpec) -> DeviceFacts {
         DeviceFacts {
             spec,
+            seeks: spec.positioning > Nanos::ZERO,
             in_flight: 0,
             requests: 0,
             queued: 0,

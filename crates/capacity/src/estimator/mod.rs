@@ -291,11 +291,6 @@ impl CostEstimator {
         self.over
     }
 
-    /// Returns the number of windows that said something.
-    pub fn windows(&self) -> u64 {
-        self.filter.windows()
-    }
-
     /// What was learnt, to be kept beyond the engine's life; `None`: nothing since it was made, or
     /// since [`CostEstimator::import`].
     pub fn export(&self) -> Option<Blob> {

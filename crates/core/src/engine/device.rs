@@ -358,6 +358,19 @@ impl DeviceControl {
         }
     }
 
+    /// Takes what was learnt of whether seeks dominate, in place of what was told of the device.
+    pub(super) fn learn_seeks(&mut self, facts: &mut Facts, seeks: bool) {
+        if core::mem::replace(&mut facts.queues.device.seeks, seeks) == seeks {
+            return;
+        }
+        if let Some(depth) = &mut self.depth_control {
+            depth.set_seeks(seeks);
+        }
+        if let Some(sharing) = &mut self.sharing {
+            sharing.set_seeks(seeks);
+        }
+    }
+
     /// Returns the longest part, in bytes, of I/Os of up to `max_io` bytes while VMs share the
     /// device; `None`: the longest I/Os go whole.
     pub(super) fn longest_part(&self, max_io: u32) -> Option<u32> {

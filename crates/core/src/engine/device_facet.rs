@@ -261,6 +261,9 @@ impl DeviceMut<'_> {
     /// request on, and which the device is held against; `None`: it is not known any more.
     pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
         self.engine.facts.profile = profile;
+        // A profile says more than what was learnt, and without one it is learnt anew.
+        let device = &mut self.engine.facts.queues.device;
+        device.seeks = device.spec.positioning > Nanos::ZERO;
         if let Some(sharing) = &mut self.engine.control.sharing {
             sharing.set_profile(self.engine.facts.profile.as_deref());
         }

@@ -10,7 +10,7 @@
 use super::device::DeviceControl;
 use crate::attainment::Attainments;
 use crate::facts::{Facts, Life};
-use crate::steer::DepthBound;
+use crate::steer::{DepthBound, seeks};
 use std::borrow::Cow;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
@@ -105,13 +105,18 @@ impl Promises {
     /// it was time.
     pub(super) fn reckon(
         &mut self,
-        facts: &Facts,
+        facts: &mut Facts,
         control: &mut DeviceControl,
         attainment: &mut Attainments,
     ) -> bool {
         let now = facts.queues.now;
         if now < self.due {
             return false;
+        }
+        if facts.profile.is_none()
+            && let Some(found) = facts.estimator.as_deref().and_then(seeks::learnt)
+        {
+            control.learn_seeks(facts, found);
         }
         let outcome = reckoned(facts, control, now);
         let was_known = self.outcome.is_some();

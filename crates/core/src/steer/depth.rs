@@ -44,7 +44,8 @@
 
 use super::allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
 use super::rate::{BATCH, Rate, RateMeter};
-use super::work::{Work, seeks_dominate};
+use super::seeks::seeks_dominate;
+use super::work::Work;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::Op;
 use tidegate_base::time::Nanos;
@@ -220,6 +221,13 @@ impl DepthControl {
         self.work = Work::new(profile, self.seeks);
         self.depth = self.depth.max(self.least);
         self.begin(now);
+    }
+
+    /// Takes what was learnt of whether seeks dominate; measurements go on.
+    pub(crate) fn set_seeks(&mut self, seeks: bool) {
+        self.seeks = seeks;
+        self.least = if seeks { START_SEEKS } else { 1 }.min(self.top);
+        self.depth = self.depth.max(self.least);
     }
 
     /// Sets how much queueing is allowed.

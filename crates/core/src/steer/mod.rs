@@ -4,6 +4,7 @@
 mod allowed;
 pub(crate) mod depth;
 mod rate;
+pub(crate) mod seeks;
 pub(crate) mod sharing;
 mod work;
 

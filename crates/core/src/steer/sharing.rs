@@ -147,6 +147,11 @@ impl Sharing {
         self.asked == SharedIo::Auto
     }
 
+    /// Takes what was learnt of whether seeks dominate, for I/Os whose costs are not known.
+    pub(crate) fn set_seeks(&mut self, seeks: bool) {
+        self.seeks = seeks;
+    }
+
     /// Returns the length of the longest part in bytes; [`u32::MAX`]: some I/Os go whole.
     pub(crate) fn longest(&self) -> u32 {
         let power = power_of(self.max_io);

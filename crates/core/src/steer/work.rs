@@ -1,28 +1,10 @@
 //! Work of I/Os: what the control of the depth compares rates by.
 
-use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::Op;
-use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 
 /// Bytes that an I/O counts for at least where there is no profile.
 const LEAST_BYTES: u32 = 16 << 10;
-/// Random reads of 4 KiB take so many times as long as sequential ones where seeks dominate, and
-/// at least a millisecond.
-const SEEKS_RATIO: u64 = 8;
-const SEEKS_LEAST_PS: u64 = 1_000_000_000;
-
-/// Returns whether the time of an I/O is mostly its seek: by the profile, else by what the engine
-/// was told of the device.
-pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bool {
-    let Some(profile) = profile else {
-        return spec.positioning > Nanos::ZERO;
-    };
-    let time = |access| profile.time_ps(Direction::Read, access, 4096);
-    let (random, sequential) = (time(Access::Random), time(Access::Sequential));
-    random >= SEEKS_LEAST_PS && random >= SEEKS_RATIO * sequential
-}
-
 /// Work of I/Os, with the last answer by direction, since sizes repeat.
 pub(super) struct Work {
     last: [(u32, f64); 2],

@@ -20,6 +20,7 @@ pub mod range_lock;
 pub(crate) mod remote;
 #[cfg(test)]
 mod remote_tests;
+pub(crate) mod rotational;
 pub mod standing;
 
 use std::io;
@@ -277,5 +278,12 @@ impl Disk {
     /// The smallest unit that is written without reading first.
     pub fn physical_block(&self) -> u32 {
         self.medium.physical_block()
+    }
+
+    /// Returns whether the device behind its file turns, as the kernel says; `None`: it does not.
+    pub fn is_rotational(&self) -> Option<bool> {
+        let (_, device, _) = self.medium.identity()?;
+        let number = format!("{}:{}", libc::major(device), libc::minor(device));
+        rotational::is_rotational(Path::new(rotational::SYSFS), &number)
     }
 }

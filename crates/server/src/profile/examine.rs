@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::backing::extents::{EXTENTS_MAX, survey};
 use crate::backing::probe;
+use crate::backing::rotational::{SYSFS, is_rotational};
 use crate::ring::sys;
 
 /// Bytes at either end of a block device that are looked at whole: partition tables, their copies
@@ -58,7 +59,7 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
         let size = sys::block_device_size(&file)?;
         let number = numbers(meta.rdev());
         found.used_by = used_by(&number, path);
-        found.rotational = rotational(&number);
+        found.rotational = is_rotational(Path::new(SYSFS), &number);
         let boot = fs::read_to_string(BOOT).ok();
         let told = told_apart(&sysfs(&number), &number, boot.as_deref());
         found.identity = format!("block device {told}, {size} bytes");
@@ -70,7 +71,7 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
         }
     } else {
         let size = meta.len();
-        found.rotational = rotational(&numbers(meta.dev()));
+        found.rotational = is_rotational(Path::new(SYSFS), &numbers(meta.dev()));
         let born = since_epoch(meta.created());
         found.modified = since_epoch(meta.modified());
         found.mistakable = born.is_none();
@@ -154,7 +155,7 @@ fn told_apart(of: &Path, number: &str, boot: Option<&str>) -> String {
 }
 
 fn sysfs(number: &str) -> PathBuf {
-    Path::new("/sys/dev/block").join(number)
+    Path::new(SYSFS).join(number)
 }
 
 /// Names in a directory; none where there is no such directory.
@@ -220,20 +221,6 @@ fn swaps_on(swaps: &str) -> impl Iterator<Item = String> {
         let meta = fs::metadata(path).ok()?;
         (meta.file_type().is_block_device()).then(|| numbers(meta.rdev()))
     })
-}
-
-/// Whether a device turns; that of a partition's whole disk.
-fn rotational(number: &str) -> Option<bool> {
-    let of = sysfs(number);
-    let queue = [of.join("queue/rotational"), of.join("../queue/rotational")];
-    let told = queue
-        .iter()
-        .find_map(|path| fs::read_to_string(path).ok())?;
-    match told.trim() {
-        "0" => Some(false),
-        "1" => Some(true),
-        _ => None,
-    }
 }
 
 /// What the bytes at its start announce.

@@ -349,7 +349,7 @@ impl Slo {
             let bytes = moved(facts, io.op, io.len).into();
             (self.promises).spend(facts.now(), slot, bytes, io.first_served());
         }
-        if io.op == Op::Flush || facts.device().spec.positioning == Nanos::ZERO {
+        if io.op == Op::Flush || !facts.device().seeks {
             return;
         }
         self.stay = match self.stay.vm == slot {
@@ -572,7 +572,7 @@ impl Dispatcher for Slo {
 
     fn is_due_beyond_depth(&mut self, facts: &Facts) -> bool {
         // One that seeks serves them one after the other, and in an order of its own.
-        if facts.device().spec.positioning > Nanos::ZERO || self.overload.is_late() {
+        if facts.device().seeks || self.overload.is_late() {
             return false;
         }
         self.release(facts);

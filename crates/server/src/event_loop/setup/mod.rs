@@ -18,6 +18,7 @@ use super::frontends::CONNECTIONS_MAX;
 use super::vms::{NewTenant, Vms};
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
+use crate::backing::rotational::POSITIONING;
 use crate::backing::{Disk, OpenError};
 use crate::bounded;
 use crate::command::NewDisk;
@@ -167,8 +168,8 @@ impl Prepared {
         let mut engine = new_engine(device, engine_config, spec).map_err(refused)?;
         let connections = DeviceConnections::new(CONNECTIONS_MAX);
         let mut vms = add_vms(&mut engine, &tenants, &connections).map_err(refused)?;
-        let io_slots = engine_config.device.io_slots();
         engine.device_mut().reckon_promises(Nanos::ZERO);
+        let io_slots = engine_config.device.io_slots();
         let DeviceSpec {
             max_io,
             physical_block: block,
@@ -320,10 +321,23 @@ fn engine_config(
         physical_block: block,
         max_io,
         zeroes_are_writes: model.is_some(),
-        positioning: model.map_or(Nanos::ZERO, |s| s.positioning),
+        positioning: match model {
+            Some(model) => model.positioning,
+            None => positioning(disks),
+        },
         bytes_per_s: model.map_or(0, |s| s.bytes_per_s),
     };
     scheduling.engine_config(device, (2 * vms).max(VMS) as u32)
+}
+
+/// Time that it takes to position a device of such disks, as far as the kernel tells: one disk
+/// that turns is enough. What is learnt of costs goes beyond that.
+fn positioning(disks: &[(usize, NewDisk)]) -> Nanos {
+    let mut disks = disks.iter();
+    match disks.any(|(_, new)| new.disk.is_rotational() == Some(true)) {
+        true => POSITIONING,
+        false => Nanos::ZERO,
+    }
 }
 
 /// Creates a device's engine, which knows of no VM yet.

@@ -1,0 +1,41 @@
+//! Whether the time of an I/O is mostly its seek, as on a hard disk.
+
+use tidegate_base::device::DeviceSpec;
+use tidegate_base::time::Nanos;
+use tidegate_capacity::estimator::{CostEstimator, LearntCost};
+use tidegate_capacity::profile::{Access, Direction, Pattern, Profile};
+
+/// Random reads of 4 KiB take so many times as long as sequential ones where seeks dominate, and
+/// at least a millisecond.
+const SEEKS_RATIO: u64 = 8;
+const SEEKS_LEAST_PS: u64 = 1_000_000_000;
+
+/// Returns whether the time of an I/O is mostly its seek: by the profile, else by what the engine
+/// was told of the device.
+pub(crate) fn seeks_dominate(spec: &DeviceSpec, profile: Option<&Profile>) -> bool {
+    let Some(profile) = profile else {
+        return spec.positioning > Nanos::ZERO;
+    };
+    let time = |access| profile.time_ps(Direction::Read, access, 4096);
+    let (random, sequential) = (time(Access::Random), time(Access::Sequential));
+    random >= SEEKS_LEAST_PS && random >= SEEKS_RATIO * sequential
+}
+
+/// Returns whether the time of an I/O is mostly its seek, by learnt costs; `None`: they do not tell
+/// yet.
+pub(crate) fn learnt(estimator: &CostEstimator) -> Option<bool> {
+    let time = |sequential: f64| {
+        let cost = estimator.cost(&Pattern {
+            reads: 1.0,
+            sequential_reads: sequential,
+            sequential_writes: 0.0,
+            size: 4096.0,
+        });
+        (cost.within <= LearntCost::JUDGED).then_some(cost.time_ps as u64)
+    };
+    let random = time(0.0)?;
+    match random >= SEEKS_LEAST_PS {
+        false => Some(false),
+        true => Some(random >= SEEKS_RATIO.saturating_mul(time(1.0)?)),
+    }
+}
