@@ -1,12 +1,14 @@
-//! Precision with which a VM is served and its tuning to that, as answers of the daemon and reports
-//! of the simulator show them.
+//! Precision with which a VM is served, its tuning to that and the times of its requests, as answers
+//! of the daemon and reports of the simulator show them.
 
 pub mod attainment;
 
+use tidegate_api::stats::TimeView;
 use tidegate_api::tuning::{
     InadequateView, PrecisionView, ProfilingView, RangeView, ThrottleView, TuningView,
 };
 use tidegate_core::precision::Precision;
+use tidegate_core::stats::Histogram;
 use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 
 /// Millionths that are one per cent.
@@ -24,6 +26,23 @@ pub fn precision(precision: &Precision) -> PrecisionView {
         error_percent: precision.error.map(|b| b as f64 / PER_CENT),
         absolute_error_percent: precision.absolute_error.map(percent),
         variability_percent: precision.variability.map(percent),
+    }
+}
+
+/// Returns the quantiles of a histogram of times, with its buckets or without.
+pub fn times(histogram: &Histogram, buckets: bool) -> TimeView {
+    TimeView {
+        count: histogram.count(),
+        mean_ns: histogram.mean().0,
+        p50_ns: histogram.quantile(0.5).0,
+        p95_ns: histogram.quantile(0.95).0,
+        p99_ns: histogram.quantile(0.99).0,
+        p999_ns: histogram.quantile(0.999).0,
+        max_ns: histogram.max().0,
+        buckets: match buckets {
+            true => histogram.iter().map(|(upper, n)| (upper.0, n)).collect(),
+            false => Vec::new(),
+        },
     }
 }
 

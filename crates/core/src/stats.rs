@@ -58,6 +58,22 @@ impl Histogram {
         self.max = self.max.max(t);
     }
 
+    /// Counts the times of another histogram as well.
+    pub fn add(&mut self, other: &Histogram) {
+        for (bucket, n) in self.buckets.iter_mut().zip(other.buckets.iter()) {
+            *bucket = bucket.saturating_add(*n);
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// Forgets all times, without giving back memory.
+    pub fn clear(&mut self) {
+        self.buckets.fill(0);
+        (self.count, self.sum, self.max) = (0, Nanos::ZERO, Nanos::ZERO);
+    }
+
     /// How many times were counted.
     pub fn count(&self) -> u64 {
         self.count
@@ -483,6 +499,20 @@ impl RecentEnds {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn histograms_add_up_and_are_empty_once_cleared() {
+        let of = |times: &[u64]| {
+            let mut histogram = Histogram::default();
+            times.iter().for_each(|&t| histogram.record(Nanos(t)));
+            histogram
+        };
+        let mut sum = of(&[1_000, 50_000_000]);
+        sum.add(&of(&[70_000, 3_000]));
+        assert_eq!(sum, of(&[3_000, 1_000, 70_000, 50_000_000]));
+        sum.clear();
+        assert_eq!(sum, Histogram::default());
+    }
 
     #[test]
     fn sizes_fall_into_their_powers_of_two() {

@@ -8,6 +8,7 @@ pub use responses::{Deadlines, Response, Responses};
 use crate::device::{DeviceTally, Distances, PrecisionResult, PromiseResult, Tally};
 use crate::scenario::Tenant;
 use serde::Serialize;
+use tidegate_api::stats::TimeView;
 use tidegate_api::tuning::{PrecisionView, TuningView};
 use tidegate_config::told;
 use tidegate_core::request::Op;
@@ -93,6 +94,9 @@ pub struct VmReport {
     /// What was counted.
     #[serde(flatten)]
     pub rates: Rates,
+    /// Time of its requests from arrival at the scheduler to the answer there, as the daemon counts
+    /// it: delays outside of it are not in it.
+    pub served: TimeView,
     /// Where the time of its requests went.
     pub waits: Waits,
     /// Of what it asks for in many requests, with deadlines or without; `None`: nothing.
@@ -258,6 +262,7 @@ impl VmReport {
             background: tenant.background,
             time_s: span.as_secs_f64(),
             rates: Rates::new(tally, span),
+            served: told::times(&tally.served, false),
             waits: Waits::new(tally),
             responses: None,
             promises: promises(judged),

@@ -166,7 +166,7 @@ impl DeviceSim {
             self.end(slot);
             return;
         }
-        vm.tally.account(&done.account);
+        vm.tally.served(&done.account, done.outcome.is_ok());
         if let Some(steps) = &mut self.vcpu_steps {
             return steps.ask(VcpuStep::Answer(slot));
         }

@@ -3,6 +3,7 @@
 use super::transfers::TransferTally;
 use hdrhistogram::Histogram;
 use tidegate_core::request::{Account, Op};
+use tidegate_core::stats;
 use tidegate_core::time::Nanos;
 
 /// Longest latency told apart: an hour. What takes longer counts as an hour in quantiles.
@@ -90,6 +91,8 @@ pub struct Tally {
     pub errors: u64,
     /// Latency from the guest's wish to the guest's answer.
     pub latency: Times,
+    /// Time from arrival at the scheduler to the answer there, in the buckets of the daemon.
+    pub served: stats::Histogram,
     /// Time between the scheduler and the device by its cause, summed over all requests.
     pub account: Account,
     /// Counts of its transfers; `None`: it has none.
@@ -103,6 +106,7 @@ impl Default for Tally {
             bytes: [0; Op::ALL.len()],
             errors: 0,
             latency: Times::default(),
+            served: stats::Histogram::default(),
             account: Account::default(),
             transfers: None,
         }
@@ -117,8 +121,16 @@ impl Tally {
         self.latency.took(latency);
     }
 
-    /// Adds a request's account of its time.
-    pub(super) fn account(&mut self, account: &Account) {
+    /// Counts the time of a request between the scheduler and the device, well or with an error.
+    pub(super) fn served(&mut self, account: &Account, well: bool) {
+        self.account(account);
+        if well {
+            self.served.record(account.total());
+        }
+    }
+
+    /// Adds an account of time.
+    fn account(&mut self, account: &Account) {
         self.account.regulated += account.regulated;
         self.account.queued += account.queued;
         self.account.merged_wait += account.merged_wait;
@@ -134,6 +146,7 @@ impl Tally {
         }
         self.errors += other.errors;
         self.latency.add(&other.latency);
+        self.served.add(&other.served);
         self.account(&other.account);
         if let Some(transfers) = &other.transfers {
             self.transfers.get_or_insert_default().add(transfers);
@@ -146,6 +159,7 @@ impl Tally {
         self.bytes = [0; Op::ALL.len()];
         self.errors = 0;
         self.latency.clear();
+        self.served.clear();
         self.account = Account::default();
         if let Some(transfers) = &mut self.transfers {
             **transfers = TransferTally::default();

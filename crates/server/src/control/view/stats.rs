@@ -7,7 +7,7 @@ use tidegate_api::stats::{
 };
 use tidegate_config::told;
 use tidegate_core::request::{Lane, Op, VmId};
-use tidegate_core::stats::{Histogram, VmStats};
+use tidegate_core::stats::VmStats;
 
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::labels::op_name;
@@ -49,10 +49,10 @@ fn vm_stats(
         merged: stats.merged,
         split: stats.split,
         cancelled: stats.cancelled,
-        queue_time: by_direction(&|lane| time(stats.queue_time(lane), buckets)),
-        service_time: by_direction(&|lane| time(stats.service_time(lane), buckets)),
-        latency: time(&stats.latency, buckets),
-        reply_time: by_direction(&|lane| time(&vm.reply_time[lane as usize], buckets)),
+        queue_time: by_direction(&|lane| told::times(stats.queue_time(lane), buckets)),
+        service_time: by_direction(&|lane| told::times(stats.service_time(lane), buckets)),
+        latency: told::times(&stats.latency, buckets),
+        reply_time: by_direction(&|lane| told::times(&vm.reply_time[lane as usize], buckets)),
         account: AccountView {
             regulated_ns: stats.account.regulated.0,
             queued_ns: stats.account.queued.0,
@@ -98,35 +98,20 @@ fn sizes(stats: &VmStats) -> Vec<SizeView> {
         .collect()
 }
 
-fn time(histogram: &Histogram, buckets: bool) -> TimeView {
-    TimeView {
-        count: histogram.count(),
-        mean_ns: histogram.mean().0,
-        p50_ns: histogram.quantile(0.5).0,
-        p95_ns: histogram.quantile(0.95).0,
-        p99_ns: histogram.quantile(0.99).0,
-        p999_ns: histogram.quantile(0.999).0,
-        max_ns: histogram.max().0,
-        buckets: match buckets {
-            true => histogram.iter().map(|(upper, n)| (upper.0, n)).collect(),
-            false => Vec::new(),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::stats::Histogram;
     use tidegate_core::time::Nanos;
 
     #[test]
     fn quantiles_of_an_interval_leave_out_what_was_before() {
         let mut histogram = Histogram::default();
         (0..1000).for_each(|_| histogram.record(Nanos::from_millis(1)));
-        let before = time(&histogram, true);
+        let before = told::times(&histogram, true);
         assert_eq!(before.quantile_since(&before, 0.99), None);
         (0..100).for_each(|_| histogram.record(Nanos::from_millis(80)));
-        let after = time(&histogram, true);
+        let after = told::times(&histogram, true);
         let median = after.quantile_since(&before, 0.5).expect("there were some");
         assert!((80_000_000..85_000_000).contains(&median), "{median}");
         assert!(after.p50_ns < 2_000_000);
