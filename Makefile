@@ -97,6 +97,11 @@ fair: build ## Share disks live, fio over NBD: a bottleneck, vFair's figures 9 a
 	@scripts/setup bench
 	@python3 bench/fair.py --tidegate $(TIDEGATE) $(ARGS)
 
+.PHONY: fidelity
+fidelity: build ## Hold the simulator against the daemon: twenty mixes, live by fio and simulated, 15 minutes
+	@scripts/setup bench
+	@python3 bench/fidelity.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: isolation
 isolation: build ## Read beside VMs that misbehave, live: what request slots and memory cost a VM with a reservation
 	@python3 bench/isolation.py --tidegate $(TIDEGATE) $(ARGS)
