@@ -94,14 +94,19 @@ SLOWER = {"hard disk": 4}
 
 
 class Policy:
-    """A row: a policy, and what else its device is told."""
+    """A row: a policy, as TOML, and what else its device is told; without a policy a device has its
+    default."""
 
-    def __init__(self, title, policy, keys=""):
-        self.title, self.policy, self.keys = title, policy, keys
+    def __init__(self, title, policy=None, keys=""):
+        self.title, self.keys = title, keys
+        self.name = policy.strip('"') if policy else None
+        self.device = (f"policy = {policy}\n" if policy else "") + keys
 
 
 SHARED = 'adaptive_depth = true\nmax_io_shared = "16 KiB"\n'
+DEFAULT = Policy("default (slo)")
 PIPE = [
+    DEFAULT,
     Policy("fifo", '"fifo"'),
     Policy("mclock", '"mclock"'),
     Policy("sfq", '"sfq"'),
@@ -120,6 +125,7 @@ SHARES = [
 # No part is shorter than B's requests: only the place is kept.
 PLACE = 'max_io_shared = "128 KiB"\n'
 DISK = [
+    DEFAULT,
     Policy("fifo", '"fifo"'),
     Policy("mclock", '"mclock"'),
     Policy("sfq", '"sfq"'),
@@ -217,7 +223,7 @@ def measure_bottleneck(args, directory):
         for row in args.chosen(PIPE):
             progress(f"bottleneck: round {round_ + 1}/{args.rounds}, {row.title}")
             device = (f'kind = "emulated"\nmodel = "{BOTTLENECK}"\nprofile = "{profile}"\n'
-                      f"learn_cap = false\npolicy = {row.policy}\ndepth = 32\n{row.keys}")  # fmt: skip
+                      f"learn_cap = false\ndepth = 32\n{row.device}")  # fmt: skip
             vms = [(load.name, 'size = "256 MiB"\n') for load in (A, B)]
             server = serve(args, directory, device, vms)
             had, _, depth = live(args, directory, server, [A, B])
@@ -308,7 +314,7 @@ def disk_rounds(args, directory, both, disks, scheduler):
             scheduler.use("none")
         for row in served:
             progress(f"disk: round {round_ + 1}/{args.rounds}, {row.title}")
-            device = f'kind = "file"\npolicy = {row.policy}\n{row.keys}'
+            device = f'kind = "file"\n{row.device}'
             vms = [(load.name, f'path = "{disk}"\nread_only = true\nformat = "raw"\n')
                    for load, disk in zip((A, B), disks)]  # fmt: skip
             server = serve(args, directory, device, vms)
@@ -337,8 +343,7 @@ def show_disk(rows, args):
 def scenario(model, row, loads, seconds, warm_up):
     text = (f'duration = "{seconds + warm_up} s"\nwarm_up = "{warm_up} s"\n[[device]]\n'
             f'name = "disk"\nmodel = "{model}"\nprofile = "{model}"\nlearn_cap = false\n'
-            f'policy = {row.policy}\ndepth = 32\nmerge_limit = "0 B"\nmax_requests_per_vm = 32\n'
-            f"{row.keys}")  # fmt: skip
+            f'depth = 32\nmerge_limit = "0 B"\nmax_requests_per_vm = 32\n{row.device}')  # fmt: skip
     for load in loads:
         text += f'[[vm]]\nname = "{load.name}"\ndisk = [{{ size = "256 MiB" }}]\n[[vm.workload]]\n{load.job()}'
     return text
@@ -368,8 +373,8 @@ def measure_shares(args, directory):
                 for row in policies:
                     progress(f"shares, {kind}, {case}: round {round_ + 1}/{rounds}, {row.title}")
                     device = (f'kind = "emulated"\nmodel = "{model}"\nprofile = "{model}"\n'
-                              f"learn_cap = false\npolicy = {row.policy}\ndepth = 32\n"
-                              f'merge_limit = "0 B"\nmax_requests_per_vm = 32\n{row.keys}')  # fmt: skip
+                              f"learn_cap = false\ndepth = 32\n"
+                              f'merge_limit = "0 B"\nmax_requests_per_vm = 32\n{row.device}')  # fmt: skip
                     vms = [(load.name, 'size = "256 MiB"\n') for load in loads]
                     server = serve(args, directory, device, vms)
                     had, _, _ = live(args, directory, server, loads, seconds=seconds)
@@ -441,10 +446,10 @@ def parse_args():
     if missing := [name for name in wanted if not any(row.title.startswith(name) for row in every)]:
         parser.error(f"--policy: no row begins with {missing[0]!r}; there are: "
                      + "; ".join(sorted({row.title for row in every})))  # fmt: skip
-    args.skipped = sorted({r.policy.strip('"') for r in every} - known)
+    args.skipped = sorted({row.name for row in every} - known - {None})
 
     def chosen(rows):
-        there = [row for row in rows if row.policy.strip('"') in known]
+        there = [row for row in rows if row.name is None or row.name in known]
         return [row for row in there if not wanted or any(row.title.startswith(w) for w in wanted)]
 
     args.chosen = chosen
