@@ -19,6 +19,8 @@ pub(super) struct DueRing {
     open: [u32; SECONDS],
     /// Second that runs.
     running: u32,
+    /// Time at which the running second began.
+    began: Nanos,
     /// Requests due in the running second that were answered late within it.
     late_inside: u32,
     /// Requests that were due in closed seconds and are not answered.
@@ -43,9 +45,24 @@ impl DueRing {
             due: [0; SECONDS],
             open: [0; SECONDS],
             running,
+            began: began(running),
             late_inside: 0,
             overdue: 0,
         }
+    }
+
+    /// Second that a time lies in. Mostly it is the one that runs, which needs no division.
+    #[inline]
+    fn second_of(&self, at: Nanos) -> u32 {
+        match at.0.wrapping_sub(self.began.0) < Nanos::SECOND.0 {
+            true => self.running,
+            false => second_of(at),
+        }
+    }
+
+    fn run(&mut self, second: u32) {
+        self.running = second;
+        self.began = began(second);
     }
 
     /// Place of a second; `None` if it has ended or lies beyond the ring.
@@ -60,6 +77,7 @@ impl DueRing {
 
     /// Counts a request that is due in a second. Returns `false` for one beyond the ring, which is
     /// not counted.
+    #[inline]
     pub(super) fn add(&mut self, second: u32) -> bool {
         match self.place(second) {
             Some(at) => {
@@ -73,6 +91,7 @@ impl DueRing {
     }
 
     /// Counts the answer to a counted request that was due in a second.
+    #[inline]
     pub(super) fn answer(&mut self, second: u32, in_time: bool) {
         match self.place(second) {
             Some(at) if in_time => self.open[at] -= 1,
@@ -106,21 +125,26 @@ impl DueRing {
             hanging: self.overdue > 0,
         };
         self.overdue += closed.late - core::mem::take(&mut self.late_inside);
-        self.running = self.running.saturating_add(1);
+        self.run(self.running.saturating_add(1));
         closed
     }
 
     /// Goes on in a second with everything that was counted closed.
     pub(super) fn run_in(&mut self, second: u32) {
         // No place is in use, so each stands for whichever second.
-        self.running = second;
+        self.run(second);
     }
 
     /// Moves on to a second without closing those between, none of which has anything to judge.
     pub(super) fn skip_to(&mut self, second: u32) {
         debug_assert!(self.is_empty());
-        self.running = second;
+        self.run(second);
     }
+}
+
+/// Time at which a second began.
+fn began(second: u32) -> Nanos {
+    Nanos::from_secs(second.into())
 }
 
 /// Time by which a request is due, and whether a ring counts it.
@@ -135,9 +159,10 @@ impl Due {
     pub(super) const NEVER: Due = Due(0);
 
     /// Counts a request that is due at `at`.
+    #[inline]
     pub(super) fn counted_in(ring: &mut DueRing, at: Nanos) -> Due {
         let bits = at.0.clamp(1, Due::UNCOUNTED - 1);
-        match ring.add(second_of(at)) {
+        match ring.add(ring.second_of(at)) {
             true => Due(bits),
             false => Due(bits | Due::UNCOUNTED),
         }
@@ -153,10 +178,11 @@ impl Due {
     }
 
     /// Counts the answer. Returns by how much it is late.
+    #[inline]
     pub(super) fn answer(self, ring: &mut DueRing, now: Nanos) -> Nanos {
         let late = now.since(self.at());
         if self.is_counted() {
-            ring.answer(second_of(self.at()), late == Nanos::ZERO);
+            ring.answer(ring.second_of(self.at()), late == Nanos::ZERO);
         }
         late
     }
@@ -164,7 +190,7 @@ impl Due {
     /// Takes the request back.
     pub(super) fn withdraw(self, ring: &mut DueRing) {
         if self != Due::NEVER && self.is_counted() {
-            ring.withdraw(second_of(self.at()));
+            ring.withdraw(ring.second_of(self.at()));
         }
     }
 

@@ -61,9 +61,10 @@ impl Level {
         }
     }
 
-    fn spend(&mut self, units: u64) {
+    /// Spends units, of which one I/O had `largest` at most.
+    fn spend(&mut self, units: u64, largest: u64) {
         self.level = self.level.saturating_add(units);
-        self.largest = self.largest.max(units);
+        self.largest = self.largest.max(largest);
     }
 
     /// Ends a second. Returns what went beyond the limit, in nanoseconds of its rate.
@@ -89,10 +90,25 @@ fn over(per_s: u64, length: Nanos) -> u64 {
     u64::try_from(units).unwrap_or(u64::MAX)
 }
 
+/// Requests of a lane that went to the device in the running second.
+#[derive(Clone, Copy, Default, Debug)]
+struct Dispatched {
+    ops: u64,
+    bytes: u64,
+    /// Most requests of one I/O.
+    largest_ops: u64,
+    /// Most bytes of one I/O.
+    largest_bytes: u64,
+}
+
 /// Judge of a limit.
 #[derive(Clone, Debug)]
 pub(super) struct LimitJudge {
     levels: [Level; LEVELS],
+    /// By lane; spent at the second's end.
+    dispatched: [Dispatched; 2],
+    /// Large requests count as several: each is spent by itself.
+    normed: bool,
     /// Something went to the device this second.
     used: bool,
 }
@@ -115,32 +131,59 @@ impl LimitJudge {
         }
         LimitJudge {
             levels,
+            dispatched: Default::default(),
+            normed: levels.iter().any(|level| level.norm > 0),
             used: false,
         }
     }
 
     /// Counts requests that go to the device for the first time.
+    #[inline]
     pub(super) fn dispatched(&mut self, lane: Lane, first: FirstServed) {
         self.used = true;
-        let [
-            total_ops,
-            total_bytes,
-            read_ops,
-            read_bytes,
-            write_ops,
-            write_bytes,
-        ] = &mut self.levels;
+        if self.normed {
+            self.spend(lane, first);
+            return;
+        }
+        let ops = u64::from(first.ops);
+        let of_lane = &mut self.dispatched[lane.index()];
+        of_lane.ops += ops;
+        of_lane.bytes = of_lane.bytes.saturating_add(first.bytes);
+        of_lane.largest_ops = of_lane.largest_ops.max(ops);
+        of_lane.largest_bytes = of_lane.largest_bytes.max(first.bytes);
+    }
+
+    /// Levels of all I/Os and of a lane's, each of requests and of bytes.
+    fn levels_of(&mut self, lane: Lane) -> [[&mut Level; 2]; 2] {
+        let [total_ops, total_bytes, lanes @ ..] = &mut self.levels;
+        let [read_ops, read_bytes, write_ops, write_bytes] = lanes;
         let of_lane = match lane {
             Lane::Read => [read_ops, read_bytes],
             Lane::Write => [write_ops, write_bytes],
         };
-        for [ops, bytes] in [[total_ops, total_bytes], of_lane] {
+        [[total_ops, total_bytes], of_lane]
+    }
+
+    #[inline(never)]
+    fn spend(&mut self, lane: Lane, first: FirstServed) {
+        for [ops, bytes] in self.levels_of(lane) {
             let units = match ops.norm {
                 0 => u64::from(first.ops),
                 norm => first.bytes.max(u64::from(first.ops) * norm),
             };
-            ops.spend(units);
-            bytes.spend(first.bytes);
+            ops.spend(units, units);
+            bytes.spend(first.bytes, first.bytes);
+        }
+    }
+
+    /// Spends what was counted by lane.
+    fn settle(&mut self) {
+        for lane in Lane::ALL {
+            let of_lane = core::mem::take(&mut self.dispatched[lane.index()]);
+            for [ops, bytes] in self.levels_of(lane) {
+                ops.spend(of_lane.ops, of_lane.largest_ops);
+                bytes.spend(of_lane.bytes, of_lane.largest_bytes);
+            }
         }
     }
 
@@ -151,6 +194,7 @@ impl LimitJudge {
 
     /// Ends a second. Returns the verdict, and by how much it is missed.
     pub(super) fn close(&mut self) -> (Verdict, Nanos) {
+        self.settle();
         let beyond = (self.levels.iter_mut()).fold(0, |most, level| most.max(level.close()));
         let used = core::mem::take(&mut self.used);
         let verdict = match (used, beyond) {

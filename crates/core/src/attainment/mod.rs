@@ -50,7 +50,7 @@ use vm::VmAttainment;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::pace::FirstServed;
-use tidegate_base::request::{Account, IoError, Lane, Outcome, VmId};
+use tidegate_base::request::{Account, Lane};
 use tidegate_base::time::Nanos;
 
 /// Share of its seconds by which a promise is called kept.
@@ -82,34 +82,15 @@ pub(crate) struct Standing {
 
 /// Answer to a request, as far as it is judged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct Answered<'a> {
     /// Where its time went.
-    pub account: Account,
+    pub account: &'a Account,
     /// Bytes of the request.
     pub len: u32,
     /// Another VM was served just before it.
     pub behind_another: bool,
     /// It was cancelled: nobody wants the answer.
     pub cancelled: bool,
-}
-
-impl Answered {
-    /// Creates the answer to a request that had this account and outcome; `behind`: the VM that
-    /// was served just before it.
-    #[inline]
-    pub(crate) fn new(
-        account: Account,
-        len: u32,
-        behind: Option<VmId>,
-        outcome: Outcome,
-    ) -> Answered {
-        Answered {
-            account,
-            len,
-            behind_another: behind.is_some(),
-            cancelled: outcome == Err(IoError::Cancelled),
-        }
-    }
 }
 
 /// Attainment of all VMs of a device.
@@ -120,8 +101,8 @@ pub(crate) struct Attainments {
     dues: Vec<Dues>,
     /// Number of requests that have a slot.
     requests: u32,
-    /// Blocking time that was set; `None`: the device's kind tells.
-    blocking: Option<Nanos>,
+    /// Blocking time: the one that was set, or else that of the device's kind.
+    blocking: Nanos,
     /// Blocking time of the device's kind.
     blocking_of_kind: Nanos,
     /// Number of times that the blocking time was set, after which VMs keep no longer one.
@@ -137,12 +118,13 @@ impl Attainments {
 
     /// Creates the attainment of a device without VMs.
     pub(crate) fn new(device: &DeviceSpec, requests: u32) -> Attainments {
+        let blocking_of_kind = Attainments::blocking_of_kind(device);
         Attainments {
             vms: Vec::new(),
             dues: Vec::new(),
             requests,
-            blocking: None,
-            blocking_of_kind: Attainments::blocking_of_kind(device),
+            blocking: blocking_of_kind,
+            blocking_of_kind,
             blocking_set: 0,
             stalls: Stalls::default(),
             epoch: 0,
@@ -160,20 +142,20 @@ impl Attainments {
     /// Blocking time of the device, which a floor's requests may be late by: 10 ms for flash, 50 ms
     /// for a hard disk, unless it was set.
     pub(crate) fn blocking(&self) -> Nanos {
-        self.blocking.unwrap_or(self.blocking_of_kind)
+        self.blocking
     }
 
     /// Sets the blocking time for requests of all VMs that arrive from now on; `None`: that of its
     /// kind.
     pub(crate) fn set_blocking(&mut self, blocking: Option<Nanos>) {
-        self.blocking = blocking;
+        self.blocking = blocking.unwrap_or(self.blocking_of_kind);
         self.blocking_set = self.blocking_set.wrapping_add(1);
     }
 
     /// Sets the blocking time as [`Attainments::set_blocking`] does, but a VM whose promises stay
     /// the same keeps a longer one: what is promised to others makes its promises no tighter.
     pub(crate) fn loosen_blocking(&mut self, blocking: Option<Nanos>) {
-        self.blocking = blocking;
+        self.blocking = blocking.unwrap_or(self.blocking_of_kind);
     }
 
     /// Stalls of the device.
@@ -215,7 +197,8 @@ impl Attainments {
         judged
     }
 
-    /// Counts a request that arrived in the slot `request`: `since` when.
+    /// Counts a request that arrived in the slot `request`: `since` when. `standing` is asked for
+    /// where a second has ended.
     #[inline]
     pub(crate) fn arrived(
         &mut self,
@@ -223,9 +206,9 @@ impl Attainments {
         [vm, request]: [u32; 2],
         since: Nanos,
         len: u32,
-        standing: Standing,
+        standing: impl FnOnce() -> Standing,
     ) {
-        let blocking = (self.blocking(), self.blocking_set);
+        let blocking = (self.blocking, self.blocking_set);
         let Some(of_vm) = &mut self.vms[vm as usize] else {
             return;
         };
@@ -234,20 +217,26 @@ impl Attainments {
     }
 
     /// Counts the answer to the request in the slot `request`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn answered(
         &mut self,
         now: Nanos,
         [vm, request]: [u32; 2],
-        answer: &Answered,
-        standing: Standing,
+        answer: Answered<'_>,
+        standing: impl FnOnce() -> Standing,
     ) {
         let Some(of_vm) = &mut self.vms[vm as usize] else {
             return;
         };
         of_vm.pass(now, standing, &self.stalls);
-        let dues = core::mem::take(&mut self.dues[request as usize]);
-        of_vm.answered(now, &dues, answer);
+        // They stay: a request that has this slot later brings its own, or those of an objective
+        // that is judged no more.
+        let dues = &self.dues[request as usize];
+        if answer.cancelled {
+            of_vm.cancelled(dues, answer.len);
+        } else if of_vm.answered(now, dues, answer.len) {
+            of_vm.blame(answer.account, answer.behind_another);
+        }
     }
 
     /// Counts requests that go to the device for the first time.
@@ -258,7 +247,7 @@ impl Attainments {
         vm: u32,
         lane: Lane,
         first: FirstServed,
-        standing: Standing,
+        standing: impl FnOnce() -> Standing,
     ) {
         if let Some(of_vm) = &mut self.vms[vm as usize] {
             of_vm.pass(now, standing, &self.stalls);

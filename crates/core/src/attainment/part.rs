@@ -101,6 +101,20 @@ pub(super) struct PartCounts {
     last_missed: Option<u32>,
 }
 
+impl PartCounts {
+    /// Counts a judged request. Returns whether it was late.
+    #[inline]
+    pub(super) fn answered(&mut self, late: Nanos) -> bool {
+        self.requests += 1;
+        if late == Nanos::ZERO {
+            return false;
+        }
+        self.late += 1;
+        self.worst = self.worst.max(late);
+        true
+    }
+}
+
 /// Counts and history of one part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartState {

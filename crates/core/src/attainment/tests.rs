@@ -35,17 +35,17 @@ impl One {
     }
 
     fn arrives(&mut self, at: Nanos, slot: u32) {
-        self.0.arrived(at, [0, slot], at, 4096, IDLE);
+        self.0.arrived(at, [0, slot], at, 4096, || IDLE);
     }
 
     fn ends(&mut self, at: Nanos, slot: u32, account: Account) {
         let answer = Answered {
-            account,
+            account: &account,
             len: 4096,
             behind_another: true,
             cancelled: false,
         };
-        self.0.answered(at, [0, slot], &answer, IDLE);
+        self.0.answered(at, [0, slot], answer, || IDLE);
     }
 
     fn part(&self, now: Nanos, part: Part) -> PartAttainment {
@@ -287,7 +287,7 @@ fn a_limit_is_missed_where_more_passes_than_its_burst_allows() {
                     ops: 1,
                     bytes: 4096,
                 };
-                one.0.dispatched(at, 0, Lane::Read, first, IDLE);
+                one.0.dispatched(at, 0, Lane::Read, first, || IDLE);
             }
         }
         let limit = one.part(Nanos::from_secs(per_s.len() as u64), Part::Limit);

@@ -6,10 +6,10 @@ use super::latency::Latency;
 use super::limit::LimitJudge;
 use super::part::{Cause, Part, PartAttainment, PartRecord, PartState, Verdict};
 use super::stalls::Stalls;
-use super::{Answered, Standing, second_of};
+use super::{Standing, second_of};
 use tidegate_base::objective::Objective;
 use tidegate_base::pace::FirstServed;
-use tidegate_base::request::Lane;
+use tidegate_base::request::{Account, Lane};
 use tidegate_base::time::Nanos;
 
 /// Due times of a request by reservation, target and latency, and the objective that they are of.
@@ -36,6 +36,8 @@ pub(super) fn is_judged(objective: &Objective) -> bool {
 pub(super) struct VmAttainment {
     /// Second that runs.
     running: u32,
+    /// Time at which the running second ends: looked at for every request, so it is not divided.
+    ends: Nanos,
     /// Second that is not judged: counts were forgotten in the middle of it.
     unjudged: Option<u32>,
     /// Number of the objective that is judged.
@@ -59,6 +61,7 @@ impl VmAttainment {
     pub(super) fn new(second: u32) -> VmAttainment {
         VmAttainment {
             running: second,
+            ends: end_of(second),
             unjudged: None,
             epoch: 0,
             reservation: None,
@@ -110,9 +113,14 @@ impl VmAttainment {
 
     /// Closes the seconds before `now`, if there are any.
     #[inline]
-    pub(super) fn pass(&mut self, now: Nanos, standing: Standing, stalls: &Stalls) {
-        if second_of(now) != self.running {
-            self.roll(now, standing, stalls);
+    pub(super) fn pass(
+        &mut self,
+        now: Nanos,
+        standing: impl FnOnce() -> Standing,
+        stalls: &Stalls,
+    ) {
+        if now >= self.ends {
+            self.roll(now, standing(), stalls);
         }
     }
 
@@ -128,6 +136,7 @@ impl VmAttainment {
             self.running += 1;
             left -= 1;
         }
+        self.ends = end_of(second);
         let passed = second - self.running;
         if passed == 0 {
             return;
@@ -205,6 +214,7 @@ impl VmAttainment {
 
     /// Counts a request that comes while the device has this blocking time, which was set so many
     /// times for all. Returns its due times.
+    #[inline]
     pub(super) fn arrived(&mut self, since: Nanos, len: u32, device: (Nanos, u32)) -> Dues {
         self.blocking.0 = match self.blocking.1 == device.1 {
             true => self.blocking.0.max(device.0),
@@ -219,6 +229,23 @@ impl VmAttainment {
             let (tag, due) = floor.arrived(since, len, blocking);
             (from, dues[0]) = (tag, due.to_bits());
         }
+        if self.target.is_some() || self.latency.is_some() {
+            self.arrived_beyond_floor(since, len, blocking, from, &mut dues);
+        }
+        dues
+    }
+
+    /// Counts a request for the target and the latency bound, which most VMs lack. `from`: since
+    /// when the reservation lets it ask.
+    #[inline(never)]
+    fn arrived_beyond_floor(
+        &mut self,
+        since: Nanos,
+        len: u32,
+        blocking: Nanos,
+        mut from: Nanos,
+        dues: &mut Dues,
+    ) {
         if let Some(target) = &mut self.target {
             let (tag, due) = target.arrived(since, len, blocking);
             (from, dues[1]) = (tag, due.to_bits());
@@ -226,66 +253,78 @@ impl VmAttainment {
         if let Some(latency) = &mut self.latency {
             dues[2] = latency.arrived(from).to_bits();
         }
-        dues
     }
 
-    /// Counts the answer to a request.
-    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, answer: &Answered) {
-        let len = answer.len;
+    /// Counts the answer to a request. Returns whether it was late by any part.
+    #[inline]
+    pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, len: u32) -> bool {
+        let &[reservation, target, latency, epoch] = dues;
+        if epoch != self.epoch {
+            return false;
+        }
+        let mut is_late = false;
+        if let Some(floor) = &mut self.reservation {
+            let late = floor.answered(now, Due::from(reservation), len);
+            is_late = self.parts[Part::Reservation as usize].counts.answered(late);
+        }
+        if self.target.is_some() || self.latency.is_some() {
+            is_late |= self.answered_beyond_floor(now, [target, latency], len);
+        }
+        is_late
+    }
+
+    /// Counts the answer for the target and the latency bound, with the due times of these.
+    #[inline(never)]
+    fn answered_beyond_floor(&mut self, now: Nanos, dues: [u64; 2], len: u32) -> bool {
+        let [target, latency] = dues.map(Due::from);
+        let mut is_late = false;
+        if let Some(floor) = &mut self.target {
+            let late = floor.answered(now, target, len);
+            is_late |= self.parts[Part::Target as usize].counts.answered(late);
+        }
+        if let Some(bound) = &mut self.latency {
+            let late = bound.answered(now, latency);
+            is_late |= self.parts[Part::Latency as usize].counts.answered(late);
+        }
+        is_late
+    }
+
+    /// Counts where the time of a late request went. `behind_another`: another VM was served just
+    /// before it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn blame(&mut self, account: &Account, behind_another: bool) {
+        let queued = account.queued + account.merged_wait;
+        let [own, others, device] = &mut self.waits;
+        *own = own.saturating_add(account.regulated.0);
+        *others = others.saturating_add(account.deliberate.0);
+        *device = device.saturating_add(account.device.0);
+        // Behind its own requests only: the device is too slow for what the VM asks.
+        let behind = if behind_another { others } else { device };
+        *behind = behind.saturating_add(queued.0);
+    }
+
+    /// Takes back a request that was cancelled: nobody wants the answer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn cancelled(&mut self, dues: &Dues, len: u32) {
         let &[reservation, target, latency, epoch] = dues;
         if epoch != self.epoch {
             return;
         }
-        let dues = [reservation, target, latency].map(Due::from);
-        if answer.cancelled {
-            if let Some(floor) = &mut self.reservation {
-                floor.withdraw(dues[0], len);
-            }
-            if let Some(floor) = &mut self.target {
-                floor.withdraw(dues[1], len);
-            }
-            if let Some(latency) = &mut self.latency {
-                latency.withdraw(dues[2]);
-            }
-            return;
-        }
-        let mut any_late = false;
-        let mut count = |part: Part, late: Nanos| {
-            let counts = &mut self.parts[part as usize].counts;
-            counts.requests += 1;
-            if late > Nanos::ZERO {
-                counts.late += 1;
-                counts.worst = counts.worst.max(late);
-                any_late = true;
-            }
-        };
         if let Some(floor) = &mut self.reservation {
-            count(Part::Reservation, floor.answered(now, dues[0], len));
+            floor.withdraw(Due::from(reservation), len);
         }
         if let Some(floor) = &mut self.target {
-            count(Part::Target, floor.answered(now, dues[1], len));
+            floor.withdraw(Due::from(target), len);
         }
-        if let Some(latency) = &mut self.latency {
-            count(Part::Latency, latency.answered(now, dues[2]));
-        }
-        if any_late {
-            let account = &answer.account;
-            let queued = account.queued + account.merged_wait;
-            let [own, others, device] = &mut self.waits;
-            *own = own.saturating_add(account.regulated.0);
-            *others = others.saturating_add(account.deliberate.0);
-            *device = device.saturating_add(account.device.0);
-            // Behind its own requests only: the device is too slow for what the VM asks.
-            let behind = if answer.behind_another {
-                others
-            } else {
-                device
-            };
-            *behind = behind.saturating_add(queued.0);
+        if let Some(bound) = &mut self.latency {
+            bound.withdraw(Due::from(latency));
         }
     }
 
     /// Counts requests that go to the device for the first time.
+    #[inline]
     pub(super) fn dispatched(&mut self, lane: Lane, first: FirstServed) {
         if let Some(limit) = &mut self.limit {
             limit.dispatched(lane, first);
@@ -349,6 +388,14 @@ impl VmAttainment {
                 state.import(second, ago, record);
             }
         }
+    }
+}
+
+/// Time at which a second ends. The last one never does.
+fn end_of(second: u32) -> Nanos {
+    match second {
+        u32::MAX => Nanos::MAX,
+        _ => Nanos::from_secs(u64::from(second) + 1),
     }
 }
 
