@@ -114,6 +114,20 @@ impl Hot {
         }
     }
 
+    /// Makes the slot `slot` the first free one, before `free`, and returns it; its handle names
+    /// nothing from now on.
+    ///
+    /// # Panics
+    /// When the slot is free.
+    #[inline(always)]
+    pub(crate) fn vacate(&mut self, slot: u32, free: u32) -> u32 {
+        assert!(self.state != state::FREE, "a request ends only once");
+        self.state = state::FREE;
+        self.generation = self.generation.wrapping_add(1);
+        self.next = free;
+        slot
+    }
+
     #[inline]
     pub(crate) fn id(&self, slot: u32) -> ReqId {
         ReqId {
@@ -373,6 +387,7 @@ impl Edges {
 
     /// Whether a request of `op` may begin where one of the last ended, or end where one
     /// began; seldom wrongly so. It takes the place of the oldest: `count` of them came before.
+    #[inline]
     pub(crate) fn meet(&mut self, count: u32, op: Op, begin: u64, end: u64) -> bool {
         let (begin, end) = (Edges::print(op, begin), Edges::print(op, end));
         // No early exit: each comparison becomes one vector instruction.

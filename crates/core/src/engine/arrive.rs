@@ -1,7 +1,7 @@
 //! A guest request comes: checks, merging, admission, gates.
 
 use super::{Engine, Refusal};
-use crate::facts::{Filling, Life, NIL, flag};
+use crate::facts::{Filling, Life, NIL, Queues, flag};
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
 
@@ -55,12 +55,14 @@ impl Engine {
         };
         let id = self.facts.queues.reqs.fill(slot, &with);
         self.facts.queues.device.requests += 1;
-        let of_vm = &self.facts.queues.vms[with.vm as usize];
-        if of_vm.judged && with.op != Op::Flush {
-            let standing = of_vm.standing(&self.facts.queues.device);
+        if with.judged {
             let names = [with.vm, slot];
-            let now = self.facts.queues.now;
-            (self.attainment).arrived(now, names, with.since, with.len, standing);
+            let Queues {
+                now, vms, device, ..
+            } = &self.facts.queues;
+            (self.attainment).arrived(*now, names, with.since, with.len, || {
+                vms[with.vm as usize].standing(device)
+            });
         }
         if let Some((unit, behind)) = company {
             self.active.join(&mut self.facts, unit, slot, behind);
@@ -130,6 +132,7 @@ impl Engine {
             shut: of_vm.shut_time(request.op.lane(), self.facts.queues.now),
             deliberate: self.facts.queues.deliberate_time(),
             own_memory: known.own_memory,
+            judged: of_vm.judged && request.op != Op::Flush,
         })
     }
 

@@ -222,17 +222,21 @@ impl DeviceControl {
     /// The learnt cap holds nothing back any more, and an I/O goes at once, or does not. Returns
     /// how long it was held back for that.
     #[inline]
-    pub(super) fn release(&mut self, facts: &mut Facts, went: bool) -> Nanos {
-        match self.held_since.take() {
+    pub(super) fn release(&mut self, facts: &Facts, went: bool) -> Nanos {
+        match self.held_since {
             None => Nanos::ZERO,
-            Some(since) => {
-                let now = facts.queues.now;
-                if let Some(watch) = &mut self.watch {
-                    watch.release(now, went);
-                }
-                now.since(since)
-            }
+            Some(since) => self.release_held(facts, since, went),
         }
+    }
+
+    #[inline(never)]
+    fn release_held(&mut self, facts: &Facts, since: Nanos, went: bool) -> Nanos {
+        self.held_since = None;
+        let now = facts.queues.now;
+        if let Some(watch) = &mut self.watch {
+            watch.release(now, went);
+        }
+        now.since(since)
     }
 
     pub(super) fn watch_device(&mut self, facts: &mut Facts) {

@@ -6,6 +6,7 @@ use crate::attainment::Answered;
 use crate::facts::{Facts, Hot, Life, NIL, Queues, Requests, flag, pass_seconds, state};
 use crate::roles::{Event, Interests};
 use crate::stats::Answer;
+use crate::watch::meter::Kind;
 use tidegate_base::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::JobOutcome;
@@ -21,19 +22,31 @@ struct Booked {
     leaving: bool,
 }
 
+/// An I/O that has left the device.
+struct Left {
+    id: IoId,
+    /// Bytes.
+    len: u32,
+    kind: Kind,
+    /// More of its unit was to come when it started.
+    part: bool,
+    /// It was of a process of the host.
+    background: bool,
+    outcome: Outcome,
+    /// Time with the device.
+    took: Nanos,
+}
+
 impl Engine {
     /// A device I/O ended. Panics on an I/O that is not in flight: a driver that reports one
     /// twice would otherwise answer somebody else's request.
     pub fn handle_completion(&mut self, now: Nanos, id: IoId, outcome: Outcome) {
         self.facts.queues.advance(now);
-        let slot = self.flights.leave(id);
-        let (first, reqs, took) = (
-            slot.first,
-            slot.reqs,
-            self.facts.queues.now.since(slot.started),
-        );
-        let (vm, op, disk) = (slot.io.vm, slot.io.op, slot.io.disk);
-        let (counted, part) = (slot.counted, slot.part);
+        let flight = self.flights.leave(id);
+        let (first, reqs, counted, part) = (flight.first, flight.reqs, flight.counted, flight.part);
+        let (vm, op, disk) = (flight.io.vm, flight.io.op, flight.io.disk);
+        let (len, kind) = (flight.io.len, flight.kind);
+        let took = self.facts.queues.now.since(flight.started);
         if let Some(hung) = &mut self.hung {
             hung.note_end(self.facts.queues.now, disk.index, counted);
         }
@@ -43,9 +56,19 @@ impl Engine {
         device.errors += outcome.is_err() as u64;
         let of_vm = &mut self.facts.queues.vms[vm.index()];
         of_vm.in_flight -= 1;
-        device.background.ended += u64::from(of_vm.background);
+        let background = of_vm.background;
+        device.background.ended += u64::from(background);
         if counted {
-            self.leave_device(id, outcome, took);
+            let left = Left {
+                id,
+                len,
+                kind,
+                part,
+                background,
+                outcome,
+                took,
+            };
+            self.leave_device(left);
         }
         if self.any_hung {
             // Before its requests end: they are looked for where they wait.
@@ -60,50 +83,52 @@ impl Engine {
         for _ in 0..reqs {
             // Ending a request frees its slot, so the next one is looked up first.
             let this = at;
-            at = self.facts.queues.reqs.hot[this as usize].chain_next;
-            self.facts.queues.reqs.cold[this as usize].part_ended(self.facts.queues.now);
-            match again {
-                true => requeued = self.failed_in_company(this, requeued),
-                false => self.end_part(this, outcome),
+            let Queues { now, reqs, .. } = &mut self.facts.queues;
+            let (hot, cold) = (&reqs.hot[this as usize], &mut reqs.cold[this as usize]);
+            at = hot.chain_next;
+            cold.part_ended(*now);
+            let is_over = cold.outstanding == 0
+                && hot.state == state::STARTED
+                && hot.flags & flag::AGAIN == 0;
+            if outcome.is_ok() && is_over {
+                // Almost every request ends so.
+                self.finish(this);
+            } else if again {
+                requeued = self.failed_in_company(this, requeued);
+            } else {
+                self.end_part(this, outcome);
             }
         }
     }
 
     /// An I/O that counted has ended: whoever learns from the device hears of it, and the roles do.
     #[inline(always)]
-    fn leave_device(&mut self, id: IoId, outcome: Outcome, took: Nanos) {
-        let slot = self.flights.at(id.index);
-        let vm = slot.io.vm;
+    fn leave_device(&mut self, left: Left) {
+        let now = self.facts.queues.now;
         if let Some(watch) = &mut self.control.watch {
-            watch.ended(
-                self.facts.queues.now,
-                slot.kind,
-                slot.io.len,
-                outcome.is_ok(),
-            );
+            watch.ended(now, left.kind, left.len, left.outcome.is_ok());
         }
         let mut learnt = false;
         if let Some(estimator) = &mut self.facts.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
-            let now = self.facts.queues.now;
-            learnt = estimator.ended(now, &slot.io, outcome.is_ok(), deepest);
+            let io = &self.flights.at(left.id.index).io;
+            learnt = estimator.ended(now, io, left.outcome.is_ok(), deepest);
         }
         let device = &mut self.facts.queues.device;
         device.in_flight -= 1;
-        device.parts.in_flight -= u32::from(slot.part);
-        device.last_end = self.facts.queues.now;
-        self.attainment.stalls().ended(self.facts.queues.now);
-        let of_vm = &self.facts.queues.vms[vm.index()];
-        device.background.in_flight -= u32::from(of_vm.background);
+        device.parts.in_flight -= u32::from(left.part);
+        device.background.in_flight -= u32::from(left.background);
+        device.last_end = now;
+        self.attainment.stalls().ended(now);
         if self.control.depth_control.is_some() {
-            let io = &self.flights.at(id.index).io;
-            (self.control).count_end(&self.facts, io, outcome.is_ok());
+            let io = &self.flights.at(left.id.index).io;
+            (self.control).count_end(&self.facts, io, left.outcome.is_ok());
         }
         if self.active.hears(Interests::ENDED) {
             let event = Event::Ended {
-                io: &self.flights.at(id.index).io,
-                outcome,
-                took,
+                io: &self.flights.at(left.id.index).io,
+                outcome: left.outcome,
+                took: left.took,
             };
             self.active
                 .fan_out
@@ -126,8 +151,8 @@ impl Engine {
         }
     }
 
-    /// The parts of one request have ended so far, and this one so.
-    #[inline(always)]
+    /// The parts of one request have ended so far, and this one so: not well, or not as the last.
+    #[inline(never)]
     fn end_part(&mut self, slot: u32, outcome: Outcome) {
         if let Err(error) = outcome {
             self.facts.queues.reqs.cold[slot as usize]
@@ -230,7 +255,10 @@ impl Engine {
             vms,
             ..
         } = queues;
-        let (this, cold) = (&reqs.hot[slot as usize], &reqs.cold[slot as usize]);
+        let Requests {
+            hot, cold, free, ..
+        } = reqs;
+        let (this, cold) = (&mut hot[slot as usize], &cold[slot as usize]);
         let (vm, op, len) = (this.vm, this.op, this.len);
         let behind = match cold.behind {
             NIL => None,
@@ -265,13 +293,18 @@ impl Engine {
             ledger.answered(&mut of_vm.answered, answer);
         }
         if of_vm.judged && op != Op::Flush {
-            let answer = Answered::new(account, len, behind, outcome);
-            (self.attainment).answered(*now, [vm, slot], &answer, of_vm.standing(device));
+            let answer = Answered {
+                account: &account,
+                len,
+                behind_another: behind.is_some(),
+                cancelled: outcome == Err(IoError::Cancelled),
+            };
+            (self.attainment).answered(*now, [vm, slot], answer, || of_vm.standing(device));
         }
         let counts = of_vm.has_job && outcome.is_ok() && op.merges();
         let job = jobs.as_mut().filter(|_| counts);
         let job_done = job.is_some_and(|jobs| jobs.moved(vm as usize, len));
-        reqs.give_back(slot);
+        *free = this.vacate(slot, *free);
         device.requests -= 1;
         of_vm.requests -= 1;
         self.intake.answered(*now, vm as usize);

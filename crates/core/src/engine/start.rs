@@ -168,8 +168,8 @@ impl Engine {
                             .gate_open(self.facts.vm_at(hot.vm as usize), hot.op.lane()),
                         "a shut lane's unit was picked"
                     );
-                    if let Some(hung) = &mut self.hung
-                        && self.any_hung
+                    if self.any_hung
+                        && let Some(hung) = &mut self.hung
                         && hung.park(&mut self.facts, &mut self.active, head.index)
                     {
                         continue;
@@ -192,7 +192,7 @@ impl Engine {
                 }
             }
         }
-        self.control.release(&mut self.facts, false);
+        self.control.release(&self.facts, false);
         None
     }
 
@@ -220,20 +220,27 @@ impl Engine {
         if !self.intake.feed(&mut self.facts, &mut self.active, unit) {
             return None;
         }
-        if !self.active.is_followed(&self.facts, unit) || len < self.facts.queues.reqs.left_of(unit)
-        {
-            let head = None;
-            return Some(self.start_io(Part { unit, len, head }));
-        }
-        let head = self.gather(unit, budget);
-        let len = self.facts.queues.reqs.left_of(unit);
-        Some(self.start_io(Part { unit, len, head }))
+        let goes_whole = |this: &Engine| len >= this.facts.queues.reqs.left_of(unit);
+        let part = match self.active.is_followed(&self.facts, unit) && goes_whole(self) {
+            false => Part {
+                unit,
+                len,
+                head: None,
+            },
+            true => {
+                let head = self.gather(unit, budget);
+                let len = self.facts.queues.reqs.left_of(unit);
+                Part { unit, len, head }
+            }
+        };
+        Some(self.start_io(part))
     }
 
     /// Starts a part of a unit, or all of it. Returns the I/O's slot.
+    #[inline(always)]
     fn start_io(&mut self, part: Part) -> u32 {
         let advanced = part.head.map(|head| head.slot);
-        let held = self.control.release(&mut self.facts, true);
+        let held = self.control.release(&self.facts, true);
         let going = Going::take(&mut self.facts, part, held, self.last_vm);
         let (disk, base) = self.directory.place_of(going.disk);
         let part_of = match going.reqs == 1 && going.flags & flag::ALONE == 0 {
@@ -260,16 +267,18 @@ impl Engine {
         flight.first = going.first;
         flight.first_offset = going.first_offset;
         flight.reqs = going.reqs;
-        self.enter_device(io.index, !going.whole);
-        let of_vm = &self.facts.queues.vms[going.vm.index()];
-        if of_vm.judged && going.first_ops > 0 {
+        self.enter_device(io.index, !going.whole, going.background);
+        if going.judged && going.first_ops > 0 {
             let first = FirstServed {
                 ops: going.first_ops,
                 bytes: going.first_bytes,
             };
-            let standing = of_vm.standing(&self.facts.queues.device);
-            let (now, lane) = (self.facts.queues.now, going.op.lane());
-            (self.attainment).dispatched(now, going.vm.index, lane, first, standing);
+            let Queues {
+                now, vms, device, ..
+            } = &self.facts.queues;
+            let (vm, lane) = (going.vm.index, going.op.lane());
+            (self.attainment)
+                .dispatched(*now, vm, lane, first, || vms[vm as usize].standing(device));
         }
         if self.active.hears(Interests::STARTED) {
             let io = &self.flights.at(io.index).io;
@@ -325,7 +334,8 @@ impl Engine {
         };
         (flight.first, flight.first_offset, flight.reqs) = (first, 0, reqs);
         self.facts.queues.vms[vm as usize].in_flight += 1;
-        self.enter_device(io.index, false);
+        let background = self.facts.queues.vms[vm as usize].background;
+        self.enter_device(io.index, false, background);
         if self.active.hears(Interests::STARTED) {
             let io = &self.flights.at(io.index).io;
             self.active.emit_started(&mut self.facts, io);
@@ -336,16 +346,16 @@ impl Engine {
         Some(io.index)
     }
 
-    /// Counts the I/O in a slot as being with the device. `more`: more of its unit is to come.
+    /// Counts the I/O in a slot as being with the device. `more`: more of its unit is to come;
+    /// `background`: it is of a process of the host.
     #[inline(always)]
-    fn enter_device(&mut self, slot: u32, more: bool) {
+    fn enter_device(&mut self, slot: u32, more: bool, background: bool) {
         let now = self.facts.queues.now;
         let flight = self.flights.at_mut(slot);
         if self.facts.estimator.is_some() {
             self.control
                 .estimate_start(&mut self.facts, &self.active.roles, &flight.io);
         }
-        let background = self.facts.queues.vms[flight.io.vm.index()].background;
         let part = more && !background;
         flight.part = part;
         flight.counted = true;
@@ -398,6 +408,10 @@ struct Going {
     first_ops: u32,
     first_bytes: u64,
     arrived: Nanos,
+    /// It is of a process of the host.
+    background: bool,
+    /// Requests of the VM are judged.
+    judged: bool,
     /// Nothing of the unit is left.
     whole: bool,
     /// The unit's lane has no admitted unit any more.
@@ -444,6 +458,8 @@ impl Going {
             first_ops: 0,
             first_bytes: 0,
             arrived: cold[unit as usize].arrived,
+            background: of_vm.background,
+            judged: of_vm.judged,
             whole: false,
             lane_left: false,
         };

@@ -353,6 +353,7 @@ mod tests {
                 shut: Nanos::ZERO,
                 deliberate: Nanos::ZERO,
                 own_memory: false,
+                judged: false,
             };
             queues.reqs.fill(slot, &with);
         }

@@ -18,7 +18,7 @@ pub(crate) struct Requests {
     pub hot: Vec<Hot>,
     pub cold: Vec<Cold>,
     /// First free slot; [`NIL`]: none is.
-    free: u32,
+    pub free: u32,
     /// Place of the next request in the order of arrival.
     next_seq: u64,
 }
@@ -45,6 +45,8 @@ pub(crate) struct Filling {
     pub deliberate: Nanos,
     /// The payload lies in memory of the client's own.
     pub own_memory: bool,
+    /// It is judged by its VM's objective: see [`crate::attainment`].
+    pub judged: bool,
 }
 
 impl Requests {
@@ -104,19 +106,6 @@ impl Requests {
         cold.disk = with.disk;
         cold.open(with.since, with.shut, with.deliberate);
         hot.id(slot)
-    }
-
-    /// Gives a slot back; its handle names nothing from now on.
-    ///
-    /// # Panics
-    /// When the slot is free.
-    #[inline(always)]
-    pub(crate) fn give_back(&mut self, slot: u32) {
-        let this = &mut self.hot[slot as usize];
-        assert!(this.state != state::FREE, "a request ends only once");
-        this.state = state::FREE;
-        this.generation = this.generation.wrapping_add(1);
-        this.next = core::mem::replace(&mut self.free, slot);
     }
 
     /// Handle of the request that is in a slot now.
@@ -321,7 +310,10 @@ impl Requests {
     #[inline]
     pub(crate) fn is_followed(&self, unit: u32) -> bool {
         let this = &self.hot[unit as usize];
-        let last = &self.hot[this.chain_last as usize];
+        let last = match this.unit_reqs {
+            1 => this,
+            _ => &self.hot[this.chain_last as usize],
+        };
         last.flags & flag::FOLLOWED != 0 && this.flags & (flag::ALONE | flag::AGAIN) == 0
     }
 
@@ -397,9 +389,14 @@ mod tests {
             shut: Nanos::ZERO,
             deliberate: Nanos::ZERO,
             own_memory: false,
+            judged: false,
         };
         reqs.fill(slot, &with);
         slot
+    }
+
+    fn give_back(reqs: &mut Requests, slot: u32) {
+        reqs.free = reqs.hot[slot as usize].vacate(slot, reqs.free);
     }
 
     fn of_unit(reqs: &Requests, unit: u32) -> Vec<u64> {
@@ -412,7 +409,7 @@ mod tests {
         let mut reqs = Requests::new(2);
         let first = read(&mut reqs, 0, 512, 0);
         let id = reqs.id(first);
-        reqs.give_back(first);
+        give_back(&mut reqs, first);
         assert_eq!(read(&mut reqs, 512, 512, 0), first);
         assert_ne!(reqs.id(first), id);
         assert_eq!(read(&mut reqs, 1024, 512, 0), 1);
@@ -423,8 +420,8 @@ mod tests {
     fn a_slot_is_given_back_once() {
         let mut reqs = Requests::new(1);
         let slot = read(&mut reqs, 0, 512, 0);
-        reqs.give_back(slot);
-        reqs.give_back(slot);
+        give_back(&mut reqs, slot);
+        give_back(&mut reqs, slot);
     }
 
     #[test]
@@ -467,6 +464,7 @@ mod tests {
             shut: Nanos::ZERO,
             deliberate: Nanos::ZERO,
             own_memory: false,
+            judged: false,
         };
         assert_eq!(
             reqs.find_company(lane, &next, 8192),
