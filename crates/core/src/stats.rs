@@ -51,11 +51,21 @@ impl core::fmt::Debug for Histogram {
 impl Histogram {
     /// Counts one time.
     pub fn record(&mut self, t: Nanos) {
-        let bucket = &mut self.buckets[bucket_of(t)];
-        *bucket = bucket.saturating_add(1);
-        self.count += 1;
-        self.sum += t;
-        self.max = self.max.max(t);
+        self.record_all([t].into_iter(), 1, t);
+    }
+
+    /// Counts `count` times, whose sum is known.
+    #[inline(always)]
+    fn record_all(&mut self, times: impl Iterator<Item = Nanos>, count: u64, sum: Nanos) {
+        let mut max = self.max;
+        for t in times {
+            let bucket = &mut self.buckets[bucket_of(t)];
+            *bucket = bucket.saturating_add(1);
+            max = max.max(t);
+        }
+        self.max = max;
+        self.count += count;
+        self.sum += sum;
     }
 
     /// Counts the times of another histogram as well.
@@ -208,6 +218,7 @@ pub(crate) struct Answer {
     pub well: bool,
 }
 
+const _: () = assert!(ARRIVALS <= u32::BITS as usize);
 const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<Answer>() == 64);
 
 /// A VM's statistics, and what was not counted in them yet.
@@ -322,20 +333,30 @@ impl Ledger {
 
 impl Counted {
     fn arrivals(&mut self, ledger: &[Arrival; ARRIVALS], to: u32) {
-        let open = to.wrapping_sub(self.arrivals) as usize;
-        let from = self.arrivals as usize;
+        for entries in open(ledger, self.arrivals, to) {
+            self.stats.arrived(entries);
+        }
         self.arrivals = to;
-        let entries = (from..from + open).map(|at| &ledger[at % ARRIVALS]);
-        self.stats.arrived(entries);
     }
 
     fn answers(&mut self, ledger: &[Answer; ANSWERS], to: u32) {
-        let open = to.wrapping_sub(self.answers) as usize;
-        let from = self.answers as usize;
+        for entries in open(ledger, self.answers, to) {
+            // Requests of one operation are counted together: its sums stay in registers.
+            for entries in entries.chunk_by(|a, b| a.op == b.op && a.well == b.well) {
+                self.stats.answered(entries);
+            }
+        }
         self.answers = to;
-        let entries = (from..from + open).map(|at| &ledger[at % ANSWERS]);
-        self.stats.answered(entries);
     }
+}
+
+/// Entries `from` to `to` of a ledger that goes round, in their order.
+#[inline(always)]
+fn open<T, const N: usize>(ledger: &[T; N], from: u32, to: u32) -> [&[T]; 2] {
+    let count = to.wrapping_sub(from) as usize;
+    let (after, before) = ledger.split_at(from as usize % N);
+    let first = count.min(before.len());
+    [&before[..first], &after[..count - first]]
 }
 
 impl VmStats {
@@ -384,18 +405,35 @@ impl VmStats {
     }
 
     /// Counts requests that came, at most [`ARRIVALS`] of them.
-    fn arrived<'a>(&mut self, entries: impl Iterator<Item = &'a Arrival> + Clone) {
-        for entry in entries.clone() {
+    fn arrived(&mut self, entries: &[Arrival]) {
+        if entries.is_empty() {
+            return;
+        }
+        // Those that move data, packed: whether they are sequential is told from all of them. A bit
+        // each says which are reads, and which continue another.
+        let (mut starts, mut reads, mut count) = ([0; ARRIVALS], 0u32, 0);
+        let mut ends = self.recent_ends.room();
+        for entry in entries {
             self.ops[entry.op as usize].arrived += 1;
             let class = (entry.len.max(1) - 1) >> 9;
             self.sizes[(32 - class.leading_zeros() as usize).min(self.sizes.len() - 1)] += 1;
+            if entry.op.merges() && count < ARRIVALS {
+                starts[count] = entry.start;
+                reads |= u32::from(entry.op == Op::Read) << count;
+                ends[SEQUENTIAL_WINDOW + count] = entry.end;
+                count += 1;
+            }
         }
-        let moving = entries.filter(|entry| entry.op.merges());
-        let sequential = |entry: &Arrival, continues: bool| match entry.op {
-            Op::Read => self.sequential_reads += continues as u64,
-            _ => self.sequential_writes += continues as u64,
-        };
-        self.recent_ends.follow(moving, sequential);
+        let mut continuing = 0u32;
+        let windows = ends.windows(SEQUENTIAL_WINDOW);
+        for (at, (&start, before)) in starts[..count].iter().zip(windows).enumerate() {
+            // No early exit: the whole comparison becomes a few vector instructions.
+            let continues = before.iter().fold(false, |found, &e| found | (e == start));
+            continuing |= u32::from(continues) << at;
+        }
+        self.sequential_reads += u64::from((continuing & reads).count_ones());
+        self.sequential_writes += u64::from((continuing & !reads).count_ones());
+        self.recent_ends.keep_last(&ends, count);
     }
 
     pub(crate) fn thought(&mut self, t: Nanos) {
@@ -407,38 +445,52 @@ impl VmStats {
         });
     }
 
-    /// Counts requests that were answered, at most [`ANSWERS`] of them.
-    fn answered<'a>(&mut self, entries: impl Iterator<Item = &'a Answer> + Clone) {
-        // First what is the same for all of them: these sums stay in registers.
+    /// Counts requests of one operation that were answered, all well or none.
+    fn answered(&mut self, entries: &[Answer]) {
+        let Some(&Answer { op, well, .. }) = entries.first() else {
+            return;
+        };
+        for answer in entries {
+            if let Some(behind) = answer.behind
+                && answer.account.queued > Nanos::ZERO
+            {
+                self.waited(behind, answer.account.queued);
+            }
+        }
+        let requests = entries.len() as u64;
+        let count = &mut self.ops[op as usize];
+        if !well {
+            count.errors += requests;
+            return;
+        }
+        count.ops += requests;
+        let lane = op.lane().index();
+        let queue_time = &mut self.queue_time[lane];
+        let service_time = &mut self.service_time[lane];
+        let latency = &mut self.latency;
+        // One pass for each: few figures at a time, so that they stay in registers.
+        let mut bytes = 0;
         let mut sum = [0u64; 5];
-        for answer in entries.clone().filter(|answer| answer.well) {
+        for answer in entries {
+            bytes += u64::from(answer.len);
             for (sum, part) in sum.iter_mut().zip(answer.account.parts()) {
                 *sum = sum.saturating_add(part);
             }
         }
+        count.bytes += bytes;
         self.account.add(sum);
-        for answer in entries {
-            let account = &answer.account;
-            if account.queued > Nanos::ZERO
-                && let Some(behind) = answer.behind
-            {
-                self.waited(behind, account.queued);
-            }
-            let count = &mut self.ops[answer.op as usize];
-            if !answer.well {
-                count.errors += 1;
-                continue;
-            }
-            count.ops += 1;
-            count.bytes += answer.len as u64;
-            // The parts add up to a time that has passed, so none of these sums overflows.
-            let [waits @ .., device] = account.parts();
-            let waited: u64 = waits.iter().sum();
-            let lane = answer.op.lane().index();
-            self.queue_time[lane].record(Nanos(waited));
-            self.service_time[lane].record(Nanos(device));
-            self.latency.record(Nanos(waited + device));
-        }
+        let [waits @ .., device] = sum.map(Nanos);
+        let waited = waits.into_iter().fold(Nanos::ZERO, |sum, part| sum + part);
+        // The parts add up to a time that has passed, so none of these sums overflows.
+        let waits = |answer: &Answer| {
+            let [waits @ .., _] = answer.account.parts();
+            Nanos(waits.iter().sum())
+        };
+        let device_time = |answer: &Answer| answer.account.device;
+        let span = |answer: &Answer| Nanos(answer.account.parts().iter().sum());
+        queue_time.record_all(entries.iter().map(waits), requests, waited);
+        service_time.record_all(entries.iter().map(device_time), requests, device);
+        latency.record_all(entries.iter().map(span), requests, waited + device);
     }
 
     fn waited(&mut self, behind: VmId, t: Nanos) {
@@ -469,27 +521,16 @@ impl Default for RecentEnds {
 }
 
 impl RecentEnds {
-    /// Says of each entry whether it starts where one of the last ones before it ended.
-    fn follow<'a>(
-        &mut self,
-        entries: impl Iterator<Item = &'a Arrival> + Clone,
-        mut say: impl FnMut(&Arrival, bool),
-    ) {
-        // All the ends first, then every entry looks at those that came before it.
+    /// The ends, and room behind them for those of [`ARRIVALS`] more.
+    #[inline(always)]
+    fn room(&self) -> [u32; SEQUENTIAL_WINDOW + ARRIVALS] {
         let mut ends = [0; SEQUENTIAL_WINDOW + ARRIVALS];
         ends[..SEQUENTIAL_WINDOW].copy_from_slice(&self.0);
-        let mut count = 0;
-        for (entry, end) in entries.clone().zip(&mut ends[SEQUENTIAL_WINDOW..]) {
-            *end = entry.end;
-            count += 1;
-        }
-        for (entry, before) in entries.zip(ends.windows(SEQUENTIAL_WINDOW)) {
-            // No early exit: the whole comparison becomes a few vector instructions.
-            let found = before
-                .iter()
-                .fold(false, |found, &e| found | (e == entry.start));
-            say(entry, found);
-        }
+        ends
+    }
+
+    /// Keeps the last ones of `ends`, in which `count` were added to [`RecentEnds::room`].
+    fn keep_last(&mut self, ends: &[u32; SEQUENTIAL_WINDOW + ARRIVALS], count: usize) {
         self.0
             .copy_from_slice(&ends[count..count + SEQUENTIAL_WINDOW]);
     }
