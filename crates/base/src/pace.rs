@@ -103,6 +103,7 @@ impl Pacer {
     }
 
     /// Spends `units`: the next unit is due units / rate later.
+    #[inline]
     pub fn spend(&mut self, units: u64) {
         if self.rate == 0 {
             return;
@@ -113,10 +114,17 @@ impl Pacer {
             self.at += Nanos(due / self.rate);
             self.carry = due % self.rate;
         } else {
-            let due = units as u128 * SECOND as u128 + self.carry as u128;
-            self.at += Nanos(u64::try_from(due / self.rate as u128).unwrap_or(u64::MAX));
-            self.carry = (due % self.rate as u128) as u64;
+            self.spend_large(units);
         }
+    }
+
+    /// Spends more than 8 Gi units.
+    #[cold]
+    #[inline(never)]
+    fn spend_large(&mut self, units: u64) {
+        let due = units as u128 * SECOND as u128 + self.carry as u128;
+        self.at += Nanos(u64::try_from(due / self.rate as u128).unwrap_or(u64::MAX));
+        self.carry = (due % self.rate as u128) as u64;
     }
 
     /// Changes the rate. What was spent beyond `now` stays owed in requests (or bytes), not
@@ -283,6 +291,7 @@ impl RatePacer {
     }
 
     /// Spends a device I/O: `bytes` now, and the guest requests served for the first time.
+    #[inline]
     pub fn spend(&mut self, bytes: u64, first: FirstServed) {
         if self.ops.is_set() && first.ops > 0 {
             self.ops.spend(first.units(self.norm));
@@ -298,6 +307,7 @@ impl RatePacer {
     /// one and 1 % above the rate all the same (up to about the time of one request): one that
     /// had to wait for the device costs its VM nothing then. Bytes, and requests that count by
     /// their size, come in any amounts: there whatever goes beyond the 1 % may be one too many.
+    #[inline]
     pub fn spend_late(
         &mut self,
         bytes: u64,

@@ -87,6 +87,12 @@ impl Tournament {
         (self.best.key != ABSENT).then_some((self.best.key, self.best.id as usize))
     }
 
+    /// Whether the smallest key is at most `key`.
+    #[inline]
+    pub fn reaches(&self, key: u64) -> bool {
+        self.best.key <= key.min(Self::LARGEST)
+    }
+
     /// Whether `id` is in it.
     #[inline]
     pub fn contains(&self, id: usize) -> bool {
@@ -97,8 +103,10 @@ impl Tournament {
     #[inline]
     pub fn set(&mut self, id: usize, key: u64) {
         let key = key.min(Self::LARGEST);
-        if self.groups[id / GROUP].0[id % GROUP] != key {
-            self.replay(id, key);
+        match self.groups[id / GROUP].0[id % GROUP] {
+            ABSENT => self.enter(id, key),
+            held if held != key => self.replay(id, key),
+            _ => {}
         }
     }
 
@@ -106,7 +114,7 @@ impl Tournament {
     #[inline]
     pub fn remove(&mut self, id: usize) {
         if self.contains(id) {
-            self.replay(id, ABSENT);
+            self.leave(id);
         }
     }
 
@@ -128,27 +136,63 @@ impl Tournament {
         self.best = NOBODY;
     }
 
+    /// Puts `id` in, which is not.
+    #[inline(never)]
+    fn enter(&mut self, id: usize, key: u64) {
+        let at = id / GROUP;
+        self.groups[at].0[id % GROUP] = key;
+        let winner = &mut self.winners[at];
+        winner.present += 1;
+        // Of an empty group, whoever left last is the winner, with a key that loses.
+        if key < winner.key || (key == winner.key && id < winner.id as usize) {
+            (winner.key, winner.id) = (key, id as u32);
+            self.won(at, key, id as u32);
+        }
+    }
+
+    /// Takes `id` out, which is in.
+    #[inline(never)]
+    fn leave(&mut self, id: usize) {
+        let at = id / GROUP;
+        let group = &mut self.groups[at];
+        group.0[id % GROUP] = ABSENT;
+        let winner = &mut self.winners[at];
+        winner.present -= 1;
+        if winner.id as usize != id {
+            return;
+        }
+        (winner.key, winner.id) = match winner.present {
+            0 => (ABSENT, winner.id),
+            _ => group.winner(at * GROUP),
+        };
+        let (key, id) = (winner.key, winner.id);
+        self.won(at, key, id);
+    }
+
     /// Sets the key of `id`, which has another one, and replays the matches that depend on it.
     #[inline(never)]
     fn replay(&mut self, id: usize, key: u64) {
         let at = id / GROUP;
         let group = &mut self.groups[at];
-        let held = core::mem::replace(&mut group.0[id % GROUP], key);
+        group.0[id % GROUP] = key;
         let winner = &mut self.winners[at];
-        // Only one of both is true where a key comes or goes, none where it changes.
-        winner.present += u32::from(held == ABSENT);
-        winner.present -= u32::from(key == ABSENT);
         let won = winner.id as usize == id;
         let beats = key < winner.key || (key == winner.key && id < winner.id as usize);
-        if beats || (won && winner.present == u32::from(key != ABSENT)) {
+        if beats || (won && winner.present == 1) {
             // Nothing to search: the key beats the winner, or no other one is left to win.
             (winner.key, winner.id) = (key, id as u32);
         } else if won {
-            (winner.key, winner.id) = group.winner(id / GROUP * GROUP);
+            (winner.key, winner.id) = group.winner(at * GROUP);
         } else {
             return;
         }
         let (key, id) = (winner.key, winner.id);
+        self.won(at, key, id);
+    }
+
+    /// Group `at` has another winner, or its winner another key.
+    #[inline(always)]
+    fn won(&mut self, at: usize, key: u64, id: u32) {
         if at == self.top {
             (self.best.key, self.best.id) = (key, id);
         } else {

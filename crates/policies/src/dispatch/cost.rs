@@ -272,7 +272,7 @@ impl CostModel {
     }
 
     /// What an I/O that starts costs. To be asked once for each, in their order.
-    #[inline]
+    #[inline(always)]
     pub(super) fn charge(&mut self, facts: &Facts, io: &DeviceIo) -> u64 {
         let bytes = moved(facts, io.op, io.len);
         if self.params.by != CostBy::DeviceTime {

@@ -231,6 +231,7 @@ impl MClock {
     }
 
     /// A VM's head came: idle time earned it nothing.
+    #[inline]
     fn wake(&mut self, facts: &Facts, vm: usize) {
         let (now, join) = (facts.now(), self.clock);
         // Far ahead is either a tag so old that virtual time has gone round, or a debt
@@ -252,17 +253,24 @@ impl MClock {
         self.place(facts, vm);
     }
 
+    #[inline]
     fn sleep(&mut self, vm: usize) {
-        self.tags[vm].active = false;
-        self.tags[vm].held_since = Nanos::MAX;
-        self.tags[vm].held = Nanos::ZERO;
+        let tags = &mut self.tags[vm];
+        let was_held = tags.is_held();
+        tags.active = false;
+        tags.held_since = Nanos::MAX;
+        tags.held = Nanos::ZERO;
         self.reserved.remove(vm);
         self.overdue.remove(vm);
-        self.ready.remove(vm);
-        self.limited.remove(vm);
+        if was_held {
+            self.limited.remove(vm);
+        } else {
+            self.ready.remove(vm);
+        }
     }
 
     /// Puts an active VM into the queues its tags ask for.
+    #[inline(always)]
     fn place(&mut self, facts: &Facts, vm: usize) {
         let (now, clock) = (facts.now(), self.clock);
         let tags = &mut self.tags[vm];
@@ -296,8 +304,7 @@ impl MClock {
     /// Reservations that have come due, and VMs whose limit has come to allow them.
     #[inline]
     fn release(&mut self, now: Nanos) {
-        let is_due = |first: Option<(u64, usize)>| first.is_some_and(|(due, _)| due <= now.0);
-        if is_due(self.reserved.peek()) || is_due(self.limited.peek()) {
+        if self.reserved.reaches(now.0) || self.limited.reaches(now.0) {
             self.release_due(now);
         }
     }
