@@ -53,6 +53,9 @@ impl Costs {
 
     #[inline]
     fn of(&self, len: u32) -> Nanos {
+        if self.byte == 0 {
+            return Nanos(self.request);
+        }
         let of_bytes = u128::from(len.max(self.least)) * u128::from(self.byte);
         let of_bytes = u64::try_from(of_bytes >> FRACTION).unwrap_or(u64::MAX);
         Nanos(self.request.max(of_bytes))

@@ -103,13 +103,10 @@ impl Engine {
         if of_vm.life != Life::Live {
             return Err(Refusal::NotConnected);
         }
-        let mut flags = 0;
-        if request.fua && matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
-            flags |= flag::FUA;
-        }
-        if request.keep_allocated {
-            flags |= flag::KEEP_ALLOCATED;
-        }
+        let mut flags = match request.fua | request.keep_allocated {
+            true => kind_of(request),
+            false => 0,
+        };
         // A read into the client's own memory has its payload memory from the start, too.
         let has_memory = request.op == Op::Write || request.op == Op::Read && known.own_memory;
         if has_memory && self.intake.bounds_payload() {
@@ -149,4 +146,17 @@ impl Engine {
         }
         self.facts.queues.reqs.find_company(lane, &of, most)
     }
+}
+
+/// Bits of [`flag`] that tell how a request is to be done.
+#[cold]
+fn kind_of(request: &Request) -> u8 {
+    let mut flags = 0;
+    if request.fua && matches!(request.op, Op::Write | Op::Discard | Op::WriteZeroes) {
+        flags |= flag::FUA;
+    }
+    if request.keep_allocated {
+        flags |= flag::KEEP_ALLOCATED;
+    }
+    flags
 }

@@ -504,7 +504,9 @@ impl Going {
     }
 }
 
-/// What is the same for all requests of an I/O that starts.
+/// What is the same for all requests of an I/O that starts. Passed by value, so that it stays in
+/// registers where one request goes alone.
+#[derive(Clone, Copy)]
 struct Moment {
     now: Nanos,
     /// What their lane and the device have seen of being held back in all.
@@ -519,7 +521,7 @@ struct Moment {
 impl Moment {
     /// The first bytes of a request go behind the request `last`; the rest of it waits on.
     #[inline(never)]
-    fn take_head(&self, facts: &mut Facts, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
+    fn take_head(self, facts: &mut Facts, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
         let Facts {
             queues, ledgers, ..
         } = facts;
@@ -537,7 +539,8 @@ impl Moment {
 
     /// Marks `len` bytes of a request as handed out and settles its waiting. Returns whether
     /// it is served for the first time, as a count, and its bytes if so.
-    fn hand_out(&self, hot: &mut Hot, cold: &mut Cold, len: u32, passenger: bool) -> (u32, u64) {
+    #[inline(always)]
+    fn hand_out(self, hot: &mut Hot, cold: &mut Cold, len: u32, passenger: bool) -> (u32, u64) {
         hot.issued += len;
         if hot.issued == hot.len {
             hot.state = state::STARTED;
@@ -561,7 +564,8 @@ impl Moment {
     }
 
     /// The same for all of a unit's requests, as far as they have not gone.
-    fn hand_out_all(&self, hot: &mut [Hot], cold: &mut [Cold], unit: u32) -> (u32, u64) {
+    #[inline(never)]
+    fn hand_out_all(self, hot: &mut [Hot], cold: &mut [Cold], unit: u32) -> (u32, u64) {
         let (reqs, mut slot) = (hot[unit as usize].unit_reqs, hot[unit as usize].chain_first);
         let (mut first_ops, mut first_bytes) = (0, 0);
         for _ in 0..reqs {
