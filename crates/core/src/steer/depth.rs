@@ -47,7 +47,7 @@ use super::rate::{BATCH, Rate, RateMeter};
 use super::seeks::seeks_dominate;
 use super::work::Work;
 use tidegate_base::device::DeviceSpec;
-use tidegate_base::request::Op;
+use tidegate_base::request::{Op, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::profile::Profile;
 
