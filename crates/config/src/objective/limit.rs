@@ -45,7 +45,7 @@ const LENGTH: KeyInfo = KeyInfo::number(
     KeyKind::Duration,
     Nanos::SECOND.0,
     (Nanos::from_millis(1).0, HOUR.0),
-    "how long the burst's rates may be used",
+    "a quiet VM has so much of the burst's rates saved up",
 );
 
 /// `[vm.objective.limit.burst]`

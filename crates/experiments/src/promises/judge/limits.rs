@@ -12,7 +12,8 @@ type Counts = fn(Op) -> bool;
 struct Bucket {
     counts: Counts,
     rate: f64,
-    /// Rate while a burst lasts, and its credit.
+    /// Rate while a burst lasts, and its credit: QEMU's bucket, which holds `length` of that rate
+    /// (`throttle_compute_wait`) and leaks at the limit's.
     burst: Option<(f64, f64)>,
     /// Units of a request; `None`: bytes.
     norm: Option<u32>,
@@ -85,7 +86,7 @@ impl Limits {
         for (counts, rate, burst) in kinds {
             let mut push = |rate: u64, norm: Option<u32>, in_bytes, burst: Option<u64>| {
                 let rate = rate as f64;
-                let burst = burst.map(|burst| (burst as f64, (burst as f64 - rate) * length));
+                let burst = burst.map(|burst| (burst as f64, burst as f64 * length));
                 buckets.push(Bucket {
                     counts,
                     rate,
@@ -160,7 +161,10 @@ mod tests {
             ..Limit::NONE
         };
         let mut limits = Limits::new(&limit, Nanos::ZERO).expect("there is a rate");
-        assert!(second(&mut limits, 200) && second(&mut limits, 200));
+        // A bucket of 400 that fills by 100 a second.
+        for _ in 0..4 {
+            assert!(second(&mut limits, 200));
+        }
         assert!(!second(&mut limits, 200), "its credit is gone");
         for answers in [101, 99, 101, 100, 101] {
             assert!(second(&mut limits, answers), "one request sooner or later");
