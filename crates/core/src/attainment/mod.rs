@@ -50,7 +50,7 @@ use vm::VmAttainment;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::pace::FirstServed;
-use tidegate_base::request::{Account, Lane};
+use tidegate_base::request::{Account, IoError, Lane, Outcome};
 use tidegate_base::time::Nanos;
 
 /// Share of its seconds by which a promise is called kept.
@@ -91,6 +91,25 @@ pub(crate) struct Answered<'a> {
     pub behind_another: bool,
     /// It was cancelled: nobody wants the answer.
     pub cancelled: bool,
+}
+
+impl<'a> Answered<'a> {
+    /// Creates the answer to a request that had this account and outcome. `behind_another`: another
+    /// VM was served just before it.
+    #[inline(always)]
+    pub(crate) fn new(
+        account: &'a Account,
+        len: u32,
+        behind_another: bool,
+        outcome: Outcome,
+    ) -> Answered<'a> {
+        Answered {
+            account,
+            len,
+            behind_another,
+            cancelled: outcome == Err(IoError::Cancelled),
+        }
+    }
 }
 
 /// Attainment of all VMs of a device.

@@ -255,10 +255,7 @@ impl Engine {
             vms,
             ..
         } = queues;
-        let Requests {
-            hot, cold, free, ..
-        } = reqs;
-        let (this, cold) = (&mut hot[slot as usize], &cold[slot as usize]);
+        let (this, cold) = (&mut reqs.hot[slot as usize], &reqs.cold[slot as usize]);
         let (vm, op, len) = (this.vm, this.op, this.len);
         let behind = match cold.behind {
             NIL => None,
@@ -293,18 +290,13 @@ impl Engine {
             ledger.answered(&mut of_vm.answered, answer);
         }
         if of_vm.judged && op != Op::Flush {
-            let answer = Answered {
-                account: &account,
-                len,
-                behind_another: behind.is_some(),
-                cancelled: outcome == Err(IoError::Cancelled),
-            };
+            let answer = Answered::new(&account, len, behind.is_some(), outcome);
             (self.attainment).answered(*now, [vm, slot], answer, || of_vm.standing(device));
         }
         let counts = of_vm.has_job && outcome.is_ok() && op.merges();
         let job = jobs.as_mut().filter(|_| counts);
         let job_done = job.is_some_and(|jobs| jobs.moved(vm as usize, len));
-        *free = this.vacate(slot, *free);
+        reqs.free = this.vacate(slot, reqs.free);
         device.requests -= 1;
         of_vm.requests -= 1;
         self.intake.answered(*now, vm as usize);

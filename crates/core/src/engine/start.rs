@@ -441,7 +441,7 @@ impl Going {
             ..
         } = &mut facts.queues;
         let this = &mut hot[unit as usize];
-        let (vm, op, reqs) = (this.vm, this.op, this.unit_reqs);
+        let (vm, op, reqs, last_req) = (this.vm, this.op, this.unit_reqs, this.chain_last);
         let of_vm = &mut vms[vm as usize];
         let mut going = Going {
             id: this.id(unit),
@@ -463,7 +463,6 @@ impl Going {
             whole: false,
             lane_left: false,
         };
-        let last_req = this.chain_last;
         let moment = Moment {
             now: *now,
             shut: of_vm.shut_time(op.lane(), *now),
