@@ -1,5 +1,5 @@
-//! Precision with which a VM is served, its tuning to that and the times of its requests, as answers
-//! of the daemon and reports of the simulator show them.
+//! Precision with which a VM is served, its tuning to that and the times of its requests, as
+//! answers of the daemon and reports of the simulator show them.
 
 pub mod attainment;
 

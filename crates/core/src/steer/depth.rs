@@ -28,6 +28,11 @@
 //! - **Rates** are compared by their standard errors ([`Rate`]): a regular device is judged after
 //!   32 ends, an irregular one after up to 256 or 100 ms. What was in flight when the depth
 //!   changed is not counted.
+//! - **A device that is faster and slower by itself**, as a disk of a cloud is, differs from one
+//!   measurement to the next by more than their standard errors. How much is learnt where two
+//!   measurements of one depth follow each other, and is part of the error of each comparison
+//!   ([`Unsteadiness`]). What is not certain for that reason alone is decided for the
+//!   smaller depth, or chance would raise the depth now and then, and nothing would lower it.
 //! - **A smaller depth is enough** when it delivers as much as the one in force before and after
 //!   it, but for what may be given up ([`DepthTuning`]). Where that is not certain the larger depth
 //!   stays, since a queue that is too short costs work.
@@ -42,10 +47,14 @@
 //!   ([`DepthBound`]), and at most what keeps the work in flight within a time given from outside
 //!   ([`Budget`]). Where a bound costs work, the bound wins.
 
+mod phase;
+
 use super::allowed::{DepthBound, DepthReason, DepthTuning, DepthView};
 use super::rate::{BATCH, Rate, RateMeter};
 use super::seeks::seeks_dominate;
+use super::unsteady::Unsteadiness;
 use super::work::Work;
+use phase::Phase;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::{Op, VmId};
 use tidegate_base::time::Nanos;
@@ -112,26 +121,6 @@ pub(crate) struct End {
     pub(crate) in_flight: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Phase {
-    /// The depth doubles while it pays; `below`: the rate at half of it.
-    Grow { below: Option<Rate> },
-    /// A smaller depth than `reference` was measured at.
-    Descend { candidate: u32, reference: Rate },
-    /// The depth in force again, after a smaller one delivered `tried`, which was enough.
-    Confirm {
-        candidate: u32,
-        tried: Rate,
-        reference: Rate,
-    },
-    /// Twice the depth that `reference` was measured at.
-    Rise { candidate: u32, reference: Rate },
-    /// The load does not fill the depth: what it delivers like this, to compare with less.
-    Unfilled,
-    /// The depth is in force; `first`: what the load was when it was found.
-    Hold { until: Nanos, first: Option<Rate> },
-}
-
 /// See the [module](self).
 pub(crate) struct DepthControl {
     top: u32,
@@ -173,6 +162,7 @@ pub(crate) struct DepthControl {
     best: f64,
     /// Latest rate at the depth in force.
     latest: Option<Rate>,
+    unsteady: Unsteadiness,
 }
 
 impl DepthControl {
@@ -203,6 +193,7 @@ impl DepthControl {
             trimmed: false,
             best: 0.0,
             latest: None,
+            unsteady: Unsteadiness::default(),
         };
         control.set_profile(spec, profile, now);
         control.depth = control.start();
@@ -383,7 +374,7 @@ impl DepthControl {
                 }
             }
             Phase::Grow { below: Some(below) } => {
-                let (gain, error) = rate.gain_over(&below);
+                let (gain, error) = self.unsteady.gain(&rate, &below);
                 if let Some(pays) =
                     self.verdict(now, gain - self.tuning.growth(), error, self.doubt())
                 {
@@ -410,7 +401,7 @@ impl DepthControl {
                 candidate,
                 reference,
             } => {
-                let (gain, error) = rate.gain_over(&reference);
+                let (gain, error) = self.unsteady.gain(&rate, &reference);
                 // Above what a smaller depth may cost, or the depth would go to and fro.
                 let pays = self.loss(&reference) * 1.5;
                 if let Some(pays) = self.compare(now, gain - pays, error, self.doubt()) {
@@ -440,7 +431,7 @@ impl DepthControl {
 
     /// A smaller depth was measured.
     fn tried(&mut self, now: Nanos, rate: Rate, candidate: u32, reference: Rate) {
-        let (gain, error) = rate.gain_over(&reference);
+        let (gain, error) = self.unsteady.gain(&rate, &reference);
         match self.compare(now, gain + self.loss(&reference), error, -self.doubt()) {
             None => {}
             Some(true) => {
@@ -460,7 +451,8 @@ impl DepthControl {
 
     /// The depth in force was measured again, after a smaller one had delivered `tried`.
     fn confirm(&mut self, now: Nanos, rate: Rate, candidate: u32, [tried, reference]: [Rate; 2]) {
-        let (gain, error) = tried.gain_over(&rate);
+        self.unsteady.learn(&reference, &rate);
+        let (gain, error) = self.unsteady.gain(&tried, &rate);
         match self.compare(now, gain + self.loss(&rate), error, -self.doubt()) {
             None => {}
             Some(true) => {
@@ -494,7 +486,8 @@ impl DepthControl {
 
     /// Returns whether `margin`, known to `error`, is positive; `None`: not decided yet. Where the
     /// measurement is over before that is certain, it is with `lean` errors added: so
-    /// that a disk with seeks keeps the larger depth.
+    /// that a disk with seeks keeps the larger depth. On an unsteady device less makes certain that
+    /// the margin is negative, since what is tried there may cost much until it is given up.
     fn verdict(&self, now: Nanos, margin: f64, error: f64, lean: f64) -> Option<bool> {
         let sure = margin >= CERTAIN * error || margin <= -error * (CERTAIN + self.doubt());
         let sure = sure && self.is_judged(now, error);
@@ -519,9 +512,14 @@ impl DepthControl {
     }
 
     /// Returns the errors by which the larger depth is favoured where a comparison is uncertain. A
-    /// disk with seeks gains by depths that its irregular rate hides for long.
+    /// disk with seeks gains by depths that its irregular rate hides for long; elsewhere a device
+    /// that is unsteady gets the smaller one.
     fn doubt(&self) -> f64 {
-        if self.seeks { 1.0 } else { 0.0 }
+        match () {
+            () if self.seeks => 1.0,
+            () if self.unsteady.is_felt() => -1.0,
+            () => 0.0,
+        }
     }
 
     fn loss(&self, reference: &Rate) -> f64 {
@@ -583,6 +581,11 @@ impl DepthControl {
         let long = self.meter.elapsed(now) >= LONG && self.meter.counted() >= ENDS_MIN;
         if self.meter.counted() < ENDS_MAX && !long {
             return;
+        }
+        if let Some(before) = self.latest
+            && first.is_some()
+        {
+            self.unsteady.learn(&before, &rate);
         }
         self.note(rate);
         let first = first.unwrap_or(rate);

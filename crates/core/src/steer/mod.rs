@@ -6,6 +6,7 @@ pub(crate) mod depth;
 mod rate;
 pub(crate) mod seeks;
 pub(crate) mod sharing;
+mod unsteady;
 mod work;
 
 pub use allowed::{DepthBound, DepthReason, DepthTuning, DepthView};

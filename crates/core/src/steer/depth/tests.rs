@@ -21,11 +21,13 @@ fn control(depth: u32) -> DepthControl {
 
 /// Device that does `most` I/Os a second from `knee` in flight on, and less in proportion
 /// below. Single I/Os take up to twice their mean, and all of them are slower and faster by
-/// `sway` thousandths for a tenth of a second at a time.
+/// `sway` thousandths for `sways_ms` at a time.
 struct Noisy {
     knee: u32,
     most: f64,
     sway: u64,
+    /// Milliseconds for which they stay as slow or fast.
+    sways_ms: u64,
     bytes: u32,
     random: SplitMix64,
     now: Nanos,
@@ -47,6 +49,7 @@ impl Noisy {
             knee,
             most,
             sway,
+            sways_ms: 100,
             bytes: 4096,
             random: SplitMix64::new(seed),
             now: Nanos::ZERO,
@@ -66,7 +69,7 @@ impl Noisy {
             if self.now >= self.swayed_until {
                 let sway = self.random.below(2 * self.sway + 1) as f64 - self.sway as f64;
                 self.factor = 1.0 + sway / 1000.0;
-                self.swayed_until = self.now + Nanos::from_millis(100);
+                self.swayed_until = self.now + Nanos::from_millis(self.sways_ms);
             }
             self.deepest = self.deepest.max(control.limit());
             let in_flight = control.limit().min(self.outstanding);
@@ -110,6 +113,32 @@ fn the_knee_is_found_through_noise() {
                 "knee {knee}, sway {sway}, seed {seed}: {mean}"
             );
         }
+    }
+}
+
+/// A disk of a cloud, whose rate goes up and down by a third: were chance taken for a gain, the depth
+/// would be raised now and then, and 10 times the knee would be as likely as the knee.
+#[test]
+fn a_device_that_is_unsteady_gets_no_more_than_it_needs() {
+    for (knee, sways_ms) in [(2, 10), (2, 30), (2, 100), (3, 30)] {
+        let (mut depths, mut ends) = (0, 0);
+        for seed in 0..12 {
+            let mut device = Noisy::new(knee, 6000.0, 300, seed);
+            (device.sways_ms, device.bytes) = (sways_ms, 128 << 10);
+            let mut control = control(32);
+            device.run(&mut control, 4000);
+            (device.depths, device.ends) = (0, 0);
+            device.run(&mut control, 5000);
+            depths += device.depths;
+            ends += device.ends;
+        }
+        let mean = depths as f64 / ends as f64;
+        assert!(
+            mean <= f64::from(knee * 3),
+            "knee {knee}, {sways_ms} ms: {mean:.1}"
+        );
+        let kept = ends as f64 / (12.0 * 5.0 * 6000.0);
+        assert!(kept > 0.97, "knee {knee}, {sways_ms} ms: {kept:.3}");
     }
 }
 
