@@ -1,9 +1,9 @@
 //! Unsteadiness of a device: how much its rate changes by itself.
 //!
-//! A disk of a cloud is faster and slower for milliseconds or seconds, because others use what lies
-//! behind it. Two measurements of such a device differ by more than their standard errors, which are
-//! those of single I/Os. What two measurements of one depth differ by is therefore learnt, and is a
-//! part of the error wherever two depths are compared.
+//! A disk of a cloud is faster and slower for milliseconds or seconds, because others use what
+//! lies behind it. Two measurements of such a device differ by more than their standard errors,
+//! which are those of single I/Os. What two measurements of one depth differ by is therefore
+//! learnt, and is a part of the error wherever two depths are compared.
 
 use super::rate::Rate;
 
