@@ -202,14 +202,6 @@ impl Facts {
         self.ledgers[vm.index()].read(of_vm.arrived, of_vm.answered)
     }
 
-    /// What a VM moved in each of the last seconds, up to `now`.
-    pub(crate) fn seconds(&self, now: Nanos, vm: VmId) -> Seconds {
-        let (of_vm, ledger) = (&self.queues.vms[vm.index()], &self.ledgers[vm.index()]);
-        let second = Seconds::number(now.max(self.queues.now));
-        let asks = of_vm.requests > 0;
-        ledger.seconds(second, asks, of_vm.arrived, of_vm.answered)
-    }
-
     /// Counts what a VM moves from the next second on.
     pub(crate) fn begin_seconds(&mut self, vm: usize) {
         let (of_vm, ledger) = (&mut self.queues.vms[vm], &mut self.ledgers[vm]);

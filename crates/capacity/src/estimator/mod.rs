@@ -402,7 +402,7 @@ impl CostEstimator {
         self.profile_of(|parts, bytes| self.filter.cost(&weights(parts, bytes)) * 1000.0)
     }
 
-    /// Returns a profile with these picoseconds for I/Os of such parts of the kinds and such a size.
+    /// Returns a profile by the picoseconds of I/Os of such parts of the kinds and such a size.
     fn profile_of(&self, time_ps: impl Fn(&[f64; KINDS], u32) -> f64) -> Profile {
         let curve = |direction, access| {
             let mut parts = [0.0; KINDS];

@@ -37,6 +37,17 @@ struct Left {
     took: Nanos,
 }
 
+/// The estimator of costs knows more than before.
+#[cold]
+fn costs_learnt(engine: &mut Engine) {
+    if engine.control.sharing.is_some() {
+        engine.control.learn_parts(&engine.facts);
+    }
+    if (engine.control).learn_costs(&mut engine.facts, &engine.active.roles) {
+        engine.active.emit(&mut engine.facts, &Event::CostsLearnt);
+    }
+}
+
 impl Engine {
     /// A device I/O ended. Panics on an I/O that is not in flight: a driver that reports one
     /// twice would otherwise answer somebody else's request.
@@ -136,18 +147,7 @@ impl Engine {
             self.active.follow_up(&mut self.facts);
         }
         if learnt {
-            self.costs_learnt();
-        }
-    }
-
-    /// The estimator of costs knows more than before.
-    #[cold]
-    fn costs_learnt(&mut self) {
-        if self.control.sharing.is_some() {
-            self.control.learn_parts(&self.facts);
-        }
-        if (self.control).learn_costs(&mut self.facts, &self.active.roles) {
-            self.active.emit(&mut self.facts, &Event::CostsLearnt);
+            costs_learnt(self);
         }
     }
 

@@ -43,7 +43,11 @@ impl<'a> Tenants<'a> {
     /// What a VM moved in each of the last seconds up to `now`, for its precision. Begins anew when
     /// its `target` in bytes a second is another one. Panics as [`Tenants::vm_stats`].
     pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
-        self.engine.facts.seconds(now, vm)
+        let facts = &self.engine.facts;
+        let (of_vm, ledger) = (&facts.queues.vms[vm.index()], &facts.ledgers[vm.index()]);
+        let second = Seconds::number(now.max(facts.queues.now));
+        let asks = of_vm.requests > 0;
+        ledger.seconds(second, asks, of_vm.arrived, of_vm.answered)
     }
 
     /// The objective in force.

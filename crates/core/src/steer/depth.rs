@@ -37,9 +37,9 @@
 //!   it, but for what may be given up ([`DepthTuning`]). Where that is not certain the larger depth
 //!   stays, since a queue that is too short costs work.
 //! - **Only a full depth says that more is needed.** Where fewer are outstanding than the depth
-//!   allows, or the policy holds them back, it does not grow. On flash it falls to the most that was
-//!   in flight, and from there as ever: a few guests that ask for all they can keep a device busy,
-//!   and never fill its queue.
+//!   allows, or the policy holds them back, it does not grow. On flash it falls to the most that
+//!   was in flight, and from there as ever: a few guests that ask for all they can keep a device
+//!   busy, and never fill its queue.
 //! - **The load has changed** when the mean work of an I/O, or the rate, is another one by half as
 //!   much again. The depth is divided by what an I/O's work has grown by at once, so that the work
 //!   in flight stays, and grows again from there.
@@ -154,7 +154,7 @@ pub(crate) struct DepthControl {
     budget_depth: u32,
     /// Most I/Os that were in flight since the depth was looked at.
     peak: u32,
-    /// The rate that smaller depths are compared with is that of a load that does not fill this one.
+    /// Smaller depths are compared with the rate of a load that does not fill this one.
     unfilled: bool,
     /// The depth is the most that the load had in flight, whatever it would do with more.
     trimmed: bool,

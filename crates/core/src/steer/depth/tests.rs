@@ -116,8 +116,8 @@ fn the_knee_is_found_through_noise() {
     }
 }
 
-/// A disk of a cloud, whose rate goes up and down by a third: were chance taken for a gain, the depth
-/// would be raised now and then, and 10 times the knee would be as likely as the knee.
+/// A disk of a cloud, whose rate goes up and down by a third: were chance taken for a gain, the
+/// depth would be raised now and then, and 10 times the knee would be as likely as the knee.
 #[test]
 fn a_device_that_is_unsteady_gets_no_more_than_it_needs() {
     for (knee, sways_ms) in [(2, 10), (2, 30), (2, 100), (3, 30)] {

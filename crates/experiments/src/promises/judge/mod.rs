@@ -1,5 +1,5 @@
-//! Judge of promises: an oracle that sees nothing but arrivals and answers of requests, and how long
-//! they were with the device.
+//! Judge of promises: an oracle that sees nothing but arrivals and answers of requests, and how
+//! long they were with the device.
 //!
 //! ```text
 //!   World::take_requests --> Judge::second, once a second --> kept and missed seconds per part

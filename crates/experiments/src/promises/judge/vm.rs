@@ -295,9 +295,9 @@ impl VmJudge {
         self.waited.clear();
     }
 
-    /// True if something of it waited for the scheduler all second, and it has a share by its weight
-    /// alone: neither a limit nor a class nor the background decides what it has. A VM whose requests
-    /// are all with the device has what it asked for.
+    /// True if something of it waited for the scheduler all second, and it has a share by its
+    /// weight alone: neither a limit nor a class nor the background decides what it has. A VM whose
+    /// requests are all with the device has what it asked for.
     pub(super) fn waits_for_share(&mut self) -> bool {
         let by_weight = matches!(self.objective.priority, Priority::BestEffort(_));
         self.waited.is_all_second()

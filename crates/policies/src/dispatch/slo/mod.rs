@@ -113,9 +113,9 @@ enum By {
     Share,
 }
 
-/// Charges that are varied a little, back and forth and each VM's by itself, while costs are learnt:
-/// VMs that are always served in the same proportion have one cost between them, however long one
-/// looks ([`CostEstimator`]).
+/// Charges that are varied a little, back and forth and each VM's by itself, while costs are
+/// learnt: VMs that are always served in the same proportion have one cost between them, however
+/// long one looks ([`CostEstimator`]).
 #[derive(Default)]
 struct Dither {
     /// Windows of the estimator that were over when `within` was asked.

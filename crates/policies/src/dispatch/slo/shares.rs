@@ -149,6 +149,12 @@ impl Shares {
 
     /// Begins every share anew: what an I/O costs is counted in another unit from now on.
     pub(super) fn restart(&mut self, now: Nanos) {
+        let active: Vec<bool> = self.members.iter().map(|member| member.active).collect();
+        // All leave before one comes back: a group comes with the first of its members.
+        for vm in 0..self.members.len() {
+            self.deactivate(vm);
+            self.members[vm].flow.join(Virtual(0));
+        }
         for class in &mut self.classes {
             class.order = ByTag::with_capacity(self.members.len());
             class.clock = Virtual(0);
@@ -157,13 +163,8 @@ impl Shares {
             group.flow.join(Virtual(0));
             group.clock = 0;
         }
-        for vm in 0..self.members.len() {
-            let active = self.members[vm].active;
-            self.deactivate(vm);
-            self.members[vm].flow.join(Virtual(0));
-            if active {
-                self.activate(now, vm, u64::MAX);
-            }
+        for vm in (0..active.len()).filter(|&vm| active[vm]) {
+            self.activate(now, vm, u64::MAX);
         }
     }
 
