@@ -423,11 +423,17 @@ impl CostEstimator {
     /// ([`LearntCost::within`]). Over two windows its mean is 0.
     pub fn dither(&self, vm: VmId, within: f64) -> f64 {
         let by = (2.0 * within).clamp(DITHER[0], DITHER[1]);
-        let pair = mix(((self.over / 2) << 32) | u64::from(vm.index));
-        match (pair ^ self.over) & 1 {
-            0 => by,
-            _ => -by,
+        match self.dithers_up(vm) {
+            true => by,
+            false => -by,
         }
+    }
+
+    /// Returns whether [`CostEstimator::dither`] is positive in the window that goes on.
+    #[inline]
+    pub fn dithers_up(&self, vm: VmId) -> bool {
+        let pair = mix(((self.over / 2) << 32) | u64::from(vm.index));
+        (pair ^ self.over) & 1 == 0
     }
 }
 

@@ -228,6 +228,9 @@ impl DeviceTime {
 pub(super) struct CostModel {
     params: CostParams,
     time: DeviceTime,
+    /// The last cost by the device's time that was charged for reads and writes, since sizes repeat:
+    /// its access, bytes and points; 0 bytes: none was.
+    last: [(Access, u32, u64); 2],
     /// By VM: where its last I/Os ended, and how many there were. Empty unless time counts.
     streams: Vec<Ends>,
     counts: Vec<u32>,
@@ -242,6 +245,7 @@ impl CostModel {
         CostModel {
             params,
             time: DeviceTime::of(None),
+            last: [(Access::Random, 0, 0); 2],
             streams: vec![Ends::NONE; vms],
             counts: vec![0; vms],
         }
@@ -260,6 +264,7 @@ impl CostModel {
         match *event {
             Event::ProfileChanged | Event::CostsLearnt if facts.costs().is_some() => {
                 self.time = DeviceTime::of(facts.costs());
+                self.last = [(Access::Random, 0, 0); 2];
             }
             Event::VmAdded(vm) => {
                 if let Some(stream) = self.streams.get_mut(vm.index()) {
@@ -278,13 +283,19 @@ impl CostModel {
         if self.params.by != CostBy::DeviceTime {
             return self.counted(io.op, bytes, io.first_ops);
         }
-        let cost = self.time(io.vm.index(), io.op, io.addr, bytes);
-        if bytes > 0 {
-            let count = &mut self.counts[io.vm.index()];
-            self.streams[io.vm.index()].push((*count).into(), io.addr + u64::from(bytes));
-            *count = count.wrapping_add(1);
+        if bytes == 0 {
+            return self.time.flush();
         }
-        cost
+        let (vm, direction) = (io.vm.index(), Direction::of(io.op));
+        let access = self.access(vm, io.addr);
+        let last = &mut self.last[direction as usize];
+        if (last.0, last.1) != (access, bytes) {
+            *last = (access, bytes, self.time.cost(direction, access, bytes));
+        }
+        let count = &mut self.counts[vm];
+        self.streams[vm].push((*count).into(), io.addr + u64::from(bytes));
+        *count = count.wrapping_add(1);
+        last.2
     }
 
     /// The same in points finer by so many bits, a part of a request by its part of the bytes:
@@ -342,11 +353,16 @@ impl CostModel {
         if bytes == 0 {
             return self.time.flush();
         }
-        let access = match self.streams[vm].meet(addr) {
+        self.time
+            .cost(Direction::of(op), self.access(vm, addr), bytes)
+    }
+
+    #[inline]
+    fn access(&self, vm: usize, addr: u64) -> Access {
+        match self.streams[vm].meet(addr) {
             true => Access::Sequential,
             false => Access::Random,
-        };
-        self.time.cost(Direction::of(op), access, bytes)
+        }
     }
 
     /// What `bytes` are worth where a parameter names an amount of service in them: that many; the

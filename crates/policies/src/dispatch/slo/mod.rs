@@ -76,7 +76,7 @@ const STAY_IOS: u64 = 8;
 const NEAR: u64 = 4;
 /// Part of a cost by which charges are varied at most; and the unit in which that is reckoned.
 const DITHER: f64 = 0.25;
-const DITHER_ONE: i64 = 1024;
+const DITHER_ONE: u64 = 1024;
 /// Longest request that goes beyond the adapted depth: a long one lengthens the queue for all.
 const BEYOND_DEPTH: u32 = 32 << 10;
 /// Bytes below which an I/O takes a flash disk about as long as one of so many.
@@ -118,10 +118,10 @@ enum By {
 /// long one looks ([`CostEstimator`]).
 #[derive(Default)]
 struct Dither {
-    /// Windows of the estimator that were over when `within` was asked.
+    /// Windows of the estimator that were over when `by` was asked.
     over: u64,
-    /// How sure costs are, in parts of them.
-    within: f64,
+    /// Part of a cost by which charges are varied, in 1 / `DITHER_ONE`.
+    by: u64,
 }
 
 impl Dither {
@@ -132,16 +132,20 @@ impl Dither {
             return cost;
         };
         if estimator.over() != self.over {
-            self.look(estimator);
+            self.look(estimator, vm);
         }
-        let by = estimator.dither(vm, self.within).clamp(-DITHER, DITHER);
-        let by = (by * DITHER_ONE as f64) as i64;
-        cost.saturating_add_signed(cost as i64 / DITHER_ONE * by)
+        let by = cost / DITHER_ONE * self.by;
+        match estimator.dithers_up(vm) {
+            true => cost + by,
+            false => cost - by,
+        }
     }
 
     #[cold]
-    fn look(&mut self, estimator: &CostEstimator) {
-        (self.over, self.within) = (estimator.over(), estimator.learnt().within());
+    fn look(&mut self, estimator: &CostEstimator, vm: VmId) {
+        let by = estimator.dither(vm, estimator.learnt().within()).abs();
+        self.over = estimator.over();
+        self.by = (by.min(DITHER) * DITHER_ONE as f64) as u64;
     }
 }
 
