@@ -228,8 +228,8 @@ impl DeviceTime {
 pub(super) struct CostModel {
     params: CostParams,
     time: DeviceTime,
-    /// The last cost by the device's time that was charged for reads and writes, since sizes repeat:
-    /// its access, bytes and points; 0 bytes: none was.
+    /// Access, bytes and points of the last read and the last write that were charged by the
+    /// device's time, since sizes repeat; 0 bytes: none was.
     last: [(Access, u32, u64); 2],
     /// By VM: where its last I/Os ended, and how many there were. Empty unless time counts.
     streams: Vec<Ends>,

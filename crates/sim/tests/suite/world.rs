@@ -641,7 +641,8 @@ fn extraction(limit: &str, depth: u32, bulk: bool) -> Report {
     let large = "rw = \"read\"\nbs = \"1 MiB\"";
     let mut text = format!(
         "duration = \"3 s\"\nwarm_up = \"1 s\"\n[[device]]\nname = \"disk\"\n\
-         model = \"ssd-sata-300gb\"\npolicy = \"mclock\"\ndepth = {depth}\n"
+         model = \"ssd-sata-300gb\"\npolicy = \"mclock\"\ndepth = {depth}\n\
+         adaptive_depth = false\n"
     );
     text += &tenant("db", "reservation = \"2000 IOPS\"\nweight = 400", small);
     text += &tenant("web", "weight = 200", small);

@@ -21,17 +21,21 @@
 //! - **Stay.** On a disk that seeks, an I/O that continues the last one goes at once, for up to
 //!   eight positionings' worth of cost, unless a deadline is near: streams of several VMs
 //!   would break each other at every I/O (BD-EDF's batch; Jin et al., "Flubber", 2013).
+//! - **A disk that seeks passes nobody over.** While a promised I/O has been with it for more than
+//!   two positionings, nothing more goes (`at_disk`).
 //! - **Background** processes have a rate that grows while VMs do not miss it (`background`).
 //!
 //! Starvation bound: promises are to leave room. Then, from the moment a VM waits, each other of
 //! its class is served at most by its own weight's share of (32 of the smallest I/Os + the largest
 //! cost) before it, two I/Os and a stay.
 
+mod at_disk;
 mod background;
 mod promises;
 mod shares;
 
 use super::cost::{CostBy, CostModel, CostParams};
+use at_disk::AtDisk;
 use background::BackgroundRate;
 use promises::{Head, Overload, Promises, Step};
 use shares::Shares;
@@ -74,6 +78,8 @@ const MOST_AHEAD: u64 = 32;
 const STAY_IOS: u64 = 8;
 /// Positionings before the earliest deadline within which nothing but promises goes.
 const NEAR: u64 = 4;
+/// Promised I/Os with a disk that seeks for which there is room at first.
+const AT_DISK: usize = 32;
 /// Part of a cost by which charges are varied at most; and the unit in which that is reckoned.
 const DITHER: f64 = 0.25;
 const DITHER_ONE: u64 = 1024;
@@ -169,6 +175,8 @@ pub struct Slo {
     most_ahead: u64,
     /// Longest part of a background process, in bytes.
     background_part: u32,
+    /// What was promised and is with a disk that seeks.
+    at_disk: AtDisk,
     /// Costs are learnt: by how much charges are varied, in which window.
     dither: Dither,
 }
@@ -191,6 +199,7 @@ impl Slo {
             last_pick: By::Share,
             most_ahead: 0,
             background_part: BACKGROUND_PART_UNKNOWN,
+            at_disk: AtDisk::with_capacity(AT_DISK),
             dither: Dither::default(),
         };
         slo.most_ahead = MOST_AHEAD * slo.cost.flush();
@@ -356,6 +365,10 @@ impl Slo {
         if io.op == Op::Flush || !facts.device().seeks {
             return;
         }
+        // Also where it went by its VM's share, sooner than was promised.
+        if self.promises.has(slot) {
+            self.at_disk.started(facts.now(), io.id);
+        }
         self.stay = match self.stay.vm == slot {
             true => Stay {
                 vm: slot,
@@ -510,7 +523,10 @@ impl Dispatcher for Slo {
         match *event {
             Event::Started(io) => self.charge(facts, io),
             Event::Ended { io, .. } if facts.is_background(io.vm) => self.background.ended(),
-            Event::Ended { .. } => self.background.vm_ended(facts.now()),
+            Event::Ended { io, .. } => {
+                self.at_disk.ended(io.id);
+                self.background.vm_ended(facts.now());
+            }
             Event::Inherited(io) if facts.is_background(io.vm) => self.background.inherited(),
             Event::ProfileChanged => self.set_costs(facts),
             Event::CostsLearnt => self.learn_costs(facts),
@@ -598,6 +614,9 @@ impl Dispatcher for Slo {
         {
             self.step_changed(facts);
             return self.pick(facts);
+        }
+        if (self.at_disk).passes_over(now, facts.device().spec.positioning) {
+            return Pick::Idle(Nanos::MAX);
         }
         let mut part_at = Nanos::MAX;
         if self.background_waiting > 0 {
