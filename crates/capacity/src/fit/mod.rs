@@ -62,7 +62,7 @@ use crate::profile::Profile;
 use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 
-pub use blocking::Blocking;
+pub use self::blocking::Blocking;
 pub use load::Load;
 pub use nearest::{nearest, nearest_of_all};
 pub use say::{changed_parts, refusal};
@@ -327,6 +327,12 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
         (found.blocking, found.blocked_by) = (held.blocking, held.blocked_by);
     }
     found
+}
+
+/// Returns the blocking time T of the device at exactly the depth given ([`Fit::blocking`] is the one
+/// at [`Fit::depth_bound`]): for a device whose queue is kept shorter than its bounds demand.
+pub fn blocking(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Nanos {
+    at_depth(device, tenants, assumed).blocking
 }
 
 /// Reckons with the deepest queue with which all of it fits, or that misses bounds by least.

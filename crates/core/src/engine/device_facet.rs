@@ -154,7 +154,14 @@ impl DeviceMut<'_> {
     /// at most ten times a second. Returns whether it has.
     #[inline]
     pub fn reckon_promises(&mut self, now: Nanos) -> bool {
-        self.engine.promises.follow_costs(&self.engine.facts);
+        let Engine {
+            facts,
+            control,
+            promises,
+            ..
+        } = &mut *self.engine;
+        promises.follow_costs(facts);
+        promises.follow_depth(facts, control);
         if !self.engine.promises.is_due() {
             return false;
         }

@@ -33,7 +33,9 @@ pub struct Feasibility {
     pub depth_bound: u32,
     /// VM whose latency bound is nearest to its end; `None`: no VM has one.
     pub tightest: Option<VmId>,
-    /// Time by which a floor's request may be late: T of the plan.
+    /// Time by which a floor's request may be late: T of the plan, at the depth that the device's
+    /// queue has or may have soon. Where that is kept short, no request waits for the configured
+    /// depth.
     pub blocking: Nanos,
     /// Whether costs were learnt; otherwise they are the profile's.
     pub is_learnt: bool,
@@ -49,6 +51,8 @@ pub(super) struct Promises {
     new_costs: bool,
     /// Windows that costs had been learnt from by then.
     windows: u64,
+    /// Depth of the queue that the last blocking time counts with.
+    depth: u32,
     outcome: Option<Feasibility>,
 }
 
@@ -60,6 +64,7 @@ impl Promises {
             last: None,
             new_costs: false,
             windows: 0,
+            depth: 0,
             outcome: None,
         }
     }
@@ -96,6 +101,14 @@ impl Promises {
         }
     }
 
+    /// Notes the depth in force. Only a deeper one than was counted with makes requests wait longer.
+    #[inline]
+    pub(super) fn follow_depth(&mut self, facts: &Facts, control: &DeviceControl) {
+        if control.limit > self.depth && self.outcome.is_some() {
+            self.due_after(facts.queues.now, PAUSE);
+        }
+    }
+
     fn due_after(&mut self, now: Nanos, pause: Nanos) {
         let rested = self.last.map_or(now, |last| last + pause);
         self.due = self.due.min(now.max(rested));
@@ -118,7 +131,8 @@ impl Promises {
         {
             control.learn_seeks(facts, found);
         }
-        let outcome = reckoned(facts, control, now);
+        self.depth = counted_depth(facts, control);
+        let outcome = reckoned(facts, control, self.depth, now);
         let was_known = self.outcome.is_some();
         let new_costs = core::mem::take(&mut self.new_costs) || !was_known;
         (self.due, self.last) = (Nanos::MAX, Some(now));
@@ -155,7 +169,21 @@ fn costs(facts: &Facts) -> Option<(Cow<'_, Profile>, bool)> {
     judged.then_some((Cow::Owned(profile), true))
 }
 
-fn reckoned(facts: &Facts, control: &DeviceControl, now: Nanos) -> Option<Feasibility> {
+/// Depth to count with: twice the one in force. An adapted depth grows by doubling, and what was
+/// promised may go beyond it, up to that.
+fn counted_depth(facts: &Facts, control: &DeviceControl) -> u32 {
+    let depth = control.limit.saturating_mul(2);
+    depth.clamp(1, facts.queues.device.spec.depth)
+}
+
+/// Returns what comes of all promises together, with floors judged at a queue of `depth`; `None`:
+/// what requests cost is not known.
+fn reckoned(
+    facts: &Facts,
+    control: &DeviceControl,
+    depth: u32,
+    now: Nanos,
+) -> Option<Feasibility> {
     let (profile, is_learnt) = costs(facts)?;
     let spec = &facts.queues.device.spec;
     let device = fit::Device {
@@ -179,7 +207,12 @@ fn reckoned(facts: &Facts, control: &DeviceControl, now: Nanos) -> Option<Feasib
         ..Tenant::new("", &facts.objectives[slot])
     };
     let tenants: Vec<Tenant<'_>> = slots.iter().map(tenant).collect();
-    let fit = fit::reckon(&device, &tenants, &Assumed::default());
+    let assumed = Assumed::default();
+    let fit = fit::reckon(&device, &tenants, &assumed);
+    let blocking = match depth < fit.depth_bound {
+        true => fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed),
+        false => fit.blocking,
+    };
     // Without latencies nothing but device time is known, and requests stay longer than that.
     let least = if fit.blocked_by.is_measured {
         Nanos::ZERO
@@ -190,7 +223,7 @@ fn reckoned(facts: &Facts, control: &DeviceControl, now: Nanos) -> Option<Feasib
         fits: fit.fits(),
         depth_bound: fit.depth_bound,
         tightest: tightest(&fit).map(|at| facts.vm_at(slots[at])),
-        blocking: fit.blocking.max(least),
+        blocking: blocking.max(least),
         is_learnt,
     })
 }

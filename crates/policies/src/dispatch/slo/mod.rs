@@ -22,7 +22,7 @@
 //!   eight positionings' worth of cost, unless a deadline is near: streams of several VMs
 //!   would break each other at every I/O (BD-EDF's batch; Jin et al., "Flubber", 2013).
 //! - **A disk that seeks passes nobody over.** While a promised I/O has been with it for more than
-//!   two positionings, nothing more goes (`at_disk`).
+//!   two positionings, nothing more goes, for up to a second (`at_disk`).
 //! - **Background** processes have a rate that grows while VMs do not miss it (`background`).
 //!
 //! Starvation bound: promises are to leave room. Then, from the moment a VM waits, each other of
@@ -615,8 +615,8 @@ impl Dispatcher for Slo {
             self.step_changed(facts);
             return self.pick(facts);
         }
-        if (self.at_disk).passes_over(now, facts.device().spec.positioning) {
-            return Pick::Idle(Nanos::MAX);
+        if let Some(until) = (self.at_disk).held_until(now, facts.device().spec.positioning) {
+            return Pick::Idle(until);
         }
         let mut part_at = Nanos::MAX;
         if self.background_waiting > 0 {
