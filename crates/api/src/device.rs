@@ -61,6 +61,10 @@ pub struct DeviceView {
     /// yet known: there is no profile, or an imprecise one, and too little was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feasibility: Option<FeasibilityView>,
+    /// Promises that have given way because the device is slower than promised; absent while none
+    /// has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stepped_down: Option<SteppedDownView>,
     /// Costs of requests, as far as they were learnt; absent where the policy does not reckon with
     /// them, or the device has a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +89,19 @@ pub struct FeasibilityView {
     pub depth_bound: u32,
     /// True if costs were learnt; otherwise they are the profile's.
     pub learnt: bool,
+}
+
+/// Promises that have given way on a device that is slower than promised, by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SteppedDownView {
+    /// True if background processes have their least rate: one part per 500 ms.
+    pub background: bool,
+    /// Number of deadline transfers that have their VM's share alone.
+    pub transfers: u32,
+    /// Number of targets that have their VM's reservation and share alone.
+    pub targets: u32,
+    /// Number of latency bounds that are not scheduled by.
+    pub latencies: u32,
 }
 
 /// Waits for requests that might come, since the policy took over.
@@ -209,6 +226,7 @@ mod tests {
             depth_reason: None,
             blocking_ns: 9,
             feasibility: None,
+            stepped_down: None,
             learnt_costs: None,
             vms: vec!["oltp".to_owned()],
             disks_with_faults: Vec::new(),
@@ -251,6 +269,7 @@ mod tests {
                 depth_bound: 16,
                 learnt: false,
             }),
+            stepped_down: None,
             ..device()
         };
         let shown = concat!(

@@ -490,6 +490,19 @@ pub trait Regulator: Send {
     fn adopt(&mut self, _facts: &Facts, _vm: VmId, _consumed: &Consumed) {}
 }
 
+/// Promises that have given way on a device that is slower than promised, by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SteppedDown {
+    /// True if background processes have their least rate.
+    pub background: bool,
+    /// Number of deadline transfers that have their VM's share alone.
+    pub transfers: u32,
+    /// Number of targets that have their VM's reservation and share.
+    pub targets: u32,
+    /// Number of latency bounds that are not scheduled by.
+    pub latencies: u32,
+}
+
 /// Which of the admitted units goes to the device next? Owns an index of them, which the
 /// engine can rebuild at any time by inserting all of them again in the order of arrival.
 pub trait Dispatcher: Send {
@@ -565,6 +578,12 @@ pub trait Dispatcher: Send {
     /// Waits on purpose so far, where it waits for something that may or may not come.
     fn waits(&self) -> Option<Waits> {
         None
+    }
+
+    /// Returns the promises that are not scheduled by at present, because the device is slower than
+    /// promised.
+    fn stepped_down(&self) -> SteppedDown {
+        SteppedDown::default()
     }
 
     /// What one more VM and one more request take in it.

@@ -1,7 +1,7 @@
 //! `tidegate device`: what disks lie on.
 
 use anyhow::Result;
-use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView};
+use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView, SteppedDownView};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::format_bandwidth;
 use tidegate_units::human::{bytes, count, duration, exact_bytes};
@@ -145,12 +145,32 @@ fn promises(table: &mut Table, device: &DeviceView) {
     if let Some(bound) = bound(device) {
         table.fact("", format!("at most {bound} in flight, for the bounds"));
     }
+    if let Some(down) = &device.stepped_down {
+        table.fact("given way", Cell::from(given_way(down)).tone(Tone::Bad));
+    }
     // Daemons of earlier versions do not say it.
     if device.blocking_ns > 0 {
         let blocking = duration(device.blocking_ns);
         let text = format!("{blocking}, by which a floor may be late");
         table.fact("blocking", text);
     }
+}
+
+/// Returns the promises that have given way, such as "background, 2 latency bounds: the device is
+/// slower than promised".
+fn given_way(down: &SteppedDownView) -> String {
+    let counted = |count: u32, one: &str| {
+        let plural = if count == 1 { "" } else { "s" };
+        (count > 0).then(|| format!("{count} {one}{plural}"))
+    };
+    let kinds = [
+        down.background.then(|| "background".to_owned()),
+        counted(down.transfers, "deadline transfer"),
+        counted(down.targets, "target"),
+        counted(down.latencies, "latency bound"),
+    ];
+    let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+    format!("{}: the device is slower than promised", kinds.join(", "))
 }
 
 /// Whether everything that is promised fits the device.

@@ -4,8 +4,7 @@ use super::hung::{HungDisk, HungDisks, Patience};
 use super::job_book;
 use super::promises::Feasibility;
 use super::{Engine, NIL};
-use crate::roles::Event;
-use crate::roles::Waits;
+use crate::roles::{Event, SteppedDown, Waits};
 use crate::steer::{DepthBound, DepthTuning, DepthView, SharedIo};
 use crate::watch::{Drift, LearntCap, Notice};
 use std::sync::Arc;
@@ -58,6 +57,11 @@ impl<'a> Device<'a> {
     /// than the profile's imprecise points.
     pub fn feasibility(&self) -> Option<Feasibility> {
         self.engine.promises.outcome()
+    }
+
+    /// Returns the promises that have given way for now, because the device is slower than promised.
+    pub fn stepped_down(&self) -> SteppedDown {
+        self.engine.active.roles.dispatcher.stepped_down()
     }
 
     /// Returns whether promises have changed since they were reckoned together.

@@ -66,6 +66,7 @@ pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
         adapted_depth: engine.device().adapted(),
         blocking: engine.device().blocking_time(),
         feasibility: engine.device().feasibility(),
+        stepped_down: engine.device().stepped_down(),
         learnt_costs: engine.device().learnt_costs(),
         uncounted: 0,
         oldest_io: None,

@@ -12,7 +12,7 @@ use tidegate_core::part::Honours;
 use tidegate_core::policy::Policy;
 use tidegate_core::precision::Precision;
 use tidegate_core::request::VmId;
-use tidegate_core::roles::Waits;
+use tidegate_core::roles::{SteppedDown, Waits};
 use tidegate_core::seconds::Seconds;
 use tidegate_core::stats::{Histogram, VmStats};
 use tidegate_core::steer::DepthView;
@@ -48,6 +48,8 @@ pub struct DeviceSnapshot {
     pub blocking: Nanos,
     /// Whether everything that is promised fits; `None`: what requests cost is not yet known.
     pub feasibility: Option<Feasibility>,
+    /// Promises that have given way because the device is slower than promised.
+    pub stepped_down: SteppedDown,
     /// What was learnt of what requests cost; `None`: nothing is to be.
     pub learnt_costs: Option<Learnt>,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.

@@ -150,6 +150,7 @@ impl Loop {
             adapted_depth: self.engine.device().adapted(),
             blocking: self.engine.device().blocking_time(),
             feasibility: self.engine.device().feasibility(),
+            stepped_down: self.engine.device().stepped_down(),
             learnt_costs: self.engine.device().learnt_costs(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),

@@ -183,6 +183,7 @@ struct Loop {
     completions: Vec<Completion>,
     /// What was said last of whether what is promised fits.
     feasible: notices::Feasible,
+    given_way: notices::GivenWay,
     /// Jobs of its VMs that run.
     running_jobs: u32,
     /// Told when a job has ended, which is not to be kept any more.
@@ -397,6 +398,7 @@ impl Loop {
         self.look_for_hung_disks();
         notices::tell_notices(&mut self.engine, &self.name);
         self.feasible.tell(self.now, &self.engine, &self.name);
+        self.given_way.tell(&self.engine, &self.name);
         self.tell_adequacy();
         self.tell_jobs();
     }

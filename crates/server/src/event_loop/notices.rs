@@ -1,6 +1,7 @@
 //! What an operator is told of the device, once for each change.
 
 use tidegate_core::engine::{Engine, Feasibility};
+use tidegate_core::roles::SteppedDown;
 use tidegate_core::time::Nanos;
 use tidegate_core::watch::{LearntCap, Notice, Parting};
 use tidegate_units::format_bandwidth;
@@ -80,6 +81,56 @@ impl Feasible {
         (self.fits, self.said) = (Some(fits), now);
         Some(fits)
     }
+}
+
+/// Latest log line about promises that have given way.
+#[derive(Debug, Default)]
+pub(super) struct GivenWay {
+    told: SteppedDown,
+}
+
+impl GivenWay {
+    /// Logs each change of the promises that have given way, at most once per call.
+    pub(super) fn tell(&mut self, engine: &Engine, device: &str) {
+        let now = engine.device().stepped_down();
+        let before = core::mem::replace(&mut self.told, now);
+        if now == before {
+            return;
+        }
+        let SteppedDown {
+            background,
+            transfers,
+            targets,
+            latencies,
+        } = now;
+        if now == SteppedDown::default() {
+            tracing::info!(device, "every promise is scheduled by again");
+        } else if total(now) > total(before) {
+            tracing::warn!(
+                device,
+                background,
+                transfers,
+                targets,
+                latencies,
+                "the device is slower than promised: these promises give way until it keeps up"
+            );
+        } else {
+            tracing::info!(
+                device,
+                background,
+                transfers,
+                targets,
+                latencies,
+                "promises come back; these still give way"
+            );
+        }
+    }
+}
+
+/// Number of promises that have given way; background processes count as one.
+fn total(down: SteppedDown) -> u64 {
+    let counts = [down.transfers, down.targets, down.latencies];
+    u64::from(down.background) + counts.into_iter().map(u64::from).sum::<u64>()
 }
 
 /// Such as `500 IOPS or 50 MB/s`.

@@ -19,6 +19,20 @@ pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
         Read::Gauge(|d| d.facts.spec.depth.into()),
     ),
     plain(
+        "promises_given_way",
+        "Promises that give way because the device is slower than promised; background processes \
+         count as one",
+        Read::Gauges("part", |d| {
+            let down = d.stepped_down;
+            vec![
+                ("background".to_owned(), u32::from(down.background).into()),
+                ("transfer".to_owned(), down.transfers.into()),
+                ("target".to_owned(), down.targets.into()),
+                ("latency".to_owned(), down.latencies.into()),
+            ]
+        }),
+    ),
+    plain(
         "in_flight",
         "I/Os with the device now that count against its depth",
         Read::Gauge(|d| d.facts.in_flight.into()),

@@ -1,50 +1,81 @@
-//! What was promised and is with a disk that seeks.
+//! I/Os with a bound that are with a disk that seeks.
 //!
-//! Such a disk orders what it holds by itself, the nearest first: a stream of writes that goes on
-//! keeps a read elsewhere waiting until the disk's own patience ends, a second or so. So nothing
-//! more goes while the disk passes a promised I/O over: what it holds beside it is soon done.
+//! Such a disk orders what it holds by itself, the nearest first. Beside a stream of writes, a read
+//! elsewhere waits until the disk's own patience ends, about a second. So nothing more goes to the
+//! disk while one of these I/Os has been with it for longer than its promise leaves: what the disk
+//! holds beside it is soon done.
+//!
+//! The hold costs work and shares, because the disk's queue runs dry and is then filled at once. So
+//! a latency bound is helped early, and a floor late: a VM that gets more than its floor by its
+//! share loses nothing when one of its I/Os takes long.
 
 use tidegate_base::request::IoId;
 use tidegate_base::time::Nanos;
 
-/// Positionings after which an I/O counts as passed over.
-const PATIENCE: u64 = 2;
+/// Positionings that an I/O may take at least before others are held back for it.
+const PATIENCE_LEAST: u64 = 2;
+/// Part of a latency bound after which others are held back: the other half is for what the disk
+/// holds by then, and for the wait before.
+const LATENCY_PART: u64 = 6;
+/// Positionings that an I/O which goes for the sake of a floor may take.
+const FLOOR_POSITIONINGS: u64 = 8;
 /// Longest time for which others are held back for one I/O. A disk's own patience with a read is
 /// about a second; one that takes longer hangs, or has errors, and its neighbours are to go on.
 const LONGEST_HOLD: Nanos = Nanos::SECOND;
 
-/// Promised I/Os in flight with when they went, the oldest first. Nothing is allocated after start:
-/// those beyond the room there is are not watched, as they go after those that are.
+/// Returns the time that an I/O may be with the disk before others are held back for it, by the
+/// latency bound of its VM if there is one.
+pub(super) fn patience(positioning: Nanos, latency: Option<Nanos>) -> Nanos {
+    match latency {
+        Some(bound) => Nanos(bound.0 / LATENCY_PART).max(Nanos(PATIENCE_LEAST * positioning.0)),
+        None => Nanos(FLOOR_POSITIONINGS * positioning.0),
+    }
+}
+
+/// I/O that is watched.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    io: IoId,
+    /// Time from which on others are held back for it.
+    hold_from: Nanos,
+}
+
+/// Watched I/Os in flight, in the order in which they went.
 #[derive(Debug, Default)]
-pub(super) struct AtDisk(Vec<(IoId, Nanos)>);
+pub(super) struct AtDisk(Vec<Watched>);
 
 impl AtDisk {
-    /// Creates an empty list with room for so many I/Os.
+    /// Creates an empty list with room for `ios` I/Os. Nothing is allocated later: I/Os beyond the
+    /// room are not watched, which matters little, because those before them are.
     pub(super) fn with_capacity(ios: usize) -> AtDisk {
         AtDisk(Vec::with_capacity(ios))
     }
 
-    /// A promised I/O goes.
-    pub(super) fn started(&mut self, now: Nanos, io: IoId) {
+    /// Watches an I/O that goes now and may be with the disk for `patience`.
+    pub(super) fn started(&mut self, now: Nanos, io: IoId, patience: Nanos) {
         if self.0.len() < self.0.capacity() {
-            self.0.push((io, now));
+            let hold_from = now + patience;
+            self.0.push(Watched { io, hold_from });
         }
     }
 
-    /// An I/O came back, whether promised or not.
+    /// Forgets an I/O that came back; one that is not watched is ignored.
+    #[inline]
     pub(super) fn ended(&mut self, io: IoId) {
-        self.0.retain(|&(promised, _)| promised != io);
+        if !self.0.is_empty() {
+            self.0.retain(|watched| watched.io != io);
+        }
     }
 
-    /// Returns until when nothing more is to go because the disk passes an I/O over; `None` while it
-    /// does not. The end of that I/O may come sooner.
+    /// Returns the time until which nothing more is to go; `None` if something may go now. The end
+    /// of an I/O may come sooner.
     #[inline]
-    pub(super) fn held_until(&self, now: Nanos, positioning: Nanos) -> Option<Nanos> {
-        let patience = Nanos(PATIENCE * positioning.0);
+    pub(super) fn held_until(&self, now: Nanos) -> Option<Nanos> {
+        let ends = |watched: &Watched| watched.hold_from + LONGEST_HOLD;
         (self.0.iter())
-            .take_while(|&&(_, went)| now.since(went) > patience)
-            .map(|&(_, went)| went + LONGEST_HOLD.max(patience))
-            .find(|&until| until > now)
+            .filter(|watched| watched.hold_from < now && now < ends(watched))
+            .map(ends)
+            .max()
     }
 }
 
@@ -52,42 +83,54 @@ impl AtDisk {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_oldest_counts_and_only_until_it_is_back() {
-        let [first, second] = [0, 1].map(|index| IoId {
+    const POSITIONING: Nanos = Nanos::from_millis(10);
+
+    fn ids() -> [IoId; 2] {
+        [0, 1].map(|index| IoId {
             index,
             generation: 0,
-        });
-        let ms = Nanos::from_millis;
-        let mut at_disk = AtDisk::with_capacity(2);
-        let held_until = |at_disk: &AtDisk, now| at_disk.held_until(ms(now), ms(10));
-        assert_eq!(held_until(&at_disk, 1000), None);
-        at_disk.started(ms(100), first);
-        at_disk.started(ms(130), second);
-        assert_eq!(held_until(&at_disk, 120), None);
-        assert_eq!(held_until(&at_disk, 121), Some(ms(1100)));
-        at_disk.ended(first);
-        assert_eq!(held_until(&at_disk, 150), None);
-        assert_eq!(held_until(&at_disk, 151), Some(ms(1130)));
-        at_disk.ended(second);
-        assert_eq!(held_until(&at_disk, 1000), None);
+        })
+    }
+
+    fn ms(ms: u64) -> Nanos {
+        Nanos::from_millis(ms)
     }
 
     #[test]
-    fn one_that_hangs_holds_others_back_for_a_second_only() {
-        let ms = Nanos::from_millis;
-        let [hung, fresh] = [0, 1].map(|index| IoId {
-            index,
-            generation: 0,
-        });
+    fn a_tight_bound_is_helped_early_and_a_floor_late() {
+        assert_eq!(patience(POSITIONING, Some(ms(30))), ms(20));
+        assert_eq!(patience(POSITIONING, Some(ms(300))), ms(50));
+        assert_eq!(patience(POSITIONING, None), ms(80));
+    }
+
+    #[test]
+    fn others_are_held_back_until_all_that_are_overdue_are_back() {
+        let [first, second] = ids();
         let mut at_disk = AtDisk::with_capacity(2);
-        at_disk.started(ms(100), hung);
-        at_disk.started(ms(1095), fresh);
-        assert_eq!(at_disk.held_until(ms(1099), ms(10)), Some(ms(1100)));
-        assert_eq!(at_disk.held_until(ms(1100), ms(10)), None);
+        assert_eq!(at_disk.held_until(ms(1000)), None);
+        at_disk.started(ms(100), first, ms(80));
+        at_disk.started(ms(130), second, ms(20));
+        assert_eq!(at_disk.held_until(ms(150)), None);
+        assert_eq!(at_disk.held_until(ms(151)), Some(ms(1150)));
+        assert_eq!(at_disk.held_until(ms(181)), Some(ms(1180)));
+        at_disk.ended(second);
+        assert_eq!(at_disk.held_until(ms(181)), Some(ms(1180)));
+        at_disk.ended(first);
+        assert_eq!(at_disk.held_until(ms(1000)), None);
+    }
+
+    #[test]
+    fn an_io_that_hangs_holds_others_back_for_a_second_only() {
+        let [hung, fresh] = ids();
+        let mut at_disk = AtDisk::with_capacity(2);
+        at_disk.started(ms(100), hung, ms(20));
+        at_disk.started(ms(1110), fresh, ms(20));
+        assert_eq!(at_disk.held_until(ms(1119)), Some(ms(1120)));
+        assert_eq!(at_disk.held_until(ms(1120)), None);
         // The next one is watched for itself.
-        assert_eq!(at_disk.held_until(ms(1116), ms(10)), Some(ms(2095)));
-        // Beyond the room there is nothing is watched, and nothing breaks.
-        at_disk.started(ms(1200), hung);
+        assert_eq!(at_disk.held_until(ms(1131)), Some(ms(2130)));
+        // Beyond the room nothing is watched, and nothing is allocated.
+        at_disk.started(ms(1200), hung, ms(20));
+        assert_eq!(at_disk.0.len(), 2);
     }
 }

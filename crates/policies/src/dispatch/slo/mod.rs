@@ -15,14 +15,14 @@
 //! - **Promises** (reservation, target, deadline transfer, latency) are in one queue by deadline.
 //!   Their service counts against their VM's share; service by share never against a promise
 //!   (mClock's rule; Gulati, Merchant, Varman, OSDI 2010). Together they are to fit the device;
-//!   where it is slower than that, they step down kind by kind (`promises`).
+//!   where it is slower than that, they step down one by one (`overload`).
 //! - **Shares** are of device time: an I/O costs what the device's profile says, or what was learnt
 //!   of it. Until then it costs its bytes, at least those of a positioning (`CostModel`).
 //! - **Stay.** On a disk that seeks, an I/O that continues the last one goes at once, for up to
 //!   eight positionings' worth of cost, unless a deadline is near: streams of several VMs
 //!   would break each other at every I/O (BD-EDF's batch; Jin et al., "Flubber", 2013).
-//! - **A disk that seeks passes nobody over.** While a promised I/O has been with it for more than
-//!   two positionings, nothing more goes, for up to a second (`at_disk`).
+//! - **A disk that seeks passes no promise over.** While a promised I/O has been with it for longer
+//!   than its promise leaves, nothing more goes, for up to a second (`at_disk`).
 //! - **Background** processes have a rate that grows while VMs do not miss it (`background`).
 //!
 //! Starvation bound: promises are to leave room. Then, from the moment a VM waits, each other of
@@ -31,13 +31,15 @@
 
 mod at_disk;
 mod background;
+mod overload;
 mod promises;
 mod shares;
 
 use super::cost::{CostBy, CostModel, CostParams};
 use at_disk::AtDisk;
 use background::BackgroundRate;
-use promises::{Head, Overload, Promises, Step};
+use overload::{Change, Overload, Part};
+use promises::{Head, Promises};
 use shares::Shares;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
@@ -47,7 +49,7 @@ use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Capacity, Honours, PartInfo};
-use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
+use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick, SteppedDown};
 use tidegate_core::starvation::{Bound, Cost, Lead, Shares as ShareBound, Weights};
 
 /// Description in the registry of parts.
@@ -163,6 +165,12 @@ pub struct Slo {
     by_time: bool,
     promises: Promises,
     overload: Overload,
+    /// By slot: the order in which target and latency bound were accepted; 0: neither was.
+    accepted: Vec<[u64; 2]>,
+    /// Latest number given there.
+    newest: u64,
+    /// Room for the promises that step down or come back at a time.
+    stepping: Vec<(usize, Part)>,
     shares: Shares,
     background: BackgroundRate,
     /// Background processes with something that may go.
@@ -175,7 +183,7 @@ pub struct Slo {
     most_ahead: u64,
     /// Longest part of a background process, in bytes.
     background_part: u32,
-    /// What was promised and is with a disk that seeks.
+    /// Promised I/Os with a disk that seeks.
     at_disk: AtDisk,
     /// Costs are learnt: by how much charges are varied, in which window.
     dither: Dither,
@@ -190,7 +198,10 @@ impl Slo {
             cost: CostModel::new(bytes_of(0), vms),
             by_time: false,
             promises: Promises::with_capacity(vms),
-            overload: Overload::new(Nanos::ZERO),
+            overload: Overload::with_capacity(vms),
+            accepted: vec![[0; 2]; vms],
+            newest: 0,
+            stepping: Vec::with_capacity(vms),
             shares: Shares::with_capacity(vms),
             background: BackgroundRate::new(),
             background_waiting: 0,
@@ -212,7 +223,7 @@ impl Slo {
         let spec = &facts.device().spec;
         self.by_time = facts.costs().is_some();
         self.cost = CostModel::new(cost_params(spec, facts.costs()), self.vms);
-        self.overload = Overload::new(spec.positioning);
+        self.overload.set_positioning(spec.positioning);
         self.background.restart();
         self.reckon_costs(facts);
     }
@@ -239,8 +250,9 @@ impl Slo {
         let background = facts.is_background(vm);
         (self.shares).set_vm(facts.now(), slot, objective, background, newcomer);
         if newcomer {
-            self.promises.clear(slot);
+            self.forget_promises(slot);
         }
+        self.accept(slot, objective);
         self.set_promise(facts, vm);
         self.refresh(facts, vm);
     }
@@ -248,15 +260,64 @@ impl Slo {
     fn set_promise(&mut self, facts: &Facts, vm: VmId) {
         // The background has what VMs leave, whatever its objective says.
         if !facts.is_background(vm) {
-            let step = self.overload.step();
-            (self.promises).set(facts.now(), vm.index(), facts.objective(vm), step);
+            (self.promises).set(facts.now(), vm.index(), facts.objective(vm));
         }
     }
 
-    /// Promises have stepped down, or come back.
+    /// Notes the order in which a VM's target and latency bound were accepted: in overload the
+    /// newest steps down first. A part that is changed keeps its place.
+    fn accept(&mut self, slot: usize, objective: &Objective) {
+        let promised = [!objective.target.is_none(), objective.latency.is_some()];
+        for (accepted, is_promised) in self.accepted[slot].iter_mut().zip(promised) {
+            if !is_promised {
+                *accepted = 0;
+            } else if *accepted == 0 {
+                self.newest += 1;
+                *accepted = self.newest;
+            }
+        }
+    }
+
+    fn forget_promises(&mut self, slot: usize) {
+        self.promises.clear(slot);
+        self.overload.forget_vm(slot);
+        self.accepted[slot] = [0; 2];
+    }
+
+    /// Has promises step down, or come back.
     #[cold]
-    fn step_changed(&mut self, facts: &Facts) {
-        for vm in facts.vms() {
+    fn step(&mut self, facts: &Facts, change: Change) {
+        let (promises, accepted) = (&self.promises, &self.accepted);
+        // What a promise is ordered by within its kind, the largest first.
+        let key = |part, slot: usize| match part {
+            Part::Transfer => {
+                let job = facts.predictor().and_then(|book| book.job(slot));
+                job.map_or(0, |job| job.due().since(facts.now()).0)
+            }
+            Part::Target => accepted[slot][0],
+            Part::Latency => accepted[slot][1],
+        };
+        let candidates = |part, found: &mut dyn FnMut(usize, u64)| {
+            for vm in facts.vms().filter(|&vm| !facts.is_background(vm)) {
+                if promises.can_step_down(vm.index(), facts.objective(vm), part) {
+                    found(vm.index(), key(part, vm.index()));
+                }
+            }
+        };
+        self.stepping.clear();
+        let stepping = &mut self.stepping;
+        match change {
+            Change::Down => {
+                (self.overload).step_down(candidates, |vm, part| stepping.push((vm, part)));
+            }
+            Change::Back => self
+                .overload
+                .step_back(|vm, part| stepping.push((vm, part))),
+        }
+        for at in 0..self.stepping.len() {
+            let (slot, part) = self.stepping[at];
+            self.promises.set_down(slot, part, change == Change::Down);
+            let vm = facts.vm_at(slot);
             self.set_promise(facts, vm);
             self.refresh(facts, vm);
         }
@@ -365,9 +426,11 @@ impl Slo {
         if io.op == Op::Flush || !facts.device().seeks {
             return;
         }
-        // Also where it went by its VM's share, sooner than was promised.
-        if self.promises.has(slot) {
-            self.at_disk.started(facts.now(), io.id);
+        // A bound on latency also holds for what went by its VM's share, sooner than was promised.
+        let latency = self.promises.latency(slot);
+        if by_promise || latency.is_some() {
+            let patience = at_disk::patience(facts.device().spec.positioning, latency);
+            self.at_disk.started(facts.now(), io.id, patience);
         }
         self.stay = match self.stay.vm == slot {
             true => Stay {
@@ -403,7 +466,7 @@ impl Slo {
         if self.overload.is_late() {
             self.background.promise_late();
         }
-        let least = self.overload.step() >= Step::Background;
+        let least = self.overload.is_background_down();
         let vms_in_flight = device.in_flight - self.background.in_flight();
         let vms_wait = self.shares.any_waits();
         let at = match vms_wait {
@@ -420,6 +483,11 @@ impl Slo {
             false => u32::MAX,
         };
         Ok(Self::start(facts, slot, max))
+    }
+
+    /// Bytes of memory that one more VM takes and that only changes of promises touch.
+    fn cold_bytes_per_vm(&self) -> usize {
+        Overload::bytes_per_vm() + size_of::<[u64; 2]>() + size_of::<(usize, Part)>()
     }
 
     fn start(facts: &Facts, slot: usize, max: u32) -> Pick {
@@ -537,7 +605,7 @@ impl Dispatcher for Slo {
             Event::VmChanged(vm) => self.set_vm(facts, vm, false),
             Event::VmRemoved(vm) => {
                 self.sleep(facts, vm);
-                self.promises.clear(vm.index());
+                self.forget_promises(vm.index());
                 self.shares.remove_vm(vm.index());
                 if self.stay.vm == vm.index() {
                     self.stay = Stay::NONE;
@@ -590,6 +658,10 @@ impl Dispatcher for Slo {
         true
     }
 
+    fn stepped_down(&self) -> SteppedDown {
+        self.overload.stepped_down()
+    }
+
     fn is_due_beyond_depth(&mut self, facts: &Facts) -> bool {
         // One that seeks serves them one after the other, and in an order of its own.
         if facts.device().seeks || self.overload.is_late() {
@@ -608,14 +680,12 @@ impl Dispatcher for Slo {
         let now = facts.now();
         self.release(facts);
         let earliest = self.promises.first();
-        if self
-            .overload
-            .look(now, earliest.map(|(deadline, _)| deadline))
-        {
-            self.step_changed(facts);
+        let deadline = earliest.map(|(deadline, _)| deadline);
+        if let Some(change) = self.overload.look(now, deadline) {
+            self.step(facts, change);
             return self.pick(facts);
         }
-        if let Some(until) = (self.at_disk).held_until(now, facts.device().spec.positioning) {
+        if let Some(until) = self.at_disk.held_until(now) {
             return Pick::Idle(until);
         }
         let mut part_at = Nanos::MAX;
@@ -651,7 +721,7 @@ impl Dispatcher for Slo {
     fn footprint(&self) -> Footprint {
         Footprint {
             vm: self.promises.bytes_per_vm() + self.shares.bytes_per_vm() + size_of::<bool>(),
-            vm_cold: self.cost.bytes_per_vm(),
+            vm_cold: self.cost.bytes_per_vm() + self.cold_bytes_per_vm(),
             ..Footprint::default()
         }
     }

@@ -22,10 +22,11 @@
 //! - **Debts end.** Tags count promises' own time, which lies behind the driver's by what was
 //!   forgiven: where even the latest tag is served more than [`CATCH_UP`] late, the rest is
 //!   forgiven to all. So rates that are more than the device can do are cut in proportion.
-//! - **Overload.** Deadline order collapses as a whole, so promises step down one kind after the
-//!   other: see [`Step`].
+//! - **Overload.** Deadline order collapses as a whole, so promises step down one by one: see
+//!   [`overload`](super::overload).
 
 use super::super::floor::Floor;
+use super::overload::{Part, Parts};
 use crate::tournament::Tournament;
 use tidegate_base::objective::{Objective, Rate};
 use tidegate_base::pace::{FirstServed, RatePacer};
@@ -39,121 +40,6 @@ const SPACED_BY: u32 = 16 << 10;
 /// No span.
 const NEVER: Nanos = Nanos::MAX;
 
-/// Promises that have stepped down because the device is slower than promised; each step includes
-/// those before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub(super) enum Step {
-    /// Every promise is in force.
-    #[default]
-    None,
-    /// Background processes have their least rate.
-    Background,
-    /// Deadline transfers have their share alone.
-    Transfers,
-    /// Targets have their reservation and their share.
-    Targets,
-    /// Latency bounds are not scheduled by. Reservations are all that is left; those are cut in
-    /// proportion by themselves.
-    Latencies,
-}
-
-impl Step {
-    fn next(self) -> Step {
-        match self {
-            Step::None => Step::Background,
-            Step::Background => Step::Transfers,
-            Step::Transfers => Step::Targets,
-            Step::Targets | Step::Latencies => Step::Latencies,
-        }
-    }
-
-    fn previous(self) -> Step {
-        match self {
-            Step::None | Step::Background => Step::None,
-            Step::Transfers => Step::Background,
-            Step::Targets => Step::Transfers,
-            Step::Latencies => Step::Targets,
-        }
-    }
-}
-
-/// Detection of overload: due promises that stay late step promises down, calm brings them back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Overload {
-    step: Step,
-    /// Lateness of the earliest deadline that counts as late.
-    tolerance: Nanos,
-    /// Since when the earliest deadline has been late; [`Nanos::MAX`]: it is not.
-    late_since: Nanos,
-    /// Since when it has not been late.
-    calm_since: Nanos,
-}
-
-impl Overload {
-    /// Time for which promises are late until the next kind steps down.
-    const STEP_AFTER: Nanos = Nanos::from_millis(100);
-    /// Time without a late promise until the last kind comes back.
-    const BACK_AFTER: Nanos = Nanos::SECOND;
-    /// Lateness in positioning times that a disk's own order explains.
-    const POSITIONINGS: u64 = 8;
-    /// Lateness that a flash disk's own housekeeping explains.
-    const LEAST_TOLERANCE: Nanos = Nanos::from_millis(20);
-
-    /// Creates the detector of a device whose positioning takes so long.
-    pub(super) fn new(positioning: Nanos) -> Overload {
-        let seeks = Nanos(positioning.0 * Self::POSITIONINGS);
-        Overload {
-            step: Step::None,
-            tolerance: seeks.max(Self::LEAST_TOLERANCE),
-            late_since: Nanos::MAX,
-            calm_since: Nanos::ZERO,
-        }
-    }
-
-    /// Returns the step in force.
-    pub(super) fn step(&self) -> Step {
-        self.step
-    }
-
-    /// Returns whether a promise is late just now.
-    pub(super) fn is_late(&self) -> bool {
-        self.late_since != Nanos::MAX
-    }
-
-    /// Notes the earliest deadline that is due, if any is. Returns `true` where the step in force
-    /// has changed.
-    #[inline]
-    pub(super) fn look(&mut self, now: Nanos, earliest: Option<Nanos>) -> bool {
-        let is_late = earliest.is_some_and(|deadline| deadline + self.tolerance < now);
-        if !is_late && self.step == Step::None {
-            self.late_since = Nanos::MAX;
-            return false;
-        }
-        self.judge(now, is_late)
-    }
-
-    #[cold]
-    fn judge(&mut self, now: Nanos, is_late: bool) -> bool {
-        let before = self.step;
-        if is_late {
-            self.calm_since = now;
-            if self.late_since == Nanos::MAX {
-                self.late_since = now;
-            } else if now.since(self.late_since) >= Self::STEP_AFTER {
-                self.step = self.step.next();
-                self.late_since = now;
-            }
-        } else {
-            self.late_since = Nanos::MAX;
-            if now.since(self.calm_since) >= Self::BACK_AFTER {
-                self.step = self.step.previous();
-                self.calm_since = now;
-            }
-        }
-        self.step != before
-    }
-}
-
 /// One VM's promise.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
@@ -165,6 +51,8 @@ struct Promise {
     latency: Nanos,
     /// Bytes a second that the VM's deadline transfer needs; 0: none runs.
     transfer: u64,
+    /// Parts that have stepped down.
+    down: Parts,
 }
 
 impl Promise {
@@ -173,6 +61,7 @@ impl Promise {
         span: NEVER,
         latency: NEVER,
         transfer: 0,
+        down: Parts::NONE,
     };
 }
 
@@ -229,6 +118,13 @@ impl Promises {
         self.vms[vm].latency != NEVER
     }
 
+    /// Returns the latency bound of a VM that is scheduled by; `None`: it has none.
+    #[inline]
+    pub(super) fn latency(&self, vm: usize) -> Option<Nanos> {
+        let latency = self.vms[vm].latency;
+        (latency != NEVER).then_some(latency)
+    }
+
     /// Returns whether a VM has a rate: requests beyond it are not promised anything.
     #[inline]
     pub(super) fn has_rate(&self, vm: usize) -> bool {
@@ -247,18 +143,34 @@ impl Promises {
         self.vms[vm].transfer = bytes_per_s.min(Rate::MAX);
     }
 
-    /// Takes over a VM's objective, as far as the step in force leaves it.
-    pub(super) fn set(&mut self, now: Nanos, vm: usize, objective: &Objective, step: Step) {
+    /// Returns whether a part of a VM's objective is promised and has not stepped down.
+    pub(super) fn can_step_down(&self, vm: usize, objective: &Objective, part: Part) -> bool {
+        let promise = &self.vms[vm];
+        let is_promised = match part {
+            Part::Transfer => promise.transfer > 0,
+            Part::Target => !objective.target.is_none(),
+            Part::Latency => objective.latency.is_some(),
+        };
+        is_promised && !promise.down.has(part)
+    }
+
+    /// Has a part of a VM's objective step down, or come back. To be followed by [`Promises::set`].
+    pub(super) fn set_down(&mut self, vm: usize, part: Part, is_down: bool) {
+        self.vms[vm].down.set(part, is_down);
+    }
+
+    /// Takes over a VM's objective, as far as its parts have not stepped down.
+    pub(super) fn set(&mut self, now: Nanos, vm: usize, objective: &Objective) {
         let promise = &mut self.vms[vm];
-        let mut rate = Floor::of(objective, step < Step::Targets).rate;
-        if promise.transfer > 0 && step < Step::Transfers {
+        let mut rate = Floor::of(objective, !promise.down.has(Part::Target)).rate;
+        if promise.transfer > 0 && !promise.down.has(Part::Transfer) {
             rate.bytes_per_s = rate.bytes_per_s.max(Some(promise.transfer));
             // A floor is kept as soon as either figure is; a transfer needs its bytes.
             rate.ops = None;
         }
         promise.pacer.set_rate(&rate, now - self.forgiven);
         promise.latency = match objective.latency {
-            Some(latency) if step < Step::Latencies => latency,
+            Some(latency) if !promise.down.has(Part::Latency) => latency,
             _ => NEVER,
         };
         let spacing = match rate.is_none() {
@@ -364,7 +276,7 @@ mod tests {
     #[test]
     fn a_floor_is_due_once_a_spacing_and_by_the_end_of_it() {
         let mut promises = Promises::with_capacity(2);
-        promises.set(Nanos::ZERO, 0, &reserved(100, None), Step::None);
+        promises.set(Nanos::ZERO, 0, &reserved(100, None));
         promises.wake(ms(5), 0);
         promises.place(ms(5), 0, AT_ONCE);
         assert_eq!(promises.first(), Some((ms(15), 0)));
@@ -382,7 +294,7 @@ mod tests {
     #[test]
     fn a_latency_counts_from_the_arrival_within_the_rate_and_from_the_tag_beyond_it() {
         let mut promises = Promises::with_capacity(1);
-        promises.set(Nanos::ZERO, 0, &reserved(100, Some(ms(3))), Step::None);
+        promises.set(Nanos::ZERO, 0, &reserved(100, Some(ms(3))));
         promises.wake(ms(50), 0);
         let head = |arrived| Head {
             arrived,
@@ -414,7 +326,7 @@ mod tests {
             latency: Some(ms(4)),
             ..Objective::default()
         };
-        promises.set(Nanos::ZERO, 0, &bounded, Step::None);
+        promises.set(Nanos::ZERO, 0, &bounded);
         let mut head = Head {
             arrived: ms(7),
             within_share: true,
@@ -433,7 +345,7 @@ mod tests {
     fn rates_beyond_the_device_are_cut_in_proportion() {
         let mut promises = Promises::with_capacity(2);
         for (vm, iops) in [(0, 1000), (1, 100)] {
-            promises.set(Nanos::ZERO, vm, &reserved(iops, None), Step::None);
+            promises.set(Nanos::ZERO, vm, &reserved(iops, None));
             promises.wake(Nanos::ZERO, vm);
             promises.place(Nanos::ZERO, vm, AT_ONCE);
         }
@@ -462,23 +374,30 @@ mod tests {
     }
 
     #[test]
-    fn promises_step_down_one_kind_after_the_other_and_come_back() {
-        let mut overload = Overload::new(Nanos::ZERO);
-        let late = Some(Nanos::ZERO);
-        let mut steps = vec![overload.step()];
-        for now in (100..700).step_by(10).map(ms) {
-            if overload.look(now, late) {
-                steps.push(overload.step());
-            }
+    fn what_has_stepped_down_is_not_scheduled_by_until_it_comes_back() {
+        let mut promises = Promises::with_capacity(1);
+        let objective = Objective {
+            target: Rate::bytes(1 << 20),
+            ..reserved(50, Some(ms(3)))
+        };
+        promises.set_transfer(0, 8 << 20);
+        promises.set(Nanos::ZERO, 0, &objective);
+        // 16 KiB at 8 MiB/s, the transfer's rate.
+        let spacing = |promises: &Promises| promises.vms[0].pacer.period(SPACED_BY);
+        assert_eq!(spacing(&promises), Nanos(1_953_125));
+        for (part, then) in [(Part::Transfer, Nanos(15_625_000)), (Part::Target, ms(20))] {
+            assert!(promises.can_step_down(0, &objective, part));
+            promises.set_down(0, part, true);
+            promises.set(Nanos::ZERO, 0, &objective);
+            assert!(!promises.can_step_down(0, &objective, part));
+            assert_eq!(spacing(&promises), then, "{part:?}");
         }
-        use Step::{Background, Latencies, None as All, Targets, Transfers};
-        assert_eq!(steps, [All, Background, Transfers, Targets, Latencies]);
-        steps.clear();
-        for now in (700..6000).step_by(10).map(ms) {
-            if overload.look(now, None) {
-                steps.push(overload.step());
-            }
-        }
-        assert_eq!(steps, [Targets, Transfers, Background, All]);
+        assert_eq!(promises.latency(0), Some(ms(3)));
+        promises.set_down(0, Part::Latency, true);
+        promises.set(Nanos::ZERO, 0, &objective);
+        assert_eq!((promises.latency(0), promises.has(0)), (None, true));
+        promises.set_down(0, Part::Transfer, false);
+        promises.set(Nanos::ZERO, 0, &objective);
+        assert_eq!(spacing(&promises), Nanos(1_953_125));
     }
 }

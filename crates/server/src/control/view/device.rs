@@ -1,8 +1,11 @@
 //! How a device compares with what it is known to be able to do, as answers show it.
 
-use tidegate_api::device::{CapView, CostView, CostsView, DriftView, FeasibilityView};
+use tidegate_api::device::{
+    CapView, CostView, CostsView, DriftView, FeasibilityView, SteppedDownView,
+};
 use tidegate_core::engine::Feasibility;
 use tidegate_core::estimator::{Learnt, LearntKind};
+use tidegate_core::roles::SteppedDown;
 use tidegate_core::steer::DepthReason;
 use tidegate_core::watch::{Drift, LearntCap};
 
@@ -49,6 +52,16 @@ pub(super) fn feasibility(found: &Feasibility) -> FeasibilityView {
         depth_bound: found.depth_bound,
         learnt: found.is_learnt,
     }
+}
+
+/// Returns the promises that have given way; `None`: none has.
+pub(super) fn stepped_down(found: SteppedDown) -> Option<SteppedDownView> {
+    (found != SteppedDown::default()).then_some(SteppedDownView {
+        background: found.background,
+        transfers: found.transfers,
+        targets: found.targets,
+        latencies: found.latencies,
+    })
 }
 
 pub(super) fn cap(cap: &LearntCap) -> CapView {

@@ -105,6 +105,7 @@ impl Prepared {
             now: clock(),
             completions: Vec::new(),
             feasible: Default::default(),
+            given_way: Default::default(),
             running_jobs: 0,
             news,
             ticking: false,
