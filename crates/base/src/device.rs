@@ -1,85 +1,86 @@
-//! The device that an engine schedules: its bounds, and how it stands.
+//! The device that an engine schedules: its fixed properties and its statistics.
 
 use crate::time::Nanos;
 
-/// The device as the engine was told of it.
+/// Fixed properties of a device, as configured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
-    /// I/Os in flight at most, 1 to [`DeviceSpec::MAX_DEPTH`].
+    /// Maximum number of I/Os in flight (queue depth), 1 to [`DeviceSpec::MAX_DEPTH`].
     pub depth: u32,
-    /// Splits fall on multiples of this many bytes; a power of two, 512 to 1 MiB.
+    /// Physical block size in bytes, a power of two from 512 to 1 MiB; requests are split at its
+    /// multiples.
     pub physical_block: u32,
     /// Largest I/O that carries data, in bytes; a positive multiple of `physical_block`.
     pub max_io: u32,
-    /// The backing can only write zeroes out: then `WriteZeroes` costs and splits like a write.
+    /// True if the backing cannot deallocate, so that `WriteZeroes` costs and is split like a
+    /// write.
     pub zeroes_are_writes: bool,
-    /// Mean extra time of an I/O that does not continue the last one: a disk's seek and half a
-    /// turn. Zero: none, as on flash, or not known.
+    /// Mean extra time of an I/O that does not continue the last one: a hard disk's seek and half a
+    /// rotation. Zero if there is none, as on flash, or if it is not known.
     pub positioning: Nanos,
-    /// Bytes a second that one sequential stream can have; 0: not known.
+    /// Bandwidth of one sequential stream in bytes per second; 0: not known.
     pub bytes_per_s: u64,
 }
 
 impl DeviceSpec {
-    /// The largest depth there is.
+    /// Largest queue depth.
     pub const MAX_DEPTH: u32 = 4096;
-    /// Multiple of the depth up to which I/Os of disks that hang are left out of the depth count.
+    /// Multiple of the queue depth up to which I/Os of hung disks do not count as in flight.
     const UNCOUNTED_DEPTHS: u32 = 2;
-    /// The largest number of places for I/Os: see [`DeviceSpec::io_slots`].
+    /// Largest value of [`DeviceSpec::io_slots`].
     pub const MAX_IO_SLOTS: u32 = Self::MAX_DEPTH * (1 + Self::UNCOUNTED_DEPTHS);
 
-    /// I/Os of disks that hang that are left out of the depth count at most.
+    /// Maximum number of I/Os of hung disks that do not count against the queue depth.
     pub const fn uncounted_most(&self) -> u32 {
         self.depth * Self::UNCOUNTED_DEPTHS
     }
 
-    /// Places for I/Os: every [`IoId::index`](crate::request::IoId::index) is below it. Without
-    /// `DeviceMut::set_hung_disks_aside` only the first `depth` of
-    /// them are used.
+    /// Number of I/O slots: every [`IoId::index`](crate::request::IoId::index) is below it.
+    ///
+    /// Only the first `depth` of them are used without `DeviceMut::set_hung_disks_aside`.
     pub const fn io_slots(&self) -> u32 {
         self.depth + self.uncounted_most()
     }
 }
 
-/// The device as it stands.
+/// Statistics of a device at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceFacts {
-    /// What the engine was told of it.
+    /// Fixed properties of the device.
     pub spec: DeviceSpec,
-    /// Whether it positions for each I/O elsewhere: by learnt costs where they tell, else by what
-    /// the engine was told of it.
+    /// True if the device seeks for I/Os that are not sequential: by learnt costs if they are
+    /// conclusive, else by [`DeviceSpec::positioning`].
     pub seeks: bool,
-    /// I/Os with the device now, without those of disks that hang
-    /// (`Device::uncounted`).
+    /// I/Os in flight, without those of hung disks (`Device::uncounted`).
     pub in_flight: u32,
     /// Guest requests inside the engine, waiting or in flight.
     pub requests: u32,
-    /// Units waiting, over all VMs.
+    /// Waiting units of all VMs and background processes.
     pub queued: u32,
-    /// Those of them that a regulator has not let in yet.
+    /// Waiting units that a regulator has not admitted yet; part of `queued`.
     pub pending: u32,
-    /// I/Os handed to the device since the start.
+    /// I/Os started since the engine was made.
     pub started: u64,
-    /// I/Os that ended.
+    /// I/Os ended since the engine was made, failed ones included.
     pub ended: u64,
-    /// I/Os that failed.
+    /// I/Os failed since the engine was made.
     pub errors: u64,
-    /// End of the last I/O.
+    /// Time at which the last I/O ended.
     pub last_end: Nanos,
-    /// Time without anything in flight, up to the I/O that started last.
+    /// Total time without an I/O in flight, up to the start of the last I/O.
     pub idle: Nanos,
-    /// One past the last byte that was dispatched: where a disk's head would stand.
+    /// End address in bytes of the last I/O started: the position of a disk's head.
     pub last_addr: u64,
-    /// Time in which the dispatcher left room unused on purpose.
+    /// Total time in which the dispatcher left the device idle on purpose.
     pub deliberate: Nanos,
-    /// What of all this is background tenants', not VMs'.
+    /// Part of these figures that belongs to background processes instead of VMs.
     pub background: BackgroundFacts,
-    /// What of VMs' I/Os is the beginning or middle of a unit of which more is to come.
+    /// Part of VMs' I/Os that did not carry the last bytes of their unit.
     pub parts: PartFacts,
 }
 
 impl DeviceFacts {
-    /// Creates the figures of a device that has not done anything yet.
+    /// Creates the statistics of a device that has done no I/O.
     pub fn new(spec: DeviceSpec) -> DeviceFacts {
         DeviceFacts {
             spec,
@@ -100,15 +101,16 @@ impl DeviceFacts {
         }
     }
 
-    /// Units of VMs that a regulator has let in, or that none holds, and that have not ended. One
-    /// that goes in parts is one until the last of them has ended. The background's, which no
-    /// credits hold, do not count.
+    /// Number of VMs' units that are admitted (or need no admission) and have not ended.
+    ///
+    /// A unit that is split counts once until its last I/O has ended. Background processes do not
+    /// count, because credits do not apply to them.
     pub fn inside(&self) -> u32 {
         let background = self.background.in_flight + self.background.queued;
         self.in_flight - self.parts.in_flight + self.queued - self.pending - background
     }
 
-    /// Time without anything in flight, up to `now`.
+    /// Returns the total time without an I/O in flight, up to `now`.
     pub fn idle_time(&self, now: Nanos) -> Nanos {
         match self.in_flight {
             0 => self.idle + now.since(self.last_end),
@@ -116,29 +118,29 @@ impl DeviceFacts {
         }
     }
 
-    /// Units of VMs that ended, since the start, counted likewise.
+    /// Number of VMs' units that have ended; a unit that is split counts at its last I/O.
     pub fn ended_of_vms(&self) -> u64 {
         self.ended - self.background.ended - self.parts.ended
     }
 }
 
-/// Background tenants' part of what the device does and of what waits for it.
+/// Background processes' part of a device's statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct BackgroundFacts {
-    /// I/Os with the device now.
+    /// I/Os in flight.
     pub in_flight: u32,
-    /// Units waiting; none is ever pending.
+    /// Waiting units; they need no admission, so none is pending.
     pub queued: u32,
-    /// I/Os that ended, since the start.
+    /// I/Os ended since the engine was made.
     pub ended: u64,
 }
 
-/// I/Os of VMs that are a part of a unit, and not its last one: the unit waits still, or did when
-/// they went.
+/// I/Os of VMs that carried a part of a unit other than its last: the rest of the unit was still
+/// waiting when they started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PartFacts {
-    /// With the device now.
+    /// I/Os in flight.
     pub in_flight: u32,
-    /// That ended, since the start.
+    /// I/Os ended since the engine was made.
     pub ended: u64,
 }

@@ -1,91 +1,100 @@
-//! Where the last requests of a stream ended: what makes the next one sequential.
+//! Detection of sequential I/O: the end addresses of a stream's last requests.
 
 use crate::request::{DeviceIo, VmId};
 use crate::slab::NIL;
 
-/// How many requests back a stream is remembered: a guest that reads as many files at once is
-/// sequential in each of them.
+/// Number of requests that a stream remembers, and therefore the number of files that a guest may
+/// read in turn while each of them still counts as sequential.
 pub const REACH: usize = 32;
 
-/// No request begins here: the end of the address space.
-const NOWHERE: u64 = u64::MAX;
+/// Filler of unused entries: no request begins at the end of the address space.
+const NO_END: u64 = u64::MAX;
 
-/// The ends of the last [`REACH`] requests of a stream; its owner counts them.
+/// End addresses, in bytes, of the last [`REACH`] requests of a stream.
 ///
-/// Most requests continue none of them, and to know that all have to be looked at: so each has a
-/// fingerprint of 16 bits, and those of all lie in one cache line. Only where one is met are the
-/// ends themselves read, so the answer is exact.
+/// The owner counts the stream's requests and passes the count to [`Ends::push`] and
+/// [`Ends::forget`].
+/// Most requests continue none of the entries, which is known only after comparing all of them.
+/// Each entry therefore has a fingerprint of 16 bits, and all fingerprints share one cache line.
+/// The addresses are read only if a fingerprint is equal, so the answer is exact.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub struct Ends {
-    prints: [u16; REACH],
+    fingerprints: [u16; REACH],
     ends: [u64; REACH],
 }
 
 const _: () = assert!(size_of::<Ends>() == 320);
 
 impl Ends {
-    /// Of a stream that has not begun.
+    /// Stream without requests.
     pub const NONE: Ends = Ends {
-        prints: [0; REACH],
-        ends: [NOWHERE; REACH],
+        fingerprints: [0; REACH],
+        ends: [NO_END; REACH],
     };
 
     #[inline]
-    fn print(addr: u64) -> u16 {
+    fn fingerprint(addr: u64) -> u16 {
         (addr.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16
     }
 
-    /// Whether a request that begins here begins where one of the last ended.
+    /// Returns whether a request that begins at `begin` continues one of the remembered requests.
     #[inline]
     pub fn meet(&self, begin: u64) -> bool {
-        let print = Ends::print(begin);
+        let fingerprint = Ends::fingerprint(begin);
         // No early exit: the comparisons become a few vector instructions.
-        let near = self.prints.iter().fold(false, |m, &p| m | (p == print));
-        near && self.ends.contains(&begin)
+        let maybe = self
+            .fingerprints
+            .iter()
+            .fold(false, |m, &p| m | (p == fingerprint));
+        maybe && self.ends.contains(&begin)
     }
 
-    /// A request of the stream ends here, before which there were `count`. It takes the place of
-    /// the oldest.
+    /// Records the end of the stream's next request in place of the oldest; `count` is the number
+    /// of requests before it.
     #[inline]
     pub fn push(&mut self, count: u64, end: u64) {
         let oldest = (count % REACH as u64) as usize;
-        self.prints[oldest] = Ends::print(end);
+        self.fingerprints[oldest] = Ends::fingerprint(end);
         self.ends[oldest] = end;
     }
 
-    /// The stream of `count` requests is over.
+    /// Forgets the stream, which has had `count` requests so far.
     #[inline]
     pub fn forget(&mut self, count: u64) {
-        let known = count.min(REACH as u64) as usize;
-        self.ends[..known].fill(NOWHERE);
+        let used = count.min(REACH as u64) as usize;
+        // Fingerfingerprints may stay: they only lead to the addresses, which meet nothing from here on.
+        self.ends[..used].fill(NO_END);
     }
 }
 
-/// The ends of the I/Os that the device did last without doing something for another VM between
-/// them.
+/// Run of consecutive device I/Os of one VM, with the end addresses of the last of them.
+///
+/// An I/O of another VM ends the run, because a disk's head has then moved elsewhere.
 #[derive(Clone, Debug)]
 pub struct Run {
     ends: Ends,
     len: u64,
-    /// Whose they are.
-    of: u32,
+    /// Slot of the VM that issued the run; [`NIL`] if there is none.
+    owner: u32,
 }
 
 impl Run {
-    /// Of a device that has done nothing.
+    /// Run of a device that has done nothing.
     pub const NONE: Run = Run {
         ends: Ends::NONE,
         len: 0,
-        of: NIL,
+        owner: NIL,
     };
 
-    /// An I/O that moves data went to the device. Returns whether it is sequential to it: it begins
-    /// where one of the last [`REACH`] of the run ended.
+    /// Records an I/O that moves data and was handed to the device.
+    ///
+    /// Returns whether it is sequential: whether it begins where one of the last [`REACH`] I/Os of
+    /// the run ended.
     pub fn started(&mut self, io: &DeviceIo) -> bool {
-        if self.of != io.vm.index {
+        if self.owner != io.vm.index {
             self.ends.forget(self.len);
-            (self.len, self.of) = (0, io.vm.index);
+            (self.len, self.owner) = (0, io.vm.index);
         }
         let sequential = self.ends.meet(io.addr);
         self.ends.push(self.len, io.addr + u64::from(io.len));
@@ -93,10 +102,10 @@ impl Run {
         sequential
     }
 
-    /// A VM's slot is another one's now: what it does next is no part of the run.
+    /// Ends the run of a VM that is removed, so that the next VM in its slot does not continue it.
     pub fn forget(&mut self, vm: VmId) {
-        if self.of == vm.index {
-            self.of = NIL;
+        if self.owner == vm.index {
+            self.owner = NIL;
         }
     }
 }
@@ -116,7 +125,7 @@ mod tests {
             let places: Vec<u64> = match seed {
                 0 => (0..u64::MAX)
                     .map(|n| n * 512)
-                    .filter(|&addr| Ends::print(addr) == Ends::print(4096))
+                    .filter(|&addr| Ends::fingerprint(addr) == Ends::fingerprint(4096))
                     .take(60)
                     .collect(),
                 _ => (0..60).map(|n| n * 4096).collect(),

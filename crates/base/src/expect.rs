@@ -1,42 +1,44 @@
-//! What a VM's requests are expected to be like: what a plan reckons with, and nothing else.
+//! Expected workload of a VM: assumptions about its requests that plans are made with.
 //!
-//! A reservation of 500 IOPS is little for a disk when they follow each other and more than it can
-//! do when they lie anywhere. Only the envelope (`iops`, `burst`) is read by a scheduler: a latency
-//! bound holds for requests inside it. A VM may ask for more than is expected of it.
+//! A reservation of 500 IOPS is little for a hard disk if the requests are sequential, and more
+//! than it can do if they are random. The expectation does not limit the VM: it may issue other
+//! requests, or more of them. The scheduler reads only the envelope (`iops`, `burst`), because a
+//! latency bound holds for requests inside it.
 
 use tidegate_units::{Rate, Thousandths};
 
-/// All of a thousand.
+/// Thousandths in a whole.
 pub const THOUSAND: u32 = Thousandths::WHOLE.0;
 
-/// Expectations of a VM's requests. For a field that is `None`, `tidegate_capacity::fit` assumes a
-/// value.
+/// Expected read share, access pattern, request size and envelope of a VM.
+///
+/// For a field that is `None`, `tidegate_capacity::fit` assumes a value.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Expects {
-    /// Reads among the requests, in thousandths, 0 to 1000.
+    /// Reads among all requests, in thousandths, 0 to 1000.
     pub reads: Option<u32>,
-    /// Sequential ones among them, reads and writes alike, in thousandths, 0 to 1000.
+    /// Sequential requests among reads and writes, in thousandths, 0 to 1000.
     pub sequential: Option<u32>,
-    /// Bytes of a request, at least 1.
+    /// Request size in bytes, at least 1.
     pub size: Option<u32>,
-    /// Requests a second for which a latency bound holds, 1 to [`Rate::MAX`]; `None`: as many as
-    /// are reserved.
+    /// Requests per second for which a latency bound holds, 1 to [`Rate::MAX`]; `None`: the
+    /// reserved rate.
     pub iops: Option<u64>,
-    /// Requests that may come at once within that rate, 1 to [`Expects::BURST_MAX`]; `None`: 1.
+    /// Requests that may arrive at once within that rate, 1 to [`Expects::BURST_MAX`]; `None`: 1.
     pub burst: Option<u32>,
 }
 
 /// Rate and burst of the requests for which a latency bound is promised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
-    /// Rate of the requests; a request counts as it does against a reservation.
+    /// Rate of the requests; a request costs as much of it as of a reservation.
     pub rate: Rate,
-    /// Requests that may come at once, at least 1.
+    /// Requests that may arrive at once, at least 1.
     pub burst: u32,
 }
 
 impl Expects {
-    /// Nothing is said.
+    /// Expectation with no field set.
     pub const NOTHING: Expects = Expects {
         reads: None,
         sequential: None,
@@ -47,7 +49,7 @@ impl Expects {
     /// Largest burst of an envelope, in requests.
     pub const BURST_MAX: u32 = 65_536;
 
-    /// True when nothing is said.
+    /// Returns true if no field is set.
     pub const fn is_nothing(&self) -> bool {
         let requests = self.reads.is_none() && self.sequential.is_none() && self.size.is_none();
         requests && self.iops.is_none() && self.burst.is_none()

@@ -1,14 +1,15 @@
-//! A four-ary min-heap over dense ids whose keys can be changed in place.
+//! Four-ary min-heap over dense ids, with keys that can be changed in place.
 //!
-//! Four children of sixteen bytes share a cache line, which halves the depth and the misses of
-//! a binary heap; the position table makes `set` and `remove` O(log n) without a search.
+//! The four children of a node, of 16 bytes each, share a cache line, which halves the depth and
+//! the cache misses of a binary heap. A table of positions makes `set` and `remove` O(log n).
 
-/// Min-heap of `(key, id)`; equal keys leave in the order of their ids. Never allocates after
-/// [`IndexedHeap::with_capacity`] while ids stay below that capacity.
+/// Min-heap of `(key, id)`; equal keys leave in the order of their ids.
+///
+/// Allocates only for ids at or above the capacity given to [`IndexedHeap::with_capacity`].
 #[derive(Clone, Debug)]
 pub struct IndexedHeap<K> {
     nodes: Vec<(K, u32)>,
-    /// Where an id stands in `nodes`; `ABSENT` when it does not.
+    /// Index in `nodes` of each id; `ABSENT` for an id that is not in the heap.
     position: Vec<u32>,
 }
 
@@ -16,10 +17,10 @@ const ABSENT: u32 = u32::MAX;
 const ARITY: usize = 4;
 
 impl<K: Ord + Copy> IndexedHeap<K> {
-    /// Memory an id takes while it is in the heap.
+    /// Memory of one id in the heap, in bytes.
     pub const BYTES_PER_ID: usize = size_of::<(K, u32)>() + size_of::<u32>();
 
-    /// An empty heap for the ids `0..ids`.
+    /// Creates an empty heap for the ids `0..ids`.
     pub fn with_capacity(ids: usize) -> Self {
         IndexedHeap {
             nodes: Vec::with_capacity(ids),
@@ -27,28 +28,28 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// True when nothing is in it.
+    /// Returns true if the heap has no ids.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// How many ids are in it.
+    /// Number of ids in the heap.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The smallest key and its id.
+    /// Returns the smallest key and its id.
     #[inline]
     pub fn peek(&self) -> Option<(K, usize)> {
         self.nodes.first().map(|&(key, id)| (key, id as usize))
     }
 
-    /// Whether `id` is in it.
+    /// Returns whether `id` is in the heap.
     pub fn contains(&self, id: usize) -> bool {
         self.position.get(id).is_some_and(|&p| p != ABSENT)
     }
 
-    /// Puts `id` in with `key`, or changes its key.
+    /// Inserts `id` with `key`, or changes its key.
     pub fn set(&mut self, id: usize, key: K) {
         if id >= self.position.len() {
             self.position.resize(id + 1, ABSENT);
@@ -69,7 +70,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Takes `id` out; false when it was not in.
+    /// Removes `id`; returns false if it was not in the heap.
     pub fn remove(&mut self, id: usize) -> bool {
         let Some(&at) = self.position.get(id) else {
             return false;
@@ -85,6 +86,8 @@ impl<K: Ord + Copy> IndexedHeap<K> {
             .expect("an id with a position is in the heap");
         if at < self.nodes.len() {
             let old = self.nodes[at];
+            // The last node fills the gap. It comes from another subtree, so it may have to move in
+            // either direction.
             self.nodes[at] = last;
             self.position[last.1 as usize] = at as u32;
             if last < old {
@@ -96,14 +99,14 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         true
     }
 
-    /// Takes out the smallest.
+    /// Removes and returns the smallest key and its id.
     pub fn pop(&mut self) -> Option<(K, usize)> {
         let top = self.peek()?;
         self.remove(top.1);
         Some(top)
     }
 
-    /// Takes out everything.
+    /// Removes all ids.
     pub fn clear(&mut self) {
         for &(_, id) in &self.nodes {
             self.position[id as usize] = ABSENT;

@@ -1,8 +1,8 @@
-//! What a controller has learnt of a VM, or the engine of its device, as bytes that outlive the
-//! engine.
+//! Serialized state that a controller has learnt of a VM, or the engine of its device.
 //!
-//! A [`Blob`] is named after the part that wrote it and has a version of that part's own. Only
-//! that part reads it, field by field; bytes from anywhere else, or cut short, are refused:
+//! The daemon stores it across restarts. A [`Blob`] carries the name of the component that wrote it
+//! and that component's format version. Only the same component reads it, field by field. Bytes of
+//! another component or version, and bytes that are cut short, are refused:
 //!
 //! ```
 //! use tidegate_base::learnt::{Blob, BlobError};
@@ -26,61 +26,61 @@
 //!
 //! Numbers are little-endian, floats their bits.
 
-/// What a blob begins with.
+/// First byte of every blob: version of the layout described in the module's documentation.
 const FORMAT: u8 = 1;
 
-/// What a controller has learnt of a VM. See the module's documentation.
+/// Learnt state as bytes, in the layout that the module's documentation describes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blob(Vec<u8>);
 
-/// Why a blob was not taken over. Nothing has changed.
+/// Reason for refusing a blob; the reader's state is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlobError {
-    /// It does not begin like one.
+    /// The bytes do not have a blob's layout.
     #[error("not what a controller has learnt: {0}")]
     Foreign(&'static str),
-    /// Another part wrote it.
+    /// Another component wrote the blob.
     #[error("learnt by {found}, not by {expected}")]
     Part {
-        /// Who wrote it.
+        /// Name of the component that wrote the blob.
         found: String,
-        /// Who reads it.
+        /// Name of the component that reads it.
         expected: &'static str,
     },
-    /// The part wrote it in another version.
+    /// The component wrote the blob in another version of its format.
     #[error("learnt by {part} in version {found}, which this one does not read; it writes {known}")]
     Version {
-        /// The part.
+        /// Name of the component.
         part: &'static str,
-        /// The version it is in.
+        /// Version of the blob.
         found: u16,
-        /// The version that is read.
+        /// Version that the component reads and writes.
         known: u16,
     },
-    /// There are fewer or more bytes than the fields have.
+    /// The blob has fewer or more bytes than its fields need.
     #[error("cut short, or longer than it ought to be")]
     Length,
-    /// A field says what cannot be.
+    /// The value of a field is out of range.
     #[error("{what} is {value}, which cannot be")]
     Value {
-        /// The field.
+        /// Name of the field.
         what: &'static str,
-        /// What it says.
+        /// Value in the blob.
         value: String,
     },
-    /// It was learnt of a VM with another objective.
+    /// The VM had another objective when the state was learnt.
     #[error("learnt under another objective")]
     Objective,
-    /// No controller of the policy in force learns anything, or not of this VM.
+    /// No controller of the policy in force learns, or none learns of this VM.
     #[error("nothing is learnt here: {0}")]
     Unwanted(&'static str),
 }
 
 impl Blob {
-    /// One without fields, of the part of this name, in a version of its own.
+    /// Creates a blob without fields, written by the component `part` in its format `version`.
     ///
     /// # Panics
-    /// When the name has more than 255 bytes.
+    /// If the name is longer than 255 bytes.
     pub fn new(part: &str, version: u16) -> Blob {
         let length = u8::try_from(part.len()).expect("names of parts are short");
         let mut bytes = vec![FORMAT, length];
@@ -89,38 +89,38 @@ impl Blob {
         Blob(bytes)
     }
 
-    /// Bytes that are said to be one. Whether they are is found out when they are read.
+    /// Wraps stored bytes without checking them; [`Blob::fields`] checks them.
     pub fn from_bytes(bytes: Vec<u8>) -> Blob {
         Blob(bytes)
     }
 
-    /// Its bytes.
+    /// Serialized bytes, in the layout that the module's documentation describes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The name of the part that wrote it; `None`: it is not one.
+    /// Name of the component that wrote the blob; `None` if the bytes are not a blob.
     pub fn part(&self) -> Option<&str> {
         let (&[format, length], rest) = self.0.split_first_chunk()?;
         let name = rest.get(..length.into()).filter(|_| format == FORMAT)?;
         core::str::from_utf8(name).ok()
     }
 
-    /// Adds a number.
+    /// Appends an integer field.
     pub fn push_u64(&mut self, value: u64) -> &mut Blob {
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    /// Adds a float, by its bits.
+    /// Appends a float field, by its bits.
     pub fn push_f64(&mut self, value: f64) -> &mut Blob {
         self.push_u64(value.to_bits())
     }
 
-    /// Its fields, to be read in the order in which they were added.
+    /// Returns a reader of the fields, in the order in which they were appended.
     ///
     /// # Errors
-    /// When it is not one, or another part, or the part in another version, wrote it.
+    /// If the bytes are not a blob, or `part` and `version` differ from those that it carries.
     pub fn fields(&self, part: &'static str, version: u16) -> Result<Fields<'_>, BlobError> {
         let (&format, rest) = (self.0.split_first()).ok_or(BlobError::Foreign("no bytes"))?;
         if format != FORMAT {
@@ -146,71 +146,73 @@ impl Blob {
     }
 }
 
-/// What is left to be read of a blob.
+/// Reader of the fields of a blob that have not been read yet.
 #[derive(Debug)]
 pub struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    /// The next number.
+    /// Reads an integer.
     ///
     /// # Errors
-    /// When there are no bytes for it.
+    /// [`BlobError::Length`] at the end of the blob.
     pub fn u64(&mut self) -> Result<u64, BlobError> {
         let (value, rest) = self.0.split_first_chunk().ok_or(BlobError::Length)?;
         self.0 = rest;
         Ok(u64::from_le_bytes(*value))
     }
 
-    /// The next number, where it is in this range.
+    /// Reads an integer and checks its range; `what` names the field in the error.
     ///
     /// # Errors
-    /// When there are no bytes for it, or it is not in the range.
+    /// [`BlobError::Length`] at the end of the blob, [`BlobError::Value`] outside the range.
     pub fn u64_in(
         &mut self,
         what: &'static str,
         range: core::ops::RangeInclusive<u64>,
     ) -> Result<u64, BlobError> {
         let value = self.u64()?;
-        match range.contains(&value) {
-            true => Ok(value),
-            false => Err(BlobError::Value {
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(BlobError::Value {
                 what,
                 value: value.to_string(),
-            }),
+            })
         }
     }
 
-    /// The next float, any of them: no number, infinite, below zero.
+    /// Reads a float, which may also be NaN, infinite or negative.
     ///
     /// # Errors
-    /// When there are no bytes for it.
+    /// [`BlobError::Length`] at the end of the blob.
     pub fn f64(&mut self) -> Result<f64, BlobError> {
         Ok(f64::from_bits(self.u64()?))
     }
 
-    /// The next float, where it is in this range.
+    /// Reads a float and checks its range, which excludes NaN; `what` names the field in the error.
     ///
     /// # Errors
-    /// When there are no bytes for it, or it is not in the range.
+    /// [`BlobError::Length`] at the end of the blob, [`BlobError::Value`] outside the range.
     pub fn f64_in(
         &mut self,
         what: &'static str,
         range: core::ops::RangeInclusive<f64>,
     ) -> Result<f64, BlobError> {
         let value = self.f64()?;
-        match range.contains(&value) {
-            true => Ok(value),
-            false => Err(BlobError::Value {
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(BlobError::Value {
                 what,
                 value: value.to_string(),
-            }),
+            })
         }
     }
 
-    /// There are no more.
+    /// Checks that all fields have been read.
     ///
     /// # Errors
-    /// When there are.
+    /// [`BlobError::Length`] if bytes are left.
     pub fn end(self) -> Result<(), BlobError> {
         match self.0 {
             [] => Ok(()),

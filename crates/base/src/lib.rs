@@ -1,5 +1,7 @@
-//! Words that every crate of Tidegate shares (requests, objectives, devices; time, which is of
-//! [`tidegate_units`]), and the small allocation-free containers beside them.
+//! Types that all crates of Tidegate share (requests, objectives, devices, time) and small
+//! containers that do not allocate per request.
+//!
+//! Times, rates and other figures with units are defined in [`tidegate_units`].
 #![forbid(unsafe_code)]
 
 pub mod device;

@@ -1,8 +1,10 @@
-//! Names that people type: which of those there are may have been meant.
+//! Suggestions for mistyped names ("did you mean").
 
-/// The name that a typing mistake away from `found` there might be: at most a third of its
-/// letters changed, added, left out or swapped with their neighbour, one at least. Upper and
-/// lower case are the same; of several equally near the first in the alphabet.
+/// Returns the name that is nearest to `found`, if it is a typing mistake away.
+///
+/// A typing mistake changes, adds, leaves out or swaps with its neighbour at most a third of the
+/// letters of `found`, or one letter of a shorter name. Case is ignored. Of equally near names the
+/// first in alphabetical order is returned.
 ///
 /// ```
 /// use tidegate_base::names::nearest;
@@ -20,12 +22,12 @@ pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// Returns the number of letters to change, add, leave out or swap with their neighbour, upper and
-/// lower case being the same; just above `enough` for names that are certainly further apart.
+/// Returns the edit distance (optimal string alignment), ignoring case, or `enough + 1` if the
+/// names are certainly further apart than `enough`.
 fn distance(a: &str, b: &str, enough: usize) -> usize {
     let (a, b) = (a.to_lowercase(), b.to_lowercase());
     let (len, other) = (a.chars().count(), b.chars().count());
-    // The table of distances has `len * other` entries, and `a` is whatever somebody typed.
+    // The table of distances has `len * other` entries, and `a` is user input of any length.
     if len.abs_diff(other) > enough || len > 64 {
         return enough + 1;
     }

@@ -1,27 +1,28 @@
-//! Pacing at an exact rate: integers, with the remainder carried.
+//! Pacing at an exact rate, in integers with the remainder carried.
 //!
-//! A [`Pacer`] is the generic cell rate algorithm (ITU-T I.371): one time, `at`, when the next
-//! unit is due. Spending moves it on by cost / rate; a request conforms while `at` is no later
-//! than now plus a tolerance. mClock's reservation and limit tags and both of QEMU's leaky
-//! buckets are this with different tolerances.
+//! A [`Pacer`] is the generic cell rate algorithm (ITU-T I.371), whose whole state is the time at
+//! which the next unit is due. Spending moves that time on by cost / rate. A request conforms if
+//! the time is at most now plus a tolerance. mClock's reservation and limit tags and both of QEMU's
+//! leaky buckets are pacers with different tolerances.
 
 use crate::objective::{OpsRate, Rate};
 use crate::time::Nanos;
 
 const SECOND: u64 = 1_000_000_000;
-/// In any so long, a limit is overshot by one request and 1 % at most.
+/// Interval in which a limit may be exceeded by at most one request and 1 %: 100 ms.
 const WINDOW: Nanos = Nanos(100_000_000);
 
-/// How late a request may go, of a limit of `per_s` requests a second (0: none), for the next
-/// ones to come as if it had been on time.
+/// Maximum lateness of a request that a limit of `per_s` requests a second (0: none) makes good:
+/// later requests are then due as if this one had been on time.
 ///
-/// With so much made good, n requests take at least (n - 1) / rate less that time. A window of
-/// 100 ms may hold one and 1.01 times the rate's; both are whole numbers, so the time is what the
-/// next whole one after 1.01 times the rate's takes, beyond the window: 1 ms at least, and up to
-/// one request more than that. The least beyond all counts also where a window's both ends do.
+/// If lateness up to `t` is made good, n requests take at least (n - 1) / rate - t. A window of 100
+/// ms may hold one request plus 1.01 times those that the rate allows. Both are whole numbers, so
+/// `t` is the time of the next whole number of requests above 1.01 times the rate's, minus the
+/// window: at least 1 ms, at most one request's period more. It is 1 ns less, because a window's
+/// both ends count.
 fn late_most(per_s: u64) -> Nanos {
     const ONE_PER_CENT: Nanos = Nanos(WINDOW.0 / 100);
-    // Beyond it the products below no longer fit, and one request is less than a nanosecond.
+    // Above this rate the products below overflow, and a request takes less than a nanosecond.
     if per_s == 0 || per_s > 1 << 36 {
         return ONE_PER_CENT;
     }
@@ -29,76 +30,81 @@ fn late_most(per_s: u64) -> Nanos {
     Nanos(too_many * SECOND / per_s) - WINDOW - Nanos(1)
 }
 
-/// When the next unit of one rate is due.
+/// Time at which the next unit of one rate is due, and what is needed to move it on exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacer {
-    /// When the next unit is due.
-    at: Nanos,
-    /// Units a second; 0: no rate, always due.
+    /// Time at which the next unit is due.
+    next_due: Nanos,
+    /// Units per second; 0: no rate, always due.
     rate: u64,
-    /// What the last division left, in units x nanoseconds: always below `rate`.
+    /// Remainder of the last division in units x nanoseconds, below `rate`.
     carry: u64,
-    /// Units a request: what is owed stays the same number of requests when this changes.
+    /// Units of one request. If it changes, what is owed stays the same number of requests.
     unit: u64,
 }
 
 impl Pacer {
-    /// No rate.
+    /// Pacer without a rate: always due.
     pub const NONE: Pacer = Pacer {
-        at: Nanos::ZERO,
+        next_due: Nanos::ZERO,
         rate: 0,
         carry: 0,
         unit: 1,
     };
 
-    /// A pacer of `per_s` times `unit` units a second, 0 for none, due at `now`.
+    /// Creates a pacer of `per_s` times `unit` units per second (0: no rate) that is due at `now`.
     pub fn new(per_s: u64, unit: u64, now: Nanos) -> Pacer {
         Pacer {
-            at: now,
+            next_due: now,
             rate: per_s.saturating_mul(unit),
             carry: 0,
             unit,
         }
     }
 
-    /// A request, or a byte, every so long; zero when there is no rate.
+    /// Returns the time of one request (or byte) at this rate; zero if there is no rate.
     pub fn period(&self) -> Nanos {
         Nanos(SECOND.checked_div(self.per_s()).unwrap_or(0))
     }
 
-    /// True when there is a rate to keep.
+    /// Returns true if there is a rate.
     pub fn is_set(&self) -> bool {
         self.rate != 0
     }
 
-    /// When the next unit is due; [`Nanos::ZERO`] when there is no rate.
+    /// Returns the time at which the next unit is due; [`Nanos::ZERO`] if there is no rate.
     pub fn due(&self) -> Nanos {
-        if self.rate == 0 { Nanos::ZERO } else { self.at }
+        if self.rate == 0 {
+            Nanos::ZERO
+        } else {
+            self.next_due
+        }
     }
 
-    /// Nothing is due before `earliest`: time that passed before it is lost, there is no
-    /// catching up; with a time still to come, a burst counts as used.
+    /// Moves the due time to `earliest` if it is earlier. Units of a past time are lost and cannot
+    /// be caught up; with a future time, a burst counts as used.
     pub fn forget_before(&mut self, earliest: Nanos) {
-        if self.at < earliest {
-            self.at = earliest;
+        if self.next_due < earliest {
+            self.next_due = earliest;
             self.carry = 0;
         }
     }
 
-    /// From `from` to `to` nothing was asked for: as far as something was due then, it is not any
-    /// more. What was due before stays so.
+    /// Cancels what became due from `from` to `to`, when nothing was requested. Units due before
+    /// `from` stay due.
     pub fn lose(&mut self, from: Nanos, to: Nanos) {
-        if self.rate != 0 && self.at < to {
-            self.at += to.since(self.at.max(from));
+        if self.rate != 0 && self.next_due < to {
+            self.next_due += to.since(self.next_due.max(from));
         }
     }
 
-    /// The same pace at another rate, as late or as early as it is. For rates that are turned all
-    /// the time; [`Pacer::set_rate`] keeps a limit's debt in requests.
+    /// Returns a pacer with another rate and the same due time. For rates that a controller adjusts
+    /// all the time; [`Pacer::set_rate`] keeps a limit's debt in requests instead.
     pub fn turned(self, per_s: u64) -> Pacer {
-        match per_s == self.rate {
-            true => self,
-            false => Pacer::new(per_s, 1, self.at),
+        if per_s == self.rate {
+            self
+        } else {
+            Pacer::new(per_s, 1, self.next_due)
         }
     }
 
@@ -111,39 +117,40 @@ impl Pacer {
         if units <= 1 << 33 {
             // units x 10^9 + carry < 2^63 + 2^50: one 64-bit division.
             let due = units * SECOND + self.carry;
-            self.at += Nanos(due / self.rate);
+            self.next_due += Nanos(due / self.rate);
             self.carry = due % self.rate;
         } else {
             self.spend_large(units);
         }
     }
 
-    /// Spends more than 8 Gi units.
+    /// Spends more than 2^33 units, in 128 bits and out of line.
     #[cold]
     #[inline(never)]
     fn spend_large(&mut self, units: u64) {
         let due = units as u128 * SECOND as u128 + self.carry as u128;
-        self.at += Nanos(u64::try_from(due / self.rate as u128).unwrap_or(u64::MAX));
+        self.next_due += Nanos(u64::try_from(due / self.rate as u128).unwrap_or(u64::MAX));
         self.carry = (due % self.rate as u128) as u64;
     }
 
-    /// Changes the rate. What was spent beyond `now` stays owed in requests (or bytes), not
-    /// in time, so that raising a tiny limit frees its VM at once and lowering one buys no
-    /// burst. A limit that is lifted takes its debt with it.
+    /// Changes the rate and keeps what is owed beyond `now` in requests (or bytes) instead of in
+    /// time.
     ///
-    /// The debt is carried over exactly, to a fraction of a nanosecond: at 2^50 a second a whole
-    /// one would be a million requests, which a slow limit that comes back would have to wait for.
+    /// Raising a tiny limit therefore frees its VM at once, and lowering one grants no burst.
+    /// Without a rate the debt is dropped. The debt is converted exactly, to a fraction of a
+    /// nanosecond: at 2^50 requests a second one nanosecond is a million requests, which a slow
+    /// limit set later would have to wait for.
     pub fn set_rate(&mut self, per_s: u64, unit: u64, now: Nanos) {
         let new = Pacer::new(per_s, unit, now);
         if (new.rate, new.unit) == (self.rate, self.unit) {
             return;
         }
-        if new.rate == 0 || self.rate == 0 || self.at < now {
+        if new.rate == 0 || self.rate == 0 || self.next_due < now {
             *self = new;
             return;
         }
         // In requests x nanoseconds, times the units of one request where that stays the same.
-        let owed = self.at.since(now).0 as u128 * self.rate as u128 + self.carry as u128;
+        let owed = self.next_due.since(now).0 as u128 * self.rate as u128 + self.carry as u128;
         let (wait, carry) = if unit == self.unit {
             (owed / new.rate as u128, (owed % new.rate as u128) as u64)
         } else {
@@ -151,28 +158,28 @@ impl Pacer {
             (owed / per_s, (owed % per_s) as u64 * unit)
         };
         *self = Pacer {
-            at: now + Nanos(u64::try_from(wait).unwrap_or(u64::MAX)),
+            next_due: now + Nanos(u64::try_from(wait).unwrap_or(u64::MAX)),
             carry,
             ..new
         };
     }
 
-    /// Nothing is due before what the other one owes beyond `now`, in requests (or bytes), is
-    /// paid at this one's rate.
+    /// Takes over what `other` owes beyond `now`, in requests (or bytes): nothing is due here
+    /// before that is paid at this pacer's rate.
     pub fn take_over(&mut self, other: &Pacer, now: Nanos) {
         let mut owed = *other;
         owed.set_rate(self.per_s(), self.unit, now);
         owed.forget_before(now);
-        if self.is_set() && (self.at, self.carry) < (owed.at, owed.carry) {
+        if self.is_set() && (self.next_due, self.carry) < (owed.next_due, owed.carry) {
             *self = owed;
         }
     }
 
-    /// The most that may be saved up shrinks from one span to another: what could go still
-    /// can, but with no more saved up than that; what was owed beyond stays owed.
+    /// Reduces the credit that may have been saved up from `from` to `to`. Requests that conform
+    /// now still do, with at most `to` of credit left; debt beyond `now` stays.
     pub fn shrink_tolerance(&mut self, from: Nanos, to: Nanos, now: Nanos) {
         if to < from {
-            self.at = self.at.min((self.at - from).max(now) + to);
+            self.next_due = self.next_due.min((self.next_due - from).max(now) + to);
         }
     }
 
@@ -181,25 +188,25 @@ impl Pacer {
     }
 }
 
-/// A [`Rate`]'s two pacers: requests and bytes.
+/// Pacers of both figures of a [`Rate`]: requests and bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RatePacer {
     /// Requests, or bytes of at least the normalisation size.
     pub ops: Pacer,
     /// Bytes.
     pub bytes: Pacer,
-    /// Smallest size a request counts as, in the units of `ops`; 0: every request counts one.
+    /// Normalisation size: smallest size in bytes that a request counts as; 0: each counts as one.
     norm: u32,
-    /// How much later the next request would be due, in nanoseconds, if only the slack had ever
-    /// been made good: below 1 s.
+    /// Lateness made good beyond the slack, in nanoseconds, below 1 s: the next request would be
+    /// due this much later if only the slack had ever been made good.
     lent: u32,
-    /// How late a plain request may be for all of it to be made good, in nanoseconds: kept, for a
-    /// division each time is a twentieth of the engine's path.
+    /// Maximum lateness of a plain request that is made good, in nanoseconds. Stored, because one
+    /// division per request takes a twentieth of the engine's request path.
     late_most_ns: u32,
 }
 
 impl RatePacer {
-    /// No rate.
+    /// Pacers without rates: always due.
     pub const NONE: RatePacer = RatePacer {
         ops: Pacer::NONE,
         bytes: Pacer::NONE,
@@ -208,10 +215,10 @@ impl RatePacer {
         late_most_ns: 0,
     };
 
-    /// The spacing of requests of `len` bytes: the shorter one, where both rates are set.
+    /// Returns the period of requests of `len` bytes; the shorter one if both rates are set.
     pub fn period(&self, len: u32) -> Nanos {
         let mut bytes = Pacer {
-            at: Nanos::ZERO,
+            next_due: Nanos::ZERO,
             carry: 0,
             ..self.bytes
         };
@@ -223,7 +230,7 @@ impl RatePacer {
         }
     }
 
-    /// Pacers for `rate`, due at `now`.
+    /// Creates pacers of `rate` that are due at `now`.
     pub fn new(rate: &Rate, now: Nanos) -> RatePacer {
         RatePacer {
             late_most_ns: late_most_ns(rate),
@@ -234,30 +241,30 @@ impl RatePacer {
         }
     }
 
-    /// True when it keeps this rate already.
+    /// Returns true if the pacers already have this rate.
     pub fn keeps(&self, rate: &Rate) -> bool {
         let new = RatePacer::new(rate, Nanos::ZERO);
         let of = |pacer: &RatePacer| (pacer.ops.rate, pacer.norm, pacer.bytes.rate);
         of(&new) == of(self)
     }
 
-    /// True when either rate is set.
+    /// Returns true if either rate is set.
     pub fn is_set(&self) -> bool {
         self.ops.is_set() || self.bytes.is_set()
     }
 
-    /// Requests and bytes a second; 0: no rate.
+    /// Returns requests and bytes per second; 0: no rate.
     pub fn per_s(&self) -> (u64, u64) {
         (self.ops.per_s(), self.bytes.per_s())
     }
 
-    /// When both are due: a cap holds until the later one.
+    /// Returns the time at which both rates are due: a limit holds until the later one.
     pub fn all_due(&self) -> Nanos {
         self.ops.due().max(self.bytes.due())
     }
 
-    /// When the first of those that are set is due: a floor asks as soon as either does.
-    /// `None` when neither is set.
+    /// Returns the time at which the first rate that is set is due: a reservation asks as soon as
+    /// either does. `None` if neither is set.
     pub fn any_due(&self) -> Option<Nanos> {
         match (self.ops.is_set(), self.bytes.is_set()) {
             (true, true) => Some(self.ops.due().min(self.bytes.due())),
@@ -267,30 +274,31 @@ impl RatePacer {
         }
     }
 
-    /// See [`Pacer::forget_before`].
+    /// Moves both due times to `earliest` if they are earlier; see [`Pacer::forget_before`].
     pub fn forget_before(&mut self, earliest: Nanos) {
         self.forget_requests(earliest, earliest);
         self.bytes.forget_before(earliest);
     }
 
-    /// The time before `earliest` is lost to requests, and before `strictly` if no more than the
-    /// slack were made good.
+    /// Moves the requests' due time to `earliest` and records in `lent` how much later it would be
+    /// with `strictly`, if only the slack were made good.
     fn forget_requests(&mut self, earliest: Nanos, strictly: Nanos) {
-        let strict = (self.ops.at + Nanos(self.lent.into())).max(strictly);
+        let strict = (self.ops.next_due + Nanos(self.lent.into())).max(strictly);
         self.ops.forget_before(earliest);
-        self.lent = u32::try_from((strict - self.ops.at).0).unwrap_or(u32::MAX);
+        self.lent = u32::try_from((strict - self.ops.next_due).0).unwrap_or(u32::MAX);
     }
 
-    /// From now on as if only the slack had ever been made good. Where a rate ends, so does what
-    /// a window may hold by it, and requests of the next must not come on top.
+    /// Makes requests due as if only the slack had ever been made good. Called where a rate ends: a
+    /// window may already hold all that the rate allows, and requests of the next rate must not be
+    /// added to it.
     pub fn pay_back(&mut self) {
         if self.ops.is_set() {
-            self.ops.at += Nanos(self.lent.into());
+            self.ops.next_due += Nanos(self.lent.into());
         }
         self.lent = 0;
     }
 
-    /// Spends a device I/O: `bytes` now, and the guest requests served for the first time.
+    /// Charges a device I/O: its `bytes`, and the guest requests that it is the first to serve.
     #[inline]
     pub fn spend(&mut self, bytes: u64, first: FirstServed) {
         if self.ops.is_set() && first.ops > 0 {
@@ -299,14 +307,16 @@ impl RatePacer {
         self.bytes.spend(bytes);
     }
 
-    /// The same for a limit, at `now`, which may be later than it was due. What came late brings
-    /// the next forward by no more than `slack`: nobody catches up on a stall, and time in which
-    /// nothing was asked for, before `asked`, is lost.
+    /// Charges a device I/O to a limit at `now`, which may be later than it was due.
     ///
-    /// Requests that waited are made good for longer where a window of 100 ms holds no more than
-    /// one and 1 % above the rate all the same (up to about the time of one request): one that
-    /// had to wait for the device costs its VM nothing then. Bytes, and requests that count by
-    /// their size, come in any amounts: there whatever goes beyond the 1 % may be one too many.
+    /// Lateness brings the next request forward by at most `slack`: a VM does not catch up on a
+    /// stall, and time before `asked`, in which it requested nothing, is lost.
+    ///
+    /// Requests that waited for the device are made good for longer, up to about the time of one
+    /// request, if a window of 100 ms still holds at most one request and 1 % above the rate. The
+    /// wait then costs their VM nothing. Bytes, and requests that count by size, come in any
+    /// amounts, so anything above the 1 % might be one request too many: for them only `slack` is
+    /// made good.
     #[inline]
     pub fn spend_late(
         &mut self,
@@ -317,7 +327,7 @@ impl RatePacer {
     ) {
         let strictly = now - slack;
         if self.ops.is_set() && first.ops > 0 {
-            if self.ops.at < strictly || self.lent > 0 {
+            if self.ops.next_due < strictly || self.lent > 0 {
                 let most = Nanos(self.late_most_ns.into()).max(slack);
                 self.forget_requests((now - most).max(asked - slack), strictly);
             }
@@ -340,8 +350,8 @@ impl RatePacer {
     }
 }
 
-/// [`late_most`] of a rate's plain requests; those that count by their size come in any amounts,
-/// and nothing but the slack is made good.
+/// Returns [`late_most`] in nanoseconds for plain requests, or 0 for requests that count by size,
+/// of which only the slack is made good.
 fn late_most_ns(rate: &Rate) -> u32 {
     match rate.ops {
         Some(OpsRate { per_s, norm: None }) => {
@@ -351,19 +361,19 @@ fn late_most_ns(rate: &Rate) -> u32 {
     }
 }
 
-/// Guest requests that a device I/O serves for the first time: each is charged once, whole,
+/// Guest requests that a device I/O is the first to serve. Each request is charged once and whole,
 /// however many I/Os it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FirstServed {
-    /// How many.
+    /// Number of requests.
     pub ops: u32,
-    /// Their bytes, also those that later I/Os will carry.
+    /// Total length in bytes of those requests, including what later I/Os will carry.
     pub bytes: u64,
 }
 
 impl FirstServed {
-    /// In the units of a rate with this normalisation: requests when 0, else bytes of at
-    /// least `norm` a request (for a merged I/O: of at least `norm` a request on average).
+    /// Returns the cost in units of a rate with normalisation size `norm`: requests if it is 0,
+    /// else bytes, with at least `norm` per request (on average, for a merged I/O).
     fn units(&self, norm: u32) -> u64 {
         if norm == 0 {
             self.ops as u64
@@ -381,10 +391,10 @@ fn ops_unit(rate: Option<OpsRate>) -> u64 {
     rate.and_then(|o| o.norm).unwrap_or(1) as u64
 }
 
-/// And made good no faster than at this part of the rate, in per cent.
+/// Rate at which late slots are caught up, in per cent of the VM's rate.
 const REPAID_PERCENT: u64 = 110;
 
-/// How fast late slots of such a rate are made good.
+/// Returns the rate at which late slots of a rate of `per_s` units a second are caught up.
 pub fn repaid(per_s: u64) -> u64 {
     let faster = u128::from(per_s) * u128::from(REPAID_PERCENT);
     u64::try_from(faster.div_ceil(100)).unwrap_or(u64::MAX)
@@ -570,9 +580,9 @@ mod tests {
             let now = Nanos(now);
             let mut pacer = Pacer::new(a, 1, Nanos::ZERO);
             pacer.spend(units);
-            let owed = |pacer: &Pacer, rate: u64| match pacer.at < now {
+            let owed = |pacer: &Pacer, rate: u64| match pacer.next_due < now {
                 true => 0,
-                false => pacer.at.since(now).0 as u128 * rate as u128 + pacer.carry as u128,
+                false => pacer.next_due.since(now).0 as u128 * rate as u128 + pacer.carry as u128,
             };
             let before = owed(&pacer, a);
             pacer.set_rate(b, 1, now);

@@ -1,11 +1,11 @@
-//! How precisely a bandwidth is held: error, absolute error and variability. Li et al.,
-//! "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth", ToS 2017, definitions
-//! 2.1 to 2.3.
+//! Metrics of how precisely a bandwidth is held: error, absolute error and variability.
 //!
-//! All three are about samples, the units (bytes mostly) moved in each second of an interval. They
-//! are quotients of integers, exact until the last step: what is returned is in millionths, rounded
-//! to the nearest, halves away from zero. So the same samples give the same figures on every
-//! machine.
+//! Source: Li et al., "Customizable SLO and Its Near-Precise Enforcement for Storage Bandwidth",
+//! ToS 2017, definitions 2.1 to 2.3.
+//!
+//! A sample is the number of units (mostly bytes) moved in one second of an interval. The metrics
+//! are quotients of integers and exact until the last step. Results are in millionths, rounded to
+//! the nearest with halves away from zero, so equal samples give equal figures on every machine.
 //!
 //! ```
 //! use tidegate_base::precision;
@@ -19,15 +19,16 @@
 //! assert_eq!(precision::variability(&seconds), Some(95_238));
 //! ```
 
-/// The statistical interval of beta where nobody says another, in seconds: that of the paper's
-/// section 5.
+/// Default length of a statistical interval of beta in seconds: that of the paper's section 5.
 pub const INTERVAL_S: u32 = 30;
 
-/// One: what a quotient of 1 is in millionths.
+/// Millionths in a whole.
 pub const MILLION: u64 = 1_000_000;
 
-/// B, definition 2.1: by how much the mean of the samples is above the target (below it: negative),
-/// relative to the target, in millionths. `None`: without samples, or with a target of 0.
+/// Error B (definition 2.1): mean of the samples minus the target, relative to the target, in
+/// millionths.
+///
+/// Negative below the target. `None` without samples or with a target of 0.
 pub fn error(samples: &[u64], target: u64) -> Option<i64> {
     let due = due(samples.len(), target)?;
     let moved = sum(samples);
@@ -36,8 +37,10 @@ pub fn error(samples: &[u64], target: u64) -> Option<i64> {
     Some(if moved < due { -part } else { part })
 }
 
-/// Beta, definition 2.2: the mean of |B| over the intervals of `interval` samples each that there
-/// are whole, in millionths. `None`: there is no whole one, or the target is 0.
+/// Absolute error beta (definition 2.2): mean of |B| over all whole intervals of `interval`
+/// samples, in millionths.
+///
+/// `None` without a whole interval or with a target of 0.
 pub fn absolute_error(samples: &[u64], target: u64, interval: usize) -> Option<u64> {
     let intervals = samples.len().checked_div(interval)?;
     let due_in_each = due(interval, target)?;
@@ -46,13 +49,15 @@ pub fn absolute_error(samples: &[u64], target: u64, interval: usize) -> Option<u
     Some(millionths(off, due(intervals, 1)? * due_in_each))
 }
 
-/// V, definition 2.3: by how much a sample is off the samples' own mean, on average, relative to
-/// that mean, in millionths; a mean absolute deviation. `None`: without samples, or where all are
-/// 0.
+/// Variability V (definition 2.3): mean absolute deviation of the samples from their mean, relative
+/// to that mean, in millionths.
+///
+/// `None` without samples or if all samples are 0.
 pub fn variability(samples: &[u64]) -> Option<u64> {
     let moved = sum(samples);
     let seconds = samples.len() as u128;
-    // Both the deviation and the mean times the number of samples, so that no mean is rounded.
+    // Deviation and mean are both multiplied by the number of samples, so that the mean is not
+    // rounded.
     let off: u128 = samples
         .iter()
         .map(|&one| (u128::from(one) * seconds).abs_diff(moved))
@@ -60,30 +65,31 @@ pub fn variability(samples: &[u64]) -> Option<u64> {
     (moved > 0).then(|| millionths(off, moved * seconds))
 }
 
-/// All three, of the seconds that are known of a VM.
+/// Error, absolute error and variability of a VM's bandwidth over its kept seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Precision {
-    /// Seconds that count: those in which the VM had something outstanding.
+    /// Seconds that count: those in which the VM had requests outstanding.
     pub seconds: u32,
-    /// Seconds of the same time in which it had nothing outstanding at all, which do not.
+    /// Seconds of the same period without outstanding requests, which do not count.
     pub idle: u32,
-    /// Seconds of a statistical interval.
+    /// Length of a statistical interval in seconds.
     pub interval: u32,
-    /// What the VM is to have, in bytes a second; `None`: no bandwidth is held.
+    /// Target bandwidth in bytes per second; `None`: no bandwidth is to be held.
     pub target: Option<u64>,
-    /// What it had on average, in bytes a second, rounded down; `None`: no second counts.
+    /// Mean bandwidth in bytes per second, rounded down; `None`: no second counts.
     pub mean: Option<u64>,
-    /// B over all of them, in millionths.
+    /// Error B over all counted seconds, in millionths.
     pub error: Option<i64>,
-    /// Beta over the whole intervals that end with the last second, in millionths.
+    /// Absolute error beta over the whole intervals that end with the last second, in millionths.
     pub absolute_error: Option<u64>,
-    /// V over all of them, in millionths.
+    /// Variability V over all counted seconds, in millionths.
     pub variability: Option<u64>,
 }
 
 impl Precision {
-    /// Of these samples, the oldest first, beside so many idle seconds.
+    /// Computes the metrics of `samples`, oldest first, which lie among `idle` idle seconds.
     pub fn of(samples: &[u64], idle: u32, target: Option<u64>, interval: u32) -> Precision {
+        // Whole intervals are counted back from the last sample; the oldest ones are left over.
         let left_over = samples.len().checked_rem(interval as usize).unwrap_or(0);
         let whole = &samples[left_over..];
         let mean = sum(samples).checked_div(samples.len() as u128);
@@ -104,14 +110,15 @@ fn sum(samples: &[u64]) -> u128 {
     samples.iter().map(|&one| u128::from(one)).sum()
 }
 
-/// What so many samples ought to come to; `None` for nothing.
+/// Returns the sum that this many samples ought to have; `None` if it is 0.
 fn due(samples: usize, target: u64) -> Option<u128> {
     let due = samples as u128 * u128::from(target);
     (due > 0).then_some(due)
 }
 
-/// A quotient in millionths, to the nearest. Sums of samples stay below 2^84 for as many samples as
-/// fit a memory of 2^20 of them, and their products below 2^104, so nothing overflows.
+/// Returns a quotient in millionths, rounded to the nearest.
+///
+/// Nothing overflows: sums of at most 2^20 samples stay below 2^84, and their products below 2^104.
 fn millionths(part: u128, whole: u128) -> u64 {
     let twice = part * 2 * u128::from(MILLION) / whole;
     u64::try_from(twice.div_ceil(2)).unwrap_or(u64::MAX)

@@ -1,35 +1,42 @@
-//! A small generator of random numbers, the same on every machine: Steele, Lea, Flood: Fast
-//! splittable pseudorandom number generators (OOPSLA 2014), SplitMix64.
+//! SplitMix64, a small generator of pseudorandom numbers that gives the same sequence on every
+//! machine.
+//!
+//! Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014).
 
-/// The generator. Any seed is as good as any other.
+/// Generator of 64-bit pseudorandom numbers with 64 bits of state; all seeds are equally good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SplitMix64(u64);
 
-/// By how much its state moves on: the golden ratio, so that states are spread evenly.
+/// Increment of the state: 2^64 divided by the golden ratio, which spreads states evenly.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub const fn new(seed: u64) -> SplitMix64 {
         SplitMix64(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GAMMA);
         mix(self.0)
     }
 
-    /// An integer below `n`, each as likely as any other. Panics when there is none, for `n` 0.
-    /// Lemire: Fast random integer generation in an interval (TOMACS 2019).
+    /// Returns a uniformly distributed integer below `n`.
+    ///
+    /// Source: Lemire: Fast random integer generation in an interval (TOMACS 2019).
+    ///
+    /// # Panics
+    /// If `n` is 0.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "no integer is below zero");
         loop {
             let product = u128::from(self.next_u64()) * u128::from(n);
             let low = product as u64;
-            // Only among the lowest values are some of those that would come once too often.
+            // Rejection, so that no result has one more 64-bit word than the others. The modulo is
+            // computed only in the rare case that `low` is below `n`.
             if low >= n || low >= n.wrapping_neg() % n {
                 return (product >> 64) as u64;
             }
@@ -37,7 +44,7 @@ impl SplitMix64 {
     }
 }
 
-/// Its finaliser, Stafford's variant 13: neighbouring numbers become unlike ones.
+/// Finaliser of SplitMix64 (Stafford's variant 13): hashes neighbouring integers to unlike ones.
 #[inline]
 pub const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,10 +1,10 @@
-//! What passes through the engine: guest requests in, device I/Os out.
+//! Guest requests that enter the engine and device I/Os that leave it, with their handles.
 
 use crate::pace::FirstServed;
 use crate::time::Nanos;
 use core::fmt;
 
-/// Declares a handle: a slot that is used again, and a generation that tells its users apart.
+/// Declares a handle: a slot number, and a generation that tells the slot's users apart.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -17,17 +17,17 @@ macro_rules! handle {
         }
 
         impl $name {
-            /// The slot, dense from zero: an index for arrays kept beside the engine's own.
+            /// Returns the slot number: an index for arrays kept beside the engine's own.
             pub const fn index(self) -> usize {
                 self.index as usize
             }
 
-            /// Both halves in one word, for kernels and wires that carry 64 opaque bits.
+            /// Packs slot and generation into one word, for interfaces that carry 64 opaque bits.
             pub const fn to_bits(self) -> u64 {
                 (self.generation as u64) << 32 | self.index as u64
             }
 
-            /// The inverse of [`Self::to_bits`]. A made-up handle is harmless: the engine
+            /// Restores a handle from [`Self::to_bits`]. A forged handle is harmless: the engine
             /// checks the generation of every handle it is given.
             pub const fn from_bits(bits: u64) -> Self {
                 Self { index: bits as u32, generation: (bits >> 32) as u32 }
@@ -43,46 +43,46 @@ macro_rules! handle {
 }
 
 handle! {
-    /// A virtual machine known to the engine.
+    /// Handle of a virtual machine.
     VmId
 }
 handle! {
-    /// A disk of a VM: a range of the device's addresses.
+    /// Handle of a disk of a VM: a range of the device's addresses.
     DiskId
 }
 handle! {
-    /// One connection to a disk. A VM may have many (multi-queue, multi-conn).
+    /// Handle of a connection to a disk. A VM may have many (multi-queue, multi-conn).
     ClientId
 }
 handle! {
-    /// A guest request inside the engine.
+    /// Handle of a guest request inside the engine.
     ReqId
 }
 handle! {
-    /// An I/O that was handed to the device.
+    /// Handle of a device I/O in flight.
     IoId
 }
 
-/// What a request does.
+/// Operation of a request or of a device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// Read `len` bytes.
     Read,
-    /// Write `len` bytes; with `fua`, durable before it is answered.
+    /// Write `len` bytes; with `fua`, durable before the reply.
     Write,
-    /// Make every write that was answered before this request durable.
+    /// Make every write that was answered before this request arrived durable.
     Flush,
-    /// The range is no longer needed; what it reads as afterwards is undefined.
+    /// Deallocate the range; its content is undefined afterwards.
     Discard,
-    /// The range reads as zeroes afterwards.
+    /// Make the range read as zeroes.
     WriteZeroes,
 }
 
 impl Op {
-    /// Every operation, in the order of their statistics.
+    /// All operations, in the order of their statistics.
     pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
-    /// Which of its VM's two lanes a request waits in.
+    /// Returns the lane of its VM in which a request of this operation waits.
     pub const fn lane(self) -> Lane {
         match self {
             Op::Read => Lane::Read,
@@ -90,19 +90,19 @@ impl Op {
         }
     }
 
-    /// True where adjacent requests may become one device I/O.
+    /// Returns true if adjacent requests of this operation may be merged.
     pub const fn merges(self) -> bool {
         matches!(self, Op::Read | Op::Write)
     }
 }
 
-/// A VM's requests wait in two lanes, because limits may hold reads and writes apart: a read
-/// over its limit must not hold the writes behind it.
+/// Queue of a VM's requests. There is one for reads and one for writes, because limits apply to
+/// both separately: a read over its limit must not hold back the writes behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lane {
     /// Reads.
     Read,
-    /// Everything that changes the disk.
+    /// Everything that changes the disk: writes, flushes, discards and zeroes.
     Write,
 }
 
@@ -110,31 +110,31 @@ impl Lane {
     /// Both lanes.
     pub const ALL: [Lane; 2] = [Lane::Read, Lane::Write];
 
-    /// 0 for reads, 1 for writes.
+    /// Returns 0 for reads, 1 for writes.
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// A guest request as its frontend hands it over.
+/// Guest request as its frontend hands it to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// First byte, counted from the start of the client's disk. Zero for a flush.
     pub offset: u64,
     /// Length in bytes. Zero for a flush, positive for everything else.
     pub len: u32,
-    /// Force unit access: durable before it is answered. Ignored for reads and flushes.
+    /// Force unit access: durable before the reply. Ignored for reads and flushes.
     pub fua: bool,
     /// WriteZeroes: the range must stay allocated (NBD's `NO_HOLE`).
     pub keep_allocated: bool,
-    /// The frontend's own word for this request; comes back with its [`Done`].
+    /// Value of the frontend's choice that identifies the request; returned in its [`Done`].
     pub tag: u64,
 }
 
 impl Request {
-    /// A read of `len` bytes at `offset`.
+    /// Creates a read of `len` bytes at `offset`.
     pub const fn read(offset: u64, len: u32, tag: u64) -> Request {
         Request {
             op: Op::Read,
@@ -146,7 +146,7 @@ impl Request {
         }
     }
 
-    /// A write of `len` bytes at `offset`.
+    /// Creates a write of `len` bytes at `offset`.
     pub const fn write(offset: u64, len: u32, tag: u64) -> Request {
         Request {
             op: Op::Write,
@@ -158,7 +158,7 @@ impl Request {
         }
     }
 
-    /// A flush.
+    /// Creates a flush.
     pub const fn flush(tag: u64) -> Request {
         Request {
             op: Op::Flush,
@@ -171,41 +171,41 @@ impl Request {
     }
 }
 
-/// What the engine wants the device to do now. Its bytes are described by
-/// `Engine::io_segments`.
+/// I/O that the device is to do now. `Engine::io_segments` describes its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceIo {
-    /// To be returned with `Engine::handle_completion`.
+    /// Handle to be returned with `Engine::handle_completion`.
     pub id: IoId,
-    /// Whose it is.
+    /// VM that issued the requests.
     pub vm: VmId,
-    /// The disk it falls on.
+    /// Disk that the I/O belongs to.
     pub disk: DiskId,
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// First byte on the device: the disk's base plus the offset within the disk.
     pub addr: u64,
     /// First byte within the disk.
     pub offset: u64,
-    /// Bytes: at most the device's `max_io`; zero for a flush. At most [`u32::MAX`].
+    /// Length in bytes: at most the device's `max_io`; zero for a flush.
     pub len: u32,
-    /// Durable before it completes.
+    /// True if the data must be durable before the I/O completes.
     pub fua: bool,
     /// WriteZeroes: the range must stay allocated.
     pub keep_allocated: bool,
-    /// Guest requests that are served here for the first time: what limits count.
+    /// Guest requests that this I/O is the first to serve; limits count these.
     pub first_ops: u32,
-    /// Bytes of those guest requests, whole (also what later parts will carry).
+    /// Total length in bytes of those guest requests, including what later I/Os will carry.
     pub first_bytes: u64,
-    /// Bytes of the guest request that this is a part of, whole. As many as `len` where it is no
-    /// part, or has company, and where the request was charged before it came apart.
+    /// Total length in bytes of the guest request of which this I/O carries a part. Equal to `len`
+    /// if the I/O carries a whole request or several, or if the request was charged before it was
+    /// split.
     pub part_of: u32,
-    /// When the first of its guest requests arrived, also of one that was begun before.
+    /// Arrival time of the oldest of its guest requests, also of one that earlier I/Os have begun.
     pub arrived: Nanos,
 }
 
 impl DeviceIo {
-    /// The guest requests served for the first time, as limits count them.
+    /// Returns the guest requests that this I/O is the first to serve, as limits count them.
     pub fn first_served(&self) -> FirstServed {
         FirstServed {
             ops: self.first_ops,
@@ -214,25 +214,25 @@ impl DeviceIo {
     }
 }
 
-/// One piece of a device I/O's memory: a range of one guest request.
+/// Piece of a device I/O's memory: a range of one guest request's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The guest request.
+    /// Handle of the guest request.
     pub req: ReqId,
-    /// Its frontend's tag.
+    /// Tag that the frontend gave to the request.
     pub tag: u64,
-    /// The client it came from.
+    /// Connection that sent the request.
     pub client: ClientId,
     /// First byte within the guest request's own buffer.
     pub offset: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// How a request or a device I/O ended, when it did not succeed.
+/// Failure of a request or of a device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum IoError {
-    /// The device could not do it (EIO).
+    /// The device failed (EIO).
     #[error("input/output error")]
     Io,
     /// The backing store is full (ENOSPC).
@@ -244,63 +244,63 @@ pub enum IoError {
     /// The backing store cannot do this operation (ENOTSUP).
     #[error("operation not supported by the backing store")]
     Unsupported,
-    /// Its client went away, or its VM was removed, before it started.
+    /// The connection ended, or the VM was removed, before the request started.
     #[error("cancelled before it started")]
     Cancelled,
-    /// Its disk has become shorter than it reaches.
+    /// The disk was resized and ends before the request does.
     #[error("beyond the end of the disk, which has become shorter")]
     BeyondEnd,
 }
 
-/// What became of a device I/O or a request.
+/// Result of a device I/O or of a request.
 pub type Outcome = Result<(), IoError>;
 
-/// A finished guest request, to be answered now.
+/// Finished guest request that is to be answered now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
-    /// The request's handle, no longer valid.
+    /// Handle of the request; no longer valid.
     pub req: ReqId,
-    /// The frontend's tag.
+    /// Tag that the frontend gave to the request.
     pub tag: u64,
-    /// Whose client it came from. The client may have vanished meanwhile.
+    /// Connection that sent the request; it may have ended since.
     pub client: ClientId,
-    /// Whose it was.
+    /// VM that the request belonged to.
     pub vm: VmId,
-    /// What it did.
+    /// Operation.
     pub op: Op,
-    /// How it ended.
+    /// Result of the request.
     pub outcome: Outcome,
-    /// Where its time went.
+    /// Times that the request spent in each stage.
     pub account: Account,
-    /// Bytes of payload memory that the request holds: to be given back with
-    /// `AdmissionMut::return_payload` once its reply was sent. 0: it holds
-    /// none, as every one where payload memory is not bounded.
+    /// Payload memory that the request holds, in bytes, to be given back with
+    /// `AdmissionMut::return_payload` after the reply was sent. 0 if it holds none, as is always so
+    /// where payload memory is not bounded.
     pub payload: u32,
 }
 
-/// Where a request's time went. The parts add up to the time between its arrival and the end
-/// of its last device I/O.
+/// Time of a request by stage. The stages add up to the time from its arrival to the end of its
+/// last device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Account {
-    /// Held back by its VM's own limit or credits.
+    /// Time in which its VM's own limit or credits held it back.
     pub regulated: Nanos,
-    /// Ready, while the device served other requests: its VM's own or its neighbours'.
+    /// Time in which it was ready while the device served other requests, of its VM or of others.
     pub queued: Nanos,
-    /// Waiting as a passenger of the request it had been merged into.
+    /// Time in which it waited as part of the request that it had been merged into.
     pub merged_wait: Nanos,
-    /// The device had room and the dispatcher left it unused on purpose.
+    /// Time in which the device had room and the dispatcher left it unused on purpose.
     pub deliberate: Nanos,
-    /// With the device.
+    /// Time with the device.
     pub device: Nanos,
 }
 
 impl Account {
-    /// From arrival to end.
+    /// Returns the time from arrival to end.
     pub fn total(&self) -> Nanos {
         self.regulated + self.queued + self.merged_wait + self.deliberate + self.device
     }
 
-    /// The parts in nanoseconds, the device's last.
+    /// Returns the stages in nanoseconds, in the order of the fields.
     #[inline]
     pub fn parts(&self) -> [u64; 5] {
         [
@@ -312,7 +312,7 @@ impl Account {
         ]
     }
 
-    /// Adds parts in the order of [`Account::parts`].
+    /// Adds stages in nanoseconds, in the order of [`Account::parts`].
     pub fn add(&mut self, parts: [u64; 5]) {
         let [regulated, queued, merged_wait, deliberate, device] = parts.map(Nanos);
         self.regulated += regulated;
@@ -322,7 +322,7 @@ impl Account {
         self.device += device;
     }
 
-    /// Everything before and between device I/Os.
+    /// Returns the time before and between device I/Os.
     pub fn waited(&self) -> Nanos {
         self.regulated + self.queued + self.merged_wait + self.deliberate
     }

@@ -1,40 +1,41 @@
-//! What a VM moved in each of the last seconds: the samples that its precision is made of
-//! ([`Precision`], definitions 2.1 to 2.3 of the V-Cup paper).
+//! Bytes that a VM moved in each of the last seconds: the samples of its [`Precision`] (definitions
+//! 2.1 to 2.3 of the V-Cup paper).
 //!
-//! Seconds are those of the driver's clock, whole ones: the one that runs is not among them, nor
-//! the one in which counting began. Bytes are those of reads and writes that were answered well, in
-//! the second in which they were. A second in which the VM had nothing inside from its begin to its
-//! end is an idle one: it says nothing of how precisely the VM was served, and is counted apart.
+//! Seconds are whole seconds of the driver's clock. The present second is not a sample, nor is the
+//! one in which counting began. A sample holds the bytes of reads and writes that were answered
+//! without error in that second. A second in which the VM had no request inside the engine from
+//! begin to end is idle: it says nothing about the precision of the service, so it is counted
+//! apart.
 //!
 //! ```text
-//!   an answer ------------- another second than the VM's last? ---> the last one is closed, and
-//!   a request after none ---^                          all between, which are idle or empty
+//!   an answer -------------- in a later second than the last event? --> close that second and all
+//!   a request after none ---^                                           between, idle or empty
 //! ```
 //!
-//! Where it is the same second, which it nearly always is, that is one comparison. A second is
-//! closed in a few stores, and after a long time without anything in at most [`KEPT`] of them.
+//! Within one second, which is the usual case, this costs one comparison. Closing a second takes a
+//! few stores; after a long time without requests at most [`KEPT`] seconds are written.
 
 use crate::precision::Precision;
 use crate::time::Nanos;
 
-/// So many of the last seconds are known of each VM: ten statistical intervals of 30 s.
+/// Seconds that are kept per VM: ten statistical intervals of 30 s.
 pub const KEPT: usize = 300;
 
-/// An idle one. No VM moves so much.
+/// Marks an idle second in the ring; no VM moves as many bytes in a second.
 const IDLE: u64 = u64::MAX;
 
-/// See the module's documentation. 2.4 KB.
+/// Ring of per-second byte counts of one VM; 2.4 KB of heap memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seconds {
-    /// Bytes in each; a ring.
+    /// Bytes moved in each second, or [`IDLE`]; second number `n` since the begin is at `n % KEPT`.
     ring: Box<[u64; KEPT]>,
-    /// How many were closed since counting began.
+    /// Number of seconds closed since counting began.
     closed: u64,
-    /// The second that runs.
+    /// Number of the present second, as of [`Seconds::number`].
     running: u32,
-    /// It is counted from its begin on.
+    /// True if the present second was counted from its begin, so that it will be a sample.
     whole: bool,
-    /// Bytes that had moved in all when it began.
+    /// Total bytes that the VM had moved at the begin of the present second.
     before: u64,
 }
 
@@ -51,23 +52,27 @@ impl Default for Seconds {
 }
 
 impl Seconds {
-    /// Memory of a VM's seconds beside itself.
+    /// Heap memory of one [`Seconds`], in bytes.
     pub const HEAP_BYTES: usize = size_of::<[u64; KEPT]>();
 
-    /// The second that a time lies in, modulo 2^32: 136 years.
+    /// Returns the number of the second that contains `now`, modulo 2^32 (136 years).
     #[inline]
     pub fn number(now: Nanos) -> u32 {
         (now.0 / Nanos::SECOND.0) as u32
     }
 
-    /// Counts from the next second on, and forgets what was. `total`: bytes that have moved in all.
+    /// Restarts counting with the next second and drops all samples. `total`: bytes that the VM has
+    /// moved so far.
     pub fn begin(&mut self, second: u32, total: u64) {
         (self.closed, self.whole) = (0, false);
         (self.running, self.before) = (second, total);
     }
 
-    /// It is this second now. `total`: bytes that had moved in all before; `asked`: the VM had
-    /// something inside ever since the last time, or nothing at all.
+    /// Closes the seconds before `second`.
+    ///
+    /// `total`: bytes that the VM had moved before this event. `asked`: true if the VM had requests
+    /// inside the engine since the last call, false if it had none; the seconds between count as
+    /// empty or as idle accordingly.
     pub fn pass(&mut self, second: u32, total: u64, asked: bool) {
         let passed = second.wrapping_sub(self.running);
         if passed == 0 {
@@ -78,6 +83,7 @@ impl Seconds {
             self.close(moved);
         }
         let between = if asked { 0 } else { IDLE };
+        // At most one round of the ring: more would overwrite itself.
         for _ in 1..passed.min(KEPT as u32 + 1) {
             self.close(between);
         }
@@ -89,15 +95,17 @@ impl Seconds {
         self.closed += 1;
     }
 
-    /// The seconds that are known, the oldest first; `None`: an idle one.
+    /// Iterates over the kept seconds, oldest first: bytes moved, or `None` for an idle second.
     pub fn iter(&self) -> impl Iterator<Item = Option<u64>> + '_ {
         let first = self.closed.saturating_sub(KEPT as u64);
         let moved = (first..self.closed).map(|at| self.ring[(at % KEPT as u64) as usize]);
         moved.map(|moved| (moved != IDLE).then_some(moved))
     }
 
-    /// How precisely a bandwidth was held in them: the target, in bytes a second, if there is one,
-    /// over statistical intervals of so many seconds in which the VM had something inside.
+    /// Computes the precision of the kept seconds that are not idle.
+    ///
+    /// `target`: bandwidth to be held in bytes per second, if any. `interval`: length of a
+    /// statistical interval in seconds that are not idle.
     pub fn precision(&self, target: Option<u64>, interval: u32) -> Precision {
         let samples: Vec<u64> = self.iter().flatten().collect();
         let idle = self.iter().filter(Option::is_none).count() as u32;

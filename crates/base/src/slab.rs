@@ -1,15 +1,17 @@
-//! Slab: values in numbered slots that are used again, told apart by generations.
+//! Slab: values in numbered slots that are reused, with generations that detect stale handles.
 
-/// Slot number that stands for "no slot": the end of a list threaded through a slab.
+/// Slot number that means "no slot", such as the end of a list threaded through a slab.
 pub const NIL: u32 = u32::MAX;
 
-/// Values in slots. A slot that was given back is the first to be used again; its generation tells
-/// handles of its former value from those of its present one. A slot that is free keeps its last
-/// value, so that giving back and taking cost no move.
+/// Values in numbered slots, reused in last-in, first-out order.
+///
+/// A slot's generation changes when it is given back, which tells handles of its former value from
+/// those of its present one. A free slot keeps its last value, so giving back and taking move no
+/// data.
 #[derive(Debug)]
 pub struct Slab<T> {
     slots: Vec<Slot<T>>,
-    /// First free slot; [`NIL`]: none is.
+    /// First free slot, or [`NIL`].
     free: u32,
 }
 
@@ -18,7 +20,7 @@ struct Slot<T> {
     value: T,
     /// Number of times that the slot was given back, modulo 2^32.
     generation: u32,
-    /// The free slot behind this one, while it is free itself.
+    /// Next slot in the list of free slots, or [`NIL`]; meaningful only while this slot is free.
     next_free: u32,
     taken: bool,
 }
@@ -38,8 +40,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Adds slots until there are `slots`, each with a value of `vacant`. They are taken after
-    /// all that are free now, in the order of their numbers.
+    /// Adds slots until there are `slots`, each with a value made by `vacant`. New slots are taken
+    /// after all slots that are free now, in ascending order.
     pub fn grow(&mut self, slots: u32, vacant: impl Fn() -> T) {
         let before = self.slots.len() as u32;
         if slots <= before {
@@ -68,12 +70,12 @@ impl<T> Slab<T> {
         self.slots.len()
     }
 
-    /// Returns whether there are no slots at all.
+    /// Returns true if the slab has no slots at all.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Takes a free slot and returns its number; makes one where none is free.
+    /// Takes a free slot for `value` and returns its number; adds a slot if none is free.
     pub fn insert(&mut self, value: T) -> u32 {
         if let Some((index, _, slot)) = self.take() {
             *slot = value;
@@ -88,8 +90,8 @@ impl<T> Slab<T> {
         self.slots.len() as u32 - 1
     }
 
-    /// Takes a slot that is free, making none. Returns its number, its generation and its last
-    /// value; `None`: no slot is free.
+    /// Takes a free slot without adding any. Returns its number, its generation and its last value,
+    /// or `None` if no slot is free.
     #[inline]
     pub fn take(&mut self) -> Option<(u32, u32, &mut T)> {
         let index = self.free;
@@ -99,7 +101,7 @@ impl<T> Slab<T> {
         Some((index, slot.generation, &mut slot.value))
     }
 
-    /// Gives a slot back: its generation is another one from now on.
+    /// Gives a slot back and changes its generation.
     ///
     /// # Panics
     /// If the slot is free.
@@ -113,8 +115,8 @@ impl<T> Slab<T> {
         self.free = index;
     }
 
-    /// Gives a slot back that is taken in this generation. Returns the value, which stays in the
-    /// slot until it is taken again; `None`: nothing has changed, there was no such value.
+    /// Gives a slot back if it is taken in this generation. Returns the value, which stays in the
+    /// slot until it is taken again, or `None` if the handle is stale and nothing has changed.
     #[inline]
     pub fn give_back_known(&mut self, index: u32, generation: u32) -> Option<&T> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -142,34 +144,34 @@ impl<T> Slab<T> {
         self.slots[index as usize].taken
     }
 
-    /// Value in a taken slot of this generation; `None`: there is none (any more).
+    /// Returns the value of a taken slot, or `None` if the handle is stale.
     #[inline]
     pub fn get(&self, index: u32, generation: u32) -> Option<&T> {
         let slot = self.slots.get(index as usize)?;
         (slot.taken && slot.generation == generation).then_some(&slot.value)
     }
 
-    /// Generation of a slot and its value; that of a free one is its last.
+    /// Returns a slot's generation and value; a free slot has its last value.
     #[inline]
     pub fn entry(&self, index: u32) -> (u32, &T) {
         let slot = &self.slots[index as usize];
         (slot.generation, &slot.value)
     }
 
-    /// Generation of a slot and its value, to be changed.
+    /// Returns a slot's generation and mutable value; a free slot has its last value.
     #[inline]
     pub fn entry_mut(&mut self, index: u32) -> (u32, &mut T) {
         let slot = &mut self.slots[index as usize];
         (slot.generation, &mut slot.value)
     }
 
-    /// Value in a slot, whatever its generation; that of a free one is its last.
+    /// Returns a slot's value whatever its generation; a free slot has its last value.
     #[inline]
     pub fn at(&self, index: u32) -> &T {
         &self.slots[index as usize].value
     }
 
-    /// Value in a slot, to be changed.
+    /// Returns a slot's mutable value whatever its generation.
     #[inline]
     pub fn at_mut(&mut self, index: u32) -> &mut T {
         &mut self.slots[index as usize].value

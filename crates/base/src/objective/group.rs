@@ -1,20 +1,20 @@
-//! Groups: VMs that share one weight between them, such as the servers of one file system.
+//! Groups: VMs that share one weight, such as the servers of one file system.
 
 use super::Objective;
 use core::{fmt, str::FromStr};
 
-/// A group, as each of its VMs names it. Where they differ in its weight, the largest counts.
+/// Group that a VM belongs to. If its VMs state different weights, the largest applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// VMs that name the same one are in it together.
+    /// Name of the group; VMs with an equal name belong together.
     pub name: GroupName,
-    /// Its share, like a VM's: 1 to [`Objective::MAX_WEIGHT`]. Those of its VMs that want
-    /// something divide it by their own weights.
+    /// Weight of the group among VMs and other groups: 1 to [`Objective::MAX_WEIGHT`]. Its VMs that
+    /// have requests divide the group's share by their own weights.
     pub weight: u32,
 }
 
 impl Group {
-    /// With the weight of a VM that names none.
+    /// Creates a group with the default weight.
     pub const fn named(name: GroupName) -> Group {
         Group {
             name,
@@ -23,7 +23,7 @@ impl Group {
     }
 }
 
-/// The name of a group: 1 to [`GroupName::LONGEST`] bytes of text, where it is used.
+/// Name of a group: 1 to [`GroupName::LONGEST`] bytes of UTF-8, stored in place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupName {
     bytes: [u8; GroupName::LONGEST],
@@ -31,10 +31,10 @@ pub struct GroupName {
 }
 
 impl GroupName {
-    /// In bytes.
+    /// Maximum length in bytes.
     pub const LONGEST: usize = 31;
 
-    /// The text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..self.len.into()]).expect("it was made of text")
     }

@@ -1,4 +1,4 @@
-//! What a VM was promised, as plain data, validated together.
+//! Objective of a VM (everything that it is promised) as plain data, and its validation.
 
 mod group;
 
@@ -32,10 +32,11 @@ fn validate_rate(rate: &Rate, what: &'static str) -> Result<(), ObjectiveError> 
     }
 }
 
-/// Returns the first dimension in which `rate` asks for more than `other` allows: both figures.
+/// Returns the first figure (requests, then bytes) in which `rate` is above `other`, with both
+/// values as text.
 fn above(rate: &Rate, other: &Rate) -> Option<(String, String)> {
     if let (Some(a), Some(b)) = (rate.ops, other.ops) {
-        // Rates of different normalisation compare at the size of the coarser one.
+        // Rates with different normalisation sizes compare at the larger of both sizes.
         let at = a.norm.unwrap_or(0).max(b.norm.unwrap_or(0));
         if requests_per_1000_s(a, at) > requests_per_1000_s(b, at) {
             return Some((a.to_string(), b.to_string()));
@@ -49,27 +50,27 @@ fn above(rate: &Rate, other: &Rate) -> Option<(String, String)> {
     }
 }
 
-/// Returns the number of requests of `len` bytes that fit a thousand seconds.
+/// Returns the number of requests of `len` bytes that `rate` lets through in 1000 s.
 fn requests_per_1000_s(rate: OpsRate, len: u32) -> u128 {
     let norm = rate.norm.unwrap_or(len.max(1)) as u128;
     rate.per_s as u128 * 1000 * norm / norm.max(len as u128)
 }
 
-/// A cap: in all, and for reads and writes apart.
+/// Maximum rates: in total, and of reads and writes separately.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Limit {
-    /// Reads and writes together.
+    /// Maximum rate of reads and writes together.
     pub total: Rate,
-    /// Reads alone.
+    /// Maximum rate of reads.
     pub read: Rate,
-    /// Everything that changes the disk alone.
+    /// Maximum rate of everything that changes the disk.
     pub write: Rate,
-    /// What may pass at once after a quiet time. `None`: strictly paced.
+    /// Burst that is allowed after idle time; `None`: requests are strictly paced.
     pub burst: Option<Burst>,
 }
 
 impl Limit {
-    /// No cap.
+    /// No limit.
     pub const NONE: Limit = Limit {
         total: Rate::NONE,
         read: Rate::NONE,
@@ -77,64 +78,65 @@ impl Limit {
         burst: None,
     };
 
-    /// True when nothing is capped.
+    /// Returns true if no rate is limited.
     pub const fn is_none(&self) -> bool {
         self.total.is_none() && self.read.is_none() && self.write.is_none()
     }
 }
 
-/// A burst as QEMU's throttling has it: after a quiet time a VM may run at `rates` for
-/// `length`, then falls back to its limit; credit for it grows at the limit's rate.
+/// Burst as in QEMU's throttling: after idle time a VM may run at the burst rates for `length`, and
+/// then falls back to its limit. Credit for the next burst grows at the limit's rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Burst {
-    /// The rates while bursting (`bps_max`, `iops_max` and their `_rd`, `_wr` forms), in all.
+    /// Rates of reads and writes together during a burst (QEMU's `bps_max`, `iops_max`).
     pub total: Rate,
-    /// For reads.
+    /// Rates of reads during a burst (QEMU's `bps_rd_max`, `iops_rd_max`).
     pub read: Rate,
-    /// For writes.
+    /// Rates of writes during a burst (QEMU's `bps_wr_max`, `iops_wr_max`).
     pub write: Rate,
-    /// How long the burst rates may last (`*_max_length`), 1 ms to 1 hour.
+    /// Maximum duration of a burst (QEMU's `*_max_length`), 1 ms to 1 hour.
     pub length: Nanos,
 }
 
-/// What a VM was promised. Every part is optional; the default promises an equal share.
+/// Everything that a VM is promised. Every part is optional; the default is an equal share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Objective {
-    /// A floor: what the VM gets when it asks.
+    /// Minimum rate while the VM has requests.
     pub reservation: Rate,
-    /// A cap.
+    /// Maximum rate.
     pub limit: Limit,
-    /// To be held precisely: floor and cap in one.
+    /// Rate to be held precisely: minimum and maximum at once.
     pub target: Rate,
-    /// Share of what reservations leave, relative to the other VMs' weights: 1 to 10,000.
+    /// Share of the throughput that reservations leave, relative to other VMs' weights: 1 to
+    /// 10,000.
     pub weight: u32,
-    /// The group that it shares a weight with; its own then counts within that.
+    /// Group that shares one weight; the VM's own weight then applies within the group.
     pub group: Option<Group>,
-    /// Bound on a request's time from arrival to answer.
+    /// Bound on the time from a request's arrival to its reply.
     pub latency: Option<Nanos>,
-    /// Its class, for schedulers that know such.
+    /// I/O priority class, for policies that have classes.
     pub priority: Priority,
     /// Expected requests of the VM: plans are made for them, and a latency bound holds inside their
     /// envelope.
     pub expects: Expects,
 }
 
-/// A class of I/O priority, as Linux's `ionice` has them: the least goes first.
+/// I/O priority class, as in Linux's `ionice`. The smallest value goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Priority {
-    /// Before everything else, for as long as it asks. Linux's eight levels within it are one
-    /// here.
+    /// Served before all other classes while it has requests. Linux's eight levels of this class
+    /// are one level here.
     RealTime,
-    /// A share by level: 0 has the largest, 7 the smallest.
+    /// Shares by level, 0 (largest share) to 7 (smallest).
     BestEffort(u8),
-    /// When nobody else asks.
+    /// Served only if no other class has requests.
     Idle,
 }
 
 impl Priority {
-    /// What a VM has that names none, and a process under Linux.
+    /// Class of a VM without one, as of a Linux process.
     pub const DEFAULT: Priority = Priority::BestEffort(4);
-    /// The lowest level of best effort.
+    /// Lowest best-effort level.
     pub const LEVEL_MAX: u8 = 7;
 }
 
@@ -157,7 +159,7 @@ impl fmt::Display for Priority {
 impl core::str::FromStr for Priority {
     type Err = ();
 
-    /// `realtime`, `best-effort`, `best-effort 0` to `best-effort 7`, `idle`.
+    /// Parses `realtime`, `best-effort`, `best-effort 0` to `best-effort 7`, or `idle`.
     fn from_str(text: &str) -> Result<Priority, ()> {
         match text {
             "realtime" => return Ok(Priority::RealTime),
@@ -174,14 +176,15 @@ impl core::str::FromStr for Priority {
 }
 
 impl Objective {
-    /// The weight of a VM that names none.
+    /// Weight of a VM without one.
     pub const DEFAULT_WEIGHT: u32 = 100;
-    /// The largest weight.
+    /// Largest weight.
     pub const MAX_WEIGHT: u32 = 10_000;
 
-    /// Returns the rate and burst inside which requests are answered within the latency bound: the
-    /// expected IOPS, or else the target, or else the reservation. `None`: no bound, or no rate; a
-    /// bound without a rate is best effort.
+    /// Returns the rate and burst of the requests that the latency bound covers.
+    ///
+    /// The rate is the expected IOPS, else the target, else the reservation. Returns `None` without
+    /// a bound, or without any of these rates: then the bound is best effort.
     pub fn envelope(&self) -> Option<Envelope> {
         self.latency?;
         let rates = [self.target, self.reservation];
@@ -195,10 +198,11 @@ impl Objective {
         })
     }
 
-    /// Checks the parts against each other.
+    /// Checks the range of each part, and the parts against each other.
     ///
     /// # Errors
-    /// Names the parts that contradict each other, with both values.
+    /// The first part that is out of range, or the first two parts that contradict each other, with
+    /// their values.
     pub fn validate(&self) -> Result<(), ObjectiveError> {
         validate_rate(&self.reservation, "reservation")?;
         validate_rate(&self.target, "target")?;
@@ -290,68 +294,68 @@ impl Default for Objective {
     }
 }
 
-/// Why an objective cannot be promised.
+/// Reason why an objective is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ObjectiveError {
-    /// Two parts contradict each other.
+    /// Two parts contradict each other: the one that must be smaller is larger.
     #[error("{low} ({low_value}) is above {high} ({high_value}): lower the one or raise the other")]
     Contradiction {
-        /// The part that must be the smaller.
+        /// Name of the part that must be smaller.
         low: &'static str,
-        /// Its value.
+        /// Value of that part.
         low_value: String,
-        /// The part that must be the larger.
+        /// Name of the part that must be larger.
         high: &'static str,
-        /// Its value.
+        /// Value of that part.
         high_value: String,
     },
-    /// A rate of zero, or an absurd one.
+    /// A rate is 0 or above [`Rate::MAX`].
     #[error("{what}: a rate of {value} a second; allowed is 1 to 2^50")]
     RateOutOfRange {
-        /// The part.
+        /// Name of the part.
         what: &'static str,
-        /// What it says.
+        /// Rate per second that was given.
         value: u64,
     },
-    /// A normalisation size of zero.
+    /// A normalisation size is 0.
     #[error("{what}: a normalisation size of zero; name a size such as 4 KiB")]
     ZeroNorm {
-        /// The part.
+        /// Name of the part.
         what: &'static str,
     },
-    /// A weight outside its range.
+    /// The VM's weight is out of range.
     #[error("weight {value}: allowed is 1 to 10000")]
     WeightOutOfRange {
-        /// What it says.
+        /// Weight that was given.
         value: u32,
     },
-    /// A group's weight outside its range.
+    /// The group's weight is out of range.
     #[error("weight {value} of a group: allowed is 1 to 10000")]
     GroupWeightOutOfRange {
-        /// What it says.
+        /// Weight that was given.
         value: u32,
     },
-    /// A latency of zero.
+    /// The latency bound is 0.
     #[error("latency 0: no device answers in no time; leave it out or name a bound such as 10 ms")]
     ZeroLatency,
-    /// A level of best effort outside its range.
+    /// The best-effort level is out of range.
     #[error("priority best-effort {value}: allowed is 0 to 7")]
     PriorityOutOfRange {
-        /// What it says.
+        /// Level that was given.
         value: u8,
     },
-    /// A burst length out of range.
+    /// The burst length is out of range.
     #[error("limit.burst.length {value}: allowed is 1 ms to 1 hour")]
     BurstLength {
-        /// What it says.
+        /// Length that was given.
         value: Nanos,
     },
-    /// A burst rate whose limit is missing.
+    /// A burst rate has no limit that it could exceed.
     #[error("{burst} names a rate that {limit} does not limit: add it to {limit} or leave it out")]
     BurstWithoutLimit {
-        /// The burst.
+        /// Name of the burst rate.
         burst: &'static str,
-        /// The limit it belongs to.
+        /// Name of the limit that is missing.
         limit: &'static str,
     },
 }
