@@ -1,17 +1,18 @@
-//! A cap in front of a device: the token bucket of a hypervisor or a cloud.
+//! Cap in front of a device: the token bucket of a hypervisor or a cloud volume.
 //!
 //! ```text
 //!   submit --> [ bucket: so many I/Os and bytes a second, some saved up ] --> the device itself
 //! ```
 //!
-//! An I/O passes once both buckets have let it: one of I/Os, one of bytes; in order of submission,
-//! as QEMU's `throttling.iops-total` and `throttling.bps-total` or a cloud volume's provisioned
-//! rates hold a guest. What waits there is in flight for the driver, which is told of no cap: it
-//! sees a device whose latency is what it has in flight over the rate (Little's law).
+//! An I/O passes when both buckets have enough: one counts I/Os, one counts bytes. I/Os pass in
+//! order of submission, as with QEMU's `throttling.iops-total` and `throttling.bps-total` or a
+//! cloud volume's provisioned rates. What waits in the bucket is in flight for the driver, which is
+//! not told of the cap: it sees a device whose latency is its number of I/Os in flight divided by
+//! the rate (Little's law).
 //!
-//! A bucket fills at its rate and holds [`CapFigures::burst`] of it; it is full at time zero. An
-//! I/O larger than what is in it passes with what there is and leaves a debt. A flush costs
-//! nothing, a discard an I/O and no bytes.
+//! A bucket fills at its rate, holds [`CapFigures::burst`] of it and is full at time zero. An I/O
+//! that is larger than the bucket's content passes with what there is and leaves a debt. A flush
+//! costs nothing, a discard costs an I/O and no bytes.
 
 use crate::figures::{FigureError, require};
 use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
@@ -21,21 +22,23 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_units::{Bandwidth, Duration};
 
-/// The figures of a cap, the table `[cap]` of a device's description.
+/// Figures of a cap: the table `[cap]` of a device description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapFigures {
-    /// I/Os a second, 1 to 10^7; `None`: as many as the device does.
+    /// I/Os per second, 1 to 10^7; `None`: not capped.
     pub iops: Option<u64>,
-    /// Bytes a second, 100 kB/s to 100 GB/s; `None`: as many as the device moves.
+    /// Bytes per second, 100 kB/s to 100 GB/s; `None`: not capped.
     pub bandwidth: Option<Bandwidth>,
-    /// What the buckets hold, as the time in which they fill, up to 24 h; `None`: nothing.
+    /// Capacity of both buckets as the time in which they fill, up to 24 h; `None`: 0.
     pub burst: Option<Duration>,
 }
 
 impl CapFigures {
+    /// Checks the ranges of the figures.
+    ///
     /// # Errors
-    /// When a figure is out of range, or nothing is capped.
+    /// If a figure is out of range, or neither figure is set.
     pub(crate) fn check(&self) -> Result<(), FigureError> {
         let nothing = self.iops.is_none() && self.bandwidth.is_none();
         let allowed = "iops, bandwidth or both";
@@ -55,14 +58,14 @@ impl CapFigures {
     }
 }
 
-/// A device behind a cap.
+/// Device model behind a cap.
 pub struct Capped {
     inner: Box<dyn Model>,
     ios: Pacer,
     bytes: Pacer,
     burst: Nanos,
     last_submit: Nanos,
-    /// When the last I/O passed, or will: nothing passes before it.
+    /// Time at which the last I/O passed the buckets, or will: later ones pass no earlier.
     passed: Nanos,
 }
 
@@ -70,7 +73,7 @@ impl Capped {
     /// Puts a cap in front of a device at time zero.
     ///
     /// # Errors
-    /// When a figure is out of range, or nothing is capped.
+    /// If a figure is out of range, or neither figure is set.
     pub fn new(inner: Box<dyn Model>, cap: &CapFigures) -> Result<Capped, FigureError> {
         cap.check()?;
         let mut capped = Capped {
@@ -85,11 +88,11 @@ impl Capped {
         Ok(capped)
     }
 
-    /// Another cap from now on: a provider has sold more, or less. What was saved up stays as far
-    /// as it fits; an I/O that waits in the bucket keeps its time.
+    /// Replaces the cap, as a provider does when a volume is resized. Saved credit stays as far as
+    /// it fits; an I/O that already waits in the bucket keeps its time.
     ///
     /// # Errors
-    /// As [`Capped::new`]; nothing has changed then.
+    /// As [`Capped::new`]; the cap is then unchanged.
     pub fn set_cap(&mut self, now: Nanos, cap: &CapFigures) -> Result<(), FigureError> {
         cap.check()?;
         self.set(now, cap);
@@ -101,13 +104,13 @@ impl Capped {
         let bandwidth = cap.bandwidth.map_or(0, |rate| rate.0);
         self.bytes.set_rate(bandwidth, 1, now);
         self.burst = cap.burst.map_or(Nanos::ZERO, |burst| burst.0);
-        // A bucket that holds less now is empty, not in debt.
+        // A smaller bucket loses credit but does not start in debt.
         for bucket in [&mut self.ios, &mut self.bytes] {
             bucket.shrink_tolerance(Nanos::MAX, self.burst, now);
         }
     }
 
-    /// When an I/O that is submitted now passes the buckets; it has spent its part then.
+    /// Returns the time at which an I/O submitted at `now` passes both buckets, and charges it.
     fn pass(&mut self, now: Nanos, io: &ModelIo) -> Nanos {
         let mut at = self.passed.max(now);
         if io.op != Op::Flush {
@@ -120,7 +123,7 @@ impl Capped {
                 at = at.max(bucket.due() - self.burst);
             }
             for (bucket, cost) in buckets {
-                // The bucket has overflowed before: nothing of that is kept.
+                // A full bucket overflows: credit beyond its capacity is not kept.
                 bucket.forget_before(at);
                 bucket.spend(cost);
             }
@@ -138,7 +141,7 @@ impl Model for Capped {
     fn submit(&mut self, now: Nanos, io: ModelIo) {
         assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
-        // Nothing that comes later passes sooner, so the device may be told at once when it will.
+        // Buckets are first in, first out, so no later I/O can pass earlier and the time is final.
         let at = self.pass(now, &io);
         self.inner.submit(at, io);
     }

@@ -1,10 +1,10 @@
-//! The catalogue: device models described in TOML, some of them built in.
+//! Catalogue of device models, described in TOML; some entries are built in.
 //!
-//! An entry has a name, a description and one table that says which model it is and holds its
-//! figures: `[hdd]`, `[ssd]` or `[raid0]`. The members of an array are a built-in entry, by its
-//! name, or a table inside. A table `[cap]` puts a token bucket in front of it, or of the built-in
-//! entry that `model` names instead of a table. The built-in entries are the files of `devices/` in
-//! the source tree; a user's own file is read by the caller and given to [`parse`].
+//! An entry has a name, a description and one table with the figures of its model: `[hdd]`, `[ssd]`
+//! or `[raid0]`. The members of an array are a built-in entry given by name, or a table inside
+//! `[raid0]`. A table `[cap]` puts a token bucket in front of the model, or of the built-in entry
+//! that the key `model` names instead of a table. The built-in entries are the files of `devices/`
+//! in the source tree. A user's own file is read by the caller and given to [`parse`].
 
 use crate::cap::{CapFigures, Capped};
 use crate::figures::FigureError;
@@ -27,7 +27,7 @@ macro_rules! built_in {
     };
 }
 
-/// Name of each built-in entry, its text, and that of its saturation profile.
+/// Name, description (TOML) and saturation profile (TOML) of each built-in entry.
 const BUILT_IN: &[(&str, &str, &str)] = built_in! {
     "hdd-7200-1tb"
     "hdd-7200-1tb-cached"
@@ -37,19 +37,19 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in! {
     "raid0-16x250gb"
 };
 
-/// A device description that was checked: a model can be built from it.
+/// Checked device description, from which models can be built.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it is called; the name of its [`Spec`].
+    /// Name of the device; also that of its [`Spec`].
     pub name: String,
-    /// One line for people.
+    /// Description in one line.
     pub description: String,
-    /// A cap in front of the device; `None`: none.
+    /// Cap in front of the device; `None`: no cap.
     pub cap: Option<CapFigures>,
     pub(crate) prototype: Prototype,
 }
 
-/// A device at time zero, from which others are copied.
+/// Model at time zero, from which each [`Entry::build`] makes a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Prototype {
     Single(Box<Member>),
@@ -57,7 +57,7 @@ pub(crate) enum Prototype {
 }
 
 impl Entry {
-    /// What the device is.
+    /// Returns the properties of the device.
     pub fn spec(&self) -> &Spec {
         match &self.prototype {
             Prototype::Single(member) => member.spec(),
@@ -65,7 +65,7 @@ impl Entry {
         }
     }
 
-    /// A device at time zero.
+    /// Builds a model at time zero.
     pub fn build(&self) -> Box<dyn Model> {
         let device = self.build_device();
         match &self.cap {
@@ -86,69 +86,69 @@ impl Entry {
     }
 }
 
-/// Why a device description could not be had.
+/// Reason why a device description was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
-    /// No built-in entry has this name.
+    /// No built-in entry has the name that was given.
     #[error("{}", unknown("device", .name, *.nearest, .known))]
     UnknownName {
-        /// What was asked for.
+        /// Name that was given.
         name: String,
-        /// The built-in name most like it, if one is.
+        /// Built-in name that differs only by a typing mistake, if any.
         nearest: Option<&'static str>,
-        /// Every built-in name.
+        /// All built-in names.
         known: Vec<&'static str>,
     },
-    /// The text is not a device description: says line, field, what was found and what is
-    /// allowed.
+    /// The text does not have the form of a device description: a TOML mistake, or an unknown,
+    /// missing or mistyped field.
     #[error("{origin}: {message}")]
     Syntax {
-        /// Where the text is from.
+        /// Name of the text: a file's path.
         origin: String,
-        /// What the parser says, over several lines.
+        /// Message of the TOML parser in several lines, with line and field.
         message: String,
     },
-    /// It does not say which model it is, or more than one.
+    /// The description names no model, or more than one.
     #[error("{origin}, line {line}: found {found}, allowed: {allowed}")]
     Kind {
-        /// Where the text is from.
+        /// Name of the text: a file's path.
         origin: String,
-        /// The line that is one too many, or the last, from one.
+        /// Line of the second model, or the last line if there is no model; counted from 1.
         line: usize,
-        /// What it says.
+        /// Models that were found.
         found: String,
-        /// What it may say.
+        /// Models that are allowed.
         allowed: &'static str,
     },
-    /// The members of an array are no built-in single device.
+    /// The members of an array are not a built-in single device.
     #[error("{origin}, line {line}: raid0.member: {message}")]
     Member {
-        /// Where the text is from.
+        /// Name of the text: a file's path.
         origin: String,
-        /// The line of the name, from one.
+        /// Line of the members' name, counted from 1.
         line: usize,
-        /// What was found, and what there is.
+        /// Name that was found, and the names that are allowed.
         message: String,
     },
-    /// What a cap is put in front of is no built-in device.
+    /// The key `model` beside a cap does not name a built-in device.
     #[error("{origin}, line {line}: model: {message}")]
     Model {
-        /// Where the text is from.
+        /// Name of the text: a file's path.
         origin: String,
-        /// The line of the name, from one.
+        /// Line of the key, counted from 1.
         line: usize,
-        /// What was found, and what there is.
+        /// Name that was found, and the names that are allowed.
         message: String,
     },
     /// A figure is out of range.
     #[error("{origin}, line {line}: {source}")]
     Figure {
-        /// Where the text is from.
+        /// Name of the text: a file's path.
         origin: String,
-        /// The line of the figure, from one.
+        /// Line of the figure, counted from 1.
         line: usize,
-        /// Which figure, and what it may be.
+        /// Figure, and its allowed range.
         source: FigureError,
     },
 }
@@ -159,7 +159,7 @@ fn unknown(what: &str, name: &str, nearest: Option<&str>, known: &[&str]) -> Str
     format!("no {what} is called \"{name}\"{hint}; known are: {known}")
 }
 
-/// An entry as it is written.
+/// Device description as deserialized, before any check.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawEntry {
@@ -172,7 +172,7 @@ struct RawEntry {
     cap: Option<CapFigures>,
 }
 
-/// The `[raid0]` table: the figures of [`Raid0Figures`], and what the members are.
+/// Table `[raid0]`: the figures of [`Raid0Figures`], and the members' model.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRaid0 {
@@ -185,18 +185,18 @@ struct RawRaid0 {
     ssd: Option<Spanned<SsdFigures>>,
 }
 
-/// The names of the built-in entries, in order.
+/// Iterates over the names of the built-in entries, in the catalogue's order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, ..)| *name)
 }
 
-/// The text of a built-in entry's saturation profile, as `tidegate profile` writes it.
+/// Returns the saturation profile of a built-in entry, as TOML that `tidegate profile` wrote.
 pub fn profile(name: &str) -> Option<&'static str> {
     let found = BUILT_IN.iter().find(|(known, ..)| *known == name)?;
     Some(found.2)
 }
 
-/// The built-in entries themselves, in order: for listings with descriptions.
+/// Iterates over the built-in entries in the catalogue's order, for listings.
 ///
 /// # Panics
 /// Never: a test parses them all.
@@ -206,10 +206,10 @@ pub fn entries() -> impl Iterator<Item = Entry> {
     })
 }
 
-/// A built-in entry by name.
+/// Returns a built-in entry by name.
 ///
 /// # Errors
-/// When there is none; the error lists those there are, and the nearest.
+/// If there is none; the error lists all names, and the nearest one.
 pub fn load(name: &str) -> Result<Entry, CatalogueError> {
     if let Some((_, text, _)) = BUILT_IN.iter().find(|(known, ..)| *known == name) {
         return parse(text, name);
@@ -221,11 +221,11 @@ pub fn load(name: &str) -> Result<Entry, CatalogueError> {
     })
 }
 
-/// Parses a device description. `origin` is what errors call it: a file's path.
+/// Parses a device description. `origin` names the text in errors: a file's path.
 ///
 /// # Errors
-/// When it is not TOML, a field is missing, unknown or lacks its unit, a figure is out of range,
-/// there is not exactly one model, or the members of an array are not built in.
+/// If the text is not TOML, a field is missing, unknown or without its unit, a figure is out of
+/// range, there is not exactly one model, or the members of an array are not built in.
 pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
     let raw: RawEntry = toml::from_str(text).map_err(|e| CatalogueError::Syntax {
         origin: origin.to_owned(),
@@ -267,7 +267,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
     })
 }
 
-/// The device of the one table that there is.
+/// Builds a single device from the one table that is present.
 fn single(
     name: &str,
     hdd: Option<&HddFigures>,
@@ -280,7 +280,7 @@ fn single(
     }
 }
 
-/// A text with its name: it says where something is wrong.
+/// Text of a description with its name, which locates mistakes in it.
 struct Source<'a> {
     text: &'a str,
     origin: &'a str,
@@ -299,7 +299,7 @@ impl Source<'_> {
         }
     }
 
-    /// Refuses all but one of what could be there; each comes with its place.
+    /// Refuses anything but exactly one of the alternatives, each given with its byte offset.
     fn exactly_one(
         &self,
         tables: &[Option<(&str, usize)>],
@@ -315,15 +315,16 @@ impl Source<'_> {
         Err(CatalogueError::Kind {
             origin: self.origin.to_owned(),
             line: self.line_at(found.get(1).map_or(end, |t| t.0)),
-            found: match names.is_empty() {
-                true => "none".to_owned(),
-                false => names.join(" and "),
+            found: if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(" and ")
             },
             allowed,
         })
     }
 
-    /// The built-in device of a name, which a cap is put in front of.
+    /// Returns the built-in device that the key `model` names; a cap must be present.
     fn behind_a_cap(
         &self,
         model: &Spanned<String>,
@@ -374,14 +375,14 @@ impl Source<'_> {
         Ok(Prototype::Raid0(array))
     }
 
-    /// The built-in single device of a name.
+    /// Returns the built-in single device with this name.
     fn member(&self, name: &Spanned<String>) -> Result<Member, CatalogueError> {
         let refuse = |message| CatalogueError::Member {
             origin: self.origin.to_owned(),
             line: self.line_at(name.span().start),
             message,
         };
-        // Names say what is an array, so that looking for members never builds one.
+        // Arrays are recognised by name, so that looking for members never builds one.
         let known = || names().filter(|known| !known.starts_with("raid"));
         let name = name.get_ref();
         if !known().any(|known| known == name) {
@@ -397,7 +398,7 @@ impl Source<'_> {
     }
 }
 
-/// The line, from one, of a field given by its path. The text has been parsed before.
+/// Returns the line, counted from 1, of a field given by its dotted path in a text that parses.
 fn line_of(text: &str, path: &str) -> usize {
     let Ok(document) = toml::de::DeTable::parse(text) else {
         return 1;

@@ -1,19 +1,21 @@
-//! Division by something that is always the same, without dividing.
+//! Division by a constant of a model, by multiplication with its reciprocal.
 //!
-//! A processor takes tens of cycles to divide 64 bits and a few to multiply them; a disk model
-//! divides a dozen times for each I/O, always by the same few figures of its drive.
+//! A processor takes tens of cycles to divide 64 bits and a few to multiply them. A disk model
+//! divides a dozen times per I/O, always by the same few figures of its drive.
 
-/// A divisor with its reciprocal.
+/// Divisor with its precomputed reciprocal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Divisor {
     by: u64,
-    /// 2^64 - 1 divided by it, rounded down.
+    /// 2^64 - 1 divided by `by`, rounded down.
     reciprocal: u64,
 }
 
 impl Divisor {
+    /// Precomputes the reciprocal of `by`.
+    ///
     /// # Panics
-    /// When `by` is zero.
+    /// If `by` is zero.
     pub(crate) fn new(by: u64) -> Divisor {
         Divisor {
             by,
@@ -25,10 +27,10 @@ impl Divisor {
         self.by
     }
 
-    /// Quotient and remainder of `n`.
+    /// Returns quotient and remainder of `n`.
     pub(crate) fn split(&self, n: u64) -> (u64, u64) {
-        // Rounding down makes it too small by one at most: the error of the reciprocal is at
-        // most one, so that of the product at most n / 2^64.
+        // The quotient is too small by at most one: the reciprocal's error is at most one, so the
+        // product's error is at most n / 2^64.
         let quotient = ((u128::from(n) * u128::from(self.reciprocal)) >> 64) as u64;
         let rest = n - quotient * self.by;
         if rest >= self.by {
@@ -38,18 +40,18 @@ impl Divisor {
         }
     }
 
-    /// `n` divided, rounded down.
+    /// Returns `n` divided, rounded down.
     pub(crate) fn floor(&self, n: u64) -> u64 {
         self.split(n).0
     }
 
-    /// `n` divided, rounded up.
+    /// Returns `n` divided, rounded up.
     pub(crate) fn ceil(&self, n: u64) -> u64 {
         let (quotient, rest) = self.split(n);
         quotient + u64::from(rest > 0)
     }
 
-    /// What is left of `n`.
+    /// Returns the remainder of `n`.
     pub(crate) fn rest(&self, n: u64) -> u64 {
         self.split(n).1
     }

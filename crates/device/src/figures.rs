@@ -1,24 +1,24 @@
-//! What is common to the figures of all models: how a bad one is refused.
+//! Checks that the figures of all models share, and the error for a figure that fails them.
 
 use tidegate_units::{Bytes, Duration};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const TRILLION: u64 = 1_000_000_000_000;
 
-/// A figure that no device can have, or that contradicts another.
+/// Refusal of a figure that no device can have, or that contradicts another.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field}: found {found}, allowed: {allowed}")]
 pub struct FigureError {
-    /// Path of the field within its entry, with dots.
+    /// Path of the field in its description, with dots.
     pub field: String,
-    /// What it says.
+    /// Value that was found.
     pub found: String,
-    /// What it may say.
+    /// Values that are allowed.
     pub allowed: String,
 }
 
 impl FigureError {
-    /// The same of a table that lies within another.
+    /// Returns the error with its field moved into an enclosing table.
     pub(crate) fn within(self, table: &str) -> FigureError {
         FigureError {
             field: format!("{table}.{}", self.field),
@@ -27,7 +27,7 @@ impl FigureError {
     }
 }
 
-/// Refuses `field` unless `ok`.
+/// Refuses `field` unless `ok` is true.
 pub(crate) fn require(
     ok: bool,
     field: &str,
@@ -44,13 +44,12 @@ pub(crate) fn require(
     })
 }
 
-/// Refuses a duration above a second: no step of a disk takes that long.
+/// Refuses a duration above 1 s: no step of a disk takes longer, and sums then fit 64 bits.
 pub(crate) fn require_short(field: &str, found: Duration) -> Result<(), FigureError> {
     require(found.0.0 <= 1_000_000_000, field, found, "at most 1 s")
 }
 
-/// Refuses what no driver could address: the figures that every device has. `table` is the
-/// table they are in.
+/// Checks the addressing figures that every model has; `table` is the table that contains them.
 pub(crate) fn require_blocks(
     table: &str,
     capacity: Bytes,
@@ -79,6 +78,7 @@ pub(crate) fn require_blocks(
         format!("{} B", capacity.0),
         format!("1 MiB to 1000 TB, a multiple of physical_block ({physical})"),
     )?;
+    // Lengths of I/Os are 32-bit, in whole logical blocks.
     let most = u64::from(u32::MAX) / logical.0 * logical.0;
     require(
         max_io.0 >= physical.0 && max_io.0 <= most && max_io.0.is_multiple_of(logical.0),

@@ -1,22 +1,22 @@
-//! Disk models: how long a device takes for each I/O, as a function of its inputs alone.
+//! Disk models: the time that a device takes for each I/O, as a function of its inputs alone.
 //!
-//! The daemon's emulated backing store and the discrete-event simulator share these models, so
-//! that what one measures can be held against the other. A model reads no clock, owns no thread
-//! and opens no file: time is an argument, an I/O goes in, a completion with its time comes out.
-//! Same inputs, same outputs, on every machine.
+//! The daemon's emulated backing and the simulator share these models, so that measurements of one
+//! can be compared with the other. A model reads no clock, has no thread and opens no file: time is
+//! an argument, an I/O goes in, and a completion with its time comes out. Equal inputs give equal
+//! outputs on every machine.
 //!
-//! A model settles as much as it can when an I/O is submitted and nothing that a later I/O could
-//! still change: a hard disk that reorders its queue decides one operation at a time, a flash disk
-//! books its dies, channels and interface ahead, an array looks ahead as far as its own next end.
-//! So a model knows when its next I/O ends. The exception is a flash disk whose commands share the
-//! interface: later commands delay ends there, so the time that it names is when to look, and
-//! nothing may have ended by then. The times at which a driver looks never change what a model
-//! does.
+//! When an I/O is submitted, a model settles as much as it can and nothing that a later I/O could
+//! still change. A hard disk that reorders its queue decides one operation at a time; a flash disk
+//! books its dies, channels and interface ahead; an array looks ahead up to the end of its own next
+//! I/O. So a model knows when its next I/O ends. The exception is a flash disk whose commands share
+//! the interface, because later commands delay earlier ends there: the time that it names is the
+//! next time to poll, and it may be that no I/O has ended by then. The times at which a driver
+//! polls never change the results.
 //!
-//! - [`Model`] is what a driver sees of a device.
-//! - [`catalogue`] holds device descriptions with their figures and builds models from them.
-//! - [`hdd`] is a hard disk, [`ssd`] a flash disk, [`raid0`] an array of either; [`cap`] a token
-//!   bucket in front of any.
+//! - [`Model`] is the interface of a device to its driver.
+//! - [`catalogue`] has device descriptions with their figures and builds models from them.
+//! - [`hdd`] is a hard disk, [`ssd`] a flash disk, [`raid0`] an array of either; [`cap`] is a token
+//!   bucket in front of any of them.
 
 #![forbid(unsafe_code)]
 

@@ -1,41 +1,43 @@
-//! What a driver sees of a device model.
+//! Interface of device models to their drivers.
 
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// What a device is, as far as a driver has to know before it submits anything.
+/// Properties of a device that a driver has to know before it submits I/Os.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// The name of its catalogue entry.
+    /// Name of the device's catalogue entry.
     pub name: String,
-    /// Bytes; a multiple of `physical_block`.
+    /// Capacity in bytes; a multiple of `physical_block`.
     pub capacity: u64,
-    /// Bytes: addresses and lengths are multiples of it. A power of two.
+    /// Logical block size in bytes, a power of two; addresses and lengths are multiples of it.
     pub logical_block: u32,
-    /// Bytes: what the medium reads and writes at least. A multiple of `logical_block`.
+    /// Physical block size in bytes, the smallest unit that the medium reads or writes; a multiple
+    /// of `logical_block`.
     pub physical_block: u32,
-    /// I/Os the device accepts before one of them completes and was popped. At least one.
+    /// Maximum number of I/Os that were submitted and not popped yet, at least 1.
     pub queue_depth: u32,
-    /// Bytes: the longest read, write or write-zeroes. A multiple of `logical_block`.
+    /// Longest read, write or write-zeroes in bytes; a multiple of `logical_block`.
     pub max_io: u32,
-    /// True where the distance between addresses costs time.
+    /// True if the distance between addresses costs time.
     pub rotational: bool,
-    /// What a read elsewhere takes longer than one that continues the last: the average seek and
-    /// half a turn. Zero where nothing turns.
+    /// Extra time of a random read compared with a sequential one: average seek plus half a
+    /// revolution. Zero for a device without moving parts.
     pub positioning: Nanos,
-    /// Bytes a second that a sequential stream has everywhere: a disk's innermost zone.
+    /// Bandwidth in bytes per second that a sequential stream has at every address: that of a hard
+    /// disk's innermost zone.
     pub bytes_per_s: u64,
-    /// Bytes a second that one has at most, where it goes fastest: a disk's outermost zone. A write
-    /// cache takes what fits into it faster.
+    /// Bandwidth in bytes per second of a sequential stream where it is fastest: in a hard disk's
+    /// outermost zone. A write cache may accept writes faster until it is full.
     pub bytes_per_s_max: u64,
 }
 
 impl Spec {
-    /// Asserts that `io` is one the device takes: whole logical blocks within the capacity and,
-    /// but for a discard, within `max_io`. Models do so at submission.
+    /// Asserts that the device accepts `io`: whole logical blocks within the capacity and, except
+    /// for a discard, at most `max_io` long. Models call this at submission.
     ///
     /// # Panics
-    /// When it is not: the driver has ignored the specification.
+    /// If the device does not accept it, which is a mistake of the driver.
     pub fn assert_valid(&self, io: &ModelIo) {
         if io.op == Op::Flush {
             return;
@@ -61,23 +63,23 @@ impl Spec {
     }
 }
 
-/// One I/O as a model sees it.
+/// I/O as a model sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModelIo {
-    /// The caller's handle, returned with the [`Completion`]. A model never looks into it.
+    /// Handle of the caller's choice, returned with the [`Completion`].
     pub id: u64,
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// First byte on the device. Zero for a flush.
     pub addr: u64,
-    /// Bytes. Zero for a flush, positive for everything else.
+    /// Length in bytes. Zero for a flush, positive for everything else.
     pub len: u32,
-    /// Force unit access: durable when it completes.
+    /// Force unit access: durable before it completes.
     pub fua: bool,
 }
 
 impl ModelIo {
-    /// A read of `len` bytes at byte `addr`.
+    /// Creates a read of `len` bytes at byte `addr`.
     pub const fn read(id: u64, addr: u64, len: u32) -> ModelIo {
         ModelIo {
             id,
@@ -88,7 +90,7 @@ impl ModelIo {
         }
     }
 
-    /// A write of `len` bytes at byte `addr`.
+    /// Creates a write of `len` bytes at byte `addr`.
     pub const fn write(id: u64, addr: u64, len: u32) -> ModelIo {
         ModelIo {
             id,
@@ -99,7 +101,7 @@ impl ModelIo {
         }
     }
 
-    /// A flush.
+    /// Creates a flush.
     pub const fn flush(id: u64) -> ModelIo {
         ModelIo {
             id,
@@ -111,16 +113,16 @@ impl ModelIo {
     }
 }
 
-/// An I/O has ended.
+/// End of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The handle it was submitted with.
+    /// Handle that the I/O was submitted with.
     pub id: u64,
-    /// When it ended in model time: at most the time it was popped at.
+    /// Time at which the I/O ended; not later than the time at which it was popped.
     pub at: Nanos,
 }
 
-/// A device that takes model time for each I/O.
+/// Device that takes model time for each I/O.
 ///
 /// ```text
 ///            submit(now, io)                next_completion() <= now
@@ -128,53 +130,53 @@ pub struct Completion {
 ///            asserts room                   in order of their ends
 /// ```
 ///
-/// [`Model::next_completion`] is when to look, not what will be seen. What is submitted later may
-/// end sooner than all else, and where commands share something put the others' ends off. So a
-/// driver asks again after each submission and each look, and a look may find nothing.
+/// [`Model::next_completion`] is the next time to poll. An I/O that is submitted later may end
+/// sooner, and where commands share the interface it delays the others. So a driver asks again
+/// after each submission and each poll, and a poll may find nothing.
 ///
-/// A driver that looks late loses nothing but its own time: work that was submitted proceeds in
-/// model time, so [`Completion::at`] is when the device was done, not when somebody looked. The
-/// place of an I/O in the queue is taken until it is popped. I/Os may end in any order; a flush
-/// ends after everything that was submitted before it.
+/// A driver that polls late delays only itself: submitted work proceeds in model time, so
+/// [`Completion::at`] is the time at which the device was done. An I/O occupies its place in the
+/// queue until it is popped. I/Os may end in any order; a flush ends after everything that was
+/// submitted before it.
 ///
-/// Models allocate while they are built and never afterwards.
+/// Models allocate only while they are built.
 ///
 /// # Panics
 ///
-/// `submit` asserts what a driver has to know from the [`Spec`]: room in the queue, addresses
-/// within the capacity, lengths in whole logical blocks and within `max_io`, time that never
-/// runs backwards.
+/// `submit` asserts what a driver knows from the [`Spec`]: room in the queue, addresses within the
+/// capacity, lengths in whole logical blocks and at most `max_io`, and time that does not run
+/// backwards.
 pub trait Model: Send {
-    /// What the device is.
+    /// Returns the properties of the device.
     fn spec(&self) -> &Spec;
 
-    /// Hands an I/O over at `now`.
+    /// Submits an I/O at `now`.
     fn submit(&mut self, now: Nanos, io: ModelIo);
 
-    /// The time to call [`Model::pop_completed`] at: no I/O ends before it, unless one is submitted
-    /// that does. `None` just while nothing is in flight.
+    /// Returns the next time to call [`Model::pop_completed`]: no I/O ends before it, unless one is
+    /// submitted later that does. `None` exactly while nothing is in flight.
     ///
-    /// Something ends then, but on a flash disk whose interface is interleaved (and an array of
-    /// such): there it may be a time at which commands only begin or cease to share, and there is
-    /// nothing to pop. Once that was tried, this is later, so a driver that goes from one such
-    /// time to the next gets on.
+    /// An I/O ends at that time, except on a flash disk with an interleaved interface (and an array
+    /// of them): commands may only begin or cease to share the interface then, and there is nothing
+    /// to pop. After such a poll the time is a later one, so a driver that goes from one to the
+    /// next makes progress.
     fn next_completion(&self) -> Option<Nanos>;
 
-    /// The next I/O that had ended by `now`, in order of their ends. Submissions afterwards are at
-    /// its end or later; where there was none, at `now` or later.
+    /// Returns the next I/O that has ended by `now`, in order of ends. Later submissions must be at
+    /// its end or later; if there was none, at `now` or later.
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion>;
 
-    /// I/Os submitted and not yet popped.
+    /// Number of I/Os submitted and not popped yet.
     fn in_flight(&self) -> u32;
 
-    /// True while [`Model::submit`] has room for one more.
+    /// Returns true while [`Model::submit`] accepts one more I/O.
     fn has_room(&self) -> bool {
         self.in_flight() < self.spec().queue_depth
     }
 }
 
-/// What every model asserts of a driver that submits: time goes on from `last`, the submission
-/// before, there is room, and the device takes such an I/O.
+/// Asserts the preconditions of [`Model::submit`] for every model; `last` is the time of the
+/// submission before.
 pub(crate) fn assert_submittable(model: &impl Model, last: Nanos, now: Nanos, io: &ModelIo) {
     assert!(now >= last, "time runs backwards: {now} after {last}");
     assert!(now.0 < 1 << 62, "{now} is no time: a century is enough");

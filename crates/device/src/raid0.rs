@@ -1,4 +1,4 @@
-//! RAID 0: chunks of the array dealt out to its members in turn.
+//! RAID 0: the array's chunks are striped over its members.
 //!
 //! ```text
 //!   array     | chunk 0 | chunk 1 | chunk 2 | chunk 3 | chunk 4 | ...
@@ -7,19 +7,18 @@
 //!   member 2                      | chunk 2
 //! ```
 //!
-//! The chunks that an I/O has on one member follow each other there, so it becomes one I/O a
-//! member at most. It ends when the last of these does. A flush goes to every member.
+//! The chunks of an I/O that lie on one member are adjacent there, so a member gets at most one
+//! part of it. The I/O ends with the last part. A flush goes to every member.
 //!
-//! The controller passes everything on at once, after its overhead; what a member does not take
-//! into its own queue waits in front of it, in order of arrival. It has no cache.
+//! The controller has no cache. After its overhead it submits all parts at once; parts that do not
+//! fit a member's own queue wait in front of it, in order of arrival.
 //!
-//! **When the next I/O ends** has to be known at any time, and a member that reorders its queue
-//! only knows which of its own I/Os is next. So the array looks ahead: it takes what ends on any
-//! member, in order of time, until an I/O of its own is complete, and no farther. A member has
-//! then settled what it does until that time, and an I/O that comes before it is weighed against
-//! the others only afterwards. Flash disks whose commands share the interface can settle nothing
-//! ahead of time: then the array does not look ahead either, and its next end is no sooner than the
-//! first of theirs.
+//! **The next end** has to be known at any time, but a member that reorders its queue knows only
+//! its own next end. So the array looks ahead: it takes the ends of parts on all members in order
+//! of time until one of its own I/Os is complete, and no further. Members have then settled what
+//! they do up to that time, and an I/O submitted before it competes with others only from then on.
+//! Flash disks with an interleaved interface cannot settle anything ahead of time. An
+//! array of them does not look ahead, and its next end is no earlier than the first of theirs.
 
 use crate::figures::{FigureError, require, require_short};
 use crate::hdd::Hdd;
@@ -31,22 +30,22 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use tidegate_units::{Bytes, Duration};
 
-/// The figures of an array, without those of its members.
+/// Figures of an array, without those of its members.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Raid0Figures {
-    /// How many members, 2 to 64.
+    /// Number of members, 2 to 64.
     pub members: u32,
-    /// Bytes of a chunk: whole physical blocks of the members.
+    /// Chunk size in bytes, a power of two: whole physical blocks of the members.
     pub chunk: Bytes,
-    /// I/Os the array accepts at a time, 1 to 4096.
+    /// Maximum number of I/Os in the array, 1 to 4096.
     pub queue_depth: u32,
-    /// What the controller takes for each I/O.
+    /// Time of the controller for each I/O.
     pub command_overhead: Duration,
 }
 
-/// What an array is made of.
-// Members lie side by side; boxing the larger kind would cost each I/O a look elsewhere.
+/// Single device, of which an array has several equal ones.
+// Members lie side by side; boxing the larger kind would cost each I/O a cache miss.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub(crate) enum Member {
@@ -62,7 +61,7 @@ impl Member {
         }
     }
 
-    /// True where the next end is no promise.
+    /// Returns true if an I/O that is submitted later can delay an end already named.
     fn may_be_put_off(&self) -> bool {
         match self {
             Member::Hdd(_) => false,
@@ -85,38 +84,39 @@ impl Member {
     }
 }
 
-/// An I/O of the array.
+/// I/O of the array.
 #[derive(Clone, Copy, Default, Debug)]
 struct Whole {
     id: u64,
-    /// Parts that have not ended.
+    /// Number of parts that have not ended.
     parts: u32,
 }
 
-/// An array of equal members without redundancy.
+/// Array of equal members without redundancy.
 #[derive(Clone, Debug)]
 pub struct Raid0 {
     spec: Spec,
     chunk_bits: u32,
     overhead: u64,
     members: Box<[Member]>,
-    /// Whether it may be known what members do after the present.
+    /// True if members' ends may be taken before their time; false if they can still be delayed.
     looks_ahead: bool,
-    /// When the next part ends on each member, or no sooner; `MAX` while none is there.
+    /// Time at which the next part ends on each member, or a lower bound of it; `MAX` if there is
+    /// none.
     next: Box<[u64]>,
     wholes: Box<[Whole]>,
-    /// Their places that are free. Never grows beyond its capacity.
+    /// Free indices of `wholes`. Never grows beyond its capacity.
     free: Vec<u32>,
     last_submit: Nanos,
-    /// I/Os that are complete, in order of their ends. Never grows beyond its capacity.
+    /// Ends of complete I/Os, sorted by time. Never grows beyond its capacity.
     ends: VecDeque<Completion>,
 }
 
 impl Raid0 {
-    /// Builds an array named `name` of copies of `member`.
+    /// Builds an array of copies of `member`.
     ///
     /// # Errors
-    /// When a figure is out of range or does not go with the member.
+    /// If a figure is out of range or does not suit the member.
     pub(crate) fn new(
         name: &str,
         figures: &Raid0Figures,
@@ -167,8 +167,8 @@ impl Raid0 {
         })
     }
 
-    /// A copy of an array that has served nothing yet, with queues of its own. (Cloned queues
-    /// would have to allocate.)
+    /// Copies an array that has not served anything, with queues of full capacity. (A cloned queue
+    /// has the capacity of its content and would allocate later.)
     pub(crate) fn fresh(&self) -> Raid0 {
         let depth = self.spec.queue_depth;
         assert!(self.in_flight() == 0, "the array was used");
@@ -180,7 +180,7 @@ impl Raid0 {
         }
     }
 
-    /// Where the bytes before `byte` of the array end on a member.
+    /// Returns the address on a member at which the array's bytes before `byte` end.
     fn until(&self, member: u64, byte: u64) -> u64 {
         let chunk = 1 << self.chunk_bits;
         let count = self.members.len() as u64;
@@ -194,7 +194,7 @@ impl Raid0 {
         (row << self.chunk_bits) + rest
     }
 
-    /// Hands a member its part.
+    /// Submits one part to a member.
     fn pass(&mut self, now: Nanos, member: usize, io: ModelIo) {
         let model = self.members[member].model_mut();
         model.submit(now, io);
@@ -202,8 +202,8 @@ impl Raid0 {
         self.wholes[io.id as usize].parts += 1;
     }
 
-    /// Takes what ends on the members until an I/O is known that ends after `now`, and nothing
-    /// can end before it; or until nothing is left.
+    /// Takes ends of parts until an I/O of the array is complete that ends after `now` and no other
+    /// can end before it, or until no part is left.
     fn look_ahead(&mut self, now: u64) {
         loop {
             let first = self.first();
@@ -215,7 +215,7 @@ impl Raid0 {
         }
     }
 
-    /// The member on which the next part ends, and when; `MAX` when none will.
+    /// Returns the earliest end of a part and its member; `MAX` if no part is in flight.
     fn first(&self) -> (u64, usize) {
         let mut first = (u64::MAX, 0);
         for (member, at) in self.next.iter().copied().enumerate() {
@@ -226,7 +226,7 @@ impl Raid0 {
         first
     }
 
-    /// Takes the next part of a member, which ends at `at` if it does then.
+    /// Polls a member at the time of its next end, at which a part may or may not have ended.
     fn take(&mut self, (at, member): (u64, usize)) {
         let model = self.members[member].model_mut();
         let ended = model.pop_completed(Nanos(at));
@@ -236,12 +236,12 @@ impl Raid0 {
         }
     }
 
-    /// Takes what ends on the members by `now`, and what is next where that may be known.
+    /// Takes the ends of parts up to `now`, and beyond if the array looks ahead.
     fn look(&mut self, now: u64) {
         if self.looks_ahead {
             self.look_ahead(now);
         } else {
-            // The first of all parts may have no end yet, but none has one before it.
+            // The time may be a lower bound without an end, but no part ends before it.
             while let first = self.first()
                 && first.0 <= now
                 && first.0 != u64::MAX
@@ -251,13 +251,13 @@ impl Raid0 {
         }
     }
 
-    /// When the first I/O ends of those that are complete.
+    /// Returns the time of the first complete I/O; `MAX` if there is none.
     fn first_end(&self) -> u64 {
         self.ends.front().map_or(u64::MAX, |c| c.at.0)
     }
 
     fn end_part(&mut self, part: Completion) {
-        // A part is numbered by its place.
+        // A part carries the index of its I/O as its handle.
         let place = part.id as u32;
         let whole = &mut self.wholes[place as usize];
         whole.parts -= 1;
@@ -267,7 +267,8 @@ impl Raid0 {
                 at: part.at,
             };
             self.free.push(place);
-            // Behind those that end no later: almost always at the end.
+            // Insert behind equal ends, which keeps the order of arrival. Almost always at the
+            // back.
             let index = self.ends.partition_point(|c| c.at <= end.at);
             self.ends.insert(index, end);
         }
@@ -302,10 +303,11 @@ impl Model for Raid0 {
             let end = io.addr + u64::from(io.len);
             let chunks = ((end - 1) >> self.chunk_bits) - first + 1;
             for member in (first..first + chunks.min(count)).map(|chunk| chunk % count) {
+                // At most one part per member: more chunks than members wrap around.
                 let (from, to) = (self.until(member, io.addr), self.until(member, end));
                 let part = ModelIo {
                     addr: from,
-                    // No longer than the I/O itself.
+                    // A part is no longer than the I/O, whose length fits 32 bits.
                     len: (to - from) as u32,
                     ..part
                 };
@@ -317,16 +319,18 @@ impl Model for Raid0 {
 
     fn next_completion(&self) -> Option<Nanos> {
         let known = self.first_end();
-        let next = match self.looks_ahead {
-            true => known,
-            false => known.min(self.first().0),
+        let next = if self.looks_ahead {
+            known
+        } else {
+            known.min(self.first().0)
         };
         (next != u64::MAX).then_some(Nanos(next))
     }
 
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion> {
         if !self.looks_ahead {
-            // No further than to the first end: nothing was settled too soon for who goes on there.
+            // Stop at the first end: the caller may submit at that time, and members must not have
+            // settled anything later by then.
             while let at = self.first().0
                 && at <= now.0.min(self.first_end())
                 && at != u64::MAX
@@ -344,7 +348,7 @@ impl Model for Raid0 {
     }
 
     fn in_flight(&self) -> u32 {
-        // Every I/O has a place until it is complete.
+        // An I/O has an index until it is complete, and an entry in `ends` from then on.
         self.spec.queue_depth - self.free.len() as u32 + self.ends.len() as u32
     }
 }

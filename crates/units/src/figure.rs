@@ -1,24 +1,25 @@
-//! Figures of one quantity, read exactly and written for people.
+//! Figures with units (sizes, durations, bandwidths, rotational speeds): exact parsing, and
+//! formatting for people.
 
 use core::fmt;
 
 use crate::time::Nanos;
 
-/// What kind of figure was asked for.
+/// Kind of a figure, which determines its units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quantity {
-    /// A number of bytes.
+    /// Size in bytes.
     Bytes,
-    /// A span of time.
+    /// Duration in nanoseconds.
     Duration,
-    /// Bytes a second.
+    /// Bandwidth in bytes per second.
     Bandwidth,
-    /// Revolutions a minute.
+    /// Rotational speed in revolutions per minute.
     Rotation,
 }
 
 impl Quantity {
-    /// With its article, for messages.
+    /// Returns the name with its article, for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Quantity::Bytes => "a size",
@@ -28,7 +29,7 @@ impl Quantity {
         }
     }
 
-    /// The units it may be written in.
+    /// Returns the accepted units as a list for messages, in ascending order of each kind.
     pub const fn allowed(self) -> &'static str {
         match self {
             Quantity::Bytes => "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
@@ -38,8 +39,8 @@ impl Quantity {
         }
     }
 
-    /// Every spelling of its units that is read: those of [`Quantity::allowed`], and others that
-    /// are not written.
+    /// Iterates over all accepted spellings of units: those of [`Quantity::allowed`], and spellings
+    /// that are read but never written.
     pub fn spellings(self) -> impl Iterator<Item = &'static str> {
         let others: &[&str] = match self {
             Quantity::Bytes => &["KB"],
@@ -50,7 +51,7 @@ impl Quantity {
         self.allowed().split(", ").chain(others.iter().copied())
     }
 
-    /// How one looks.
+    /// Returns a valid figure, for messages.
     pub const fn example(self) -> &'static str {
         match self {
             Quantity::Bytes => "32 MiB",
@@ -60,7 +61,7 @@ impl Quantity {
         }
     }
 
-    /// The smallest step, in words.
+    /// Name of the base unit, the smallest step of a figure.
     const fn base(self) -> &'static str {
         match self {
             Quantity::Bytes => "bytes",
@@ -70,7 +71,7 @@ impl Quantity {
         }
     }
 
-    /// How many base units one `unit` is.
+    /// Returns the number of base units in one `unit`; `None` for an unknown unit.
     pub(crate) fn scale(self, unit: &str) -> Option<u64> {
         match self {
             Quantity::Bytes => bytes_scale(unit),
@@ -111,22 +112,22 @@ pub enum UnitErrorKind {
     NotANumber,
     /// Number without a unit.
     NoUnit,
-    /// A unit this quantity does not have.
+    /// Unit that this quantity does not have.
     UnknownUnit,
-    /// Not a whole number of the base unit.
+    /// Value that is not a whole number of the base unit.
     NotWhole,
-    /// Larger than 64 bits hold.
+    /// Value that does not fit 64 bits.
     TooLarge,
 }
 
-/// A figure was refused: says what was found and what is allowed.
+/// Refusal of a text that is not a figure; its message states what was found and what is allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnitError {
-    /// What is wrong with it.
+    /// Reason of the refusal.
     pub kind: UnitErrorKind,
-    /// What was asked for.
+    /// Kind of figure that was expected.
     pub quantity: Quantity,
-    /// What was found.
+    /// Text that was found.
     pub found: String,
 }
 
@@ -225,7 +226,7 @@ fn parse(text: &str, quantity: Quantity) -> Result<u64, UnitError> {
 /// Parses a size such as `"32 MiB"` into bytes.
 ///
 /// # Errors
-/// When it is not a number with a size's unit, or not a whole number of bytes.
+/// If the text is not a number with a unit of size, or not a whole number of bytes.
 pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     parse(text, Quantity::Bytes)
 }
@@ -233,23 +234,23 @@ pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
 /// Parses a duration such as `"8.9 ms"`.
 ///
 /// # Errors
-/// When it is not a number with a unit of time, or not a whole number of nanoseconds.
+/// If the text is not a number with a unit of time, or not a whole number of nanoseconds.
 pub fn parse_duration(text: &str) -> Result<Nanos, UnitError> {
     parse(text, Quantity::Duration).map(Nanos)
 }
 
-/// Parses a bandwidth such as `"175 MB/s"` into bytes a second.
+/// Parses a bandwidth such as `"175 MB/s"` into bytes per second.
 ///
 /// # Errors
-/// When it is not a number with a bandwidth's unit, or not a whole number of bytes a second.
+/// If the text is not a number with a unit of bandwidth, or not a whole number of bytes per second.
 pub fn parse_bandwidth(text: &str) -> Result<u64, UnitError> {
     parse(text, Quantity::Bandwidth)
 }
 
-/// Parses a rotational speed such as `"7200 rpm"` into revolutions a minute.
+/// Parses a rotational speed such as `"7200 rpm"` into revolutions per minute.
 ///
 /// # Errors
-/// When it is not a whole number of rpm.
+/// If the text is not a whole number with the unit rpm.
 pub fn parse_rotation(text: &str) -> Result<u64, UnitError> {
     parse(text, Quantity::Rotation)
 }
@@ -267,8 +268,8 @@ pub(crate) const BINARY: [(u64, &str); 4] = [
     (1 << 10, "KiB"),
 ];
 
-/// `value` in units of `scale` with at most three decimals, trailing zeroes left out. Rounds
-/// half up.
+/// Formats `value` in units of `scale`, rounded half up to at most three decimals, without trailing
+/// zeroes.
 fn decimals(value: u64, scale: u64, unit: &str) -> String {
     let thousandths = (u128::from(value) * 1_000 + u128::from(scale) / 2) / u128::from(scale);
     let (whole, rest) = (thousandths / 1_000, thousandths % 1_000);
@@ -279,8 +280,8 @@ fn decimals(value: u64, scale: u64, unit: &str) -> String {
     format!("{whole}.{} {unit}", digits.trim_end_matches('0'))
 }
 
-/// A size for people: exact in binary units where those make a short number (`"32 MiB"`), else
-/// in decimal ones with at most three decimals (`"1.000 TB"` prints as `"1 TB"`).
+/// Formats a size for people: in a binary unit if it is a whole number of the largest that fits
+/// (`"32 MiB"`), else in a decimal unit with at most three decimals (`"1 TB"`).
 pub fn format_bytes(bytes: u64) -> String {
     let binary = BINARY
         .iter()
@@ -295,26 +296,26 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// A bandwidth, given in bytes a second, for people: at most three decimals (`"175 MB/s"`).
+/// Formats a bandwidth in bytes per second for people: at most three decimals (`"175 MB/s"`).
 pub fn format_bandwidth(bytes_per_second: u64) -> String {
     format!("{}/s", format_bytes(bytes_per_second))
 }
 
-/// A bandwidth, given in bytes a second, exactly and in decimal units alone: at most three
-/// decimals, in a smaller unit where those are not enough (`"1048.577 kB/s"`).
+/// Formats a bandwidth in bytes per second exactly, in decimal units: at most three decimals, in a
+/// smaller unit if three are not enough (`"1048.577 kB/s"`).
 pub(crate) fn format_decimal_bandwidth(bytes_per_second: u64) -> String {
     let exact = |(scale, _): &&(u64, &str)| {
         bytes_per_second >= *scale && bytes_per_second.is_multiple_of(scale / 1_000)
     };
-    // Rates have no unit above GB/s: a TB/s is read as 1000 GB/s more easily.
+    // GB/s is the largest unit: 1000 GB/s is read more easily than 1 TB/s.
     match DECIMAL.iter().skip(1).find(exact) {
         Some((scale, unit)) => format!("{}/s", decimals(bytes_per_second, *scale, unit)),
         None => format!("{bytes_per_second} B/s"),
     }
 }
 
-/// A duration for people, in the largest unit up to seconds that it fills: at most three
-/// decimals (`"8.9 ms"`).
+/// Formats a duration for people, in the largest unit up to seconds that gives at least 1, with at
+/// most three decimals (`"8.9 ms"`).
 pub fn format_duration(span: Nanos) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     match units.iter().find(|(scale, _)| span.0 >= *scale) {
@@ -323,12 +324,12 @@ pub fn format_duration(span: Nanos) -> String {
     }
 }
 
-/// A rotational speed, given in revolutions a minute, for people.
+/// Formats a rotational speed in revolutions per minute for people.
 pub fn format_rotation(rpm: u64) -> String {
     format!("{rpm} rpm")
 }
 
-/// Declares a type that deserializes a figure with its unit and refuses a bare number.
+/// Declares a type of figures with a unit, which deserializes from a string and refuses a number.
 macro_rules! figure {
     ($(#[$doc:meta])* $name:ident($inner:ty), $quantity:expr, $parse:ident, $format:ident) => {
         $(#[$doc])*
@@ -375,19 +376,19 @@ macro_rules! figure {
 }
 
 figure! {
-    /// A size in bytes, written `"32 MiB"`.
+    /// Size in bytes, written `"32 MiB"`.
     Bytes(u64), Quantity::Bytes, parse_bytes, format_bytes
 }
 figure! {
-    /// A span of time, written `"8.9 ms"`.
+    /// Duration, written `"8.9 ms"`.
     Duration(Nanos), Quantity::Duration, parse_duration, format_duration
 }
 figure! {
-    /// A bandwidth in bytes a second, written `"175 MB/s"`.
+    /// Bandwidth in bytes per second, written `"175 MB/s"`.
     Bandwidth(u64), Quantity::Bandwidth, parse_bandwidth, format_bandwidth
 }
 figure! {
-    /// A rotational speed in revolutions a minute, written `"7200 rpm"`.
+    /// Rotational speed in revolutions per minute, written `"7200 rpm"`.
     Rotation(u64), Quantity::Rotation, parse_rotation, format_rotation
 }
 

@@ -1,10 +1,12 @@
-//! Numbers as people read them in tables: three or four significant digits and a unit. What is to
-//! be read back exactly is written by [`exact_bytes`], or by functions of the crate's root.
+//! Rounded numbers for tables: three or four significant digits and a unit.
+//!
+//! Values that are to be read back exactly are formatted by [`exact_bytes`], or by functions of the
+//! crate's root.
 
 use crate::figure::BINARY;
 
-/// Returns `value` scaled down by `step` for as long as it is not below `full` and there is a
-/// larger unit, and that unit.
+/// Divides `value` by `step` while it is at least `full` and a larger unit is left; returns the
+/// result and its unit.
 ///
 /// # Panics
 /// If there are no units.
@@ -17,15 +19,16 @@ pub fn climb<'a>(mut value: f64, step: f64, full: f64, units: &[&'a str]) -> (f6
     (value, units[unit])
 }
 
-/// Scales `value` down by `step` until it is below it, and prints it with its unit.
+/// Formats `value` in the largest of `units` that gives at least 1; one unit is `step` of the one
+/// before.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    // 999.95 would print as 1000.0: leave it to the next unit.
+    // From 999.95 on, four digits would show 1000: use the next unit instead.
     let (value, unit) = climb(value, step, step * 0.99995, units);
     let space = if unit.is_empty() { "" } else { " " };
     format!("{}{space}{unit}", digits(value))
 }
 
-/// As many decimals as three significant digits need.
+/// Formats a number with as many decimals as three significant digits need.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v == 0.0 || v >= 99.95 => 0,
@@ -33,14 +36,14 @@ fn digits(value: f64) -> String {
         _ => 2,
     };
     let text = format!("{value:.decimals$}");
-    // A whole number carries no ".00": nobody measured it that precisely.
+    // ".00" is left out: it would suggest a precision that was not measured.
     match text.split_once('.') {
         Some((whole, part)) if part.bytes().all(|b| b == b'0') => whole.to_owned(),
         _ => text,
     }
 }
 
-/// A size in binary units: `128 KiB`, `1.50 GiB`.
+/// Formats a size in binary units: `128 KiB`, `1.50 GiB`.
 pub fn bytes(value: u64) -> String {
     scaled(
         value as f64,
@@ -49,8 +52,8 @@ pub fn bytes(value: u64) -> String {
     )
 }
 
-/// A size in the largest binary unit that divides it, so that it can be written into a
-/// configuration file and mean the same: `20 GiB`, `1537 KiB`, `513 B`.
+/// Formats a size exactly, in the largest binary unit that divides it: `20 GiB`, `1537 KiB`, `513
+/// B`. For configuration files, where it is read back as the same size.
 pub fn exact_bytes(value: u64) -> String {
     let divides = |(scale, _): &&(u64, &str)| value != 0 && value.is_multiple_of(*scale);
     match BINARY.iter().find(divides) {
@@ -59,17 +62,17 @@ pub fn exact_bytes(value: u64) -> String {
     }
 }
 
-/// A bandwidth in decimal units: `30 MB/s`.
+/// Formats a bandwidth in bytes per second, in decimal units: `30 MB/s`.
 pub fn bytes_per_s(value: f64) -> String {
     scaled(value, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
-/// How often a second: `118`, `4.20k`.
+/// Formats a rate per second without its unit: `118`, `4.20k`.
 pub fn rate(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G"]).replace(' ', "")
 }
 
-/// A span of nanoseconds: `850 ns`, `12.3 ms`, `1.50 s`.
+/// Formats a duration in nanoseconds: `850 ns`, `12.3 ms`, `1.50 s`.
 pub fn duration(nanos: u64) -> String {
     if nanos >= 1_000_000_000 {
         return format!("{} s", digits(nanos as f64 / 1e9));
@@ -77,7 +80,7 @@ pub fn duration(nanos: u64) -> String {
     scaled(nanos as f64, 1000.0, &["ns", "us", "ms"])
 }
 
-/// A count with its thousands set apart: `1 234 567`.
+/// Formats a count with spaces between groups of three digits: `1 234 567`.
 pub fn count(value: u64) -> String {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len() * 4 / 3);
@@ -90,7 +93,7 @@ pub fn count(value: u64) -> String {
     out
 }
 
-/// A part of a whole: `37 %`; `-` where the whole is nothing.
+/// Formats a part of a whole in percent: `37 %`; `-` if the whole is not above 0.
 pub fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 {
         format!("{:.0} %", 100.0 * part / whole)

@@ -1,18 +1,19 @@
 //! Figures with units, as people write them: `"7200 rpm"`, `"8.9 ms"`, `"32 MiB"`, `"175 MB/s"`.
 //!
-//! A figure is a decimal number and a unit; the space between them may be left out. A bare
-//! number is refused, because nobody can tell what was meant. Decimal prefixes are powers of
-//! ten, binary ones powers of two: MB = 10^6 bytes, MiB = 2^20 bytes; B is a byte and there is no
-//! unit for bits. Everything is exact: a figure that is not a whole number of the base unit
-//! (byte, byte/s, nanosecond, rpm) is refused rather than rounded.
+//! A figure is a decimal number and a unit; the space between them may be left out. A bare number
+//! is refused, because its unit would be a guess. Decimal prefixes are powers of ten, binary ones
+//! powers of two: MB = 10^6 bytes, MiB = 2^20 bytes. B is a byte; there is no unit for bits.
+//! Parsing is exact: a figure that is not a whole number of the base unit (byte, byte/s,
+//! nanosecond, rpm) is refused instead of rounded.
 //!
-//! [`Rate`] is operations a second, bytes a second or both, as objectives have it;
+//! [`Rate`] is a rate in requests per second, bytes per second or both, as objectives have it;
 //! [`Thousandths`] and [`Millionths`] are parts of a whole in percent.
 //!
-//! Figures in tables are rounded to three or four digits by [`human`].
+//! [`human`] formats figures for tables, rounded to three or four digits.
 //!
-//! The types [`Bytes`], [`Duration`], [`Bandwidth`] and [`Rotation`] deserialize such figures with
-//! the feature `serde`, so that a configuration format reports the line and the field of a bad one.
+//! With the feature `serde`, the types [`Bytes`], [`Duration`], [`Bandwidth`] and [`Rotation`]
+//! deserialize such figures, so that a configuration format reports the line and the field of a
+//! mistake.
 //!
 //! ```
 //! use tidegate_units::{format_bytes, parse_bytes, parse_duration, time::Nanos};

@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-/// Refusal of a text that is no part of a whole.
+/// Refusal of a text that is not a part of a whole in percent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PercentError {
     /// Text that was found.
     pub found: String,
-    /// Decimals that are allowed.
+    /// Maximum number of decimals.
     pub decimals: u32,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for PercentError {
 
 impl std::error::Error for PercentError {}
 
-/// Reads 0 to 100 percent with at most `decimals` decimals, in steps of the last of them.
+/// Parses 0 to 100 percent with at most `decimals` decimals, into units of the last decimal.
 fn parse(text: &str, decimals: u32) -> Result<u32, PercentError> {
     let fail = || PercentError {
         found: text.to_owned(),
@@ -50,7 +50,7 @@ fn parse(text: &str, decimals: u32) -> Result<u32, PercentError> {
     (part <= 100 * step).then_some(part).ok_or_else(fail)
 }
 
-/// Writes a number of steps with as many decimals as it needs, at most `decimals`.
+/// Formats a value in units of the last decimal, with as many decimals as it needs.
 fn format(part: u32, decimals: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let step = 10_u32.pow(decimals);
     let fraction = format!("{:0width$}", part % step, width = decimals as usize);
@@ -88,13 +88,13 @@ macro_rules! part {
 }
 
 part! {
-    /// Thousandths of a whole, written with at most one decimal: `70 %`, `12.5 %`. What is read is
-    /// 0 to [`Thousandths::WHOLE`]; more may be written.
+    /// Thousandths of a whole, written with at most one decimal: `70 %`, `12.5 %`. Parsing accepts
+    /// 0 to [`Thousandths::WHOLE`]; larger values can be formatted.
     Thousandths, 1
 }
 part! {
-    /// Millionths of a whole, written with at most four decimals: `0.0001 %`. What is read is 0 to
-    /// [`Millionths::WHOLE`]; more may be written.
+    /// Millionths of a whole, written with at most four decimals: `0.0001 %`. Parsing accepts 0 to
+    /// [`Millionths::WHOLE`]; larger values can be formatted.
     Millionths, 4
 }
 

@@ -1,37 +1,37 @@
-//! Rates in operations a second, bytes a second or both: `500 IOPS`, `120 IOPS @ 16 KiB`,
-//! `30 MB/s`, `500 IOPS, 30 MB/s`, `none`.
+//! Rates in requests per second, bytes per second or both: `500 IOPS`, `120 IOPS @ 16 KiB`, `30
+//! MB/s`, `500 IOPS, 30 MB/s`, `none`.
 
 use core::fmt;
 
 use crate::figure::{UnitError, format_decimal_bandwidth, parse_bandwidth, parse_bytes};
 
-/// A rate in operations a second, bytes a second, or both. Where both are given both hold.
+/// Rate in requests per second, bytes per second, or both, of which both hold.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rate {
-    /// Guest requests a second.
+    /// Guest requests per second; `None`: not part of the rate.
     pub ops: Option<OpsRate>,
-    /// Bytes a second.
+    /// Bytes per second; `None`: not part of the rate.
     pub bytes_per_s: Option<u64>,
 }
 
-/// Operations a second with the size that counts as one.
+/// Rate in requests per second, with the size that counts as one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpsRate {
-    /// Requests a second, at least 1.
+    /// Requests per second, at least 1.
     pub per_s: u64,
-    /// Normalisation size in bytes: a request counts `max(1, len / norm)`. `None`: every
-    /// request counts one, whatever its size.
+    /// Normalisation size in bytes: a request of `len` bytes counts `max(1, len / norm)`. `None`:
+    /// every request counts one, whatever its size.
     pub norm: Option<u32>,
 }
 
 impl Rate {
-    /// No rate at all.
+    /// Rate with neither figure.
     pub const NONE: Rate = Rate {
         ops: None,
         bytes_per_s: None,
     };
 
-    /// Requests a second, each counting one.
+    /// Creates a rate in requests per second that each count one.
     pub const fn iops(per_s: u64) -> Rate {
         Rate {
             ops: Some(OpsRate { per_s, norm: None }),
@@ -39,7 +39,7 @@ impl Rate {
         }
     }
 
-    /// Bytes a second.
+    /// Creates a rate in bytes per second.
     pub const fn bytes(per_s: u64) -> Rate {
         Rate {
             ops: None,
@@ -47,13 +47,13 @@ impl Rate {
         }
     }
 
-    /// True when nothing is set.
+    /// Returns true if neither figure is set.
     pub const fn is_none(&self) -> bool {
         self.ops.is_none() && self.bytes_per_s.is_none()
     }
 
-    /// Largest accepted figure of either kind: beyond it a nanosecond holds more than one
-    /// unit many times over and no device gets near.
+    /// Largest accepted figure, of requests or bytes per second (2^50): about a million units per
+    /// nanosecond, far above any device.
     pub const MAX: u64 = 1 << 50;
 }
 
@@ -78,34 +78,33 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reason why a text is no rate.
+/// Reason why a text is not a rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RateErrorKind {
     /// Two figures in IOPS.
     OpsTwice,
     /// Two figures in bytes a second.
     BandwidthTwice,
-    /// Size behind a figure that is not in IOPS.
+    /// Normalisation size behind a figure that is not in IOPS.
     SizeWithoutOps,
-    /// Number of requests a second, as it was found, that is no whole number from 1 to
-    /// [`Rate::MAX`].
+    /// Number of requests per second, as found, that is not a whole number from 1 to [`Rate::MAX`].
     OpsNumber(String),
-    /// Size that counts as one request that is no size.
+    /// Normalisation size that is not a size.
     Norm(UnitError),
-    /// Size, as it was found, that is 0 or does not fit 32 bits.
+    /// Normalisation size, as found, that is 0 or does not fit 32 bits.
     NormRange(String),
-    /// Bytes a second, as they were found, that are 0 or more than [`Rate::MAX`].
+    /// Bandwidth, as found, that is 0 or above [`Rate::MAX`].
     BandwidthRange(String),
-    /// Figure that is left out before or behind a comma.
+    /// Empty figure before or behind a comma.
     LeftOut,
     /// Figure that is neither IOPS nor a bandwidth.
     Bandwidth(UnitError),
 }
 
-/// Refusal of a text that is no rate.
+/// Refusal of a text that is not a rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RateError {
-    /// What is wrong with it.
+    /// Reason of the refusal.
     pub kind: RateErrorKind,
     /// Text that was found, as a whole.
     pub found: String,
@@ -141,10 +140,10 @@ impl fmt::Display for RateError {
 
 impl std::error::Error for RateError {}
 
-/// Reads a rate such as `500 IOPS @ 16 KiB, 30 MB/s`, or `none`.
+/// Parses a rate such as `500 IOPS @ 16 KiB, 30 MB/s`, or `none`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first mistake in the text; see [`RateErrorKind`].
 pub fn parse_rate(text: &str) -> Result<Rate, RateError> {
     let fail = |kind| RateError {
         kind,
@@ -165,7 +164,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, RateError> {
     Ok(rate)
 }
 
-/// Reads `120 IOPS` or `120 IOPS @ 16 KiB`; `None` for what names no IOPS.
+/// Parses `120 IOPS` or `120 IOPS @ 16 KiB`; `None` if the unit is not IOPS.
 fn parse_ops(part: &str) -> Result<Option<OpsRate>, RateErrorKind> {
     let (figure, norm) = match part.split_once('@') {
         Some((figure, norm)) => (figure.trim(), Some(norm.trim())),

@@ -1,59 +1,59 @@
-//! Time as an argument: nanoseconds that somebody else read off a clock.
+//! Time as an argument: nanoseconds that the caller has read from a clock.
 //!
-//! Nothing in this crate knows what time it is. The daemon passes its monotonic clock, the
-//! simulator its virtual one; the engine only compares and adds.
+//! Nothing in this crate reads a clock. The daemon passes its monotonic clock, the simulator its
+//! virtual time; the engine only compares and adds.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A point in time, or a span of it, in nanoseconds.
+/// Point in time or duration, in nanoseconds.
 ///
-/// As a point it counts from an epoch the driver chose (boot, or the start of a simulation);
-/// `u64` nanoseconds last 584 years, so arithmetic on real times does not overflow. All
-/// arithmetic saturates, which keeps [`Nanos::MAX`] usable as "never".
+/// A point counts from an epoch that the driver chooses (boot, or the start of a simulation). `u64`
+/// nanoseconds last 584 years, so arithmetic on real times does not overflow. All arithmetic
+/// saturates, so that [`Nanos::MAX`] can mean "never".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The epoch; the empty span.
+    /// The epoch, or an empty duration.
     pub const ZERO: Nanos = Nanos(0);
-    /// Never.
+    /// The time "never".
     pub const MAX: Nanos = Nanos(u64::MAX);
     /// One second.
     pub const SECOND: Nanos = Nanos(1_000_000_000);
 
-    /// A span of whole microseconds.
+    /// Creates a duration of whole microseconds.
     pub const fn from_micros(us: u64) -> Nanos {
         Nanos(us.saturating_mul(1_000))
     }
 
-    /// A span of whole milliseconds.
+    /// Creates a duration of whole milliseconds.
     pub const fn from_millis(ms: u64) -> Nanos {
         Nanos(ms.saturating_mul(1_000_000))
     }
 
-    /// A span of whole seconds.
+    /// Creates a duration of whole seconds.
     pub const fn from_secs(s: u64) -> Nanos {
         Nanos(s.saturating_mul(1_000_000_000))
     }
 
-    /// A span given in seconds; negative and not-a-number become zero, too large becomes
-    /// [`Nanos::MAX`]. For models and people, never for deciding who goes next.
+    /// Creates a duration from seconds. Negative numbers and NaN become zero, too large ones
+    /// [`Nanos::MAX`]. For models and output; scheduling decisions use integers.
     pub fn from_secs_f64(s: f64) -> Nanos {
         Nanos((s * 1e9) as u64)
     }
 
-    /// In seconds, for people.
+    /// Returns the time in seconds, for output.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// In milliseconds, for people.
+    /// Returns the time in milliseconds, for output.
     pub fn as_millis_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The span from `earlier` to here; zero when `earlier` is later.
+    /// Returns the duration from `earlier` to this time; zero if `earlier` is later.
     pub const fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,135 +1,139 @@
-//! The figures of a hard disk, as a catalogue entry states them.
+//! Figures of a hard disk, as a catalogue entry states them.
 
 use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
 use serde::Deserialize;
 use tidegate_core::time::Nanos;
 use tidegate_units::{Bandwidth, Bytes, Duration, Rotation, format_bandwidth, format_bytes};
 
-/// The `[hdd]` table of a catalogue entry: what a datasheet says about a drive.
+/// Table `[hdd]` of a catalogue entry: the figures of a drive's datasheet.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HddFigures {
-    /// Bytes that can be addressed.
+    /// Addressable bytes.
     pub capacity: Bytes,
-    /// Bytes: the unit of addresses.
+    /// Logical block size in bytes: the unit of addresses.
     pub logical_block: Bytes,
-    /// Bytes: the unit in which the medium is read and written. A write of a part of one reads
-    /// it first and comes round a revolution later.
+    /// Physical block size in bytes: the unit in which the medium is read and written. A write that
+    /// covers one in part reads it first and writes it a revolution later.
     pub physical_block: Bytes,
-    /// Commands the drive accepts at a time, 1 to 256. They are served in order of arrival,
+    /// Maximum number of commands in the drive, 1 to 256. They are served in order of arrival
     /// unless there is an `ncq` table.
     pub queue_depth: u32,
-    /// Bytes: the longest command.
+    /// Longest command in bytes.
     pub max_io: Bytes,
-    /// Spindle speed. A revolution is rounded to a nanosecond.
+    /// Spindle speed; the time of a revolution is rounded to a nanosecond.
     pub rotation: Rotation,
-    /// Sustained rate in the outermost zone.
+    /// Sustained rate of the outermost zone, track and cylinder switches included.
     pub outer_rate: Bandwidth,
-    /// Sustained rate in the innermost zone.
+    /// Sustained rate of the innermost zone, track and cylinder switches included.
     pub inner_rate: Bandwidth,
-    /// Zones of equally many tracks, whose rates fall in equal steps; 1 to 1000.
+    /// Number of zones, 1 to 1000. All have as many cylinders; their rates fall in equal steps.
     pub zones: u32,
-    /// What the controller takes for each command before anything moves. While the mechanism
-    /// is busy with earlier commands it costs nothing.
+    /// Time of the controller for each command before the mechanism starts. It overlaps with
+    /// earlier commands that the mechanism is busy with.
     pub command_overhead: Duration,
-    /// Rate between the drive's buffer and the host.
+    /// Rate of the interface between the drive's buffer and the host.
     pub interface_rate: Bandwidth,
-    /// How much longer than for a read the head settles before a write on another track: the
-    /// difference between the two average seeks.
+    /// Extra settling time of a write over a read on another track: the difference between a
+    /// datasheet's average seeks for writes and for reads.
     pub write_settle: Duration,
     /// Seek times of reads.
     pub seek: SeekFigures,
-    /// Surfaces. Without it the tracks of the drive lie in one line, on one surface.
+    /// Surfaces; `None`: all tracks of the drive lie on one surface.
     pub surfaces: Option<SurfaceFigures>,
-    /// The buffer for reads.
+    /// Read buffer.
     pub read_ahead: ReadAheadFigures,
-    /// The cache for writes. Without it they go through to the medium.
+    /// Write cache; `None`: writes go through to the medium.
     pub write_cache: Option<WriteCacheFigures>,
-    /// Native command queuing. Without it commands are served in order of arrival.
+    /// Native command queuing; `None`: commands are served in order of arrival.
     pub ncq: Option<NcqFigures>,
 }
 
-/// The `[hdd.seek]` table: times of a read's seek, settling included.
+/// Table `[hdd.seek]`: seek times of reads, settling included.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeekFigures {
-    /// To the next cylinder. Without a `surfaces` table it is also the skew between tracks,
-    /// so the time a stream loses per track.
+    /// Seek to the next cylinder. Without a `surfaces` table it is also the skew between tracks,
+    /// that is, the time that a stream loses per track.
     pub track_to_track: Duration,
-    /// Mean over all pairs of cylinders.
+    /// Mean seek over all pairs of cylinders, as datasheets state it.
     pub average: Duration,
-    /// From the first cylinder to the last.
+    /// Seek from the first cylinder to the last.
     pub full_stroke: Duration,
 }
 
-/// The `[hdd.surfaces]` table.
+/// Table `[hdd.surfaces]`: heads, and the times of switching between tracks.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SurfaceFigures {
-    /// Surfaces with a head each, 1 to 64.
+    /// Number of surfaces, each with its own head, 1 to 64.
     pub heads: u32,
-    /// To the same cylinder under another head, and the skew between the tracks of a cylinder.
+    /// Time of switching to another head on the same cylinder; also the skew between tracks of a
+    /// cylinder.
     pub head_switch: Duration,
-    /// From the last track of a cylinder to the first of the next: the skew between cylinders.
-    /// At least `head_switch` and `seek.track_to_track`, or a stream would miss a turn.
+    /// Time from the last track of a cylinder to the first of the next; also the skew between
+    /// cylinders. At least `head_switch` and `seek.track_to_track`, or a stream would miss a
+    /// revolution at each cylinder.
     pub cylinder_switch: Duration,
 }
 
-/// The `[hdd.read_ahead]` table.
+/// Table `[hdd.read_ahead]`: the buffer for data that was read.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadAheadFigures {
-    /// Bytes of buffer for data that was read, shared equally by the segments.
+    /// Buffer size in bytes, divided equally among the segments.
     pub cache: Bytes,
-    /// Streams the drive can hold apart, 1 to 1024.
+    /// Number of segments, and therefore of streams that are kept apart, 1 to 1024.
     pub segments: u32,
 }
 
-/// The `[hdd.write_cache]` table.
+/// Table `[hdd.write_cache]`: the buffer for data that is not on the medium yet.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriteCacheFigures {
-    /// Bytes of written data that wait for the medium at most.
+    /// Maximum number of cached bytes that wait for the medium.
     pub size: Bytes,
-    /// Runs of adjacent bytes they may lie in, 1 to 4096.
+    /// Maximum number of extents (runs of adjacent bytes) in the cache, 1 to 4096.
     pub extents: u32,
-    /// How long the drive waits for another command before it writes them back. It does so at
-    /// once when the cache is half full.
+    /// Time without a command after which the drive writes the cache back. A cache that is half
+    /// full is written back at once.
     pub idle: Duration,
-    /// Which of them goes first; `sweep` unless it says.
+    /// Order of writing back; `sweep` by default.
     #[serde(default)]
     pub order: WriteBackOrder,
 }
 
-/// In which order a drive writes its cache back.
+/// Order in which a drive writes its cache back.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WriteBackOrder {
-    /// By address, from the outer edge inwards and again.
+    /// C-LOOK: by ascending address, then again from the outer edge.
     #[default]
     Sweep,
-    /// Each time the run for which arm and platter are in place soonest, as native command
-    /// queuing does it with commands. A flush ends the wait of all of them; without one a run
-    /// far away may wait long.
+    /// Shortest positioning time first: the extent that arm and platter reach soonest, as native
+    /// command queuing chooses commands. Without a flush, which writes everything, a distant extent
+    /// may wait long.
     Soonest,
 }
 
-/// The `[hdd.ncq]` table.
+/// Table `[hdd.ncq]`: native command queuing.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NcqFigures {
-    /// A command that has waited for so long goes before all that came later.
+    /// Age at which a command goes before all that arrived later, at most 1 h; prevents starvation.
     pub max_wait: Duration,
 }
 
 impl HddFigures {
-    /// The average seek and half a turn.
+    /// Returns the mean time of positioning for a random access: the average seek and half a
+    /// revolution.
     pub fn positioning(&self) -> Nanos {
+        // Half a minute in nanoseconds, divided by revolutions per minute: half a revolution.
         Nanos(self.seek.average.0.0 + 30_000_000_000 / self.rotation.0)
     }
 
-    /// Checks every figure on its own and against its neighbours. What is left can be laid out
-    /// without overflow.
+    /// Checks every figure alone and against the others, so that
+    /// [`Geometry`](super::geometry::Geometry) can be laid out without overflow.
     pub(super) fn check(&self) -> Result<(), FigureError> {
         require_blocks(
             "hdd",
@@ -269,8 +273,8 @@ impl HddFigures {
         )
     }
 
-    /// The interface must keep up with the medium, or streams would need a model of a full
-    /// buffer.
+    /// Checks that the interface is at least as fast as the medium, `peak_rate` in bytes per
+    /// second. A slower one would let the read buffer fill up, which is not modelled.
     pub(super) fn check_interface(&self, peak_rate: u64) -> Result<(), FigureError> {
         require(
             self.interface_rate.0 >= peak_rate && self.interface_rate.0 <= TRILLION,

@@ -1,14 +1,15 @@
-//! Where a byte is: its track, and when it passes under the head.
+//! Layout of a hard disk: the track of each byte, and the time at which it passes under the head.
 //!
-//! A cylinder is the tracks, one a surface, that the arm reaches without moving. Tracks follow
-//! each other head by head within a cylinder and then in the next one inwards. Cylinders lie in
-//! zones of equally many, whose capacity falls in equal steps (the linear density is the same
-//! everywhere, so a track holds as much as its radius is long). Each track begins a skew later
-//! than the one before: just the time it takes to switch heads, or to switch cylinders.
+//! A cylinder is the set of tracks, one per surface, that the arm reaches without moving. Tracks
+//! are numbered head by head within a cylinder, then in the next cylinder inwards. Cylinders form
+//! zones of equal numbers of cylinders, whose track capacity falls in equal steps: the linear
+//! density is the same everywhere, so the capacity of a track is proportional to its radius. Each
+//! track begins a skew later than the one before, which is the time of switching heads or
+//! cylinders.
 //!
-//! That makes the whole disk one stream: `stream(x)` is the time at which byte `x` passes the
-//! head if everything before it is read without a pause. It gives both things that a model
-//! needs: reading from `x` to `y` takes the difference of the two, and byte `x` is under the
+//! The skews make the whole disk one stream: `stream(x)` is the time at which byte `x` passes the
+//! head if everything before it is read without a pause. A model needs two things, and the stream
+//! gives both: reading from `x` to `y` takes `stream(y) - stream(x)`, and byte `x` is under the
 //! head whenever the time is congruent to `stream(x)` modulo a revolution.
 //!
 //! ```text
@@ -19,12 +20,13 @@
 //!           '--------------------------- pitch of a cylinder ------------------'
 //! ```
 //!
-//! The data of a cylinder per pitch is the sustained rate of its zone. (Hitachi defines it so:
-//! Deskstar 7K500 specification, 4.4.4.) All arithmetic is in integers.
+//! The data of a cylinder per pitch is the sustained rate of its zone, as Hitachi defines it
+//! (Deskstar 7K500 specification, 4.4.4). All arithmetic is in integers, so that every machine
+//! computes the same times.
 
 use crate::divide::Divisor;
 
-/// Tracks that hold equally much.
+/// Group of adjacent cylinders whose tracks have equal capacity.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Zone {
     first_byte: u64,
@@ -32,63 +34,64 @@ struct Zone {
     track_bytes: Divisor,
 }
 
-/// The layout of a drive. Times in nanoseconds, positions in bytes.
+/// Layout of a drive. Times are in nanoseconds, addresses in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Geometry {
     zones: Box<[Zone]>,
-    /// Cylinders in each zone.
+    /// Number of cylinders in each zone.
     per_zone: Divisor,
     heads: Divisor,
-    /// The zone of the first byte of each `1 << index_shift` bytes: looking a zone up is what
-    /// a random read would otherwise spend most of its time on.
+    /// Zone of the first byte of each `1 << index_shift` bytes. Without the index, a random read
+    /// would spend most of its time on looking up the zone.
     index: Box<[u16]>,
     index_shift: u32,
     revolution: Divisor,
-    /// A revolution and the skew to the next head.
+    /// Time from the begin of a track to that of the next one on its cylinder: revolution plus head
+    /// skew.
     head_pitch: Divisor,
     cylinder_skew: u64,
-    /// From the beginning of a cylinder to that of the next one.
+    /// Time from the begin of a cylinder to that of the next one.
     pitch: Divisor,
     block: u64,
     capacity: u64,
     cylinders: u64,
 }
 
-/// Where a block begins or ends.
+/// Physical position at which a block begins or ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) cylinder: u64,
     pub(super) head: u64,
-    /// Its time in the stream.
+    /// Time in the stream, in nanoseconds.
     pub(super) stream: u64,
 }
 
-/// Buckets of the index of zones, about.
+/// Approximate number of entries of the zone index; a choice: 2 KB, and mostly one zone per entry.
 const INDEX: u64 = 1024;
 
-/// What [`Geometry::new`] lays out.
+/// Input of [`Geometry::new`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) capacity: u64,
-    /// Bytes: tracks hold whole physical blocks.
+    /// Physical block size in bytes; tracks hold whole blocks.
     pub(super) block: u64,
-    /// Nanoseconds.
+    /// Time of a revolution in nanoseconds.
     pub(super) revolution: u64,
-    /// Surfaces, each with a head.
+    /// Number of surfaces, each with a head.
     pub(super) heads: u64,
-    /// Nanoseconds: the skew between tracks of a cylinder.
+    /// Skew between the tracks of a cylinder in nanoseconds.
     pub(super) head_skew: u64,
-    /// Nanoseconds: the skew between the last track of a cylinder and the first of the next.
+    /// Skew between the last track of a cylinder and the first of the next in nanoseconds.
     pub(super) cylinder_skew: u64,
-    /// Bytes a second, sustained, in the outermost zone.
+    /// Sustained rate of the outermost zone in bytes per second.
     pub(super) outer_rate: u64,
-    /// Bytes a second, sustained, in the innermost zone.
+    /// Sustained rate of the innermost zone in bytes per second.
     pub(super) inner_rate: u64,
     pub(super) zones: u64,
 }
 
 impl Geometry {
-    /// Lays the tracks out. `None` when a track would not hold one block.
+    /// Lays the tracks out; `None` if a track would not hold one block.
     pub(super) fn new(layout: &Layout) -> Option<Geometry> {
         let Layout {
             capacity,
@@ -103,6 +106,7 @@ impl Geometry {
         } = *layout;
         let head_pitch = revolution + head_skew;
         let pitch = (heads - 1) * head_pitch + revolution + cylinder_skew;
+        // A track holds what makes the sustained rate over a whole cylinder, skews included.
         let track_bytes = |zone: u64| {
             let steps = zones.saturating_sub(1).max(1);
             let rate = outer_rate - (outer_rate - inner_rate) / steps * zone;
@@ -112,7 +116,7 @@ impl Geometry {
         if track_bytes(zones - 1) == 0 {
             return None;
         }
-        // A cylinder of every zone.
+        // Bytes of one cylinder of each zone; all zones have as many cylinders.
         let column: u128 = (0..zones)
             .map(|z| u128::from(heads) * u128::from(track_bytes(z)))
             .sum();
@@ -133,7 +137,7 @@ impl Geometry {
         let index = (0..=(capacity - 1) >> index_shift)
             .map(|bucket| {
                 let byte = bucket << index_shift;
-                // Figures allow no more than 1000 zones.
+                // Figures allow at most 1000 zones.
                 (zones.partition_point(|z| z.first_byte <= byte) - 1) as u16
             })
             .collect();
@@ -161,7 +165,7 @@ impl Geometry {
         self.revolution.get()
     }
 
-    /// The angle at `time`, in nanoseconds of a revolution, which is at most a second.
+    /// Returns the angle of the platter at `time`, in nanoseconds of a revolution (at most 1 s).
     pub(super) fn angle(&self, time: u64) -> u32 {
         self.revolution.rest(time) as u32
     }
@@ -174,7 +178,8 @@ impl Geometry {
         self.block
     }
 
-    /// Bytes a second while the outermost track passes under the head.
+    /// Rate of the medium in bytes per second while an outermost track passes under the head, skews
+    /// not included.
     pub(super) fn peak_rate(&self) -> u64 {
         self.zones[0].track_bytes.get() * 1_000_000_000 / self.revolution.get()
     }
@@ -191,13 +196,14 @@ impl Geometry {
         &self.zones[zone]
     }
 
-    /// Where the block that holds `byte` begins.
+    /// Returns the position at which the block that contains `byte` begins.
     pub(super) fn begin(&self, byte: u64) -> Place {
         self.place(self.block_of(byte), 0).0
     }
 
-    /// Where the block that holds the last byte before `end` ends, and when the one after it
-    /// begins to pass the head.
+    /// Returns the position at which the block that contains the last byte before `end` ends, and
+    /// the stream time at which the next block begins. They differ by the skew at the end of a
+    /// track.
     pub(super) fn end(&self, end: u64) -> (Place, u64) {
         assert!(end > 0, "nothing ends at the first byte");
         let (place, last) = self.place(self.block_of(end - 1), self.block);
@@ -215,9 +221,11 @@ impl Geometry {
         byte & !(self.block - 1)
     }
 
-    /// `past` bytes beyond `byte` on its track, and whether that is the end of the track.
-    /// Rounds up at both ends of a block: the next one begins when this one ends, to the
-    /// nanosecond, or a continued read would wait for a revolution.
+    /// Returns the position `past` bytes after `byte` on the same track, and whether that is the
+    /// end of the track.
+    ///
+    /// Angles are rounded up at both ends of a block. The next block then begins exactly when this
+    /// one ends; if it began a nanosecond earlier, a sequential read would wait for a revolution.
     fn place(&self, byte: u64, past: u64) -> (Place, bool) {
         let zone = self.zone_of(byte);
         let (track, offset) = zone.track_bytes.split(byte - zone.first_byte);
@@ -233,8 +241,8 @@ impl Geometry {
         (place, offset == zone.track_bytes.get())
     }
 
-    /// The first byte that has not yet passed the head at `stream`, whole blocks only; and the
-    /// cylinder and head that are there.
+    /// Returns the first byte, in whole blocks, that has not passed the head at time `stream` of
+    /// the stream, with the cylinder and the head of that time.
     pub(super) fn at(&self, stream: u64) -> (u64, u64, u64) {
         let (cylinder, within) = self.pitch.split(stream);
         if cylinder >= self.cylinders {
@@ -251,14 +259,15 @@ impl Geometry {
         (byte.min(self.capacity), cylinder, head)
     }
 
-    /// The first time from `now` at which what is at `stream` passes the head.
+    /// Returns the first time from `now` on at which the position `stream` passes the head.
     pub(super) fn next_pass(&self, now: u64, stream: u64) -> u64 {
         now + self.turn(self.angle(now), self.angle(stream))
     }
 
-    /// How long the platter takes to turn from one angle to another.
+    /// Returns the time in which the platter turns from one angle to another.
     pub(super) fn turn(&self, from: u32, to: u32) -> u64 {
-        // Which one is larger is a matter of chance: no branch for the processor to guess.
+        // Adds a revolution if negative, without a branch: the sign is random and would be
+        // mispredicted.
         let ahead = i64::from(to) - i64::from(from);
         (ahead + (self.revolution.get() as i64 & (ahead >> 63))) as u64
     }

@@ -1,52 +1,52 @@
-//! The arm, the platter and the buffer that they read ahead into.
+//! Mechanism of a hard disk: arm, platter, and the buffer that they read ahead into.
 
 use super::geometry::{Geometry, Place};
 use super::seek::SeekTable;
 use super::segments::Segments;
 
-/// The head reads on into a segment.
+/// Read-ahead in progress: the head reads on into a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ahead {
     segment: usize,
-    /// This byte passes the head at `since`, which may lie ahead.
+    /// First byte to be read; it passes the head at `since`, which may be in the future.
     from: u64,
     since: u64,
-    /// The time of `from` in the stream.
+    /// Stream time of `from`.
     stream: u64,
-    /// Where it stops: the segment is full.
+    /// Byte at which the read-ahead stops because the segment is full.
     limit: u64,
 }
 
-/// What passed under the head.
+/// Times of one access to the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Access {
-    /// When the first block began to pass.
+    /// Time at which the first block begins to pass the head.
     first: u64,
-    /// When the last block had passed.
+    /// Time at which the last block has passed the head.
     last: u64,
-    /// The time of the block after it in the stream.
+    /// Stream time of the block behind the last one.
     next: u64,
 }
 
-/// When the bytes of a read are in the buffer.
+/// Times at which the bytes of a read are in the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Buffered {
-    /// The first of them.
+    /// Time of the first byte.
     pub(super) first: u64,
-    /// The last of them; zero when they were there all along.
+    /// Time of the last byte; 0 if all bytes were in the buffer before.
     pub(super) last: u64,
 }
 
-/// Where an access begins.
+/// Position at which an access begins.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Target {
     pub(super) cylinder: u64,
     pub(super) head: u64,
-    /// The angle at which it begins, in nanoseconds of a revolution.
+    /// Angle in nanoseconds of a revolution.
     pub(super) angle: u32,
 }
 
-/// Where the head is and the platter stands at some time.
+/// Position of the head and angle of the platter at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stand {
     cylinder: u64,
@@ -54,7 +54,7 @@ pub(super) struct Stand {
     angle: u32,
 }
 
-/// Arm, platter and read buffer. Times in nanoseconds.
+/// Arm, platter and read buffer. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Mechanism {
     geometry: Geometry,
@@ -63,10 +63,10 @@ pub(super) struct Mechanism {
     write_settle: u64,
     segments: Segments,
     ahead: Option<Ahead>,
-    /// Where the head is, unless it reads ahead.
+    /// Position of the head, unless a read-ahead is in progress.
     cylinder: u64,
     head: u64,
-    /// When the last access ends.
+    /// Time at which the last access ends.
     free: u64,
 }
 
@@ -91,7 +91,7 @@ impl Mechanism {
         }
     }
 
-    /// When it is done with everything it was told to do.
+    /// Time at which everything that was begun is done.
     pub(super) fn free(&self) -> u64 {
         self.free
     }
@@ -100,8 +100,8 @@ impl Mechanism {
         self.geometry.revolution()
     }
 
-    /// Reads `start..end` for a command that is there at `ready`: from the buffer, from what
-    /// the head is about to pass, or else from the medium once that is free.
+    /// Reads `start..end` for a command decoded at `ready`: from the buffer, from a read-ahead that
+    /// has reached it or will reach it, or else from the medium once that is free.
     pub(super) fn read(&mut self, ready: u64, start: u64, end: u64) -> Buffered {
         if let Some(last) = self.read_on(ready, start, end) {
             self.free = self.free.max(last);
@@ -119,7 +119,7 @@ impl Mechanism {
         }
         let begin = ready.max(self.free);
         self.stop_ahead(begin);
-        // What the buffer holds of the beginning need not be read again.
+        // The beginning may be in the buffer; only the rest is read from the medium.
         let (segment, from) = match held {
             Some(index) => (index, self.segments.get(index).end),
             None => (self.segments.take_over(start), start),
@@ -135,8 +135,8 @@ impl Mechanism {
         }
     }
 
-    /// True when all of `start..end` is in the buffer at `ready`. Counts as a use of it: the
-    /// head reads on behind a stream that is served from the buffer.
+    /// Returns true if all of `start..end` is in the buffer at `ready`. Counts as a use of the
+    /// buffer: the head reads on behind a stream that is served from it.
     pub(super) fn hit(&mut self, ready: u64, start: u64, end: u64) -> bool {
         if let Some(ahead) = self.ahead
             && self.coming().contains(&start)
@@ -156,8 +156,8 @@ impl Mechanism {
         hit
     }
 
-    /// Writes `start..end` from `ready` on, once the medium is free; returns when it is there.
-    /// What the buffer held of it is dropped.
+    /// Writes `start..end` from `ready` on, once the medium is free, and drops it from the read
+    /// buffer. Returns the time at which it is on the medium.
     pub(super) fn write(&mut self, ready: u64, start: u64, end: u64) -> u64 {
         let begin = ready.max(self.free);
         self.stop_ahead(begin);
@@ -165,13 +165,14 @@ impl Mechanism {
         let Access { mut last, .. } = self.access(begin, start, end, self.write_settle);
         let block = self.geometry.block();
         if !start.is_multiple_of(block) || !end.is_multiple_of(block) {
+            // A partly covered block is read first and written when it comes round again.
             last += self.geometry.revolution();
         }
         self.free = last;
         last
     }
 
-    /// Drops what the buffer holds of `start..end`.
+    /// Drops `start..end` from the read buffer and stops a read-ahead that would pass over it.
     pub(super) fn forget(&mut self, now: u64, start: u64, end: u64) {
         if let Some(ahead) = self.ahead
             && start < ahead.limit
@@ -182,7 +183,7 @@ impl Mechanism {
         self.segments.invalidate(start, end);
     }
 
-    /// What [`Mechanism::delay`] has to know of an access that begins at `start`.
+    /// Returns the position of an access that begins at `start`, as [`Mechanism::delay`] needs it.
     pub(super) fn target(&self, start: u64) -> Target {
         let place = self.geometry.begin(start);
         Target {
@@ -192,7 +193,7 @@ impl Mechanism {
         }
     }
 
-    /// Where everything is at `now`.
+    /// Returns the position of head and platter at `now`.
     pub(super) fn stand(&self, now: u64) -> Stand {
         let (mut cylinder, mut head) = (self.cylinder, self.head);
         if let Some(ahead) = &self.ahead
@@ -207,8 +208,8 @@ impl Mechanism {
         }
     }
 
-    /// How long an access to `target` takes to begin, from `stand` on: arm and platter. Past
-    /// `most` it is not worked out to the end.
+    /// Returns the time of seek, settling and rotation from `stand` to `target`. A result of `most`
+    /// or more is a lower bound only: the caller has a better candidate already.
     pub(super) fn delay(&self, stand: &Stand, target: &Target, write: bool, most: u64) -> u64 {
         let settle = if write { self.write_settle } else { 0 };
         let arm = self.arm(
@@ -223,24 +224,24 @@ impl Mechanism {
         arm + self.geometry.turn(reached, target.angle)
     }
 
-    /// The bytes that the running read-ahead has come to, or will come to.
+    /// Returns the range of bytes that the read-ahead in progress holds or will read.
     pub(super) fn coming(&self) -> core::ops::Range<u64> {
         self.ahead
             .as_ref()
             .map_or(0..0, |a| self.segments.get(a.segment).start..a.limit)
     }
 
-    /// How long after `now` it comes to `start`.
+    /// Returns the time from `now` until the read-ahead reaches `start`.
     pub(super) fn comes_in(&self, now: u64, start: u64) -> u64 {
         let ahead = self.ahead.as_ref();
         ahead.map_or(0, |a| self.ahead_until(a, start).saturating_sub(now))
     }
 
-    /// How far the read-ahead has come at `now`: the first byte not yet read, and the cylinder
-    /// and head that it is at.
+    /// Returns the progress of the read-ahead at `now`: the first byte not read yet, and the
+    /// cylinder and head.
     fn ahead_at(&self, ahead: &Ahead, now: u64) -> (u64, u64, u64) {
         if now <= ahead.since {
-            // It has not begun: the head is where the last access left it.
+            // The head still waits for the platter where the last access left it.
             return (ahead.from, self.cylinder, self.head);
         }
         let stream = ahead.stream + (now - ahead.since);
@@ -248,12 +249,12 @@ impl Mechanism {
         if byte < ahead.limit {
             return (byte.max(ahead.from), cylinder, head);
         }
-        // The head stays on the track that it has read to the end.
+        // The head stays on the last track that it has read.
         let last = self.geometry.begin(ahead.limit - 1);
         (ahead.limit, last.cylinder, last.head)
     }
 
-    /// When the read-ahead has read everything before `end`.
+    /// Returns the time at which the read-ahead has read everything before `end`.
     fn ahead_until(&self, ahead: &Ahead, end: u64) -> u64 {
         if end <= ahead.from {
             return 0;
@@ -261,7 +262,7 @@ impl Mechanism {
         ahead.since + (self.geometry.end(end).0.stream - ahead.stream)
     }
 
-    /// Ends the read-ahead at `now`, keeping what it has read.
+    /// Ends the read-ahead at `now`; what it has read stays in the buffer.
     fn stop_ahead(&mut self, now: u64) {
         if let Some(ahead) = self.ahead.take() {
             let (end, cylinder, head) = self.ahead_at(&ahead, now);
@@ -270,7 +271,7 @@ impl Mechanism {
         }
     }
 
-    /// Lets the head read on from `from`, which is at `stream` and which it has reached at
+    /// Starts a read-ahead at `from`, which is at time `stream` of the stream; the head is there at
     /// `now`.
     fn start_ahead(&mut self, segment: usize, from: u64, stream: u64, now: u64) {
         let limit = (from + self.segments.size()).min(self.geometry.capacity());
@@ -286,8 +287,8 @@ impl Mechanism {
         }
     }
 
-    /// How long the arm takes from one cylinder and head to another, with `settle` if it moves
-    /// at all. Another head is found while the arm moves.
+    /// Returns the time of moving from one cylinder and head to another, plus `settle` if anything
+    /// changes. Heads are switched while the arm moves.
     fn arm(&self, from: (u64, u64), to: (u64, u64), settle: u64) -> u64 {
         let other_head = u64::from(to.1 != from.1);
         let arm = self.seek.time(to.0.abs_diff(from.0));
@@ -311,8 +312,8 @@ impl Mechanism {
         }
     }
 
-    /// Serves a read from the running read-ahead, if it begins in what that has read or will
-    /// read: the head is on its way there. Returns when it has read the last of it.
+    /// Serves a read from the read-ahead in progress if it begins in what that has read or will
+    /// read. Returns the time at which its last byte is read.
     fn read_on(&mut self, ready: u64, start: u64, end: u64) -> Option<u64> {
         let ahead = self.ahead?;
         let elsewhere =
@@ -322,6 +323,7 @@ impl Mechanism {
         }
         let (reached, ..) = self.ahead_at(&ahead, ready);
         self.segments.fill(ahead.segment, reached, 0);
+        // Filling the segment may have dropped its oldest bytes.
         if elsewhere(&self.segments) {
             return None;
         }
@@ -331,7 +333,9 @@ impl Mechanism {
             .max(ahead.limit);
         let stopped = self.ahead_until(&ahead, ahead.limit);
         let ahead = if limit > ahead.limit && stopped < ready {
-            // It had filled the segment. With room again it goes on when the place comes round.
+            // The read-ahead had stopped at a full segment. The read makes room, so the head goes
+            // on
+            // when that position comes round again.
             let last = self.geometry.begin(ahead.limit - 1);
             (self.cylinder, self.head) = (last.cylinder, last.head);
             let stream = self.geometry.begin(ahead.limit).stream;

@@ -1,4 +1,4 @@
-//! A hard disk: one arm, one spindle, a buffer that reads on, and what a drive puts before them.
+//! Hard disk: one arm, one spindle, a read-ahead buffer, and optionally a write cache and NCQ.
 //!
 //! ```text
 //!   submit -> [controller: overhead] -> read buffer or write cache hit -----> [interface] -> done
@@ -6,27 +6,26 @@
 //!                                       [write cache] - - - ^ when idle, half full, flushed
 //! ```
 //!
-//! - **Position is a function of time.** The platter turns whether anybody looks or not: the
-//!   angle is the time modulo a revolution. The arm is where the last access, or the read-ahead
-//!   since, has left it.
-//! - **In order of arrival** (no `ncq` table) everything is settled at submission: each stage
-//!   (controller, mechanism, interface) begins a command when the command is there and the stage
-//!   is done with the one before. So the controller's overhead hides behind the mechanism at
-//!   queue depths above one.
-//! - **With native command queuing** the mechanism takes, each time it is free, the command
-//!   that it can begin soonest. How, and why none starves, is in the `queue` module.
-//! - **Read-ahead.** After a read from the medium the head reads on into the segment until it
-//!   is a segment size beyond what the host has asked for. A read of what is there is served at
-//!   interface speed, a read of what is on its way waits for the head. Any other access to the
-//!   medium stops it; what has been read stays until its segment is taken over.
-//! - **Write cache.** Without one, writes go through to the medium before they complete. With
-//!   one, a write that finds room completes once its data has passed the interface, and the
-//!   drive writes it back in sweeps when nobody has asked for anything for a while, or at once
-//!   when the cache is half full. A write that finds no room waits for some. FUA and
-//!   write-zeroes go through. Settling for a write takes longer by a figure. A write that
-//!   covers a physical block in part reads it first and writes it a revolution later.
-//! - **Flush** ends when everything submitted before it has ended and the cache is empty; the
-//!   drive takes no command meanwhile, since it is not a queued command in ATA. **Discard**
+//! - **Position is a function of time.** The platter turns all the time: its angle is the time
+//!   modulo a revolution. The arm is where the last access, or the read-ahead since, has left it.
+//! - **Without NCQ** (no `ncq` table) commands are served in order of arrival, and everything is
+//!   settled at submission. Each stage (controller, mechanism, interface) begins a command when the
+//!   command is there and the stage has finished the one before. So the controller's overhead is
+//!   hidden behind the mechanism at queue depths above one.
+//! - **With NCQ** the mechanism takes, each time it is free, the command that it can begin soonest.
+//!   The module `queue` describes the order and why no command starves.
+//! - **Read-ahead.** After a read from the medium the head reads on until it is a segment ahead of
+//!   what the host has read. A read of buffered data is served at interface speed; a read of data
+//!   that the head is about to reach waits for it. Any other access to the medium stops the
+//!   read-ahead. Buffered data stays until its segment is reused.
+//! - **Write cache.** Without one, a write completes when it is on the medium. With one, a write
+//!   that finds room completes when its data has passed the interface. The drive writes the cache
+//!   back after an idle time, or at once when it is half full; a write that finds no room waits.
+//!   FUA and write-zeroes bypass the cache. The head settles longer for a write than for a read,
+//!   because writing off-track would damage the neighbouring track. A write that covers a physical
+//!   block in part reads it first and writes it a revolution later.
+//! - **Flush** ends when everything submitted before it has ended and the cache is empty. The drive
+//!   takes no command meanwhile, because FLUSH CACHE is not a queued command in ATA. **Discard**
 //!   costs the overhead only. **Write-zeroes** is a write without data on the interface.
 
 mod figures;
@@ -56,33 +55,33 @@ use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 use write_cache::WriteCache;
 
-/// A hard disk. Times inside are nanoseconds in a plain `u64`.
+/// Hard disk model. Internal times are nanoseconds in a plain `u64`.
 #[derive(Clone, Debug)]
 pub struct Hdd {
     spec: Spec,
-    /// Commands accepted at a time: the queue depth, or more behind an array's controller.
+    /// Maximum number of commands: the queue depth, or more behind an array's controller.
     room: u32,
     seek: SeekCurve,
     mechanism: Mechanism,
     cache: Option<WriteCache>,
-    /// `None`: in order of arrival.
+    /// NCQ; `None`: commands are served in order of arrival.
     queue: Option<Queue>,
     overhead: u64,
-    /// Bytes a second.
+    /// Interface rate in bytes per second.
     interface_rate: Divisor,
 
     controller_free: u64,
     interface_free: u64,
     last_submit: Nanos,
-    /// Ends of commands that went through the mechanism, or in order: they never decrease.
+    /// Ends of commands that went through the queue or were served in order; they never decrease.
     slow: VecDeque<Completion>,
     slow_end: u64,
-    /// Ends of commands that overtook the queue: they never decrease either.
+    /// Ends of commands that bypassed the queue; they never decrease.
     quick: VecDeque<Completion>,
     quick_end: u64,
 }
 
-/// Specification of a drive whose figures have been checked.
+/// Returns the properties of a drive whose figures have been checked.
 fn spec(name: &str, figures: &HddFigures) -> Spec {
     let small = |bytes: u64| u32::try_from(bytes).expect("checked with the figures");
     Spec {
@@ -100,10 +99,10 @@ fn spec(name: &str, figures: &HddFigures) -> Spec {
 }
 
 impl Hdd {
-    /// Builds a drive named `name`: arm on the outermost cylinder, buffers empty, time at zero.
+    /// Builds a drive: arm on the outermost cylinder, buffers empty, time zero.
     ///
     /// # Errors
-    /// When a figure is out of range or contradicts another.
+    /// If a figure is out of range or contradicts another.
     pub fn new(name: &str, figures: &HddFigures) -> Result<Hdd, FigureError> {
         figures.check()?;
         let refuse = |field: &str, found: String, allowed: String| FigureError {
@@ -167,8 +166,8 @@ impl Hdd {
         })
     }
 
-    /// A copy of a drive that has served nothing yet, with queues of its own that take `room`
-    /// commands. (Cloned queues would have to allocate.)
+    /// Copies a drive that has not served anything, with queues for `room` commands. (A cloned
+    /// queue has the capacity of its content and would allocate later.)
     pub(crate) fn fresh(&self, room: u32) -> Hdd {
         assert!(
             self.slow_end == 0 && self.quick_end == 0 && self.in_flight() == 0,
@@ -186,29 +185,30 @@ impl Hdd {
         }
     }
 
-    /// The seek curve of reads, over distances in cylinders.
+    /// Returns the seek curve of reads, over distances in cylinders.
     pub fn seek_curve(&self) -> &SeekCurve {
         &self.seek
     }
 
-    /// The time of a revolution.
+    /// Returns the time of a revolution.
     pub fn revolution(&self) -> Nanos {
         Nanos(self.mechanism.revolution())
     }
 
-    /// How long `bytes` take on the interface.
+    /// Returns the time of `bytes` on the interface, in nanoseconds.
     fn transfer(&self, bytes: u64) -> u64 {
         // Lengths fit 32 bits, so the product stays below 2^62.
         self.interface_rate.ceil(bytes * 1_000_000_000)
     }
 
-    /// Sends `bytes` to the host, not before `from`; the last block not before it has been read
-    /// at `last`. The command was there at `ready`.
+    /// Sends `bytes` to the host for a command decoded at `ready`: the first no earlier than
+    /// `from`, the last block no earlier than `last`, when it has been read. Returns the end.
     fn deliver(&mut self, ready: u64, from: u64, last: u64, bytes: u64) -> u64 {
         let tail = self.transfer(bytes.min(u64::from(self.spec.physical_block)));
         if self.queue.is_some() {
-            // Others pass while this one waits for the medium: its share of the interface is
-            // booked at once, its end is not.
+            // With NCQ other commands use the interface while this one waits for the medium: its
+            // share
+            // is booked at once, but its end is not.
             self.interface_free = ready.max(self.interface_free) + self.transfer(bytes);
             return self.interface_free.max(last + tail);
         }
@@ -217,14 +217,13 @@ impl Hdd {
         self.interface_free
     }
 
-    /// True where a write of `io` goes into the write cache.
+    /// Returns true if `io` is a write that goes into the write cache.
     fn is_cached(&self, io: &ModelIo) -> bool {
         let cache = self.cache.as_ref();
         io.op == Op::Write && !io.fua && cache.is_some_and(|c| c.takes(u64::from(io.len)))
     }
 
-    /// Puts a write whose command is there at `ready` into the cache, which has room for it;
-    /// returns its end.
+    /// Puts a write decoded at `ready` into the cache, which has room for it; returns its end.
     fn admit(&mut self, ready: u64, io: &ModelIo) -> u64 {
         let (start, end) = range(io);
         if let Some(cache) = &mut self.cache {
@@ -234,7 +233,7 @@ impl Hdd {
         self.deliver(ready, ready, 0, end - start)
     }
 
-    /// Writes the next piece of the cache back from `now` on. False when there is none.
+    /// Writes the next piece of the cache back from `now` on; returns false if the cache is empty.
     fn write_back(&mut self, now: u64) -> bool {
         let Some(cache) = &mut self.cache else {
             return false;
@@ -249,7 +248,7 @@ impl Hdd {
         true
     }
 
-    /// Writes back what the drive has written back on its own by `now` while nobody asked for
+    /// Catches up with what the drive has written back by itself until `now`, while no command used
     /// the medium.
     fn tidy(&mut self, now: u64) {
         while let Some(cache) = &self.cache
@@ -264,7 +263,8 @@ impl Hdd {
         }
     }
 
-    /// Empties the cache for a flush whose turn comes at `ready`; returns when that is done.
+    /// Empties the cache for a flush that begins at `ready`; returns the time at which that is
+    /// done.
     fn flush(&mut self, ready: u64) -> u64 {
         let mut end = ready.max(self.slow_end).max(self.quick_end);
         if self.cache.is_some() {
@@ -275,7 +275,8 @@ impl Hdd {
         end
     }
 
-    /// Serves a command whose turn has come, and which was there at `ready`; returns its end.
+    /// Serves a command that is at the head of the queue and was decoded at `ready`; returns its
+    /// end.
     fn serve(&mut self, ready: u64, io: &ModelIo) -> u64 {
         let (start, end) = range(io);
         match io.op {
@@ -305,20 +306,21 @@ impl Hdd {
         }
     }
 
-    /// True when the write cache holds all of `start..end` at `now`.
+    /// Returns true if the write cache holds all of `start..end` at `now`.
     fn cached(&self, now: u64, start: u64, end: u64) -> bool {
         let cache = self.cache.as_ref();
         cache.is_some_and(|c| c.holds(now, start, end))
     }
 
-    /// Serves a command in its turn, where the order is that of arrival.
+    /// Serves a command in order of arrival; returns its end.
     fn serve_in_order(&mut self, ready: u64, io: &ModelIo) -> u64 {
         let (mut ready, bytes) = (ready, u64::from(io.len));
         if self.is_cached(io) {
             while let Some(cache) = &self.cache
                 && !cache.has_room(ready, bytes)
             {
-                // First for what is on its way, then for the next piece to be there.
+                // Wait for the piece in progress to free its room first, then write the next one
+                // back.
                 if self.mechanism.free() <= ready {
                     self.write_back(ready);
                 }
@@ -329,15 +331,15 @@ impl Hdd {
         let (start, end) = range(io);
         let pressed = self.cache.as_ref().is_some_and(WriteCache::is_pressed);
         if pressed && io.op == Op::Read && !self.cached(ready, start, end) {
-            // The cache has its turn, or reads would keep it full.
+            // Writing back alternates with reads, or a stream of reads would keep the cache full.
             self.write_back(ready);
         }
         self.serve(ready, io)
     }
 
-    /// Records the end of a command that had its turn.
+    /// Records the end of a command that went through the queue.
     fn end_slow(&mut self, id: u64, at: u64) {
-        // Nothing that had its turn ends before what had its turn earlier.
+        // Commands of the queue complete in its order.
         self.slow_end = self.slow_end.max(at);
         self.slow.push_back(Completion {
             id,
@@ -345,7 +347,7 @@ impl Hdd {
         });
     }
 
-    /// Records the end of a command that overtook the queue.
+    /// Records the end of a command that bypassed the queue.
     fn end_quick(&mut self, id: u64, at: u64) {
         self.quick_end = self.quick_end.max(at);
         self.quick.push_back(Completion {
@@ -413,7 +415,7 @@ impl Model for Hdd {
     }
 
     fn in_flight(&self) -> u32 {
-        // At most the room, which fits.
+        // At most `room`, so the cast loses nothing.
         (self.slow.len() + self.quick.len()) as u32 + self.queue.as_ref().map_or(0, Queue::len)
     }
 

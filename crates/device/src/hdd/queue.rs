@@ -1,4 +1,4 @@
-//! Native command queuing: which of the waiting commands the mechanism takes next.
+//! Native command queuing (NCQ): the order in which the mechanism takes the waiting commands.
 //!
 //! ```text
 //!             hit, room in the cache
@@ -9,16 +9,17 @@
 //!                                              or the oldest after max_wait
 //! ```
 //!
-//! The drive takes one operation at a time, when the mechanism is done with the last, among the
-//! commands that were there by then: the one whose arm and platter are in place soonest. An
-//! operation that writes the cache back keeps the host waiting, so the drive settles what comes
-//! after it as soon as a command is there; that way the end of the next command is always known.
+//! The drive takes one operation at a time, when the mechanism has finished the last one: among the
+//! commands that have arrived by then, the one for which arm and platter are in place soonest
+//! (shortest positioning time first). Writing the cache back also occupies the mechanism. The drive
+//! settles what comes after it as soon as a command is there, so the end of the next command is
+//! always known.
 //!
-//! **Nothing starves.** A command that has waited for `max_wait` goes before everything that came
-//! after it. So it is served after at most `max_wait` and, for each command before it in the
+//! **No starvation.** A command that has waited for `max_wait` goes before everything that came
+//! after it. So it is served after at most `max_wait` plus, for each command before it in the
 //! queue, one access and one write-back of a piece of the cache.
 //!
-//! A decision costs one look at each waiting command: a seek looked up, two additions and a
+//! A decision looks at each waiting command once: a table lookup of the seek, two additions and a
 //! remainder, in integers of 32 bits.
 
 use super::mechanism::Target;
@@ -26,15 +27,15 @@ use super::{Hdd, range};
 use crate::model::ModelIo;
 use tidegate_core::request::Op;
 
-/// How a waiting command is served.
+/// Kind of service that a waiting command needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Read,
-    /// Goes through to the medium.
+    /// Write that goes through to the medium.
     Write,
-    /// Waits for room in the cache.
+    /// Write that waits for room in the cache.
     Cached,
-    /// A flush, which nothing passes; or what waits for nothing but that.
+    /// Flush: a barrier that no later command passes.
     Flush,
     Discard,
 }
@@ -43,23 +44,23 @@ enum Kind {
 struct Waiting {
     io: ModelIo,
     kind: Kind,
-    /// When its command was decoded; never less than that of the one before.
+    /// Time at which the command was decoded, in nanoseconds; not less than that of the one before.
     ready: u64,
     target: Target,
 }
 
-/// The commands that wait for their turn.
+/// Commands that wait for the mechanism.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
-    /// In order of arrival. Never grows beyond its capacity.
+    /// Commands in order of arrival. Never grows beyond its capacity.
     waiting: Vec<Waiting>,
-    /// How many of them the drive knows of at a time.
+    /// Number of commands that the drive chooses among; the others wait in front of it.
     depth: usize,
     max_wait: u64,
-    /// Of them, those of each kind that changes how the others are served.
+    /// Number of flushes among the waiting commands; 0 saves the search for a barrier.
     flushes: u32,
     stalled: u32,
-    /// A command had its turn last; next is the cache's, if it needs one.
+    /// True if a command was served last, so that a full cache is served next.
     turn_of_cache: bool,
 }
 
@@ -75,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// An empty one like this, for `room` commands.
+    /// Returns an empty queue with the same parameters, for `room` commands.
     pub(super) fn fresh(&self, room: u32) -> Queue {
         Queue::new(self.depth as u32, room, self.max_wait)
     }
@@ -97,21 +98,21 @@ impl Queue {
         waiting
     }
 
-    /// The commands that the drive may choose from at `now`.
+    /// Returns the commands that the drive may choose among at `now`: decoded, and before a flush.
     fn choices(&self, now: u64) -> &[Waiting] {
         let mut known = &self.waiting[..self.waiting.len().min(self.depth)];
         if self.flushes > 0 {
             let flush = known.iter().position(|w| w.kind == Kind::Flush);
             known = &known[..flush.unwrap_or(known.len())];
         }
-        // In order of arrival: almost always all of them, or all but the last few.
+        // Decode times are sorted: almost always all commands are decoded, or all but a few.
         let late = known.iter().rev().take_while(|w| w.ready > now).count();
         &known[..known.len() - late]
     }
 }
 
 impl Hdd {
-    /// Takes a command in at `now`.
+    /// Accepts a command at `now`.
     pub(super) fn submit_queued(&mut self, now: u64, io: ModelIo) {
         self.advance(now);
         let ready = now.max(self.controller_free) + self.overhead;
@@ -127,12 +128,14 @@ impl Hdd {
             Op::Flush => Kind::Flush,
             Op::Discard => Kind::Discard,
         };
-        // Alone it is taken as it is; where it lies matters beside others only, and a flush lies
-        // nowhere, whatever address it comes with.
+        // A command that is alone is served without a choice, so its position is not needed. A
+        // flush
+        // has no position, whatever address it comes with.
         let alone = self.queue.as_ref().is_none_or(|q| q.len() == 0) && !self.is_busy(now);
-        let target = match alone || io.op == Op::Flush {
-            true => Target::default(),
-            false => self.mechanism.target(io.addr),
+        let target = if alone || io.op == Op::Flush {
+            Target::default()
+        } else {
+            self.mechanism.target(io.addr)
         };
         if let Some(queue) = &mut self.queue {
             queue.push(Waiting {
@@ -145,7 +148,8 @@ impl Hdd {
         self.advance(now);
     }
 
-    /// Serves a command that needs no turn of the mechanism; returns its end.
+    /// Serves a command that does not need the mechanism; returns its end, or `None` if it must
+    /// queue.
     fn overtake(&mut self, ready: u64, io: &ModelIo) -> Option<u64> {
         let queue = self.queue.as_ref()?;
         if queue.flushes > 0 {
@@ -167,8 +171,8 @@ impl Hdd {
         }
     }
 
-    /// Settles everything that the drive has begun by `now`. Afterwards the end of a waiting
-    /// command is known, if there is one.
+    /// Settles everything that the drive has begun by `now`. Afterwards the end of the next command
+    /// is known, if any command waits.
     pub(super) fn advance(&mut self, now: u64) {
         while self.queue.as_ref().is_some_and(|q| q.len() > 0) {
             if self.is_busy(now) {
@@ -179,13 +183,13 @@ impl Hdd {
         self.tidy(now);
     }
 
-    /// True while the mechanism is at a command that ends after `now`. (Behind an array's
-    /// controller its end may have been collected ahead of time; then the next is settled.)
+    /// Returns true while the mechanism is at a command that ends after `now`. (An array may have
+    /// popped that command's end ahead of time; then the next command is settled early.)
     fn is_busy(&self, now: u64) -> bool {
         self.mechanism.free().min(self.slow_end) > now && !self.slow.is_empty()
     }
 
-    /// Begins the next operation. There is a waiting command.
+    /// Begins the next operation; at least one command waits.
     fn decide(&mut self) {
         let Some(queue) = &self.queue else { return };
         let first = &queue.waiting[0];
@@ -210,7 +214,7 @@ impl Hdd {
         }
     }
 
-    /// Serves the waiting command at `index` at `now`.
+    /// Serves the waiting command at `index`, from `now` on.
     fn take_turn(&mut self, index: usize, now: u64) {
         let Some(queue) = &mut self.queue else { return };
         let taken = queue.take(index);
@@ -218,7 +222,7 @@ impl Hdd {
         self.end_slow(taken.io.id, at);
     }
 
-    /// Lets the oldest write that waits for room at `now` into the cache, if it has found some.
+    /// Moves the oldest write that waits for room into the cache if there is room at `now`.
     fn admit_stalled(&mut self, now: u64) -> bool {
         let (Some(queue), Some(cache)) = (&self.queue, &self.cache) else {
             return false;
@@ -234,13 +238,13 @@ impl Hdd {
             return false;
         };
         let taken = queue.take(index);
-        // Not before the room is there, so it ends after the operation that made it.
+        // The room is there from `now` on, so the write ends after the operation that freed it.
         let at = self.admit(taken.ready.max(now), &taken.io);
         self.end_slow(taken.io.id, at);
         true
     }
 
-    /// The command that the mechanism takes at `now`.
+    /// Chooses the command that the mechanism takes at `now`; `None` if only cached writes wait.
     fn choose(&self, now: u64) -> Option<usize> {
         let queue = self.queue.as_ref()?;
         if queue.waiting.len() == 1 {
@@ -248,7 +252,7 @@ impl Hdd {
         }
         let stand = self.mechanism.stand(now);
         let (mut best, mut least) = (None, u64::MAX);
-        // Of the reads that the read-ahead comes to, only the one it comes to first matters.
+        // Of the reads in the read-ahead's way only the one that it reaches first is a candidate.
         let (coming, mut nearest) = (self.mechanism.coming(), u64::MAX);
         for (index, w) in queue.choices(now).iter().enumerate() {
             if w.kind == Kind::Cached {

@@ -1,59 +1,61 @@
-//! How long the arm takes: a curve settled by the three figures that datasheets give.
+//! Seek time as a function of distance, fitted to the three figures that datasheets state.
 //!
 //! Over the fraction `x` of the full stroke, a seek takes `a + b·sqrt(x)` up to a third of the
-//! stroke (the arm accelerates, then brakes) and grows linearly beyond it (the arm coasts). The
-//! two parts meet at the knee. With the knee fixed, three figures leave one such curve:
+//! stroke, because the arm accelerates and then brakes at a limited force. Beyond, it grows
+//! linearly, because the arm coasts at its top speed. This is the form of Ruemmler and Wilkes, "An
+//! Introduction to Disk Drive Modeling" (IEEE Computer 27(3), 1994); the knee at a third is a
+//! choice. Both parts meet at the knee, which leaves one curve for three figures:
 //!
-//! - one track takes the track-to-track time;
-//! - the whole stroke takes the full-stroke time;
-//! - the mean over all pairs of tracks is the average seek time. This is how manufacturers
-//!   define it (Hitachi Deskstar 7K1000.C specification, 4.5.2.1: "the weighted average of all
-//!   possible seek combinations"); a seek over exactly a third of the stroke takes a little
-//!   longer, because the curve is concave.
+//! - a seek over one track takes the track-to-track time;
+//! - a seek over the whole stroke takes the full-stroke time;
+//! - the mean over all pairs of tracks is the average seek time, as manufacturers define it
+//!   (Hitachi Deskstar 7K1000.C specification, 4.5.2.1: "the weighted average of all possible seek
+//!   combinations"). A seek over exactly a third of the stroke takes a little longer than that,
+//!   because the curve is concave.
 
 use tidegate_core::time::Nanos;
 
-/// Where the square root ends, as a fraction of the stroke.
+/// Distance at which the curve becomes linear, as a fraction of the stroke; a choice.
 const KNEE: f64 = 1.0 / 3.0;
-/// The share of random pairs of tracks no farther apart than the knee. Distances of random
-/// pairs have the density `2·(1 − x)`.
+/// Share of random pairs of tracks that are at most `KNEE` apart: distances of random pairs have
+/// the density `2·(1 − x)`, so it is `1 − (1 − KNEE)²`.
 const SHORT: f64 = 5.0 / 9.0;
-/// The integral of `2·(1 − x)·(1 − x)` from the knee to 1: what a slope beyond the knee takes
-/// off the mean.
+/// Integral of `2·(1 − x)·(1 − x)` from `KNEE` to 1: the amount by which one unit of slope beyond
+/// the knee reduces the mean.
 const LONG_MOMENT: f64 = 16.0 / 81.0;
 
-/// The seek time of a drive as a function of distance.
+/// Seek time of a drive as a function of distance.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SeekCurve {
-    /// Nanoseconds: every short seek takes at least this.
+    /// Constant part of short seeks in nanoseconds (settling).
     base: f64,
-    /// Nanoseconds per square root of the stroke.
+    /// Coefficient of the square root in nanoseconds (acceleration).
     root: f64,
-    /// Nanoseconds per stroke, beyond the knee.
+    /// Nanoseconds per full stroke beyond the knee (coasting).
     slope: f64,
-    /// Nanoseconds.
+    /// Full-stroke time in nanoseconds.
     full: f64,
-    /// Tracks from the first to the last.
+    /// Distance from the first to the last track, in tracks.
     stroke: f64,
 }
 
-/// The three figures do not describe one curve: the average must lie between these two.
+/// Refusal of an average seek time that no curve has, given the other two figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AverageOutOfRange {
-    /// Everything below is too short for the other two figures.
+    /// Averages up to this one are too short.
     pub above: Nanos,
-    /// Everything above is too long for them.
+    /// Averages from this one on are too long.
     pub below: Nanos,
 }
 
 impl SeekCurve {
-    /// Fits the curve for a drive whose tracks are at most `stroke` apart (at least 8).
+    /// Fits the curve of a drive whose tracks are at most `stroke` apart.
     ///
     /// # Errors
-    /// When the average fits no rising curve between the other two figures.
+    /// If no rising concave curve between the other two figures has this average.
     ///
     /// # Panics
-    /// When `stroke` is below 8 or `full_stroke` not above `track_to_track`.
+    /// If `stroke` is below 8, or `full_stroke` is not above `track_to_track`.
     pub fn fit(
         track_to_track: Nanos,
         average: Nanos,
@@ -72,11 +74,12 @@ impl SeekCurve {
         );
         let one_root = (1.0 / stroke as f64).sqrt();
         let knee_root = KNEE.sqrt();
-        // The integral of 2·(1 − x)·sqrt(x) up to the knee.
+        // Integral of 2·(1 − x)·sqrt(x) from 0 to the knee.
         let root_moment = knee_root * KNEE * (4.0 / 3.0 - 4.0 / 5.0 * KNEE);
 
-        // base = one − root·one_root and slope = (full − base − root·knee_root) / (1 − KNEE)
-        // leave the mean linear in root.
+        // With base = one − root·one_root and slope = (full − base − root·knee_root) / (1 − KNEE)
+        // the
+        // mean is linear in `root`, which therefore needs no iteration.
         let flat = SHORT * one + (1.0 - SHORT) * full - LONG_MOMENT * (full - one) / (1.0 - KNEE);
         let gain =
             root_moment - SHORT * one_root + LONG_MOMENT * (knee_root - one_root) / (1.0 - KNEE);
@@ -99,7 +102,7 @@ impl SeekCurve {
         })
     }
 
-    /// How long a seek over `tracks` takes; none over no track.
+    /// Returns the seek time over `tracks`; zero for no distance.
     pub fn time(&self, tracks: u64) -> Nanos {
         if tracks == 0 {
             return Nanos::ZERO;
@@ -108,10 +111,10 @@ impl SeekCurve {
         Nanos((self.at(x) + 0.5) as u64)
     }
 
-    /// Nanoseconds over the fraction `x` of the stroke; goes on in a line beyond 1.
+    /// Returns the time in nanoseconds over the fraction `x` of the stroke; linear beyond 1.
     fn at(&self, x: f64) -> f64 {
-        // Multiplication and square root round the same way everywhere, so this is exact
-        // enough to be equal on all machines.
+        // IEEE 754 defines multiplication and square root exactly, so results are equal on all
+        // machines.
         if x <= KNEE {
             self.base + self.root * x.sqrt()
         } else {
@@ -120,16 +123,17 @@ impl SeekCurve {
     }
 }
 
-/// Steps an octave of distance is tabulated in, as a power of two.
+/// Logarithm to base 2 of the number of table entries per octave of distance.
 const STEPS: u32 = 6;
 
-/// The curve tabulated: a drive that weighs many seeks against each other looks them up, and
-/// with integers alone. Every distance up to `2 << STEPS`, then `1 << STEPS` an octave with
-/// straight lines between them. The lines err by less than a hundred-thousandth of the seek, but
-/// for the one that cuts the corner at the knee: there it is up to 1/500.
+/// Seek curve as a table of integers, for drives that compare many seeks per decision.
+///
+/// It has an entry for every distance up to `2 << STEPS`, then `1 << STEPS` entries per octave with
+/// linear interpolation. The error is below 1/100,000 of the seek, except for the interval that
+/// contains the knee: there it is up to 1/500.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SeekTable {
-    /// Nanoseconds; a seek takes at most a second.
+    /// Seek times in nanoseconds; a seek takes at most 1 s.
     nodes: Box<[u32]>,
 }
 
@@ -150,8 +154,8 @@ impl SeekTable {
         }
     }
 
-    /// The node at or before a distance, and how many distances lie between it and the next,
-    /// as a power of two.
+    /// Returns the index of the entry at or before a distance, and the logarithm to base 2 of the
+    /// distance between it and the next entry.
     fn step(tracks: u64) -> (usize, u32) {
         let octave = (tracks | 1).ilog2().saturating_sub(STEPS);
         (
@@ -160,7 +164,7 @@ impl SeekTable {
         )
     }
 
-    /// Nanoseconds over `tracks`, at most the stroke.
+    /// Returns the seek time in nanoseconds over `tracks`, which must not exceed the stroke.
     pub(super) fn time(&self, tracks: u64) -> u64 {
         let (index, octave) = SeekTable::step(tracks);
         let (from, to) = (self.nodes[index], self.nodes[index + 1]);

@@ -1,23 +1,23 @@
-//! The segments of the drive's buffer: which bytes it holds since they were read.
+//! Segments of a hard disk's read buffer, and the bytes that each holds.
 
-/// A run of bytes in the buffer.
+/// Range of the disk's bytes that a segment holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Segment {
     /// First byte held.
     pub(super) start: u64,
-    /// First byte no longer held; `start` when empty.
+    /// End of the range (exclusive); `start` if the segment is empty.
     pub(super) end: u64,
-    /// When the last of it was, or will have been, read by a command (nanoseconds).
+    /// Time in nanoseconds at which the last byte that a command asked for was or will be read.
     pub(super) since: u64,
-    /// Larger is more recent.
+    /// Sequence number of the last use; larger is more recent.
     used: u64,
 }
 
-/// A fixed number of equally large segments; the one unused for longest is taken over.
+/// Fixed number of segments of equal size, reused in least recently used order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Segments {
     segments: Box<[Segment]>,
-    /// Bytes a segment holds.
+    /// Capacity of a segment in bytes.
     size: u64,
     uses: u64,
 }
@@ -39,9 +39,9 @@ impl Segments {
         self.segments[index]
     }
 
-    /// The segment that holds `byte`.
+    /// Returns the segment that holds `byte`.
     pub(super) fn find(&self, byte: u64) -> Option<usize> {
-        // One comparison, which seldom holds: two would be a guess each for the processor.
+        // One comparison that is seldom true; two would each be a branch that is mispredicted.
         self.segments
             .iter()
             .position(|s| byte.wrapping_sub(s.start) < s.end - s.start)
@@ -53,7 +53,7 @@ impl Segments {
         self.segments[index].used = self.uses;
     }
 
-    /// Empties the segment unused for longest and lets it start at `byte`.
+    /// Empties the least recently used segment, starts it at `byte` and returns its index.
     pub(super) fn take_over(&mut self, byte: u64) -> usize {
         let (index, segment) = self
             .segments
@@ -66,8 +66,8 @@ impl Segments {
         index
     }
 
-    /// Everything up to `end` has been read into the segment at `at`; what no longer fits is
-    /// dropped from its beginning.
+    /// Records that everything up to `end` is in the segment at time `at`; what exceeds the
+    /// segment's capacity is dropped from its beginning.
     pub(super) fn fill(&mut self, index: usize, end: u64, at: u64) {
         let segment = &mut self.segments[index];
         segment.since = segment.since.max(at);
@@ -75,7 +75,7 @@ impl Segments {
         segment.start = segment.start.max(segment.end.saturating_sub(self.size));
     }
 
-    /// Drops every segment that holds a byte of `start..end`: the medium now says otherwise.
+    /// Drops every segment that holds a byte of `start..end`, because the medium changes.
     pub(super) fn invalidate(&mut self, start: u64, end: u64) {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {

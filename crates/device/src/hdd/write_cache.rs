@@ -1,38 +1,39 @@
-//! What was written and is not yet on the medium.
+//! Write cache of a hard disk: data that was written and is not on the medium yet.
 //!
-//! Runs of adjacent bytes, sorted by address, at most so many. The drive writes them back in
-//! sweeps from the outer edge inwards (C-LOOK): from where it last wrote to the next run, and
-//! from the last one back to the first; or each time the one that it can begin soonest. A long
-//! run is written in pieces, so that a read waits for one of them only.
+//! The cache holds extents (runs of adjacent bytes), sorted by address, up to a fixed number. The
+//! drive writes them back in sweeps from the outer edge inwards (C-LOOK): from where it wrote last
+//! to the next extent, and from the last one back to the first. Alternatively it takes the extent
+//! that it can begin soonest. A long extent is written in pieces, so that a read waits for one
+//! piece at most.
 
 use super::figures::WriteBackOrder;
 
-/// Bytes written back at a time. A choice: a few milliseconds of a track.
+/// Bytes written back at a time; a choice: a few milliseconds on a track.
 const PIECE: u64 = 512 << 10;
 
-/// A run of bytes that waits for the medium.
+/// Run of bytes that waits for the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Extent {
     start: u64,
     end: u64,
 }
 
-/// The write cache of a drive. Sizes in bytes, times in nanoseconds.
+/// Write cache of a drive. Sizes are in bytes, times in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct WriteCache {
     size: u64,
-    /// How many extents there may be.
+    /// Maximum number of extents.
     most: usize,
     idle: u64,
     order: WriteBackOrder,
-    /// Sorted, apart from each other. Never grows beyond its capacity.
+    /// Extents, sorted, neither overlapping nor adjacent. Never grows beyond its capacity.
     extents: Vec<Extent>,
-    /// In all of them.
+    /// Bytes in all extents.
     dirty: u64,
-    /// The piece last sent to the medium, on its way until then. Its room is free afterwards.
+    /// Piece that is being written to the medium, until `lands`. It occupies room until then.
     landing: Extent,
     lands: u64,
-    /// Where the sweep is.
+    /// Address at which the sweep goes on.
     sweep: u64,
 }
 
@@ -52,7 +53,7 @@ impl WriteCache {
         }
     }
 
-    /// An empty one like this. (A clone would have no room of its own.)
+    /// Returns an empty cache with the same parameters. (A clone would lack the capacity.)
     pub(super) fn fresh(&self) -> WriteCache {
         WriteCache {
             extents: Vec::with_capacity(self.most),
@@ -60,43 +61,45 @@ impl WriteCache {
         }
     }
 
-    /// True where a write of `bytes` can be cached at all.
+    /// Returns true if a write of `bytes` fits an empty cache.
     pub(super) fn takes(&self, bytes: u64) -> bool {
         bytes <= self.size
     }
 
-    /// True when there is room for `bytes` more at `now`.
+    /// Returns true if there is room for `bytes` more at `now`.
     pub(super) fn has_room(&self, now: u64, bytes: u64) -> bool {
-        let landing = match now < self.lands {
-            true => self.landing.end - self.landing.start,
-            false => 0,
+        let landing = if now < self.lands {
+            self.landing.end - self.landing.start
+        } else {
+            0
         };
         self.dirty + landing + bytes <= self.size && self.extents.len() < self.most
     }
 
-    /// True while nothing waits for the medium.
+    /// Returns true if no data waits for the medium.
     pub(super) fn is_clean(&self) -> bool {
         self.extents.is_empty()
     }
 
-    /// True when it is half full: the drive no longer waits to be idle.
+    /// Returns true if the cache is half full, so that the drive writes back without waiting to be
+    /// idle.
     pub(super) fn is_pressed(&self) -> bool {
         self.dirty * 2 >= self.size || self.extents.len() * 2 > self.most
     }
 
-    /// How long after the last command the drive waits before it writes back.
+    /// Time after the last command for which the drive waits before it writes back.
     pub(super) fn patience(&self) -> u64 {
         if self.is_pressed() { 0 } else { self.idle }
     }
 
-    /// The extents that touch or overlap `start..end`.
+    /// Returns the indices of the extents that touch or overlap `start..end`.
     fn around(&self, start: u64, end: u64) -> core::ops::Range<usize> {
         let first = self.extents.partition_point(|e| e.end < start);
         let last = first + self.extents[first..].partition_point(|e| e.start <= end);
         first..last
     }
 
-    /// Takes `start..end` in; there must be room.
+    /// Adds `start..end`; there must be room.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
         let around = self.around(start, end);
         let Some(first) = self.extents[around.clone()].first().copied() else {
@@ -118,13 +121,15 @@ impl WriteCache {
         self.dirty += merged.end - merged.start - held;
     }
 
-    /// Forgets `start..end`: the medium is written past the cache, or nobody needs it.
+    /// Removes `start..end`, because the medium is written directly or the data is discarded.
     pub(super) fn cut(&mut self, start: u64, end: u64) {
         let mut index = self.extents.partition_point(|e| e.end <= start);
         while let Some(e) = self.extents.get_mut(index).filter(|e| e.start < end) {
             match (e.start < start, e.end > end) {
                 (true, true) => {
-                    // Without room for one more it stays whole and is written once too often.
+                    // If there is no room for a second extent, the extent stays whole: its middle
+                    // is
+                    // written back needlessly.
                     if self.extents.len() < self.most {
                         let rest = Extent {
                             start: end,
@@ -154,16 +159,18 @@ impl WriteCache {
         }
     }
 
-    /// True when all of `start..end` is here at `now`, so that it can be read from here.
+    /// Returns true if all of `start..end` can be read from the cache at `now`.
     pub(super) fn holds(&self, now: u64, start: u64, end: u64) -> bool {
         let inside = |e: &Extent| e.start <= start && end <= e.end;
         let index = self.extents.partition_point(|e| e.end < end);
         self.extents.get(index).is_some_and(inside) || (now < self.lands && inside(&self.landing))
     }
 
-    /// The next piece to be written back, which leaves the cache: the caller writes it and says
-    /// with [`WriteCache::lands`] until when. `delay` says how long a write takes to begin at an
-    /// address; past its second argument it need not be worked out.
+    /// Removes and returns the next piece to be written back; the caller writes it and reports the
+    /// end with [`WriteCache::lands`].
+    ///
+    /// `delay(address, most)` returns the time until a write at `address` can begin; a result above
+    /// `most` may be a lower bound.
     pub(super) fn next_piece(&mut self, delay: impl Fn(u64, u64) -> u64) -> Option<(u64, u64)> {
         let index = match self.order {
             WriteBackOrder::Sweep => {
@@ -195,12 +202,12 @@ impl WriteCache {
         Some((start, end))
     }
 
-    /// When everything taken from the cache is on the medium.
+    /// Time at which everything taken from the cache is on the medium.
     pub(super) fn landed(&self) -> u64 {
         self.lands
     }
 
-    /// The piece last taken will be on the medium at `at`.
+    /// Sets the time at which the piece taken last is on the medium.
     pub(super) fn lands(&mut self, at: u64) {
         self.lands = at;
     }

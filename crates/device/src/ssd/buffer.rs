@@ -1,25 +1,25 @@
-//! What was written and is not yet in the flash: a queue a die, and an index to find a page in.
+//! Write buffer of a flash disk: a queue per die, and a hash index by page.
 //!
-//! An entry is a page with the units of it that were written. Pages of one die are programmed
-//! together in the order of their arrival, as many units as a program takes. A unit written again
-//! while it waits is written once.
+//! An entry is a page with those of its units that were written. Entries of a die are programmed in
+//! order of arrival, as many units as one program operation takes. A unit that is written again
+//! while it waits is programmed once.
 
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     page: u32,
-    /// One bit a unit.
+    /// Bit set of the page's units that wait.
     units: u32,
-    /// When the first of them came (nanoseconds).
+    /// Time at which the first of them arrived, in nanoseconds.
     since: u64,
-    /// The next one of its die, or the next one that is free.
+    /// Next slot of the same die, or of the list of free slots.
     next: u32,
-    /// The next one in its bucket.
+    /// Next slot in the same hash bucket.
     chain: u32,
 }
 
-/// The entries of one die.
+/// Queue of one die.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     first: u32,
@@ -27,13 +27,13 @@ struct Line {
     units: u32,
 }
 
-/// The write buffer of a drive. Sizes in units.
+/// Write buffer of a drive. Sizes are in units of the mapping.
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
     slots: Box<[Slot]>,
     free: u32,
     buckets: Box<[u32]>,
-    /// Leaves as many bits of a hash as number the buckets.
+    /// Right shift of a 64-bit hash that leaves a bucket's index.
     shift: u32,
     lines: Box<[Line]>,
     size: u32,
@@ -41,7 +41,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Holds `size` units for so many dies.
+    /// Creates a buffer of `size` units for `dies` dies.
     pub(super) fn new(size: u32, dies: u32) -> Buffer {
         let slot = |n: u32| Slot {
             page: 0,
@@ -71,17 +71,17 @@ impl Buffer {
         self.used == 0
     }
 
-    /// True when there is room for `units` more.
+    /// Returns true if there is room for `units` more.
     pub(super) fn has_room(&self, units: u32) -> bool {
         self.used + units <= self.size
     }
 
-    /// Units that wait for a die.
+    /// Number of units that wait for a die.
     pub(super) fn waiting(&self, die: usize) -> u32 {
         self.lines[die].units
     }
 
-    /// Since when the oldest of them does.
+    /// Time at which the oldest unit of a die arrived, in nanoseconds; `MAX` if none waits.
     pub(super) fn oldest(&self, die: usize) -> u64 {
         match self.lines[die].first {
             NONE => u64::MAX,
@@ -90,7 +90,7 @@ impl Buffer {
     }
 
     fn bucket(&self, page: u32) -> usize {
-        // Fibonacci hashing: neighbours are spread by the top bits.
+        // Fibonacci hashing (2^64 divided by the golden ratio): the top bits spread neighbours.
         let hash = u64::from(page).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (hash >> self.shift) as usize
     }
@@ -107,16 +107,16 @@ impl Buffer {
         None
     }
 
-    /// True when all `units` of `page` are here.
+    /// Returns true if all `units` of `page` are in the buffer.
     pub(super) fn holds(&self, page: u32, units: u32) -> bool {
-        // Reads of a drive that nobody writes to need not look.
+        // An empty buffer saves reads the lookup, as on a drive that is only read.
         self.used > 0
             && self
                 .find(page)
                 .is_some_and(|s| self.slots[s].units & units == units)
     }
 
-    /// Takes `units` of `page` of `die` in; there must be room for all of them.
+    /// Adds `units` of `page`, which is on `die`, at `now`; there must be room for all of them.
     pub(super) fn insert(&mut self, die: usize, page: u32, units: u32, now: u64) {
         if let Some(slot) = self.find(page) {
             let slot = &mut self.slots[slot];
@@ -149,7 +149,7 @@ impl Buffer {
         self.used += added;
     }
 
-    /// Takes up to `most` units of a die out, the oldest first; returns how many.
+    /// Removes up to `most` units of a die, oldest first; returns their number.
     pub(super) fn take(&mut self, die: usize, most: u32) -> u32 {
         let mut taken = 0;
         while taken < most && self.lines[die].first != NONE {
@@ -168,7 +168,7 @@ impl Buffer {
         taken
     }
 
-    /// Takes the first entry of a die, which has no units left, out of its queue and bucket.
+    /// Removes the first entry of a die, which has no units left, from its queue and its bucket.
     fn drop_first(&mut self, die: usize) {
         let at = self.lines[die].first;
         let Slot {

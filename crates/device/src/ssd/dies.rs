@@ -1,4 +1,4 @@
-//! What dies do: reads for the host at once, and the rest in the background.
+//! Work of the flash dies: reads for the host at once, programs and moves in the background.
 //!
 //! ```text
 //!               idle, a program full or LINGER over       block full
@@ -9,31 +9,31 @@
 //!                                               moves
 //! ```
 //!
-//! Each die has its own queue in the buffer and works by itself. What it does next in the
-//! background begins when it is done with everything that was booked before; so a read that
-//! comes first goes first, and none waits for more than one program or move that has begun, an
-//! erase, and what writes that wait for room or a flush have booked.
+//! Each die has its own queue in the write buffer and works independently. It begins its next
+//! background operation when it has finished everything that was booked before. So a read that is
+//! submitted earlier goes first, and a read waits for at most one program or move in progress, an
+//! erase, and what a flush or writes that need room have booked.
 
 use super::reclaim::Reclaim;
 use super::{LINGER, Ssd};
 
-/// What a die does. Times in nanoseconds.
+/// State of a die. Times are in nanoseconds.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Die {
-    /// When it is done with everything it was told to do.
+    /// Time at which everything that was booked is done.
     pub(super) free: u64,
-    /// When it is done with its last program.
+    /// Time at which the last program is done.
     pub(super) programmed: u64,
-    /// Since when a full program waits for it.
+    /// Time since which a full program has waited.
     pub(super) filled: u64,
-    /// Units to be moved for garbage collection, in parts of one.
+    /// Units to be moved for garbage collection, in fractions of a unit; [`Reclaim::one`] is one.
     moves: u64,
-    /// Programs since the last erase.
+    /// Number of programs since the last erase.
     programs: u32,
 }
 
 impl Ssd {
-    /// Notes when a die begins its next work in the background.
+    /// Computes the time at which a die begins its next background operation.
     pub(super) fn plan(&mut self, die: usize) {
         let waiting = self.buffer.waiting(die);
         let d = &self.dies[die];
@@ -51,7 +51,7 @@ impl Ssd {
         self.soonest = self.soonest.min(begin);
     }
 
-    /// The die that begins its next work in the background first.
+    /// Returns the earliest begin of a background operation, and its die.
     fn first(&self) -> (u64, usize) {
         let mut first = (u64::MAX, 0);
         for (die, begin) in self.begins.iter().copied().enumerate() {
@@ -62,7 +62,7 @@ impl Ssd {
         first
     }
 
-    /// Does what dies have begun in the background by `now`.
+    /// Performs the background operations that dies have begun by `now`.
     pub(super) fn advance(&mut self, now: u64) {
         while self.soonest <= now {
             let (begin, die) = self.first();
@@ -73,9 +73,11 @@ impl Ssd {
         }
     }
 
-    /// A die does its next work in the background from `begin` on: a move, or a program.
+    /// Performs the next background operation of a die, a move or a program, from `begin` on.
     fn work(&mut self, now: u64, begin: u64, die: usize) {
         if self.dies[die].moves >= u64::from(self.per_program) * Reclaim::one() {
+            // A move reads a page, sends it to the controller and back over the channel (so twice)
+            // and programs it. The channel is not booked: reads go before moves there.
             let bytes = u64::from(self.per_program) << self.unit_bits;
             let time = self.timing.read + 2 * self.on_channel(bytes) + self.timing.program;
             let d = &mut self.dies[die];
@@ -88,8 +90,8 @@ impl Ssd {
         }
     }
 
-    /// A die programs what waits for it from `begin` on, as much as fits. Returns when its data
-    /// has left the buffer.
+    /// Programs the oldest waiting units of a die from `begin` on, as many as one program takes.
+    /// Returns the time at which their data has left the buffer.
     fn program(&mut self, now: u64, begin: u64, die: usize) -> u64 {
         let units = self.buffer.take(die, self.per_program);
         assert!(units > 0, "nothing waits for this die");
@@ -109,7 +111,7 @@ impl Ssd {
         sent
     }
 
-    /// Counts a program of a die: a block that is full was erased before.
+    /// Counts a program of a die, and erases a block once one is full.
     fn wear(&mut self, die: usize) {
         if self.reclaim.as_ref().is_none_or(|r| !r.has_begun()) {
             return;
@@ -122,15 +124,15 @@ impl Ssd {
         }
     }
 
-    /// Reads a part of a page from the flash from `ready` on; returns when it has left the
-    /// channel.
+    /// Reads a part of a page from the flash for a command that is ready at `ready`. Returns the
+    /// time at which it has left the channel.
     pub(super) fn sense(&mut self, now: u64, ready: u64, page: u32, bytes: u64) -> u64 {
         let die = self.die_of(page);
         let read = ready.max(self.dies[die].free) + self.timing.read;
         let time = self.on_channel(bytes);
         let channel = self.channel_of(die);
         let end = self.channels[channel].book(now, read, time) + time;
-        // The register of the die holds the page until it is out.
+        // The die's page register holds the data until it is sent, so the die stays occupied.
         self.dies[die].free = end;
         if self.begins[die] != u64::MAX {
             self.plan(die);
@@ -138,8 +140,8 @@ impl Ssd {
         end
     }
 
-    /// Lets the die that can begin soonest work; returns when data has left the buffer for it, or
-    /// zero if none has.
+    /// Makes the die that is free first do its next background operation. Returns the time at which
+    /// data has left the buffer, or 0 if the operation was a move, which frees no room.
     pub(super) fn make_room(&mut self, now: u64) -> u64 {
         let mut soonest = (u64::MAX, 0);
         for (die, d) in self.dies.iter().enumerate() {
@@ -156,7 +158,7 @@ impl Ssd {
         self.program(now, begin, die)
     }
 
-    /// Programs everything that waits for a die from `ready` on.
+    /// Programs everything that waits for a die, from `ready` on.
     pub(super) fn drain(&mut self, now: u64, ready: u64, die: usize) {
         while self.buffer.waiting(die) > 0 {
             self.program(now, ready, die);

@@ -1,122 +1,122 @@
-//! The figures of a flash disk, as a catalogue entry states them.
+//! Figures of a flash disk, as a catalogue entry states them.
 
 use crate::figures::{FigureError, TRILLION, require, require_blocks, require_short};
 use serde::Deserialize;
 use tidegate_units::{Bandwidth, Bytes, Duration};
 
-/// The `[ssd]` table of a catalogue entry: what a datasheet says about a drive and its flash.
+/// Table `[ssd]` of a catalogue entry: the figures of a drive's datasheet and of its flash chips'.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SsdFigures {
-    /// Bytes that can be addressed.
+    /// Addressable bytes.
     pub capacity: Bytes,
-    /// Bytes: the unit of addresses.
+    /// Logical block size in bytes: the unit of addresses.
     pub logical_block: Bytes,
-    /// Bytes: the unit of the mapping. A write of a part of one counts as the whole.
+    /// Mapping unit in bytes. A write that covers one in part costs as much as the whole unit.
     pub physical_block: Bytes,
-    /// Commands the drive accepts at a time, 1 to 4096.
+    /// Maximum number of commands in the drive, 1 to 4096.
     pub queue_depth: u32,
-    /// Bytes: the longest command.
+    /// Longest command in bytes.
     pub max_io: Bytes,
-    /// Channels between the controller and the flash, 1 to 64.
+    /// Number of channels between the controller and the flash, 1 to 64.
     pub channels: u32,
-    /// Dies on each of them, 1 to 64. A die does one thing at a time.
+    /// Number of dies on each channel, 1 to 64. A die does one operation at a time.
     pub dies_per_channel: u32,
-    /// Pages of a die that are programmed by one operation, 1 to 16.
+    /// Number of pages of a die that one operation programs, 1 to 16.
     pub planes: u32,
-    /// Bytes of a flash page: also how logical addresses are striped over the dies.
+    /// Size of a flash page in bytes, and of the stripes of logical addresses over the dies.
     pub page: Bytes,
-    /// Pages of a block: what is erased at a time, once a plane. 1 to 65536.
+    /// Number of pages in a block, 1 to 65536; an erase covers one block in every plane.
     pub pages_per_block: u32,
-    /// From a page to the register of its die.
+    /// Time of reading a page into the die's register (tR).
     pub read: Duration,
-    /// From the register to the pages.
+    /// Time of programming the pages of all planes from the register (tPROG).
     pub program: Duration,
-    /// Erasing a block.
+    /// Time of erasing a block (tBERS).
     pub erase: Duration,
-    /// Rate between the controller and the dies of a channel.
+    /// Rate of a channel between the controller and its dies.
     pub channel_rate: Bandwidth,
-    /// Rate between the drive and the host.
+    /// Rate of the interface between the drive and the host.
     pub interface_rate: Bandwidth,
-    /// True where the interface carries both directions at that rate at once.
+    /// True if the interface has that rate in both directions at once, as PCI Express has.
     pub full_duplex: bool,
-    /// How commands whose data is ready at the same time share it. Without it in order.
+    /// Order in which commands whose data is ready use the interface; `in-order` by default.
     #[serde(default)]
     pub interface_sharing: SharingFigure,
-    /// What a read takes beside the flash, the channel and the interface.
+    /// Latency of a read beside flash, channel and interface.
     pub read_overhead: Duration,
-    /// What every other command takes beside the interface.
+    /// Latency of every other command beside the interface.
     pub write_overhead: Duration,
-    /// The least time between the beginnings of a read and the next command: one over the most
-    /// IOPS that the controller can do.
+    /// Minimum time between the begin of a read and that of the next command: the reciprocal of the
+    /// controller's maximum read IOPS.
     pub read_interval: Duration,
-    /// The same for every other command.
+    /// Minimum time between the begin of any other command and that of the next command.
     pub write_interval: Duration,
-    /// What write-zeroes does.
+    /// Effect of write-zeroes.
     pub write_zeroes: ZeroesFigure,
-    /// Memory for what was written and is not yet in the flash.
+    /// Buffer for data that was written and is not in the flash yet.
     pub write_buffer: WriteBufferFigures,
-    /// Reading ahead for streams. Without it there is none.
+    /// Prefetch for sequential streams; `None`: no prefetch.
     pub prefetch: Option<PrefetchFigures>,
-    /// Reclaiming of blocks. Without it there is always an erased one.
+    /// Garbage collection; `None`: there is always an erased block.
     pub garbage_collection: Option<GarbageFigures>,
 }
 
-/// How outstanding commands share the interface.
+/// Order in which outstanding commands use the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SharingFigure {
-    /// The data of one command after that of the other, in the order of their submission; a gap
-    /// that is long enough is filled by a later one.
+    /// One command's data after another's, in order of submission. A later command may use a gap
+    /// that is long enough for it.
     #[default]
     InOrder,
-    /// Frames of all commands that have data to be sent take turns, each direction by itself:
-    /// evenly, in bytes.
+    /// Frames of all commands that have data to send take turns, so that commands share the rate
+    /// evenly in bytes, each direction by itself.
     Interleaved,
 }
 
-/// What write-zeroes does.
+/// Effect of write-zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZeroesFigure {
-    /// The range is no longer mapped, as for a discard.
+    /// The range is unmapped, as by a discard.
     Deallocate,
-    /// Zeroes are written.
+    /// Zeroes are written to the flash.
     Write,
 }
 
-/// The `[ssd.write_buffer]` table.
+/// Table `[ssd.write_buffer]`: the drive's memory for data that is not in the flash yet.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriteBufferFigures {
-    /// Bytes it holds, whole physical blocks.
+    /// Capacity in bytes, whole mapping units.
     pub size: Bytes,
-    /// True where it survives a power cut, so that flush and FUA need not wait for the flash.
+    /// True if the buffer survives a power cut, so that flush and FUA need not wait for the flash.
     pub power_loss_protection: bool,
 }
 
-/// The `[ssd.prefetch]` table.
+/// Table `[ssd.prefetch]`: reading ahead for sequential streams.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrefetchFigures {
     /// Bytes read ahead of a stream, at most 256 pages.
     pub ahead: Bytes,
-    /// Streams followed at a time, 1 to 64.
+    /// Number of streams that are followed, 1 to 64.
     pub streams: u32,
 }
 
-/// The `[ssd.garbage_collection]` table.
+/// Table `[ssd.garbage_collection]`: the flash beyond the capacity, and the initial content.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GarbageFigures {
-    /// Bytes of flash beyond the capacity.
+    /// Flash beyond the capacity in bytes (overprovisioning).
     pub spare: Bytes,
-    /// Bytes, from the first on, that hold data at time zero.
+    /// Bytes from address 0 on that hold data at time zero.
     pub filled: Bytes,
 }
 
 impl SsdFigures {
-    /// Checks every figure on its own and against its neighbours.
+    /// Checks every figure alone and against the others.
     pub(super) fn check(&self) -> Result<(), FigureError> {
         require_blocks(
             "ssd",

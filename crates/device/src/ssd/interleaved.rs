@@ -1,12 +1,13 @@
-//! Commands whose data shares the interface with that of others: when their transfers begin, when
-//! they are through, and which of them a flush waits for.
+//! Interleaved interface: commands whose data shares it, the times at which their transfers begin
+//! and end, and the flushes that wait for them.
 //!
 //! ```text
 //!   submit -> waits for its first page, -> shares the interface -> the drive goes on with it
 //!             or for the controller                                (step of `Ssd`)
 //! ```
 //!
-//! What comes later puts an end off, so nothing here is settled before its time has come.
+//! A later command delays the end of an earlier one, so nothing is settled before its time has
+//! come.
 
 use super::link::Link;
 use crate::model::ModelIo;
@@ -14,28 +15,28 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tidegate_core::request::Op;
 
-/// A command whose end is not known yet.
+/// Command whose end is not known yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command {
     pub(super) io: ModelIo,
-    /// Its number in the order of arrival.
+    /// Sequence number in order of arrival.
     pub(super) order: u64,
-    /// It does not end before (nanoseconds): a read's last page takes until then.
+    /// Earliest end in nanoseconds: that of sending a read's last page.
     pub(super) until: u64,
-    /// The flush that waits for it, or would.
+    /// Number of the [`Span`] of commands that it belongs to, for the next flush.
     pub(super) span: u64,
 }
 
-/// Everything that is on its way through the interface. Times in nanoseconds.
+/// Commands that use the interface or wait for it. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Interleaved {
     to_host: Link,
-    /// From the host where that is another direction.
+    /// Direction from the host, if it is separate (full duplex).
     from_host: Option<Link>,
     commands: Box<[Command]>,
-    /// Their places that are free. Never grows beyond its capacity.
+    /// Free indices of `commands`. Never grows beyond its capacity.
     free: Vec<u32>,
-    /// When the transfer of a command begins, its order and its place.
+    /// Begin of each transfer that has not begun, with the command's sequence number and index.
     begins: BinaryHeap<Reverse<(u64, u64, u32)>>,
     pub(super) flushes: Flushes,
     room: u32,
@@ -43,7 +44,7 @@ pub(super) struct Interleaved {
 }
 
 impl Interleaved {
-    /// For a drive that accepts `room` commands, at `rate` bytes a second.
+    /// Creates the interface of a drive that accepts `room` commands, at `rate` bytes per second.
     pub(super) fn new(rate: u64, full_duplex: bool, room: u32) -> Interleaved {
         let command = Command {
             io: ModelIo::flush(0),
@@ -63,17 +64,17 @@ impl Interleaved {
         }
     }
 
-    /// The same for a queue of another length, unused.
+    /// Returns an unused interface with the same parameters for `room` commands.
     pub(super) fn fresh(&self, room: u32) -> Interleaved {
         Interleaved::new(self.rate, self.from_host.is_some(), room)
     }
 
-    /// Commands whose end is not known yet.
+    /// Number of commands whose end is not known yet.
     pub(super) fn in_flight(&self) -> u32 {
         self.room - self.free.len() as u32 + self.flushes.waiting()
     }
 
-    /// A command whose transfer begins at `at`.
+    /// Adds a command whose transfer begins at `at` and which ends no earlier than `until`.
     pub(super) fn add(&mut self, at: u64, order: u64, io: &ModelIo, until: u64) {
         let place = self.free.pop().expect("as many as the queue is deep");
         self.commands[place as usize] = Command {
@@ -85,14 +86,14 @@ impl Interleaved {
         self.begins.push(Reverse((at, order, place)));
     }
 
-    /// When a transfer begins or is through next; `MAX` while there is none.
+    /// Returns the time at which the next transfer begins or ends; `MAX` if there is none.
     pub(super) fn next(&self) -> u64 {
         let begins = self.begins.peek().map_or(u64::MAX, |b| b.0.0);
         begins.min(self.through().0)
     }
 
-    /// When the next transfer is through if none begins before, and whether it comes from the
-    /// host by a way of its own.
+    /// Returns the end of the next transfer, if no other begins before, and whether it is on the
+    /// separate direction from the host.
     fn through(&self) -> (u64, bool) {
         let to_host = self.to_host.next();
         match self.from_host.as_ref().map_or(u64::MAX, Link::next) {
@@ -101,7 +102,8 @@ impl Interleaved {
         }
     }
 
-    /// Lets transfers begin until one is through, by `until` at the latest: when, and whose.
+    /// Advances to the first end of a transfer, at most to `until`; returns its time and its
+    /// command.
     pub(super) fn take(&mut self, until: u64) -> Option<(u64, Command)> {
         loop {
             let begins = self.begins.peek().map_or(u64::MAX, |b| b.0.0);
@@ -110,7 +112,7 @@ impl Interleaved {
             if next > until || next == u64::MAX {
                 return None;
             }
-            // At the same time who is through leaves first: it has had its part.
+            // At equal times a transfer ends before another begins: it has had its whole share.
             if at <= begins {
                 let link = match &mut self.from_host {
                     Some(link) if from_host => link,
@@ -124,13 +126,13 @@ impl Interleaved {
         }
     }
 
-    /// The first transfer that has not begun does.
+    /// Begins the earliest transfer that has not begun.
     fn begin(&mut self) {
         let Reverse((at, order, place)) = self.begins.pop().expect("one is about to begin");
         let io = &self.commands[place as usize].io;
         let bytes = match io.op {
             Op::Read | Op::Write => u64::from(io.len),
-            // Zeroes are not sent.
+            // Only reads and writes transfer data; write-zeroes sends none.
             _ => 0,
         };
         let link = match &mut self.from_host {
@@ -141,32 +143,32 @@ impl Interleaved {
     }
 }
 
-/// A flush that waits for commands before it.
+/// Flush that waits for the commands before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flush {
     pub(super) id: u64,
     pub(super) order: u64,
-    /// When the controller is done with it.
+    /// Time at which the controller has decoded it, in nanoseconds.
     pub(super) ready: u64,
 }
 
-/// The commands between two flushes.
+/// Commands between two flushes.
 #[derive(Clone, Copy, Default, Debug)]
 struct Span {
-    /// Those whose end is not known.
+    /// Number of commands whose end is not known.
     open: u32,
-    /// When the last of the others ends, and of all before them.
+    /// Latest known end of these and all earlier commands, in nanoseconds.
     latest: u64,
-    /// What waits for them; `None` in the last span.
+    /// Flush that waits for them; `None` in the last span.
     flush: Option<Flush>,
 }
 
-/// Which commands came before which flush.
+/// Record of which commands came before which flush.
 #[derive(Clone, Debug)]
 pub(super) struct Flushes {
-    /// From the first flush that waits on. Never grows beyond its capacity.
+    /// Spans that a flush still waits for, then the open one. Never grows beyond its capacity.
     spans: VecDeque<Span>,
-    /// The number of the first of them.
+    /// Number of the first span in `spans`.
     first: u64,
 }
 
@@ -177,7 +179,7 @@ impl Flushes {
         Flushes { spans, first: 0 }
     }
 
-    /// Flushes that wait.
+    /// Number of flushes that wait.
     fn waiting(&self) -> u32 {
         self.spans.len() as u32 - 1
     }
@@ -186,33 +188,33 @@ impl Flushes {
         self.spans.back_mut().expect("there is always one")
     }
 
-    /// Counts a command in; returns the number of its span.
+    /// Adds a command to the last span and returns the span's number.
     fn open(&mut self) -> u64 {
         self.last().open += 1;
         self.first + self.spans.len() as u64 - 1
     }
 
-    /// A command of the span with this number ends at `end`.
+    /// Records the end of a command that was added to this span.
     pub(super) fn close(&mut self, span: u64, end: u64) {
         let span = &mut self.spans[(span - self.first) as usize];
         span.open -= 1;
         span.latest = span.latest.max(end);
     }
 
-    /// A command that was not counted in ends at `end`.
+    /// Records the end of a command that was not added because its end was known at once.
     pub(super) fn pass(&mut self, end: u64) {
         let last = self.last();
         last.latest = last.latest.max(end);
     }
 
-    /// A flush waits for all that was counted in before it.
+    /// Adds a flush that waits for all commands before it.
     pub(super) fn wait(&mut self, flush: Flush) {
         self.last().flush = Some(flush);
         self.spans.push_back(Span::default());
     }
 
-    /// The first flush that waits, once the ends of all before it are known, with the last of
-    /// those. Tell [`Flushes::ended`] when the flush itself ends.
+    /// Removes and returns the first flush if the ends of all commands before it are known, with
+    /// the latest of them. The caller must report the flush's own end with [`Flushes::ended`].
     pub(super) fn due(&mut self) -> Option<(Flush, u64)> {
         let span = self.spans.front()?;
         let flush = span.flush.filter(|_| span.open == 0)?;
@@ -222,7 +224,7 @@ impl Flushes {
         Some((flush, latest))
     }
 
-    /// The flush that was due ends at `end`: no later one ends before.
+    /// Records the end of the flush that was returned last: no later flush ends before it.
     pub(super) fn ended(&mut self, end: u64) {
         let span = self.spans.front_mut().expect("there is always one");
         span.latest = span.latest.max(end);

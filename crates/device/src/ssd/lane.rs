@@ -1,9 +1,10 @@
-//! Something that carries one transfer at a time, and is booked ahead.
+//! Resource that carries one transfer at a time and is booked ahead: a channel, or an interface
+//! that serves commands in order.
 //!
-//! A page that leaves a busy die in a millisecond books its channel for then; one that is there
-//! before goes first, because a booking takes the first gap that it fits into. Bookings that
-//! touch are kept as one, so there are seldom more than a few; past a fixed number the gap before
-//! a new one is given up.
+//! A page that leaves a busy die in a millisecond books its channel for that time. A page that is
+//! ready earlier still goes first, because a booking takes the first gap that is long enough.
+//! Adjacent bookings are stored as one, so there are seldom more than a few. Beyond a fixed number,
+//! the gap before a new booking is given up.
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Span {
@@ -11,18 +12,18 @@ struct Span {
     end: u64,
 }
 
-/// A channel or an interface. Times in nanoseconds.
+/// Booking calendar of a channel or an interface. Times are in nanoseconds.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Sorted, apart from each other, from `first` on. Never grows beyond its capacity.
+    /// Busy times from index `first` on, sorted, not adjacent. Never grows beyond its capacity.
     busy: Vec<Span>,
     first: usize,
-    /// How many are kept.
+    /// Maximum number of busy times that are stored separately.
     most: usize,
 }
 
 impl Clone for Lane {
-    /// With the same room. (A derived clone would have to allocate later.)
+    /// Clones with full capacity. (A derived clone would allocate later.)
     fn clone(&self) -> Lane {
         let mut lane = Lane::new(self.most);
         lane.busy.extend_from_slice(&self.busy[self.first..]);
@@ -31,7 +32,7 @@ impl Clone for Lane {
 }
 
 impl Lane {
-    /// Keeps `most` bookings apart.
+    /// Creates a calendar that stores at most `most` separate busy times.
     pub(super) fn new(most: usize) -> Lane {
         Lane {
             busy: Vec::with_capacity(2 * most),
@@ -40,8 +41,8 @@ impl Lane {
         }
     }
 
-    /// Books `time` in the first gap from `from` on; returns when it begins. `now` never
-    /// decreases: what ended before is forgotten.
+    /// Books `time` in the first gap from `from` on; returns its begin. `now` must never decrease,
+    /// because bookings that ended before it are dropped.
     pub(super) fn book(&mut self, now: u64, from: u64, time: u64) -> u64 {
         while self.busy.get(self.first).is_some_and(|s| s.end <= now) {
             self.first += 1;
@@ -50,7 +51,7 @@ impl Lane {
             self.busy.clear();
             self.first = 0;
         }
-        // The first booking that ends after `from`, then the first one after the gap.
+        // `next` is the first booking that ends after `from`, later the first one behind the gap.
         let mut next = self.first + self.busy[self.first..].partition_point(|s| s.end <= from);
         let mut begin = from;
         while let Some(span) = self.busy.get(next)
@@ -63,7 +64,7 @@ impl Lane {
         begin
     }
 
-    /// Adds a booking before the one at `next`.
+    /// Inserts a booking before the one at index `next`.
     fn keep(&mut self, mut next: usize, begin: u64, end: u64) {
         let joins_last = next > self.first && self.busy[next - 1].end == begin;
         let joins_next = next < self.busy.len() && self.busy[next].begin == end;

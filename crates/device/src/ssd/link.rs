@@ -1,45 +1,45 @@
-//! A direction of the interface that transfers share evenly.
+//! One direction of an interleaved interface, whose rate is shared evenly by all transfers.
 //!
-//! Frames of the transfers that are under way take turns. Frames are small against transfers, so
-//! what it comes to is processor sharing: while `n` are under way each has an `n`th of the rate
+//! Frames of the transfers in progress take turns. Frames are small compared with transfers, so the
+//! limit is processor sharing: while `n` transfers are in progress, each has 1/n of the rate
 //! (Kleinrock, "Time-Shared Systems", Journal of the ACM 14, 1967).
 //!
-//! A virtual time goes on as far as each transfer that is under way is carried. One that enters
-//! is through when as much of it has passed as the transfer is long, whoever comes or goes in
-//! between: a tag that never changes, so a heap of tags says who leaves next.
+//! Virtual time advances by the amount of data that each transfer in progress has been carried. A
+//! transfer that begins at virtual time `v` ends at `v` plus its length, whichever transfers begin
+//! or end in between. This end is a tag that never changes, so a heap of tags gives the next end.
 //!
-//! **Exact in integers.** The unit of work is a billionth of a byte, so a rate in bytes a second
-//! is as many units a nanosecond. A transfer leaves when virtual time is at its tag to the unit,
-//! and what the rest of that nanosecond carries goes to those that stay. When one enters, virtual
-//! time is rounded down by less than a unit, and what that leaves is carried afterwards. So no
-//! work is lost or made up, however long the interface is busy, and ends are exact times rounded up
-//! to a nanosecond, but for a few billionths of a byte.
+//! **Exactness.** The unit of work is 1/10^9 of a byte, so that a rate in bytes per second is an
+//! integer number of units per nanosecond. A transfer ends when virtual time reaches its tag
+//! exactly, and the rest of that nanosecond goes to those in progress. When one begins, virtual
+//! time is rounded down by less than a unit, and the remainder is carried. So no work is lost or
+//! added, however long the interface is busy. Ends are exact times rounded up to a nanosecond,
+//! except for a few 10^-9 bytes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Units of work a byte.
+/// Units of work per byte.
 const BYTE: u128 = 1_000_000_000;
 
-/// One direction. Times in nanoseconds.
+/// One direction of the interface. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
-    /// Units a nanosecond, which is bytes a second.
+    /// Units per nanosecond, which equals bytes per second.
     rate: u64,
-    /// Up to when it has been worked out.
+    /// Time up to which the state is computed.
     now: u64,
-    /// Units that could have been carried by then and are carried afterwards.
+    /// Units that could have been carried until `now` and are carried later.
     unused: u128,
-    /// Virtual time: units that each transfer was carried which stayed throughout.
+    /// Virtual time: units carried for each transfer that has been in progress throughout.
     carried: u128,
-    /// Tag, order of arrival and place of each transfer under way. Never grows beyond its capacity.
+    /// Tag, sequence number and command index of each transfer. Never grows beyond its capacity.
     transfers: BinaryHeap<Reverse<(u128, u64, u32)>>,
-    /// When the first of them is through, if none enters before; `MAX` while there is none.
+    /// Time of the next end if no transfer begins before; `MAX` without a transfer.
     next: u64,
 }
 
 impl Link {
-    /// For at most `room` transfers at a time, at `rate` bytes a second.
+    /// Creates a direction for at most `room` transfers at a time, at `rate` bytes per second.
     pub(super) fn new(rate: u64, room: u32) -> Link {
         Link {
             rate,
@@ -51,18 +51,18 @@ impl Link {
         }
     }
 
-    /// When the next transfer is through, if none enters before; `MAX` while none is under way.
+    /// Returns the time of the next end if no transfer begins before; `MAX` without a transfer.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Units that could be carried from `now` until `at`.
+    /// Returns the units that can be carried from `now` until `at`.
     fn work_until(&self, at: u64) -> u128 {
         let time = at.checked_sub(self.now).expect("time runs backwards");
         u128::from(self.rate) * u128::from(time) + self.unused
     }
 
-    /// A transfer of so many bytes enters at `at`. Those that are through by then have left.
+    /// Begins a transfer of `bytes` at `at`. Transfers that end by then must have left.
     pub(super) fn enter(&mut self, at: u64, bytes: u64, order: u64, place: u32) {
         let work = self.work_until(at);
         match self.transfers.len() as u128 {
@@ -78,7 +78,7 @@ impl Link {
         self.plan();
     }
 
-    /// The transfer that is through at [`Link::next`] leaves; returns its place.
+    /// Ends the transfer that is complete at [`Link::next`]; returns its command index.
     pub(super) fn leave(&mut self) -> u32 {
         let missing = self.missing();
         let Reverse((tag, _, place)) = self.transfers.pop().expect("one is under way");
@@ -89,7 +89,7 @@ impl Link {
         place
     }
 
-    /// Units to be carried, of all that are under way, until the first is through.
+    /// Returns the units to be carried, over all transfers, until the first one ends.
     fn missing(&self) -> u128 {
         let Some(Reverse((tag, _, _))) = self.transfers.peek() else {
             return 0;
@@ -102,7 +102,7 @@ impl Link {
             u64::MAX
         } else {
             let missing = self.missing().saturating_sub(self.unused);
-            // A transfer of 4 GiB beside 4096 takes less than 2^62 ns at the least rate.
+            // A transfer of 4 GiB beside 4095 others takes less than 2^62 ns at the lowest rate.
             self.now + missing.div_ceil(u128::from(self.rate)) as u64
         };
     }

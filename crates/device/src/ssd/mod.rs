@@ -1,4 +1,4 @@
-//! A flash disk: dies on channels behind a controller with a write buffer.
+//! Flash disk: dies on channels behind a controller with a write buffer.
 //!
 //! ```text
 //!   read   -> [controller] -> [die: read] -> [channel] -> [interface] -> done
@@ -9,27 +9,27 @@
 //!                                             [channel] -> [die: program, move, erase]
 //! ```
 //!
-//! - **Dies and channels** do one thing at a time. Logical addresses are striped over the dies
-//!   page by page, channel by channel, so random reads find dies by chance and long ones use many
-//!   at once. IOPS grow with depth until dies, channels, the interface or the controller (one
-//!   command per interval) saturate.
+//! - **Dies and channels** do one operation at a time. Logical addresses are striped over the dies
+//!   page by page, channel by channel. Random reads therefore meet busy dies by chance, and long
+//!   reads use many dies at once. IOPS grow with depth until dies, channels, the interface or the
+//!   controller (one command per interval) saturate.
 //! - **Everything is settled at submission.** A read takes the next free time of its die, then the
-//!   first gap on its channel and the interface: nothing that comes later changes that. Where the
-//!   interface is **interleaved** that holds as far as the channel: the data of all commands that
-//!   have some shares the interface, so what comes later puts ends off, and a write is
-//!   in the buffer only when its data has come. (`link`, `interleaved`)
-//! - **Writes** end when their data is in the buffer. Each die programs what waits for it when it
-//!   is idle and a program is full, or [`LINGER`] later; so reads go first until the buffer is
-//!   full, when a write waits for the die that can begin soonest. Data has left the buffer, and is
-//!   read from the flash again, when it is sent to its die. Reads of what is in the buffer are
-//!   served from there.
-//! - **Garbage collection**, if there is any, costs each die moves (read, out and back over the
-//!   channel, program) in proportion to what it programs, and an erase for every block so filled.
-//!   The proportion comes from the sample in the `reclaim` module.
-//! - **Flush** ends when everything submitted before it has ended and is programmed, FUA when its
-//!   own data is; with power-loss protection neither waits for the flash. **Discard** costs the
-//!   overhead only, **write-zeroes** the same or a write without data on the interface.
-//! - **Prefetch**, if there is any, reads on behind reads that continue an earlier one.
+//!   first gap on its channel and on the interface; later commands do not change that. With an
+//!   **interleaved** interface this holds up to the channel only: all commands with data to send
+//!   share the interface, so later ones delay ends, and a write is in the buffer only when its data
+//!   has arrived (modules `link` and `interleaved`).
+//! - **Writes** end when their data is in the buffer. An idle die programs its waiting data when a
+//!   program is full, or after [`LINGER`]. So reads go first until the buffer is full; then a write
+//!   waits for the die that can begin soonest. Data leaves the buffer when it is sent to its die.
+//!   Reads of buffered data are served from the buffer.
+//! - **Garbage collection**, if configured, makes each die move data (read, over the channel and
+//!   back, program) in proportion to what it programs, and erase a block for every block that it
+//!   fills. The proportion comes from a sample of the address space (module `reclaim`).
+//! - **Flush** ends when everything submitted before it has ended and is programmed; FUA ends when
+//!   its own data is programmed. With power-loss protection neither waits for the flash.
+//!   **Discard** costs the overhead only. **Write-zeroes** costs the same, or a write without data
+//!   on the interface.
+//! - **Prefetch**, if configured, reads ahead of sequential streams.
 
 mod buffer;
 mod dies;
@@ -60,15 +60,15 @@ use std::collections::BinaryHeap;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// How long data that does not fill a program waits for more (a choice).
+/// Time for which data that does not fill a program waits for more; a choice.
 pub const LINGER: Nanos = Nanos(1_000_000);
 
-/// Bookings kept apart (choices: more than a channel's dies, and all of them, have waiting at
-/// any common depth).
+/// Maximum number of separate bookings of a channel; a choice: more than the dies of a channel have
+/// waiting at any common depth.
 const CHANNEL_BOOKINGS: usize = 128;
 const INTERFACE_BOOKINGS: usize = 1024;
 
-/// What the figures say. Nanoseconds, where nothing else is said.
+/// Timing figures in nanoseconds, and rates in bytes per second.
 #[derive(Clone, Debug)]
 struct Timing {
     read: u64,
@@ -78,21 +78,21 @@ struct Timing {
     write_overhead: u64,
     read_interval: u64,
     write_interval: u64,
-    /// Bytes a second.
+    /// Bytes per second.
     channel_rate: Divisor,
     interface_rate: Divisor,
 }
 
-/// The way to the host and back.
+/// Interface between drive and host.
 #[derive(Clone, Debug)]
 enum Interface {
-    /// What comes first has all of it.
+    /// Transfers in order of submission, each at the full rate.
     InOrder {
         to_host: Lane,
-        /// From the host where that is another direction.
+        /// Direction from the host, if it is separate (full duplex).
         from_host: Option<Lane>,
     },
-    /// Commands share it.
+    /// Transfers of several commands that share the rate.
     Interleaved(Box<Interleaved>),
 }
 
@@ -111,7 +111,7 @@ impl Interface {
         }
     }
 
-    /// A copy of one that was not used, for a queue of so many commands.
+    /// Copies an unused interface for a queue of `room` commands.
     fn fresh(&self, room: u32) -> Interface {
         match self {
             Interface::InOrder { .. } => self.clone(),
@@ -120,24 +120,25 @@ impl Interface {
     }
 }
 
-/// A flash disk.
+/// Flash disk model. Internal times are nanoseconds in a plain `u64`.
 #[derive(Clone, Debug)]
 pub struct Ssd {
     spec: Spec,
-    /// Commands accepted at a time: the queue depth, or more behind an array's controller.
+    /// Maximum number of commands: the queue depth, or more behind an array's controller.
     room: u32,
     timing: Timing,
     zeroes: ZeroesFigure,
     protected: bool,
-    /// As a power of two: bytes of a page, and of a unit of the mapping.
+    /// Logarithms to base 2 of the size in bytes of a page and of a mapping unit.
     page_bits: u32,
     unit_bits: u32,
-    /// Units a program takes, and programs a block.
+    /// Units per program operation, and program operations per block.
     per_program: u32,
     per_block: u32,
 
     dies: Box<[Die]>,
-    /// When each die begins its next work in the background; the least is no more than `soonest`.
+    /// Time at which each die begins its next background operation; the minimum is at least
+    /// `soonest`.
     begins: Box<[u64]>,
     soonest: u64,
     channels: Box<[Lane]>,
@@ -148,19 +149,19 @@ pub struct Ssd {
     prefetch: Option<Prefetch>,
 
     last_submit: Nanos,
-    /// The last of the ends that were ever known.
+    /// Latest of all ends known so far.
     latest_end: u64,
-    /// Tells ends at the same time apart: in order of arrival.
+    /// Sequence number of the last command; orders ends at equal times.
     count: u64,
-    /// Ends that are known.
+    /// Known ends: time, sequence number and handle.
     ends: BinaryHeap<Reverse<(u64, u64, u64)>>,
 }
 
 impl Ssd {
-    /// Builds a drive named `name`: buffers empty, dies idle, time at zero.
+    /// Builds a drive: buffers empty, dies idle, time zero.
     ///
     /// # Errors
-    /// When a figure is out of range or contradicts another.
+    /// If a figure is out of range or contradicts another.
     pub fn new(name: &str, figures: &SsdFigures) -> Result<Ssd, FigureError> {
         figures.check()?;
         let small = |bytes: u64| u32::try_from(bytes).expect("checked with the figures");
@@ -222,8 +223,8 @@ impl Ssd {
         })
     }
 
-    /// A copy of a drive that has served nothing yet, with a queue of its own that takes `room`
-    /// commands. (A cloned queue would have to allocate.)
+    /// Copies a drive that has not served anything, with a queue for `room` commands. (A cloned
+    /// queue has the capacity of its content and would allocate later.)
     pub(crate) fn fresh(&self, room: u32) -> Ssd {
         assert!(self.count == 0, "the drive was used");
         Ssd {
@@ -235,7 +236,8 @@ impl Ssd {
         }
     }
 
-    /// Units programmed per unit the host writes, as of now: 1 without garbage collection.
+    /// Returns the present write amplification: units programmed per unit written by the host, 1
+    /// without garbage collection.
     pub fn write_amplification(&self) -> f64 {
         self.reclaim.as_ref().map_or(1.0, Reclaim::amplification)
     }
@@ -257,42 +259,42 @@ impl Ssd {
         (die as u32 % self.channels.len() as u32) as usize
     }
 
-    /// The pages that hold `start..end`: the first and the last.
+    /// Returns the first and the last page that contain `start..end`.
     fn pages(&self, start: u64, end: u64) -> (u32, u32) {
-        // Figures allow no more than 2^32 pages.
+        // Figures allow at most 2^32 pages.
         let page = |byte: u64| (byte >> self.page_bits) as u32;
         (page(start), page(end - 1))
     }
 
-    /// The part of `start..end` that lies in a page: its bytes, and its units as bits.
+    /// Returns the part of `start..end` that lies in a page: bytes, and a bit set of its units.
     fn part(&self, page: u32, start: u64, end: u64) -> (u64, u32) {
         let base = u64::from(page) << self.page_bits;
         let from = start.saturating_sub(base);
         let until = (end - base).min(1 << self.page_bits);
         let (first, last) = (from >> self.unit_bits, (until - 1) >> self.unit_bits);
-        // Figures allow no more than 32 units in a page.
+        // Figures allow at most 32 units per page.
         let units = (u32::MAX >> (31 - (last - first))) << first;
         (until - from, units)
     }
 
-    /// True where what comes later may put an end off, so that nothing can be settled ahead.
+    /// Returns true if later commands can delay known ends, so that nothing can be settled ahead.
     pub(crate) fn is_interleaved(&self) -> bool {
         matches!(self.interface, Interface::Interleaved(_))
     }
 
-    /// An I/O ends at `at`.
+    /// Records the end of an I/O.
     fn ended(&mut self, at: u64, order: u64, id: u64) {
         self.latest_end = self.latest_end.max(at);
         self.ends.push(Reverse((at, order, id)));
     }
 
-    /// The first end that is known.
+    /// Returns the earliest known end; `MAX` if there is none.
     fn first_end(&self) -> u64 {
         self.ends.peek().map_or(u64::MAX, |Reverse((at, _, _))| *at)
     }
 
-    /// Where commands share the interface: settles the next one whose data is through by `until`.
-    /// False when there is none.
+    /// Settles the next command whose transfer on an interleaved interface ends by `until`; returns
+    /// false if there is none.
     fn proceed(&mut self, until: u64) -> bool {
         let Interface::Interleaved(shared) = &mut self.interface else {
             return false;
@@ -366,7 +368,8 @@ impl Model for Ssd {
     }
 
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion> {
-        // No further than to the first end: nothing was settled too soon for who goes on there.
+        // Stop at the first end: the caller may submit at that time, and nothing later may be
+        // settled by then.
         while self.proceed(now.0.min(self.first_end())) {}
         let Reverse((at, _, id)) = *self.ends.peek()?;
         if at > now.0 {
@@ -377,7 +380,7 @@ impl Model for Ssd {
     }
 
     fn in_flight(&self) -> u32 {
-        // At most the room, which fits.
+        // At most `room`, so the cast loses nothing.
         let known = self.ends.len() as u32;
         match &self.interface {
             Interface::InOrder { .. } => known,

@@ -1,28 +1,28 @@
-//! Reading ahead for streams.
+//! Prefetch of a flash disk for sequential streams.
 //!
-//! A read that begins where an earlier one has ended continues its stream. The drive then reads
-//! the pages that follow, so that the next read finds them in memory, or on their way.
+//! A read that begins where an earlier one ended continues its stream. The drive then reads the
+//! following pages, so that the next read finds them in its memory or in progress.
 
-/// Pages read ahead at most.
+/// Maximum number of pages read ahead of a stream.
 pub(super) const MOST: usize = 256;
 
 #[derive(Clone, Debug)]
 struct Stream {
-    /// The byte after the last one read.
+    /// Address behind the last byte read.
     next: u64,
-    /// The first page not read ahead, and the first that is still held.
+    /// Prefetched pages `from..until` that are still held.
     until: u32,
     from: u32,
-    /// When each page held is in memory, by its number modulo `MOST`.
+    /// Time at which each held page is in memory, indexed by page number modulo `MOST`.
     ready: Box<[u64]>,
     used: u64,
 }
 
-/// The streams a drive follows.
+/// Streams that a drive follows.
 #[derive(Clone, Debug)]
 pub(super) struct Prefetch {
     streams: Box<[Stream]>,
-    /// Bytes read ahead.
+    /// Bytes to be read ahead of a stream.
     pub(super) ahead: u64,
     uses: u64,
 }
@@ -43,8 +43,8 @@ impl Prefetch {
         }
     }
 
-    /// The stream that a read of `start..end` continues; it or a new one goes on at `end`.
-    /// Whether it continues one is the second of the pair.
+    /// Finds the stream that a read of `start..end` continues, or replaces the least recently used
+    /// one, and records `end`. Returns its index and whether the read continues it.
     pub(super) fn follow(&mut self, start: u64, end: u64) -> (usize, bool) {
         self.uses += 1;
         let known = self.streams.iter().position(|s| s.next == start);
@@ -62,29 +62,30 @@ impl Prefetch {
         (index, known.is_some())
     }
 
-    /// When a page of the stream is in memory; `None` if it was not read ahead.
+    /// Returns the time at which a page of a stream is in memory; `None` if it was not read ahead.
     pub(super) fn ready(&self, index: usize, page: u32) -> Option<u64> {
         let stream = &self.streams[index];
         let held = (stream.from..stream.until).contains(&page);
         held.then(|| stream.ready[page as usize % MOST])
     }
 
-    /// The pages that are still to be read ahead, up to `end`. What lies before `from` is no
-    /// longer held.
+    /// Returns the pages up to `end` that are still to be read ahead, and drops the pages before
+    /// `from`.
     pub(super) fn missing(&mut self, index: usize, from: u32, end: u32) -> core::ops::Range<u32> {
         let stream = &mut self.streams[index];
         stream.from = from;
         stream.until.max(from)..end.min(from + MOST as u32)
     }
 
-    /// A page is read ahead and in memory at `at`.
+    /// Records that a page was read ahead and is in memory at `at`.
     pub(super) fn keep(&mut self, index: usize, page: u32, at: u64) {
         let stream = &mut self.streams[index];
         stream.ready[page as usize % MOST] = at;
         stream.until = page + 1;
     }
 
-    /// Pages that are written are no longer held.
+    /// Drops streams' prefetched pages if one of `first..=last` is among them, because it is
+    /// written.
     pub(super) fn forget(&mut self, first: u32, last: u32) {
         for s in &mut self.streams {
             if s.from <= last && first < s.until {

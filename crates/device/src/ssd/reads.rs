@@ -1,11 +1,11 @@
-//! What a read takes: pages from the flash, the write buffer or what was read ahead, and the way
-//! to the host.
+//! Reads: pages from the flash, from the write buffer or from the prefetch, and the transfer to the
+//! host.
 
 use super::{Interface, Ssd};
 use crate::model::ModelIo;
 
 impl Ssd {
-    /// A read that the controller passes on at `ready`; when it ends, if that is known.
+    /// Serves a read that the controller has decoded at `ready`; returns its end if that is known.
     pub(super) fn read(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
         let (start, end) = (io.addr, io.addr + u64::from(io.len));
         let (soonest, until) = self.fetch(now, ready, start, end);
@@ -22,8 +22,8 @@ impl Ssd {
         }
     }
 
-    /// Has the pages of `start..end` read: when the first of them is ready to be sent, and when
-    /// the last one is sent at the soonest.
+    /// Reads the pages of `start..end`. Returns the time at which the first page is ready to be
+    /// sent, and the earliest time at which the last one is sent.
     fn fetch(&mut self, now: u64, ready: u64, start: u64, end: u64) -> (u64, u64) {
         let (first, last) = self.pages(start, end);
         let stream = self.prefetch.as_mut().map(|p| p.follow(start, end));
@@ -52,7 +52,7 @@ impl Ssd {
         (soonest, latest + self.on_interface(tail))
     }
 
-    /// Reads the pages behind `end` for a stream.
+    /// Prefetches the pages behind `end` for a stream.
     fn read_ahead(&mut self, now: u64, ready: u64, index: usize, end: u64) {
         let Some(prefetch) = &mut self.prefetch else {
             return;

@@ -1,12 +1,12 @@
-//! What garbage collection costs, found by collecting a sample of the flash.
+//! Cost of garbage collection, found by collecting a sample of the flash.
 //!
-//! Blocks are erased as a whole, so what is still valid in a block has to be moved first. How
-//! much that is depends on what was written in which order, and the only way to know is to map
-//! every unit: a gigabyte of memory for a drive of a terabyte. Instead the model maps one unit in
-//! each group of adjacent ones, at a place in the group that looks random but is fixed. These
-//! units are written when the host writes them, to blocks of their own in the proportions of the
-//! real flash, and those blocks are really collected: the one with the least valid goes first
-//! (greedy), what is valid in it moves on, and one block is open for the host and one for moves.
+//! Flash is erased in blocks, so the valid data of a block has to be moved before it is erased. The
+//! amount depends on what was written in which order, and is known only by mapping every unit,
+//! which takes a gigabyte of memory for a drive of a terabyte. Instead the model maps one unit of
+//! each group of adjacent units, at a position in the group that is fixed and looks random. The
+//! host's writes of these units go to blocks of the sample, in the proportions of the real flash,
+//! and these blocks are really collected: the block with the fewest valid units first (greedy), its
+//! valid units are moved, and there is one open block for the host and one for moves.
 //!
 //! ```text
 //!   logical   |.....x..|.x......|....x...|   one unit of each group is followed
@@ -14,54 +14,56 @@
 //!   sample    [free] -> [open] -> [closed] -> moves what is valid -> [free]
 //! ```
 //!
-//! What every collection moved per unit of room that it made is the amplification; the drive then
+//! The number of units moved per unit of room made is the write amplification minus one; the drive
 //! does as much work for each unit that it programs. So amplification *emerges* from utilisation
-//! and pattern: sequential overwrites invalidate whole blocks of the sample as of the flash, random
-//! ones leave all blocks partly valid, a discard makes room, and what is small beside a group is
-//! seen by chance in proportion to its size. Sampling by address rather than by time is what makes
-//! the sample see overwrites of the same data.
+//! and pattern. Sequential overwrites invalidate whole blocks of the sample as they do of the
+//! flash; random ones leave all blocks partly valid; a discard makes room. What is small compared
+//! with a group is seen by chance, in proportion to its size. Sampling by address instead of by
+//! time is what makes the sample see overwrites of the same data.
 
 const NONE: u32 = u32::MAX;
-/// Groups at most, so units followed.
+/// Maximum number of groups, and therefore of units followed; a choice: about a megabyte of memory.
 const GROUPS: u64 = 1 << 16;
-/// Free blocks kept back for moves.
+/// Free blocks reserved for moves, so that a collection can always begin and finish.
 const KEPT: usize = 2;
-/// One, as a ratio.
+/// Fixed-point one of the ratio of moves.
 const ONE: u64 = 1 << 16;
 
-/// The sample. Addresses in units of the mapping.
+/// Sample of the flash. Addresses are in mapping units.
 #[derive(Clone, Debug)]
 pub(super) struct Reclaim {
-    /// Units a group.
+    /// Number of units in a group.
     group: u64,
-    /// Where the unit of each group is, as a place in a block.
+    /// Place of each group's unit in the sample's blocks; `NONE`: not written.
     places: Box<[u32]>,
-    /// Whose unit is at each place; stale unless `places` agrees.
+    /// Group whose unit is at each place; stale unless `places` points back to it.
     owners: Box<[u32]>,
-    /// Valid units of each block.
+    /// Number of valid units in each block.
     valid: Box<[u32]>,
-    /// Places of a block.
+    /// Number of places in a block.
     block: u32,
-    /// Erased blocks, the next at the end. Never grows beyond its capacity.
+    /// Erased blocks; the last one is used next. Never grows beyond its capacity.
     free: Vec<u32>,
-    /// The next place for what the host writes, and for what is moved.
+    /// Next place for what the host writes, and next place for what is moved.
     host: u32,
     moves: u32,
-    /// Units moved per unit of room made, smoothed over some blocks; in `1 / ONE`.
+    /// Units moved per unit of room made, smoothed over 16 collections; in units of `1 / ONE`.
     ratio: u64,
-    /// True once a block had to be reclaimed.
+    /// True once a block had to be collected.
     begun: bool,
 }
 
 impl Reclaim {
-    /// For `units` that can be addressed and `spare` ones beyond, the first `filled` of them
-    /// written in order.
+    /// Creates the sample of `units` addressable units and `spare` more, with the first `filled`
+    /// units written in order.
     pub(super) fn new(units: u64, spare: u64, filled: u64) -> Reclaim {
         let group = units.div_ceil(GROUPS).max(1);
         let groups = units.div_ceil(group);
         let block = (groups / 1024).clamp(4, 64);
         let physical = groups + (groups * spare).div_ceil(units);
-        // Two are open and two are kept: a sample so small that these matter gets them on top.
+        // Two blocks are open and two are reserved; a sample so small that these matter gets them
+        // in
+        // addition.
         let blocks = (physical / block).max(groups.div_ceil(block) + 6);
         let mut reclaim = Reclaim {
             group,
@@ -81,7 +83,7 @@ impl Reclaim {
         reclaim
     }
 
-    /// A copy, whose list of free blocks has room for all. (A clone's would grow.)
+    /// Copies the sample with full capacity for free blocks. (A clone's list would grow later.)
     pub(super) fn fresh(&self) -> Reclaim {
         let mut free = Vec::with_capacity(self.valid.len());
         free.extend_from_slice(&self.free);
@@ -91,27 +93,27 @@ impl Reclaim {
         }
     }
 
-    /// Units to move for `units` that are programmed, in `1 / ONE`.
+    /// Returns the units to move for `units` programmed, in units of `1 / ONE`.
     pub(super) fn moves_for(&self, units: u32) -> u64 {
         u64::from(units) * self.ratio
     }
 
-    /// What [`Reclaim::moves_for`] calls one unit.
+    /// Returns the value that means one unit in [`Reclaim::moves_for`].
     pub(super) const fn one() -> u64 {
         ONE
     }
 
-    /// True while blocks have to be erased for what is written.
+    /// Returns true once blocks have to be erased for what is written.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Units programmed per unit written, now.
+    /// Returns the present write amplification: units programmed per unit written.
     pub(super) fn amplification(&self) -> f64 {
         1.0 + self.ratio as f64 / ONE as f64
     }
 
-    /// The groups whose followed unit lies in `start..end`.
+    /// Iterates over the groups whose followed unit lies in `start..end`.
     fn followed(&self, start: u64, end: u64) -> impl Iterator<Item = u32> + use<> {
         let group = self.group;
         let range = if start < end {
@@ -128,7 +130,7 @@ impl Reclaim {
             .map(|n| n as u32)
     }
 
-    /// The host writes `start..end`.
+    /// Records that the host writes `start..end`.
     pub(super) fn write(&mut self, start: u64, end: u64) {
         for n in self.followed(start, end) {
             self.forget(n);
@@ -139,7 +141,7 @@ impl Reclaim {
         }
     }
 
-    /// The host no longer needs `start..end`.
+    /// Records that the host discards `start..end`.
     pub(super) fn discard(&mut self, start: u64, end: u64) {
         for n in self.followed(start, end) {
             self.forget(n);
@@ -153,13 +155,13 @@ impl Reclaim {
         }
     }
 
-    /// Erases a free block; returns its first place.
+    /// Takes a free block; returns its first place.
     fn open(&mut self) -> u32 {
         let block = self.free.pop().expect("moves never need more than is kept");
         block * self.block
     }
 
-    /// Writes the unit of a group at `place`; returns the next one.
+    /// Writes a group's unit at `place`; returns the place for the next unit.
     fn put(&mut self, n: u32, place: u32) -> u32 {
         self.places[n as usize] = place;
         self.owners[place as usize] = n;
@@ -172,7 +174,7 @@ impl Reclaim {
         }
     }
 
-    /// Moves what is valid in the block with the least of it, and frees the block.
+    /// Moves the valid units of the block that has fewest, and frees the block.
     fn collect(&mut self) {
         let (host, moves) = (self.host / self.block, self.moves / self.block);
         let mut victim: Option<(u32, u32)> = None;
@@ -194,7 +196,7 @@ impl Reclaim {
         self.owners[(block * self.block) as usize..][..self.block as usize].fill(NONE);
         self.free.insert(0, block);
         let ratio = u64::from(moved) * ONE / u64::from(self.block - moved);
-        // The first says nothing about those before it, of which there are none.
+        // The first collection has no predecessors to be averaged with.
         self.ratio = if self.begun {
             (self.ratio * 15 + ratio) / 16
         } else {

@@ -1,5 +1,5 @@
-//! What a write takes: the way from the host, room in the write buffer, and the flash where it
-//! has to be safe; and what flushes and discards do.
+//! Writes: the transfer from the host, room in the write buffer, and programming where durability
+//! requires it; flushes and discards.
 
 use super::interleaved::Flush;
 use super::{Interface, Ssd};
@@ -7,9 +7,9 @@ use crate::model::ModelIo;
 use tidegate_core::request::Op;
 
 impl Ssd {
-    /// A write that the controller passes on at `ready`; when it ends, if that is known.
+    /// Serves a write that the controller has decoded at `ready`; returns its end if that is known.
     pub(super) fn write(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
-        // Zeroes are not sent.
+        // Write-zeroes sends no data over the interface.
         let data = if io.op == Op::Write { io.len } else { 0 };
         let time = self.on_interface(data.into());
         match &mut self.interface {
@@ -25,7 +25,7 @@ impl Ssd {
         }
     }
 
-    /// Takes a write whose data has come at `at` into the buffer; returns when it ends.
+    /// Puts a write whose data has arrived at `at` into the buffer; returns its end.
     pub(super) fn absorb(&mut self, now: u64, mut at: u64, io: &ModelIo) -> u64 {
         let (start, end) = (io.addr, io.addr + u64::from(io.len));
         let (first, last) = self.pages(start, end);
@@ -63,9 +63,9 @@ impl Ssd {
         at
     }
 
-    /// A flush that the controller passes on at `ready`; when it ends, if that is known.
+    /// Serves a flush that the controller has decoded at `ready`; returns its end if that is known.
     pub(super) fn flush(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
-        // What is in the buffer now need not wait for what is still to come.
+        // Programming what is buffered now need not wait for data that is still being transferred.
         let end = self.programmed(now, ready);
         match &mut self.interface {
             Interface::InOrder { .. } => Some(end.max(self.latest_end)),
@@ -82,7 +82,7 @@ impl Ssd {
         }
     }
 
-    /// Lets flushes end that waited for nothing but what is known by `now`.
+    /// Ends the flushes that waited only for commands whose ends are known by `now`.
     pub(super) fn flush_due(&mut self, now: u64) {
         while let Interface::Interleaved(shared) = &mut self.interface
             && let Some((flush, latest)) = shared.flushes.due()
@@ -95,8 +95,8 @@ impl Ssd {
         }
     }
 
-    /// Has everything in the buffer programmed from `ready` on, unless it is safe there; returns
-    /// when that is done.
+    /// Programs everything in the buffer from `ready` on, unless the buffer survives a power cut;
+    /// returns the time at which that is done.
     fn programmed(&mut self, now: u64, ready: u64) -> u64 {
         let mut end = ready;
         if self.protected {
@@ -113,7 +113,7 @@ impl Ssd {
 
     pub(super) fn discard(&mut self, start: u64, end: u64) {
         if let Some(reclaim) = &mut self.reclaim {
-            // Only whole units are let go.
+            // Only units that are covered as a whole are discarded.
             let unit = (1_u64 << self.unit_bits) - 1;
             reclaim.discard((start + unit) >> self.unit_bits, end >> self.unit_bits);
         }
