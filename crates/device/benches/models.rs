@@ -1,4 +1,4 @@
-//! What each device of the catalogue does, and what its model costs to run.
+//! Throughput of each device of the catalogue, and the CPU time of its model.
 //!
 //! `cargo bench -p tidegate-device --bench models` prints a line for each load: I/Os and megabytes
 //! a second of model time, and nanoseconds of this machine's time for each I/O, with what the

@@ -245,7 +245,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Entry, CatalogueError> {
     source.exactly_one(&tables, allowed)?;
     let prototype = match (raw.raid0, &raw.model) {
         (Some(raid0), _) => source.array(&raw.name, raid0.into_inner())?,
-        (None, Some(model)) => source.behind_a_cap(model, raw.cap.is_some())?,
+        (None, Some(model)) => source.capped_model(model, raw.cap.is_some())?,
         (None, None) => {
             let (hdd, ssd) = (raw.hdd.as_ref(), raw.ssd.as_ref());
             let single = single(
@@ -325,7 +325,7 @@ impl Source<'_> {
     }
 
     /// Returns the built-in device that the key `model` names; a cap must be present.
-    fn behind_a_cap(
+    fn capped_model(
         &self,
         model: &Spanned<String>,
         capped: bool,

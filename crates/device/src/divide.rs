@@ -52,7 +52,7 @@ impl Divisor {
     }
 
     /// Returns the remainder of `n`.
-    pub(crate) fn rest(&self, n: u64) -> u64 {
+    pub(crate) fn remainder(&self, n: u64) -> u64 {
         self.split(n).1
     }
 }
@@ -74,7 +74,7 @@ mod tests {
             let near = (n / by * by).saturating_add(step).saturating_sub(2);
             for n in [n, near] {
                 prop_assert_eq!(divisor.split(n), (n / by, n % by));
-                prop_assert_eq!((divisor.floor(n), divisor.rest(n)), (n / by, n % by));
+                prop_assert_eq!((divisor.floor(n), divisor.remainder(n)), (n / by, n % by));
                 prop_assert_eq!(divisor.ceil(n), n.div_ceil(by));
             }
         }

@@ -179,6 +179,7 @@ pub trait Model: Send {
 /// submission before.
 pub(crate) fn assert_submittable(model: &impl Model, last: Nanos, now: Nanos, io: &ModelIo) {
     assert!(now >= last, "time runs backwards: {now} after {last}");
+    // 2^62 ns are 146 years; below, models add times without a check for overflow.
     assert!(now.0 < 1 << 62, "{now} is no time: a century is enough");
     let in_flight = model.in_flight();
     assert!(model.has_room(), "the queue of {in_flight} is full");

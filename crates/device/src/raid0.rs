@@ -62,7 +62,7 @@ impl Member {
     }
 
     /// Returns true if an I/O that is submitted later can delay an end already named.
-    fn may_be_put_off(&self) -> bool {
+    fn ends_can_move(&self) -> bool {
         match self {
             Member::Hdd(_) => false,
             Member::Ssd(ssd) => ssd.is_interleaved(),
@@ -86,7 +86,7 @@ impl Member {
 
 /// I/O of the array.
 #[derive(Clone, Copy, Default, Debug)]
-struct Whole {
+struct ArrayIo {
     id: u64,
     /// Number of parts that have not ended.
     parts: u32,
@@ -104,8 +104,8 @@ pub struct Raid0 {
     /// Time at which the next part ends on each member, or a lower bound of it; `MAX` if there is
     /// none.
     next: Box<[u64]>,
-    wholes: Box<[Whole]>,
-    /// Free indices of `wholes`. Never grows beyond its capacity.
+    ios: Box<[ArrayIo]>,
+    /// Free indices of `ios`. Never grows beyond its capacity.
     free: Vec<u32>,
     last_submit: Nanos,
     /// Ends of complete I/Os, sorted by time. Never grows beyond its capacity.
@@ -158,9 +158,9 @@ impl Raid0 {
             chunk_bits: chunk.0.ilog2(),
             overhead: figures.command_overhead.0.0,
             members: (0..count).map(|_| member.fresh(depth)).collect(),
-            looks_ahead: !member.may_be_put_off(),
+            looks_ahead: !member.ends_can_move(),
             next: vec![u64::MAX; count as usize].into(),
-            wholes: vec![Whole::default(); room].into(),
+            ios: vec![ArrayIo::default(); room].into(),
             free: (0..depth).rev().collect(),
             last_submit: Nanos::ZERO,
             ends: VecDeque::with_capacity(room),
@@ -181,7 +181,7 @@ impl Raid0 {
     }
 
     /// Returns the address on a member at which the array's bytes before `byte` end.
-    fn until(&self, member: u64, byte: u64) -> u64 {
+    fn member_offset(&self, member: u64, byte: u64) -> u64 {
         let chunk = 1 << self.chunk_bits;
         let count = self.members.len() as u64;
         let (whole, within) = (byte >> self.chunk_bits, byte & (chunk - 1));
@@ -195,28 +195,28 @@ impl Raid0 {
     }
 
     /// Submits one part to a member.
-    fn pass(&mut self, now: Nanos, member: usize, io: ModelIo) {
+    fn submit_part(&mut self, now: Nanos, member: usize, io: ModelIo) {
         let model = self.members[member].model_mut();
         model.submit(now, io);
         self.next[member] = model.next_completion().map_or(u64::MAX, |at| at.0);
-        self.wholes[io.id as usize].parts += 1;
+        self.ios[io.id as usize].parts += 1;
     }
 
     /// Takes ends of parts until an I/O of the array is complete that ends after `now` and no other
     /// can end before it, or until no part is left.
     fn look_ahead(&mut self, now: u64) {
         loop {
-            let first = self.first();
+            let first = self.first_part_end();
             let known = self.ends.back().map_or(0, |c| c.at.0);
             if first.0 == u64::MAX || (known > now && first.0 >= known) {
                 return;
             }
-            self.take(first);
+            self.pop_part(first);
         }
     }
 
     /// Returns the earliest end of a part and its member; `MAX` if no part is in flight.
-    fn first(&self) -> (u64, usize) {
+    fn first_part_end(&self) -> (u64, usize) {
         let mut first = (u64::MAX, 0);
         for (member, at) in self.next.iter().copied().enumerate() {
             if at < first.0 {
@@ -227,7 +227,7 @@ impl Raid0 {
     }
 
     /// Polls a member at the time of its next end, at which a part may or may not have ended.
-    fn take(&mut self, (at, member): (u64, usize)) {
+    fn pop_part(&mut self, (at, member): (u64, usize)) {
         let model = self.members[member].model_mut();
         let ended = model.pop_completed(Nanos(at));
         self.next[member] = model.next_completion().map_or(u64::MAX, |at| at.0);
@@ -237,16 +237,16 @@ impl Raid0 {
     }
 
     /// Takes the ends of parts up to `now`, and beyond if the array looks ahead.
-    fn look(&mut self, now: u64) {
+    fn collect_ends(&mut self, now: u64) {
         if self.looks_ahead {
             self.look_ahead(now);
         } else {
             // The time may be a lower bound without an end, but no part ends before it.
-            while let first = self.first()
+            while let first = self.first_part_end()
                 && first.0 <= now
                 && first.0 != u64::MAX
             {
-                self.take(first);
+                self.pop_part(first);
             }
         }
     }
@@ -259,11 +259,11 @@ impl Raid0 {
     fn end_part(&mut self, part: Completion) {
         // A part carries the index of its I/O as its handle.
         let place = part.id as u32;
-        let whole = &mut self.wholes[place as usize];
-        whole.parts -= 1;
-        if whole.parts == 0 {
+        let io = &mut self.ios[place as usize];
+        io.parts -= 1;
+        if io.parts == 0 {
             let end = Completion {
-                id: whole.id,
+                id: io.id,
                 at: part.at,
             };
             self.free.push(place);
@@ -283,9 +283,9 @@ impl Model for Raid0 {
     fn submit(&mut self, now: Nanos, io: ModelIo) {
         assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
-        self.look(now.0);
+        self.collect_ends(now.0);
         let place = self.free.pop().expect("as many as the queue is deep");
-        self.wholes[place as usize] = Whole {
+        self.ios[place as usize] = ArrayIo {
             id: io.id,
             parts: 0,
         };
@@ -296,7 +296,7 @@ impl Model for Raid0 {
         let passed = Nanos(now.0 + self.overhead);
         if io.op == Op::Flush {
             for member in 0..self.members.len() {
-                self.pass(passed, member, part);
+                self.submit_part(passed, member, part);
             }
         } else {
             let (first, count) = (io.addr >> self.chunk_bits, self.members.len() as u64);
@@ -304,17 +304,20 @@ impl Model for Raid0 {
             let chunks = ((end - 1) >> self.chunk_bits) - first + 1;
             for member in (first..first + chunks.min(count)).map(|chunk| chunk % count) {
                 // At most one part per member: more chunks than members wrap around.
-                let (from, to) = (self.until(member, io.addr), self.until(member, end));
+                let (from, to) = (
+                    self.member_offset(member, io.addr),
+                    self.member_offset(member, end),
+                );
                 let part = ModelIo {
                     addr: from,
                     // A part is no longer than the I/O, whose length fits 32 bits.
                     len: (to - from) as u32,
                     ..part
                 };
-                self.pass(passed, member as usize, part);
+                self.submit_part(passed, member as usize, part);
             }
         }
-        self.look(now.0);
+        self.collect_ends(now.0);
     }
 
     fn next_completion(&self) -> Option<Nanos> {
@@ -322,7 +325,7 @@ impl Model for Raid0 {
         let next = if self.looks_ahead {
             known
         } else {
-            known.min(self.first().0)
+            known.min(self.first_part_end().0)
         };
         (next != u64::MAX).then_some(Nanos(next))
     }
@@ -331,11 +334,11 @@ impl Model for Raid0 {
         if !self.looks_ahead {
             // Stop at the first end: the caller may submit at that time, and members must not have
             // settled anything later by then.
-            while let at = self.first().0
+            while let at = self.first_part_end().0
                 && at <= now.0.min(self.first_end())
                 && at != u64::MAX
             {
-                self.look(at);
+                self.collect_ends(at);
             }
             return self.ends.pop_front_if(|c| c.at <= now);
         }

@@ -59,7 +59,7 @@ pub(super) struct Geometry {
 
 /// Physical position at which a block begins or ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) cylinder: u64,
     pub(super) head: u64,
     /// Time in the stream, in nanoseconds.
@@ -67,7 +67,7 @@ pub(super) struct Place {
 }
 
 /// Approximate number of entries of the zone index; a choice: 2 KB, and mostly one zone per entry.
-const INDEX: u64 = 1024;
+const INDEX_ENTRIES: u64 = 1024;
 
 /// Input of [`Geometry::new`].
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +133,7 @@ impl Geometry {
                 zone
             })
             .collect();
-        let index_shift = (capacity / INDEX).ilog2();
+        let index_shift = (capacity / INDEX_ENTRIES).ilog2();
         let index = (0..=(capacity - 1) >> index_shift)
             .map(|bucket| {
                 let byte = bucket << index_shift;
@@ -167,7 +167,7 @@ impl Geometry {
 
     /// Returns the angle of the platter at `time`, in nanoseconds of a revolution (at most 1 s).
     pub(super) fn angle(&self, time: u64) -> u32 {
-        self.revolution.rest(time) as u32
+        self.revolution.remainder(time) as u32
     }
 
     pub(super) fn capacity(&self) -> u64 {
@@ -197,14 +197,14 @@ impl Geometry {
     }
 
     /// Returns the position at which the block that contains `byte` begins.
-    pub(super) fn begin(&self, byte: u64) -> Place {
+    pub(super) fn begin(&self, byte: u64) -> Position {
         self.place(self.block_of(byte), 0).0
     }
 
     /// Returns the position at which the block that contains the last byte before `end` ends, and
     /// the stream time at which the next block begins. They differ by the skew at the end of a
     /// track.
-    pub(super) fn end(&self, end: u64) -> (Place, u64) {
+    pub(super) fn end(&self, end: u64) -> (Position, u64) {
         assert!(end > 0, "nothing ends at the first byte");
         let (place, last) = self.place(self.block_of(end - 1), self.block);
         let skew = match last {
@@ -226,14 +226,14 @@ impl Geometry {
     ///
     /// Angles are rounded up at both ends of a block. The next block then begins exactly when this
     /// one ends; if it began a nanosecond earlier, a sequential read would wait for a revolution.
-    fn place(&self, byte: u64, past: u64) -> (Place, bool) {
+    fn place(&self, byte: u64, past: u64) -> (Position, bool) {
         let zone = self.zone_of(byte);
         let (track, offset) = zone.track_bytes.split(byte - zone.first_byte);
         let offset = offset + past;
         let angle = zone.track_bytes.ceil(offset * self.revolution.get());
         let (inward, head) = self.heads.split(track);
         let cylinder = zone.first_cylinder + inward;
-        let place = Place {
+        let place = Position {
             cylinder,
             head,
             stream: cylinder * self.pitch.get() + head * self.head_pitch.get() + angle,
@@ -243,7 +243,7 @@ impl Geometry {
 
     /// Returns the first byte, in whole blocks, that has not passed the head at time `stream` of
     /// the stream, with the cylinder and the head of that time.
-    pub(super) fn at(&self, stream: u64) -> (u64, u64, u64) {
+    pub(super) fn byte_at(&self, stream: u64) -> (u64, u64, u64) {
         let (cylinder, within) = self.pitch.split(stream);
         if cylinder >= self.cylinders {
             let last = self.cylinders - 1;
@@ -355,9 +355,9 @@ mod tests {
         fn at_inverts_the_stream(block in 1_u64..244_190_646) {
             let g = geometry();
             let byte = block * 4_096;
-            prop_assert_eq!(g.at(g.end(byte).0.stream).0, byte);
-            prop_assert_eq!(g.at(g.end(byte).0.stream - 1).0, byte - 4_096);
-            prop_assert_eq!(g.at(g.begin(byte).stream).0, byte);
+            prop_assert_eq!(g.byte_at(g.end(byte).0.stream).0, byte);
+            prop_assert_eq!(g.byte_at(g.end(byte).0.stream - 1).0, byte - 4_096);
+            prop_assert_eq!(g.byte_at(g.begin(byte).stream).0, byte);
         }
 
         #[test]

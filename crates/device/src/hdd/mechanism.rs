@@ -1,12 +1,12 @@
 //! Mechanism of a hard disk: arm, platter, and the buffer that they read ahead into.
 
-use super::geometry::{Geometry, Place};
+use super::geometry::{Geometry, Position};
 use super::seek::SeekTable;
 use super::segments::Segments;
 
 /// Read-ahead in progress: the head reads on into a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Ahead {
+struct ReadAhead {
     segment: usize,
     /// First byte to be read; it passes the head at `since`, which may be in the future.
     from: u64,
@@ -48,7 +48,7 @@ pub(super) struct Target {
 
 /// Position of the head and angle of the platter at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stand {
+pub(super) struct HeadState {
     cylinder: u64,
     head: u64,
     angle: u32,
@@ -62,12 +62,12 @@ pub(super) struct Mechanism {
     head_switch: u64,
     write_settle: u64,
     segments: Segments,
-    ahead: Option<Ahead>,
+    ahead: Option<ReadAhead>,
     /// Position of the head, unless a read-ahead is in progress.
     cylinder: u64,
     head: u64,
     /// Time at which the last access ends.
-    free: u64,
+    free_at: u64,
 }
 
 impl Mechanism {
@@ -87,13 +87,13 @@ impl Mechanism {
             ahead: None,
             cylinder: 0,
             head: 0,
-            free: 0,
+            free_at: 0,
         }
     }
 
     /// Time at which everything that was begun is done.
-    pub(super) fn free(&self) -> u64 {
-        self.free
+    pub(super) fn free_at(&self) -> u64 {
+        self.free_at
     }
 
     pub(super) fn revolution(&self) -> u64 {
@@ -103,8 +103,8 @@ impl Mechanism {
     /// Reads `start..end` for a command decoded at `ready`: from the buffer, from a read-ahead that
     /// has reached it or will reach it, or else from the medium once that is free.
     pub(super) fn read(&mut self, ready: u64, start: u64, end: u64) -> Buffered {
-        if let Some(last) = self.read_on(ready, start, end) {
-            self.free = self.free.max(last);
+        if let Some(last) = self.serve_from_read_ahead(ready, start, end) {
+            self.free_at = self.free_at.max(last);
             return Buffered { first: ready, last };
         }
         let held = self.segments.find(start);
@@ -117,8 +117,8 @@ impl Mechanism {
                 last: 0,
             };
         }
-        let begin = ready.max(self.free);
-        self.stop_ahead(begin);
+        let begin = ready.max(self.free_at);
+        self.stop_read_ahead(begin);
         // The beginning may be in the buffer; only the rest is read from the medium.
         let (segment, from) = match held {
             Some(index) => (index, self.segments.get(index).end),
@@ -127,8 +127,8 @@ impl Mechanism {
         self.segments.touch(segment);
         let Access { first, last, next } = self.access(begin, from, end, 0);
         self.segments.fill(segment, end, last);
-        self.free = last;
-        self.start_ahead(segment, end, next, last);
+        self.free_at = last;
+        self.start_read_ahead(segment, end, next, last);
         Buffered {
             first: if from == start { first } else { ready },
             last,
@@ -139,11 +139,11 @@ impl Mechanism {
     /// buffer: the head reads on behind a stream that is served from it.
     pub(super) fn hit(&mut self, ready: u64, start: u64, end: u64) -> bool {
         if let Some(ahead) = self.ahead
-            && self.coming().contains(&start)
+            && self.read_ahead_range().contains(&start)
         {
-            let read = self.ahead_at(&ahead, ready).0 >= end;
+            let read = self.read_ahead_progress(&ahead, ready).0 >= end;
             let done = self.segments.get(ahead.segment).since <= ready;
-            return read && done && self.read_on(ready, start, end).is_some();
+            return read && done && self.serve_from_read_ahead(ready, start, end).is_some();
         }
         let Some(index) = self.segments.find(start) else {
             return false;
@@ -159,8 +159,8 @@ impl Mechanism {
     /// Writes `start..end` from `ready` on, once the medium is free, and drops it from the read
     /// buffer. Returns the time at which it is on the medium.
     pub(super) fn write(&mut self, ready: u64, start: u64, end: u64) -> u64 {
-        let begin = ready.max(self.free);
-        self.stop_ahead(begin);
+        let begin = ready.max(self.free_at);
+        self.stop_read_ahead(begin);
         self.segments.invalidate(start, end);
         let Access { mut last, .. } = self.access(begin, start, end, self.write_settle);
         let block = self.geometry.block();
@@ -168,22 +168,22 @@ impl Mechanism {
             // A partly covered block is read first and written when it comes round again.
             last += self.geometry.revolution();
         }
-        self.free = last;
+        self.free_at = last;
         last
     }
 
     /// Drops `start..end` from the read buffer and stops a read-ahead that would pass over it.
-    pub(super) fn forget(&mut self, now: u64, start: u64, end: u64) {
+    pub(super) fn invalidate(&mut self, now: u64, start: u64, end: u64) {
         if let Some(ahead) = self.ahead
             && start < ahead.limit
             && self.segments.get(ahead.segment).start < end
         {
-            self.stop_ahead(now);
+            self.stop_read_ahead(now);
         }
         self.segments.invalidate(start, end);
     }
 
-    /// Returns the position of an access that begins at `start`, as [`Mechanism::delay`] needs it.
+    /// Returns the position of an access that begins at `start`, as [`Mechanism::positioning_time`] needs it.
     pub(super) fn target(&self, start: u64) -> Target {
         let place = self.geometry.begin(start);
         Target {
@@ -194,14 +194,14 @@ impl Mechanism {
     }
 
     /// Returns the position of head and platter at `now`.
-    pub(super) fn stand(&self, now: u64) -> Stand {
+    pub(super) fn head_state(&self, now: u64) -> HeadState {
         let (mut cylinder, mut head) = (self.cylinder, self.head);
         if let Some(ahead) = &self.ahead
             && now > ahead.since
         {
-            (_, cylinder, head) = self.ahead_at(ahead, now);
+            (_, cylinder, head) = self.read_ahead_progress(ahead, now);
         }
-        Stand {
+        HeadState {
             cylinder,
             head,
             angle: self.geometry.angle(now),
@@ -210,9 +210,15 @@ impl Mechanism {
 
     /// Returns the time of seek, settling and rotation from `stand` to `target`. A result of `most`
     /// or more is a lower bound only: the caller has a better candidate already.
-    pub(super) fn delay(&self, stand: &Stand, target: &Target, write: bool, most: u64) -> u64 {
+    pub(super) fn positioning_time(
+        &self,
+        stand: &HeadState,
+        target: &Target,
+        write: bool,
+        most: u64,
+    ) -> u64 {
         let settle = if write { self.write_settle } else { 0 };
-        let arm = self.arm(
+        let arm = self.arm_time(
             (stand.cylinder, stand.head),
             (target.cylinder, target.head),
             settle,
@@ -225,27 +231,27 @@ impl Mechanism {
     }
 
     /// Returns the range of bytes that the read-ahead in progress holds or will read.
-    pub(super) fn coming(&self) -> core::ops::Range<u64> {
+    pub(super) fn read_ahead_range(&self) -> core::ops::Range<u64> {
         self.ahead
             .as_ref()
             .map_or(0..0, |a| self.segments.get(a.segment).start..a.limit)
     }
 
     /// Returns the time from `now` until the read-ahead reaches `start`.
-    pub(super) fn comes_in(&self, now: u64, start: u64) -> u64 {
+    pub(super) fn read_ahead_wait(&self, now: u64, start: u64) -> u64 {
         let ahead = self.ahead.as_ref();
-        ahead.map_or(0, |a| self.ahead_until(a, start).saturating_sub(now))
+        ahead.map_or(0, |a| self.read_ahead_end(a, start).saturating_sub(now))
     }
 
     /// Returns the progress of the read-ahead at `now`: the first byte not read yet, and the
     /// cylinder and head.
-    fn ahead_at(&self, ahead: &Ahead, now: u64) -> (u64, u64, u64) {
+    fn read_ahead_progress(&self, ahead: &ReadAhead, now: u64) -> (u64, u64, u64) {
         if now <= ahead.since {
             // The head still waits for the platter where the last access left it.
             return (ahead.from, self.cylinder, self.head);
         }
         let stream = ahead.stream + (now - ahead.since);
-        let (byte, cylinder, head) = self.geometry.at(stream);
+        let (byte, cylinder, head) = self.geometry.byte_at(stream);
         if byte < ahead.limit {
             return (byte.max(ahead.from), cylinder, head);
         }
@@ -255,7 +261,7 @@ impl Mechanism {
     }
 
     /// Returns the time at which the read-ahead has read everything before `end`.
-    fn ahead_until(&self, ahead: &Ahead, end: u64) -> u64 {
+    fn read_ahead_end(&self, ahead: &ReadAhead, end: u64) -> u64 {
         if end <= ahead.from {
             return 0;
         }
@@ -263,9 +269,9 @@ impl Mechanism {
     }
 
     /// Ends the read-ahead at `now`; what it has read stays in the buffer.
-    fn stop_ahead(&mut self, now: u64) {
+    fn stop_read_ahead(&mut self, now: u64) {
         if let Some(ahead) = self.ahead.take() {
-            let (end, cylinder, head) = self.ahead_at(&ahead, now);
+            let (end, cylinder, head) = self.read_ahead_progress(&ahead, now);
             self.segments.fill(ahead.segment, end, 0);
             (self.cylinder, self.head) = (cylinder, head);
         }
@@ -273,11 +279,11 @@ impl Mechanism {
 
     /// Starts a read-ahead at `from`, which is at time `stream` of the stream; the head is there at
     /// `now`.
-    fn start_ahead(&mut self, segment: usize, from: u64, stream: u64, now: u64) {
+    fn start_read_ahead(&mut self, segment: usize, from: u64, stream: u64, now: u64) {
         let limit = (from + self.segments.size()).min(self.geometry.capacity());
         if from < limit {
             let since = self.geometry.next_pass(now, stream);
-            self.ahead = Some(Ahead {
+            self.ahead = Some(ReadAhead {
                 segment,
                 from,
                 since,
@@ -289,7 +295,7 @@ impl Mechanism {
 
     /// Returns the time of moving from one cylinder and head to another, plus `settle` if anything
     /// changes. Heads are switched while the arm moves.
-    fn arm(&self, from: (u64, u64), to: (u64, u64), settle: u64) -> u64 {
+    fn arm_time(&self, from: (u64, u64), to: (u64, u64), settle: u64) -> u64 {
         let other_head = u64::from(to.1 != from.1);
         let arm = self.seek.time(to.0.abs_diff(from.0));
         let arm = arm.max(other_head * self.head_switch);
@@ -301,8 +307,8 @@ impl Mechanism {
     fn access(&mut self, now: u64, start: u64, end: u64, settle: u64) -> Access {
         let start = self.geometry.begin(start);
         let (end, next) = self.geometry.end(end);
-        let place = |p: &Place| (p.cylinder, p.head);
-        let arm = self.arm((self.cylinder, self.head), place(&start), settle);
+        let place = |p: &Position| (p.cylinder, p.head);
+        let arm = self.arm_time((self.cylinder, self.head), place(&start), settle);
         let first = self.geometry.next_pass(now + arm, start.stream);
         (self.cylinder, self.head) = place(&end);
         Access {
@@ -314,14 +320,14 @@ impl Mechanism {
 
     /// Serves a read from the read-ahead in progress if it begins in what that has read or will
     /// read. Returns the time at which its last byte is read.
-    fn read_on(&mut self, ready: u64, start: u64, end: u64) -> Option<u64> {
+    fn serve_from_read_ahead(&mut self, ready: u64, start: u64, end: u64) -> Option<u64> {
         let ahead = self.ahead?;
         let elsewhere =
             |segments: &Segments| start < segments.get(ahead.segment).start || start >= ahead.limit;
         if elsewhere(&self.segments) {
             return None;
         }
-        let (reached, ..) = self.ahead_at(&ahead, ready);
+        let (reached, ..) = self.read_ahead_progress(&ahead, ready);
         self.segments.fill(ahead.segment, reached, 0);
         // Filling the segment may have dropped its oldest bytes.
         if elsewhere(&self.segments) {
@@ -331,7 +337,7 @@ impl Mechanism {
         let limit = (end + self.segments.size())
             .min(self.geometry.capacity())
             .max(ahead.limit);
-        let stopped = self.ahead_until(&ahead, ahead.limit);
+        let stopped = self.read_ahead_end(&ahead, ahead.limit);
         let ahead = if limit > ahead.limit && stopped < ready {
             // The read-ahead had stopped at a full segment. The read makes room, so the head goes
             // on
@@ -340,7 +346,7 @@ impl Mechanism {
             (self.cylinder, self.head) = (last.cylinder, last.head);
             let stream = self.geometry.begin(ahead.limit).stream;
             let since = self.geometry.next_pass(ready, stream);
-            Ahead {
+            ReadAhead {
                 from: ahead.limit,
                 since,
                 stream,
@@ -348,9 +354,9 @@ impl Mechanism {
                 ..ahead
             }
         } else {
-            Ahead { limit, ..ahead }
+            ReadAhead { limit, ..ahead }
         };
         self.ahead = Some(ahead);
-        Some(self.ahead_until(&ahead, end))
+        Some(self.read_ahead_end(&ahead, end))
     }
 }

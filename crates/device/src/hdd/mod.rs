@@ -74,11 +74,11 @@ pub struct Hdd {
     interface_free: u64,
     last_submit: Nanos,
     /// Ends of commands that went through the queue or were served in order; they never decrease.
-    slow: VecDeque<Completion>,
-    slow_end: u64,
+    queued_ends: VecDeque<Completion>,
+    last_queued_end: u64,
     /// Ends of commands that bypassed the queue; they never decrease.
-    quick: VecDeque<Completion>,
-    quick_end: u64,
+    bypass_ends: VecDeque<Completion>,
+    last_bypass_end: u64,
 }
 
 /// Returns the properties of a drive whose figures have been checked.
@@ -115,6 +115,7 @@ impl Hdd {
             refuse("hdd.inner_rate", figures.inner_rate.to_string(), allowed)
         })?;
         let cylinders = geometry.cylinders();
+        // A seek curve needs a stroke of some cylinders to be fitted.
         if cylinders < 16 {
             let found = format!("{} B, in {cylinders} cylinders", figures.capacity.0);
             let allowed = "at least 16 cylinders".to_owned();
@@ -159,10 +160,10 @@ impl Hdd {
             controller_free: 0,
             interface_free: 0,
             last_submit: Nanos::ZERO,
-            slow: VecDeque::with_capacity(depth as usize),
-            slow_end: 0,
-            quick: VecDeque::new(),
-            quick_end: 0,
+            queued_ends: VecDeque::with_capacity(depth as usize),
+            last_queued_end: 0,
+            bypass_ends: VecDeque::new(),
+            last_bypass_end: 0,
         })
     }
 
@@ -170,16 +171,16 @@ impl Hdd {
     /// queue has the capacity of its content and would allocate later.)
     pub(crate) fn fresh(&self, room: u32) -> Hdd {
         assert!(
-            self.slow_end == 0 && self.quick_end == 0 && self.in_flight() == 0,
+            self.last_queued_end == 0 && self.last_bypass_end == 0 && self.in_flight() == 0,
             "the drive was used"
         );
         let queue = self.queue.as_ref().map(|q| q.fresh(room));
-        let quick = if queue.is_some() { room as usize } else { 0 };
+        let bypass = if queue.is_some() { room as usize } else { 0 };
         Hdd {
             room,
             cache: self.cache.as_ref().map(WriteCache::fresh),
-            slow: VecDeque::with_capacity(room as usize),
-            quick: VecDeque::with_capacity(quick),
+            queued_ends: VecDeque::with_capacity(room as usize),
+            bypass_ends: VecDeque::with_capacity(bypass),
             queue,
             ..self.clone()
         }
@@ -220,16 +221,16 @@ impl Hdd {
     /// Returns true if `io` is a write that goes into the write cache.
     fn is_cached(&self, io: &ModelIo) -> bool {
         let cache = self.cache.as_ref();
-        io.op == Op::Write && !io.fua && cache.is_some_and(|c| c.takes(u64::from(io.len)))
+        io.op == Op::Write && !io.fua && cache.is_some_and(|c| c.fits(u64::from(io.len)))
     }
 
     /// Puts a write decoded at `ready` into the cache, which has room for it; returns its end.
-    fn admit(&mut self, ready: u64, io: &ModelIo) -> u64 {
-        let (start, end) = range(io);
+    fn cache_write(&mut self, ready: u64, io: &ModelIo) -> u64 {
+        let (start, end) = byte_range(io);
         if let Some(cache) = &mut self.cache {
             cache.insert(start, end);
         }
-        self.mechanism.forget(ready, start, end);
+        self.mechanism.invalidate(ready, start, end);
         self.deliver(ready, ready, 0, end - start)
     }
 
@@ -239,23 +240,24 @@ impl Hdd {
             return false;
         };
         let mechanism = &self.mechanism;
-        let stand = mechanism.stand(now.max(mechanism.free()));
-        let delay = |start, most| mechanism.delay(&stand, &mechanism.target(start), true, most);
+        let stand = mechanism.head_state(now.max(mechanism.free_at()));
+        let delay =
+            |start, most| mechanism.positioning_time(&stand, &mechanism.target(start), true, most);
         let Some((start, end)) = cache.next_piece(delay) else {
             return false;
         };
-        cache.lands(self.mechanism.write(now, start, end));
+        cache.set_in_transit_until(self.mechanism.write(now, start, end));
         true
     }
 
     /// Catches up with what the drive has written back by itself until `now`, while no command used
     /// the medium.
-    fn tidy(&mut self, now: u64) {
+    fn write_back_idle(&mut self, now: u64) {
         while let Some(cache) = &self.cache
             && !cache.is_clean()
         {
-            let idle = self.controller_free + cache.patience();
-            let begin = idle.max(self.mechanism.free());
+            let idle = self.controller_free + cache.idle_wait();
+            let begin = idle.max(self.mechanism.free_at());
             if begin > now {
                 return;
             }
@@ -266,10 +268,11 @@ impl Hdd {
     /// Empties the cache for a flush that begins at `ready`; returns the time at which that is
     /// done.
     fn flush(&mut self, ready: u64) -> u64 {
-        let mut end = ready.max(self.slow_end).max(self.quick_end);
+        let mut end = ready.max(self.last_queued_end).max(self.last_bypass_end);
+        // Without a cache, all writes are on the medium when they complete.
         if self.cache.is_some() {
             while self.write_back(ready) {}
-            end = end.max(self.cache.as_ref().map_or(0, WriteCache::landed));
+            end = end.max(self.cache.as_ref().map_or(0, WriteCache::in_transit_until));
             self.controller_free = self.controller_free.max(end);
         }
         end
@@ -278,10 +281,10 @@ impl Hdd {
     /// Serves a command that is at the head of the queue and was decoded at `ready`; returns its
     /// end.
     fn serve(&mut self, ready: u64, io: &ModelIo) -> u64 {
-        let (start, end) = range(io);
+        let (start, end) = byte_range(io);
         match io.op {
             Op::Read => {
-                if self.cached(ready, start, end) {
+                if self.in_write_cache(ready, start, end) {
                     return self.deliver(ready, ready, 0, end - start);
                 }
                 let read = self.mechanism.read(ready, start, end);
@@ -289,7 +292,7 @@ impl Hdd {
             }
             Op::Write | Op::WriteZeroes => {
                 if let Some(cache) = &mut self.cache {
-                    cache.cut(start, end);
+                    cache.remove(start, end);
                 }
                 let data = if io.op == Op::Write { end - start } else { 0 };
                 self.interface_free = ready.max(self.interface_free) + self.transfer(data);
@@ -299,7 +302,7 @@ impl Hdd {
             Op::Flush => self.flush(ready),
             Op::Discard => {
                 if let Some(cache) = &mut self.cache {
-                    cache.cut(start, end);
+                    cache.remove(start, end);
                 }
                 ready
             }
@@ -307,7 +310,7 @@ impl Hdd {
     }
 
     /// Returns true if the write cache holds all of `start..end` at `now`.
-    fn cached(&self, now: u64, start: u64, end: u64) -> bool {
+    fn in_write_cache(&self, now: u64, start: u64, end: u64) -> bool {
         let cache = self.cache.as_ref();
         cache.is_some_and(|c| c.holds(now, start, end))
     }
@@ -321,16 +324,16 @@ impl Hdd {
             {
                 // Wait for the piece in progress to free its room first, then write the next one
                 // back.
-                if self.mechanism.free() <= ready {
+                if self.mechanism.free_at() <= ready {
                     self.write_back(ready);
                 }
-                ready = self.mechanism.free();
+                ready = self.mechanism.free_at();
             }
-            return self.admit(ready, io);
+            return self.cache_write(ready, io);
         }
-        let (start, end) = range(io);
-        let pressed = self.cache.as_ref().is_some_and(WriteCache::is_pressed);
-        if pressed && io.op == Op::Read && !self.cached(ready, start, end) {
+        let (start, end) = byte_range(io);
+        let half_full = self.cache.as_ref().is_some_and(WriteCache::is_half_full);
+        if half_full && io.op == Op::Read && !self.in_write_cache(ready, start, end) {
             // Writing back alternates with reads, or a stream of reads would keep the cache full.
             self.write_back(ready);
         }
@@ -338,26 +341,26 @@ impl Hdd {
     }
 
     /// Records the end of a command that went through the queue.
-    fn end_slow(&mut self, id: u64, at: u64) {
+    fn end_queued(&mut self, id: u64, at: u64) {
         // Commands of the queue complete in its order.
-        self.slow_end = self.slow_end.max(at);
-        self.slow.push_back(Completion {
+        self.last_queued_end = self.last_queued_end.max(at);
+        self.queued_ends.push_back(Completion {
             id,
-            at: Nanos(self.slow_end),
+            at: Nanos(self.last_queued_end),
         });
     }
 
     /// Records the end of a command that bypassed the queue.
-    fn end_quick(&mut self, id: u64, at: u64) {
-        self.quick_end = self.quick_end.max(at);
-        self.quick.push_back(Completion {
+    fn end_bypassed(&mut self, id: u64, at: u64) {
+        self.last_bypass_end = self.last_bypass_end.max(at);
+        self.bypass_ends.push_back(Completion {
             id,
-            at: Nanos(self.quick_end),
+            at: Nanos(self.last_bypass_end),
         });
     }
 }
 
-fn range(io: &ModelIo) -> (u64, u64) {
+fn byte_range(io: &ModelIo) -> (u64, u64) {
     (io.addr, io.addr + u64::from(io.len))
 }
 
@@ -367,6 +370,7 @@ fn layout(figures: &HddFigures) -> Layout {
     Layout {
         capacity: figures.capacity.0,
         block: figures.physical_block.0,
+        // A minute in nanoseconds per revolutions per minute, rounded to the nearest.
         revolution: (60_000_000_000 + figures.rotation.0 / 2) / figures.rotation.0,
         heads: surfaces.map_or(1, |s| u64::from(s.heads)),
         head_skew: surfaces.map_or(0, |s| s.head_switch.0.0),
@@ -388,15 +392,15 @@ impl Model for Hdd {
         if self.queue.is_some() {
             return self.submit_queued(now.0, io);
         }
-        self.tidy(now.0);
+        self.write_back_idle(now.0);
         let ready = now.0.max(self.controller_free) + self.overhead;
         self.controller_free = ready;
         let at = self.serve_in_order(ready, &io);
-        self.end_slow(io.id, at);
+        self.end_queued(io.id, at);
     }
 
     fn next_completion(&self) -> Option<Nanos> {
-        match (self.quick.front(), self.slow.front()) {
+        match (self.bypass_ends.front(), self.queued_ends.front()) {
             (Some(a), Some(b)) => Some(a.at.min(b.at)),
             (a, b) => a.or(b).map(|c| c.at),
         }
@@ -404,19 +408,20 @@ impl Model for Hdd {
 
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion> {
         self.advance(now.0);
-        let quick = self.quick.front().map_or(Nanos::MAX, |c| c.at);
-        let slow = self.slow.front().map_or(Nanos::MAX, |c| c.at);
-        let queue = if quick <= slow {
-            &mut self.quick
+        let bypass = self.bypass_ends.front().map_or(Nanos::MAX, |c| c.at);
+        let queued = self.queued_ends.front().map_or(Nanos::MAX, |c| c.at);
+        let queue = if bypass <= queued {
+            &mut self.bypass_ends
         } else {
-            &mut self.slow
+            &mut self.queued_ends
         };
         queue.pop_front_if(|c| c.at <= now)
     }
 
     fn in_flight(&self) -> u32 {
         // At most `room`, so the cast loses nothing.
-        (self.slow.len() + self.quick.len()) as u32 + self.queue.as_ref().map_or(0, Queue::len)
+        (self.queued_ends.len() + self.bypass_ends.len()) as u32
+            + self.queue.as_ref().map_or(0, Queue::len)
     }
 
     fn has_room(&self) -> bool {
@@ -439,7 +444,7 @@ mod tests {
             panic!("it is a hard disk");
         };
         let mut hdd = prototype.fresh(32);
-        let room = (hdd.slow.capacity(), hdd.quick.capacity());
+        let room = (hdd.queued_ends.capacity(), hdd.bypass_ends.capacity());
         assert!(room.0 >= 32);
         for id in 0..1_000 {
             if !hdd.has_room() {
@@ -448,6 +453,9 @@ mod tests {
             hdd.submit(Nanos::ZERO, ModelIo::read(id, id * 4_096, 4_096));
         }
         assert_eq!(hdd.in_flight(), 32);
-        assert_eq!((hdd.slow.capacity(), hdd.quick.capacity()), room);
+        assert_eq!(
+            (hdd.queued_ends.capacity(), hdd.bypass_ends.capacity()),
+            room
+        );
     }
 }

@@ -23,7 +23,7 @@
 //! remainder, in integers of 32 bits.
 
 use super::mechanism::Target;
-use super::{Hdd, range};
+use super::{Hdd, byte_range};
 use crate::model::ModelIo;
 use tidegate_core::request::Op;
 
@@ -59,9 +59,10 @@ pub(super) struct Queue {
     max_wait: u64,
     /// Number of flushes among the waiting commands; 0 saves the search for a barrier.
     flushes: u32,
-    stalled: u32,
+    /// Number of writes that wait for room in the cache; later cached writes must not pass them.
+    stalled_writes: u32,
     /// True if a command was served last, so that a full cache is served next.
-    turn_of_cache: bool,
+    cache_is_next: bool,
 }
 
 impl Queue {
@@ -71,8 +72,8 @@ impl Queue {
             depth: depth as usize,
             max_wait,
             flushes: 0,
-            stalled: 0,
-            turn_of_cache: false,
+            stalled_writes: 0,
+            cache_is_next: false,
         }
     }
 
@@ -87,19 +88,19 @@ impl Queue {
 
     fn push(&mut self, waiting: Waiting) {
         self.flushes += u32::from(waiting.kind == Kind::Flush);
-        self.stalled += u32::from(waiting.kind == Kind::Cached);
+        self.stalled_writes += u32::from(waiting.kind == Kind::Cached);
         self.waiting.push(waiting);
     }
 
     fn take(&mut self, index: usize) -> Waiting {
         let waiting = self.waiting.remove(index);
         self.flushes -= u32::from(waiting.kind == Kind::Flush);
-        self.stalled -= u32::from(waiting.kind == Kind::Cached);
+        self.stalled_writes -= u32::from(waiting.kind == Kind::Cached);
         waiting
     }
 
     /// Returns the commands that the drive may choose among at `now`: decoded, and before a flush.
-    fn choices(&self, now: u64) -> &[Waiting] {
+    fn candidates(&self, now: u64) -> &[Waiting] {
         let mut known = &self.waiting[..self.waiting.len().min(self.depth)];
         if self.flushes > 0 {
             let flush = known.iter().position(|w| w.kind == Kind::Flush);
@@ -117,8 +118,8 @@ impl Hdd {
         self.advance(now);
         let ready = now.max(self.controller_free) + self.overhead;
         self.controller_free = ready;
-        if let Some(at) = self.overtake(ready, &io) {
-            self.end_quick(io.id, at);
+        if let Some(at) = self.bypass(ready, &io) {
+            self.end_bypassed(io.id, at);
             return;
         }
         let kind = match io.op {
@@ -150,21 +151,24 @@ impl Hdd {
 
     /// Serves a command that does not need the mechanism; returns its end, or `None` if it must
     /// queue.
-    fn overtake(&mut self, ready: u64, io: &ModelIo) -> Option<u64> {
+    fn bypass(&mut self, ready: u64, io: &ModelIo) -> Option<u64> {
         let queue = self.queue.as_ref()?;
         if queue.flushes > 0 {
             return None;
         }
-        let (start, end) = range(io);
+        let (start, end) = byte_range(io);
         match io.op {
-            Op::Read if self.cached(ready, start, end) || self.mechanism.hit(ready, start, end) => {
+            Op::Read
+                if self.in_write_cache(ready, start, end)
+                    || self.mechanism.hit(ready, start, end) =>
+            {
                 Some(self.deliver(ready, ready, 0, end - start))
             }
-            Op::Write if queue.stalled == 0 && self.is_cached(io) => {
+            Op::Write if queue.stalled_writes == 0 && self.is_cached(io) => {
                 let cache = self.cache.as_ref()?;
                 cache
                     .has_room(ready, end - start)
-                    .then(|| self.admit(ready, io))
+                    .then(|| self.cache_write(ready, io))
             }
             Op::Discard => Some(self.serve(ready, io)),
             _ => None,
@@ -178,33 +182,34 @@ impl Hdd {
             if self.is_busy(now) {
                 return;
             }
-            self.decide();
+            self.begin_next();
         }
-        self.tidy(now);
+        self.write_back_idle(now);
     }
 
     /// Returns true while the mechanism is at a command that ends after `now`. (An array may have
     /// popped that command's end ahead of time; then the next command is settled early.)
     fn is_busy(&self, now: u64) -> bool {
-        self.mechanism.free().min(self.slow_end) > now && !self.slow.is_empty()
+        self.mechanism.free_at().min(self.last_queued_end) > now && !self.queued_ends.is_empty()
     }
 
     /// Begins the next operation; at least one command waits.
-    fn decide(&mut self) {
+    fn begin_next(&mut self) {
         let Some(queue) = &self.queue else { return };
         let first = &queue.waiting[0];
-        let now = first.ready.max(self.mechanism.free());
+        let now = first.ready.max(self.mechanism.free_at());
         if matches!(first.kind, Kind::Flush | Kind::Discard) {
             return self.take_turn(0, now);
         }
-        if queue.stalled > 0 && self.admit_stalled(now) {
+        if queue.stalled_writes > 0 && self.admit_stalled(now) {
             return;
         }
         let Some(queue) = &mut self.queue else { return };
-        let pressed = self.cache.as_ref().is_some_and(|c| c.is_pressed()) || queue.stalled > 0;
+        let half_full =
+            self.cache.as_ref().is_some_and(|c| c.is_half_full()) || queue.stalled_writes > 0;
         let dirty = self.cache.as_ref().is_some_and(|c| !c.is_clean());
-        let cache_first = pressed && dirty && queue.turn_of_cache;
-        queue.turn_of_cache = !cache_first;
+        let cache_first = half_full && dirty && queue.cache_is_next;
+        queue.cache_is_next = !cache_first;
         match self.choose(now) {
             Some(index) if !cache_first => self.take_turn(index, now),
             _ => {
@@ -219,7 +224,7 @@ impl Hdd {
         let Some(queue) = &mut self.queue else { return };
         let taken = queue.take(index);
         let at = self.serve(now, &taken.io);
-        self.end_slow(taken.io.id, at);
+        self.end_queued(taken.io.id, at);
     }
 
     /// Moves the oldest write that waits for room into the cache if there is room at `now`.
@@ -227,11 +232,11 @@ impl Hdd {
         let (Some(queue), Some(cache)) = (&self.queue, &self.cache) else {
             return false;
         };
-        let choices = queue.choices(now);
-        let Some(index) = choices.iter().position(|w| w.kind == Kind::Cached) else {
+        let candidates = queue.candidates(now);
+        let Some(index) = candidates.iter().position(|w| w.kind == Kind::Cached) else {
             return false;
         };
-        if !cache.has_room(now, u64::from(choices[index].io.len)) {
+        if !cache.has_room(now, u64::from(candidates[index].io.len)) {
             return false;
         }
         let Some(queue) = &mut self.queue else {
@@ -239,8 +244,8 @@ impl Hdd {
         };
         let taken = queue.take(index);
         // The room is there from `now` on, so the write ends after the operation that freed it.
-        let at = self.admit(taken.ready.max(now), &taken.io);
-        self.end_slow(taken.io.id, at);
+        let at = self.cache_write(taken.ready.max(now), &taken.io);
+        self.end_queued(taken.io.id, at);
         true
     }
 
@@ -248,13 +253,13 @@ impl Hdd {
     fn choose(&self, now: u64) -> Option<usize> {
         let queue = self.queue.as_ref()?;
         if queue.waiting.len() == 1 {
-            return (queue.stalled == 0).then_some(0);
+            return (queue.stalled_writes == 0).then_some(0);
         }
-        let stand = self.mechanism.stand(now);
+        let stand = self.mechanism.head_state(now);
         let (mut best, mut least) = (None, u64::MAX);
         // Of the reads in the read-ahead's way only the one that it reaches first is a candidate.
-        let (coming, mut nearest) = (self.mechanism.coming(), u64::MAX);
-        for (index, w) in queue.choices(now).iter().enumerate() {
+        let (coming, mut nearest) = (self.mechanism.read_ahead_range(), u64::MAX);
+        for (index, w) in queue.candidates(now).iter().enumerate() {
             if w.kind == Kind::Cached {
                 continue;
             }
@@ -268,11 +273,12 @@ impl Hdd {
                         continue;
                     }
                     nearest = w.io.addr;
-                    self.mechanism.comes_in(now, w.io.addr)
+                    self.mechanism.read_ahead_wait(now, w.io.addr)
                 }
                 _ => {
                     let write = w.kind == Kind::Write;
-                    self.mechanism.delay(&stand, &w.target, write, least)
+                    self.mechanism
+                        .positioning_time(&stand, &w.target, write, least)
                 }
             };
             if delay < least {

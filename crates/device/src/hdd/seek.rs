@@ -19,7 +19,7 @@ use tidegate_core::time::Nanos;
 const KNEE: f64 = 1.0 / 3.0;
 /// Share of random pairs of tracks that are at most `KNEE` apart: distances of random pairs have
 /// the density `2·(1 − x)`, so it is `1 − (1 − KNEE)²`.
-const SHORT: f64 = 5.0 / 9.0;
+const SHORT_SHARE: f64 = 5.0 / 9.0;
 /// Integral of `2·(1 − x)·(1 − x)` from `KNEE` to 1: the amount by which one unit of slope beyond
 /// the knee reduces the mean.
 const LONG_MOMENT: f64 = 16.0 / 81.0;
@@ -80,9 +80,10 @@ impl SeekCurve {
         // With base = one − root·one_root and slope = (full − base − root·knee_root) / (1 − KNEE)
         // the
         // mean is linear in `root`, which therefore needs no iteration.
-        let flat = SHORT * one + (1.0 - SHORT) * full - LONG_MOMENT * (full - one) / (1.0 - KNEE);
-        let gain =
-            root_moment - SHORT * one_root + LONG_MOMENT * (knee_root - one_root) / (1.0 - KNEE);
+        let flat = SHORT_SHARE * one + (1.0 - SHORT_SHARE) * full
+            - LONG_MOMENT * (full - one) / (1.0 - KNEE);
+        let gain = root_moment - SHORT_SHARE * one_root
+            + LONG_MOMENT * (knee_root - one_root) / (1.0 - KNEE);
         let root = (mean - flat) / gain;
         let steepest = (full - one) / (knee_root - one_root);
         if !(root > 0.0 && root < steepest) {
@@ -108,11 +109,11 @@ impl SeekCurve {
             return Nanos::ZERO;
         }
         let x = (tracks as f64 / self.stroke).min(1.0);
-        Nanos((self.at(x) + 0.5) as u64)
+        Nanos((self.time_at(x) + 0.5) as u64)
     }
 
     /// Returns the time in nanoseconds over the fraction `x` of the stroke; linear beyond 1.
-    fn at(&self, x: f64) -> f64 {
+    fn time_at(&self, x: f64) -> f64 {
         // IEEE 754 defines multiplication and square root exactly, so results are equal on all
         // machines.
         if x <= KNEE {
@@ -124,11 +125,11 @@ impl SeekCurve {
 }
 
 /// Logarithm to base 2 of the number of table entries per octave of distance.
-const STEPS: u32 = 6;
+const STEPS_LOG2: u32 = 6;
 
 /// Seek curve as a table of integers, for drives that compare many seeks per decision.
 ///
-/// It has an entry for every distance up to `2 << STEPS`, then `1 << STEPS` entries per octave with
+/// It has an entry for every distance up to `2 << STEPS_LOG2`, then `1 << STEPS_LOG2` entries per octave with
 /// linear interpolation. The error is below 1/100,000 of the seek, except for the interval that
 /// contains the knee: there it is up to 1/500.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -140,13 +141,13 @@ pub(super) struct SeekTable {
 impl SeekTable {
     pub(super) fn new(curve: &SeekCurve) -> SeekTable {
         let stroke = curve.stroke as u64;
-        let (last, _) = SeekTable::step(stroke);
+        let (last, _) = SeekTable::entry(stroke);
         let node = |index: usize| {
-            let octave = (index >> STEPS).saturating_sub(1) as u32;
-            let tracks = (index as u64 - (u64::from(octave) << STEPS)) << octave;
+            let octave = (index >> STEPS_LOG2).saturating_sub(1) as u32;
+            let tracks = (index as u64 - (u64::from(octave) << STEPS_LOG2)) << octave;
             match tracks {
                 0 => 0,
-                _ => (curve.at(tracks as f64 / curve.stroke) + 0.5) as u32,
+                _ => (curve.time_at(tracks as f64 / curve.stroke) + 0.5) as u32,
             }
         };
         SeekTable {
@@ -156,17 +157,17 @@ impl SeekTable {
 
     /// Returns the index of the entry at or before a distance, and the logarithm to base 2 of the
     /// distance between it and the next entry.
-    fn step(tracks: u64) -> (usize, u32) {
-        let octave = (tracks | 1).ilog2().saturating_sub(STEPS);
+    fn entry(tracks: u64) -> (usize, u32) {
+        let octave = (tracks | 1).ilog2().saturating_sub(STEPS_LOG2);
         (
-            (octave << STEPS) as usize + (tracks >> octave) as usize,
+            (octave << STEPS_LOG2) as usize + (tracks >> octave) as usize,
             octave,
         )
     }
 
     /// Returns the seek time in nanoseconds over `tracks`, which must not exceed the stroke.
     pub(super) fn time(&self, tracks: u64) -> u64 {
-        let (index, octave) = SeekTable::step(tracks);
+        let (index, octave) = SeekTable::entry(tracks);
         let (from, to) = (self.nodes[index], self.nodes[index + 1]);
         let past = tracks & ((1 << octave) - 1);
         u64::from(from) + ((u64::from(to - from) * past) >> octave)

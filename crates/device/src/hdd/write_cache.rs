@@ -9,7 +9,7 @@
 use super::figures::WriteBackOrder;
 
 /// Bytes written back at a time; a choice: a few milliseconds on a track.
-const PIECE: u64 = 512 << 10;
+const PIECE_BYTES: u64 = 512 << 10;
 
 /// Run of bytes that waits for the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,32 +23,32 @@ struct Extent {
 pub(super) struct WriteCache {
     size: u64,
     /// Maximum number of extents.
-    most: usize,
+    max_extents: usize,
     idle: u64,
     order: WriteBackOrder,
     /// Extents, sorted, neither overlapping nor adjacent. Never grows beyond its capacity.
     extents: Vec<Extent>,
     /// Bytes in all extents.
     dirty: u64,
-    /// Piece that is being written to the medium, until `lands`. It occupies room until then.
-    landing: Extent,
-    lands: u64,
+    /// Piece that is being written to the medium, until `in_transit_until`. It occupies room until then.
+    in_transit: Extent,
+    in_transit_until: u64,
     /// Address at which the sweep goes on.
     sweep: u64,
 }
 
 impl WriteCache {
     pub(super) fn new(size: u64, extents: u32, idle: u64, order: WriteBackOrder) -> WriteCache {
-        let most = extents as usize;
+        let max_extents = extents as usize;
         WriteCache {
             size,
-            most,
+            max_extents,
             idle,
             order,
-            extents: Vec::with_capacity(most),
+            extents: Vec::with_capacity(max_extents),
             dirty: 0,
-            landing: Extent { start: 0, end: 0 },
-            lands: 0,
+            in_transit: Extent { start: 0, end: 0 },
+            in_transit_until: 0,
             sweep: 0,
         }
     }
@@ -56,24 +56,24 @@ impl WriteCache {
     /// Returns an empty cache with the same parameters. (A clone would lack the capacity.)
     pub(super) fn fresh(&self) -> WriteCache {
         WriteCache {
-            extents: Vec::with_capacity(self.most),
+            extents: Vec::with_capacity(self.max_extents),
             ..*self
         }
     }
 
     /// Returns true if a write of `bytes` fits an empty cache.
-    pub(super) fn takes(&self, bytes: u64) -> bool {
+    pub(super) fn fits(&self, bytes: u64) -> bool {
         bytes <= self.size
     }
 
     /// Returns true if there is room for `bytes` more at `now`.
     pub(super) fn has_room(&self, now: u64, bytes: u64) -> bool {
-        let landing = if now < self.lands {
-            self.landing.end - self.landing.start
+        let in_transit = if now < self.in_transit_until {
+            self.in_transit.end - self.in_transit.start
         } else {
             0
         };
-        self.dirty + landing + bytes <= self.size && self.extents.len() < self.most
+        self.dirty + in_transit + bytes <= self.size && self.extents.len() < self.max_extents
     }
 
     /// Returns true if no data waits for the medium.
@@ -83,17 +83,17 @@ impl WriteCache {
 
     /// Returns true if the cache is half full, so that the drive writes back without waiting to be
     /// idle.
-    pub(super) fn is_pressed(&self) -> bool {
-        self.dirty * 2 >= self.size || self.extents.len() * 2 > self.most
+    pub(super) fn is_half_full(&self) -> bool {
+        self.dirty * 2 >= self.size || self.extents.len() * 2 > self.max_extents
     }
 
     /// Time after the last command for which the drive waits before it writes back.
-    pub(super) fn patience(&self) -> u64 {
-        if self.is_pressed() { 0 } else { self.idle }
+    pub(super) fn idle_wait(&self) -> u64 {
+        if self.is_half_full() { 0 } else { self.idle }
     }
 
     /// Returns the indices of the extents that touch or overlap `start..end`.
-    fn around(&self, start: u64, end: u64) -> core::ops::Range<usize> {
+    fn touching(&self, start: u64, end: u64) -> core::ops::Range<usize> {
         let first = self.extents.partition_point(|e| e.end < start);
         let last = first + self.extents[first..].partition_point(|e| e.start <= end);
         first..last
@@ -101,28 +101,31 @@ impl WriteCache {
 
     /// Adds `start..end`; there must be room.
     pub(super) fn insert(&mut self, start: u64, end: u64) {
-        let around = self.around(start, end);
-        let Some(first) = self.extents[around.clone()].first().copied() else {
-            assert!(self.extents.len() < self.most, "the write cache is full");
-            self.extents.insert(around.start, Extent { start, end });
+        let touching = self.touching(start, end);
+        let Some(first) = self.extents[touching.clone()].first().copied() else {
+            assert!(
+                self.extents.len() < self.max_extents,
+                "the write cache is full"
+            );
+            self.extents.insert(touching.start, Extent { start, end });
             self.dirty += end - start;
             return;
         };
-        let held: u64 = self.extents[around.clone()]
+        let held: u64 = self.extents[touching.clone()]
             .iter()
             .map(|e| e.end - e.start)
             .sum();
         let merged = Extent {
             start: first.start.min(start),
-            end: self.extents[around.end - 1].end.max(end),
+            end: self.extents[touching.end - 1].end.max(end),
         };
-        self.extents[around.start] = merged;
-        self.extents.drain(around.start + 1..around.end);
+        self.extents[touching.start] = merged;
+        self.extents.drain(touching.start + 1..touching.end);
         self.dirty += merged.end - merged.start - held;
     }
 
     /// Removes `start..end`, because the medium is written directly or the data is discarded.
-    pub(super) fn cut(&mut self, start: u64, end: u64) {
+    pub(super) fn remove(&mut self, start: u64, end: u64) {
         let mut index = self.extents.partition_point(|e| e.end <= start);
         while let Some(e) = self.extents.get_mut(index).filter(|e| e.start < end) {
             match (e.start < start, e.end > end) {
@@ -130,7 +133,7 @@ impl WriteCache {
                     // If there is no room for a second extent, the extent stays whole: its middle
                     // is
                     // written back needlessly.
-                    if self.extents.len() < self.most {
+                    if self.extents.len() < self.max_extents {
                         let rest = Extent {
                             start: end,
                             end: self.extents[index].end,
@@ -163,11 +166,12 @@ impl WriteCache {
     pub(super) fn holds(&self, now: u64, start: u64, end: u64) -> bool {
         let inside = |e: &Extent| e.start <= start && end <= e.end;
         let index = self.extents.partition_point(|e| e.end < end);
-        self.extents.get(index).is_some_and(inside) || (now < self.lands && inside(&self.landing))
+        self.extents.get(index).is_some_and(inside)
+            || (now < self.in_transit_until && inside(&self.in_transit))
     }
 
     /// Removes and returns the next piece to be written back; the caller writes it and reports the
-    /// end with [`WriteCache::lands`].
+    /// end with [`WriteCache::set_in_transit_until`].
     ///
     /// `delay(address, most)` returns the time until a write at `address` can begin; a result above
     /// `most` may be a lower bound.
@@ -190,7 +194,7 @@ impl WriteCache {
         };
         let extent = self.extents.get_mut(index)?;
         let start = extent.start;
-        let end = extent.end.min(start + PIECE);
+        let end = extent.end.min(start + PIECE_BYTES);
         if end == extent.end {
             self.extents.remove(index);
         } else {
@@ -198,18 +202,18 @@ impl WriteCache {
         }
         self.dirty -= end - start;
         self.sweep = end;
-        self.landing = Extent { start, end };
+        self.in_transit = Extent { start, end };
         Some((start, end))
     }
 
     /// Time at which everything taken from the cache is on the medium.
-    pub(super) fn landed(&self) -> u64 {
-        self.lands
+    pub(super) fn in_transit_until(&self) -> u64 {
+        self.in_transit_until
     }
 
     /// Sets the time at which the piece taken last is on the medium.
-    pub(super) fn lands(&mut self, at: u64) {
-        self.lands = at;
+    pub(super) fn set_in_transit_until(&mut self, at: u64) {
+        self.in_transit_until = at;
     }
 }
 
@@ -256,11 +260,14 @@ mod tests {
 
     #[test]
     fn a_long_run_is_written_in_pieces() {
-        let mut c = WriteCache::new(4 * PIECE, 8, 0, WriteBackOrder::Sweep);
-        c.insert(0, 2 * PIECE + 100);
-        assert_eq!(c.next_piece(none), Some((0, PIECE)));
-        assert_eq!(c.next_piece(none), Some((PIECE, 2 * PIECE)));
-        assert_eq!(c.next_piece(none), Some((2 * PIECE, 2 * PIECE + 100)));
+        let mut c = WriteCache::new(4 * PIECE_BYTES, 8, 0, WriteBackOrder::Sweep);
+        c.insert(0, 2 * PIECE_BYTES + 100);
+        assert_eq!(c.next_piece(none), Some((0, PIECE_BYTES)));
+        assert_eq!(c.next_piece(none), Some((PIECE_BYTES, 2 * PIECE_BYTES)));
+        assert_eq!(
+            c.next_piece(none),
+            Some((2 * PIECE_BYTES, 2 * PIECE_BYTES + 100))
+        );
         assert_eq!(c.next_piece(none), None);
     }
 
@@ -270,7 +277,7 @@ mod tests {
         c.insert(0, 1_000);
         assert!(!c.has_room(0, 1));
         c.next_piece(none);
-        c.lands(50);
+        c.set_in_transit_until(50);
         assert!(c.holds(49, 10, 20) && !c.has_room(49, 1));
         assert!(!c.holds(50, 10, 20) && c.has_room(50, 1_000));
     }
@@ -290,8 +297,8 @@ mod tests {
                         bytes.extend(start..end);
                     }
                     // With room for two halves, or it may keep more.
-                    2 if c.extents.len() < c.most => {
-                        c.cut(start, end);
+                    2 if c.extents.len() < c.max_extents => {
+                        c.remove(start, end);
                         (start..end).for_each(|b| { bytes.remove(&b); });
                     }
                     _ => {
@@ -302,7 +309,7 @@ mod tests {
                 }
                 prop_assert_eq!(c.dirty, bytes.len() as u64);
                 prop_assert!(c.extents.windows(2).all(|w| w[0].end < w[1].start));
-                prop_assert!(c.extents.len() <= c.most);
+                prop_assert!(c.extents.len() <= c.max_extents);
                 for b in 0..90 {
                     prop_assert_eq!(c.holds(0, b, b + 1), bytes.contains(&b));
                 }

@@ -21,7 +21,7 @@ struct Slot {
 
 /// Queue of one die.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct DieQueue {
     first: u32,
     last: u32,
     units: u32,
@@ -35,7 +35,7 @@ pub(super) struct Buffer {
     buckets: Box<[u32]>,
     /// Right shift of a 64-bit hash that leaves a bucket's index.
     shift: u32,
-    lines: Box<[Line]>,
+    queues: Box<[DieQueue]>,
     size: u32,
     used: u32,
 }
@@ -50,7 +50,7 @@ impl Buffer {
             next: if n + 1 < size { n + 1 } else { NONE },
             chain: NONE,
         };
-        let line = Line {
+        let queue = DieQueue {
             first: NONE,
             last: NONE,
             units: 0,
@@ -61,7 +61,7 @@ impl Buffer {
             free: 0,
             buckets: vec![NONE; buckets as usize].into(),
             shift: 64 - buckets.ilog2(),
-            lines: vec![line; dies as usize].into(),
+            queues: vec![queue; dies as usize].into(),
             size,
             used: 0,
         }
@@ -78,12 +78,12 @@ impl Buffer {
 
     /// Number of units that wait for a die.
     pub(super) fn waiting(&self, die: usize) -> u32 {
-        self.lines[die].units
+        self.queues[die].units
     }
 
     /// Time at which the oldest unit of a die arrived, in nanoseconds; `MAX` if none waits.
     pub(super) fn oldest(&self, die: usize) -> u64 {
-        match self.lines[die].first {
+        match self.queues[die].first {
             NONE => u64::MAX,
             slot => self.slots[slot as usize].since,
         }
@@ -122,7 +122,7 @@ impl Buffer {
             let slot = &mut self.slots[slot];
             let added = (units & !slot.units).count_ones();
             slot.units |= units;
-            self.lines[die].units += added;
+            self.queues[die].units += added;
             self.used += added;
             return;
         }
@@ -139,23 +139,24 @@ impl Buffer {
             chain: self.buckets[bucket],
         };
         self.buckets[bucket] = at;
-        let line = &mut self.lines[die];
-        match line.last {
-            NONE => line.first = at,
+        let queue = &mut self.queues[die];
+        match queue.last {
+            NONE => queue.first = at,
             last => self.slots[last as usize].next = at,
         }
-        line.last = at;
-        line.units += added;
+        queue.last = at;
+        queue.units += added;
         self.used += added;
     }
 
     /// Removes up to `most` units of a die, oldest first; returns their number.
     pub(super) fn take(&mut self, die: usize, most: u32) -> u32 {
         let mut taken = 0;
-        while taken < most && self.lines[die].first != NONE {
-            let at = self.lines[die].first as usize;
+        while taken < most && self.queues[die].first != NONE {
+            let at = self.queues[die].first as usize;
             let slot = &mut self.slots[at];
             while slot.units != 0 && taken < most {
+                // Clears the lowest bit that is set.
                 slot.units &= slot.units - 1;
                 taken += 1;
             }
@@ -163,20 +164,20 @@ impl Buffer {
                 self.drop_first(die);
             }
         }
-        self.lines[die].units -= taken;
+        self.queues[die].units -= taken;
         self.used -= taken;
         taken
     }
 
     /// Removes the first entry of a die, which has no units left, from its queue and its bucket.
     fn drop_first(&mut self, die: usize) {
-        let at = self.lines[die].first;
+        let at = self.queues[die].first;
         let Slot {
             page, next, chain, ..
         } = self.slots[at as usize];
-        self.lines[die].first = next;
+        self.queues[die].first = next;
         if next == NONE {
-            self.lines[die].last = NONE;
+            self.queues[die].last = NONE;
         }
         let bucket = self.bucket(page);
         let mut link = self.buckets[bucket];

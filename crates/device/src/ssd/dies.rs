@@ -25,7 +25,7 @@ pub(super) struct Die {
     /// Time at which the last program is done.
     pub(super) programmed: u64,
     /// Time since which a full program has waited.
-    pub(super) filled: u64,
+    pub(super) full_since: u64,
     /// Units to be moved for garbage collection, in fractions of a unit; [`Reclaim::one`] is one.
     moves: u64,
     /// Number of programs since the last erase.
@@ -40,21 +40,21 @@ impl Ssd {
         let wanted = if d.moves >= u64::from(self.per_program) * Reclaim::one() {
             0
         } else if waiting >= self.per_program {
-            d.filled
+            d.full_since
         } else if waiting > 0 {
             self.buffer.oldest(die) + LINGER.0
         } else {
             u64::MAX
         };
         let begin = wanted.max(d.free);
-        self.begins[die] = begin;
-        self.soonest = self.soonest.min(begin);
+        self.next_work[die] = begin;
+        self.next_work_bound = self.next_work_bound.min(begin);
     }
 
     /// Returns the earliest begin of a background operation, and its die.
-    fn first(&self) -> (u64, usize) {
+    fn next_die(&self) -> (u64, usize) {
         let mut first = (u64::MAX, 0);
-        for (die, begin) in self.begins.iter().copied().enumerate() {
+        for (die, begin) in self.next_work.iter().copied().enumerate() {
             if begin < first.0 {
                 first = (begin, die);
             }
@@ -64,26 +64,26 @@ impl Ssd {
 
     /// Performs the background operations that dies have begun by `now`.
     pub(super) fn advance(&mut self, now: u64) {
-        while self.soonest <= now {
-            let (begin, die) = self.first();
-            self.soonest = begin;
+        while self.next_work_bound <= now {
+            let (begin, die) = self.next_die();
+            self.next_work_bound = begin;
             if begin <= now {
-                self.work(begin, begin, die);
+                self.run_background(begin, begin, die);
             }
         }
     }
 
     /// Performs the next background operation of a die, a move or a program, from `begin` on.
-    fn work(&mut self, now: u64, begin: u64, die: usize) {
+    fn run_background(&mut self, now: u64, begin: u64, die: usize) {
         if self.dies[die].moves >= u64::from(self.per_program) * Reclaim::one() {
             // A move reads a page, sends it to the controller and back over the channel (so twice)
-            // and programs it. The channel is not booked: reads go before moves there.
+            // and programs it. The time is added up on the die only; the channel is not booked.
             let bytes = u64::from(self.per_program) << self.unit_bits;
             let time = self.timing.read + 2 * self.on_channel(bytes) + self.timing.program;
             let d = &mut self.dies[die];
             d.moves -= u64::from(self.per_program) * Reclaim::one();
             d.free = begin.max(d.free) + time;
-            self.wear(die);
+            self.count_program(die);
             self.plan(die);
         } else {
             self.program(now, begin, die);
@@ -106,13 +106,13 @@ impl Ssd {
         if let Some(reclaim) = &self.reclaim {
             d.moves += reclaim.moves_for(units);
         }
-        self.wear(die);
+        self.count_program(die);
         self.plan(die);
         sent
     }
 
     /// Counts a program of a die, and erases a block once one is full.
-    fn wear(&mut self, die: usize) {
+    fn count_program(&mut self, die: usize) {
         if self.reclaim.as_ref().is_none_or(|r| !r.has_begun()) {
             return;
         }
@@ -126,7 +126,7 @@ impl Ssd {
 
     /// Reads a part of a page from the flash for a command that is ready at `ready`. Returns the
     /// time at which it has left the channel.
-    pub(super) fn sense(&mut self, now: u64, ready: u64, page: u32, bytes: u64) -> u64 {
+    pub(super) fn read_page(&mut self, now: u64, ready: u64, page: u32, bytes: u64) -> u64 {
         let die = self.die_of(page);
         let read = ready.max(self.dies[die].free) + self.timing.read;
         let time = self.on_channel(bytes);
@@ -134,7 +134,7 @@ impl Ssd {
         let end = self.channels[channel].book(now, read, time) + time;
         // The die's page register holds the data until it is sent, so the die stays occupied.
         self.dies[die].free = end;
-        if self.begins[die] != u64::MAX {
+        if self.next_work[die] != u64::MAX {
             self.plan(die);
         }
         end
@@ -152,7 +152,7 @@ impl Ssd {
         let (free, die) = soonest;
         let begin = free.max(now);
         if self.dies[die].moves >= u64::from(self.per_program) * Reclaim::one() {
-            self.work(now, begin, die);
+            self.run_background(now, begin, die);
             return 0;
         }
         self.program(now, begin, die)

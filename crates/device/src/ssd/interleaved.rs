@@ -89,12 +89,12 @@ impl Interleaved {
     /// Returns the time at which the next transfer begins or ends; `MAX` if there is none.
     pub(super) fn next(&self) -> u64 {
         let begins = self.begins.peek().map_or(u64::MAX, |b| b.0.0);
-        begins.min(self.through().0)
+        begins.min(self.next_end().0)
     }
 
     /// Returns the end of the next transfer, if no other begins before, and whether it is on the
     /// separate direction from the host.
-    fn through(&self) -> (u64, bool) {
+    fn next_end(&self) -> (u64, bool) {
         let to_host = self.to_host.next();
         match self.from_host.as_ref().map_or(u64::MAX, Link::next) {
             from_host if from_host < to_host => (from_host, true),
@@ -104,10 +104,10 @@ impl Interleaved {
 
     /// Advances to the first end of a transfer, at most to `until`; returns its time and its
     /// command.
-    pub(super) fn take(&mut self, until: u64) -> Option<(u64, Command)> {
+    pub(super) fn next_transferred(&mut self, until: u64) -> Option<(u64, Command)> {
         loop {
             let begins = self.begins.peek().map_or(u64::MAX, |b| b.0.0);
-            let (at, from_host) = self.through();
+            let (at, from_host) = self.next_end();
             let next = begins.min(at);
             if next > until || next == u64::MAX {
                 return None;

@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Units of work per byte.
-const BYTE: u128 = 1_000_000_000;
+const UNITS_PER_BYTE: u128 = 1_000_000_000;
 
 /// One direction of the interface. Times are in nanoseconds.
 #[derive(Clone, Debug)]
@@ -73,35 +73,35 @@ impl Link {
             }
         }
         self.now = at;
-        let tag = self.carried + u128::from(bytes) * BYTE;
+        let tag = self.carried + u128::from(bytes) * UNITS_PER_BYTE;
         self.transfers.push(Reverse((tag, order, place)));
-        self.plan();
+        self.update_next();
     }
 
     /// Ends the transfer that is complete at [`Link::next`]; returns its command index.
     pub(super) fn leave(&mut self) -> u32 {
-        let missing = self.missing();
+        let missing = self.work_to_next_end();
         let Reverse((tag, _, place)) = self.transfers.pop().expect("one is under way");
         self.unused = self.work_until(self.next) - missing;
         self.carried = tag;
         self.now = self.next;
-        self.plan();
+        self.update_next();
         place
     }
 
     /// Returns the units to be carried, over all transfers, until the first one ends.
-    fn missing(&self) -> u128 {
+    fn work_to_next_end(&self) -> u128 {
         let Some(Reverse((tag, _, _))) = self.transfers.peek() else {
             return 0;
         };
         (tag - self.carried) * self.transfers.len() as u128
     }
 
-    fn plan(&mut self) {
+    fn update_next(&mut self) {
         self.next = if self.transfers.is_empty() {
             u64::MAX
         } else {
-            let missing = self.missing().saturating_sub(self.unused);
+            let missing = self.work_to_next_end().saturating_sub(self.unused);
             // A transfer of 4 GiB beside 4095 others takes less than 2^62 ns at the lowest rate.
             self.now + missing.div_ceil(u128::from(self.rate)) as u64
         };
@@ -152,7 +152,8 @@ mod tests {
         }
     }
 
-    /// When each transfer (its time, its bytes) is through, by what is left of each, step by step.
+    /// Returns the end of each transfer (begin, bytes), computed step by step from the remaining
+    /// bytes.
     fn step_by_step(rate: u64, transfers: &[(u64, u64)]) -> Vec<Fraction> {
         let rate = i128::from(rate);
         let mut ends = vec![Fraction(0, 1); transfers.len()];
@@ -191,8 +192,8 @@ mod tests {
         }
     }
 
-    /// When each of them is through on a link. It is asked what it has carried in all: to the unit,
-    /// if it was busy all the time.
+    /// Returns the end of each transfer on a link, and asserts that a link that is always busy has
+    /// carried all the work, to the unit.
     fn on_a_link(rate: u64, transfers: &[(u64, u64)]) -> Vec<u64> {
         let mut link = Link::new(rate, transfers.len() as u32);
         let room = link.transfers.capacity();
@@ -212,7 +213,7 @@ mod tests {
         let bytes: u64 = transfers.iter().map(|(_, bytes)| bytes).sum();
         if ends[0] >= transfers[transfers.len() - 1].0 && transfers[0].0 == 0 {
             let could = u128::from(rate) * u128::from(link.now);
-            assert_eq!(could - link.unused, u128::from(bytes) * BYTE);
+            assert_eq!(could - link.unused, u128::from(bytes) * UNITS_PER_BYTE);
         }
         ends
     }
@@ -292,7 +293,7 @@ mod tests {
             let mut busy_until = 0_u128;
             for (at, bytes) in &transfers {
                 let at = u128::from(*at) * u128::from(rate);
-                busy_until = busy_until.max(at) + u128::from(*bytes) * BYTE;
+                busy_until = busy_until.max(at) + u128::from(*bytes) * UNITS_PER_BYTE;
             }
             let last = on_a_link(rate, &transfers).into_iter().max().unwrap();
             prop_assert_eq!(u128::from(last), busy_until.div_ceil(u128::from(rate)));

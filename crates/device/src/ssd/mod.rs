@@ -35,11 +35,11 @@ mod buffer;
 mod dies;
 mod figures;
 mod interleaved;
-mod lane;
 mod link;
 mod prefetch;
 mod reads;
 mod reclaim;
+mod timeline;
 mod writes;
 
 pub use figures::{
@@ -52,13 +52,13 @@ use crate::model::{Completion, Model, ModelIo, Spec, assert_submittable};
 use buffer::Buffer;
 use dies::Die;
 use interleaved::Interleaved;
-use lane::Lane;
 use prefetch::Prefetch;
 use reclaim::Reclaim;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
+use timeline::Timeline;
 
 /// Time for which data that does not fill a program waits for more; a choice.
 pub const LINGER: Nanos = Nanos(1_000_000);
@@ -66,6 +66,8 @@ pub const LINGER: Nanos = Nanos(1_000_000);
 /// Maximum number of separate bookings of a channel; a choice: more than the dies of a channel have
 /// waiting at any common depth.
 const CHANNEL_BOOKINGS: usize = 128;
+/// Maximum number of separate bookings of the interface; a choice: more than all dies have waiting
+/// at any common depth.
 const INTERFACE_BOOKINGS: usize = 1024;
 
 /// Timing figures in nanoseconds, and rates in bytes per second.
@@ -88,9 +90,9 @@ struct Timing {
 enum Interface {
     /// Transfers in order of submission, each at the full rate.
     InOrder {
-        to_host: Lane,
+        to_host: Timeline,
         /// Direction from the host, if it is separate (full duplex).
-        from_host: Option<Lane>,
+        from_host: Option<Timeline>,
     },
     /// Transfers of several commands that share the rate.
     Interleaved(Box<Interleaved>),
@@ -101,8 +103,8 @@ impl Interface {
         let (rate, duplex) = (figures.interface_rate.0, figures.full_duplex);
         match figures.interface_sharing {
             SharingFigure::InOrder => Interface::InOrder {
-                to_host: Lane::new(INTERFACE_BOOKINGS),
-                from_host: duplex.then(|| Lane::new(INTERFACE_BOOKINGS)),
+                to_host: Timeline::new(INTERFACE_BOOKINGS),
+                from_host: duplex.then(|| Timeline::new(INTERFACE_BOOKINGS)),
             },
             SharingFigure::Interleaved => {
                 let shared = Interleaved::new(rate, duplex, figures.queue_depth);
@@ -139,9 +141,9 @@ pub struct Ssd {
     dies: Box<[Die]>,
     /// Time at which each die begins its next background operation; the minimum is at least
     /// `soonest`.
-    begins: Box<[u64]>,
-    soonest: u64,
-    channels: Box<[Lane]>,
+    next_work: Box<[u64]>,
+    next_work_bound: u64,
+    channels: Box<[Timeline]>,
     interface: Interface,
     controller_free: u64,
     buffer: Buffer,
@@ -152,7 +154,7 @@ pub struct Ssd {
     /// Latest of all ends known so far.
     latest_end: u64,
     /// Sequence number of the last command; orders ends at equal times.
-    count: u64,
+    sequence: u64,
     /// Known ends: time, sequence number and handle.
     ends: BinaryHeap<Reverse<(u64, u64, u64)>>,
 }
@@ -201,9 +203,9 @@ impl Ssd {
             per_program: small(figures.page.0 / unit) * figures.planes,
             per_block: figures.pages_per_block,
             dies: vec![Die::default(); dies as usize].into(),
-            begins: vec![u64::MAX; dies as usize].into(),
-            soonest: u64::MAX,
-            channels: vec![Lane::new(CHANNEL_BOOKINGS); figures.channels as usize].into(),
+            next_work: vec![u64::MAX; dies as usize].into(),
+            next_work_bound: u64::MAX,
+            channels: vec![Timeline::new(CHANNEL_BOOKINGS); figures.channels as usize].into(),
             interface: Interface::new(figures),
             controller_free: 0,
             buffer: Buffer::new(small(figures.write_buffer.size.0 / unit), dies),
@@ -218,7 +220,7 @@ impl Ssd {
             prefetch: prefetch.map(|p| Prefetch::new(p.ahead.0, p.streams)),
             last_submit: Nanos::ZERO,
             latest_end: 0,
-            count: 0,
+            sequence: 0,
             ends: BinaryHeap::with_capacity(figures.queue_depth as usize),
         })
     }
@@ -226,7 +228,7 @@ impl Ssd {
     /// Copies a drive that has not served anything, with a queue for `room` commands. (A cloned
     /// queue has the capacity of its content and would allocate later.)
     pub(crate) fn fresh(&self, room: u32) -> Ssd {
-        assert!(self.count == 0, "the drive was used");
+        assert!(self.sequence == 0, "the drive was used");
         Ssd {
             room,
             interface: self.interface.fresh(room),
@@ -267,12 +269,13 @@ impl Ssd {
     }
 
     /// Returns the part of `start..end` that lies in a page: bytes, and a bit set of its units.
-    fn part(&self, page: u32, start: u64, end: u64) -> (u64, u32) {
+    fn page_part(&self, page: u32, start: u64, end: u64) -> (u64, u32) {
         let base = u64::from(page) << self.page_bits;
         let from = start.saturating_sub(base);
         let until = (end - base).min(1 << self.page_bits);
         let (first, last) = (from >> self.unit_bits, (until - 1) >> self.unit_bits);
         // Figures allow at most 32 units per page.
+        // Bits `first..=last`.
         let units = (u32::MAX >> (31 - (last - first))) << first;
         (until - from, units)
     }
@@ -283,7 +286,7 @@ impl Ssd {
     }
 
     /// Records the end of an I/O.
-    fn ended(&mut self, at: u64, order: u64, id: u64) {
+    fn record_end(&mut self, at: u64, order: u64, id: u64) {
         self.latest_end = self.latest_end.max(at);
         self.ends.push(Reverse((at, order, id)));
     }
@@ -295,20 +298,20 @@ impl Ssd {
 
     /// Settles the next command whose transfer on an interleaved interface ends by `until`; returns
     /// false if there is none.
-    fn proceed(&mut self, until: u64) -> bool {
+    fn settle_next(&mut self, until: u64) -> bool {
         let Interface::Interleaved(shared) = &mut self.interface else {
             return false;
         };
-        let Some((at, command)) = shared.take(until) else {
+        let Some((at, command)) = shared.next_transferred(until) else {
             return false;
         };
         let end = if command.io.op == Op::Read {
             at.max(command.until)
         } else {
             self.advance(at);
-            self.absorb(at, at, &command.io)
+            self.buffer_write(at, at, &command.io)
         };
-        self.ended(end, command.order, command.io.id);
+        self.record_end(end, command.order, command.io.id);
         if let Interface::Interleaved(shared) = &mut self.interface {
             shared.flushes.close(command.span, end);
         }
@@ -326,7 +329,7 @@ impl Model for Ssd {
         assert_submittable(self, self.last_submit, now, &io);
         self.last_submit = now;
         let now = now.0;
-        while self.proceed(now) {}
+        while self.settle_next(now) {}
         self.advance(now);
         let begin = now.max(self.controller_free);
         let (interval, overhead) = match io.op {
@@ -335,7 +338,7 @@ impl Model for Ssd {
         };
         self.controller_free = begin + interval;
         let ready = begin + overhead;
-        self.count += 1;
+        self.sequence += 1;
         let deallocate = self.zeroes == ZeroesFigure::Deallocate;
         let end = match io.op {
             Op::Read => self.read(now, ready, &io),
@@ -351,7 +354,7 @@ impl Model for Ssd {
             Op::Write => self.write(now, ready, &io),
         };
         if let Some(at) = end {
-            self.ended(at, self.count, io.id);
+            self.record_end(at, self.sequence, io.id);
         }
     }
 
@@ -370,7 +373,7 @@ impl Model for Ssd {
     fn pop_completed(&mut self, now: Nanos) -> Option<Completion> {
         // Stop at the first end: the caller may submit at that time, and nothing later may be
         // settled by then.
-        while self.proceed(now.0.min(self.first_end())) {}
+        while self.settle_next(now.0.min(self.first_end())) {}
         let Reverse((at, _, id)) = *self.ends.peek()?;
         if at > now.0 {
             return None;

@@ -4,7 +4,7 @@
 //! following pages, so that the next read finds them in its memory or in progress.
 
 /// Maximum number of pages read ahead of a stream.
-pub(super) const MOST: usize = 256;
+pub(super) const MAX_PAGES: usize = 256;
 
 #[derive(Clone, Debug)]
 struct Stream {
@@ -13,7 +13,7 @@ struct Stream {
     /// Prefetched pages `from..until` that are still held.
     until: u32,
     from: u32,
-    /// Time at which each held page is in memory, indexed by page number modulo `MOST`.
+    /// Time at which each held page is in memory, indexed by page number modulo `MAX_PAGES`.
     ready: Box<[u64]>,
     used: u64,
 }
@@ -33,7 +33,7 @@ impl Prefetch {
             next: u64::MAX,
             until: 0,
             from: 0,
-            ready: vec![0; MOST].into(),
+            ready: vec![0; MAX_PAGES].into(),
             used: 0,
         };
         Prefetch {
@@ -66,7 +66,7 @@ impl Prefetch {
     pub(super) fn ready(&self, index: usize, page: u32) -> Option<u64> {
         let stream = &self.streams[index];
         let held = (stream.from..stream.until).contains(&page);
-        held.then(|| stream.ready[page as usize % MOST])
+        held.then(|| stream.ready[page as usize % MAX_PAGES])
     }
 
     /// Returns the pages up to `end` that are still to be read ahead, and drops the pages before
@@ -74,19 +74,19 @@ impl Prefetch {
     pub(super) fn missing(&mut self, index: usize, from: u32, end: u32) -> core::ops::Range<u32> {
         let stream = &mut self.streams[index];
         stream.from = from;
-        stream.until.max(from)..end.min(from + MOST as u32)
+        stream.until.max(from)..end.min(from + MAX_PAGES as u32)
     }
 
     /// Records that a page was read ahead and is in memory at `at`.
     pub(super) fn keep(&mut self, index: usize, page: u32, at: u64) {
         let stream = &mut self.streams[index];
-        stream.ready[page as usize % MOST] = at;
+        stream.ready[page as usize % MAX_PAGES] = at;
         stream.until = page + 1;
     }
 
     /// Drops streams' prefetched pages if one of `first..=last` is among them, because it is
     /// written.
-    pub(super) fn forget(&mut self, first: u32, last: u32) {
+    pub(super) fn drop_pages(&mut self, first: u32, last: u32) {
         for s in &mut self.streams {
             if s.from <= last && first < s.until {
                 (s.from, s.until) = (0, 0);

@@ -16,7 +16,7 @@ impl Ssd {
                 Some(sent.max(until))
             }
             Interface::Interleaved(shared) => {
-                shared.add(soonest, self.count, io, until);
+                shared.add(soonest, self.sequence, io, until);
                 None
             }
         }
@@ -29,7 +29,7 @@ impl Ssd {
         let stream = self.prefetch.as_mut().map(|p| p.follow(start, end));
         let (mut soonest, mut latest, mut tail) = (u64::MAX, 0, 0);
         for page in first..=last {
-            let (bytes, units) = self.part(page, start, end);
+            let (bytes, units) = self.page_part(page, start, end);
             let ahead = match (stream, &self.prefetch) {
                 (Some((index, true)), Some(p)) => p.ready(index, page),
                 _ => None,
@@ -39,7 +39,7 @@ impl Ssd {
             } else if let Some(at) = ahead {
                 at.max(ready)
             } else {
-                self.sense(now, ready, page, bytes)
+                self.read_page(now, ready, page, bytes)
             };
             soonest = soonest.min(at);
             if at >= latest {
@@ -63,7 +63,7 @@ impl Ssd {
             ((until - 1) >> self.page_bits) as u32,
         );
         for page in prefetch.missing(index, from, last + 1) {
-            let at = self.sense(now, ready, page, 1 << self.page_bits);
+            let at = self.read_page(now, ready, page, 1 << self.page_bits);
             if let Some(prefetch) = &mut self.prefetch {
                 prefetch.keep(index, page, at);
             }

@@ -23,9 +23,9 @@
 
 const NONE: u32 = u32::MAX;
 /// Maximum number of groups, and therefore of units followed; a choice: about a megabyte of memory.
-const GROUPS: u64 = 1 << 16;
+const MAX_GROUPS: u64 = 1 << 16;
 /// Free blocks reserved for moves, so that a collection can always begin and finish.
-const KEPT: usize = 2;
+const RESERVED_BLOCKS: usize = 2;
 /// Fixed-point one of the ratio of moves.
 const ONE: u64 = 1 << 16;
 
@@ -57,8 +57,9 @@ impl Reclaim {
     /// Creates the sample of `units` addressable units and `spare` more, with the first `filled`
     /// units written in order.
     pub(super) fn new(units: u64, spare: u64, filled: u64) -> Reclaim {
-        let group = units.div_ceil(GROUPS).max(1);
+        let group = units.div_ceil(MAX_GROUPS).max(1);
         let groups = units.div_ceil(group);
+        // About 1024 blocks, so that one block is a small step of the free space.
         let block = (groups / 1024).clamp(4, 64);
         let physical = groups + (groups * spare).div_ceil(units);
         // Two blocks are open and two are reserved; a sample so small that these matter gets them
@@ -77,8 +78,8 @@ impl Reclaim {
             ratio: 0,
             begun: false,
         };
-        reclaim.host = reclaim.open();
-        reclaim.moves = reclaim.open();
+        reclaim.host = reclaim.open_block();
+        reclaim.moves = reclaim.open_block();
         reclaim.write(0, filled);
         reclaim
     }
@@ -124,6 +125,7 @@ impl Reclaim {
         range
             .filter(move |n| {
                 let hash = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+                // A position in the group from 32 bits of the hash.
                 let unit = n * group + hash * group / (1 << 32);
                 (start..end).contains(&unit)
             })
@@ -133,9 +135,9 @@ impl Reclaim {
     /// Records that the host writes `start..end`.
     pub(super) fn write(&mut self, start: u64, end: u64) {
         for n in self.followed(start, end) {
-            self.forget(n);
-            self.host = self.put(n, self.host);
-            while self.free.len() < KEPT {
+            self.invalidate(n);
+            self.host = self.append(n, self.host);
+            while self.free.len() < RESERVED_BLOCKS {
                 self.collect();
             }
         }
@@ -144,11 +146,11 @@ impl Reclaim {
     /// Records that the host discards `start..end`.
     pub(super) fn discard(&mut self, start: u64, end: u64) {
         for n in self.followed(start, end) {
-            self.forget(n);
+            self.invalidate(n);
         }
     }
 
-    fn forget(&mut self, n: u32) {
+    fn invalidate(&mut self, n: u32) {
         let place = std::mem::replace(&mut self.places[n as usize], NONE);
         if place != NONE {
             self.valid[(place / self.block) as usize] -= 1;
@@ -156,19 +158,19 @@ impl Reclaim {
     }
 
     /// Takes a free block; returns its first place.
-    fn open(&mut self) -> u32 {
+    fn open_block(&mut self) -> u32 {
         let block = self.free.pop().expect("moves never need more than is kept");
         block * self.block
     }
 
     /// Writes a group's unit at `place`; returns the place for the next unit.
-    fn put(&mut self, n: u32, place: u32) -> u32 {
+    fn append(&mut self, n: u32, place: u32) -> u32 {
         self.places[n as usize] = place;
         self.owners[place as usize] = n;
         self.valid[(place / self.block) as usize] += 1;
         let next = place + 1;
         if next.is_multiple_of(self.block) {
-            self.open()
+            self.open_block()
         } else {
             next
         }
@@ -189,8 +191,8 @@ impl Reclaim {
         for place in block * self.block..(block + 1) * self.block {
             let n = self.owners[place as usize];
             if n != NONE && self.places[n as usize] == place {
-                self.forget(n);
-                self.moves = self.put(n, self.moves);
+                self.invalidate(n);
+                self.moves = self.append(n, self.moves);
             }
         }
         self.owners[(block * self.block) as usize..][..self.block as usize].fill(NONE);

@@ -14,33 +14,33 @@ impl Ssd {
         let time = self.on_interface(data.into());
         match &mut self.interface {
             Interface::InOrder { to_host, from_host } => {
-                let lane = from_host.as_mut().unwrap_or(to_host);
-                let at = lane.book(now, ready, time) + time;
-                Some(self.absorb(now, at, io))
+                let timeline = from_host.as_mut().unwrap_or(to_host);
+                let at = timeline.book(now, ready, time) + time;
+                Some(self.buffer_write(now, at, io))
             }
             Interface::Interleaved(shared) => {
-                shared.add(ready, self.count, io, 0);
+                shared.add(ready, self.sequence, io, 0);
                 None
             }
         }
     }
 
     /// Puts a write whose data has arrived at `at` into the buffer; returns its end.
-    pub(super) fn absorb(&mut self, now: u64, mut at: u64, io: &ModelIo) -> u64 {
+    pub(super) fn buffer_write(&mut self, now: u64, mut at: u64, io: &ModelIo) -> u64 {
         let (start, end) = (io.addr, io.addr + u64::from(io.len));
         let (first, last) = self.pages(start, end);
         if let Some(prefetch) = &mut self.prefetch {
-            prefetch.forget(first, last);
+            prefetch.drop_pages(first, last);
         }
         let mut die = self.die_of(first);
         for page in first..=last {
-            let (_, units) = self.part(page, start, end);
+            let (_, units) = self.page_part(page, start, end);
             while !self.buffer.has_room(units.count_ones()) {
                 at = at.max(self.make_room(now));
             }
             self.buffer.insert(die, page, units, at);
-            if self.buffer.waiting(die) >= self.per_program && self.dies[die].filled < at {
-                self.dies[die].filled = at;
+            if self.buffer.waiting(die) >= self.per_program && self.dies[die].full_since < at {
+                self.dies[die].full_since = at;
             }
             self.plan(die);
             die = if die + 1 == self.dies.len() {
@@ -66,13 +66,13 @@ impl Ssd {
     /// Serves a flush that the controller has decoded at `ready`; returns its end if that is known.
     pub(super) fn flush(&mut self, now: u64, ready: u64, io: &ModelIo) -> Option<u64> {
         // Programming what is buffered now need not wait for data that is still being transferred.
-        let end = self.programmed(now, ready);
+        let end = self.program_all(now, ready);
         match &mut self.interface {
             Interface::InOrder { .. } => Some(end.max(self.latest_end)),
             Interface::Interleaved(shared) => {
                 let flush = Flush {
                     id: io.id,
-                    order: self.count,
+                    order: self.sequence,
                     ready,
                 };
                 shared.flushes.wait(flush);
@@ -87,8 +87,8 @@ impl Ssd {
         while let Interface::Interleaved(shared) = &mut self.interface
             && let Some((flush, latest)) = shared.flushes.due()
         {
-            let end = self.programmed(now, flush.ready.max(now)).max(latest);
-            self.ended(end, flush.order, flush.id);
+            let end = self.program_all(now, flush.ready.max(now)).max(latest);
+            self.record_end(end, flush.order, flush.id);
             if let Interface::Interleaved(shared) = &mut self.interface {
                 shared.flushes.ended(end);
             }
@@ -97,7 +97,7 @@ impl Ssd {
 
     /// Programs everything in the buffer from `ready` on, unless the buffer survives a power cut;
     /// returns the time at which that is done.
-    fn programmed(&mut self, now: u64, ready: u64) -> u64 {
+    fn program_all(&mut self, now: u64, ready: u64) -> u64 {
         let mut end = ready;
         if self.protected {
             return end;

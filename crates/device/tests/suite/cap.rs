@@ -16,7 +16,7 @@ fn capped(cap: &str) -> Entry {
     catalogue::parse(&format!("{text}\n[cap]\n{cap}\n"), "test").unwrap()
 }
 
-/// How long so many random reads of a size take, with so many in flight.
+/// Returns the duration of `count` random reads of one size with a fixed number in flight.
 fn time(disk: &mut dyn Model, now: Nanos, depth: u32, count: u64, size: u64) -> Nanos {
     let rng = &mut Rng(7);
     let read = |id| ModelIo::read(id, rng.below(1 << 27) * 4 * KIB, size as u32);

@@ -1,4 +1,4 @@
-//! What every model of the catalogue owes its driver.
+//! Contract between every model of the catalogue and its driver.
 
 use crate::common::{KIB, MIB, any_op, array_of, in_order, interleaved};
 use proptest::prelude::*;
@@ -8,9 +8,9 @@ use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 use tidegate_device::{Completion, Model, ModelIo};
 
-/// Every built-in entry, and what none of them shows: order of arrival with a write cache, a flash
-/// disk whose garbage collection runs, arrays with parts of an I/O on every kind of member, flash
-/// disks whose interface is interleaved.
+/// Returns every built-in entry, and models of cases that no built-in entry has: order of arrival
+/// with a write cache, a flash disk in garbage collection, arrays of every kind of member with I/Os
+/// in several parts, flash disks with an interleaved interface.
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let mut entries: Vec<Entry> = catalogue::entries().collect();
     entries.push(in_order());
@@ -52,16 +52,16 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     entries
 });
 
-/// An I/O, as far as it does not depend on the device, and how long the driver waits before it.
+/// I/O in terms that do not depend on the device, and the time that the driver waits before it.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     op: Op,
-    /// Where: a share of the capacity, or near the beginning, so that some overlap.
+    /// Place: a fraction of the capacity, or near the beginning, so that some I/Os overlap.
     place: Result<u64, u16>,
     blocks: u64,
     fua: bool,
     wait: u64,
-    /// Whether the driver looks for what has ended before it.
+    /// True if the driver polls before it submits.
     looks: bool,
 }
 
@@ -105,15 +105,15 @@ fn io(step: &Step, id: u64, disk: &dyn Model) -> ModelIo {
     }
 }
 
-/// What a run brought about.
+/// Result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Run {
     sent: Vec<(Nanos, ModelIo)>,
     ended: Vec<Completion>,
 }
 
-/// Submits all. `prompt`: looks at every time at which something ends; else only where a step says
-/// so, or the queue is full.
+/// Submits all steps. With `prompt` the driver polls at every time at which an I/O ends, else only
+/// where a step says so or the queue is full.
 fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
     let mut disk = entry.build();
     let (mut now, mut sent, mut ended) = (Nanos::ZERO, Vec::new(), Vec::new());
@@ -168,7 +168,7 @@ fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
     Run { sent, ended }
 }
 
-/// How long an I/O takes at least on the interface.
+/// Returns the minimum time of an I/O on the interface.
 fn least(entry: &Entry, io: &ModelIo) -> u64 {
     let fastest = match entry.spec().name.as_str() {
         name if name.contains(" x 3") => 3 * 3_500_000_000,
@@ -227,7 +227,7 @@ proptest! {
         }
     }
 
-    /// What is done depends on when it was submitted, never on when somebody looked.
+    /// Results depend on the times of submission and never on the times of polling.
     #[test]
     fn a_late_driver_loses_nothing_but_its_own_time(
         steps in proptest::collection::vec(any_step(), 1..30)

@@ -78,7 +78,7 @@ fn sequential_rate(op: Op, depth: u32, from: u64) -> f64 {
     (count * len) as f64 / end.as_secs_f64()
 }
 
-/// Where 4000 reads of 128 KiB end at the innermost track.
+/// Returns the time at which 4000 sequential reads of 128 KiB end on the innermost tracks.
 fn inside() -> u64 {
     (disk().spec().capacity - 4_000 * 128 * KIB) / 4_096 * 4_096
 }

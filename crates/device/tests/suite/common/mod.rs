@@ -17,7 +17,7 @@ pub const MIB: u64 = 1 << 20;
 /// The text of an entry.
 pub const HDD: &str = include_str!("../../../../../devices/hdd-7200-1tb.toml");
 
-/// The same drive, which serves its commands in order of arrival.
+/// Returns the drive without NCQ, which serves commands in order of arrival.
 pub fn in_order() -> Entry {
     let ncq = HDD.find("\n[hdd.ncq]").expect("the last table");
     catalogue::parse(&HDD[..ncq], "in order").unwrap()
@@ -114,7 +114,7 @@ pub fn keep(
     now
 }
 
-/// What [`keep`] is told to send.
+/// Load that [`keep`] sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub op: Op,
@@ -144,7 +144,7 @@ impl Load {
         }
     }
 
-    /// Its I/Os on a disk.
+    /// Returns the I/Os of this load on a disk.
     pub fn ios(&self, disk: &dyn Model) -> Vec<ModelIo> {
         let (mut rng, places) = (Rng(7), disk.spec().capacity / self.len);
         let place = |id| match self.random {
@@ -156,14 +156,14 @@ impl Load {
         (0..).zip(places).map(at).collect()
     }
 
-    /// How many I/Os a second it does from `now` on, and when it ends.
+    /// Returns the I/Os per second from `now` on, and the time of the last end.
     pub fn run(&self, disk: &mut dyn Model, now: Nanos) -> (f64, Nanos) {
         let ios = self.ios(disk);
         let end = keep(disk, now, self.depth, self.count, |id| ios[id as usize]);
         (self.count as f64 / end.since(now).as_secs_f64(), end)
     }
 
-    /// How many I/Os a second it does on a fresh disk.
+    /// Returns the I/Os per second on a fresh disk.
     pub fn iops(&self, disk: &mut dyn Model) -> f64 {
         self.run(disk, Nanos::ZERO).0
     }

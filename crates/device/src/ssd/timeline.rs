@@ -14,30 +14,30 @@ struct Span {
 
 /// Booking calendar of a channel or an interface. Times are in nanoseconds.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Timeline {
     /// Busy times from index `first` on, sorted, not adjacent. Never grows beyond its capacity.
     busy: Vec<Span>,
     first: usize,
     /// Maximum number of busy times that are stored separately.
-    most: usize,
+    max_spans: usize,
 }
 
-impl Clone for Lane {
+impl Clone for Timeline {
     /// Clones with full capacity. (A derived clone would allocate later.)
-    fn clone(&self) -> Lane {
-        let mut lane = Lane::new(self.most);
-        lane.busy.extend_from_slice(&self.busy[self.first..]);
-        lane
+    fn clone(&self) -> Timeline {
+        let mut timeline = Timeline::new(self.max_spans);
+        timeline.busy.extend_from_slice(&self.busy[self.first..]);
+        timeline
     }
 }
 
-impl Lane {
-    /// Creates a calendar that stores at most `most` separate busy times.
-    pub(super) fn new(most: usize) -> Lane {
-        Lane {
-            busy: Vec::with_capacity(2 * most),
+impl Timeline {
+    /// Creates a calendar that stores at most `max_spans` separate busy times.
+    pub(super) fn new(max_spans: usize) -> Timeline {
+        Timeline {
+            busy: Vec::with_capacity(2 * max_spans),
             first: 0,
-            most,
+            max_spans,
         }
     }
 
@@ -60,12 +60,12 @@ impl Lane {
             begin = span.end;
             next += 1;
         }
-        self.keep(next, begin, begin + time);
+        self.insert(next, begin, begin + time);
         begin
     }
 
     /// Inserts a booking before the one at index `next`.
-    fn keep(&mut self, mut next: usize, begin: u64, end: u64) {
+    fn insert(&mut self, mut next: usize, begin: u64, end: u64) {
         let joins_last = next > self.first && self.busy[next - 1].end == begin;
         let joins_next = next < self.busy.len() && self.busy[next].begin == end;
         match (joins_last, joins_next) {
@@ -75,7 +75,8 @@ impl Lane {
             }
             (true, false) => self.busy[next - 1].end = end,
             (false, true) => self.busy[next].begin = begin,
-            (false, false) if self.busy.len() - self.first < self.most => {
+            (false, false) if self.busy.len() - self.first < self.max_spans => {
+                // Drop past spans instead of letting the vector grow.
                 if self.busy.len() == self.busy.capacity() {
                     self.busy.drain(..self.first);
                     next -= self.first;
@@ -83,6 +84,7 @@ impl Lane {
                 }
                 self.busy.insert(next, Span { begin, end });
             }
+            // All spans are in use: the gap to a neighbour is booked as well.
             (false, false) if next > self.first => self.busy[next - 1].end = end,
             (false, false) => self.busy[next].begin = begin,
         }
@@ -96,13 +98,13 @@ mod tests {
 
     #[test]
     fn fills_gaps_and_queues_otherwise() {
-        let mut lane = Lane::new(24);
-        assert_eq!(lane.book(0, 100, 10), 100);
-        assert_eq!(lane.book(0, 0, 50), 0);
-        assert_eq!(lane.book(0, 0, 60), 110);
-        assert_eq!(lane.book(0, 40, 50), 50);
-        assert_eq!(lane.busy.len(), 1);
-        assert_eq!(lane.book(170, 0, 5), 0, "the past is forgotten");
+        let mut timeline = Timeline::new(24);
+        assert_eq!(timeline.book(0, 100, 10), 100);
+        assert_eq!(timeline.book(0, 0, 50), 0);
+        assert_eq!(timeline.book(0, 0, 60), 110);
+        assert_eq!(timeline.book(0, 40, 50), 50);
+        assert_eq!(timeline.busy.len(), 1);
+        assert_eq!(timeline.book(170, 0, 5), 0, "the past is forgotten");
     }
 
     proptest! {
@@ -110,15 +112,15 @@ mod tests {
         fn never_carries_two_at_a_time_nor_grows(
             asks in proptest::collection::vec((0_u64..5_000, 1_u64..100, 0_u64..50), 1..200)
         ) {
-            let (mut lane, mut booked, mut now) = (Lane::new(8), Vec::new(), 0);
-            let room = lane.busy.capacity();
+            let (mut timeline, mut booked, mut now) = (Timeline::new(8), Vec::new(), 0);
+            let room = timeline.busy.capacity();
             for (from, time, pass) in asks {
                 now += pass;
-                let begin = lane.book(now, now + from, time);
+                let begin = timeline.book(now, now + from, time);
                 prop_assert!(begin >= now + from);
                 booked.push((begin, begin + time));
             }
-            prop_assert_eq!(lane.busy.capacity(), room);
+            prop_assert_eq!(timeline.busy.capacity(), room);
             booked.sort_unstable();
             prop_assert!(booked.windows(2).all(|w| w[0].1 <= w[1].0));
         }
