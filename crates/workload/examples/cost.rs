@@ -1,4 +1,4 @@
-//! What drawing requests and arrivals costs, in nanoseconds each:
+//! Cost of drawing requests and arrivals, in nanoseconds each:
 //! `cargo run --release -p tidegate-workload --example cost`.
 
 use rand_pcg::Pcg64Mcg;

@@ -1,4 +1,4 @@
-//! Arrival processes of open loops.
+//! Arrival processes of open-loop workloads.
 //!
 //! ```text
 //!            on                   off                on
@@ -6,8 +6,8 @@
 //! start             phase_end              start
 //! ```
 //!
-//! Without bursts the first phase never ends. A phase's arrivals know nothing of the phase
-//! before: even spacing begins anew with it, and a Poisson process has no memory anyway.
+//! Without bursts the first phase never ends. A phase starts without memory of the one before: even
+//! spacing begins anew, and a Poisson process has no memory anyway.
 
 use crate::draw;
 use crate::mistake::{Findings, Mistake};
@@ -15,42 +15,43 @@ use crate::time::{TimeDistribution, nearest};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::time::Nanos;
 
-/// A thousandth of a request a second: rates are whole numbers of these.
+/// Resolution of rates: units per request a second, so that a rate is a whole number of
+/// thousandths.
 const PER_S_UNIT: u64 = 1000;
-/// One request's worth of `PER_S_UNIT` x nanoseconds.
+/// One request in units of `PER_S_UNIT` x nanoseconds.
 const REQUEST: u64 = PER_S_UNIT * 1_000_000_000;
-/// The most requests a second.
+/// Largest rate in requests per second.
 const PER_S_MAX: f64 = 10e6;
-/// So many phases in a row without an arrival, and none will come any more. Checked arrivals
-/// have one in a thousand phases on average.
+/// Number of phases in a row without an arrival after which the process is taken to have ended.
+/// Checked arrivals have an arrival in one of a thousand phases on average.
 const SILENT_PHASES_MAX: u32 = 1 << 20;
 
-/// When the requests of an open loop come.
+/// Arrival process of an open-loop workload.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Arrivals {
-    /// Requests a second while it sends, from 0.001 to 10 million; thousandths count.
+    /// Requests per second while the process is on, 0.001 to 10 million, in steps of 0.001.
     pub per_s: f64,
-    /// How they are spaced.
+    /// Spacing of arrivals.
     pub spacing: Spacing,
-    /// Sends for the first time, then is silent for the second, and so on; `None`: always.
+    /// On and off phases, beginning with on; `None`: always on.
     pub bursts: Option<Bursts>,
 }
 
-/// How arrivals are spaced.
+/// Spacing of arrivals within a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spacing {
-    /// Evenly, the first at once.
+    /// Even spacing; the first arrival is at the begin of the phase.
     Fixed,
-    /// As a Poisson process: exponential gaps, the first before the first arrival.
+    /// Poisson process: exponential gaps, also before the first arrival.
     Poisson,
 }
 
-/// On and off by turns.
+/// Alternating phases with and without arrivals.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bursts {
-    /// How long it sends: on average at least a thousandth of a request's worth.
+    /// Duration of an on phase; its mean must cover at least a thousandth of a request at the rate.
     pub on: TimeDistribution,
-    /// How long it is silent.
+    /// Duration of an off phase.
     pub off: TimeDistribution,
 }
 
@@ -58,9 +59,9 @@ impl Arrivals {
     /// Checks the ranges that the fields' documentation states.
     ///
     /// # Errors
-    /// Everything that is wrong, with the fields' names.
+    /// All mistakes, with the fields' names.
     pub fn check(&self) -> Result<(), Vec<Mistake>> {
-        Findings::of(|findings| self.check_into(findings))
+        Findings::collect(|findings| self.check_into(findings))
     }
 
     pub(crate) fn check_into(&self, findings: &mut Findings) {
@@ -83,24 +84,24 @@ impl Arrivals {
     }
 }
 
-/// Says when each request of an open loop comes.
+/// Generator of the arrival times of an open-loop workload.
 #[derive(Clone, Debug)]
 pub struct ArrivalClock {
     gap: Gap,
     bursts: Option<Bursts>,
-    /// The latest arrival; before a phase's first one, the start of the phase.
+    /// Time of the last arrival; before a phase's first arrival, the begin of the phase.
     at: Nanos,
-    /// No arrival of this phase comes yet.
+    /// True until the first arrival of the phase.
     fresh: bool,
-    /// Arrivals of this phase lie before it. `None`: the phase's length is not drawn yet.
+    /// End of the phase (exclusive); `None`: its duration has not been drawn yet.
     phase_end: Option<Nanos>,
 }
 
-/// The distance of an arrival from the one before it.
+/// Distance between two arrivals.
 #[derive(Clone, Debug)]
 enum Gap {
-    /// `whole` nanoseconds and `part` / `rate` of one; `carry` / `rate` are left over from
-    /// earlier gaps.
+    /// Even spacing: `whole` + `part` / `rate` nanoseconds; `carry` / `rate` of a nanosecond is
+    /// carried over from earlier gaps, so that no rounding error accumulates.
     Even {
         whole: u64,
         part: u64,
@@ -113,10 +114,10 @@ enum Gap {
 }
 
 impl ArrivalClock {
-    /// The process begins at `start`, with a phase of sending.
+    /// Creates a process that begins at `start` with an on phase.
     ///
-    /// Rates are rounded to thousandths. Arrivals that [`Arrivals::check`] refuses are taken as
-    /// the nearest ones it allows.
+    /// The rate is rounded to thousandths. Values that [`Arrivals::check`] refuses are clamped to
+    /// the nearest that it accepts.
     pub fn new(arrivals: &Arrivals, start: Nanos) -> ArrivalClock {
         let per_s = arrivals.per_s.clamp(0.001, PER_S_MAX);
         let rate = nearest(per_s * PER_S_UNIT as f64).0.max(1);
@@ -139,11 +140,11 @@ impl ArrivalClock {
         }
     }
 
-    /// The time of the next arrival; never earlier than the one before, and [`Nanos::MAX`] when
-    /// none comes any more.
+    /// Returns the time of the next arrival: not earlier than the last one, and [`Nanos::MAX`] if
+    /// there is none.
     ///
-    /// Even spacing is exact: arrival n, from 0, of a phase that starts at t lies at
-    /// t + n / rate, rounded down to a nanosecond.
+    /// Even spacing is exact: arrival n, counted from 0, of a phase that begins at t is at t + n /
+    /// rate, rounded down to a nanosecond.
     #[inline]
     pub fn next(&mut self, rng: &mut Pcg64Mcg) -> Nanos {
         let next = self.step(rng);
@@ -156,7 +157,7 @@ impl ArrivalClock {
         }
     }
 
-    /// The next arrival if the phase lasts that long.
+    /// Returns the time of the next arrival as if the phase had no end.
     #[inline]
     fn step(&mut self, rng: &mut Pcg64Mcg) -> Nanos {
         let first = std::mem::take(&mut self.fresh);
@@ -180,7 +181,7 @@ impl ArrivalClock {
         }
     }
 
-    /// The first arrival, `next` or later, that lies within a phase.
+    /// Returns the first arrival that lies within a phase, from the candidate `next` on.
     #[cold]
     fn next_phase(&mut self, mut next: Nanos, rng: &mut Pcg64Mcg) -> Nanos {
         let Some(bursts) = self.bursts else {

@@ -1,36 +1,36 @@
-//! By when a job is to be done.
+//! Deadlines of deadline transfers and of a trace's requests.
 
 use tidegate_core::jobs::deadline::{makespan, with_tolerance};
 use tidegate_core::time::Nanos;
 
-/// How long a job, or a request of a trace, may take from its begin.
+/// Allowed duration of a transfer, or of a request of a trace, from its begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deadline {
-    /// So long whatever its size, above 0.
+    /// Fixed duration above 0, independent of the size.
     Fixed(Nanos),
-    /// By its size.
+    /// Duration that depends on the size.
     BySize(BySize),
 }
 
-/// Equations 4.1 and 4.2 of Jain's thesis: the time that the bytes take with all that several
-/// tenants get of a device, and a part of it more.
+/// Parameters of equations 4.1 and 4.2 of Jain's thesis: the time that the bytes take at the
+/// bandwidth of all VMs of a device together, plus a tolerance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BySize {
-    /// Delta, in thousandths.
+    /// Tolerance (delta) in thousandths of that time.
     pub tolerance: u32,
-    /// MaxBW: what the device does for one tenant, in bytes a second.
+    /// Bandwidth of the device for one VM alone (MaxBW), in bytes per second.
     pub max_bandwidth: u64,
-    /// BWloss: how much less it does for all tenants together, in bytes a second; below
+    /// Bandwidth that is lost while several VMs use the device (BWloss), in bytes per second; below
     /// `max_bandwidth`.
     pub bandwidth_loss: u64,
-    /// N, which matters only as printed; at least 1.
+    /// Number of VMs (N), at least 1; used only with `as_printed`.
     pub tenants: u32,
-    /// Equation 4.1 as it is printed, which divides by N once more than the text.
+    /// True to divide by N as equation 4.1 is printed; the thesis's text does not.
     pub as_printed: bool,
 }
 
 impl Deadline {
-    /// For so many bytes; at least 1 ns.
+    /// Returns the allowed duration for `bytes`, at least 1 ns.
     pub fn of(&self, bytes: u64) -> Nanos {
         match self {
             Deadline::Fixed(time) => *time,

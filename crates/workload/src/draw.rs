@@ -1,22 +1,22 @@
-//! Random numbers from a seeded generator, the same on every machine.
+//! Random variates from a seeded generator, equal on every machine.
 //!
 //! Bounded integers are drawn by multiplication (Lemire, "Fast Random Integer Generation in an
-//! Interval", 2019): exact, and the division is reached about once in 2^64 / n draws. Real numbers
-//! use `+ - * /` and square roots, which IEEE 754 rounds one way, and `libm`'s logarithm, which is
-//! made of nothing else; Rust neither fuses nor reorders them, in debug or in release.
+//! Interval", 2019), which is exact and divides only in about n of 2^64 draws. Real numbers use `+
+//! - * /` and square roots, whose rounding IEEE 754 defines, and `libm`'s logarithm, which consists
+//! of these operations. Rust neither fuses nor reorders them, in debug or in release builds.
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 
-/// 2^-53: the distance of neighbours among what [`unit`] draws.
+/// Distance between neighbouring results of [`unit`]: 2^-53.
 const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
 
-/// An integer from 0 up to, not including, `n`; `n` is at least 1.
+/// Returns a uniform integer from 0 to `n` - 1; `n` must be at least 1.
 #[inline]
 pub(crate) fn below(rng: &mut Pcg64Mcg, n: u64) -> u64 {
     debug_assert!(n > 0);
     let mut product = u128::from(rng.next_u64()) * u128::from(n);
-    // Of the 2^64 products' low halves, 2^64 mod n too many would fall to some results.
+    // Rejection: 2^64 mod n of the products' low halves would give some results once too often.
     if (product as u64) < n {
         let surplus = n.wrapping_neg() % n;
         while (product as u64) < surplus {
@@ -26,25 +26,25 @@ pub(crate) fn below(rng: &mut Pcg64Mcg, n: u64) -> u64 {
     (product >> 64) as u64
 }
 
-/// From 0 up to, not including, 1.
+/// Returns a uniform number in [0, 1).
 #[inline]
 pub(crate) fn unit(rng: &mut Pcg64Mcg) -> f64 {
     (rng.next_u64() >> 11) as f64 * STEP
 }
 
-/// Above 0 up to 1: it has a logarithm.
+/// Returns a uniform number in (0, 1], which has a logarithm.
 #[inline]
 pub(crate) fn above_zero(rng: &mut Pcg64Mcg) -> f64 {
     ((rng.next_u64() >> 11) + 1) as f64 * STEP
 }
 
-/// Exponential with mean 1.
+/// Returns an exponential variate with mean 1.
 #[inline]
 pub(crate) fn exponential(rng: &mut Pcg64Mcg) -> f64 {
     -libm::log(above_zero(rng))
 }
 
-/// Normal with mean 0 and deviation 1, by Marsaglia's polar method.
+/// Returns a normal variate with mean 0 and deviation 1, by Marsaglia's polar method.
 pub(crate) fn normal(rng: &mut Pcg64Mcg) -> f64 {
     loop {
         let (x, y) = (2.0 * unit(rng) - 1.0, 2.0 * unit(rng) - 1.0);
@@ -60,13 +60,14 @@ pub(crate) mod tests {
     use super::*;
     use rand_pcg::rand_core::SeedableRng;
 
-    /// The generator of a test.
+    /// Returns the generator of a test.
     pub(crate) fn seeded(seed: u64) -> Pcg64Mcg {
         Pcg64Mcg::seed_from_u64(seed)
     }
 
-    /// How far counts lie from what was expected, in standard deviations of chi-squared, which
-    /// is near to normal from some ten cells on. Cells with less than ten expected are joined.
+    /// Returns the deviation of counts from their expectation in standard deviations of
+    /// chi-squared, whose distribution is nearly normal from about ten cells on. Cells with an
+    /// expectation below ten are joined.
     pub(crate) fn chi_squared(counts: &[u64], probabilities: &[f64]) -> f64 {
         assert_eq!(counts.len(), probabilities.len());
         let total: u64 = counts.iter().sum();

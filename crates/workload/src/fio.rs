@@ -1,16 +1,16 @@
-//! fio's job files.
+//! Reader of fio job files.
 //!
-//! [`parse`] reads a job file as it is and gives its jobs: a section each, with what `[global]`
-//! sections before it say. The words are fio's, and mean what its documentation (HOWTO, fio
-//! 3.33 and later) says they mean; `docs/workloads.md` lists them and says where a simulated
-//! disk makes a difference. In short:
+//! [`parse`] reads an unmodified job file and returns its sections, each with the options of the
+//! `[global]` sections before it. The options have the meaning of fio's documentation (HOWTO, fio
+//! 3.33 and later). `docs/workloads.md` lists them and states where a simulated disk makes a
+//! difference. In short:
 //!
-//! - What says *which requests come when* is read, or refused with the reason.
-//! - What says *how fio does its I/O and tells about it* is passed over, with a note why.
-//! - What fio would silently misread (`bs=1.5k`, `runtime=1min`) is an error.
+//! - Options that determine *which requests are issued when* are read, or refused with the reason.
+//! - Options about *how fio does its I/O and reports it* are ignored, with a note that says why.
+//! - Values that fio would silently misread (`bs=1.5k`, `runtime=1min`) are errors.
 //!
-//! fio's jobs end: without `time_based`, after as many bytes as their region has. Rates are
-//! open loops here: a request that is due comes, and its latency counts from then.
+//! As in fio, a job without `time_based` ends after as many bytes as its region has. Rates are open
+//! loops: a request is issued when it is due, and its latency counts from then.
 
 mod known;
 mod lines;
@@ -28,22 +28,22 @@ use report::Remarks;
 use std::collections::BTreeMap;
 use words::Words;
 
-/// What a job file says.
+/// Content of a job file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobFile {
-    /// The jobs, one or more, in the order of the file; their names differ.
+    /// Jobs in the order of the file, at least one, with different names.
     pub sections: Vec<Section>,
-    /// How some options are taken, and which play no part, in the order of the file.
+    /// Notes in the order of the file: interpretations of options, and options that are ignored.
     pub notes: Vec<Remark>,
 }
 
-/// Reads a job file's text; `file` is what it is called in messages.
+/// Parses the text of a job file; `file` is its name in messages.
 ///
-/// With `lenient`, options that are not known, or that cannot be done here, are passed over with
-/// a warning among the notes. Values that cannot be read are errors all the same.
+/// With `lenient`, unknown and unsupported options are ignored with a warning among the notes.
+/// Values that cannot be read are errors all the same.
 ///
 /// # Errors
-/// Everything that is wrong with the file, each with its line.
+/// All mistakes in the file, each with its line.
 pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors> {
     let mut remarks = Remarks::default();
     let parts = lines::parts(text, &mut remarks);
@@ -53,7 +53,7 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
         if part.is_global() {
             if part.name != "global" {
                 let what = "counts as [global]: fio looks at these letters only";
-                remarks.say(Kind::Note, (part.name, ""), &part.span, what, None);
+                remarks.add(Kind::Note, (part.name, ""), &part.span, what, None);
             }
             words::collect(part, lenient, &mut global, &mut remarks);
             continue;
@@ -61,7 +61,7 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
         if let Some(first) = sections.iter().find(|section| section.name == part.name) {
             let what = format!("the section of line {} has this name, too", first.line);
             let help = Some("each section is a VM; `numjobs` makes copies of a job".to_owned());
-            remarks.say(Kind::Error, (part.name, ""), &part.span, what, help);
+            remarks.add(Kind::Error, (part.name, ""), &part.span, what, help);
         }
         let mut own = global.clone();
         words::collect(part, lenient, &mut own, &mut remarks);
@@ -73,15 +73,16 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
     if sections.is_empty() {
         let what = "there is no job in this file";
         let help = Some("a section such as [job] makes one".to_owned());
-        remarks.say(Kind::Error, ("", ""), &(0..0), what, help);
+        remarks.add(Kind::Error, ("", ""), &(0..0), what, help);
     }
     let (errors, notes): (Vec<_>, Vec<_>) = remarks
         .located(file, text)
         .into_iter()
         .partition(|remark| remark.kind == Kind::Error);
-    match errors.is_empty() {
-        true => Ok(JobFile { sections, notes }),
-        false => Err(FioErrors(errors)),
+    if errors.is_empty() {
+        Ok(JobFile { sections, notes })
+    } else {
+        Err(FioErrors(errors))
     }
 }
 

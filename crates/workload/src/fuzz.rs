@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets, so that they stay one line each.
+//! Bodies of the fuzz targets, which keeps the targets themselves one line each.
 
 use crate::arrive::ArrivalClock;
 use crate::fio::{self, JobFile, Kind};
@@ -12,12 +12,14 @@ use rand_pcg::rand_core::SeedableRng;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// Traces are replayed on a disk of so many bytes.
+/// Size in bytes of the disk on which traces are replayed.
 const DISK: u64 = 1 << 40;
 
-/// Reads `data` as a job file and runs what comes of it. Panics if a file is refused without a
-/// reason, if leniency changes a file that needs none, if a job is not what jobs may be, or if a
-/// request leaves its region.
+/// Parses `data` as a job file and draws requests from it.
+///
+/// # Panics
+/// If a file is refused without a reason, if leniency changes the result of a file that needs none,
+/// if a workload fails its checks, or if a request leaves its region.
 pub fn fio_jobs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let lenient = read(&text, true);
@@ -37,9 +39,11 @@ pub fn fio_jobs(data: &[u8]) {
     }
 }
 
-/// Reads `data` as a trace of every format. Panics if what is read is not what a trace may be, if a
-/// trace that needs no leniency is another with it, if what is told of one contradicts it, or if
-/// its replay leaves the disk.
+/// Parses `data` as a trace of every format and replays it.
+///
+/// # Panics
+/// If a record is out of range, if leniency changes the result of a trace that needs none, if the
+/// statistics contradict the trace, or if its replay leaves the disk.
 pub fn traces(data: &[u8]) {
     let formats = Format::ALL.map(Some).into_iter().chain([None]);
     for format in formats {
@@ -72,7 +76,7 @@ pub fn traces(data: &[u8]) {
     }
 }
 
-/// Replays a trace in every mode on a disk that holds it, smaller and larger than it is.
+/// Replays a trace in both modes, on a disk that is larger than the trace and on a smaller one.
 fn replay(trace: &Trace) {
     for (mode, factor) in [
         (Mode::NextWhenDone, 100.0),
@@ -140,7 +144,7 @@ fn run(job: &Job, disk_size: u64) {
 mod tests {
     use proptest::prelude::*;
 
-    /// Words that mean something, and some that nearly do.
+    /// Words that are options, and near misses.
     const NAMES: &[&str] = &[
         "rw",
         "bs",
@@ -187,7 +191,7 @@ mod tests {
         "# x",
     ];
 
-    /// Values that mean something, and some that nearly do.
+    /// Values that are valid, and near misses.
     const VALUES: &[&str] = &[
         "",
         "=",
@@ -228,7 +232,7 @@ mod tests {
         "=/",
     ];
 
-    /// Line of a word with a value.
+    /// Returns a strategy for lines of a word with a value.
     fn line() -> impl Strategy<Value = String> {
         let word = (prop::sample::select(NAMES), prop::sample::select(VALUES));
         word.prop_map(|(name, value)| format!("{name}{value}\n"))

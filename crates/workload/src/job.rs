@@ -1,7 +1,7 @@
-//! A job: one stream of requests of one guest process, in fio's words.
+//! Workload of one guest process: a stream of requests, described in fio's terms.
 //!
-//! A job is plain data and complete; whoever reads one from a file has checked it with
-//! [`Job::check`]. It knows nothing of time but spans of it.
+//! A [`Job`] is plain data; readers of files check it with [`Job::check`]. It contains durations
+//! but no points in time.
 
 mod check;
 
@@ -13,16 +13,16 @@ use crate::time::TimeDistribution;
 use std::ops::Range;
 use tidegate_core::time::Nanos;
 
-/// fio's `rw`: which requests, and whether their addresses follow each other.
+/// Operations and address order of a workload (fio's `rw`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rw {
-    /// Which operations.
+    /// Operations.
     pub mix: Mix,
-    /// Random addresses (`randread` ...), not sequential ones (`read` ...).
+    /// True for random addresses (`randread` ...), false for sequential ones (`read` ...).
     pub random: bool,
 }
 
-/// Which operations a job issues.
+/// Operations that a workload issues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mix {
     /// Only reads.
@@ -31,155 +31,153 @@ pub enum Mix {
     Write,
     /// Only discards.
     Trim,
-    /// Reads and writes, so many in a hundred of them reads (fio's `rwmixread`), each drawn by
-    /// itself.
+    /// Reads and writes, each request drawn independently.
     ReadWrite {
-        /// 0 to 100.
+        /// Reads in a hundred requests (fio's `rwmixread`), 0 to 100.
         read_percent: u8,
     },
-    /// Each block discarded, then written (fio's `trimwrite` and `randtrimwrite`). The two count
-    /// as one request, and its bytes once; its size is a write's.
+    /// Each block is discarded, then written (fio's `trimwrite` and `randtrimwrite`). Both count as
+    /// one request with the bytes of one; its size is a write's.
     TrimWrite,
 }
 
-/// Sizes of one operation's requests, with their weights: 1 to 4096 of them.
+/// Sizes of the requests of one operation, with their weights: 1 to 4096 of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes(pub Vec<SizeShare>);
 
-/// One size and how often it comes.
+/// Request size with its weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeShare {
-    /// Bytes, from 512 to 1 GiB, in sectors of 512.
+    /// Size in bytes, a multiple of 512 up to 1 GiB.
     pub bytes: u32,
-    /// So often in the sum of all weights; at least 1.
+    /// Weight relative to the sum of all weights, at least 1.
     pub weight: u32,
 }
 
 impl Sizes {
-    /// All of one size.
+    /// Creates sizes that are all `bytes`.
     pub fn fixed(bytes: u32) -> Sizes {
         Sizes(vec![SizeShare { bytes, weight: 1 }])
     }
 }
 
-/// fio's `random_distribution`: which blocks random requests fall on.
+/// Distribution of random requests over blocks (fio's `random_distribution`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Placement {
-    /// All alike, each drawn by itself (fio's `norandommap`).
+    /// Uniform, each request drawn independently (fio's `norandommap`).
     Uniform,
-    /// Each block once, in random order, then each once again in another (fio's default). All
-    /// requests must have one size.
+    /// Permutation: each block once in random order, then each once again in another order (fio's
+    /// default). All requests must have one size.
     Shuffle,
-    /// Block `k` by popularity as `1 / k^theta`, popular blocks scattered over the region.
+    /// Zipf: the k-th most popular block has probability proportional to `1 / k^theta`. Popular
+    /// blocks are scattered over the region.
     Zipf {
-        /// Above 0, not 1, up to 10.
+        /// Exponent, above 0 up to 10, not 1.
         theta: f64,
     },
-    /// As fio's `pareto:h`: the smaller, the more skewed.
+    /// Pareto as fio's `pareto:h`.
     Pareto {
-        /// Above 0 and below 1.
+        /// Skew, above 0 and below 1; the smaller, the more skewed.
         h: f64,
     },
-    /// A bell around the middle of the region.
+    /// Normal distribution around the middle of the region.
     Normal {
         /// Standard deviation in percent of the region, above 0 to 100.
         deviation_percent: f64,
     },
 }
 
-/// Who decides when the next request comes.
+/// Event that triggers the next request.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Flow {
-    /// Closed loop: the answer to an earlier one.
+    /// Closed loop: the reply to an earlier request triggers the next one.
     Closed {
         /// Requests kept outstanding, 1 to 65,536.
         iodepth: u32,
-        /// A pause of the whole job after so many requests.
+        /// Pause of the whole workload after a number of requests.
         think: Option<Think>,
     },
-    /// Open loop: a process of its own, whether answers come or not.
+    /// Open loop: an arrival process that does not depend on replies.
     Open {
-        /// When requests come.
+        /// Arrival process.
         arrivals: Arrivals,
-        /// Requests outstanding at most, 1 to 65,536; past it they wait inside the guest, and that
-        /// wait counts into their latency.
+        /// Maximum number of requests outstanding, 1 to 65,536. Further requests wait inside the
+        /// guest, which counts into their latency.
         iodepth: u32,
     },
 }
 
-/// fio's `thinktime`.
+/// Pauses of a closed loop (fio's `thinktime`).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Think {
-    /// How long: from the answer after which nothing of the job is outstanding.
+    /// Duration, from the reply after which nothing of the workload is outstanding.
     pub time: TimeDistribution,
-    /// After so many requests (`thinktime_blocks`), at least 1.
+    /// Requests between two pauses (`thinktime_blocks`), at least 1.
     pub blocks: u32,
 }
 
-/// One stream of requests.
+/// Workload of one process: a stream of requests.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// Its name.
+    /// Name in messages and results.
     pub name: String,
-    /// Which requests.
+    /// Operations and address order.
     pub rw: Rw,
-    /// Sizes of reads, writes and discards. A request lies at a multiple of the smallest size
-    /// of its operation (fio's `blockalign`), counted from the start of the region.
+    /// Sizes of reads, writes and discards. A request begins at a multiple of the smallest size of
+    /// its operation (fio's `blockalign`), counted from the begin of the region.
     pub sizes: [Sizes; 3],
-    /// First byte of its region of the disk; a multiple of 512.
+    /// First byte of the region on the disk; a multiple of 512.
     pub offset: u64,
-    /// Each copy's region begins so much later than the one before (`offset_increment`); a
-    /// multiple of 512.
+    /// Distance between the begins of two copies' regions (`offset_increment`); a multiple of 512.
     pub offset_increment: u64,
-    /// Bytes of its region, a multiple of 512 above 0; `None`: to the end of the disk.
+    /// Size of the region in bytes, a multiple of 512 above 0; `None`: to the end of the disk.
     pub size: Option<u64>,
-    /// Which blocks random requests fall on.
+    /// Distribution of random requests over blocks.
     pub placement: Placement,
-    /// So many copies of it run, 1 to 65,536, each with a stream of its own.
+    /// Number of copies, 1 to 65,536, each with its own stream.
     pub numjobs: u32,
-    /// Who decides when the next request comes.
+    /// Event that triggers the next request.
     pub flow: Flow,
-    /// It ends with the request that makes it so many bytes, at least 1, each copy by itself;
-    /// `None`: it goes on. (fio's default is `size`; see [`crate::fio`].)
+    /// Bytes after which each copy ends, at least 1; `None`: no such end. (fio's default is `size`;
+    /// see [`crate::fio`].)
     pub io_size: Option<u64>,
-    /// It ends after so many requests, at least 1, each copy by itself (`number_ios`). Flushes
-    /// after writes do not count.
+    /// Requests after which each copy ends, at least 1 (`number_ios`). Flushes after writes do not
+    /// count.
     pub number_ios: Option<u64>,
-    /// When it starts, counted from the arrival of its VM (`startdelay`).
+    /// Start, counted from the arrival of the VM (`startdelay`).
     pub start: Nanos,
-    /// It ends so long after its start; above 0.
+    /// Time after its start at which the workload ends; above 0.
     pub runtime: Option<Nanos>,
-    /// A flush after so many writes; 0: none (`fsync`, `fdatasync`).
+    /// Writes between two flushes (`fsync`, `fdatasync`); 0: no flushes.
     pub fsync: u32,
-    /// Every write is durable before it is answered (`sync=1`).
+    /// True if every write is durable before the reply (`sync=1`).
     pub sync: bool,
-    /// The files it works on (`nrfiles`).
+    /// Files of the workload (`nrfiles`).
     pub files: Files,
-    /// A page cache between it and its disk; `None`: each request reaches the disk as it is.
+    /// Page cache of the guest; `None`: requests go to the disk unchanged.
     pub page_cache: Option<PageCache>,
-    /// Where what it reads is written.
+    /// Place to which the data that is read is copied.
     pub copy_to: Option<CopyTo>,
-    /// The trace whose requests it asks for, instead of such as `rw` and the rest would have: they
-    /// lie in its region, in pieces of `sizes`, of which each operation has one, and `flow`'s
-    /// `iodepth` bounds the pieces outstanding.
+    /// Trace whose requests are issued instead of drawn ones. They lie in the region, in pieces of
+    /// `sizes`, of which each operation has one; the `iodepth` of `flow` limits the pieces
+    /// outstanding.
     pub replay: Option<Replay>,
-    /// By when it is to be done: all of its `io_size`, or each request of its trace, one after the
-    /// other. Of a single copy, that moves as many bytes as it asks for.
+    /// Deadline of the whole `io_size`, or of each request of a trace that is replayed request by
+    /// request. Allowed for a single copy that moves as many bytes as it requests.
     pub deadline: Option<Deadline>,
 }
 
-/// Sizes and addresses are whole sectors.
+/// Unit of sizes and addresses in bytes.
 pub(crate) const SECTOR: u64 = 512;
-/// The largest request.
+/// Largest request in bytes.
 pub(crate) const REQUEST_MAX: u32 = 1 << 30;
-/// The most sizes an operation may have.
+/// Maximum number of sizes of an operation.
 pub(crate) const SIZES_MAX: usize = 4096;
-/// The most copies of a job, and the most requests one keeps outstanding.
+/// Maximum number of copies of a workload, and of requests that one keeps outstanding.
 pub(crate) const COPIES_MAX: u32 = 1 << 16;
 
-/// fio's job without a single option: sequential reads of 4 KiB, one after the other, over the
-/// whole disk. Unlike fio's it goes on until it is stopped, and random requests, if asked for,
-/// are drawn each by itself.
+/// Workload of fio without options: sequential reads of 4 KiB, one after the other, over the whole
+/// disk. Unlike fio's it has no end, and random requests, if chosen, are drawn independently.
 impl Default for Job {
     fn default() -> Job {
         Job {
@@ -214,22 +212,22 @@ impl Default for Job {
 }
 
 impl Sizes {
-    /// The smallest size; 0 if there is none.
+    /// Returns the smallest size in bytes; 0 if there is none.
     pub fn smallest(&self) -> u32 {
         self.0.iter().map(|share| share.bytes).min().unwrap_or(0)
     }
 
-    /// The largest size; 0 if there is none.
+    /// Returns the largest size in bytes; 0 if there is none.
     pub fn largest(&self) -> u32 {
         self.0.iter().map(|share| share.bytes).max().unwrap_or(0)
     }
 
-    /// The size of all requests, if they have but one.
+    /// Returns the size in bytes if all requests have the same.
     pub fn single(&self) -> Option<u32> {
         (self.smallest() == self.largest()).then(|| self.smallest())
     }
 
-    /// The mean size of many requests, in bytes.
+    /// Returns the mean size in bytes, by weight.
     pub fn mean(&self) -> f64 {
         let (mut bytes, mut weights) = (0.0, 0.0);
         for share in &self.0 {
@@ -241,7 +239,7 @@ impl Sizes {
 }
 
 impl Mix {
-    /// Which of [`Job::sizes`] its requests take.
+    /// Returns the indices of [`Job::sizes`] that the operations use.
     pub(crate) fn sizes_used(self) -> &'static [usize] {
         match self {
             Mix::Read => &[0],
@@ -253,7 +251,7 @@ impl Mix {
 }
 
 impl Job {
-    /// The size of all requests, if they have but one.
+    /// Returns the size in bytes if requests of all operations have the same.
     pub(crate) fn single_size(&self) -> Option<u32> {
         let mut used = self.rw.mix.sizes_used().iter();
         let first = self.sizes[*used.next()?].single()?;
@@ -261,23 +259,23 @@ impl Job {
             .then_some(first)
     }
 
-    /// The smallest request, in bytes.
+    /// Returns the smallest request in bytes.
     pub(crate) fn smallest_request(&self) -> u32 {
         let used = self.rw.mix.sizes_used().iter();
         used.map(|&i| self.sizes[i].smallest()).min().unwrap_or(0)
     }
 
-    /// The largest request, in bytes.
+    /// Returns the largest request in bytes.
     pub(crate) fn largest_request(&self) -> u32 {
         let used = self.rw.mix.sizes_used().iter();
         used.map(|&i| self.sizes[i].largest()).max().unwrap_or(0)
     }
 
-    /// The bytes that copy `copy` (from 0) works on, on a disk of `disk_size` bytes.
+    /// Returns the bytes of the region of copy `copy` (from 0), on a disk of `disk_size` bytes.
     ///
     /// # Errors
-    /// When they, the journal or the copy do not lie on the disk, or they do not hold the job's
-    /// largest request.
+    /// If the region, the journal or the destination of a copy exceeds the disk, or the region is
+    /// smaller than the largest request.
     pub fn region(&self, copy: u32, disk_size: u64) -> Result<Range<u64>, RegionError> {
         let disk_end = disk_size - disk_size % SECTOR;
         let from = self
@@ -288,25 +286,26 @@ impl Job {
             Some(size) => from.saturating_add(self.files.span(size)),
             None => disk_end.max(from),
         };
-        let fits = to.max(self.beside(to - from)) <= disk_end;
+        let fits = to.max(self.journal_or_copy_end(to - from)) <= disk_end;
         let (largest, parts) = self.largest_of_region();
         if fits && to - from >= largest.saturating_mul(u64::from(parts)) {
             Ok(from..to)
         } else {
-            Err(self.misfit(from..to, disk_size))
+            Err(self.region_error(from..to, disk_size))
         }
     }
 
-    /// The last byte on the disk, plus one, that the journal or the copy of a region of
-    /// `region` bytes takes up; 0 without either.
-    fn beside(&self, region: u64) -> u64 {
+    /// Returns the end on the disk of the journal, or of the copy of a region of `region` bytes; 0
+    /// without either.
+    fn journal_or_copy_end(&self, region: u64) -> u64 {
         let journal = self.page_cache.and_then(|cache| cache.journal);
         let journal = journal.map_or(0, |j| j.offset.saturating_add(j.size));
         let copy = self.copy_to.map_or(0, |c| c.offset.saturating_add(region));
         journal.max(copy)
     }
 
-    /// The largest request, and how many parts of the region are to hold it.
+    /// Returns the largest request in bytes, and the number of parts of the region that must each
+    /// hold it.
     fn largest_of_region(&self) -> (u64, u32) {
         match &self.replay {
             None => (self.largest_request().into(), 1),
@@ -314,8 +313,8 @@ impl Job {
         }
     }
 
-    /// Why that is no region on a disk of this size.
-    pub(crate) fn misfit(&self, region: Range<u64>, disk_size: u64) -> RegionError {
+    /// Returns the error of a region that does not fit a disk of this size.
+    pub(crate) fn region_error(&self, region: Range<u64>, disk_size: u64) -> RegionError {
         let (largest, parts) = self.largest_of_region();
         RegionError {
             job: self.name.clone(),
@@ -328,7 +327,7 @@ impl Job {
     }
 }
 
-/// A job's region does not fit its disk.
+/// Refusal of a region that does not fit its disk.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "job {job:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and hold a \
@@ -339,17 +338,17 @@ impl Job {
     }
 )]
 pub struct RegionError {
-    /// The job.
+    /// Name of the workload.
     pub job: String,
-    /// First byte of its region.
+    /// First byte of the region.
     pub from: u64,
-    /// One past the last one.
+    /// End of the region (exclusive).
     pub to: u64,
-    /// The disk's size.
+    /// Size of the disk in bytes.
     pub disk_size: u64,
-    /// The job's largest request.
+    /// Largest request of the workload in bytes.
     pub largest: u64,
-    /// Equal parts of the region that have to hold it: one for each disk of a trace.
+    /// Number of equal parts of the region that must each hold it: one per disk of a trace.
     pub parts: u32,
 }
 
@@ -363,7 +362,7 @@ mod tests {
         mistakes.into_iter().map(|found| found.field).collect()
     }
 
-    /// What `change` makes of a job that is right is wrong in `field` alone.
+    /// Asserts that `change` makes a correct workload wrong in `field` alone.
     fn wrong(field: &str, change: impl FnOnce(&mut Job)) {
         let mut job = Job::default();
         change(&mut job);

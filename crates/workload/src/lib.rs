@@ -1,11 +1,12 @@
-//! What guests ask of their disks.
+//! Workloads of guests: the requests that VMs issue, and when.
 //!
-//! A [`Job`](job::Job) describes one stream of requests in fio's words; a
-//! [`Stream`](stream::Stream) draws its requests one after the other, and an
-//! [`ArrivalClock`](arrive::ArrivalClock) says when an open loop hands in the next; a [`replay`]
-//! takes them from a block [`trace`] instead. [`fio`] reads fio's own job files. Nothing here knows
-//! a clock or a file: time, text and seeds are arguments, and the same seed draws the same requests
-//! on every machine.
+//! A [`Job`](job::Job) describes one stream of requests in fio's terms. A
+//! [`Source`](source::Source) draws its requests one after the other from a
+//! [`Stream`](stream::Stream), or takes them from a block [`trace`] by a [`replay`]. An
+//! [`ArrivalClock`](arrive::ArrivalClock) determines when an open loop issues the next one. [`fio`]
+//! reads fio's own job files, [`read`] the workloads of scenarios. Nothing here uses a clock or a
+//! file: time, text and seeds are arguments, and the same seed draws the same requests on every
+//! machine.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! What is wrong with a job.
+//! Errors of workloads: values that are not allowed.
 
 use std::fmt;
 
-/// A value that is not allowed.
+/// Value that is not allowed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{field} is {found}; allowed: {allowed}")]
 pub struct Mistake {
-    /// Which field, such as `flow.arrivals.per_s`.
+    /// Path of the field, such as `flow.arrivals.per_s`.
     pub field: String,
-    /// What it is.
+    /// Value that was found.
     pub found: String,
-    /// What it may be.
+    /// Values that are allowed.
     pub allowed: &'static str,
 }
 
@@ -28,12 +28,12 @@ impl Mistake {
     }
 }
 
-/// Everything that is wrong with a job.
+/// All mistakes of a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistakes {
-    /// The job's name.
+    /// Name of the workload.
     pub job: String,
-    /// At least one.
+    /// Mistakes, at least one.
     pub list: Vec<Mistake>,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Collects mistakes under the path of the part that is being checked.
+/// Collector of mistakes, with the path of the part that is being checked.
 #[derive(Default)]
 pub(crate) struct Findings {
     path: Vec<&'static str>,
@@ -57,14 +57,14 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Runs `check` with `part` added to the path.
+    /// Runs `check` with `part` appended to the path.
     pub(crate) fn within(&mut self, part: &'static str, check: impl FnOnce(&mut Findings)) {
         self.path.push(part);
         check(self);
         self.path.pop();
     }
 
-    /// Notes a mistake unless `fine`.
+    /// Records a mistake unless `fine` is true.
     pub(crate) fn expect(
         &mut self,
         fine: bool,
@@ -82,8 +82,8 @@ impl Findings {
         }
     }
 
-    /// Runs `check`; all that it finds, if anything.
-    pub(crate) fn of(check: impl FnOnce(&mut Findings)) -> Result<(), Vec<Mistake>> {
+    /// Runs `check`; returns all mistakes that it finds as an error.
+    pub(crate) fn collect(check: impl FnOnce(&mut Findings)) -> Result<(), Vec<Mistake>> {
         let mut findings = Findings::default();
         check(&mut findings);
         match findings.list {

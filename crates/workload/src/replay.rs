@@ -1,5 +1,5 @@
-//! Replay of a block trace, as a job describes it: the trace's requests instead of drawn ones.
-//! [`Replaying`](crate::replaying::Replaying) issues them.
+//! Description of the replay of a block trace, whose requests a workload issues instead of drawn
+//! ones. [`Replaying`](crate::replaying::Replaying) issues them.
 
 use crate::mistake::Findings;
 use crate::time::nearest;
@@ -11,82 +11,85 @@ use tidegate_core::random::mix;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// A factor in millionths: what follows from it is whole numbers.
+/// Factor in millionths, so that results are integers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Factor(u64);
 
 impl Factor {
-    /// It changes nothing.
+    /// Factor 1, which changes nothing.
     pub const ONE: Factor = Factor(1_000_000);
-    /// What a factor may be.
+    /// Range of factors.
     pub const RANGE: RangeInclusive<f64> = 0.000_001..=1_000_000.0;
 
-    /// The nearest millionth to `factor`, which is in [`Factor::RANGE`].
+    /// Creates the factor nearest to `factor`, which must be in [`Factor::RANGE`].
     pub fn new(factor: f64) -> Factor {
         Factor(nearest(factor * 1e6).0.max(1))
     }
 
-    /// So many times `n`, rounded down.
+    /// Multiplies `n`, rounding down; saturates.
     pub(crate) fn down(self, n: u64) -> u64 {
         let product = u128::from(n) * u128::from(self.0) / 1_000_000;
         u64::try_from(product).unwrap_or(u64::MAX)
     }
 
-    /// So many times `n`, rounded up.
+    /// Multiplies `n`, rounding up; saturates.
     pub(crate) fn up(self, n: u64) -> u64 {
         let product = (u128::from(n) * u128::from(self.0)).div_ceil(1_000_000);
         u64::try_from(product).unwrap_or(u64::MAX)
     }
 }
 
-/// When a trace's requests come.
+/// Times at which a trace's requests are issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// At the trace's times multiplied by a factor, the first at once, whether the ones before are
-    /// answered or not. Past `iodepth` pieces they wait inside the guest, and that wait counts.
+    /// Times of the trace multiplied by a factor, from the first request on, whether earlier
+    /// requests are answered or not. Beyond `iodepth` pieces they wait inside the guest, which
+    /// counts into their latency.
     Timed(Factor),
-    /// One after the other: the next once the last is done.
+    /// One after the other: the next when the last is done.
     NextWhenDone,
 }
 
-/// Requests of a trace, shared by all who replay them.
+/// Requests of a trace, shared by all workloads that replay them.
 #[derive(Clone, PartialEq, Eq)]
 struct Requests {
     all: Arc<[Record]>,
-    /// Of their content.
+    /// Hash of the content, which stands for it in debug output and comparisons of text.
     digest: u64,
 }
 
-/// What they are follows from the digest, so that who prints a job prints no trace.
+/// Prints the number and the hash of the requests instead of the requests.
 impl fmt::Debug for Requests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} requests ({:016x})", self.all.len(), self.digest)
     }
 }
 
-/// A trace as a job replays it.
+/// Trace as a workload replays it.
 ///
 /// Sizes are multiplied by `size_factor` and rounded up to whole logical blocks of the disk.
-/// Addresses are multiplied by it, too, so that what follows each other or lies apart in the trace
-/// still does, rounded down to a block and taken modulo the region; a request that would pass the
+/// Addresses are multiplied by it too, so that requests stay adjacent or apart as in the trace;
+/// they are rounded down to a block and taken modulo the region. A request that would pass the
 /// region's end moves to the last place where it fits. Several disks of a trace lie side by side,
 /// each in an equal part of the region.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Replay {
     requests: Requests,
-    /// Disks that they are of, numbered from 0.
+    /// Number of disks of the trace that the requests belong to; the disks are numbered from 0.
     disks: u32,
-    /// When they come.
+    /// Times at which the requests are issued.
     pub mode: Mode,
-    /// What their sizes and addresses are multiplied by.
+    /// Factor of sizes and addresses.
     pub size_factor: Factor,
-    /// After the last one the first comes again, as long after it as requests are apart on average.
+    /// True to begin again after the last request, as long after it as requests are apart on
+    /// average.
     pub again: bool,
 }
 
 impl Replay {
-    /// The first `limit` requests (`None`: all) of `disk`, an index into [`Trace::disks`] (`None`:
-    /// of all disks), as they are, one after the other, once. `None`: there is no such request.
+    /// Selects the first `limit` requests (`None`: all) of `disk`, an index into [`Trace::disks`]
+    /// (`None`: all disks), to be replayed unscaled, once and one after the other. Returns `None`
+    /// if there is no such request.
     pub fn new(trace: &Trace, disk: Option<u32>, limit: Option<u64>) -> Option<Replay> {
         let limit = limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
         let of_disk = |record: &&Record| disk.is_none_or(|disk| record.disk == disk);
@@ -95,7 +98,7 @@ impl Replay {
             .copied()
             .collect();
         let first = all.first()?.at;
-        // Numbered by their first requests among these.
+        // Disks are renumbered in the order of their first requests among the selected ones.
         let mut numbers = vec![None; trace.disks.len()];
         let mut disks = 0;
         for record in &mut all {
@@ -121,22 +124,22 @@ impl Replay {
         })
     }
 
-    /// Requests, in the order in which they come.
+    /// Requests in the order of their times.
     pub(crate) fn records(&self) -> &[Record] {
         &self.requests.all
     }
 
-    /// How many there are; at least one.
+    /// Number of requests, at least 1.
     pub fn requests(&self) -> usize {
         self.requests.all.len()
     }
 
-    /// How many disks of the trace they are of.
+    /// Number of disks of the trace that the requests belong to.
     pub fn disks(&self) -> u32 {
         self.disks
     }
 
-    /// The largest, in whole sectors.
+    /// Returns the largest request in bytes, scaled, in whole sectors.
     pub(crate) fn largest(&self) -> u64 {
         let all = self.requests.all.iter();
         let largest = all.map(|record| record.len).max().unwrap_or(0);
@@ -144,7 +147,7 @@ impl Replay {
         bytes.checked_next_multiple_of(SECTOR).unwrap_or(bytes)
     }
 
-    /// From the first request to the first one once again: their span and an average gap more.
+    /// Returns the time from the first request to its repetition: the span and an average gap.
     pub(crate) fn period(&self, factor: Factor) -> Nanos {
         let all = &self.requests.all;
         let span = all.last().map_or(Nanos::ZERO, |last| last.at);

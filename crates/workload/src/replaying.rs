@@ -1,11 +1,11 @@
-//! Requests of a block trace that a job replays, piece by piece.
+//! Issue of the requests of a block trace, piece by piece.
 //!
 //! ```text
 //!   trace --disk, limit--> requests --size_factor, fold--> places on the disk --bs--> pieces
 //! ```
 //!
-//! A request goes in pieces of the job's `bs`, at most `iodepth` of them outstanding, and is done
-//! once all of them are answered. [`Mode`] says when the next one comes.
+//! A request is issued in pieces of the workload's `bs`, at most `iodepth` of them outstanding, and
+//! is done when all of them are answered. [`Mode`] determines when the next one is issued.
 
 use crate::job::{Job, RegionError};
 use crate::replay::{Factor, Mode, Replay};
@@ -17,32 +17,32 @@ use tidegate_core::time::Nanos;
 #[cfg(test)]
 mod tests;
 
-/// A request of a trace, as it is asked for.
+/// Request of a trace, scaled to the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whole {
-    /// Which, from 0 on; those that come again are counted on.
+    /// Number of the request, from 0 on; repetitions of the trace continue the numbers.
     pub index: u64,
-    /// A read or a write.
+    /// Operation: read or write.
     pub op: Op,
-    /// When it is to come, from the job's start on; zero where it comes when the one before is
+    /// Time of issue, from the workload's start on; zero if it is issued when the one before is
     /// done.
     pub at: Nanos,
-    /// Bytes of all its pieces.
+    /// Total length in bytes of all its pieces.
     pub bytes: u64,
 }
 
-/// Where a trace's requests lie.
+/// Mapping of a trace's addresses to the region.
 #[derive(Clone, Debug)]
-struct Fold {
+struct AddressMap {
     base: u64,
-    /// Bytes of each of its disks' parts, in whole blocks.
+    /// Size in bytes of each disk's part of the region, in whole blocks.
     part: u64,
     block: u64,
     factor: Factor,
 }
 
-impl Fold {
-    /// First byte on the disk, and bytes.
+impl AddressMap {
+    /// Returns the first byte on the disk, and the length in bytes.
     fn place(&self, record: &Record) -> (u64, u64) {
         let len = self.factor.up(record.len.into()).div_ceil(self.block);
         let len = len.saturating_mul(self.block).min(self.part);
@@ -52,27 +52,27 @@ impl Fold {
     }
 }
 
-/// Asks for a trace's requests, piece by piece.
+/// Generator of a trace's requests, piece by piece.
 #[derive(Clone, Debug)]
 pub struct Replaying {
     replay: Replay,
-    fold: Fold,
-    /// Bytes of a piece of a read and of a write.
+    map: AddressMap,
+    /// Sizes in bytes of a piece of a read and of a write.
     pieces: [u32; 2],
     fua: bool,
-    /// The next request, and how often the last one was there.
+    /// Index of the next request, and number of completed rounds of the trace.
     next: usize,
     rounds: u64,
     period: Nanos,
-    /// The one whose pieces are asked for: what is left of it, and where that begins.
+    /// Request that is being issued; `at` and `left` are the address and the length of its rest.
     whole: Option<Whole>,
     at: u64,
     left: u64,
 }
 
 impl Replaying {
-    /// Copy `copy` (from 0) of `job`, which replays `replay`, on a disk of `disk_size` bytes in
-    /// logical blocks of `block`.
+    /// Creates the generator of copy `copy` (from 0) of `job`, which replays `replay`, on a disk of
+    /// `disk_size` bytes with logical blocks of `block` bytes.
     pub(crate) fn new(
         job: &Job,
         replay: &Replay,
@@ -85,11 +85,11 @@ impl Replaying {
         let base = region.start.next_multiple_of(block);
         let blocks = region.end.saturating_sub(base) / u64::from(replay.disks()) / block;
         if blocks == 0 {
-            return Err(job.misfit(region, disk_size));
+            return Err(job.region_error(region, disk_size));
         }
         let piece = |i: usize| job.sizes[i].smallest().max(1);
         Ok(Replaying {
-            fold: Fold {
+            map: AddressMap {
                 base,
                 part: blocks * block,
                 block,
@@ -110,7 +110,7 @@ impl Replaying {
         })
     }
 
-    /// The next piece; `None`: there is none any more.
+    /// Returns the next piece; `None` if there is none.
     pub(crate) fn next(&mut self) -> Option<Io> {
         let first = self.left == 0;
         if first {
@@ -131,7 +131,7 @@ impl Replaying {
         Some(io)
     }
 
-    /// Goes on to the next request.
+    /// Proceeds to the next request; `None` if there is none.
     fn begin(&mut self) -> Option<()> {
         let all = self.replay.records();
         if self.next == all.len() {
@@ -141,7 +141,7 @@ impl Replaying {
             (self.next, self.rounds) = (0, self.rounds + 1);
         }
         let record = &all[self.next];
-        let (at, bytes) = self.fold.place(record);
+        let (at, bytes) = self.map.place(record);
         let before = self.rounds.saturating_mul(self.period.0);
         self.whole = Some(Whole {
             index: self.rounds * all.len() as u64 + self.next as u64,
@@ -157,17 +157,17 @@ impl Replaying {
         Some(())
     }
 
-    /// Whether [`Replaying::next`] has nothing more to say.
+    /// Returns true if [`Replaying::next`] returns no more pieces.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0 && self.next == self.replay.requests() && !self.replay.again
     }
 
-    /// The request that the piece that was said last is of.
+    /// Returns the request to which the piece returned last belongs.
     pub fn whole(&self) -> Option<&Whole> {
         self.whole.as_ref()
     }
 
-    /// When requests come.
+    /// Returns the mode of the replay.
     pub fn mode(&self) -> Mode {
         self.replay.mode
     }

@@ -1,5 +1,5 @@
-//! Where a worker's requests come from: a job's stream, through what its guest makes of it, or a
-//! trace.
+//! Requests that reach the disk from a workload: drawn from a stream and passed through the guest's
+//! layers, or taken from a trace.
 
 use crate::draw;
 use crate::guest::{CopyTo, Journal, PageCache};
@@ -11,30 +11,30 @@ use std::collections::VecDeque;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// Draws the requests that reach the disk from one copy of a job.
+/// Generator of the requests that reach the disk from one copy of a workload.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are direct, and each request goes through here"
 )]
 pub enum Source {
-    /// Each as it is.
+    /// Drawn requests, unchanged.
     Direct(Stream),
-    /// Through a page cache.
+    /// Drawn requests behind a page cache.
     Buffered(Box<Buffered>),
-    /// And written elsewhere.
+    /// Drawn reads whose data is written elsewhere.
     Copying(Box<Copying>),
-    /// Of a trace.
+    /// Requests of a trace.
     Replaying(Box<Replaying>),
 }
 
 impl Source {
-    /// Of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes in logical blocks of
-    /// `block`, which a trace's requests are rounded to. The job must be one that [`Job::check`]
-    /// accepts.
+    /// Creates the generator of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes with
+    /// logical blocks of `block` bytes, to which a trace's requests are rounded. The workload must
+    /// pass [`Job::check`].
     ///
     /// # Errors
-    /// When the job's region does not fit the disk: says both figures.
+    /// If the region does not fit the disk; the error has both sizes.
     pub fn new(job: &Job, copy: u32, disk_size: u64, block: u32) -> Result<Source, RegionError> {
         if let Some(replay) = &job.replay {
             let replaying = Replaying::new(job, replay, copy, disk_size, block)?;
@@ -59,7 +59,7 @@ impl Source {
                 fsync: job.fsync,
                 writes_to_sync: job.fsync,
                 dirty: Vec::new(),
-                back: VecDeque::new(),
+                write_back_queue: VecDeque::new(),
                 journal_at: 0,
                 synced: false,
             })));
@@ -78,7 +78,7 @@ impl Source {
         })))
     }
 
-    /// The next request; `None`: the job has done all it was to do.
+    /// Returns the next request; `None` if the workload has ended.
     #[inline]
     pub fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
         match self {
@@ -89,23 +89,25 @@ impl Source {
         }
     }
 
-    /// Whether [`Source::next`] is known to have nothing more to say.
+    /// Returns true if [`Source::next`] is known to return no more requests.
     #[inline]
     pub fn is_over(&self) -> bool {
         match self {
             Source::Direct(stream) => stream.is_over(),
-            Source::Buffered(it) => {
-                it.back.is_empty() && it.dirty.is_empty() && it.stream.is_over()
+            Source::Buffered(buffered) => {
+                buffered.write_back_queue.is_empty()
+                    && buffered.dirty.is_empty()
+                    && buffered.stream.is_over()
             }
-            Source::Copying(it) => {
-                it.writes.is_empty() && it.piece.is_empty() && it.stream.is_over()
+            Source::Copying(copying) => {
+                copying.writes.is_empty() && copying.piece.is_empty() && copying.stream.is_over()
             }
             Source::Replaying(replaying) => replaying.is_over(),
         }
     }
 
-    /// The request of a trace that the request which was said last is a piece of; `None`: there is
-    /// no trace.
+    /// Returns the request of a trace to which the request returned last belongs; `None` without a
+    /// trace.
     #[inline]
     pub fn whole(&self) -> Option<&Whole> {
         match self {
@@ -114,44 +116,45 @@ impl Source {
         }
     }
 
-    /// How many requests like this one may be outstanding, where the job says `iodepth`.
+    /// Returns the maximum number of requests of this kind outstanding, given the workload's
+    /// `iodepth`.
     #[inline]
     pub fn depth(&self, io: &Io, iodepth: u32) -> u32 {
         match self {
-            Source::Buffered(it) if io.op != Op::Read => it.cache.depth,
+            Source::Buffered(buffered) if io.op != Op::Read => buffered.cache.depth,
             _ => iodepth,
         }
     }
 }
 
-/// A job behind a page cache.
+/// Workload behind a page cache.
 #[derive(Clone, Debug)]
 pub struct Buffered {
     stream: Stream,
     cache: PageCache,
-    /// First byte of the region, and how far the files' starts are apart.
+    /// First byte of the region, and distance between the starts of two files in bytes.
     base: u64,
     per_file: u64,
-    /// Files that are synced at once.
+    /// Number of files that are synced at once.
     threads: u32,
-    /// Written back after so many writes; how many are still to come.
+    /// Writes between two write-backs, and writes until the next one.
     fsync: u32,
     writes_to_sync: u32,
-    /// Written since, first byte and length.
+    /// Writes since the last write-back: first byte and length.
     dirty: Vec<(u64, u32)>,
-    /// What is being written back.
-    back: VecDeque<Io>,
-    /// Where the journal goes on, from its start.
+    /// Requests of the present write-back that have not been issued.
+    write_back_queue: VecDeque<Io>,
+    /// Next byte of the journal, from its start.
     journal_at: u64,
-    /// The process waits for all of it before it goes on.
+    /// True if the next read must wait for the write-back, as the process does in `fsync`.
     synced: bool,
 }
 
 impl Buffered {
     fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
         loop {
-            if let Some(io) = self.back.pop_front() {
-                self.synced = self.back.is_empty();
+            if let Some(io) = self.write_back_queue.pop_front() {
+                self.synced = self.write_back_queue.is_empty();
                 return Some(io);
             }
             let Some(io) = self.stream.next(rng) else {
@@ -177,16 +180,16 @@ impl Buffered {
         }
     }
 
-    /// Lines up what an `fsync` asks of the disk.
+    /// Queues the requests that an `fsync` sends to the disk.
     fn write_back(&mut self) {
         self.writes_to_sync = self.fsync;
         self.dirty.sort_unstable();
         let merged = merge(&self.dirty, self.cache.merge_limit);
-        let first = self.back.len();
-        self.back
+        let first = self.write_back_queue.len();
+        self.write_back_queue
             .extend(merged.iter().map(|&(at, len)| Io::write(at, len)));
-        if let Some(io) = self.back.get_mut(first) {
-            // What was read before is over with: the process has asked for the fsync after it.
+        if let Some(io) = self.write_back_queue.get_mut(first) {
+            // The process calls fsync after its reads have returned.
             io.waits = true;
         }
         if let Some(journal) = self.cache.journal {
@@ -198,7 +201,7 @@ impl Buffered {
             }
         }
         if self.cache.flush {
-            self.back.push_back(Io {
+            self.write_back_queue.push_back(Io {
                 waits: true,
                 ..Io::FLUSH
             });
@@ -206,7 +209,7 @@ impl Buffered {
         self.dirty.clear();
     }
 
-    /// The commit of so many files that are synced at once.
+    /// Queues the commit of `files` files that are synced at once.
     fn commit(&mut self, journal: &Journal, files: usize) {
         for n in 0..journal.requests as usize * files {
             let len = u64::from(journal.bytes);
@@ -215,7 +218,7 @@ impl Buffered {
             }
             let at = journal.offset + self.journal_at;
             let first = n == 0;
-            self.back.push_back(Io {
+            self.write_back_queue.push_back(Io {
                 waits: first,
                 pause: if first { journal.pause } else { Nanos::ZERO },
                 ..Io::write(at, journal.bytes)
@@ -225,7 +228,7 @@ impl Buffered {
     }
 }
 
-/// Merges sorted writes with those they touch, up to `limit` bytes each.
+/// Merges sorted writes that touch or overlap, up to `limit` bytes each.
 fn merge(sorted: &[(u64, u32)], limit: u32) -> Vec<(u64, u32)> {
     let mut merged: Vec<(u64, u32)> = Vec::with_capacity(sorted.len());
     for &(at, len) in sorted {
@@ -245,17 +248,17 @@ fn merge(sorted: &[(u64, u32)], limit: u32) -> Vec<(u64, u32)> {
     merged
 }
 
-/// A job whose reads are written elsewhere.
+/// Workload whose reads are written elsewhere.
 #[derive(Clone, Debug)]
 pub struct Copying {
     stream: Stream,
-    /// First byte of what is read.
+    /// First byte of the region that is read.
     base: u64,
     to: CopyTo,
-    /// Read and not written yet, and its bytes.
+    /// Parts that were read and not written yet (first byte and length), and their total length.
     piece: Vec<(u64, u32)>,
     held: u64,
-    /// What is being written.
+    /// Writes of the present piece that have not been issued.
     writes: VecDeque<Io>,
 }
 

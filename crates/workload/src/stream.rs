@@ -1,4 +1,4 @@
-//! The requests of a job, one after the other.
+//! Stream of the requests that a workload draws.
 
 mod permute;
 mod place;
@@ -15,20 +15,20 @@ use tidegate_core::time::Nanos;
 
 pub use crate::job::RegionError;
 
-/// One request, without its time.
+/// Request without its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// First byte on the disk; zero for a flush.
     pub offset: u64,
-    /// Bytes; zero for a flush.
+    /// Length in bytes; zero for a flush.
     pub len: u32,
-    /// Durable before it is answered.
+    /// True if it is durable before the reply.
     pub fua: bool,
-    /// Issued only once all that its job has asked for before is answered ...
+    /// True if it is issued only when everything that its workload issued before is answered.
     pub waits: bool,
-    /// ... and so long after that.
+    /// Time after that at which it is issued.
     pub pause: Nanos,
 }
 
@@ -53,47 +53,47 @@ impl Io {
     }
 }
 
-/// Draws the requests of one copy of a job.
+/// Generator of the requests of one copy of a workload.
 ///
-/// It follows the job's documentation; what that leaves open:
-/// - A sequential job goes back to the start of its region where the next request would pass
-///   the end. Reads and writes of a sequential mix each go their own way, as fio's do.
-/// - The popular blocks of a Zipf or Pareto placement are the same for every copy that has a
-///   region of the same size: they share what is hot. (fio scatters each clone's differently.)
+/// It follows the documentation of [`Job`], and in addition:
+/// - A sequential workload continues at the start of its region where the next request would pass
+///   the end. Reads and writes of a sequential mix have separate positions, as in fio.
+/// - The popular blocks of a Zipf or Pareto distribution are the same for every copy with a region
+///   of the same size, so copies share hot blocks. (fio scatters them differently for each clone.)
 /// - A request that would pass the end of the region moves to the last place where it fits.
-/// - The flush after the last write comes, too.
+/// - The flush after the last write is issued, too.
 #[derive(Clone, Debug)]
 pub struct Stream {
     mix: Mix,
     fua: bool,
     /// First byte of the region.
     base: u64,
-    /// Bytes of a file, and between two of them.
+    /// Size of a file, and gap between two of them, in bytes.
     file: u64,
     gap: u64,
-    /// How reads, writes and discards go.
-    ways: [Way; 3],
-    /// Bytes and requests to go: where nothing bounds them, more than any run sees.
+    /// Positions and sizes of reads, writes and discards.
+    op_states: [OpState; 3],
+    /// Remaining bytes and requests; `u64::MAX` if there is no such end.
     bytes_left: u64,
     ios_left: u64,
-    /// Flushes after so many writes, 0 for never; how many are still to come before the next.
+    /// Writes between two flushes (0: no flushes), and writes until the next one.
     fsync: u32,
     writes_to_flush: u32,
     flush_due: bool,
-    /// The block that was discarded and is to be written now, and its length.
+    /// Block that was discarded and is written next, and its length.
     discarded: Option<(u64, u32)>,
-    /// Random order without repetition, which all operations draw from.
+    /// Random order without repetition, shared by all operations.
     shuffle: Option<Shuffle>,
 }
 
-/// How the requests of one operation go.
+/// State of the requests of one operation.
 #[derive(Clone, Debug)]
-struct Way {
+struct OpState {
     sizes: SizeDraw,
-    /// Where the last one ended, and the end of the region; both count from its start.
+    /// End of the last request, and size of the region, in bytes from the region's start.
     position: u64,
     end: u64,
-    /// Random places, in blocks of the smallest size; `None`: one after the other.
+    /// Distribution over blocks of the smallest size; `None`: sequential.
     places: Option<Places>,
 }
 
@@ -102,19 +102,19 @@ const WRITE: usize = 1;
 const TRIM: usize = 2;
 
 impl Stream {
-    /// The stream of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes. The job must
-    /// be one that [`Job::check`] accepts.
+    /// Creates the stream of copy `copy` (from 0) of `job`, on a disk of `disk_size` bytes. The
+    /// workload must pass [`Job::check`].
     ///
     /// # Errors
-    /// When the job's region does not fit the disk: says both figures.
+    /// If the region does not fit the disk; the error has both sizes.
     pub fn new(job: &Job, copy: u32, disk_size: u64) -> Result<Stream, RegionError> {
         let region = job.region(copy, disk_size)?;
         let files = job.files;
         let end = job.size.unwrap_or(region.end - region.start);
-        let ways = [READ, WRITE, TRIM].map(|i| {
+        let op_states = [READ, WRITE, TRIM].map(|i| {
             let sizes = &job.sizes[i];
             let blocks = end / u64::from(sizes.smallest().max(1));
-            Way {
+            OpState {
                 sizes: SizeDraw::new(sizes, end),
                 position: 0,
                 end,
@@ -127,13 +127,13 @@ impl Stream {
             mix: job.rw.mix,
             fua: job.sync,
             base: region.start,
-            // A single file ends nowhere before the region does.
+            // A single file has no end before the region's.
             file: match files.count {
                 0 | 1 => u64::MAX,
                 count => end / u64::from(count),
             },
             gap: files.gap,
-            ways,
+            op_states,
             bytes_left: job.io_size.unwrap_or(u64::MAX),
             ios_left: job.number_ios.unwrap_or(u64::MAX),
             fsync: job.fsync,
@@ -144,7 +144,7 @@ impl Stream {
         })
     }
 
-    /// The next request; `None`: the job has done all it was to do.
+    /// Returns the next request; `None` if the workload has ended.
     #[inline]
     pub fn next(&mut self, rng: &mut Pcg64Mcg) -> Option<Io> {
         if self.is_over() {
@@ -154,7 +154,7 @@ impl Stream {
             self.flush_due = false;
             return Some(Io::FLUSH);
         }
-        let (op, way) = match self.mix {
+        let (op, index) = match self.mix {
             Mix::Read => (Op::Read, READ),
             Mix::Write => (Op::Write, WRITE),
             Mix::Trim => (Op::Discard, TRIM),
@@ -170,7 +170,7 @@ impl Stream {
                 None => (Op::Discard, WRITE),
             },
         };
-        let (offset, len) = self.place(way, rng);
+        let (offset, len) = self.place(index, rng);
         if self.mix == Mix::TrimWrite {
             self.discarded = Some((offset, len));
             return Some(Io {
@@ -183,31 +183,31 @@ impl Stream {
         Some(self.issue(op, offset, len))
     }
 
-    /// Whether [`Stream::next`] has nothing more to say.
+    /// Returns true if [`Stream::next`] returns no more requests.
     #[inline]
     pub fn is_over(&self) -> bool {
         (self.bytes_left == 0 || self.ios_left == 0) && !self.flush_due
     }
 
-    /// Where the next request of a way lies on the disk, and its length.
+    /// Draws the address on the disk and the length of the next request of an operation.
     #[inline]
-    fn place(&mut self, way: usize, rng: &mut Pcg64Mcg) -> (u64, u32) {
-        let way = &mut self.ways[way];
-        let size = way.sizes.draw(rng);
+    fn place(&mut self, index: usize, rng: &mut Pcg64Mcg) -> (u64, u32) {
+        let state = &mut self.op_states[index];
+        let size = state.sizes.draw(rng);
         let bytes = u64::from(size.bytes);
-        let from = match (&way.places, &mut self.shuffle) {
+        let from = match (&state.places, &mut self.shuffle) {
             (None, _) => {
-                if way.position == way.end
-                    || (self.file == u64::MAX && bytes > way.end - way.position)
+                if state.position == state.end
+                    || (self.file == u64::MAX && bytes > state.end - state.position)
                 {
-                    way.position = 0;
+                    state.position = 0;
                 }
-                let from = way.position;
-                way.position += bytes.min(self.file - from % self.file);
+                let from = state.position;
+                state.position += bytes.min(self.file - from % self.file);
                 from
             }
             (Some(_), Some(shuffle)) => shuffle.draw(rng) * bytes,
-            (Some(places), None) => places.draw(size.places, rng) * way.sizes.unit(),
+            (Some(places), None) => places.draw(size.places, rng) * state.sizes.unit(),
         };
         if self.file == u64::MAX {
             return (self.base + from, size.bytes);
@@ -217,7 +217,7 @@ impl Stream {
         (self.base + place, bytes.min(left) as u32)
     }
 
-    /// Counts a request and says it.
+    /// Counts a request and returns it.
     #[inline]
     fn issue(&mut self, op: Op, offset: u64, len: u32) -> Io {
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));

@@ -1,4 +1,4 @@
-//! Distributions of times: think times, delays, phases of bursts.
+//! Distributions of durations: think times, delays, phases of bursts.
 
 use crate::draw;
 use crate::mistake::{Findings, Mistake};
@@ -6,33 +6,33 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use tidegate_core::time::Nanos;
 
-/// How a time is drawn.
+/// Distribution of a duration.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum TimeDistribution {
-    /// Always the same.
+    /// Constant.
     Fixed(Nanos),
-    /// All between the two alike, both included.
+    /// Uniform from `from` to `to`, both included.
     Uniform {
-        /// The shortest.
+        /// Shortest duration.
         from: Nanos,
-        /// The longest.
+        /// Longest duration.
         to: Nanos,
     },
-    /// Memoryless.
+    /// Exponential.
     Exponential {
-        /// The mean.
+        /// Mean.
         mean: Nanos,
     },
-    /// A bell; what would be negative is zero.
+    /// Normal; negative values become zero.
     Normal {
-        /// The mean.
+        /// Mean, before negative values become zero.
         mean: Nanos,
-        /// The standard deviation.
+        /// Standard deviation.
         deviation: Nanos,
     },
-    /// A long tail: half of the times are below the median.
+    /// Log-normal, which has a long tail.
     LogNormal {
-        /// The median.
+        /// Median.
         median: Nanos,
         /// Standard deviation of the logarithm, 0 to 10.
         sigma: f64,
@@ -40,11 +40,11 @@ pub enum TimeDistribution {
 }
 
 impl TimeDistribution {
-    /// Draws a time, to the nearest nanosecond; at most [`Nanos::MAX`].
+    /// Draws a duration, rounded to the nearest nanosecond; at most [`Nanos::MAX`].
     ///
-    /// The same generator gives the same times on every machine. Fixed and uniform times are
-    /// integers throughout; the others take `libm`'s logarithm and exponential, which are
-    /// written in operations that IEEE 754 rounds one way.
+    /// The same generator gives the same durations on every machine. Fixed and uniform durations
+    /// are computed in integers; the others use `libm`'s logarithm and exponential, which consist
+    /// of operations whose rounding IEEE 754 defines.
     pub fn draw(&self, rng: &mut Pcg64Mcg) -> Nanos {
         match *self {
             TimeDistribution::Fixed(time) => time,
@@ -68,7 +68,8 @@ impl TimeDistribution {
         }
     }
 
-    /// The mean of many draws in nanoseconds; a bell's before negative times are cut off.
+    /// Returns the mean in nanoseconds; of a normal distribution before negative values become
+    /// zero.
     pub fn mean_ns(&self) -> f64 {
         match *self {
             TimeDistribution::Fixed(time) => time.0 as f64,
@@ -85,9 +86,9 @@ impl TimeDistribution {
     /// Checks the ranges that the fields' documentation states.
     ///
     /// # Errors
-    /// Everything that is wrong, with the fields' names.
+    /// All mistakes, with the fields' names.
     pub fn check(&self) -> Result<(), Vec<Mistake>> {
-        Findings::of(|findings| self.check_into(findings))
+        Findings::collect(|findings| self.check_into(findings))
     }
 
     pub(crate) fn check_into(&self, findings: &mut Findings) {
@@ -106,8 +107,8 @@ impl TimeDistribution {
     }
 }
 
-/// To the nearest nanosecond; what is negative or no number is zero, what is too large the
-/// largest.
+/// Rounds to the nearest nanosecond. Negative values and NaN become zero, too large ones
+/// [`Nanos::MAX`].
 pub(crate) fn nearest(ns: f64) -> Nanos {
     Nanos((ns + 0.5) as u64)
 }
@@ -202,8 +203,7 @@ mod tests {
         assert!(drawn(tail, 100).contains(&u64::MAX));
     }
 
-    /// The bits themselves, so that another machine or another build that draws otherwise is
-    /// noticed: in debug and in release, wherever this runs.
+    /// Expected bits, so that a machine or a build that draws other values is noticed.
     #[test]
     fn the_same_seed_draws_the_same_times_everywhere() {
         let (mean, median) = (MS, MS);

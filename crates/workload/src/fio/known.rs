@@ -1,37 +1,37 @@
-//! fio's options, and what becomes of each here.
+//! List of fio's options: read, ignored or refused.
 
-/// What becomes of an option.
+/// Treatment of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Use {
-    /// It is read.
+pub(super) enum Treatment {
+    /// The option is read.
     Read,
-    /// It plays no part; why.
+    /// The option has no effect; with the reason.
     Ignored(&'static str),
-    /// It would change what the job does, and cannot be done here; why. One of these values
-    /// asks for nothing of the kind.
+    /// The option would change the workload and is not supported; with the reason, and the values
+    /// that have no such effect.
     Refused(&'static str, &'static [&'static str]),
 }
 
-/// The option `name` by its first name, and what becomes of it.
-pub(super) fn find(name: &str) -> Option<(&'static str, Use)> {
+/// Returns the primary name of the option `name`, and its treatment; `None` if it is unknown.
+pub(super) fn find(name: &str) -> Option<(&'static str, Treatment)> {
     let read = READ.iter().find(|names| names.contains(&name));
     if let Some(names) = read {
-        return Some((names[0], Use::Read));
+        return Some((names[0], Treatment::Read));
     }
     for (why, names) in IGNORED {
         if let Some(known) = names.iter().find(|known| **known == name) {
-            return Some((known, Use::Ignored(why)));
+            return Some((known, Treatment::Ignored(why)));
         }
     }
     for (why, harmless, names) in REFUSED {
         if let Some(known) = names.iter().find(|known| **known == name) {
-            return Some((known, Use::Refused(why, harmless)));
+            return Some((known, Treatment::Refused(why, harmless)));
         }
     }
     None
 }
 
-/// Every name there is, for suggestions: those that are read come first.
+/// Iterates over all names for suggestions; those of options that are read come first.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let read = READ.iter().flat_map(|names| names.iter());
     let ignored = IGNORED.iter().flat_map(|(_, names)| names.iter());
@@ -39,7 +39,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     read.chain(ignored).chain(refused).copied()
 }
 
-/// Options that are read, each with its other names.
+/// Options that are read, each with its aliases; the primary name is first.
 pub(super) const READ: &[&[&str]] = &[
     &["name"],
     &["description"],
@@ -79,8 +79,7 @@ pub(super) const READ: &[&[&str]] = &[
     &["sync"],
 ];
 
-/// Options that say how fio does its I/O, or what it tells about it, by the reason why that
-/// plays no part.
+/// Options about how fio does its I/O or reports it, by the reason why they are ignored.
 #[rustfmt::skip]
 pub(super) const IGNORED: &[(&str, &[&str])] = &[
     (
@@ -178,7 +177,7 @@ type Refusals = &'static [(
     &'static [&'static str],
 )];
 
-/// Options that cannot be done here: why, which values are harmless, names.
+/// Options that are not supported: reason, values that are accepted all the same, names.
 #[rustfmt::skip]
 pub(super) const REFUSED: Refusals = &[
     ("a job works on one region of one disk", &[], &["opendir"]),
@@ -330,8 +329,8 @@ mod tests {
 
     #[test]
     fn other_names_lead_to_the_first() {
-        assert_eq!(find("readwrite"), Some(("rw", Use::Read)));
-        assert_eq!(find("timeout"), Some(("runtime", Use::Read)));
+        assert_eq!(find("readwrite"), Some(("rw", Treatment::Read)));
+        assert_eq!(find("timeout"), Some(("runtime", Treatment::Read)));
         assert_eq!(find("rwx"), None);
     }
 }

@@ -1,41 +1,42 @@
-//! The lines of a job file: sections, and options in them.
+//! Tokenizer of job files: sections, and the options in them.
 
 use super::report::{Kind, Remarks, Span};
 
-/// A section and the options in it, in order.
+/// Section with its options in order.
 #[derive(Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct RawSection<'a> {
     pub(super) name: &'a str,
-    /// The name in its header.
+    /// Place of the name in the header.
     pub(super) span: Span,
     pub(super) lines: Vec<Line<'a>>,
 }
 
-impl Part<'_> {
-    /// fio compares the first six letters only.
+impl RawSection<'_> {
+    /// Returns true for a global section; fio compares only the first six letters of the name.
     pub(super) fn is_global(&self) -> bool {
         self.name.starts_with("global")
     }
 }
 
-/// `name=value`, or a name alone.
+/// Option: `name=value`, or a name alone.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     pub(super) name: &'a str,
     pub(super) name_span: Span,
     pub(super) value: Option<&'a str>,
-    /// The value; the name where there is none.
+    /// Place of the value, or of the name if there is no value.
     pub(super) span: Span,
 }
 
-/// Takes a text apart. What is no section, option, comment or blank is an error.
-pub(super) fn parts<'a>(text: &'a str, remarks: &mut Remarks) -> Vec<Part<'a>> {
-    let mut parts: Vec<Part> = vec![];
+/// Splits a text into sections. Lines that are neither section, option, comment nor blank are
+/// errors.
+pub(super) fn parts<'a>(text: &'a str, remarks: &mut Remarks) -> Vec<RawSection<'a>> {
+    let mut parts: Vec<RawSection> = vec![];
     let mut at = 0;
     for line in text.split('\n') {
         let start = at;
         at += line.len() + 1;
-        // A comment begins anywhere in a line, as in fio.
+        // As in fio, a comment may begin anywhere in a line.
         let end = line.find(['#', ';']).unwrap_or(line.len());
         let skip = if start == 0 && line.starts_with('\u{feff}') {
             '\u{feff}'.len_utf8().min(end)
@@ -54,14 +55,14 @@ pub(super) fn parts<'a>(text: &'a str, remarks: &mut Remarks) -> Vec<Part<'a>> {
         let Some(part) = parts.last_mut() else {
             let help = Some("begin with [global] or the name of a job".to_owned());
             let what = "an option outside of a section";
-            remarks.say(Kind::Error, ("", line.name), &line.name_span, what, help);
+            remarks.add(Kind::Error, ("", line.name), &line.name_span, what, help);
             continue;
         };
         if line.name == "include" || line.name.starts_with("include ") {
             let what = "other files are not read from here";
             let help = Some("put its lines in this file".to_owned());
             let of = (part.name, "include");
-            remarks.say(Kind::Error, of, &line.name_span, what, help);
+            remarks.add(Kind::Error, of, &line.name_span, what, help);
             continue;
         }
         part.lines.push(line);
@@ -69,18 +70,18 @@ pub(super) fn parts<'a>(text: &'a str, remarks: &mut Remarks) -> Vec<Part<'a>> {
     parts
 }
 
-fn header<'a>(text: &'a str, span: Span, remarks: &mut Remarks) -> Option<Part<'a>> {
+fn header<'a>(text: &'a str, span: Span, remarks: &mut Remarks) -> Option<RawSection<'a>> {
     let inner = text[span.clone()]
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .filter(|name| !name.trim().is_empty());
     if inner.is_none() {
         let what = "a section needs a name between [ and ], and a line of its own";
-        remarks.say(Kind::Error, ("", ""), &span, what, None);
+        remarks.add(Kind::Error, ("", ""), &span, what, None);
         return None;
     }
     let name = trimmed(text, span.start + 1..span.end - 1);
-    Some(Part {
+    Some(RawSection {
         name: &text[name.clone()],
         span: name,
         lines: vec![],
@@ -108,7 +109,7 @@ fn option(text: &str, span: Span) -> Line<'_> {
     }
 }
 
-/// A span without the blanks at its ends.
+/// Returns a span without the blanks at its ends.
 fn trimmed(text: &str, span: Span) -> Span {
     let part = &text[span.clone()];
     let start = span.start + part.len() - part.trim_start().len();

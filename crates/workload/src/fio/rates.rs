@@ -1,12 +1,12 @@
-//! Rates: `rate`, `rate_iops` and `rate_process`.
+//! Options of rates: `rate`, `rate_iops` and `rate_process`.
 
 use super::value::{self, INTEGER, triple};
 use super::words::{Word, Words};
 use crate::arrive::{Arrivals, Spacing};
 use crate::job::{Job, Mix};
 
-/// The arrivals of a job with a rate, and its mix: where reads and writes have rates of their own,
-/// these decide it.
+/// Returns the arrivals of a workload with a rate, and its mix, which the rates of reads and writes
+/// determine if they differ.
 pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> {
     let processes = [("linear", Spacing::Fixed), ("poisson", Spacing::Poisson)];
     let spacing = words.one_of("rate_process", &processes);
@@ -17,7 +17,7 @@ pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> 
         (None, None) => return None,
         (Some(_), Some((word, _))) => {
             let what = "does not go with `rate`";
-            words.wrong(&word, what, "either `rate` or `rate_iops`");
+            words.error(&word, what, "either `rate` or `rate_iops`");
             return None;
         }
         (Some((word, rates)), None) => {
@@ -29,7 +29,7 @@ pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> 
         }
         (None, Some(rates)) => rates,
     };
-    let (per_s, mix) = together(words, &word, per_s, job.rw.mix)?;
+    let (per_s, mix) = combined(words, &word, per_s, job.rw.mix)?;
     let arrivals = Arrivals {
         per_s,
         spacing,
@@ -37,13 +37,13 @@ pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> 
     };
     if arrivals.check().is_err() {
         let what = format!("{per_s} requests a second are out of range");
-        words.wrong(&word, what, "0.001 to 10 million requests a second");
+        words.error(&word, what, "0.001 to 10 million requests a second");
         return None;
     }
     Some((arrivals, mix))
 }
 
-/// What an option says for reads, writes and trims; zero is none.
+/// Reads an option's values for reads, writes and trims; zero means no rate.
 fn rates<'a>(words: &mut Words<'a, '_>, name: &str) -> Option<(Word<'a>, [f64; 3])> {
     let rates = words.parsed(name, INTEGER, |text, kb| {
         triple(text, |part| value::integer(part, kb))
@@ -54,22 +54,22 @@ fn rates<'a>(words: &mut Words<'a, '_>, name: &str) -> Option<(Word<'a>, [f64; 3
     ))
 }
 
-/// One rate of all requests, and the mix that it comes to. `None`: there is none, or it was
-/// refused.
-fn together(words: &mut Words, word: &Word, per_s: [f64; 3], mix: Mix) -> Option<(f64, Mix)> {
+/// Combines the rates into one rate of all requests and the resulting mix. `None`: no rate, or it
+/// was refused.
+fn combined(words: &mut Words, word: &Word, per_s: [f64; 3], mix: Mix) -> Option<(f64, Mix)> {
     let [read, write, trim] = per_s;
     let rate = match mix {
         Mix::Read => read,
         Mix::Write => write,
         Mix::Trim => trim,
-        // Each write comes with its discard.
+        // Each write has a discard before it, so there are twice as many requests.
         Mix::TrimWrite => write * 2.0,
         Mix::ReadWrite { .. } => return mixed(words, word, read, write),
     };
     (rate > 0.0).then_some((rate, mix))
 }
 
-/// A mix whose reads and writes have rates of their own.
+/// Combines the rates of the reads and writes of a mix.
 fn mixed(words: &mut Words, word: &Word, read: f64, write: f64) -> Option<(f64, Mix)> {
     let sum = read + write;
     if sum == 0.0 {
@@ -77,10 +77,10 @@ fn mixed(words: &mut Words, word: &Word, read: f64, write: f64) -> Option<(f64, 
     }
     if read == 0.0 || write == 0.0 {
         let what = "a rate for reads or for writes alone is not supported in a mix";
-        words.wrong(word, what, "rates for both, or a section each");
+        words.error(word, what, "rates for both, or a section each");
         return None;
     }
-    // Within half a percent, where the rates stand in no whole one.
+    // Rounded to whole percent, as `Mix` holds it.
     let read_percent = (read / sum * 100.0 + 0.5) as u8;
     let what = format!("{sum} requests a second in all, {read_percent} % of them reads");
     words.note(word, what);

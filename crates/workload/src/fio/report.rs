@@ -1,52 +1,52 @@
-//! What is to be said about a job file, and where.
+//! Messages about a job file, with their places in it.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Where in the text something was found.
+/// Byte range in the text of a job file.
 pub(super) type Span = Range<usize>;
 
-/// An excerpt longer than this says less than its line number alone.
+/// Longest line in bytes that is shown as an excerpt; of longer ones the number says more.
 const EXCERPT_MAX: usize = 160;
 
-/// How bad it is.
+/// Severity of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// The file is refused.
     Error,
-    /// A word was passed over that would change what the job does.
+    /// An option that would change the workload was ignored.
     Warning,
-    /// The jobs do what the file says; here is how, or what plays no part.
+    /// The file is read as it says; an interpretation, or an option without effect.
     Note,
 }
 
-/// Something to be said about a place in a job file.
+/// Message about a place in a job file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remark {
-    /// How bad it is.
+    /// Severity.
     pub kind: Kind,
-    /// The section it stands in; empty for the file as a whole.
+    /// Name of the section; empty for the file as a whole.
     pub section: String,
-    /// The option; empty for a section as a whole.
+    /// Name of the option; empty for a section as a whole.
     pub option: String,
-    /// What was found.
+    /// Message.
     pub what: String,
-    /// What is allowed, or how to put it right.
+    /// Allowed values, or the correction.
     pub help: Option<String>,
-    /// Where it stands.
+    /// Place in the file.
     pub place: Place,
 }
 
-/// A place in a file.
+/// Place in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The file as it was named.
+    /// Name of the file, as the caller gave it.
     pub file: String,
-    /// Line, from one.
+    /// Line, counted from 1.
     pub line: usize,
-    /// Column in characters, from one.
+    /// Column in characters, counted from 1.
     pub column: usize,
-    /// That line, and how many characters of it are meant.
+    /// Text of the line, and number of its characters that are marked; `None`: too long, or blank.
     excerpt: Option<(String, usize)>,
 }
 
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// The line of a place in the text, from one.
+/// Returns the line of a byte offset, counted from 1.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     text[..at].bytes().filter(|&b| b == b'\n').count() + 1
 }
@@ -106,7 +106,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// A job file was refused: everything that is wrong with it, in the order of the text.
+/// Refusal of a job file: all errors, in the order of the text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FioErrors(pub Vec<Remark>);
 
@@ -122,13 +122,13 @@ impl fmt::Display for FioErrors {
 
 impl std::error::Error for FioErrors {}
 
-/// Collects remarks while a file is read.
+/// Collector of messages while a file is read.
 #[derive(Default)]
 pub(super) struct Remarks(Vec<(Span, Remark)>);
 
 impl Remarks {
-    /// Says something about the text at `span`.
-    pub(super) fn say(
+    /// Adds a message about the text at `span`.
+    pub(super) fn add(
         &mut self,
         kind: Kind,
         (section, option): (&str, &str),
@@ -152,8 +152,8 @@ impl Remarks {
         self.0.push((span.clone(), remark));
     }
 
-    /// Everything in the order of the text with its place, each once: what `[global]` says is
-    /// read again for every job.
+    /// Returns all messages in the order of the text, with their places. Duplicates are dropped,
+    /// because the options of `[global]` are read again for every section.
     pub(super) fn located(mut self, file: &str, text: &str) -> Vec<Remark> {
         self.0
             .sort_by(|(a, x), (b, y)| (a.start, x.kind, &x.what).cmp(&(b.start, y.kind, &y.what)));
@@ -166,7 +166,7 @@ impl Remarks {
     }
 }
 
-/// The name that a typing mistake away from `found` there might be.
+/// Returns the name that is nearest to `found`, if it is a typing mistake away.
 pub(super) fn nearest<'a>(
     found: &str,
     names: impl IntoIterator<Item = &'a str>,
@@ -175,7 +175,7 @@ pub(super) fn nearest<'a>(
     let allowed = (found.len() / 3).max(1);
     names
         .into_iter()
-        // Names are ASCII; those that differ more in length than they may are not looked at.
+        // Names are ASCII, so that bytes are letters; a large difference in length needs no table.
         .filter(|name| name.len().abs_diff(found.len()) <= allowed)
         .map(|name| (distance(&found, name.as_bytes()), name))
         .filter(|(distance, _)| *distance <= allowed)
@@ -183,7 +183,7 @@ pub(super) fn nearest<'a>(
         .map(|(_, name)| name)
 }
 
-/// How many letters must be changed, added, left out or swapped with their neighbour.
+/// Returns the number of letters to change, add, leave out or swap with their neighbour.
 fn distance(a: &[char], b: &[u8]) -> usize {
     let same = |i: usize, j: usize| a[i - 1] == char::from(b[j - 1]);
     let mut before = vec![0; b.len() + 1];
@@ -221,7 +221,7 @@ mod tests {
         let text = "[a]\nbs=4x\n";
         let mut remarks = Remarks::default();
         let help = Some("4k".to_owned());
-        remarks.say(Kind::Error, ("a", "bs"), &(7..9), "bad", help);
+        remarks.add(Kind::Error, ("a", "bs"), &(7..9), "bad", help);
         assert_eq!(
             remarks.located("f.fio", text)[0].to_string(),
             "error: [a] bs: bad\n  --> f.fio:2:4\n  |\n2 | bs=4x\n  |    ^^\n  help: 4k"
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_note_is_one_line() {
         let mut remarks = Remarks::default();
-        remarks.say(Kind::Note, ("a", "direct"), &(4..5), "so be it", None);
+        remarks.add(Kind::Note, ("a", "direct"), &(4..5), "so be it", None);
         assert_eq!(
             remarks.located("f.fio", "[a]\ndirect=1\n")[0].to_string(),
             "note: f.fio:2: [a] direct: so be it"

@@ -1,16 +1,16 @@
-//! Which requests a job makes: patterns, sizes, places, flushes.
+//! Options that determine requests: pattern, sizes, placement, files, durability.
 
 use super::value::{self, SIZE, triple};
 use super::words::{Word, Words};
 use crate::job::{Job, Mix, Placement, REQUEST_MAX, Rw, SECTOR, SIZES_MAX, SizeShare, Sizes};
 
-/// fio's defaults for distributions that are named without their figure.
+/// Exponent of `zipf` without a figure, as in fio.
 const ZIPF_THETA: f64 = 1.1;
 const PARETO_H: f64 = 0.2;
-/// fio takes no more sizes than this in a split.
+/// Maximum number of sizes in a split, as in fio.
 const SPLITS_MAX: usize = 64;
 
-/// `rw`, `rwmixread` and `rwmixwrite`.
+/// Reads `rw`, `rwmixread` and `rwmixwrite`.
 pub(super) fn rw(words: &mut Words) -> Rw {
     let read = words.integer("rwmixread", 0..=100);
     let write = words.integer("rwmixwrite", 0..=100);
@@ -34,14 +34,15 @@ pub(super) fn rw(words: &mut Words) -> Rw {
     match words.word("rw") {
         Some(word) if word.value.is_some_and(|text| text.contains(':')) => {
             let what = "an offset or a count after `rw` is not supported";
-            words.wrong(&word, what, "the pattern alone");
+            words.error(&word, what, "the pattern alone");
             sequential_reads
         }
         _ => words.one_of("rw", &known).unwrap_or(sequential_reads),
     }
 }
 
-/// `bs`, `bsrange` and `bssplit`, the later of these above the earlier, and `blockalign`.
+/// Reads `bs`, `bsrange` and `bssplit`, of which the last named here takes precedence, and
+/// `blockalign`.
 pub(super) fn sizes(words: &mut Words, mix: Mix) -> [Sizes; 3] {
     let mut sizes = Job::default().sizes;
     let fixed = words.parsed("bs", SIZE, |text, kb| {
@@ -60,9 +61,10 @@ pub(super) fn sizes(words: &mut Words, mix: Mix) -> [Sizes; 3] {
         let range = ranges.and_then(|ranges| ranges[i]);
         let split = splits.as_ref().map(|splits| &splits[i]);
         if let Some(bytes) = fixed {
-            match fits(bytes) {
-                true => sizes[i] = Sizes::fixed(bytes as u32),
-                false => refuse(words, "bs", format!("{bytes} bytes: {SIZE_RANGE}")),
+            if fits(bytes) {
+                sizes[i] = Sizes::fixed(bytes as u32);
+            } else {
+                refuse(words, "bs", format!("{bytes} bytes: {SIZE_RANGE}"));
             }
         }
         if let Some((from, to)) = range {
@@ -94,7 +96,7 @@ pub(super) fn sizes(words: &mut Words, mix: Mix) -> [Sizes; 3] {
 
 fn refuse(words: &mut Words, name: &str, what: impl Into<String>) {
     if let Some(word) = words.word(name) {
-        words.wrong(&word, what, "");
+        words.error(&word, what, "");
     }
 }
 
@@ -104,7 +106,7 @@ fn fits(bytes: u64) -> bool {
 
 const SIZE_RANGE: &str = "sizes are multiples of 512 bytes up to 1 GiB";
 
-/// Two sizes, the smaller first.
+/// Parses two sizes; returns the smaller first.
 fn range(text: &str, kb_base: u64) -> Option<(u64, u64)> {
     let (a, b) = text.split_once(['-', ':'])?;
     let (a, b) = (
@@ -114,8 +116,9 @@ fn range(text: &str, kb_base: u64) -> Option<(u64, u64)> {
     Some((a.min(b), a.max(b)))
 }
 
-/// `bsrange` as fio draws from it: uniform from the smallest up to the sum of both, cut down to
-/// a multiple of the smallest and to the largest.
+/// Returns the sizes of a `bsrange` with the weights that fio's drawing gives them: uniform from
+/// the smallest up to the sum of both, rounded down to a multiple of the smallest and limited to
+/// the largest.
 fn spread(from: u64, to: u64) -> Result<Sizes, String> {
     if !fits(from) || !fits(to) {
         return Err(format!("{from} to {to} bytes: {SIZE_RANGE}"));
@@ -136,11 +139,11 @@ fn spread(from: u64, to: u64) -> Result<Sizes, String> {
     Ok(Sizes(shares))
 }
 
-/// A split's entries: bytes, and percent if given.
+/// Entries of a split: bytes, and percentage if given.
 type Split = Vec<(u64, Option<u64>)>;
 
-/// `bssplit` for reads, writes and trims: one for all, one for reads and one for the others, or
-/// three.
+/// Parses `bssplit` for reads, writes and trims: one list for all, one for reads and one for the
+/// others, or three.
 fn splits(text: &str, kb_base: u64) -> Option<[Split; 3]> {
     let mut lists = vec![];
     for list in text.split(',') {
@@ -165,7 +168,7 @@ fn splits(text: &str, kb_base: u64) -> Option<[Split; 3]> {
     }
 }
 
-/// Weights of a split: entries without a percentage share what the others leave.
+/// Computes the weights of a split: entries without a percentage share what the others leave.
 fn weigh(split: &Split) -> Result<Sizes, String> {
     if split.is_empty() || split.len() > SPLITS_MAX {
         return Err(format!(
@@ -202,7 +205,7 @@ fn weigh(split: &Split) -> Result<Sizes, String> {
     Ok(Sizes(split.iter().map(share).collect()))
 }
 
-/// `random_distribution` and `norandommap`.
+/// Reads `random_distribution` and `norandommap`.
 pub(super) fn placement(words: &mut Words, job: &Job) -> Placement {
     let each_by_itself = words.flag("norandommap");
     let spread = words.text("random_distribution", DISTRIBUTIONS);
@@ -237,13 +240,13 @@ fn distribution(words: &mut Words, word: &Word, text: &str) -> Option<Placement>
         "pareto" => (Some(PARETO_H), "pareto:H, above 0 and below 1"),
         "normal" => (None, "normal:DEVIATION, in percent, above 0 and below 100"),
         _ => {
-            words.wrong(word, format!("{text:?} is not supported"), DISTRIBUTIONS);
+            words.error(word, format!("{text:?} is not supported"), DISTRIBUTIONS);
             return None;
         }
     };
     if figure.is_some_and(|figure| figure.contains(':')) {
         let what = "a centre of the distribution is not supported";
-        words.wrong(word, what, help);
+        words.error(word, what, help);
         return None;
     }
     let figure = figure.map_or(default, value::decimal).unwrap_or(f64::NAN);
@@ -264,12 +267,13 @@ fn distribution(words: &mut Words, word: &Word, text: &str) -> Option<Placement>
         ),
     };
     if !fine {
-        words.wrong(word, format!("{text:?} is out of range"), help);
+        words.error(word, format!("{text:?} is out of range"), help);
     }
     fine.then_some(placement)
 }
 
-/// `fsync` or `fdatasync`, and `sync`.
+/// Reads `fsync` or `fdatasync`, and `sync`; returns the writes between two flushes, and true if
+/// every write is durable.
 pub(super) fn durability(words: &mut Words) -> (u32, bool) {
     let every = |words: &mut Words, name| {
         let writes = words.integer(name, 0..=u64::from(u32::MAX));
@@ -294,8 +298,8 @@ pub(super) fn durability(words: &mut Words) -> (u32, bool) {
     (fsync.max(fdatasync), sync)
 }
 
-/// `nrfiles` and `file_service_type`: how many files lie one after the other. Only those ways
-/// through them are known that come to the same as one large file.
+/// Reads `nrfiles` and `file_service_type`; returns the number of files. Supports only those orders
+/// through several files that are equivalent to one large file.
 pub(super) fn files(words: &mut Words, job: &Job) -> u32 {
     let count = words.integer("nrfiles", 1..=1 << 16).unwrap_or(1) as u32;
     let way = words.text("file_service_type", "sequential or random");
@@ -316,7 +320,7 @@ pub(super) fn files(words: &mut Words, job: &Job) -> u32 {
             given.unwrap_or("roundrobin, fio's default,")
         );
         let help = format!("file_service_type={needed}, or make a section of each file");
-        words.wrong(&word, what, help);
+        words.error(&word, what, help);
     }
     count
 }

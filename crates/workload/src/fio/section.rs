@@ -1,4 +1,4 @@
-//! A section becomes a job.
+//! Conversion of a job file's section into a workload.
 
 use super::value::{self, Extent};
 use super::words::Words;
@@ -7,34 +7,34 @@ use crate::job::{COPIES_MAX, Flow, Job, Mix, RegionError, SECTOR, Think};
 use crate::time::TimeDistribution;
 use tidegate_core::time::Nanos;
 
-/// A job file's section: a VM with one job.
+/// Section of a job file: a VM with one workload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Section {
-    /// The name in its header.
+    /// Name in the header.
     pub name: String,
-    /// Its line, from one.
+    /// Line of the header, counted from 1.
     pub line: usize,
-    /// What `description` says.
+    /// Value of `description`.
     pub description: Option<String>,
-    /// So long after its start its requests do not count into results (`ramp_time`). The job's
-    /// runtime includes it.
+    /// Time after the start during which requests do not count into results (`ramp_time`). The
+    /// workload's runtime includes it.
     pub ramp_time: Nanos,
-    /// When the sections begin that run along with it.
+    /// Time at which this section's group, up to the next `stonewall`, begins.
     group: Nanos,
-    /// The job, but for its region and its bytes.
+    /// Workload without its region and its bytes.
     job: Job,
     extents: Extents,
 }
 
-/// Where a job works and how much it does, as far as the disk's size decides it.
+/// Region and amount of a workload, as far as they depend on the disk's size.
 #[derive(Clone, PartialEq, Debug)]
 struct Extents {
-    /// The smallest request.
+    /// Smallest request in bytes.
     unit: u64,
     offset: Extent,
     increment: Extent,
     size: Option<Extent>,
-    /// Bytes to do.
+    /// Amount of data.
     work: Work,
 }
 
@@ -42,16 +42,17 @@ struct Extents {
 enum Work {
     /// No end by bytes (`time_based`).
     Endless,
-    /// `io_size`, or else the region; as often as `loops` says.
+    /// `io_size`, or the region if it is `None`, `loops` times.
     Bytes { of: Option<Extent>, loops: u64 },
 }
 
 impl Section {
-    /// The job on a disk of `disk_size` bytes: percentages become bytes as in fio. Offsets are
-    /// rounded up to a multiple of the smallest request, a percentage's size down.
+    /// Returns the workload on a disk of `disk_size` bytes: percentages become bytes as in fio.
+    /// Offsets in percent are rounded up to a multiple of the smallest request, sizes in percent
+    /// down.
     ///
     /// # Errors
-    /// When the job's region does not fit the disk.
+    /// If the region does not fit the disk.
     pub fn job(&self, disk_size: u64) -> Result<Job, RegionError> {
         let disk_size = disk_size - disk_size % SECTOR;
         let Extents { unit, .. } = self.extents;
@@ -80,7 +81,7 @@ impl Section {
             Work::Bytes { of, loops } => Some(match of {
                 Some(Extent::Bytes(bytes)) => bytes,
                 Some(Extent::Percent(percent)) => share(region, percent),
-                // What is left of the region past its last whole request is never reached.
+                // The rest of the region behind its last whole request is never reached.
                 None => region - region % unit,
             })
             .map(|bytes| bytes.max(1).saturating_mul(loops)),
@@ -88,7 +89,7 @@ impl Section {
         let each = u64::from(self.job.files.count) * SECTOR;
         let size = match self.job.files.count {
             1 => size,
-            // Files are all of one size.
+            // All files have the same size.
             _ => Some(region - region % each),
         };
         let job = Job {
@@ -102,19 +103,19 @@ impl Section {
         Ok(job)
     }
 
-    /// When it will have ended at the latest, if that is known beforehand.
+    /// Returns the latest end of the workload, if it has a runtime.
     fn end(&self) -> Option<Nanos> {
         self.job.runtime.map(|runtime| self.job.start + runtime)
     }
 }
 
-/// So many percent of `whole`, rounded down.
+/// Returns `percent` percent of `whole`, rounded down.
 fn share(whole: u64, percent: u64) -> u64 {
     (u128::from(whole) * u128::from(percent) / 100) as u64
 }
 
-/// Reads a section's options; what is wrong with them is said, and the section is then of no
-/// use. `before` are the sections before it.
+/// Reads a section's options and reports mistakes, with which the section must not be used.
+/// `before` are the sections before it.
 pub(super) fn build(name: &str, line: usize, words: &mut Words, before: &[Section]) -> Section {
     let rw = requests::rw(words);
     let sizes = requests::sizes(words, rw.mix);
@@ -163,7 +164,7 @@ fn extents(words: &mut Words, job: &Job, endless: bool) -> Extents {
         let largest = job.largest_request();
         if bytes < u64::from(largest) {
             let what = format!("{bytes} bytes hold no request of {largest}");
-            words.wrong(&word, what, "at least the largest request");
+            words.error(&word, what, "at least the largest request");
         }
     }
     let loops = words.integer("loops", 1..=1_000_000).unwrap_or(1);
@@ -179,14 +180,15 @@ fn extents(words: &mut Words, job: &Job, endless: bool) -> Extents {
         offset: extent(words, "offset", SECTOR).unwrap_or(Extent::Bytes(0)),
         increment: extent(words, "offset_increment", SECTOR).unwrap_or(Extent::Bytes(0)),
         size,
-        work: match endless {
-            true => Work::Endless,
-            false => Work::Bytes { of: io_size, loops },
+        work: if endless {
+            Work::Endless
+        } else {
+            Work::Bytes { of: io_size, loops }
         },
     }
 }
 
-/// Bytes in multiples of `step`, or up to 100 percent.
+/// Reads a size in multiples of `step` bytes, or up to 100 percent.
 fn extent(words: &mut Words, name: &str, step: u64) -> Option<Extent> {
     let help = "whole bytes such as 4096, 4k, 1m or 10g, or a percentage of the disk";
     let extent = words.parsed(name, help, value::extent)?;
@@ -194,11 +196,11 @@ fn extent(words: &mut Words, name: &str, step: u64) -> Option<Extent> {
     match extent {
         Extent::Bytes(bytes) if bytes % step != 0 => {
             let what = format!("{bytes} bytes do not begin a sector");
-            words.wrong(&word, what, "a multiple of 512");
+            words.error(&word, what, "a multiple of 512");
             None
         }
         Extent::Percent(percent) if percent > 100 => {
-            words.wrong(
+            words.error(
                 &word,
                 format!("{percent}% is more than there is"),
                 "0% to 100%",
@@ -209,7 +211,7 @@ fn extent(words: &mut Words, name: &str, step: u64) -> Option<Extent> {
     }
 }
 
-/// Who decides when the next request comes; and the mix, which rates may decide.
+/// Reads the options of the loop: returns its flow, and the mix, which rates may determine.
 fn flow(words: &mut Words, job: &Job) -> (Flow, Mix) {
     let depth = words.integer("iodepth", 1..=u64::from(COPIES_MAX));
     let mut iodepth = depth.unwrap_or(1) as u32;
@@ -235,14 +237,14 @@ fn flow(words: &mut Words, job: &Job) -> (Flow, Mix) {
         Some((arrivals, mix)) => {
             if let (Some(_), Some(word)) = (think, words.word("thinktime")) {
                 let what = "does not go with a rate: requests come when they are due";
-                words.wrong(&word, what, "either `thinktime`, or `rate` or `rate_iops`");
+                words.error(&word, what, "either `thinktime`, or `rate` or `rate_iops`");
             }
             (Flow::Open { arrivals, iodepth }, mix)
         }
     }
 }
 
-/// fio's engines that wait for each request before they issue the next.
+/// Engines of fio that wait for each request before they issue the next.
 const SYNC_ENGINES: [&str; 6] = ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"];
 
 fn think(words: &mut Words) -> Option<Think> {
@@ -259,7 +261,7 @@ struct Times {
     start: Nanos,
     ramp: Nanos,
     runtime: Option<Nanos>,
-    /// `time_based`: nothing but the runtime ends it.
+    /// True with `time_based`: only the runtime ends the workload.
     endless: bool,
 }
 
@@ -285,16 +287,16 @@ fn times(words: &mut Words, before: &[Section]) -> Times {
 fn delay(words: &mut Words) -> Nanos {
     match words.word("startdelay") {
         Some(word) if word.value.is_some_and(|text| text.contains(['-', ':'])) => {
-            words.wrong(&word, "a range of delays is not supported", value::TIME);
+            words.error(&word, "a range of delays is not supported", value::TIME);
             Nanos::ZERO
         }
         _ => words.time("startdelay", Nanos::SECOND).unwrap_or_default(),
     }
 }
 
-/// When the group of sections begins that this one belongs to: a stonewall waits for all sections
-/// before it to end, and those after it without one start along with it. A job that is through
-/// before its runtime leaves its disk idle until then, which takes no time to simulate.
+/// Returns the begin of the section's group: a `stonewall` begins a new one when all sections
+/// before it have ended. A workload that is done before its runtime leaves its disk idle until
+/// then, which costs no time to simulate.
 fn group(words: &mut Words, before: &[Section]) -> Nanos {
     let group = before.last().map_or(Nanos::ZERO, |last| last.group);
     if before.is_empty() || !words.flag("stonewall") {
@@ -308,7 +310,7 @@ fn group(words: &mut Words, before: &[Section]) -> Nanos {
         let Some(time) = section.end() else {
             let what = format!("waits for [{}], whose end is not known", section.name);
             let help = "give the sections before it a `runtime`, or make a file of each group";
-            words.wrong(&word, what, help);
+            words.error(&word, what, help);
             break;
         };
         end = end.max(time);

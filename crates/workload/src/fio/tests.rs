@@ -1,4 +1,4 @@
-//! What job files come to, word by word.
+//! Tests of the job file reader, option by option.
 
 mod extents;
 mod files;
@@ -34,7 +34,7 @@ fn notes(lines: &str) -> Vec<String> {
     read(&format!("[job]\n{}\n", lines.replace(" | ", "\n"))).1
 }
 
-/// What is wrong with these lines: option, what, and help.
+/// Returns the only error of these lines: option, message and help.
 fn wrong(lines: &str) -> (String, String, String) {
     let text = format!("[job]\n{}\n", lines.replace(" | ", "\n"));
     let errors = parse(&text, "f.fio", false).expect_err(lines).0;

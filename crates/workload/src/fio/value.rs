@@ -1,25 +1,25 @@
-//! fio's values: integers with units, times, percentages, lists.
+//! Parsers of fio's values: integers with units, times, percentages, lists.
 
 use tidegate_core::time::Nanos;
 
-/// What may be said in an option.
+/// Forms of an integer, for messages.
 pub(super) const INTEGER: &str = "a whole number, with k, m, g, t or p for powers of 1024 \
      (kb_base=1024) or 1000 (kb_base=1000)";
 pub(super) const SIZE: &str = "whole bytes such as 4096, 4k, 1m or 10g";
 pub(super) const TIME: &str = "a whole number and us, ms, s, m, h or d, such as 500ms";
 
-/// Bytes, or percent of the disk.
+/// Size in bytes, or in percent of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Extent {
     Bytes(u64),
     Percent(u64),
 }
 
-/// A whole number: decimal or `0x`, with a unit of powers of `kb_base`.
+/// Parses an integer: decimal or `0x`, with a unit in powers of `kb_base`.
 ///
-/// fio's units are swapped against the standard's: by default `k` and `kb` are 1024 and `kib` is
-/// 1000; with `kb_base=1000` it is the other way around, and right. `ki` is what `k` is: fio's
-/// documentation says otherwise, fio does so.
+/// fio's units are the reverse of the standard: by default `k` and `kb` are 1024 and `kib` is 1000;
+/// with `kb_base=1000` they are as in the standard. `ki` equals `k`: fio's documentation says
+/// otherwise, but its code does this.
 pub(super) fn integer(text: &str, kb_base: u64) -> Option<u64> {
     let (digits, radix) = match text.get(..2) {
         Some("0x" | "0X") => (&text[2..], 16),
@@ -27,10 +27,10 @@ pub(super) fn integer(text: &str, kb_base: u64) -> Option<u64> {
     };
     let end = digits.find(|c: char| !c.is_digit(radix));
     let (digits, unit) = digits.split_at(end.unwrap_or(digits.len()));
-    // No sign: from_str_radix would take one, the search above does not.
+    // The search above excludes a sign, which from_str_radix would accept.
     let number = u64::from_str_radix(digits, radix).ok()?;
     let unit = unit.to_ascii_lowercase();
-    // In hexadecimal, `b` is a digit and never reaches this.
+    // In hexadecimal, `b` is a digit and does not reach this.
     if let "" | "b" = unit.as_str() {
         return Some(number);
     }
@@ -45,7 +45,7 @@ pub(super) fn integer(text: &str, kb_base: u64) -> Option<u64> {
     number.checked_mul(u64::pow(base, power))
 }
 
-/// A whole number of bytes, or of percent.
+/// Parses an integer number of bytes, or of percent.
 pub(super) fn extent(text: &str, kb_base: u64) -> Option<Extent> {
     match text.strip_suffix('%') {
         Some(percent) => percent
@@ -56,7 +56,7 @@ pub(super) fn extent(text: &str, kb_base: u64) -> Option<Extent> {
     }
 }
 
-/// A time; without a unit, in units of `bare`.
+/// Parses a time; a number without a unit counts in units of `bare`.
 pub(super) fn time(text: &str, bare: Nanos) -> Option<Nanos> {
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (digits, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -73,8 +73,8 @@ pub(super) fn time(text: &str, bare: Nanos) -> Option<Nanos> {
     digits.parse::<u64>().ok()?.checked_mul(unit.0).map(Nanos)
 }
 
-/// One value each for reads, writes and trims, comma-separated. One that is left out is `None`;
-/// what does not end in a comma goes on for the rest.
+/// Parses comma-separated values for reads, writes and trims. A value that is left out is `None`;
+/// without a comma behind it the last value applies to the rest.
 pub(super) fn triple<T: Copy>(
     text: &str,
     parse: impl Fn(&str) -> Option<T>,
@@ -88,7 +88,7 @@ pub(super) fn triple<T: Copy>(
         }
         n += 1;
     }
-    // A comma may end the third, too.
+    // The third value may have a comma behind it, too.
     if n > 4 || values.iter().all(Option::is_none) {
         return None;
     }
@@ -99,7 +99,7 @@ pub(super) fn triple<T: Copy>(
     Some(values)
 }
 
-/// A number with decimals; no sign, no exponent, no `inf`.
+/// Parses a decimal number without sign, exponent or `inf`.
 pub(super) fn decimal(text: &str) -> Option<f64> {
     let plain = |c: char| c.is_ascii_digit() || c == '.';
     (text.chars().all(plain)).then(|| text.parse().ok())?

@@ -1,7 +1,7 @@
-//! The options that hold for one job, and reading their values.
+//! Options of one section, and typed access to their values.
 
-use super::known::{self, Use};
-use super::lines::{Line, Part};
+use super::known::{self, Treatment};
+use super::lines::{Line, RawSection};
 use super::report::{Kind, Remarks, Span, nearest};
 use super::value;
 use std::collections::BTreeMap;
@@ -9,28 +9,28 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use tidegate_core::time::Nanos;
 
-/// An option that is read, as the last line of it says.
+/// Option that is read, with the value of its last line.
 #[derive(Clone, Debug)]
 pub(super) struct Word<'a> {
-    /// By its first name.
+    /// Primary name.
     pub(super) name: &'static str,
     pub(super) value: Option<&'a str>,
-    /// The section it stands in.
+    /// Name of the section that contains it.
     pub(super) section: &'a str,
     pub(super) span: Span,
 }
 
-/// The options of one job: those of `[global]` before it, then its own.
+/// Options of one section: those of `[global]` before it, overridden by its own.
 pub(super) struct Words<'a, 'r> {
     words: BTreeMap<&'static str, Word<'a>>,
     kb_base: u64,
     remarks: &'r mut Remarks,
 }
 
-/// Sorts one section's lines into `words`. What is not known, cannot be done or plays no part
-/// is said once, here.
+/// Adds one section's lines to `words`. Unknown, unsupported and ignored options are reported here,
+/// once.
 pub(super) fn collect<'a>(
-    part: &Part<'a>,
+    part: &RawSection<'a>,
     lenient: bool,
     words: &mut BTreeMap<&'static str, Word<'a>>,
     remarks: &mut Remarks,
@@ -42,29 +42,31 @@ pub(super) fn collect<'a>(
         };
         let at = (part.name, line.name);
         match usage {
-            Use::Ignored(why) => {
+            Treatment::Ignored(why) => {
                 let what = format!("ignored: {why}");
-                remarks.say(Kind::Note, at, &line.name_span, what, None);
+                remarks.add(Kind::Note, at, &line.name_span, what, None);
             }
-            // A flag without a value is 1.
-            Use::Refused(_, harmless) if harmless.contains(&line.value.unwrap_or("1")) => {}
-            Use::Refused(why, _) => {
+            // An option without a value counts as 1.
+            Treatment::Refused(_, harmless) if harmless.contains(&line.value.unwrap_or("1")) => {}
+            Treatment::Refused(why, _) => {
                 let what = format!("not supported: {why}");
-                remarks.say(severity(lenient), at, &line.name_span, what, None);
+                remarks.add(severity(lenient), at, &line.name_span, what, None);
             }
-            Use::Read if name != "description" && line.value.is_some_and(|v| v.contains('$')) => {
+            Treatment::Read
+                if name != "description" && line.value.is_some_and(|v| v.contains('$')) =>
+            {
                 let what = "variables such as ${NAME} and $jobname are not replaced here";
                 let help = Some("write the value itself".to_owned());
-                remarks.say(Kind::Error, at, &line.span, what, help);
+                remarks.add(Kind::Error, at, &line.span, what, help);
             }
-            Use::Read => {
+            Treatment::Read => {
                 let word = Word {
                     name,
                     value: line.value,
                     section: part.name,
                     span: line.span.clone(),
                 };
-                // The later of the two says which it is.
+                // The later one of both determines the mix.
                 if name == "rwmixread" || name == "rwmixwrite" {
                     words.remove("rwmixread");
                     words.remove("rwmixwrite");
@@ -79,11 +81,11 @@ fn severity(lenient: bool) -> Kind {
     if lenient { Kind::Warning } else { Kind::Error }
 }
 
-fn unknown(part: &Part, line: &Line, lenient: bool, remarks: &mut Remarks) {
+fn unknown(part: &RawSection, line: &Line, lenient: bool, remarks: &mut Remarks) {
     let help = nearest(line.name, known::names()).map(|name| format!("did you mean {name:?}?"));
     let what = "no option that is known here";
     let at = (part.name, line.name);
-    remarks.say(severity(lenient), at, &line.name_span, what, help);
+    remarks.add(severity(lenient), at, &line.name_span, what, help);
 }
 
 impl<'a, 'r> Words<'a, 'r> {
@@ -101,37 +103,37 @@ impl<'a, 'r> Words<'a, 'r> {
         words
     }
 
-    /// The option as it stands.
+    /// Returns an option as it is written.
     pub(super) fn word(&self, name: &str) -> Option<Word<'a>> {
         self.words.get(name).cloned()
     }
 
-    /// Says that an option is wrong.
-    pub(super) fn wrong(&mut self, word: &Word, what: impl Into<String>, help: impl Display) {
+    /// Reports an error in an option.
+    pub(super) fn error(&mut self, word: &Word, what: impl Into<String>, help: impl Display) {
         let help = Some(help.to_string()).filter(|help| !help.is_empty());
         let at = (word.section, word.name);
-        self.remarks.say(Kind::Error, at, &word.span, what, help);
+        self.remarks.add(Kind::Error, at, &word.span, what, help);
     }
 
-    /// Says how an option is taken.
+    /// Reports the interpretation of an option.
     pub(super) fn note(&mut self, word: &Word, what: impl Into<String>) {
         let at = (word.section, word.name);
-        self.remarks.say(Kind::Note, at, &word.span, what, None);
+        self.remarks.add(Kind::Note, at, &word.span, what, None);
     }
 
-    /// The option and its text; one without is an error.
+    /// Returns an option and its value; a missing value is an error.
     pub(super) fn text(&mut self, name: &str, help: &str) -> Option<(Word<'a>, &'a str)> {
         let word = self.word(name)?;
         match word.value {
             Some(value) if !value.is_empty() => Some((word, value)),
             _ => {
-                self.wrong(&word, "needs a value", help);
+                self.error(&word, "needs a value", help);
                 None
             }
         }
     }
 
-    /// Reads a value by `parse`; `kb_base` is passed on to it.
+    /// Parses an option's value by `parse`, which gets `kb_base`.
     pub(super) fn parsed<T>(
         &mut self,
         name: &str,
@@ -146,17 +148,17 @@ impl<'a, 'r> Words<'a, 'r> {
         value
     }
 
-    /// Says that a value cannot be read.
+    /// Reports a value that cannot be parsed.
     pub(super) fn misread(&mut self, word: &Word, text: &str, help: &str) {
         if text.starts_with('(') {
             let what = format!("arithmetic such as {text:?} is not done here");
-            self.wrong(word, what, "write the result");
+            self.error(word, what, "write the result");
         } else {
-            self.wrong(word, format!("{text:?} cannot be read"), help);
+            self.error(word, format!("{text:?} cannot be read"), help);
         }
     }
 
-    /// A whole number within `range`.
+    /// Reads an integer within `range`.
     pub(super) fn integer(&mut self, name: &str, range: RangeInclusive<u64>) -> Option<u64> {
         let number = self.parsed(name, value::INTEGER, value::integer)?;
         if range.contains(&number) {
@@ -167,16 +169,16 @@ impl<'a, 'r> Words<'a, 'r> {
             end => format!("{} to {end}", range.start()),
         };
         let word = self.word(name)?;
-        self.wrong(&word, format!("{number} is out of range"), help);
+        self.error(&word, format!("{number} is out of range"), help);
         None
     }
 
-    /// A time; a bare number counts in units of `bare`.
+    /// Reads a time; a number without a unit counts in units of `bare`.
     pub(super) fn time(&mut self, name: &str, bare: Nanos) -> Option<Nanos> {
         self.parsed(name, value::TIME, |text, _| value::time(text, bare))
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub(super) fn one_of<T: Copy>(&mut self, name: &str, known: &[(&str, T)]) -> Option<T> {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         let find = |text: &str, _| known.iter().find(|(name, _)| *name == text).copied();
@@ -184,7 +186,7 @@ impl<'a, 'r> Words<'a, 'r> {
             .map(|(_, value)| value)
     }
 
-    /// Set without a value, or to 1; 0 is not set.
+    /// Reads a flag: true without a value or with 1, false with 0 or if it is missing.
     pub(super) fn flag(&mut self, name: &str) -> bool {
         match self.word(name) {
             Some(Word { value: None, .. }) => true,

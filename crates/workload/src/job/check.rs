@@ -1,4 +1,4 @@
-//! Whether a job keeps to the ranges that its fields' documentation states.
+//! Validation of a workload against the ranges that its fields' documentation states.
 
 mod guest;
 
@@ -9,13 +9,13 @@ use crate::replay::{Mode, Replay};
 use tidegate_core::time::Nanos;
 
 impl Job {
-    /// Checks all ranges that the fields' documentation states. Whether the job fits a disk is
-    /// another question: [`Job::region`].
+    /// Checks all ranges that the fields' documentation states. [`Job::region`] checks that the
+    /// workload fits a disk.
     ///
     /// # Errors
-    /// Everything that is wrong, with the fields' names.
+    /// All mistakes, with the fields' names.
     pub fn check(&self) -> Result<(), Mistakes> {
-        let checked = Findings::of(|findings| {
+        let checked = Findings::collect(|findings| {
             self.check_requests(findings);
             self.check_extent(findings);
             self.check_guest(findings);
@@ -70,7 +70,7 @@ impl Job {
         });
     }
 
-    /// The trace says which requests come, and when.
+    /// Checks that nothing contradicts the trace, which determines the requests and their times.
     fn check_replay(&self, replay: &Replay, findings: &mut Findings) {
         replay.check_into(findings);
         let plain = matches!(self.flow, Flow::Closed { think: None, .. })
@@ -84,7 +84,7 @@ impl Job {
         findings.expect(single, "sizes", "several", allowed);
     }
 
-    /// What it is that is to be done by then must be known, and all of what its VM does.
+    /// Checks that a deadline covers a known amount of data, and all that its VM requests.
     fn check_deadline(&self, findings: &mut Findings) {
         let allowed = "for a job with a deadline, 1";
         findings.expect(self.numjobs == 1, "numjobs", self.numjobs, allowed);

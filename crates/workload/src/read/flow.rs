@@ -1,4 +1,4 @@
-//! Reading who decides when a job's next request comes.
+//! Reader of a workload's flow: closed or open loop.
 
 use super::keys;
 use super::value::times;
@@ -9,7 +9,7 @@ use tidegate_config::{Field, Section};
 /// Largest rate in requests a second.
 const RATE_MAX: u64 = 10_000_000;
 
-/// Keys of a job's flow, as far as they are there.
+/// Keys of a workload's flow that are present.
 struct Keys<'a> {
     depth: Option<Field<'a>>,
     spacing: Option<Field<'a>>,
@@ -18,7 +18,7 @@ struct Keys<'a> {
     blocks: Option<Field<'a>>,
 }
 
-/// Closed unless a rate makes it open.
+/// Reads the flow: an open loop if there is a rate, else a closed one.
 pub(super) fn read(section: &mut Section<'_>) -> Option<Flow> {
     let rate = section.field(&keys::RATE_IOPS);
     let keys = Keys {
@@ -34,7 +34,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Flow> {
     }
 }
 
-/// Returns true if the key is not there; reports it otherwise.
+/// Returns true if the key is missing; reports it otherwise.
 fn without(field: &Option<Field<'_>>, what: &str, allowed: &str) -> bool {
     if let Some(field) = field {
         field.error(what, allowed);
@@ -50,7 +50,7 @@ impl Keys<'_> {
         }
     }
 
-    /// The flow of a job without a rate.
+    /// Returns the flow of a workload without a rate.
     fn closed(&self) -> Option<Flow> {
         let (why, add) = (
             "there is no rate for it",
@@ -65,7 +65,7 @@ impl Keys<'_> {
         })
     }
 
-    /// The pauses of a closed loop.
+    /// Reads the pauses of a closed loop.
     fn think(&self) -> Option<Option<Think>> {
         let Some(field) = &self.think else {
             let add = "add thinktime = \"2 ms\", or leave it out";
@@ -81,7 +81,7 @@ impl Keys<'_> {
         Some(Some(Think { time, blocks }))
     }
 
-    /// The flow of a job whose requests come at `rate`.
+    /// Returns the flow of a workload whose requests arrive at `rate`.
     fn open(&self, rate: &Field<'_>) -> Option<Flow> {
         let what = "a workload with a rate does not wait for its answers";
         let either = "leave out either this or rate_iops";
@@ -108,7 +108,7 @@ impl Keys<'_> {
     }
 }
 
-/// Requests a second.
+/// Reads a rate in requests per second.
 fn per_second(rate: &Field<'_>) -> Option<u64> {
     let found = rate.rate()?;
     match (found.ops, found.bytes_per_s) {

@@ -1,4 +1,4 @@
-//! Reading what stands between a job and its disk: page cache, journal, copies.
+//! Reader of a workload's page cache, journal and copies.
 
 use super::keys::guest as keys;
 use super::value::whole;
@@ -6,7 +6,7 @@ use crate::guest::{CopyTo, Journal, PageCache};
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 
-/// `page_cache = { hit_percent = 36, merge_limit = "44 KiB", ... }`
+/// Reads `page_cache = { hit_percent = 36, merge_limit = "44 KiB", ... }`.
 pub(super) fn page_cache(field: &Field<'_>) -> Option<PageCache> {
     let mut section = Section::with_keys(field, &keys::PAGE_CACHE_TABLE)?;
     let hit_percent = section.number(&keys::HIT_PERCENT);
@@ -41,7 +41,7 @@ fn journal(field: &Field<'_>) -> Option<Journal> {
     })
 }
 
-/// `copy_to = { offset = "12 GiB", piece = "4 MiB" }`
+/// Reads `copy_to = { offset = "12 GiB", piece = "4 MiB" }`.
 pub(super) fn copy_to(field: &Field<'_>) -> Option<CopyTo> {
     let mut section = Section::with_keys(field, &keys::COPY_TO_TABLE)?;
     let offset = whole(&mut section, &keys::COPY_OFFSET);

@@ -1,4 +1,4 @@
-//! Reading a workload of a scenario or a configuration: fio's words, with units.
+//! Reader of a workload in a scenario or a configuration: fio's terms, with units.
 
 mod flow;
 mod guest;
@@ -19,10 +19,10 @@ use tidegate_config::library::Library;
 use tidegate_core::time::Nanos;
 use value::{is_table, sectors, whole, whole_if_any};
 
-/// A trace's request goes in pieces of so many bytes unless the job says.
+/// Default size of a piece of a trace's request: 1 MiB.
 const PIECE: u32 = 1 << 20;
 
-/// Word of `rw`: the operations, and true where they are at random places.
+/// Meaning of a word of `rw`: the operations, and true for random places.
 type Word = (Kind, bool);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -34,8 +34,8 @@ enum Kind {
     TrimWrite,
 }
 
-/// Reads the `index`th workload of its VM, whose disk has `disk` bytes where that is known.
-/// `library` finds traces. `None`: something was wrong and has been reported.
+/// Reads workload number `index` (from 0) of its VM, whose disk has `disk` bytes if that is known.
+/// `library` opens traces. `None`: a mistake was found and reported.
 pub fn workload(
     field: &Field<'_>,
     index: usize,
@@ -43,7 +43,7 @@ pub fn workload(
     library: &dyn Library,
 ) -> Option<Job> {
     let job = parts(field, index, library)?;
-    // What only shows when the parts are together.
+    // Mistakes that show only when the parts are together.
     let mistakes = job.check().err().map(|mistakes| mistakes.list);
     for mistake in mistakes.iter().flatten() {
         field.error(
@@ -95,7 +95,7 @@ fn parts(field: &Field<'_>, index: usize, library: &dyn Library) -> Option<Job> 
     })
 }
 
-/// What says which requests a job draws.
+/// Reads the keys of a workload whose requests are drawn.
 fn drawn(section: &mut Section<'_>) -> Option<Job> {
     let rw = rw(section);
     let sizes = sizes(section, 4096);
@@ -131,7 +131,7 @@ fn drawn(section: &mut Section<'_>) -> Option<Job> {
     })
 }
 
-/// What says how a trace is replayed; `trace` is the field that names it.
+/// Reads the keys of a workload that replays a trace; `trace` is the field that names it.
 fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library) -> Option<Job> {
     let mut fine = true;
     for field in keys::DRAWN.iter().filter_map(|key| section.field(key)) {
@@ -189,8 +189,8 @@ fn rw(section: &mut Section<'_>) -> Option<Rw> {
     Some(Rw { mix, random })
 }
 
-/// Sizes of reads, writes and discards: one size or several with their weights, for all
-/// operations or each; so many bytes unless it says.
+/// Reads the sizes of reads, writes and discards: one size or several with weights, for all
+/// operations or for each; `default` bytes if there are none.
 fn sizes(section: &mut Section<'_>, default: u32) -> Option<[Sizes; 3]> {
     let (bs, split) = (section.field(&keys::BS), section.field(&keys::BSSPLIT));
     match (bs, split) {
@@ -225,7 +225,7 @@ fn by_operation(
     sizes.try_into().ok()
 }
 
-/// `"4 KiB/60 : 64 KiB/40"`.
+/// Parses `"4 KiB/60 : 64 KiB/40"`.
 fn split_sizes(field: &Field<'_>) -> Option<Sizes> {
     let text = field.text()?;
     let mut shares = Vec::new();
@@ -254,7 +254,7 @@ fn split_sizes(field: &Field<'_>) -> Option<Sizes> {
     Some(Sizes(shares))
 }
 
-/// `random`, `shuffle`, `zipf:1.1`, `pareto:0.9` or `normal:20`.
+/// Reads `random`, `shuffle`, `zipf:1.1`, `pareto:0.9` or `normal:20`.
 fn placement(field: &Field<'_>) -> Option<Placement> {
     let text = field.text()?;
     let (word, figure) = text.split_once(':').unwrap_or((text, ""));

@@ -1,4 +1,4 @@
-//! Reading what a job replays, and by when it is to be done.
+//! Reader of a workload's replay and of its deadline.
 
 use super::keys::replay::{self as keys, Pace};
 use super::value::is_table;
@@ -9,8 +9,8 @@ use tidegate_config::library::Library;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 
-/// `replay = { file = "web.csv", mode = "next-when-done", size_factor = 100, ... }`. `None`:
-/// something was wrong and has been reported.
+/// Reads `replay = { file = "web.csv", mode = "next-when-done", size_factor = 100, ... }`. `None`:
+/// a mistake was found and reported.
 pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay> {
     let mut section = Section::with_keys(field, &keys::REPLAY_TABLE)?;
     let format = section.value(&keys::FORMAT, None, |field| {
@@ -25,7 +25,7 @@ pub(super) fn replay(field: &Field<'_>, library: &dyn Library) -> Option<Replay>
         });
     section.renamed("disk", "trace_disk");
     let disk = section.value(&keys::TRACE_DISK, None, |field| {
-        // Which there are is not known of a trace that was wrong.
+        // The names are unknown if the trace could not be read.
         let names = trace.as_ref()?.disks.iter().map(String::as_str);
         let wanted = field.reference("disk of the trace", names.clone())?;
         Some(names.clone().position(|name| name == wanted))
@@ -83,7 +83,7 @@ fn read_trace(field: &Field<'_>, library: &dyn Library, options: &Options) -> Op
     None
 }
 
-/// What is wrong with a trace, and what would be right.
+/// Returns the message about an unreadable trace, and the correction.
 fn explain(name: &str, error: &TraceError) -> (String, String) {
     let allowed = match error {
         TraceError::Bad(bad) => format!("{}; skip_bad = true passes over bad records", bad.right),
@@ -96,8 +96,8 @@ fn explain(name: &str, error: &TraceError) -> (String, String) {
     (format!("{name}: {error}"), allowed)
 }
 
-/// `deadline = "60 s"`, or
-/// `{ tolerance = 0.3, max_bandwidth = "54 MB/s", bandwidth_loss = "17 MB/s" }`.
+/// Reads `deadline = "60 s"`, or `{ tolerance = 0.3, max_bandwidth = "54 MB/s", bandwidth_loss =
+/// "17 MB/s" }`.
 pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     if !is_table(field) {
         let time = field.number(&super::keys::DEADLINE);
@@ -132,7 +132,7 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     }))
 }
 
-/// Bytes a second. What names IOPS is answered with that, as of a rate.
+/// Reads a bandwidth in bytes per second; a rate in IOPS is refused with a message of its own.
 fn bandwidth(field: &Field<'_>) -> Option<u64> {
     let rate = field.rate()?;
     if let (None, Some(per_s)) = (rate.ops, rate.bytes_per_s) {

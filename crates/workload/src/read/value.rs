@@ -1,4 +1,4 @@
-//! Values that several tables of a scenario have in common.
+//! Readers of values that several tables of a scenario have in common.
 
 use super::keys::times::{self as keys, Drawn};
 use super::keys::{SECTOR, TIME};
@@ -8,24 +8,24 @@ use tidegate_config::node::Value;
 use tidegate_config::{Field, Section};
 use tidegate_core::time::Nanos;
 
-/// Size of the largest disk in bytes: as the daemon's.
+/// Size of the largest disk in bytes, equal to the daemon's.
 pub const LARGEST_DISK: u64 = 1 << 60;
 
-/// Reads a time, or how times are drawn: the value of a [`TIME`] of any name. `None`: it is wrong,
-/// which has been reported.
+/// Reads a duration or its distribution: the value of a [`TIME`] of any name. `None`: a mistake was
+/// found and reported.
 pub fn times(field: &Field<'_>) -> Option<TimeDistribution> {
     if !is_table(field) {
         let fixed = field.number(&TIME);
         return fixed.map(|time| TimeDistribution::Fixed(Nanos(time)));
     }
-    // Which of the table's keys it may have depends on the distribution.
+    // The keys that the table may have depend on the distribution.
     let mut section = Section::of(field)?;
     let kind = section.word(&keys::KIND, &keys::DISTRIBUTIONS);
     let mut figure = |key: &KeyInfo, example: &str| {
         let time = section.need(key.name, example)?.number(key);
         time.map(Nanos)
     };
-    // Where the distribution is unknown nobody can say which keys belong there.
+    // With an unknown distribution the allowed keys are unknown, too, so nothing else is reported.
     let drawn = match kind? {
         Drawn::Uniform => {
             let from = figure(&keys::FROM, "from = \"1 ms\"");
@@ -82,7 +82,7 @@ pub(super) fn whole(section: &mut Section<'_>, key: &KeyInfo) -> Option<u64> {
     section.value(key, default, |field| sectors(field, key))
 }
 
-/// Reads the bytes of a key that need not be there, in whole sectors.
+/// Reads the bytes of an optional key, in whole sectors.
 pub(super) fn whole_if_any(section: &mut Section<'_>, key: &KeyInfo) -> Option<Option<u64>> {
     section.value(key, None, |field| sectors(field, key).map(Some))
 }

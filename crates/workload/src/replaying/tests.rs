@@ -9,7 +9,7 @@ fn trace(text: &str) -> Trace {
     read(text.as_bytes(), &Options::default()).expect("a good trace")
 }
 
-/// Replays all of `text`, changed by `change`, in pieces of 64 KiB.
+/// Returns a workload that replays all of `text`, changed by `change`, in pieces of 64 KiB.
 fn job(text: &str, change: impl FnOnce(&mut Replay)) -> Job {
     let mut replay = Replay::new(&trace(text), None, None).expect("requests");
     change(&mut replay);
@@ -22,7 +22,7 @@ fn job(text: &str, change: impl FnOnce(&mut Replay)) -> Job {
     job
 }
 
-/// At most `n` pieces on a disk of `disk` bytes, each with the request it is of.
+/// Returns at most `n` pieces on a disk of `disk` bytes, each with its request.
 fn pieces(job: &Job, disk: u64, block: u32, n: usize) -> Vec<(Io, Whole)> {
     let mut source = Source::new(job, 0, disk, block).expect("it fits");
     let mut rng = seeded(1);
@@ -203,8 +203,8 @@ fn factors_are_whole_millionths() {
 }
 
 proptest! {
-    /// Whatever is asked for lies in its region, in whole blocks, and a request's pieces are all of
-    /// it, one behind the other.
+    /// Every piece lies in its region, in whole blocks, and belongs to its request; the pieces of a
+    /// request are adjacent.
     #[test]
     fn pieces_add_up_and_never_leave_their_region(
         records in prop::collection::vec(

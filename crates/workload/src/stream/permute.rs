@@ -1,12 +1,13 @@
-//! Random-looking orders of the integers below n, in constant memory.
+//! Pseudorandom permutations of the integers below n, in constant memory.
 
 use tidegate_core::random::SplitMix64;
 
-/// A bijection of the integers below `n` onto themselves, chosen by a key.
+/// Permutation of the integers below `n`, chosen by a key.
 ///
-/// Rounds of multiplying by odd numbers, adding and folding the high bits onto the low ones are a
-/// bijection of all integers of so many bits; what falls on `n` or beyond goes through them
-/// again, until it falls below (Black and Rogaway's cycle walking). Less than half does.
+/// Rounds of multiplication by odd numbers, addition and folding the high bits onto the low ones
+/// are a bijection of all integers of a number of bits. A result of `n` or above goes through the
+/// rounds again until it is below `n` (cycle walking, Black and Rogaway). Less than half of the
+/// results do.
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
     n: u64,
@@ -16,7 +17,7 @@ pub(super) struct Permutation {
 }
 
 impl Permutation {
-    /// Of the integers below `n`, which is at least 1.
+    /// Creates a permutation of the integers below `n`, which must be at least 1.
     pub(super) fn new(n: u64, key: u64) -> Permutation {
         debug_assert!(n > 0);
         let bits = (u64::BITS - (n - 1).leading_zeros()).max(1);
@@ -30,7 +31,7 @@ impl Permutation {
         }
     }
 
-    /// Where `x`, which is below `n`, goes.
+    /// Returns the image of `x`, which must be below `n`.
     #[inline]
     pub(super) fn apply(&self, x: u64) -> u64 {
         debug_assert!(x < self.n);

@@ -1,4 +1,4 @@
-//! Random places: which block of its region a request falls on.
+//! Distribution of random requests over the blocks of their region.
 
 use super::permute::Permutation;
 use super::zipf::Zipf;
@@ -7,10 +7,10 @@ use crate::job::Placement;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 
-/// What scatters popular blocks over a region; any number would do.
+/// Key of the permutation that scatters popular blocks over a region; arbitrary.
 const SCATTER_KEY: u64 = 0x5ca7_7e12;
 
-/// Draws blocks of a region.
+/// Generator of random blocks of a region.
 #[derive(Clone, Debug)]
 pub(super) enum Places {
     Uniform,
@@ -18,13 +18,13 @@ pub(super) enum Places {
         ranks: Zipf,
         scatter: Permutation,
     },
-    /// Rank n u^power of n, as fio's.
+    /// Rank `n * u^power` for a uniform `u`, as in fio.
     Pareto {
         n: u64,
         power: f64,
         scatter: Permutation,
     },
-    /// Both in blocks.
+    /// Middle and standard deviation in blocks.
     Normal {
         middle: f64,
         deviation: f64,
@@ -32,11 +32,11 @@ pub(super) enum Places {
 }
 
 impl Places {
-    /// Over `n` blocks, at least one.
+    /// Creates a generator over `n` blocks, at least one.
     pub(super) fn new(placement: &Placement, n: u64) -> Places {
         let scatter = Permutation::new(n, SCATTER_KEY);
         match *placement {
-            // Shuffling is the stream's own business: all its operations take part in it.
+            // The stream itself shuffles, because all of its operations share one order.
             Placement::Uniform | Placement::Shuffle => Places::Uniform,
             Placement::Zipf { theta } => Places::Zipf {
                 ranks: Zipf::new(n, theta),
@@ -54,7 +54,7 @@ impl Places {
         }
     }
 
-    /// A block for a request that may start at the first `places` of them.
+    /// Draws a block for a request that may begin at the first `places` blocks.
     #[inline]
     pub(super) fn draw(&self, places: u64, rng: &mut Pcg64Mcg) -> u64 {
         match self {
@@ -74,21 +74,21 @@ impl Places {
     }
 }
 
-/// Each block once, then each once again in another order.
+/// Random order of the blocks without repetition, then another one.
 #[derive(Clone, Debug)]
 pub(super) struct Shuffle {
     n: u64,
-    /// How many of this round came.
+    /// Number of blocks drawn in this round.
     done: u64,
     order: Permutation,
 }
 
 impl Shuffle {
-    /// Of `n` blocks, at least one.
+    /// Creates the order of `n` blocks, at least one.
     pub(super) fn new(n: u64) -> Shuffle {
         Shuffle {
             n,
-            // The first order is drawn with the first block, when there is a generator.
+            // The first draw starts a round, because it has a generator for the order's key.
             done: n,
             order: Permutation::new(n, 0),
         }
@@ -120,7 +120,7 @@ mod tests {
         counts
     }
 
-    /// Counts by rank, popular blocks first.
+    /// Returns counts by rank, popular blocks first.
     fn ranked(placement: Placement, n: u64) -> Vec<u64> {
         let counts = counts(placement, n);
         let scatter = Permutation::new(n, SCATTER_KEY);

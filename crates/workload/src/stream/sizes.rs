@@ -1,33 +1,33 @@
-//! Sizes of requests by their weights, in constant time.
+//! Request sizes drawn by their weights in constant time.
 
 use crate::draw;
 use crate::job::Sizes;
 use rand_pcg::Pcg64Mcg;
 
-/// A size that was drawn.
+/// Size with the places where a request of it may begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
-    /// Bytes.
+    /// Size in bytes.
     pub(super) bytes: u32,
-    /// So many blocks, of the smallest size, may a request of this one start at.
+    /// Number of blocks, of the smallest size, at which a request of this size may begin.
     pub(super) places: u64,
 }
 
-/// Draws sizes: the alias method (Walker 1977, in Vose's form), in integers, so that weights hold
-/// exactly.
+/// Generator of sizes by the alias method (Walker 1977, in Vose's form), in integers, so that
+/// weights hold exactly.
 #[derive(Clone, Debug)]
 pub(super) struct SizeDraw {
-    /// The smallest size.
+    /// Smallest size in bytes.
     unit: u64,
-    /// The only size, or the first of several.
+    /// Only size, or the largest of several.
     first: Size,
-    /// Empty for a single size.
+    /// Alias table; empty for a single size.
     columns: Box<[Column]>,
-    /// All weights together: the height of a column.
+    /// Sum of all weights: the height of each column.
     height: u64,
 }
 
-/// A column of the alias table: below `own`, one size, from there on the other.
+/// Column of the alias table: `size` below the height `own`, `alias` above.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     own: u64,
@@ -36,7 +36,7 @@ struct Column {
 }
 
 impl SizeDraw {
-    /// For a region of `end` bytes.
+    /// Creates a generator for a region of `end` bytes.
     pub(super) fn new(sizes: &Sizes, end: u64) -> SizeDraw {
         let unit = u64::from(sizes.smallest().max(1));
         let size = |bytes: u32| Size {
@@ -52,7 +52,7 @@ impl SizeDraw {
                 alias: size(share.bytes),
             })
             .collect();
-        level(&mut columns, height);
+        build_alias_table(&mut columns, height);
         let first = size(sizes.largest());
         if sizes.single().is_some() {
             columns.clear();
@@ -65,7 +65,7 @@ impl SizeDraw {
         }
     }
 
-    /// The smallest size.
+    /// Returns the smallest size in bytes.
     #[inline]
     pub(super) fn unit(&self) -> u64 {
         self.unit
@@ -85,8 +85,8 @@ impl SizeDraw {
     }
 }
 
-/// Fills each column that is too low from one that is too high.
-fn level(columns: &mut [Column], height: u64) {
+/// Fills each column below `height` from one above it, so that every column has two sizes at most.
+fn build_alias_table(columns: &mut [Column], height: u64) {
     let (mut low, mut high): (Vec<usize>, Vec<usize>) =
         (0..columns.len()).partition(|&i| columns[i].own < height);
     while let (Some(l), Some(&h)) = (low.pop(), high.last()) {

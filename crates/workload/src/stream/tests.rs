@@ -1,4 +1,4 @@
-//! What comes out of a stream.
+//! Tests of streams: addresses, sizes, mixes, ends and flushes.
 
 use super::*;
 use crate::draw::tests::{chi_squared, seeded};
@@ -308,8 +308,7 @@ fn a_region_off_the_disk_is_refused() {
     assert_eq!(Stream::new(&far, 1, DISK).unwrap_err().to, DISK + 4096);
 }
 
-/// The requests themselves, so that another machine or another build that draws others is
-/// noticed: in debug and in release, wherever this runs.
+/// Expected requests, so that a machine or a build that draws other ones is noticed.
 #[test]
 fn the_same_seed_draws_the_same_requests_everywhere() {
     let deviation_percent = 20.0;

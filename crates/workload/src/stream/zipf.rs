@@ -9,21 +9,21 @@
 use crate::draw;
 use rand_pcg::Pcg64Mcg;
 
-/// Integers k from 1 to n, with probabilities in proportion to k^-theta.
+/// Integers k from 1 to n with probabilities proportional to k^-theta.
 #[derive(Clone, Debug)]
 pub(super) struct Zipf {
     n: f64,
     theta: f64,
-    /// 1 - theta.
+    /// 1 - theta, the exponent of the integral.
     rest: f64,
-    /// H at the left end of the first bar, and at the right end of the last one.
+    /// Integral H at the left end of the first bar and at the right end of the last one.
     from: f64,
     to: f64,
     squeeze: f64,
 }
 
 impl Zipf {
-    /// `n` is at least 1; `theta` is above 0 and not 1.
+    /// Creates the distribution; `n` must be at least 1, `theta` above 0 and not 1.
     pub(super) fn new(n: u64, theta: f64) -> Zipf {
         let mut zipf = Zipf {
             n: n as f64,
@@ -44,7 +44,7 @@ impl Zipf {
         loop {
             let u = self.to + draw::unit(rng) * (self.from - self.to);
             let x = self.inverse(u);
-            // x is positive: adding a half and cutting off rounds it.
+            // x is positive, so adding a half and truncating rounds it.
             let k = ((x + 0.5) as u64 as f64).clamp(1.0, self.n);
             if k - x <= self.squeeze || u >= self.integral(k + 0.5) - self.density(k) {
                 return k as u64;
@@ -52,20 +52,20 @@ impl Zipf {
         }
     }
 
-    /// h(x) = x^-theta.
+    /// Density h(x) = x^-theta.
     fn density(&self, x: f64) -> f64 {
         libm::exp(-self.theta * libm::log(x))
     }
 
-    /// H(x), the integral of h from 1 to x; `expm1` keeps its digits where theta is near 1.
+    /// Integral H of h from 1 to x; `expm1` keeps precision if theta is near 1.
     fn integral(&self, x: f64) -> f64 {
         libm::expm1(self.rest * libm::log(x)) / self.rest
     }
 
-    /// The x where H is `u`.
+    /// Inverse of the integral H.
     #[inline]
     fn inverse(&self, u: f64) -> f64 {
-        // Rounding may take it just below -1, where there is no logarithm.
+        // Rounding may take the argument just below -1, which has no logarithm.
         let y = (u * self.rest).max(-1.0);
         libm::exp(libm::log1p(y) / self.rest)
     }

@@ -1,14 +1,14 @@
 //! DiskSim's ASCII format, with MQSim's times in nanoseconds.
 
-use super::{Op, Raw, SECTOR};
+use super::{Op, RawRecord, SECTOR};
 use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
 pub(super) const RIGHT: &str =
     "arrival time in ns, device, first sector, sectors, 0 (write) or 1 (read), with spaces between";
 
-/// Whether a trace may begin with this line: five words, all numbers but for what may be wrong in
-/// one.
+/// Returns true if a trace may begin with this line: five words, the first a number. The others may
+/// be mistakes that are reported later.
 pub(super) fn begins(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     words.len() == 5
@@ -17,7 +17,7 @@ pub(super) fn begins(line: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-pub(super) fn parse(line: &str) -> Result<Raw<'_>, String> {
+pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [at, device, sector, sectors, kind] = words[..] else {
         return Err(format!("{} words where there are five", words.len()));
@@ -31,7 +31,7 @@ pub(super) fn parse(line: &str) -> Result<Raw<'_>, String> {
     let in_bytes = |what, sectors: u64| {
         (sectors.checked_mul(SECTOR)).ok_or_else(|| format!("{what} {sectors} is beyond any disk"))
     };
-    Ok(Raw {
+    Ok(RawRecord {
         at: Nanos(number("arrival time", at)?),
         disk: Cow::Owned(number("device", device)?.to_string()),
         op: match kind {
@@ -44,7 +44,7 @@ pub(super) fn parse(line: &str) -> Result<Raw<'_>, String> {
     })
 }
 
-/// A whole number of a field.
+/// Parses an integer; `field` names it in the error.
 pub(super) fn number(field: &str, text: &str) -> Result<u64, String> {
     text.parse()
         .map_err(|_| format!("{field} {text:?} is not a whole number from 0 to 2^64 - 1"))

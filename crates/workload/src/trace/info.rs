@@ -1,80 +1,80 @@
-//! What a trace is like.
+//! Statistics of a trace.
 
 use super::{Record, Trace};
 use std::collections::{BTreeMap, HashMap};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// Gaps between requests are counted from each of these on.
+/// Minimum lengths of gaps between requests by which [`Info::gaps`] counts them.
 pub const GAPS: [Nanos; 4] = [
     Nanos::from_millis(10),
     Nanos::from_millis(100),
     Nanos::from_secs(1),
     Nanos::from_secs(10),
 ];
-/// So many of the commonest sizes are named.
+/// Number of the most frequent sizes that are listed.
 const COMMONEST: usize = 5;
 
-/// What a trace, or what one of its disks, is like.
+/// Statistics of a trace, or of one of its disks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Info {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Reads among them.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes of all.
+    /// Bytes of all requests.
     pub bytes: u64,
-    /// Bytes that were read.
+    /// Bytes of reads.
     pub read_bytes: u64,
-    /// From the first request to the last.
+    /// Time from the first request to the last.
     pub span: Nanos,
-    /// Requests in the fullest second, counted from the first request on.
+    /// Maximum number of requests in a second; seconds count from the first request.
     pub peak_per_s: u64,
-    /// How large they are.
+    /// Request sizes.
     pub sizes: Sizes,
-    /// Requests that begin where the one before them on the same disk ended.
+    /// Number of requests that begin where the one before on the same disk ended.
     pub sequential: u64,
-    /// Bytes that were asked for at least once.
+    /// Bytes that were accessed at least once.
     pub footprint: u64,
-    /// Behind the last byte that was asked for, on the disk where that is farthest.
+    /// Largest end address in bytes of all disks.
     pub extent: u64,
-    /// Times without a new request, by how long they are: an entry for each of [`GAPS`].
+    /// Gaps without a new request by minimum length: an entry for each of [`GAPS`].
     pub gaps: [Gaps; GAPS.len()],
 }
 
-/// Sizes of requests, in bytes.
+/// Request sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// The smallest.
+    /// Smallest size.
     pub least: u32,
-    /// Half of the requests are no larger.
+    /// Median size.
     pub median: u32,
-    /// The largest.
+    /// Largest size.
     pub most: u32,
-    /// The commonest first, at most five.
+    /// Most frequent sizes, most frequent first, at most five.
     pub commonest: Vec<SizeOf>,
 }
 
-/// A size, and how often it comes.
+/// Request size with its number of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SizeOf {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u32,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
 }
 
-/// Gaps of at least a length.
+/// Gaps of at least one length.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Gaps {
-    /// So many.
+    /// Number of gaps.
     pub count: u64,
-    /// So long in all.
+    /// Total duration of the gaps.
     pub time: Nanos,
 }
 
-/// What a trace is like; `disk`: only one of its disks (an index into [`Trace::disks`]). `None`: it
-/// has no request.
+/// Computes the statistics of a trace, or of one of its disks (an index into [`Trace::disks`]);
+/// `None` if it has no request.
 pub fn info(trace: &Trace, disk: Option<u32>) -> Option<Info> {
     let all = || {
         trace
@@ -102,7 +102,7 @@ pub fn info(trace: &Trace, disk: Option<u32>) -> Option<Info> {
     })
 }
 
-/// Times are in order.
+/// Returns the maximum number of times in one second; `times` must be sorted.
 fn peak(times: impl Iterator<Item = Nanos>) -> u64 {
     let (mut most, mut second, mut count) = (0, 0, 0);
     for time in times {
@@ -148,12 +148,13 @@ fn sequential<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
     count
 }
 
-/// Extents sorted by their begin, and those that overlap or touch taken together.
+/// Returns the bytes that the union of all extents covers.
 fn footprint<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
     let mut extents: Vec<(u32, u64, u64)> = records
         .map(|record| (record.disk, record.offset, record.end()))
         .collect();
     extents.sort_unstable();
+    // Sorted by begin, each extent adds what lies behind everything before it.
     let (mut sum, mut disk, mut done) = (0, u32::MAX, 0);
     for (on, begin, end) in extents {
         if on != disk {

@@ -1,19 +1,19 @@
-//! A trace's bytes, line by line or record by record, with their places.
+//! Input of traces, line by line or record by record, with places for messages.
 
 use super::Place;
 use std::io::{self, BufRead, Read};
 
-/// No line of any format is longer; one that is is bad, and is passed over to its end.
+/// Maximum length of a line in bytes, above that of any format. A longer one is bad and skipped.
 const LONGEST_LINE: u64 = 4096;
 
-/// What there is at a place, or what is wrong with it.
-type At<T> = (Place, Result<T, String>);
+/// Line or record with its place, or the mistake at that place.
+type Located<T> = (Place, Result<T, String>);
 
-/// What is read, and how far.
+/// Reader with its position.
 pub(super) struct Input<R> {
     from: R,
     line: Vec<u8>,
-    /// Lines or records that were begun.
+    /// Number of lines or records that were begun.
     count: u64,
 }
 
@@ -23,13 +23,13 @@ impl<R: BufRead> Input<R> {
         Input { from, line, count }
     }
 
-    /// How it begins, as far as it is there at once. Nothing is taken.
+    /// Returns the beginning of the input as far as it is buffered, without consuming it.
     pub(super) fn begin(&mut self) -> io::Result<&[u8]> {
         self.from.fill_buf()
     }
 
-    /// The next line that is not blank, without its end; `None`: there is none.
-    pub(super) fn line(&mut self) -> io::Result<Option<At<&str>>> {
+    /// Reads the next line that is not blank, without its end; `None` at the end of the input.
+    pub(super) fn line(&mut self) -> io::Result<Option<Located<&str>>> {
         loop {
             self.line.clear();
             let mut bounded = self.from.by_ref().take(LONGEST_LINE);
@@ -51,8 +51,10 @@ impl<R: BufRead> Input<R> {
         Ok(Some((Place::Line(self.count), text)))
     }
 
-    /// The next record of so many bytes; `None`: there is none.
-    pub(super) fn record<const BYTES: usize>(&mut self) -> io::Result<Option<At<[u8; BYTES]>>> {
+    /// Reads the next record of `BYTES` bytes; `None` at the end of the input.
+    pub(super) fn record<const BYTES: usize>(
+        &mut self,
+    ) -> io::Result<Option<Located<[u8; BYTES]>>> {
         let place = Place::Record(self.count + 1, self.count * BYTES as u64);
         let mut record = [0; BYTES];
         let mut filled = 0;

@@ -1,8 +1,8 @@
-//! Block traces: who asked a disk for what, and when. Three formats, read strictly.
+//! Block traces: requests that a disk got, with their times, in one of three formats.
 //!
-//! [`read`] takes a whole trace: nothing in it is passed over in silence. A record that cannot be
-//! right is an error with its place, unless bad ones are to be skipped; then they are counted, and
-//! the first of them kept. A trace without a single record is an error too.
+//! [`read`] reads a whole trace and skips nothing silently. A record that cannot be right is an
+//! error with its place. If bad records are to be skipped, they are counted, and the first of them
+//! are kept. A trace without a record is an error, too.
 //!
 //! ```
 //! use tidegate_workload::trace::{Options, read};
@@ -31,14 +31,14 @@ use std::io::{self, BufRead};
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// Bytes of a sector, in all formats that count in them.
+/// Sector size in bytes of all formats that count in sectors.
 pub const SECTOR: u64 = 512;
-/// The largest request that is believed: 1 GiB, as of a job.
+/// Largest request in bytes that is accepted: 1 GiB, as of a workload.
 pub const LARGEST: u32 = 1 << 30;
-/// So many bad records are kept to be shown.
+/// Number of bad records that are kept to be shown.
 const BAD_SHOWN: usize = 10;
 
-/// How a trace is written.
+/// Format of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// MSR Cambridge: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in ticks
@@ -54,10 +54,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// All there are.
+    /// All formats.
     pub const ALL: [Format; 3] = [Format::Msr, Format::DiskSim, Format::Vscsi];
 
-    /// As people name it.
+    /// Returns the name in configurations and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Msr => "msr",
@@ -66,7 +66,7 @@ impl Format {
         }
     }
 
-    /// What a right record looks like.
+    /// Returns the form of a correct record, for messages.
     const fn right(self) -> &'static str {
         match self {
             Format::Msr => msr::RIGHT,
@@ -75,16 +75,17 @@ impl Format {
         }
     }
 
-    /// The format that a trace begins like; `None`: like none.
-    fn of(begin: &[u8]) -> Option<Format> {
+    /// Detects the format from a trace's beginning; `None` if it has none of them.
+    fn detect(begin: &[u8]) -> Option<Format> {
         if vscsi::begins(begin) {
             return Some(Format::Vscsi);
         }
         let line = begin.split(|&byte| byte == b'\n').next()?;
         let text = std::str::from_utf8(line).ok()?;
-        match text.contains(',') {
-            true => Some(Format::Msr),
-            false => disksim::begins(text).then_some(Format::DiskSim),
+        if text.contains(',') {
+            Some(Format::Msr)
+        } else {
+            disksim::begins(text).then_some(Format::DiskSim)
         }
     }
 }
@@ -95,63 +96,63 @@ impl fmt::Display for Format {
     }
 }
 
-/// One request of a trace.
+/// Request of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// When it came, from the trace's own zero on.
+    /// Time of arrival, from the trace's own epoch.
     pub at: Nanos,
-    /// Which disk, an index into [`Trace::disks`].
+    /// Disk, an index into [`Trace::disks`].
     pub disk: u32,
-    /// A read or a write.
+    /// Operation: read or write.
     pub op: Op,
-    /// First byte.
+    /// First byte on the disk.
     pub offset: u64,
-    /// Bytes, 1 to [`LARGEST`]; neither has to be a multiple of anything.
+    /// Length in bytes, 1 to [`LARGEST`]; like the offset not necessarily a multiple of a sector.
     pub len: u32,
 }
 
 impl Record {
-    /// Behind its last byte.
+    /// Returns the address behind the last byte.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
 }
 
-/// A whole trace.
+/// Block trace as a whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
-    /// How it was written.
+    /// Format of the input.
     pub format: Format,
-    /// Its disks' names, in the order of their first requests.
+    /// Names of the disks, in the order of their first requests.
     pub disks: Vec<String>,
-    /// At least one, in the order of time; those of one time as the trace has them.
+    /// Requests, at least one, sorted by time; those of equal times in the order of the input.
     pub records: Vec<Record>,
-    /// Records that stood behind a later one.
+    /// Number of records that were earlier than the record before them.
     pub out_of_order: u64,
-    /// Bad records that were passed over.
+    /// Number of bad records that were skipped.
     pub skipped: u64,
-    /// The first of them.
+    /// First bad records, at most ten.
     pub bad: Vec<BadRecord>,
 }
 
-/// A record that cannot be right.
+/// Record that cannot be right.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct BadRecord {
-    /// Where it is.
+    /// Place in the input.
     pub place: Place,
-    /// What is wrong with it.
+    /// Mistake in the record.
     pub what: String,
-    /// What would be right.
+    /// Format of a correct record.
     pub right: &'static str,
 }
 
-/// Where a record is in its trace.
+/// Place of a record in its trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// A line of text, from 1 on.
+    /// Line of a text, counted from 1.
     Line(u64),
-    /// A record of fixed size, from 1 on, and its first byte.
+    /// Record of fixed size, counted from 1, and the offset of its first byte.
     Record(u64, u64),
 }
 
@@ -164,19 +165,19 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a trace was not read.
+/// Reason why a trace was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The input itself failed.
+    /// The input could not be read.
     #[error("reading it: {0}")]
     Io(#[from] io::Error),
-    /// It is like no format that is known.
+    /// The input has none of the known formats.
     #[error("it begins like no trace that is known: {}", names())]
     Unknown,
-    /// A record is bad, and bad ones are not to be skipped.
+    /// A record is bad, and bad records are not skipped.
     #[error(transparent)]
     Bad(#[from] BadRecord),
-    /// There is no record in it, or no good one.
+    /// The trace has no record, or no good one.
     #[error(
         "there is no request in it{}",
         match skipped {
@@ -185,9 +186,9 @@ pub enum TraceError {
         }
     )]
     Empty {
-        /// Bad ones that were skipped.
+        /// Number of bad records that were skipped.
         skipped: u64,
-        /// The first of them.
+        /// First bad record, if any.
         first: Option<BadRecord>,
     },
 }
@@ -196,25 +197,25 @@ fn names() -> String {
     Format::ALL.map(Format::name).join(", ")
 }
 
-/// How a trace is read.
+/// Options of reading a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Options {
-    /// How it is written; `None`: told by its beginning.
+    /// Format; `None`: detected from the beginning.
     pub format: Option<Format>,
-    /// Bad records are counted and passed over.
+    /// True to count and skip bad records; false to fail at the first one.
     pub skip_bad: bool,
 }
 
-/// Reads a whole trace, 32 bytes of memory a record.
+/// Reads a whole trace; needs 32 bytes of memory per record.
 ///
 /// # Errors
-/// The input's own; an unknown format; the first bad record, unless they are skipped; nothing in
-/// it.
+/// If the input fails, its format is unknown, a record is bad (unless bad ones are skipped), or it
+/// has no records.
 pub fn read(input: impl BufRead, options: &Options) -> Result<Trace, TraceError> {
     let mut input = Input::new(input);
     let format = match options.format {
         Some(format) => format,
-        None => Format::of(input.begin()?).ok_or(TraceError::Unknown)?,
+        None => Format::detect(input.begin()?).ok_or(TraceError::Unknown)?,
     };
     let mut trace = Trace {
         format,
@@ -225,7 +226,7 @@ pub fn read(input: impl BufRead, options: &Options) -> Result<Trace, TraceError>
         bad: Vec::new(),
     };
     let mut disks = Disks::default();
-    while let Some(found) = next(&mut input, format, &mut disks)? {
+    while let Some(found) = next_record(&mut input, format, &mut disks)? {
         match found {
             Ok(record) => trace.push(record),
             Err(bad) if options.skip_bad => trace.skip(bad),
@@ -238,7 +239,7 @@ pub fn read(input: impl BufRead, options: &Options) -> Result<Trace, TraceError>
         return Err(TraceError::Empty { skipped, first });
     }
     trace.disks = disks.names;
-    // Stable: what came at one time stays as it stood.
+    // The sort is stable, so requests of equal times keep their order.
     trace.records.sort_by_key(|record| record.at);
     Ok(trace)
 }
@@ -258,7 +259,7 @@ impl Trace {
     }
 }
 
-/// The names of a trace's disks, and which has which number.
+/// Names of a trace's disks with their numbers.
 #[derive(Default)]
 struct Disks {
     names: Vec<String>,
@@ -277,9 +278,9 @@ impl Disks {
     }
 }
 
-/// What a format's reader makes of a record; the disk by its name.
+/// Record as a format's parser returns it, with the disk's name and an unchecked length.
 #[derive(PartialEq, Eq, Debug)]
-struct Raw<'a> {
+struct RawRecord<'a> {
     at: Nanos,
     disk: std::borrow::Cow<'a, str>,
     op: Op,
@@ -287,8 +288,8 @@ struct Raw<'a> {
     len: u64,
 }
 
-/// The next record, or what is wrong with it; `None`: there is none any more.
-fn next(
+/// Reads the next record, or the mistake in it; `None` at the end of the input.
+fn next_record(
     input: &mut Input<impl BufRead>,
     format: Format,
     disks: &mut Disks,
@@ -306,7 +307,7 @@ fn next(
         Format::Msr | Format::DiskSim => match input.line()? {
             None => return Ok(None),
             Some((Place::Line(1), Ok(line))) if format == Format::Msr && msr::is_header(line) => {
-                return next(input, format, disks);
+                return next_record(input, format, disks);
             }
             Some((place, found)) => {
                 let parse = match format {
@@ -321,7 +322,7 @@ fn next(
     Ok(Some(checked.map_err(|what| bad(place, what))))
 }
 
-impl Raw<'_> {
+impl RawRecord<'_> {
     fn check(self, disks: &mut Disks) -> Result<Record, String> {
         let len = match u32::try_from(self.len) {
             Ok(0) => return Err("a request of no bytes".to_owned()),

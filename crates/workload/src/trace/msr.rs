@@ -1,7 +1,7 @@
-//! MSR Cambridge's CSV.
+//! Parser of MSR Cambridge's CSV format.
 
 use super::disksim::number;
-use super::{Op, Raw};
+use super::{Op, RawRecord};
 use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
@@ -10,13 +10,13 @@ pub(super) const RIGHT: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,R
 
 const TICK: u64 = 100;
 
-/// Some copies have the columns' names first.
+/// Returns true for a line of column names, with which some copies begin.
 pub(super) fn is_header(line: &str) -> bool {
     let first = line.split(',').next().unwrap_or_default();
     first.trim().eq_ignore_ascii_case("timestamp")
 }
 
-pub(super) fn parse(line: &str) -> Result<Raw<'_>, String> {
+pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     let [at, host, disk, kind, offset, size, response] = fields[..] else {
         return Err(format!("{} fields where there are seven", fields.len()));
@@ -29,7 +29,7 @@ pub(super) fn parse(line: &str) -> Result<Raw<'_>, String> {
     let at = at
         .checked_mul(TICK)
         .ok_or_else(|| format!("timestamp {at} is beyond the year 2185"))?;
-    Ok(Raw {
+    Ok(RawRecord {
         at: Nanos(at),
         disk: Cow::Owned(format!("{host}.{}", number("disk number", disk)?)),
         op: match kind {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-fn of(text: &str) -> Result<Trace, TraceError> {
+fn read_text(text: &str) -> Result<Trace, TraceError> {
     read(text.as_bytes(), &Options::default())
 }
 
@@ -42,7 +42,7 @@ fn vscsi(bytes: u32, command: u16, version: u16, block: u64, micros: u64) -> Vec
 fn each_format_is_known_by_its_beginning() {
     let msr = "128166372003061629,usr,0,Read,7014609920,24576,41286\n\
                128166372016382155,usr,1,Write,2657792,512,1963\n";
-    let trace = of(msr).expect("two records");
+    let trace = read_text(msr).expect("two records");
     assert_eq!(trace.format, Format::Msr);
     assert_eq!(trace.disks, ["usr.0", "usr.1"]);
     let first = Record {
@@ -58,7 +58,7 @@ fn each_format_is_known_by_its_beginning() {
         (Op::Write, 512)
     );
 
-    let trace = of("11413000 3 657728 16 1\n").expect("one record");
+    let trace = read_text("11413000 3 657728 16 1\n").expect("one record");
     assert_eq!(
         (trace.format, &trace.disks[..]),
         (Format::DiskSim, &["3".to_owned()][..])
@@ -80,7 +80,7 @@ fn each_format_is_known_by_its_beginning() {
 
     for unknown in ["", "hello\n", "1 2 3\n", "\0\0\0\0", "{\"a\": 1}\n"] {
         assert!(
-            matches!(of(unknown), Err(TraceError::Unknown)),
+            matches!(read_text(unknown), Err(TraceError::Unknown)),
             "{unknown:?}"
         );
     }
@@ -90,7 +90,7 @@ fn each_format_is_known_by_its_beginning() {
 fn columns_named_and_blank_lines_are_no_records() {
     let text = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\r\n\r\n\
                 1,a,0,read,0,512,1\r\n  \n2,a,0,WRITE,512,512,1";
-    let trace = of(text).expect("two records");
+    let trace = read_text(text).expect("two records");
     assert_eq!(trace.records.len(), 2);
     assert_eq!(trace.records[1].at, Nanos(200));
     // The name of a column is one only in the first line.
@@ -213,7 +213,7 @@ fn skipped_records_are_counted_and_the_first_of_them_kept() {
 
 #[test]
 fn what_stands_behind_a_later_one_is_put_in_its_place_and_counted() {
-    let trace = of("5 0 0 1 1\n3 0 1 1 1\n5 0 2 1 1\n4 0 3 1 0\n").expect("four");
+    let trace = read_text("5 0 0 1 1\n3 0 1 1 1\n5 0 2 1 1\n4 0 3 1 0\n").expect("four");
     let order: Vec<_> = trace
         .records
         .iter()
@@ -230,7 +230,7 @@ fn a_trace_is_told_in_figures() {
                 5000000 1 8 16 0\n\
                 2005000000 0 12 8 1\n\
                 2006000000 0 20 2 0\n";
-    let trace = of(text).expect("five");
+    let trace = read_text(text).expect("five");
     let all = info(&trace, None).expect("five");
     assert_eq!((all.requests, all.reads), (5, 3));
     assert_eq!((all.bytes, all.read_bytes), (42 * 512, 24 * 512));
@@ -265,7 +265,7 @@ fn a_trace_is_told_in_figures() {
     assert_eq!(info(&trace, Some(2)), None);
 }
 
-/// The first records of real traces, as they are.
+/// Reads the first records of real traces, unmodified.
 #[test]
 fn beginnings_of_real_traces_are_read() {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
@@ -280,7 +280,7 @@ fn beginnings_of_real_traces_are_read() {
     }
 }
 
-/// Whole traces, which lie beside the repository where there are any: `docs/testing.md`.
+/// Reads whole real traces, if they are beside the repository; see `docs/testing.md`.
 #[test]
 fn whole_real_traces_are_read() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
@@ -302,7 +302,7 @@ fn whole_real_traces_are_read() {
     assert_eq!((found.reads, found.bytes), (VM.0, VM.1));
 }
 
-/// Reads and bytes in all, counted with other tools.
+/// Numbers of reads and bytes, counted with other tools.
 const WEB: (u64, u64) = (24_779, 382_117_888);
 const TPCC: (u64, u64) = (4_381, 59_718_656);
 const VM: (u64, u64) = (22_327, 2_097_564_672);
@@ -325,7 +325,7 @@ proptest! {
         prop_assert_eq!(records, bytes.len().div_ceil(vscsi::BYTES) as u64);
     }
 
-    /// Lines that are nearly right.
+    /// Lines that are nearly correct.
     #[test]
     fn nearly_right_lines_are_read_or_refused(
         lines in prop::collection::vec(
@@ -352,7 +352,7 @@ proptest! {
         for &(at, disk, read, sector, sectors) in &records {
             text.push_str(&format!("{at} {disk} {sector} {sectors} {}\n", u8::from(read)));
         }
-        let trace = of(&text).expect("all are good");
+        let trace = read_text(&text).expect("all are good");
         let mut sorted = records.clone();
         sorted.sort_by_key(|record| record.0);
         prop_assert_eq!(trace.records.len(), records.len());

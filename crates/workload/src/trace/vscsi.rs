@@ -1,7 +1,8 @@
-//! VMware's vSCSI traces, version 1: u32 serial number, u32 bytes, u32 scatter-gather entries, u16
-//! SCSI command, u16 version, u64 logical block, u64 microseconds, all little endian.
+//! Parser of VMware's vSCSI traces, version 1. A record is: u32 serial number, u32 bytes, u32
+//! scatter-gather entries, u16 SCSI command, u16 version, u64 logical block, u64 microseconds, all
+//! little endian.
 
-use super::{Op, Raw, SECTOR};
+use super::{Op, RawRecord, SECTOR};
 use std::borrow::Cow;
 use tidegate_core::time::Nanos;
 
@@ -12,12 +13,12 @@ pub(super) const RIGHT: &str = "32 bytes: serial number, bytes, scatter-gather e
 const VERSION: u16 = 0x0100;
 const MICROSECOND: u64 = 1000;
 
-/// Whether a trace begins with a record of these.
+/// Returns true if a trace begins with a record of this format.
 pub(super) fn begins(begin: &[u8]) -> bool {
     begin.len() >= BYTES && word(begin, 14) == VERSION && op(word(begin, 12)).is_some()
 }
 
-pub(super) fn parse(record: [u8; BYTES]) -> Result<Raw<'static>, String> {
+pub(super) fn parse(record: [u8; BYTES]) -> Result<RawRecord<'static>, String> {
     let version = word(&record, 14);
     if version != VERSION {
         return Err(format!("version {version:#06x}"));
@@ -26,7 +27,7 @@ pub(super) fn parse(record: [u8; BYTES]) -> Result<Raw<'static>, String> {
     let op = op(command).ok_or_else(|| format!("SCSI command {command:#04x}"))?;
     let (block, at) = (long(&record, 16), long(&record, 24));
     let beyond = |what: &str, value: u64| format!("{what} {value} is too large");
-    Ok(Raw {
+    Ok(RawRecord {
         at: Nanos(
             at.checked_mul(MICROSECOND)
                 .ok_or_else(|| beyond("time", at))?,
@@ -40,7 +41,8 @@ pub(super) fn parse(record: [u8; BYTES]) -> Result<Raw<'static>, String> {
     })
 }
 
-/// SCSI block commands that move a guest's data (SBC-4): READ and WRITE of 6, 10, 12 and 16 bytes.
+/// Returns the operation of a SCSI block command that moves a guest's data (SBC-4): READ and WRITE
+/// of 6, 10, 12 and 16 bytes.
 fn op(command: u16) -> Option<Op> {
     match command {
         0x08 | 0x28 | 0xa8 | 0x88 => Some(Op::Read),

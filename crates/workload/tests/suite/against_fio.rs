@@ -1,4 +1,4 @@
-//! The same job file, read here and run by fio itself on a sparse file of the disk's size: the
+//! Comparison of a job file read here with fio itself on a sparse file of the disk's size: the
 //! same requests must come of it. Skipped where there is no fio, but never in CI.
 
 use rand_pcg::Pcg64Mcg;

@@ -1,4 +1,4 @@
-//! Where a job's region begins and how much of it is done.
+//! Tests of regions and amounts of data.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How many requests are outstanding, and when the next one comes.
+//! Tests of depth, think times, rates and flushes.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which operations, and where they go.
+//! Tests of operations and their addresses.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How long requests are.
+//! Tests of request sizes.
 
 use super::*;
 

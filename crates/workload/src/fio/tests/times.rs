@@ -1,4 +1,4 @@
-//! When a job begins and ends.
+//! Tests of start, end and groups of jobs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Checks of what stands between a job's process and its disk.
+//! Validation of a workload's files, page cache, journal and copies.
 
 use crate::guest::{CopyTo, Files, PageCache};
 use crate::job::{Job, Mix, SECTOR};

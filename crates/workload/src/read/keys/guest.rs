@@ -1,12 +1,12 @@
-//! Keys of what stands between a workload and its disk.
+//! Keys of a workload's page cache, journal and copies.
 
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 
 use super::{LARGEST, LARGEST_REQUEST, LONGEST, MOST_DEPTH, SECTOR};
 
-/// Requests of a guest's queue: Linux's `nr_requests`.
+/// Default length of a guest's queue in requests: Linux's `nr_requests`.
 const QUEUE: u64 = 128;
-/// Bytes of a page.
+/// Size of a memory page in bytes.
 const PAGE: u64 = 4096;
 
 /// Reads that the cache answers.

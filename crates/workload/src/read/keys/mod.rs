@@ -20,10 +20,10 @@ pub(super) const LARGEST_REQUEST: u64 = 1 << 30;
 pub(super) const LARGEST: u64 = 1 << 60;
 /// Longest time: a year.
 pub(super) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
-/// Requests that an open loop keeps outstanding at most unless it says: as many as the engine
-/// takes of a VM unless told otherwise.
+/// Default of the maximum number of requests that an open loop keeps outstanding: the engine's
+/// default number of requests per VM.
 pub(super) const OPEN_DEPTH: u32 = 1024;
-/// Most requests outstanding.
+/// Maximum of requests outstanding.
 pub(super) const MOST_DEPTH: u64 = 1 << 16;
 
 /// Words of `rw`.
@@ -44,12 +44,12 @@ pub(super) const RWS: [(&str, Word); 11] = [
 pub(super) const SPACINGS: [(&str, Spacing); 2] =
     [("linear", Spacing::Fixed), ("poisson", Spacing::Poisson)];
 
-/// A number of bytes of a workload's part of the disk, from 0 on.
+/// Creates a key in bytes from 0 on, for the workload's part of the disk.
 const fn bytes(name: &'static str, help: &'static str) -> KeyInfo {
     KeyInfo::number(name, KeyKind::Bytes, 0, (0, LARGEST), help)
 }
 
-/// A key that need not be there, with the words for what holds then.
+/// Creates an optional key; `otherwise` describes the effect of leaving it out.
 const fn optional(
     name: &'static str,
     kind: KeyKind,
@@ -88,12 +88,12 @@ const SPLIT: KeyKind = KeyKind::Form(&TextForm {
     pattern: "^[^/:]+/\\s*[0-9]+\\s*(:[^/:]+/\\s*[0-9]+\\s*)*$",
 });
 
-/// A key of an operation in a table of sizes.
+/// Creates a key for one operation in a table of sizes.
 const fn of_operation(name: &'static str, kind: KeyKind, help: &'static str) -> KeyInfo {
     optional(name, kind, "as `bs` unless it says", help).within(SECTOR, LARGEST_REQUEST)
 }
 
-/// Keys of a table of sizes, in the order of reads, writes and discards.
+/// Creates the keys of a table of sizes, in the order of reads, writes and discards.
 const fn by_operation(kind: KeyKind) -> [KeyInfo; 3] {
     [
         of_operation("read", kind, "of reads"),
@@ -204,13 +204,13 @@ pub(super) const RATE_PROCESS: KeyInfo = KeyInfo::new(
     KeyDefault::Text("linear"),
     "spacing of an open loop's requests",
 );
-/// Begin of a phase in which requests come.
+/// Duration of a phase with arrivals.
 pub(super) const ON: KeyInfo = TIME.named(
     "on",
     KeyDefault::Required("on = \"1 s\""),
     "time in which requests come",
 );
-/// Begin of a phase in which none come.
+/// Duration of a phase without arrivals.
 pub(super) const OFF: KeyInfo = TIME.named(
     "off",
     KeyDefault::Required("off = \"4 s\""),
@@ -315,7 +315,7 @@ pub(super) const DEADLINE: KeyInfo = optional(
 )
 .within(1, LONGEST.0);
 
-/// Keys that say which requests come, and when, which a trace says instead.
+/// Keys that determine the requests and their times, which a trace determines instead.
 pub(super) const DRAWN: [KeyInfo; 16] = [
     RW,
     RWMIXREAD,

@@ -6,7 +6,7 @@ use tidegate_core::objective::Rate;
 use crate::replay::Factor;
 use crate::trace::Format;
 
-/// Times at which the requests of a trace come.
+/// Words of `mode`: times at which the requests of a trace are issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::read) enum Pace {
     /// Times of the trace.
@@ -115,9 +115,9 @@ pub(in crate::read) const REPLAY_TABLE: SectionInfo = SectionInfo {
     ],
 };
 
-/// Largest tolerance: more than that is no deadline.
+/// Largest tolerance; a larger one would hardly be a deadline.
 const TOLERANCE_MAX: f64 = 1000.0;
-/// More than share any device.
+/// Largest number of VMs that share a device.
 const TENANTS_MAX: u64 = 4096;
 
 /// Part of the best duration that may pass on top of it.
@@ -138,7 +138,7 @@ pub(in crate::read) const MAX_BANDWIDTH: KeyInfo = KeyInfo::new(
     "bytes a second that the device does for one VM alone",
 )
 .within(1, Rate::MAX);
-/// Bandwidth that is lost to the others.
+/// Bandwidth that is lost while several VMs use the device.
 pub(in crate::read) const BANDWIDTH_LOSS: KeyInfo = KeyInfo::number(
     "bandwidth_loss",
     KeyKind::Bandwidth,

@@ -1,19 +1,19 @@
-//! Keys of a time that may be drawn.
+//! Keys of a duration that may be drawn.
 
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, words};
 
 use super::LONGEST;
 
-/// Distributions of a time that is drawn.
+/// Distributions of a duration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::read) enum Drawn {
-    /// All times between two.
+    /// Uniform between two durations.
     Uniform,
-    /// Memoryless.
+    /// Exponential.
     Exponential,
-    /// A bell.
+    /// Normal.
     Normal,
-    /// A bell of the logarithm.
+    /// Log-normal.
     LogNormal,
 }
 
@@ -25,8 +25,7 @@ pub(in crate::read) const DISTRIBUTIONS: [(&str, Drawn); 4] = [
     ("lognormal", Drawn::LogNormal),
 ];
 
-/// A time that a distribution has. The words for its default are `of`: the distributions that it
-/// is required of.
+/// Creates the key of a distribution's parameter. `of` names the distributions that require it.
 const fn figure(name: &'static str, of: &'static str, help: &'static str) -> KeyInfo {
     KeyInfo::new(name, KeyKind::Duration, KeyDefault::Unset(of), help).within(0, LONGEST.0)
 }
@@ -67,7 +66,7 @@ pub const DISTRIBUTION: SectionInfo = SectionInfo {
     keys: &[KIND, FROM, TO, MEAN, DEVIATION, MEDIAN, SIGMA],
 };
 
-/// A time that is always the same, or drawn, without a name yet.
+/// Key of a duration that is fixed or drawn, without a name.
 pub const TIME: KeyInfo = KeyInfo::new(
     "",
     KeyKind::OneOf(&[KeyKind::Duration, KeyKind::Table(&DISTRIBUTION)]),
@@ -76,8 +75,8 @@ pub const TIME: KeyInfo = KeyInfo::new(
 )
 .within(0, LONGEST.0);
 
-/// Returns the key of a time that is always the same, or drawn, with the words for what holds
-/// where it is left out.
+/// Creates the key of a duration that is fixed or drawn; `otherwise` describes the effect of
+/// leaving it out.
 pub const fn time(name: &'static str, otherwise: &'static str, help: &'static str) -> KeyInfo {
     TIME.named(name, KeyDefault::Unset(otherwise), help)
 }
