@@ -440,7 +440,7 @@ mod tests {
         (per_s * 101 / 1000) as usize + 1
     }
 
-    /// When requests that always wait go, where the first comes so late and the others on time.
+    /// Returns the times of requests that always wait, the first late by `late` and the others on time.
     fn on_time_after(per_s: u64, late: Nanos) -> Vec<u64> {
         let mut pacer = Pacer::new(per_s, 1, Nanos::SECOND);
         let mut at = vec![(pacer.due() + late).0];

@@ -107,7 +107,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// Both lanes.
+    /// All lanes, in the order of [`Lane::index`].
     pub const ALL: [Lane; 2] = [Lane::Read, Lane::Write];
 
     /// Returns 0 for reads, 1 for writes.

@@ -160,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same from every second there ever was.
+        /// Model: keeps every second, and compares the last ones.
         #[test]
         fn the_last_ones_are_known(
             steps in prop::collection::vec((0u32..500, 0u64..1000, any::<bool>()), 1..40),

@@ -1,28 +1,29 @@
-//! Where the I/Os of a step go.
+//! Addresses and directions of the I/Os of a measurement.
 
 use tidegate_core::profile::Access;
 use tidegate_core::random::{SplitMix64, mix};
 
-/// The golden ratio as a part of 2^64: multiples of it, modulo 2^64, lie evenly however many there
-/// are (Weyl's sequence), so that any few of a disk's places stand for all of it.
+/// 2^64 divided by the golden ratio. Its multiples modulo 2^64 are spread evenly, however many
+/// there are (Weyl's sequence), so that any few places represent the whole disk.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A sequence of addresses, a function of its seed.
+/// Generator of addresses, a function of its seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     access: Access,
     size: u32,
-    /// Requests that fit the span.
+    /// Number of requests that fit the span.
     slots: u64,
     random: SplitMix64,
-    /// The next slot of a sequential stream.
+    /// Next slot of a sequential stream.
     next: u64,
-    /// How many places it has started at, as multiples of the golden ratio.
+    /// Place of the present stream as a fraction of 2^64; each new place adds [`GOLDEN`].
     place: u64,
 }
 
 impl Addresses {
-    /// Requests of `size` bytes within `span`, which has room for at least one.
+    /// Creates a generator for requests of `size` bytes within `span` bytes, which must fit at
+    /// least one.
     pub(crate) fn new(access: Access, size: u32, span: u64, seed: u64) -> Addresses {
         let slots = (span / u64::from(size)).max(1);
         let mut addresses = Addresses {
@@ -33,17 +34,17 @@ impl Addresses {
             next: 0,
             place: mix(seed),
         };
-        addresses.go_elsewhere();
+        addresses.move_to_next_place();
         addresses
     }
 
-    /// A sequential stream goes on from another place.
-    pub(crate) fn go_elsewhere(&mut self) {
+    /// Moves a sequential stream to another place.
+    pub(crate) fn move_to_next_place(&mut self) {
         self.place = self.place.wrapping_add(GOLDEN);
         self.next = ((u128::from(self.place) * u128::from(self.slots)) >> 64) as u64;
     }
 
-    /// The next address, in bytes.
+    /// Returns the next address in bytes.
     pub(crate) fn next(&mut self) -> u64 {
         let slot = match self.access {
             Access::Random => self.random.below(self.slots),
@@ -57,20 +58,21 @@ impl Addresses {
     }
 }
 
-/// Reads and writes in a fixed ratio, each deck of them in random order: a run then has as many
-/// reads as it should, where tossing a coin would have it wait for luck.
+/// Generator of reads and writes in a fixed ratio, shuffled within each deck. A run then has the
+/// exact share of reads; independent draws would add their variance to the measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Deck {
     random: SplitMix64,
-    /// Of a whole deck: reads, and all.
+    /// Reads, and all requests, of a whole deck.
     whole: (u64, u64),
     left: (u64, u64),
 }
 
 impl Deck {
-    /// So many reads in a thousand.
+    /// Creates decks with `thousandths` reads in a thousand requests.
     pub(crate) fn new(thousandths: u32, seed: u64) -> Deck {
         let twentieth = 1000 / 20;
+        // Decks of 20 if the share allows it, so that even short runs have the ratio.
         let whole = match u64::from(thousandths.min(1000)) {
             reads if reads.is_multiple_of(twentieth) => (reads / twentieth, 20),
             reads => (reads, 1000),
@@ -82,7 +84,7 @@ impl Deck {
         }
     }
 
-    /// Whether the next one reads.
+    /// Draws a direction; true for a read.
     pub(crate) fn draw(&mut self) -> bool {
         let (reads, all) = self.left;
         let read = self.random.below(all) < reads;
@@ -108,7 +110,7 @@ mod tests {
         let mut far = Addresses::new(Access::Sequential, 4096, 1 << 40, 7);
         let mut eighths = [0; 8];
         for _ in 0..64 {
-            far.go_elsewhere();
+            far.move_to_next_place();
             eighths[(far.next() >> 37) as usize] += 1;
         }
         assert!(eighths.iter().all(|n| (7..=9).contains(n)), "{eighths:?}");

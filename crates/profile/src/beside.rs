@@ -1,10 +1,9 @@
-//! Reads beside writes that keep the device saturated.
+//! Latency of single reads while writes saturate the device.
 //!
-//! A disk with a write cache, or flash with a buffer, answers writes before it has done them, and
-//! lets reads wait for what is left. So writes are kept at a depth, and one read at a time is
-//! submitted among them. The next read comes a random number of writes later, which stands for a
-//! guest that reads seldom: reads that follow each other at once would find the device going their
-//! way.
+//! A disk with a write cache, or flash with a write buffer, answers writes before it has performed
+//! them, and lets reads wait for the rest. So writes are kept at a fixed depth, and one read at a
+//! time is submitted among them. The next read follows a random number of writes later, as from a
+//! guest that reads rarely: back-to-back reads would find the device already switched to reading.
 
 use hdrhistogram::Histogram;
 use tidegate_core::profile::{Access, BesideWrites, Direction};
@@ -12,16 +11,16 @@ use tidegate_core::random::mix;
 use tidegate_core::time::Nanos;
 
 use crate::addresses::Addresses;
-use crate::load::{Wanted, histogram};
+use crate::load::{Request, histogram};
 use crate::outcome::Taken;
 use crate::plan::{BesidePoint, Pace};
 
-/// Writes between two reads, in multiples of the depth, at most.
+/// Maximum number of writes between two reads, as a multiple of the depth.
 const PAUSE_DEPTHS: u64 = 4;
-/// A measurement that is short of reads goes on for so many times its usual time.
+/// Maximum duration of a measurement with too few reads, as a multiple of its usual maximum.
 const PATIENCE: u64 = 4;
 
-/// One measurement of reads beside writes.
+/// Measurement of reads beside writes.
 #[derive(Debug)]
 pub(crate) struct Beside {
     point: BesidePoint,
@@ -29,23 +28,23 @@ pub(crate) struct Beside {
     writes: Addresses,
     reads: Addresses,
     seed: u64,
-    /// Writes with the device.
+    /// Number of writes in flight.
     writing: u32,
-    /// A read is with the device.
+    /// True if a read is in flight.
     reading: bool,
-    /// Writes that are still to end before the next read.
+    /// Number of writes that must end before the next read is submitted.
     pause: u64,
     began: Nanos,
-    /// Bytes of writes that have ended.
+    /// Bytes of completed writes.
     written: u64,
-    /// When counting began; `None`: the device still warms up.
+    /// Time from which reads are counted; `None` during warm-up.
     counted_since: Option<Nanos>,
     times: Histogram<u64>,
     done: bool,
 }
 
 impl Beside {
-    /// From `now` on.
+    /// Starts a measurement at `now`.
     pub(crate) fn new(point: BesidePoint, pace: &Pace, span: u64, seed: u64, now: Nanos) -> Beside {
         let read = BesideWrites::READ_SIZE;
         Beside {
@@ -65,19 +64,19 @@ impl Beside {
         }
     }
 
-    /// I/Os with the device at most: the writes and one read.
+    /// Maximum number of I/Os in flight: the writes and one read.
     pub(crate) fn depth(&self) -> u32 {
         self.point.depth + 1
     }
 
-    /// What to submit next; `None`: nothing now.
-    pub(crate) fn next(&mut self) -> Option<Wanted> {
+    /// Returns the next I/O; `None` if none is to be submitted now.
+    pub(crate) fn next(&mut self) -> Option<Request> {
         if self.done {
             return None;
         }
         if self.writing < self.point.depth {
             self.writing += 1;
-            return Some(Wanted {
+            return Some(Request {
                 direction: Direction::Write,
                 addr: self.writes.next(),
                 len: self.point.size,
@@ -87,19 +86,19 @@ impl Beside {
             return None;
         }
         self.reading = true;
-        Some(Wanted {
+        Some(Request {
             direction: Direction::Read,
             addr: self.reads.next(),
             len: BesideWrites::READ_SIZE,
         })
     }
 
-    /// Returns true once nothing more is submitted.
+    /// Returns true when the measurement is complete.
     pub(crate) fn is_done(&self) -> bool {
         self.done
     }
 
-    /// An I/O has ended, which took `time`.
+    /// Records the end of an I/O that took `time`.
     pub(crate) fn completed(&mut self, now: Nanos, time: Nanos, direction: Direction) {
         match direction {
             Direction::Write => {
@@ -137,7 +136,7 @@ impl Beside {
         }
     }
 
-    pub(crate) fn taken(&self) -> Taken {
+    pub(crate) fn result(&self) -> Taken {
         let quantile = |q| self.times.value_at_quantile(q);
         Taken::Beside {
             reads: self.times.len(),

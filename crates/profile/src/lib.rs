@@ -1,4 +1,5 @@
-//! Measuring what a device can do at most: its saturation profile.
+//! Measurement of a device's saturation profile: its maximum throughput by request size and
+//! pattern.
 //!
 //! ```text
 //!   Target, Options --> Plan: steps in order        driver: a model in virtual time,
@@ -11,14 +12,14 @@
 //!   Outcome of each step (kept by whoever wants to go on later) --> Measured, the file
 //! ```
 //!
-//! Nothing here reads a clock or does I/O: time is an argument, and so the same measurement runs on
-//! a disk model, where it takes seconds and is the same on every machine, and on a real disk.
+//! Nothing here reads a clock or does I/O: time is an argument. So the same measurement runs on a
+//! disk model, where it takes seconds and gives equal results on every machine, and on a real disk.
 //!
-//! - [`plan`] is what is measured, in which order and how often.
-//! - [`Profiler`] says which I/O comes next and counts those that ended.
-//! - [`statistics`] tells the steady state from the way there, and how sure a mean is.
-//! - [`outcome`] is what came of a step, and of all of them.
-//! - [`virtual_time`] drives it all on a model.
+//! - [`plan`] has the steps of a measurement: which points, in which order, how often.
+//! - [`Profiler`] returns the next I/O and counts completed ones.
+//! - [`statistics`] detects the steady state and computes confidence intervals.
+//! - [`outcome`] has the results of steps, and makes the profile from them.
+//! - [`virtual_time`] runs a measurement on a disk model.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What one step of the plan asks of the device, and what is counted of it.
+//! Loads of a step: bulk writes, and the closed loop of a measured point with its phases.
 //!
 //! ```text
 //!   a point:  warm up --> stretch --> settle --> stretch ... --> run --> enough runs? --> done
@@ -15,30 +15,30 @@ use crate::outcome::Taken;
 use crate::plan::{Pace, Point};
 use crate::statistics::{Run, mean, settled_after};
 
-/// Longest time told apart: an hour.
+/// Upper end of the latency histograms: 1 h in nanoseconds.
 const LONGEST_NS: u64 = 3_600_000_000_000;
-/// Quantiles are within 1 %.
+/// Significant digits of the latency histograms: quantiles are exact to 1 %.
 const DIGITS: u8 = 2;
-/// Most runs of a point whose confidence interval is too wide to use, as a multiple of
-/// [`Pace::runs_max`]. The interval narrows with the square root of the runs only, but by then a
+/// Maximum number of runs of a point whose confidence interval is too wide, as a multiple of
+/// [`Pace::runs_max`]. The interval narrows only with the square root of the runs, but by then a
 /// disturbance has often ended.
 const RUNS_OF_WIDE: usize = 3;
 
-/// Returns a histogram for times of requests in nanoseconds.
+/// Returns a histogram of latencies in nanoseconds.
 pub(crate) fn histogram() -> Histogram<u64> {
     let histogram = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
     histogram.expect("the bounds and digits are good")
 }
 
-/// One request.
+/// Request to be submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Request {
     pub(crate) direction: Direction,
     pub(crate) addr: u64,
     pub(crate) len: u32,
 }
 
-/// The bytes of a fill, or of conditioning.
+/// Bulk writes that fill or condition the device.
 #[derive(Debug)]
 pub(crate) struct Bulk {
     addresses: Addresses,
@@ -46,14 +46,14 @@ pub(crate) struct Bulk {
     size: u32,
     block: u32,
     span: u64,
-    /// Bytes asked for, and to ask for.
-    asked: u64,
+    /// Bytes submitted so far, and bytes to submit in total.
+    submitted_bytes: u64,
     total: u64,
     end: Nanos,
 }
 
 impl Bulk {
-    /// All of `span` once, in order, but for what `end` keeps from being written.
+    /// Creates bulk writes of all of `span` once, sequentially, until `end` at the latest.
     pub(crate) fn fill(span: u64, size: u32, block: u32, end: Nanos) -> Bulk {
         Bulk {
             addresses: Addresses::new(Access::Random, size, span, 0),
@@ -61,13 +61,13 @@ impl Bulk {
             size,
             block,
             span,
-            asked: 0,
+            submitted_bytes: 0,
             total: span,
             end,
         }
     }
 
-    /// So often as many bytes as `span` has, at random.
+    /// Creates random bulk writes of `times` times `span` bytes, until `end` at the latest.
     pub(crate) fn condition(span: u64, size: u32, times: u32, end: Nanos, seed: u64) -> Bulk {
         Bulk {
             addresses: Addresses::new(Access::Random, size, span, seed),
@@ -75,44 +75,45 @@ impl Bulk {
             size,
             block: size,
             span,
-            asked: 0,
+            submitted_bytes: 0,
             total: span.saturating_mul(times.into()),
             end,
         }
     }
 
-    pub(crate) fn next(&mut self, now: Nanos) -> Option<Wanted> {
-        let left = self.total - self.asked;
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<Request> {
+        let left = self.total - self.submitted_bytes;
         if now >= self.end || left < u64::from(self.block) {
             return None;
         }
-        let (addr, len) = match self.in_order {
-            true => {
-                let whole = left.min(self.size.into()) / u64::from(self.block);
-                (self.asked, (whole * u64::from(self.block)) as u32)
-            }
-            false => (self.addresses.next(), self.size),
+        let (addr, len) = if self.in_order {
+            let whole = left.min(self.size.into()) / u64::from(self.block);
+            (self.submitted_bytes, (whole * u64::from(self.block)) as u32)
+        } else {
+            (self.addresses.next(), self.size)
         };
         debug_assert!(addr + u64::from(len) <= self.span);
-        self.asked += u64::from(len);
-        Some(Wanted {
+        self.submitted_bytes += u64::from(len);
+        Some(Request {
             direction: Direction::Write,
             addr,
             len,
         })
     }
 
-    /// Bytes asked for, and in all.
+    /// Returns the bytes submitted so far, and the bytes in total.
     pub(crate) fn progress(&self) -> (u64, u64) {
-        (self.asked, self.total)
+        (self.submitted_bytes, self.total)
     }
 
-    pub(crate) fn taken(&self) -> Taken {
-        Taken::Wrote { bytes: self.asked }
+    pub(crate) fn result(&self) -> Taken {
+        Taken::Wrote {
+            bytes: self.submitted_bytes,
+        }
     }
 }
 
-/// Times of a run's requests.
+/// Latencies of a run's requests.
 #[derive(Clone, Debug)]
 struct Times {
     histogram: Histogram<u64>,
@@ -141,7 +142,7 @@ impl Times {
         self.count += other.count;
     }
 
-    /// Mean, median and 99 %, in nanoseconds.
+    /// Returns mean, median and 99th percentile in nanoseconds.
     fn summary(&self) -> [u64; 3] {
         let quantile = |q| self.histogram.value_at_quantile(q);
         [
@@ -154,17 +155,18 @@ impl Times {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Left out; so much of it has been.
+    /// Not counted; with the requests and bytes that have ended since.
     WarmUp { since: Nanos, ios: u64, bytes: u64 },
-    /// On the way to another place; so many of those asked for before are still to come.
+    /// Not counted, after a move to another place; `left` requests must end before the next
+    /// stretch.
     Settle { since: Nanos, left: u64 },
-    /// Counted since then, to the last that ended.
+    /// Counted since `since`; `last` is the time of the last end.
     Stretch { since: Nanos, last: Nanos, ios: u64 },
-    /// Enough.
+    /// The point is complete.
     Done,
 }
 
-/// A point that is being measured: a closed loop of so many requests.
+/// Measurement of a point by a closed loop of `depth` requests.
 #[derive(Debug)]
 pub(crate) struct Load {
     point: Point,
@@ -173,17 +175,17 @@ pub(crate) struct Load {
     addresses: Addresses,
     deck: Deck,
     phase: Phase,
-    /// Stretches of the current run that are done.
+    /// Number of completed stretches of the present run.
     places: u32,
     run: Run,
     times: Times,
     runs: Vec<Run>,
-    times_of: Vec<Times>,
+    times_of_runs: Vec<Times>,
     steady: bool,
     left_out: usize,
 }
 
-/// A stretch that begins now: what ends at this time, too, was before it.
+/// Begins a stretch at `now`; requests that end at the same time belong to the time before it.
 fn stretch_from(now: Nanos) -> Phase {
     Phase::Stretch {
         since: now,
@@ -193,7 +195,7 @@ fn stretch_from(now: Nanos) -> Phase {
 }
 
 impl Load {
-    /// From `now` on.
+    /// Starts the measurement at `now`.
     pub(crate) fn new(
         point: Point,
         depth: u32,
@@ -222,7 +224,7 @@ impl Load {
             run: Run { ios: 0, ns: 0 },
             times: Times::new(),
             runs: Vec::new(),
-            times_of: Vec::new(),
+            times_of_runs: Vec::new(),
             steady: false,
             left_out: 0,
         }
@@ -232,29 +234,30 @@ impl Load {
         self.depth
     }
 
-    pub(crate) fn next(&mut self) -> Option<Wanted> {
+    pub(crate) fn next(&mut self) -> Option<Request> {
         if matches!(self.phase, Phase::Done) {
             return None;
         }
-        let direction = match self.deck.draw() {
-            true => Direction::Read,
-            false => Direction::Write,
+        let direction = if self.deck.draw() {
+            Direction::Read
+        } else {
+            Direction::Write
         };
-        Some(Wanted {
+        Some(Request {
             direction,
             addr: self.addresses.next(),
             len: self.point.size,
         })
     }
 
-    /// A request has ended, which took `time`.
+    /// Records the end of a request that took `time`.
     pub(crate) fn completed(&mut self, now: Nanos, time: Nanos) {
-        // Requests may end several at a time: those that end with the last of a stretch are its
-        // own, all of them, and it ends once one comes later.
+        // Several requests may end at the same time. All that end with the last of a stretch belong
+        // to it, so it is closed by the first end at a later time.
         if let Phase::Stretch { since, last, ios } = self.phase
             && now > last
         {
-            self.stretch(since, last, ios);
+            self.close_stretch(since, last, ios);
         }
         match &mut self.phase {
             Phase::Done => {}
@@ -266,7 +269,7 @@ impl Load {
                 let enough = spent >= self.pace.warm_up
                     && *ios >= self.pace.warm_up_ios + 4 * u64::from(self.depth)
                     && wrote;
-                // A slow device is not waited for without end.
+                // On a slow device warm-up ends by time, whatever has ended.
                 if enough || spent >= self.pace.warm_up + self.pace.run_max {
                     self.phase = stretch_from(now);
                 }
@@ -285,7 +288,7 @@ impl Load {
         }
     }
 
-    /// How many places a run goes to: random requests are everywhere at any time.
+    /// Number of places that a run visits; random requests are everywhere at any time.
     fn places(&self) -> u32 {
         match self.point.access {
             Access::Sequential => self.pace.places.max(1),
@@ -300,8 +303,8 @@ impl Load {
         }
     }
 
-    /// Ends a stretch at `last` where it is long enough.
-    fn stretch(&mut self, since: Nanos, last: Nanos, ended: u64) {
+    /// Closes a stretch at `last` if it is long enough; `ended` requests have ended in it.
+    fn close_stretch(&mut self, since: Nanos, last: Nanos, ended: u64) {
         let places = self.places();
         let (spent, of_places) = (last.since(since), u64::from(places));
         let ios = (self.pace.run_ios).min(self.pace.run_bytes / u64::from(self.point.size));
@@ -310,8 +313,8 @@ impl Load {
         if ended == 0 || !(enough || spent >= self.longest_stretch()) {
             return;
         }
-        // Every place counts as many requests, however many a fast one did in its time: what is
-        // asked for is the time of a request anywhere, not the mean of the places' rates.
+        // Every place counts as the same number of requests, although a fast one did more in its
+        // time: the result is the mean time of a request anywhere, not the mean rate of places.
         self.run.ios += need;
         self.run.ns += (u128::from(spent.0) * u128::from(need) / u128::from(ended)) as u64;
         self.places += 1;
@@ -324,8 +327,9 @@ impl Load {
         self.phase = match self.point.access {
             Access::Random => stretch_from(last),
             Access::Sequential => {
-                self.addresses.go_elsewhere();
-                // Those on their way, then those that waited for the device to get there.
+                self.addresses.move_to_next_place();
+                // In-flight requests of the old place, then those that waited for the device to
+                // seek.
                 Phase::Settle {
                     since: last,
                     left: 4 * u64::from(self.depth),
@@ -336,7 +340,7 @@ impl Load {
 
     fn end_run(&mut self) {
         self.runs.push(self.run);
-        self.times_of
+        self.times_of_runs
             .push(std::mem::replace(&mut self.times, Times::new()));
         (self.run, self.places) = (Run { ios: 0, ns: 0 }, 0);
         let (n, keep) = (self.runs.len(), self.pace.runs_min);
@@ -344,27 +348,28 @@ impl Load {
         let sure = settled
             .and_then(|from| mean(&self.runs[from..]))
             .is_some_and(|mean| mean.within <= self.pace.within);
-        if sure || n >= self.pace.runs_max && !self.goes_on(settled) {
+        if sure || n >= self.pace.runs_max && !self.needs_more_runs(settled) {
             self.steady = settled.is_some();
-            // Never steady: the later half is nearest to it.
+            // Without a steady state the later half of the runs is nearest to one.
             self.left_out = settled.unwrap_or(n / 2);
             self.phase = Phase::Done;
         }
     }
 
-    /// Returns true if a point that has had [`Pace::runs_max`] runs is measured further, because
-    /// its confidence interval is too wide to use. `settled` is the first run of the steady state.
-    fn goes_on(&self, settled: Option<usize>) -> bool {
+    /// Returns true if a point with [`Pace::runs_max`] runs is measured further because its
+    /// confidence interval is too wide. `settled` is the index of the first run of the steady
+    /// state.
+    fn needs_more_runs(&self, settled: Option<usize>) -> bool {
         let n = self.runs.len();
         let kept = &self.runs[settled.unwrap_or(n / 2)..];
         let wide = mean(kept).is_none_or(|mean| mean.within * 100.0 > TRUSTED_WITHIN_PERCENT);
         wide && n < RUNS_OF_WIDE * self.pace.runs_max
     }
 
-    pub(crate) fn taken(&self) -> Taken {
+    pub(crate) fn result(&self) -> Taken {
         let mut times = Times::new();
-        for of_run in &self.times_of[self.left_out..] {
-            times.add(of_run);
+        for run_times in &self.times_of_runs[self.left_out..] {
+            times.add(run_times);
         }
         Taken::Measured {
             depth: self.depth,

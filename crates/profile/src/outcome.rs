@@ -1,4 +1,4 @@
-//! What came of a step, and what all of them make: the profile.
+//! Results of steps, and the profile that they make.
 
 use tidegate_config::profile::{
     Measured, MeasuredBeside, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix,
@@ -9,51 +9,50 @@ use tidegate_core::time::Nanos;
 use crate::plan::{BesidePoint, Depth, Plan, Point, SATURATED, Step};
 use crate::statistics::{Run, mean};
 
-/// What came of a step. All of it whole numbers, so that one that was kept in a file and read
-/// again is the same.
+/// Result of a step of the plan. All values are integers, so that a result that was written to a
+/// file and read again is equal.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Outcome {
-    /// Which step of the plan.
+    /// Index of the step in the plan.
     pub step: usize,
-    /// What came of it.
+    /// Measured values.
     pub taken: Taken,
 }
 
-/// What came of a step.
+/// Measured values of a step.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Taken {
-    /// Bytes were written; a fill that was cut short has written those at the start.
+    /// Bulk writes; a fill that was cut short has written the beginning of the span.
     Wrote {
-        /// So many.
+        /// Bytes written.
         bytes: u64,
     },
-    /// A point was measured.
+    /// Measurement of a point.
     Measured {
-        /// Requests outstanding.
+        /// Queue depth.
         depth: u32,
-        /// The runs in its steady state.
+        /// Runs in the steady state.
         runs: Vec<Run>,
-        /// Runs before it, which are left out.
+        /// Number of runs before the steady state, which are discarded.
         left_out: usize,
-        /// Whether it came to a steady state at all.
+        /// True if a steady state was reached.
         steady: bool,
-        /// Mean time of a request in those runs, and what 50 % and 99 % took at most, in
-        /// nanoseconds.
+        /// Mean, median and 99th percentile of the latency in those runs, in nanoseconds.
         times_ns: [u64; 3],
     },
-    /// Reads were measured beside writes.
+    /// Measurement of reads beside writes.
     Beside {
-        /// Reads that were counted.
+        /// Number of reads counted.
         reads: u64,
-        /// What half of them took at most, in nanoseconds.
+        /// Median latency of the reads in nanoseconds.
         p50_ns: u64,
-        /// What 99 of 100 took at most, in nanoseconds.
+        /// 99th percentile of the reads' latency in nanoseconds.
         p99_ns: u64,
     },
 }
 
-/// The smallest depth whose rate is nearly the best, by what was measured of random reads.
+/// Returns the smallest depth whose rate of random reads is nearly the best.
 pub(crate) fn saturating_depth(plan: &Plan, outcomes: &[Outcome]) -> u32 {
     if let Some(depth) = plan.options.depth {
         return depth.min(plan.target.depth_max);
@@ -76,7 +75,7 @@ pub(crate) fn saturating_depth(plan: &Plan, outcomes: &[Outcome]) -> u32 {
     enough.map_or(plan.target.depth_max, |rate| rate.0)
 }
 
-/// Measured points with their depths, runs and times.
+/// Iterates over measured points with their depths, runs and latencies.
 fn points<'a>(
     plan: &'a Plan,
     outcomes: &'a [Outcome],
@@ -97,7 +96,7 @@ fn points<'a>(
     })
 }
 
-/// Bytes that requests may go to, after what came of filling.
+/// Returns the bytes that requests may access: those that the fill has written, if there was one.
 pub(crate) fn span(plan: &Plan, outcomes: &[Outcome]) -> u64 {
     let filled =
         outcomes.iter().find_map(
@@ -109,7 +108,7 @@ pub(crate) fn span(plan: &Plan, outcomes: &[Outcome]) -> u64 {
     filled.unwrap_or(plan.target.span)
 }
 
-/// What was measured, as the file holds it. `when` is for people; empty where it does not matter.
+/// Returns the profile as its file holds it. `when` is a date for people; it may be empty.
 pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
     let mut measured = Measured {
         device: plan.target.name.clone(),
@@ -124,9 +123,11 @@ pub fn measured(plan: &Plan, outcomes: &[Outcome], when: &str) -> Measured {
     for (point, depth, runs, times) in points(plan, outcomes) {
         let Some(mean) = mean(runs) else { continue };
         let [time, p50, p99] = times.map(Nanos);
-        let within_percent = match mean.within.is_finite() {
-            true => mean.within * 100.0,
-            false => 0.0,
+        // A single run has no interval; the file has 0 for it.
+        let within_percent = if mean.within.is_finite() {
+            mean.within * 100.0
+        } else {
+            0.0
         };
         let of_runs = runs.len() as u32;
         match (point.depth, point.mix) {
@@ -195,7 +196,7 @@ fn add(curves: &mut Vec<MeasuredCurve>, of: &Point, point: MeasuredPoint) {
     }
 }
 
-/// What whoever reads the result should know.
+/// Returns the notes for readers of the profile: what was not measured as planned.
 fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
     let mut notes = Vec::new();
     if span(plan, outcomes) < plan.target.span {
@@ -220,14 +221,14 @@ fn notes(plan: &Plan, outcomes: &[Outcome]) -> Vec<String> {
     notes
 }
 
-/// Reads beside writes, for people.
+/// Describes a measurement of reads beside writes, for people.
 pub fn beside_in_words(point: &BesidePoint) -> String {
     let size = tidegate_units::format_bytes(point.size.into());
     let kind = Mix::All(Direction::Write).with(point.access);
     format!("reads beside {size} {kind} at depth {}", point.depth)
 }
 
-/// A point, for people: `4 KiB random reads`, with its depth where it has one.
+/// Describes a point for people: `4 KiB random reads`, with its depth if it has one.
 pub fn in_words(point: &Point) -> String {
     let size = tidegate_units::format_bytes(point.size.into());
     let kind = point.mix.with(point.access);

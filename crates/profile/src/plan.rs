@@ -1,4 +1,4 @@
-//! What is measured, in which order, how often and for how long.
+//! Plan of a measurement: points, their order, and how often and how long each is measured.
 //!
 //! ```text
 //!   fill            every byte once, so that what is read has been written
@@ -10,19 +10,19 @@
 //!   reads beside    one at a time, beside random writes by size and depth
 //! ```
 //!
-//! Writes come after reads, and random ones last, because each leaves the device in a state that
-//! changes what comes after it: that is SNIA's order, too (Solid State Storage Performance Test
-//! Specification: purge, precondition, then to the steady state).
+//! Writes come after reads, and random writes last, because each leaves the device in a state that
+//! changes later results. SNIA's Solid State Storage Performance Test Specification has the same
+//! order (purge, precondition, steady state).
 
 use tidegate_config::profile::Mix;
 use tidegate_core::profile::{Access, Direction};
 use tidegate_core::time::Nanos;
 
-/// Bytes of the requests that fill and condition, at most.
+/// Maximum size in bytes of the requests that fill and condition.
 const BULK: u32 = 1 << 20;
-/// Their depth, at most.
+/// Maximum queue depth of the requests that fill and condition.
 const BULK_DEPTH: u32 = 32;
-/// Sizes that are measured in full: 4 KiB to 1 MiB by powers of two.
+/// Request sizes of a full measurement in bytes: 4 KiB to 1 MiB by powers of two.
 const SIZES: [u32; 9] = [
     1 << 12,
     1 << 13,
@@ -34,161 +34,163 @@ const SIZES: [u32; 9] = [
     1 << 19,
     1 << 20,
 ];
-/// Sizes of a quick measurement.
+/// Request sizes of a quick measurement in bytes.
 const SIZES_QUICK: [u32; 5] = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
-/// Sizes of a quick measurement's mixes: in between, times lie on a line.
+/// Request sizes of mixes in a quick measurement in bytes; between them the time per request is
+/// nearly linear in the size.
 const SIZES_MIXED_QUICK: [u32; 3] = [1 << 12, 1 << 16, 1 << 20];
-/// Sizes that are measured against depth.
+/// Request sizes in bytes that are measured at every depth.
 const SIZES_DEPTH: [u32; 2] = [1 << 12, 1 << 16];
-/// Reads of random mixes, in thousandths.
+/// Shares of reads of random mixes, in thousandths.
 const MIXES: [u32; 5] = [100, 300, 500, 700, 900];
 const MIXES_QUICK: [u32; 3] = [250, 500, 750];
-/// Sizes of writes beside which reads are measured.
+/// Sizes in bytes of the writes beside which reads are measured.
 const SIZES_BESIDE: [u32; 2] = [1 << 16, 1 << 20];
-/// A depth that yields this part of the best rate saturates.
+/// Part of the best rate that a depth must reach to count as saturating.
 pub(crate) const SATURATED: f64 = 0.95;
 
-/// What is measured.
+/// Device to be measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// What it is called in the result.
+    /// Name of the device in the profile.
     pub name: String,
-    /// Bytes from its start that requests may go to.
+    /// Bytes from address 0 on that requests may access.
     pub span: u64,
-    /// Addresses and sizes are multiples of it, in bytes.
+    /// Unit of addresses and sizes in bytes.
     pub block: u32,
-    /// Bytes of the largest request.
+    /// Size of the largest request in bytes.
     pub max_io: u32,
-    /// Requests it takes at a time.
+    /// Maximum queue depth.
     pub depth_max: u32,
-    /// It may be written to.
+    /// True if the device may be written to.
     pub writes: bool,
-    /// It has yet to be written once before reads of it mean anything.
+    /// True if the device must be written once before reads of it are meaningful.
     pub fill: bool,
-    /// What was written in order and what at random are not the same to it: flash.
+    /// True if random writes change the state that later writes meet, as on flash, so that the
+    /// device must be conditioned.
     pub condition: bool,
 }
 
-/// How it is measured.
+/// Options of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Fewer points, and each less often.
+    /// True for fewer points and fewer runs of each.
     pub quick: bool,
-    /// In virtual time, which costs nothing: runs by requests, not by seconds.
+    /// True for a model in virtual time: the length of runs is in requests instead of seconds.
     pub in_virtual_time: bool,
-    /// Requests outstanding at saturation; found unless given.
+    /// Queue depth at saturation; `None`: measured.
     pub depth: Option<u32>,
-    /// What all random choices follow from.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// How often and how long a point is measured.
+/// Number and length of the runs of a point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Pace {
-    /// Left out at the start of each point, at least: time,
+    /// Minimum warm-up of each point, which is discarded: time, ...
     pub warm_up: Nanos,
-    /// bytes of points that write (so that buffers are full),
+    /// ... bytes of points that write (so that buffers are full), ...
     pub warm_up_bytes: u64,
-    /// and requests, on top of four times the depth.
+    /// ... and requests, in addition to four times the depth.
     pub warm_up_ios: u64,
-    /// A run takes at least this long,
+    /// Minimum duration of a run.
     pub run: Nanos,
-    /// and has at least so many requests,
+    /// Minimum number of requests of a run, ...
     pub run_ios: u64,
-    /// or as many as have so many bytes, if those are fewer,
+    /// ... or of their bytes, if that is fewer requests.
     pub run_bytes: u64,
-    /// but ends after this time, whatever there was.
+    /// Maximum duration of a run, whatever has ended.
     pub run_max: Nanos,
-    /// A run of sequential requests goes to so many places of the device.
+    /// Number of places of the device that a run of sequential requests visits.
     pub places: u32,
-    /// Runs of a point in its steady state, at least
+    /// Minimum number of runs of a point in its steady state.
     pub runs_min: usize,
-    /// and at most, those before it included.
+    /// Maximum number of runs of a point, those before the steady state included.
     pub runs_max: usize,
-    /// Enough runs once the interval is this part of the mean, either way.
+    /// Half width of the confidence interval, relative to the mean, at which there are enough runs.
     pub within: f64,
-    /// Filling ends after this time; what was not written is left out of all that follows.
+    /// Maximum duration of filling; what was not written is not measured.
     pub fill_max: Nanos,
-    /// Conditioning ends after this time.
+    /// Maximum duration of conditioning.
     pub condition_max: Nanos,
-    /// How often all of it is overwritten to condition it.
+    /// Number of times that conditioning overwrites the span.
     pub condition_times: u32,
-    /// Reads beside writes that a measurement has at least.
+    /// Minimum number of reads in a measurement of reads beside writes.
     pub beside_reads: u64,
 }
 
-/// Reads, one at a time, beside writes of one size at one depth.
+/// Single reads beside writes of one size at one depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BesidePoint {
-    /// Where the writes go.
+    /// Access pattern of the writes.
     pub access: Access,
-    /// Bytes of each write.
+    /// Size of each write in bytes.
     pub size: u32,
-    /// Writes with the device at any time.
+    /// Number of writes in flight.
     pub depth: u32,
 }
 
-/// Requests outstanding.
+/// Queue depth of a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Depth {
-    /// So many: a point against depth, with its times.
+    /// Given depth: a point of the latency by depth.
     Of(u32),
-    /// As many as saturate.
+    /// Smallest depth that saturates the device.
     Saturating,
 }
 
-/// One point: requests of one kind and size at one depth.
+/// Point of a profile: requests of one kind and size at one depth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
-    /// Which way the requests go.
+    /// Share of reads and writes.
     pub mix: Mix,
-    /// Where.
+    /// Access pattern.
     pub access: Access,
-    /// Bytes each.
+    /// Request size in bytes.
     pub size: u32,
-    /// How many at a time.
+    /// Queue depth.
     pub depth: Depth,
 }
 
 impl Point {
-    /// Whether any of it writes.
+    /// Returns true if any of the requests are writes.
     pub fn writes(&self) -> bool {
         self.mix != Mix::All(Direction::Read)
     }
 }
 
-/// One step.
+/// Step of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Everything is written once, in order.
+    /// Writes the whole span once, sequentially.
     Fill,
-    /// Everything is overwritten at random.
+    /// Overwrites the whole span at random.
     Condition,
-    /// A point is measured.
+    /// Measures a point.
     Measure(Point),
-    /// Reads are measured beside writes.
+    /// Measures reads beside writes.
     BesideWrites(BesidePoint),
 }
 
-/// All of it.
+/// Plan of a measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// What is measured.
+    /// Device to be measured.
     pub target: Target,
-    /// How.
+    /// Options of the measurement.
     pub options: Options,
-    /// How often and how long.
+    /// Number and length of runs.
     pub pace: Pace,
-    /// What, in order.
+    /// Steps in order.
     pub steps: Vec<Step>,
 }
 
-/// Why a device cannot be measured.
+/// Refusal of a device that is too small to be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooSmall {
-    /// Bytes it has.
+    /// Size of the device in bytes.
     pub span: u64,
-    /// Bytes it needs.
+    /// Required size in bytes.
     pub need: u64,
 }
 
@@ -205,7 +207,7 @@ impl std::fmt::Display for TooSmall {
 impl std::error::Error for TooSmall {}
 
 impl Pace {
-    /// On a model: a run is so many requests, since time costs nothing.
+    /// Returns the pace for a model: a run is a number of requests, since time costs nothing.
     fn virtual_time(quick: bool) -> Pace {
         Pace {
             warm_up: Nanos::ZERO,
@@ -213,8 +215,8 @@ impl Pace {
             warm_up_ios: 200,
             run: Nanos::ZERO,
             run_ios: if quick { 500 } else { 2000 },
-            // Large requests vary less, and a flash disk has only so much room to write without
-            // collecting garbage.
+            // Large requests vary less, and a flash disk has limited room for writes before it
+            // collects garbage.
             run_bytes: 256 << 20,
             run_max: Nanos::MAX,
             places: 8,
@@ -228,7 +230,7 @@ impl Pace {
         }
     }
 
-    /// On a real disk.
+    /// Returns the pace for a real disk.
     fn real_time(quick: bool) -> Pace {
         match quick {
             true => Pace {
@@ -270,14 +272,15 @@ impl Pace {
 }
 
 impl Plan {
-    /// What is to be measured of a device.
+    /// Creates the plan of a measurement.
     ///
     /// # Errors
-    /// When it has no room for a few requests of the smallest size that it takes.
+    /// If the device has no room for sixteen requests of the smallest size that it accepts.
     pub fn new(target: Target, options: Options) -> Result<Plan, TooSmall> {
-        let pace = match options.in_virtual_time {
-            true => Pace::virtual_time(options.quick),
-            false => Pace::real_time(options.quick),
+        let pace = if options.in_virtual_time {
+            Pace::virtual_time(options.quick)
+        } else {
+            Pace::real_time(options.quick)
         };
         let mut plan = Plan {
             target,
@@ -287,32 +290,33 @@ impl Plan {
         };
         plan.add_all();
         let need = plan.room(u64::from(plan.target.block.max(SIZES[0])));
-        match plan.target.span < need || plan.sizes(&SIZES).is_empty() {
-            false => Ok(plan),
-            true => Err(TooSmall {
+        if plan.target.span < need || plan.sizes(&SIZES).is_empty() {
+            Err(TooSmall {
                 span: plan.target.span,
                 need,
-            }),
+            })
+        } else {
+            Ok(plan)
         }
     }
 
-    /// The depth of requests that fill and condition.
+    /// Returns the queue depth of the requests that fill and condition.
     pub fn bulk_depth(&self) -> u32 {
         self.target.depth_max.min(BULK_DEPTH)
     }
 
-    /// Bytes of the requests that fill and condition.
+    /// Returns the size in bytes of the requests that fill and condition.
     pub fn bulk_size(&self) -> u32 {
         let block = self.target.block;
         (self.target.max_io.min(BULK) / block * block).max(block)
     }
 
-    /// Bytes a device must have for requests of a size: sixteen of them, so that random ones are.
+    /// Returns the bytes that a device must have for random requests of a size: sixteen of them.
     fn room(&self, size: u64) -> u64 {
         size * 16
     }
 
-    /// Those of some sizes that the device takes and has room for.
+    /// Returns the sizes that the device accepts and has room for.
     fn sizes(&self, of: &[u32]) -> Vec<u32> {
         let target = &self.target;
         let fits = |size: &u32| {
@@ -330,7 +334,7 @@ impl Plan {
         if self.target.fill && self.target.writes {
             self.steps.push(Step::Fill);
         }
-        // First of all the depth that saturates: by random requests of the smallest size.
+        // The saturating depth is needed first: it is found with random reads of the smallest size.
         let by_depth = self.sizes(&SIZES_DEPTH);
         let (first, others) = by_depth.split_at(by_depth.len().min(1));
         let others = if quick { &[] } else { others };
@@ -352,9 +356,10 @@ impl Plan {
             self.steps.push(Step::Condition);
         }
         self.curve(write, Access::Random, &sizes);
-        let (mixes, of_mixes) = match quick {
-            true => (&MIXES_QUICK[..], self.sizes(&SIZES_MIXED_QUICK)),
-            false => (&MIXES[..], sizes),
+        let (mixes, of_mixes) = if quick {
+            (&MIXES_QUICK[..], self.sizes(&SIZES_MIXED_QUICK))
+        } else {
+            (&MIXES[..], sizes)
         };
         for &reads in mixes {
             self.curve(Mix::Reads(reads), Access::Random, &of_mixes);
@@ -364,15 +369,17 @@ impl Plan {
         self.beside_writes();
     }
 
-    /// Depths by powers of four; one less than the device takes is for the read.
+    /// Adds reads beside writes at depths by powers of four; one place in the queue is for the
+    /// read.
     fn beside_writes(&mut self) {
         let most = self.target.depth_max - 1;
         if most == 0 {
             return;
         }
-        let (sizes, step) = match self.options.quick {
-            true => (&SIZES_BESIDE[..1], 16),
-            false => (&SIZES_BESIDE[..], 4),
+        let (sizes, step) = if self.options.quick {
+            (&SIZES_BESIDE[..1], 16)
+        } else {
+            (&SIZES_BESIDE[..], 4)
         };
         for size in self.sizes(sizes) {
             let depths = self.depths(most, step);
@@ -397,7 +404,7 @@ impl Plan {
         }));
     }
 
-    /// Powers of `step` below `most`, and that.
+    /// Returns the powers of `step` below `most`, and `most`.
     fn depths(&self, most: u32, step: u32) -> Vec<u32> {
         let powers = std::iter::successors(Some(1_u32), |depth| depth.checked_mul(step));
         let mut depths: Vec<u32> = powers.take_while(|&depth| depth < most).collect();
@@ -405,7 +412,7 @@ impl Plan {
         depths
     }
 
-    /// Depths by powers of two, of four where it is to be quick, up to what the device takes.
+    /// Adds points at depths by powers of two (of four if quick) up to the device's maximum.
     fn against_depth(&mut self, mix: Mix, access: Access, sizes: &[u32]) {
         let step = if self.options.quick { 4 } else { 2 };
         let depths = self.depths(self.target.depth_max.max(1), step);

@@ -1,56 +1,56 @@
-//! The state machine that measures.
+//! State machine of a measurement.
 //!
 //! ```text
 //!   driver:  loop { while Io(io) = next_io(now) { submit io }   no room, or the step is at its end
 //!                   wait for the device; completed(now, id) }   until Finished
 //! ```
 //!
-//! Before each step all requests of the last one have ended. A driver that cannot go on drops the
-//! profiler; what it has learnt is in `outcomes`, and a profiler made with those goes on behind
-//! them.
+//! A step begins when all requests of the one before have ended. A driver that cannot continue
+//! drops the profiler; its results are in `outcomes`, and a profiler that is created with those
+//! continues after them.
 
 use tidegate_core::profile::Direction;
 use tidegate_core::random::mix;
 use tidegate_core::time::Nanos;
 
 use crate::beside::Beside;
-use crate::load::{Bulk, Load, Wanted};
+use crate::load::{Bulk, Load, Request};
 use crate::outcome::{Outcome, beside_in_words, in_words, saturating_depth, span};
 use crate::plan::{Depth, Plan, Step};
 
-/// Bytes a second that a device is taken to write while nothing is known of it.
+/// Write bandwidth in bytes per second that is assumed for progress estimates before it is known.
 const GUESS_BYTES_PER_S: f64 = 200e6;
 
-/// An I/O for the device.
+/// I/O for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// Given back with its end; below the largest depth.
+    /// Identifier to be returned at its end; below the largest depth.
     pub id: u32,
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// Its first byte.
+    /// First byte on the device.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 
-/// What the driver is to do.
+/// Next action of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Submit this, and ask again.
+    /// Submit this I/O, and ask again.
     Io(Io),
-    /// Wait until something has ended.
+    /// Wait until an I/O has ended.
     Wait,
-    /// All is measured.
+    /// The measurement is complete.
     Finished,
 }
 
-/// How far it has come.
+/// Progress of a measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Progress {
-    /// Time of the driver's clock that is still to come, as far as can be told.
+    /// Estimated remaining time by the driver's clock.
     pub left: Nanos,
-    /// What is measured now, for people.
+    /// Description of the present step, for people.
     pub what: String,
 }
 
@@ -61,25 +61,26 @@ enum Active {
     Beside(Box<Beside>),
 }
 
-/// Measures what a plan says. See the module.
+/// State machine that measures a plan; see the module's documentation.
 #[derive(Debug)]
 pub struct Profiler {
     plan: Plan,
     outcomes: Vec<Outcome>,
-    /// The step, and since when.
+    /// Index of the present step, its state, and its begin.
     active: Option<(usize, Active, Nanos)>,
-    /// When the request of each id was submitted, and which way; `None`: the id is free.
+    /// Time of submission and direction of the request of each id; `None`: the id is free.
     submitted: Vec<Option<(Nanos, Direction)>>,
     free: Vec<u32>,
-    /// Time that steps took, and what was expected of them, seconds.
+    /// Actual and estimated time of completed steps in seconds; their ratio corrects later
+    /// estimates.
     spent: (f64, f64),
 }
 
 impl Profiler {
-    /// Goes on behind `outcomes`, those of the same plan's first steps.
+    /// Creates a profiler that continues after `outcomes`, the results of the plan's first steps.
     ///
     /// # Panics
-    /// When they are of other steps, or not in order.
+    /// If they belong to other steps, or are not in order.
     pub fn new(plan: Plan, outcomes: Vec<Outcome>) -> Profiler {
         assert!(
             outcomes.len() <= plan.steps.len()
@@ -97,17 +98,17 @@ impl Profiler {
         }
     }
 
-    /// What is measured.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What came of the steps so far, in their order.
+    /// Returns the results of the completed steps, in order.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// What to do now.
+    /// Returns the next action of the driver at `now`.
     pub fn next_io(&mut self, now: Nanos) -> Next {
         loop {
             let in_flight = self.in_flight();
@@ -121,7 +122,7 @@ impl Profiler {
             let (depth, next) = match active {
                 Active::Bulk(bulk) => (self.plan.bulk_depth(), bulk.next(now)),
                 Active::Load(load) if in_flight < load.depth() => (load.depth(), load.next()),
-                // Asking would draw from its addresses.
+                // At full depth an address must not be drawn: it would be lost.
                 Active::Load(_) => return Next::Wait,
                 Active::Beside(beside) => match beside.next() {
                     None if !beside.is_done() => return Next::Wait,
@@ -129,15 +130,15 @@ impl Profiler {
                 },
             };
             match next {
-                Some(wanted) if in_flight < depth => return Next::Io(self.submit(now, wanted)),
+                Some(request) if in_flight < depth => return Next::Io(self.submit(now, request)),
                 Some(_) => return Next::Wait,
                 None if in_flight > 0 => return Next::Wait,
                 None => {}
             }
             let taken = match active {
-                Active::Bulk(bulk) => bulk.taken(),
-                Active::Load(load) => load.taken(),
-                Active::Beside(beside) => beside.taken(),
+                Active::Bulk(bulk) => bulk.result(),
+                Active::Load(load) => load.result(),
+                Active::Beside(beside) => beside.result(),
             };
             let (step, took) = (*step, now.since(*since).as_secs_f64());
             self.active = None;
@@ -147,10 +148,10 @@ impl Profiler {
         }
     }
 
-    /// The I/O of that id has ended well.
+    /// Records that the I/O with this id has succeeded.
     ///
     /// # Panics
-    /// When none of that id is with the device.
+    /// If no I/O with this id is in flight.
     pub fn completed(&mut self, now: Nanos, id: u32) {
         let submitted = self.submitted[id as usize].take();
         let (submitted, direction) = submitted.expect("an I/O of that id is with the device");
@@ -163,17 +164,17 @@ impl Profiler {
         }
     }
 
-    /// I/Os with the device.
+    /// Number of I/Os in flight.
     pub fn in_flight(&self) -> u32 {
         (self.submitted.len() - self.free.len()) as u32
     }
 
-    /// Steps that are behind it, and in all.
+    /// Returns the number of completed steps, and of all steps.
     pub fn steps(&self) -> (usize, usize) {
         (self.outcomes.len(), self.plan.steps.len())
     }
 
-    /// How far it has come by `now`.
+    /// Returns the progress at `now`.
     pub fn progress(&self, now: Nanos) -> Progress {
         let slowness = match self.spent {
             (spent, expected) if expected > 0.0 => spent / expected,
@@ -207,7 +208,7 @@ impl Profiler {
 
     fn begin(&mut self, step: Step, now: Nanos) {
         let at = self.outcomes.len();
-        // Of its own for each step, so that what a step does is the same after any resumption.
+        // Each step has a seed of its own, so that it is the same after any resumption.
         let seed = mix(self.plan.options.seed ^ mix(at as u64));
         let (plan, pace) = (&self.plan, &self.plan.pace);
         let span = span(plan, &self.outcomes);
@@ -232,18 +233,18 @@ impl Profiler {
         self.active = Some((at, active, now));
     }
 
-    fn submit(&mut self, now: Nanos, wanted: Wanted) -> Io {
+    fn submit(&mut self, now: Nanos, request: Request) -> Io {
         let id = self.free.pop().expect("less than all are in flight");
-        self.submitted[id as usize] = Some((now, wanted.direction));
+        self.submitted[id as usize] = Some((now, request.direction));
         Io {
             id,
-            direction: wanted.direction,
-            addr: wanted.addr,
-            len: wanted.len,
+            direction: request.direction,
+            addr: request.addr,
+            len: request.len,
         }
     }
 
-    /// Seconds that a step takes, as far as can be told before.
+    /// Estimates the duration of a step in seconds.
     fn expected(&self, step: &Step) -> f64 {
         let pace = &self.plan.pace;
         let bytes = self.plan.target.span as f64;

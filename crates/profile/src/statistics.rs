@@ -1,4 +1,4 @@
-//! Steady states, means, and how sure they are.
+//! Detection of steady states, and means with confidence intervals.
 
 /// Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom.
 const T_95: [f64; 30] = [
@@ -6,28 +6,28 @@ const T_95: [f64; 30] = [
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
-/// By how much of the mean the line through a steady state may rise or fall from its first run to
-/// its last: SNIA's Solid State Storage Performance Test Specification, "steady state".
+/// Maximum rise or fall of the regression line over a steady state, relative to the mean: SNIA's
+/// Solid State Storage Performance Test Specification, "steady state".
 const SLOPE_MAX: f64 = 0.10;
 
-/// One run: so many I/Os ended in so much time.
+/// Run: number of I/Os that ended in a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Run {
-    /// I/Os that ended.
+    /// Number of I/Os that ended.
     pub ios: u64,
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     pub ns: u64,
 }
 
 impl Run {
-    /// Nanoseconds an I/O.
+    /// Returns the time per I/O in nanoseconds.
     fn time(self) -> f64 {
         self.ns as f64 / self.ios.max(1) as f64
     }
 }
 
-/// The quantile of Student's t that 95 % of all values stay within, either way. Beyond the table
-/// that of fewer degrees of freedom, which errs on the safe side.
+/// Returns the two-sided 95 % quantile of Student's t. Beyond the table the value of fewer degrees
+/// of freedom is used, which makes intervals slightly too wide.
 pub fn t_95(degrees: usize) -> f64 {
     match degrees {
         0 => f64::INFINITY,
@@ -35,17 +35,18 @@ pub fn t_95(degrees: usize) -> f64 {
     }
 }
 
-/// The mean over runs.
+/// Mean over runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Mean {
-    /// I/Os a second: all of them over all the time, so that a run counts as long as it took.
+    /// I/Os per second: all I/Os divided by the total time, so that longer runs weigh more.
     pub iops: f64,
-    /// Half the width of its 95 % confidence interval as a part of it. Infinite for one run.
+    /// Half width of the 95 % confidence interval, relative to the mean; infinite for one run.
     pub within: f64,
 }
 
-/// The mean rate of some runs, by Student's t over their times per I/O. What an I/O costs is what a
-/// profile is for; as a part of it, the interval of its inverse is the same.
+/// Computes the mean rate of runs, with Student's t of their times per I/O; `None` without I/Os.
+/// Profiles are about the cost of an I/O; the relative interval of the rate, its inverse, is the
+/// same.
 pub fn mean(runs: &[Run]) -> Option<Mean> {
     let (ios, ns) = (runs.iter()).fold((0, 0), |(ios, ns), run| (ios + run.ios, ns + run.ns));
     if ios == 0 || ns == 0 {
@@ -64,7 +65,7 @@ pub fn mean(runs: &[Run]) -> Option<Mean> {
     })
 }
 
-/// Whether the line through the runs' times is level enough for a steady state.
+/// Returns true if the regression line through the runs' times is level enough for a steady state.
 pub fn is_level(runs: &[Run]) -> bool {
     let n = runs.len() as f64;
     if runs.len() < 2 {
@@ -81,8 +82,8 @@ pub fn is_level(runs: &[Run]) -> bool {
     (with / squares * (n - 1.0)).abs() <= SLOPE_MAX * mean
 }
 
-/// How many of the first runs belong to the way to the steady state: as few as leave `keep` runs or
-/// more that are level. `None`: not steady yet.
+/// Returns the number of runs before the steady state: the smallest that leaves at least `keep`
+/// runs that are level. `None`: not steady yet.
 pub fn settled_after(runs: &[Run], keep: usize) -> Option<usize> {
     let most = runs.len().checked_sub(keep.max(2))?;
     (0..=most).find(|&from| is_level(&runs[from..]))

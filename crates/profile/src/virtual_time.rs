@@ -1,4 +1,4 @@
-//! Measuring a disk model: the device's time passes as fast as it can be reckoned.
+//! Measurement of a disk model in virtual time, as fast as it can be computed.
 
 use std::ops::ControlFlow;
 
@@ -12,8 +12,8 @@ use crate::outcome::measured;
 use crate::plan::{Options, Plan, Target, TooSmall};
 use crate::profiler::{Next, Profiler};
 
-/// What there is to know of a model before it is measured: all of it may be written, and it is
-/// filled already, as its description says.
+/// Returns the description of a model as a target: all of it may be written, and it need not be
+/// filled.
 pub fn target(entry: &Entry) -> Target {
     let spec = entry.spec();
     Target {
@@ -28,11 +28,11 @@ pub fn target(entry: &Entry) -> Target {
     }
 }
 
-/// Measures a model from its first moment on, all of what [`target`] says of it or less. `watch` is
-/// called after every step, and may end it.
+/// Measures a new model of `entry` as described by `target`. `watch` is called after every step,
+/// and may end the measurement; the result is then `None`.
 ///
 /// # Errors
-/// When the model is too small to be measured.
+/// If the model is too small to be measured.
 pub fn measure(
     entry: &Entry,
     target: Target,
@@ -42,7 +42,7 @@ pub fn measure(
     Ok(measure_plan(entry, Plan::new(target, options)?, watch))
 }
 
-/// The same of a plan of one's own; `None`: `watch` ended it.
+/// Measures a new model by a given plan; `None` if `watch` ended the measurement.
 pub fn measure_plan(
     entry: &Entry,
     plan: Plan,
@@ -73,7 +73,7 @@ pub fn measure_plan(
     }
 }
 
-/// Hands an I/O of a profiler to a model.
+/// Submits a profiler's I/O to a model.
 pub fn submit(model: &mut dyn Model, now: Nanos, io: &crate::profiler::Io) {
     let id = u64::from(io.id);
     let io = match io.direction {

@@ -1,6 +1,6 @@
 //! Records of comma-separated values (RFC 4180).
 
-/// One record, its line ended by a line feed. A cell is quoted where it has to be.
+/// Formats one record, ended by a line feed. Cells are quoted where necessary.
 ///
 /// ```
 /// let cells = ["oltp", "1.5", "say \"when\", twice"];

@@ -1,8 +1,7 @@
-//! Tables and plots as Tidegate shows them to people, and CSV. Numbers are written by
-//! [`tidegate_units::human`].
+//! Tables and plots for people, and CSV. Numbers are formatted by [`tidegate_units::human`].
 //!
-//! Nothing here knows where the output goes. A caller decides once, by choosing a [`Style`],
-//! whether its terminal understands colours; machines are answered in JSON elsewhere.
+//! Nothing here knows the destination of the output. A caller chooses a [`Style`] once, depending
+//! on whether its terminal supports colours. Output for programs is JSON, which is made elsewhere.
 
 #![forbid(unsafe_code)]
 

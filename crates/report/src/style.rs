@@ -1,20 +1,21 @@
-//! Colours, and text that is safe to print.
+//! Terminal colours, and removal of control characters from text.
 
-/// Whether the reader's terminal understands colours.
+/// Use of colours in terminal output.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Style {
-    /// Text alone.
+    /// Text without escape sequences.
     #[default]
     Plain,
-    /// With ANSI colours.
+    /// ANSI colours.
     Colour,
 }
 
-/// Of the series of a plot, by turns. Bright ones are hard to read on white, dark ones on black.
+/// ANSI codes of the series of a plot, used in turn; bright variants are hard to read on white,
+/// dark ones on black.
 const SERIES_CODES: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 
 impl Style {
-    /// `text` in a tone, or as it is where there are no colours.
+    /// Returns `text` in the colour of a tone; unchanged in plain style.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         match (self, tone.code()) {
             (Style::Colour, Some(code)) => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -22,7 +23,7 @@ impl Style {
         }
     }
 
-    /// `text` in the colour of a plot's series `index`.
+    /// Returns `text` in the colour of a plot's series `index`.
     pub(crate) fn paint_series(self, index: usize, text: &str) -> String {
         match self {
             Style::Colour => {
@@ -34,21 +35,21 @@ impl Style {
     }
 }
 
-/// What a cell says about its value.
+/// Meaning of a cell, which determines its colour.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Tone {
-    /// Nothing in particular.
+    /// No emphasis.
     #[default]
     Normal,
-    /// As promised.
+    /// Kept promise.
     Good,
-    /// Not as promised.
+    /// Missed promise.
     Bad,
-    /// Worth a look.
+    /// Warning.
     Warn,
-    /// There, but not the point.
+    /// Secondary text.
     Faint,
-    /// The point.
+    /// Emphasis.
     Strong,
 }
 
@@ -65,12 +66,13 @@ impl Tone {
     }
 }
 
-/// Text in which line breaks and other control characters are spaces: a name somebody chose must
-/// not be able to move the reader's cursor.
+/// Replaces line breaks and other control characters by spaces, so that a name from outside cannot
+/// move the terminal's cursor.
 pub(crate) fn one_line(text: impl Into<String>) -> String {
     let text: String = text.into();
-    match text.contains(char::is_control) {
-        true => text.replace(char::is_control, " "),
-        false => text,
+    if text.contains(char::is_control) {
+        text.replace(char::is_control, " ")
+    } else {
+        text
     }
 }

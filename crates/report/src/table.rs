@@ -1,23 +1,23 @@
-//! Tables with aligned columns, as wide as their content: laid out by comfy-table, without borders,
-//! so that a line is a row for `grep` and `awk`.
+//! Tables with aligned columns, as wide as their content. They have no borders, so that each row is
+//! a line for `grep` and `awk`; comfy-table computes the layout.
 
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 
 use crate::style::{Style, Tone, one_line};
 
-/// Blanks between two columns.
+/// Spaces between two columns.
 const GAP: u16 = 2;
 
-/// Where a column's text stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
-    /// Words.
+    /// Left, for words.
     Left,
-    /// Numbers.
+    /// Right, for numbers.
     Right,
 }
 
-/// One cell: a text of one line and its tone.
+/// Cell of a table: text of one line, and its tone.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Cell {
     text: String,
@@ -25,8 +25,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell without a tone. Line breaks and other control characters become spaces: a name
-    /// somebody chose must not be able to move the reader's cursor.
+    /// Creates a cell in normal tone. Control characters become spaces, so that a name from outside
+    /// cannot move the terminal's cursor.
     pub fn new(text: impl Into<String>) -> Cell {
         Cell {
             text: one_line(text),
@@ -34,12 +34,12 @@ impl Cell {
         }
     }
 
-    /// The same cell in a tone.
+    /// Returns the cell in another tone.
     pub fn tone(self, tone: Tone) -> Cell {
         Cell { tone, ..self }
     }
 
-    /// This text with another's behind it, in the other's tone.
+    /// Appends another cell's text; the result has the other's tone.
     pub fn append(mut self, other: Cell) -> Cell {
         self.text.push_str(&other.text);
         Cell {
@@ -55,7 +55,7 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// A table for people.
+/// Table for people.
 ///
 /// ```
 /// use tidegate_report::{Align, Style, Table};
@@ -67,7 +67,7 @@ impl<T: Into<String>> From<T> for Cell {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// `None`: a table without a heading.
+    /// Column names; `None`: no heading.
     headings: Option<Vec<Cell>>,
     aligns: Vec<Align>,
     rows: Vec<Row>,
@@ -76,12 +76,12 @@ pub struct Table {
 #[derive(Clone, Debug)]
 enum Row {
     Cells(Vec<Cell>),
-    /// A line of its own across all columns, such as the name of a group.
+    /// Line across all columns, such as the name of a group.
     Line(Cell),
 }
 
 impl Table {
-    /// An empty table with these columns.
+    /// Creates an empty table with these columns.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Align)>) -> Table {
         let (headings, aligns) = columns
             .into_iter()
@@ -94,7 +94,7 @@ impl Table {
         }
     }
 
-    /// A table of names and what they stand for, without headings.
+    /// Creates an empty table of two columns without heading, for names and their values.
     pub fn facts() -> Table {
         Table {
             headings: None,
@@ -103,10 +103,10 @@ impl Table {
         }
     }
 
-    /// Appends a row. Cells that are missing are empty, too many are a mistake.
+    /// Appends a row. Missing cells are empty.
     ///
     /// # Panics
-    /// When there are more cells than columns.
+    /// If there are more cells than columns.
     pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) -> &mut Table {
         let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         assert!(
@@ -117,26 +117,26 @@ impl Table {
         self
     }
 
-    /// Appends a name and what it stands for, the name in a quiet tone.
+    /// Appends a row of a name, in secondary tone, and its value.
     pub fn fact(&mut self, name: &str, value: impl Into<Cell>) -> &mut Table {
         self.row([Cell::new(name).tone(Tone::Faint), value.into()])
     }
 
-    /// Appends a line across all columns. It does not widen any of them.
+    /// Appends a line across all columns; it does not affect their widths.
     pub fn line(&mut self, text: impl Into<Cell>) -> &mut Table {
         self.rows.push(Row::Line(text.into()));
         self
     }
 
-    /// True when there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The table as text, each line ended, none with blanks at its end.
+    /// Formats the table; every line is ended, and none has trailing spaces.
     pub fn render(&self, style: Style) -> String {
         let laid_out = self.lay_out();
-        // One line for each row of cells: no cell has a line break, and none is wrapped.
+        // Cells contain no line break and are not wrapped, so each row of cells is one line.
         let mut lines = laid_out.lines();
         let mut out = String::new();
         let mut cells = |out: &mut String, cells: &[Cell]| {
@@ -157,7 +157,7 @@ impl Table {
         out
     }
 
-    /// Aligns headings and rows of cells, without their tones.
+    /// Aligns heading and rows, without colours.
     fn lay_out(&self) -> comfy_table::Table {
         let texts = |cells: &[Cell]| -> Vec<comfy_table::Cell> {
             let texts = cells.iter().map(|cell| cell.text.clone());
@@ -186,12 +186,11 @@ impl Table {
     }
 }
 
-/// Appends a line in which `cells` stand one after the other, each in its tone, without the blanks
-/// behind the last of them.
+/// Appends a laid-out line in which each of `cells` gets its colour, without trailing spaces.
 fn paint(out: &mut String, line: &str, cells: &[Cell], style: Style) {
     let mut rest = line;
     for cell in cells.iter().filter(|cell| !cell.text.is_empty()) {
-        // Between two texts there are blanks alone.
+        // Between the texts of two cells there are only spaces.
         let Some((blanks, behind)) = rest.split_once(&cell.text) else {
             break;
         };

@@ -1,4 +1,4 @@
-//! Plots as people get them: golden text, and what holds whatever is plotted.
+//! Tests of rendered plots: golden text, and properties that hold for all data.
 
 use proptest::prelude::*;
 use roxmltree::Document;
@@ -317,7 +317,7 @@ fn several_plots_are_one_document_that_can_be_read_aloud() {
     }
 }
 
-/// What is drawn between the axes.
+/// Returns the part of a plot's text between the axes.
 fn canvas(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.contains("--"));
     let drawn = lines.filter_map(|line| line.split_once(['│', '┤', '|', '+']));
@@ -328,7 +328,7 @@ fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether an element has a class.
+/// Returns a predicate of elements with a class.
 fn is(class: &str) -> impl Fn(&roxmltree::Node<'_, '_>) -> bool {
     move |node| {
         let classes = node.attribute("class").unwrap_or_default();
@@ -338,7 +338,7 @@ fn is(class: &str) -> impl Fn(&roxmltree::Node<'_, '_>) -> bool {
 
 type Kind = fn(&'static str, Unit) -> Axis;
 
-/// An axis, and whether it is logarithmic.
+/// Returns a strategy for axes, with true for logarithmic ones.
 fn any_axis() -> impl Strategy<Value = (Axis, bool)> {
     let units = [
         Unit::Number,
@@ -417,7 +417,7 @@ fn plot_of(x: Axis, y: Axis, raw: &[Raw]) -> Plot {
     plot
 }
 
-/// Whether an axis has a place for a value.
+/// Returns true if an axis has a position for a value.
 fn has_place(value: f64, is_log: bool) -> bool {
     value.is_finite() && (value > 0.0 || !is_log)
 }
@@ -430,7 +430,7 @@ fn without_colours(text: &str) -> String {
     })
 }
 
-/// The places that a path names outright, not those it goes to from there.
+/// Returns the absolute coordinates in a path.
 fn coordinates(path: &str) -> Vec<(f64, f64)> {
     let mut places = Vec::new();
     let (mut x, mut y) = (0.0, 0.0);

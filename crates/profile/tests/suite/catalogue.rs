@@ -1,4 +1,4 @@
-//! The profiles that are built in are those that measuring the models gives.
+//! Built-in profiles equal those that measuring the models gives.
 
 use std::ops::ControlFlow;
 
@@ -21,8 +21,8 @@ fn measured(name: &str, quick: bool) -> tidegate_config::profile::Measured {
     measured.expect("large enough").expect("not stopped")
 }
 
-/// A hard disk's outer zones are twice as fast as its inner ones. What is timed by the clock, as on
-/// a real disk, finds the same rate as what counts requests: a fast zone must not count for more.
+/// Zones of a hard disk count equally, although outer ones are twice as fast: a run timed by the
+/// clock, as on a real disk, finds the same rate as a run of a number of requests.
 #[test]
 fn zones_count_the_same_by_time_and_by_requests() {
     let entry = catalogue::load("hdd-7200-1tb").expect("built in");
@@ -94,8 +94,8 @@ fn a_hard_disks_agrees_with_a_quick_one() {
     assert_eq!(quick, measured(name, true), "the same every time");
 }
 
-/// How they are made: `tidegate profile NAME --results devices/profiles/NAME.toml`, or all of them
-/// by this test with `TIDEGATE_BLESS=1`.
+/// Checks the built-in profiles. To write them: `tidegate profile NAME --results
+/// devices/profiles/NAME.toml`, or this test with `TIDEGATE_BLESS=1` for all of them.
 #[test]
 #[ignore = "more than seven minutes; in a release build one and a half"]
 fn they_are_what_is_measured() {

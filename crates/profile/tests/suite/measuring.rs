@@ -1,5 +1,4 @@
-//! A device whose rates are known exactly is measured as what it is, however often the measurement
-//! is broken off on the way.
+//! Measurement of a device whose rates are known exactly, also if it is interrupted and resumed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,8 +11,8 @@ use tidegate_profile::outcome::measured;
 use tidegate_profile::plan::Step;
 use tidegate_profile::{Io, Next, Options, Outcome, Plan, Profiler, Target, virtual_time};
 
-/// So many requests at a time, each of which takes as long as its kind and size say; those beyond
-/// wait in order.
+/// Device that serves a number of requests at a time, each for a time that depends on its kind and
+/// size; further requests wait in order.
 struct MadeUp {
     servers: Vec<Nanos>,
     in_flight: BTreeMap<(Nanos, u64), u32>,
@@ -77,7 +76,7 @@ fn plan(in_virtual_time: bool, quick: bool) -> Plan {
     Plan::new(target, options).expect("large enough")
 }
 
-/// Measures until `stop` I/Os were submitted; how many that took.
+/// Measures until `stop` I/Os were submitted; returns their number and the time.
 fn drive(profiler: &mut Profiler, device: &mut MadeUp, stop: u64) -> (u64, Nanos) {
     let (mut now, mut submitted) = (Nanos::ZERO, 0);
     while submitted < stop {

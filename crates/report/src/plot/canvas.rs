@@ -1,29 +1,29 @@
-//! Dots and marks in the cells of a terminal.
+//! Canvas of a plot on a terminal: dots and marks in character cells.
 //!
-//! A cell holds dots of lines (two by four with braille, one by two in ASCII), or the mark of a
+//! A cell holds dots of lines (two by four in braille, one by two in ASCII), or the mark of a
 //! point, which hides them.
 
 use super::Series;
 use super::fitted::{Spot, marked};
 use super::text::clip;
 
-/// Marks on one line are this many cells apart where points are closer.
+/// Minimum distance in cells between two marks on one line if its points are closer.
 const MARKS_APART: usize = 6;
-/// Dots drawn, and dots not drawn, of the lines of each series, by turns.
+/// Dash patterns of series, used in turn: numbers of dots drawn and skipped.
 const DASHES: [(usize, usize); 4] = [(1, 0), (4, 3), (1, 2), (9, 3)];
 
-/// Which characters a terminal can show.
+/// Characters that a terminal can show.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Glyphs {
-    /// Braille for lines, shapes for marks.
+    /// Braille for lines, and shapes for marks.
     #[default]
     Unicode,
-    /// ASCII alone; other characters of names become `?`.
+    /// ASCII only; other characters of names become `?`.
     Ascii,
 }
 
 impl Glyphs {
-    /// Dots of a cell, across and down.
+    /// Returns the dots of a cell, horizontally and vertically.
     fn dots(self) -> (usize, usize) {
         match self {
             Glyphs::Unicode => (2, 4),
@@ -31,9 +31,10 @@ impl Glyphs {
         }
     }
 
-    /// A cell with these dots, bit `row * columns + column`.
+    /// Returns the character with these dots; bit `row * columns + column` stands for a dot.
     fn dotted(self, dots: u8) -> char {
-        // Braille numbers its dots down the left, down the right, and the bottom row last.
+        // Unicode numbers braille dots down the left column, down the right one, then the bottom
+        // row.
         const BRAILLE: [u8; 8] = [0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80];
         match (self, dots) {
             (_, 0) => ' ',
@@ -46,7 +47,7 @@ impl Glyphs {
         }
     }
 
-    /// The mark of a series. Letters where shapes are used up.
+    /// Returns the mark of a series; a letter if there are more series than shapes.
     pub(super) fn mark(self, series: usize) -> char {
         const LETTERS: &[u8; 26] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
         let shapes = match self {
@@ -58,10 +59,10 @@ impl Glyphs {
         shape.unwrap_or_else(|| letter(series - shapes.len()))
     }
 
-    /// The mark of points of several series in one cell.
+    /// Mark of a cell with points of several series.
     pub(super) const SEVERAL: char = '*';
 
-    /// The left edge, with and without a tick; the corner; the lower edge, without and with one.
+    /// Returns left edge with and without a tick, corner, lower edge without and with a tick.
     pub(super) fn frame(self) -> [char; 5] {
         match self {
             Glyphs::Unicode => ['┤', '│', '└', '─', '┬'],
@@ -76,7 +77,7 @@ impl Glyphs {
         }
     }
 
-    /// What stands in place of text that is cut off.
+    /// Returns the character that replaces text that is cut off.
     pub(super) fn ellipsis(self) -> char {
         match self {
             Glyphs::Unicode => '…',
@@ -89,7 +90,7 @@ impl Glyphs {
     }
 }
 
-/// What a cell shows in place of dots.
+/// Mark that a cell shows instead of dots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mark {
     None,
@@ -100,7 +101,7 @@ enum Mark {
 #[derive(Clone, Copy)]
 struct Cell {
     dots: u8,
-    /// Whose dots came last.
+    /// Series whose dots were drawn last.
     ink: usize,
     mark: Mark,
 }
@@ -131,19 +132,20 @@ impl Canvas {
         self.columns
     }
 
-    /// Whether a cell has points of several series.
+    /// Returns true if a cell has points of several series.
     pub(super) fn has_shared_marks(&self) -> bool {
         self.cells.iter().any(|cell| cell.mark == Mark::Several)
     }
 
-    /// The dot at a place, from the left and from above.
+    /// Returns the dot at a position (0 to 1, from the left and from below), counted from the left
+    /// and from above.
     fn dot(&self, x: f64, y: f64) -> (usize, usize) {
         let (across, down) = self.glyphs.dots();
         let of = |part: f64, dots: usize| (part * (dots - 1) as f64).round() as usize;
         (of(x, self.columns * across), of(1.0 - y, self.rows * down))
     }
 
-    /// The cell at a place, its column and its row.
+    /// Returns the cell at a position (0 to 1, from the left and from below): column and row.
     pub(super) fn cell(&self, x: f64, y: f64) -> (usize, usize) {
         let (across, down) = self.glyphs.dots();
         let (x, y) = self.dot(x, y);
@@ -157,13 +159,13 @@ impl Canvas {
         cell.ink = ink;
     }
 
-    /// A line between two dots; `drawn` counts the dots along it from where it began, dashes going
-    /// on across its points.
+    /// Draws a line between two dots. `drawn` counts the dots since the series began, so that
+    /// dashes continue across its points.
     fn line(&mut self, from: (usize, usize), to: (usize, usize), ink: usize, drawn: &mut usize) {
         let (on, off) = DASHES[ink % DASHES.len()];
         let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
         let between = |a: usize, b: usize, i: usize| {
-            // Rounded to the nearest.
+            // Integer interpolation, rounded to the nearest.
             (2 * (a * (steps - i) + b * i) + steps) / (2 * steps)
         };
         for i in 0..=steps {
@@ -171,7 +173,7 @@ impl Canvas {
                 let dot = (between(from.0, to.0, i), between(from.1, to.1, i));
                 self.set(dot, ink);
             }
-            // The last dot is the first of the next line.
+            // The last dot is also the first of the next line.
             *drawn += usize::from(i < steps);
         }
     }
@@ -185,7 +187,7 @@ impl Canvas {
         };
     }
 
-    /// Draws the series `index` of a plot, over what is there.
+    /// Draws series `index` of a plot over what is there.
     pub(super) fn draw(&mut self, index: usize, series: &Series, runs: &[Vec<Spot>]) {
         for spot in runs.iter().flatten() {
             if let Some((low, high)) = spot.interval {
@@ -213,7 +215,8 @@ impl Canvas {
         }
     }
 
-    /// A row, as characters with the series that they belong to, without blanks at its end.
+    /// Returns a row as characters, each with the series that it belongs to, without trailing
+    /// spaces.
     pub(super) fn row(&self, row: usize) -> Vec<(char, Option<usize>)> {
         let cells = &self.cells[row * self.columns..][..self.columns];
         let mut before = None;
@@ -221,7 +224,7 @@ impl Canvas {
             let (shown, series) = match cell.mark {
                 Mark::Of(series) => (self.glyphs.mark(series), Some(series)),
                 Mark::Several => (Glyphs::SEVERAL, None),
-                // A blank has no colour, and is no reason to change it.
+                // A space has no visible colour, so it continues the one before.
                 Mark::None if cell.dots == 0 => (' ', before),
                 Mark::None => (self.glyphs.dotted(cell.dots), Some(cell.ink)),
             };

@@ -1,22 +1,22 @@
-//! What of a plot can be drawn, where, and what is left out.
+//! Fitting of a plot: ranges of axes, positions of points, and notes about what is left out.
 
 use super::scale::Span;
 use super::{Plot, Point};
 use tidegate_units::human::count;
 
-/// A plot with a range for each axis, and its points as parts of them.
+/// Plot with a range for each axis, and with the positions of its points.
 #[derive(Debug)]
 pub(super) struct Fitted<'a> {
     pub(super) plot: &'a Plot,
     pub(super) x: Span,
     pub(super) y: Span,
-    /// Of each series of the plot, in its order, a run of points for each stretch without a gap.
+    /// Runs of points without a gap, for each series in the plot's order.
     pub(super) series: Vec<Vec<Vec<Spot>>>,
-    /// What is left out or not as it was, in sentences.
+    /// Notes about data that is left out or changed, as sentences.
     pub(super) notes: Vec<String>,
 }
 
-/// A point: all from 0 to 1, from the left and from below.
+/// Position of a point, in parts (0 to 1) of the axes, from the left and from below.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Spot {
     pub(super) x: f64,
@@ -24,7 +24,7 @@ pub(super) struct Spot {
     pub(super) interval: Option<(f64, f64)>,
 }
 
-/// What was left out of a series.
+/// Numbers of what was left out of a series.
 #[derive(Default)]
 struct LeftOut {
     not_finite: u64,
@@ -48,8 +48,8 @@ impl<'a> Fitted<'a> {
         let xs = points().filter(shown).map(|point| point.x);
         let mut fitted = Fitted {
             plot,
-            x: Span::of(&plot.x, xs.chain(ends)),
-            y: Span::of(&plot.y, ys),
+            x: Span::new(&plot.x, xs.chain(ends)),
+            y: Span::new(&plot.y, ys),
             series: Vec::new(),
             notes: Vec::new(),
         };
@@ -66,7 +66,7 @@ impl<'a> Fitted<'a> {
         fitted
     }
 
-    /// Whether there is a point to draw.
+    /// Returns true if there is no point to draw.
     pub(super) fn is_empty(&self) -> bool {
         self.series.iter().all(Vec::is_empty)
     }
@@ -102,18 +102,19 @@ impl<'a> Fitted<'a> {
             if !(y.shows(a) && y.shows(b)) {
                 left_out.cut += 1;
             }
-            (self.y.at(a.min(b)), self.y.at(a.max(b)))
+            (self.y.position(a.min(b)), self.y.position(a.max(b)))
         });
         Some(Spot {
-            x: self.x.at(point.x),
-            y: self.y.at(point.y),
+            x: self.x.position(point.x),
+            y: self.y.position(point.y),
             interval,
         })
     }
 }
 
-/// Which points of a line are marked: all of them, or some where they are close, and then those of
-/// other series are elsewhere. `places` are where they are drawn; closer than `apart` is close.
+/// Returns the indices of a line's points that get a mark: all, or some of them if points are
+/// closer than `apart`; then different `series` mark different points. `places` are the positions
+/// of the points.
 pub(super) fn marked(places: &[(usize, usize)], apart: usize, series: usize) -> Vec<usize> {
     let far = |i: usize, j: usize| {
         let (a, b) = (places[i], places[j]);
@@ -142,8 +143,8 @@ fn is_finite(&(low, high): &(f64, f64)) -> bool {
     low.is_finite() && high.is_finite()
 }
 
-/// `1 point`, `2 points`.
-pub(super) fn so_many(n: u64, what: &str) -> String {
+/// Formats a count with its noun: `1 point`, `2 points`.
+pub(super) fn counted(n: u64, what: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{} {what}{plural}", count(n))
 }
@@ -162,7 +163,7 @@ impl LeftOut {
         ]
         .into_iter()
         .filter(|(n, ..)| *n > 0)
-        .map(|(n, what, why)| format!("{} {why}", so_many(n, what)))
+        .map(|(n, what, why)| format!("{} {why}", counted(n, what)))
         .collect();
         (!said.is_empty()).then(|| format!("left out of \"{name}\": {}", said.join(", ")))
     }

@@ -5,8 +5,8 @@
 //!                                                                             +--> SVG
 //! ```
 //!
-//! Both renderers draw the same fitted plot, so both leave out the same and say so. Nothing is
-//! dropped without a note beneath the plot.
+//! Both renderers draw the same fitted plot, so they leave out the same data, and each notes below
+//! the plot what it leaves out.
 
 mod canvas;
 mod fitted;
@@ -22,7 +22,7 @@ pub use terminal::Screen;
 
 use crate::style::one_line;
 
-/// How values lie along an axis.
+/// Scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scale {
     Linear,
@@ -30,16 +30,16 @@ pub(crate) enum Scale {
     Log10,
 }
 
-/// What an axis counts, which decides how its ticks read.
+/// Unit of an axis, which determines the format of its ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// A number or a rate: `100`, `1k`, `10k`.
+    /// Number or rate: `100`, `1k`, `10k`.
     Number,
     /// Bytes, in binary multiples: `4K`, `64K`, `1M`.
     Bytes,
-    /// Bytes a second, in decimal multiples: `500k`, `30M`.
+    /// Bytes per second, in decimal multiples: `500k`, `30M`.
     BytesPerS,
-    /// A part of a hundred: `25`.
+    /// Percentage: `25`.
     Percent,
     /// Nanoseconds: `500 ns`, `10 us`, `1 ms`, `2 s`.
     Nanos,
@@ -47,7 +47,7 @@ pub enum Unit {
     Seconds,
 }
 
-/// An axis: what it shows, in which unit, on which scale. Its range is that of the values.
+/// Axis with label, unit and scale. Its range is that of the values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
     label: String,
@@ -66,29 +66,31 @@ impl Axis {
         }
     }
 
-    /// Equal steps add.
+    /// Creates an axis with a linear scale.
     pub fn linear(label: impl Into<String>, unit: Unit) -> Axis {
         Axis::new(label, unit, Scale::Linear)
     }
 
-    /// Equal steps multiply, with ticks at powers of two. Shows positive values only.
+    /// Creates an axis with a logarithmic scale and ticks at powers of two, for positive values
+    /// only.
     pub fn log2(label: impl Into<String>, unit: Unit) -> Axis {
         Axis::new(label, unit, Scale::Log2)
     }
 
-    /// Equal steps multiply, with ticks at powers of ten. Shows positive values only.
+    /// Creates an axis with a logarithmic scale and ticks at powers of ten, for positive values
+    /// only.
     pub fn log10(label: impl Into<String>, unit: Unit) -> Axis {
         Axis::new(label, unit, Scale::Log10)
     }
 
-    /// The same axis, which reaches `value` whatever is plotted; 0, for one that begins there. A
-    /// value that the axis cannot show is passed over.
+    /// Extends the axis to `value`, whatever is plotted; 0 makes it begin there. A value that the
+    /// scale cannot show is ignored.
     pub fn including(mut self, value: f64) -> Axis {
         self.including.push(value);
         self
     }
 
-    /// The label with the unit, where ticks do not carry it.
+    /// Returns the label, with the unit if ticks do not have it.
     fn heading(&self) -> String {
         let unit = match self.unit {
             Unit::Number | Unit::Nanos => return self.label.clone(),
@@ -101,7 +103,7 @@ impl Axis {
     }
 }
 
-/// A point, with the interval that its `y` is known to lie in, if any.
+/// Point of a series, optionally with an interval for its `y`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Point {
     x: f64,
@@ -110,7 +112,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// A point, in the units of the axes.
+    /// Creates a point in the units of the axes.
     pub fn new(x: f64, y: f64) -> Point {
         Point {
             x,
@@ -119,8 +121,7 @@ impl Point {
         }
     }
 
-    /// The same point with an interval for its `y`, such as a confidence interval: two values of
-    /// the y axis.
+    /// Adds an interval for `y`, such as a confidence interval, in the unit of the y axis.
     pub fn between(self, low: f64, high: f64) -> Point {
         Point {
             interval: Some((low, high)),
@@ -140,11 +141,11 @@ impl From<(f64, f64)> for Point {
 pub struct Series {
     name: String,
     points: Vec<Point>,
-    /// Whether its points are joined.
+    /// True if the points are joined by a line.
     joined: bool,
-    /// Whether its intervals are shown as one band.
+    /// True if the intervals are shown as one band.
     band: bool,
-    /// Whether its points have marks in SVG.
+    /// True if the points have marks in SVG.
     marked: bool,
 }
 
@@ -159,25 +160,25 @@ impl Series {
         }
     }
 
-    /// Points joined by a line, in the order in which they are added. A point that cannot be shown
-    /// is a gap.
+    /// Creates a series of points joined by a line, in the order in which they are added. A point
+    /// that cannot be shown is a gap.
     pub fn line(name: impl Into<String>) -> Series {
         Series::new(name, true)
     }
 
-    /// Points alone.
+    /// Creates a series of separate points.
     pub fn marks(name: impl Into<String>) -> Series {
         Series::new(name, false)
     }
 
-    /// The same series with more points.
+    /// Appends points to the series.
     pub fn points<P: Into<Point>>(mut self, points: impl IntoIterator<Item = P>) -> Series {
         self.points.extend(points.into_iter().map(Into::into));
         self
     }
 
-    /// The same series, whose intervals are shown as a band along the line instead of a bar at each
-    /// point. A terminal, which has no shades, shows bars all the same.
+    /// Shows the intervals as a band along the line in SVG, instead of a bar at each point. A
+    /// terminal shows bars all the same.
     pub fn band(self) -> Series {
         Series { band: true, ..self }
     }
@@ -192,14 +193,14 @@ impl Series {
     }
 }
 
-/// A level that values are to be held against, such as a promised bound.
+/// Horizontal line to compare values with, such as a promised bound.
 #[derive(Clone, PartialEq, Debug)]
 struct Level {
     y: f64,
     name: String,
 }
 
-/// A stretch of the x axis in which something was different.
+/// Range of the x axis in which something was different.
 #[derive(Clone, PartialEq, Debug)]
 struct Stretch {
     from: f64,
@@ -207,7 +208,7 @@ struct Stretch {
     name: String,
 }
 
-/// A plot as plain data.
+/// Plot as plain data.
 ///
 /// ```
 /// use tidegate_report::{Axis, Glyphs, Plot, Screen, Series, Style, Unit};
@@ -242,12 +243,12 @@ pub struct Plot {
     series: Vec<Series>,
     levels: Vec<Level>,
     stretches: Vec<Stretch>,
-    /// Names stand at the ends of lines instead of in a legend, in SVG.
+    /// True to put names at the ends of lines instead of into a legend, in SVG.
     labelled: bool,
 }
 
 impl Plot {
-    /// A plot without series.
+    /// Creates a plot without series.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Plot {
         Plot {
             title: one_line(title),
@@ -260,15 +261,15 @@ impl Plot {
         }
     }
 
-    /// Adds a series. The first have the marks that are told apart best, and are drawn on top; 34
-    /// have marks of their own on a terminal, and 56 a mark and a colour in SVG.
+    /// Adds a series. The first series have the most distinct marks and are drawn on top. A
+    /// terminal has distinct marks for 34 series, SVG distinct pairs of mark and colour for 56.
     pub fn add(&mut self, series: Series) -> &mut Plot {
         self.series.push(series);
         self
     }
 
-    /// Adds a horizontal line at `y` over the whole width, with its name. The y axis reaches it. On
-    /// a terminal it is one more series.
+    /// Adds a named horizontal line at `y` over the whole width, and extends the y axis to it. On a
+    /// terminal it is drawn as a series.
     pub fn level(&mut self, y: f64, name: impl Into<String>) -> &mut Plot {
         self.y.including.push(y);
         self.levels.push(Level {
@@ -278,8 +279,8 @@ impl Plot {
         self
     }
 
-    /// Shades the stretch of the x axis between two of its values, with a name. A terminal, which
-    /// has no shades, names it beneath the plot.
+    /// Shades the range of the x axis between two values, with a name. A terminal lists it below
+    /// the plot instead.
     pub fn stretch(&mut self, from: f64, to: f64, name: impl Into<String>) -> &mut Plot {
         self.stretches.push(Stretch {
             from,
@@ -289,14 +290,14 @@ impl Plot {
         self
     }
 
-    /// Puts the names of lines at their ends in SVG, in place of a legend. A terminal has no room
-    /// for them there.
+    /// Puts the names of lines at their ends in SVG, instead of a legend. Has no effect on a
+    /// terminal.
     pub fn labelled(&mut self) -> &mut Plot {
         self.labelled = true;
         self
     }
 
-    /// What it is called.
+    /// Returns the title.
     pub fn title(&self) -> &str {
         &self.title
     }

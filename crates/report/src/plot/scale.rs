@@ -1,33 +1,34 @@
-//! Where a value lies on an axis, and which values have ticks.
+//! Scales: position of a value on an axis, and choice of ticks.
 //!
-//! Logarithms are `libm`'s: those of the platform may differ in the last bit, and a plot is to be
-//! the same bytes on every machine.
+//! Logarithms are `libm`'s, because those of the platform may differ in the last bit and a plot
+//! must have the same bytes on every machine.
 
 use std::ops::RangeInclusive;
 
 use super::{Axis, Scale, Unit};
 use tidegate_units::human::climb;
 
-/// On each side of the outermost values, as a part of the range: marks keep clear of the frame.
+/// Space beyond the outermost values on each side, relative to the range, so that marks do not
+/// touch the frame.
 const MARGIN: f64 = 0.04;
-/// A range that is no wider than this part of its values is taken for a single value: what a label
-/// could still tell apart.
+/// Width of a range, relative to its values, up to which it counts as a single value: labels could
+/// not distinguish more.
 const NARROW: f64 = 1e-12;
-/// A power whose logarithm is beyond the range by no more than this is within: logarithms round.
+/// Tolerance in exponents for powers at the ends of a range, because logarithms are rounded.
 const ROUNDING: f64 = 1e-9;
 
-/// The range of an axis.
+/// Range of an axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Span {
     scale: Scale,
     unit: Unit,
-    /// Ends, as logarithms on a logarithmic scale; `low < high`, both finite.
+    /// Ends of the range, finite and `low < high`; logarithms on a logarithmic scale.
     low: f64,
     high: f64,
     values: Values,
 }
 
-/// How many different values a range is that of.
+/// Number of different values in the range.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Values {
     None,
@@ -35,22 +36,23 @@ enum Values {
     Many,
 }
 
-/// A value with a label.
+/// Tick of an axis with its label.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tick {
-    /// From 0, the low end, to 1.
+    /// Position from 0 (low end) to 1.
     pub(super) at: f64,
     pub(super) label: String,
 }
 
 impl Span {
-    /// The range of those of `values` that the axis can show, and of what it includes anyway.
-    pub(super) fn of(axis: &Axis, values: impl Iterator<Item = f64>) -> Span {
+    /// Computes the range of those of `values` that the axis can show, and of the values that it
+    /// must include.
+    pub(super) fn new(axis: &Axis, values: impl Iterator<Item = f64>) -> Span {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let all = values.chain(axis.including.iter().copied());
         let mut values = Values::None;
         for value in all.filter(|value| axis.scale.shows(*value)) {
-            let along = axis.scale.along(value);
+            let along = axis.scale.coordinate(value);
             low = low.min(along);
             high = high.max(along);
             values = match values {
@@ -64,9 +66,9 @@ impl Span {
             (_, Scale::Linear) => widen_linear(low, high),
             (_, scale) => {
                 let (low, high) = widen_log(low, high);
-                // The least and the greatest float.
-                let least = scale.along(f64::from_bits(1));
-                (low.max(least), high.min(scale.along(f64::MAX)))
+                // Smallest positive float and largest float.
+                let least = scale.coordinate(f64::from_bits(1));
+                (low.max(least), high.min(scale.coordinate(f64::MAX)))
             }
         };
         Span {
@@ -78,23 +80,24 @@ impl Span {
         }
     }
 
-    /// Where a finite `value` lies, from 0 to 1. One beyond an end lies there.
-    pub(super) fn at(&self, value: f64) -> f64 {
-        match self.scale.shows(value) {
-            true => self.part(self.scale.along(value)),
-            // A logarithm's way to zero has no end.
-            false => 0.0,
+    /// Returns the position of a finite `value` from 0 to 1; beyond an end it is that end's.
+    pub(super) fn position(&self, value: f64) -> f64 {
+        if self.scale.shows(value) {
+            self.part(self.scale.coordinate(value))
+        } else {
+            // On a logarithmic scale zero is infinitely far below.
+            0.0
         }
     }
 
     fn part(&self, along: f64) -> f64 {
-        // Halves, since the whole range of floats has no difference.
+        // Halved, because the difference of the largest floats overflows.
         let part = (along / 2.0 - self.low / 2.0) / (self.high / 2.0 - self.low / 2.0);
         part.clamp(0.0, 1.0)
     }
 
-    /// As many ticks as `fit` accepts, at most `most`; none where it accepts no number of them, or
-    /// there is no value. A single value has a tick of its own.
+    /// Returns the largest set of ticks that `fit` accepts, with at most `most` of them; empty if
+    /// it accepts none, or if there is no value. A single value has a tick of its own.
     pub(super) fn ticks(&self, most: usize, fit: impl Fn(&[Tick]) -> bool) -> Vec<Tick> {
         match self.values {
             Values::None => return Vec::new(),
@@ -105,40 +108,43 @@ impl Span {
         fewer.find(|ticks| fit(ticks)).unwrap_or_default()
     }
 
-    /// At most `most` ticks at values that people like.
+    /// Returns at most `most` ticks at round values.
     fn ticks_up_to(&self, most: usize) -> Vec<Tick> {
         let powers = match self.scale {
             Scale::Linear => Vec::new(),
             Scale::Log2 => self.powers_of_2(most),
             Scale::Log10 => self.powers_of_10(most),
         };
-        // Less than a power, or a few: as if it were linear.
+        // A range of less than two powers gets ticks as on a linear scale.
         let wanted = most.min(2);
         let (low, high) = self.ends();
-        let ticks = match powers.len() >= wanted {
-            true => powers,
-            false => self.multiples(low, high, most),
+        let ticks = if powers.len() >= wanted {
+            powers
+        } else {
+            self.multiples(low, high, most)
         };
-        match ticks.len() >= wanted {
-            true => ticks,
-            false => self.near_ends(low, high),
+        if ticks.len() >= wanted {
+            ticks
+        } else {
+            self.near_ends(low, high)
         }
     }
 
-    /// A tick near each end, at values of few digits.
+    /// Returns a tick near each end, at values with few digits.
     fn near_ends(&self, low: f64, high: f64) -> Vec<Tick> {
-        // A tenth of the range or less.
-        let step = ten_to(libm::log10(high / 10.0 - low / 10.0).floor() as i32);
+        // The step is at most a tenth of the range.
+        let step = power_of_ten(libm::log10(high / 10.0 - low / 10.0).floor() as i32);
         let inner = (low / step).ceil() * step..(high / step).floor() * step;
-        // Next to the least float there are no steps.
-        let ends = match low <= inner.start && inner.start < inner.end && inner.end <= high {
-            true => inner,
-            false => low..high,
+        // Near the smallest positive float there are no such steps.
+        let ends = if low <= inner.start && inner.start < inner.end && inner.end <= high {
+            inner
+        } else {
+            low..high
         };
         vec![self.tick(ends.start), self.tick(ends.end)]
     }
 
-    /// The values at the ends.
+    /// Returns the values at the ends of the range.
     fn ends(&self) -> (f64, f64) {
         let value = |along: f64| match self.scale {
             Scale::Linear => along,
@@ -150,12 +156,12 @@ impl Span {
 
     fn tick(&self, value: f64) -> Tick {
         Tick {
-            at: self.at(value),
+            at: self.position(value),
             label: label(value, self.unit),
         }
     }
 
-    /// Whole exponents within the range.
+    /// Returns the integer exponents within the range.
     fn exponents(&self) -> RangeInclusive<i32> {
         (self.low - ROUNDING).ceil() as i32..=(self.high + ROUNDING).floor() as i32
     }
@@ -164,19 +170,19 @@ impl Span {
         let tick = |k: i32| Tick {
             at: self.part(f64::from(k)),
             label: match (self.unit, k) {
-                // Beyond the names of units, and where digits would be many.
+                // Beyond the names of units, and where the decimal number would be long.
                 (_, 70..) | (_, ..-4) => format!("2^{k}"),
                 (unit, _) => label(libm::exp2(f64::from(k)), unit),
             },
         };
-        let exponents = every_so_many(self.exponents(), &[1, 2, 4], most);
+        let exponents = thin_out(self.exponents(), &[1, 2, 4], most);
         exponents.into_iter().map(tick).collect()
     }
 
     fn powers_of_10(&self, most: usize) -> Vec<Tick> {
         let exponents = self.exponents();
         let tick = |(k, digit): (i32, i32)| {
-            let value = ten_to(k) * f64::from(digit);
+            let value = power_of_ten(k) * f64::from(digit);
             let along = f64::from(k) + libm::log10(f64::from(digit));
             let within = (self.low - ROUNDING..=self.high + ROUNDING).contains(&along);
             within.then(|| Tick {
@@ -184,7 +190,7 @@ impl Span {
                 label: label(value, self.unit),
             })
         };
-        // Where there are few powers, some of what lies between them.
+        // A range of few powers also gets ticks between them.
         if exponents.clone().count() < 3 {
             for digits in [&[1, 2, 5][..], &[1, 3]] {
                 let around = exponents.start() - 1..=exponents.end() + 1;
@@ -195,16 +201,16 @@ impl Span {
                 }
             }
         }
-        let exponents = every_so_many(exponents, &[1, 2, 3, 5], most);
+        let exponents = thin_out(exponents, &[1, 2, 3, 5], most);
         exponents.into_iter().filter_map(|k| tick((k, 1))).collect()
     }
 
-    /// Multiples of a round number from `low` to `high`.
+    /// Returns the multiples of a round number from `low` to `high`.
     fn multiples(&self, low: f64, high: f64, most: usize) -> Vec<Tick> {
-        // One step more may fit than there are ticks: a range need not begin at one.
+        // One step more than ticks may fit, because the range need not begin at a multiple.
         let room = (high / 2.0 - low / 2.0) / (most + 1) as f64 * 2.0;
         let mut step = round_step(room.max(f64::MIN_POSITIVE), self.unit);
-        // No step is as wide as the whole range of floats.
+        // For the whole range of floats no step is large enough.
         while step.is_finite() {
             let (first, last) = ((low / step).ceil(), (high / step).floor());
             if last - first + 1.0 > most as f64 {
@@ -212,7 +218,8 @@ impl Span {
                 continue;
             }
             let count = (last - first + 1.0).max(0.0) as usize;
-            // A whole number times a fraction is not always what the fraction says: 3 x 0.1.
+            // The product may not be the nearest float of the decimal number (3 x 0.1); `label`
+            // rounds.
             let value = |i: usize| ((first + i as f64) * step).clamp(low, high);
             return (0..count).map(|i| self.tick(value(i))).collect();
         }
@@ -221,12 +228,12 @@ impl Span {
 }
 
 impl Scale {
-    /// Whether an axis has a place for `value`.
+    /// Returns true if the scale has a position for `value`.
     pub(super) fn shows(self, value: f64) -> bool {
         value.is_finite() && (self == Scale::Linear || value > 0.0)
     }
 
-    fn along(self, value: f64) -> f64 {
+    fn coordinate(self, value: f64) -> f64 {
         match self {
             Scale::Linear => value,
             Scale::Log2 => libm::log2(value),
@@ -241,28 +248,29 @@ fn widen_linear(low: f64, high: f64) -> (f64, f64) {
     if size < f64::MIN_POSITIVE {
         return (0.0, 1.0);
     }
-    let room = match half <= size * NARROW {
-        true => size / 2.0,
-        false => (2.0 * MARGIN) * half,
+    let room = if half <= size * NARROW {
+        size / 2.0
+    } else {
+        (2.0 * MARGIN) * half
     };
-    // Zero is an end by itself: nobody reads negative numbers where there are none.
+    // The margin does not cross zero: negative labels would mislead if no value is negative.
     let below = if low >= 0.0 { low.min(room) } else { room };
     let above = if high <= 0.0 { room.min(-high) } else { room };
     ((low - below).max(f64::MIN), (high + above).min(f64::MAX))
 }
 
 fn widen_log(low: f64, high: f64) -> (f64, f64) {
-    let room = match high - low <= NARROW {
-        true => 0.5,
-        false => MARGIN * (high - low),
+    let room = if high - low <= NARROW {
+        0.5
+    } else {
+        MARGIN * (high - low)
     };
     (low - room, high + room)
 }
 
-/// Those of `exponents` that are multiples of the first of `steps`, or of ten, a hundred times
-/// them, of which there are at most `most`; the outermost two, where only those of a larger step
-/// fit.
-fn every_so_many(exponents: RangeInclusive<i32>, steps: &[i32], most: usize) -> Vec<i32> {
+/// Thins `exponents` out to at most `most`: multiples of the first possible of `steps`, or of 10,
+/// 100 or 1000 times them. If only one or none would be left, returns the outermost two.
+fn thin_out(exponents: RangeInclusive<i32>, steps: &[i32], most: usize) -> Vec<i32> {
     for scale in [1, 10, 100, 1000] {
         for step in steps {
             let multiples = exponents.clone().filter(|k| k % (step * scale) == 0);
@@ -279,13 +287,13 @@ fn every_so_many(exponents: RangeInclusive<i32>, steps: &[i32], most: usize) -> 
     Vec::new()
 }
 
-/// The least round number that is not below `least`: of bytes a power of two, of all else 1, 2 or 5
-/// times a power of ten.
+/// Returns the smallest round number that is at least `least`: a power of two for bytes, else 1, 2
+/// or 5 times a power of ten.
 fn round_step(least: f64, unit: Unit) -> f64 {
     if unit == Unit::Bytes {
         return libm::exp2((libm::log2(least) - ROUNDING).ceil());
     }
-    let power = ten_to((libm::log10(least) + ROUNDING).floor() as i32);
+    let power = power_of_ten((libm::log10(least) + ROUNDING).floor() as i32);
     let steps = [1.0, 2.0, 5.0].map(|digit| digit * power);
     let found = steps
         .into_iter()
@@ -293,20 +301,20 @@ fn round_step(least: f64, unit: Unit) -> f64 {
     found.unwrap_or(10.0 * power)
 }
 
-/// Powers of ten as nearest as a float comes, which repeated multiplication would miss.
-fn ten_to(exponent: i32) -> f64 {
+/// Returns the float nearest to a power of ten, which repeated multiplication would miss.
+fn power_of_ten(exponent: i32) -> f64 {
     format!("1e{exponent}")
         .parse()
         .expect("a power of ten is a number")
 }
 
-/// A tick's value as people read it.
+/// Formats a tick's value.
 pub(super) fn label(value: f64, unit: Unit) -> String {
     const DECIMAL: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
     const BINARY: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
-    // As much as a float is sure of: 3 x 0.1 is 0.3.
+    // 15 significant digits, which every float has exactly: 3 x 0.1 becomes 0.3.
     let sure: f64 = format!("{value:.14e}").parse().expect("it is a float");
-    // What lies between the greatest float and its rounding up is not a number.
+    // Rounding the largest float up gives infinity.
     let value = if sure.is_finite() { sure } else { value };
     let (scaled, suffix) = match unit {
         Unit::Number | Unit::BytesPerS => climb(value, 1000.0, 1000.0, &DECIMAL),
@@ -328,7 +336,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn labels(axis: Axis, low: f64, high: f64, most: usize) -> Vec<String> {
-        let span = Span::of(&axis, [low, high].into_iter());
+        let span = Span::new(&axis, [low, high].into_iter());
         let ticks = span.ticks_up_to(most);
         ticks.into_iter().map(|tick| tick.label).collect()
     }
@@ -403,21 +411,24 @@ mod tests {
             (Axis::log10("", Unit::Number), 5.0),
             (Axis::log2("", Unit::Bytes), 4096.0),
         ] {
-            let span = Span::of(&axis, [value, value].into_iter());
-            assert!((span.at(value) - 0.5).abs() < 1e-9, "{value}: {span:?}");
+            let span = Span::new(&axis, [value, value].into_iter());
+            assert!(
+                (span.position(value) - 0.5).abs() < 1e-9,
+                "{value}: {span:?}"
+            );
             let ticks = span.ticks(5, |_| true);
             assert_eq!(ticks.len(), 1, "{ticks:?}");
-            assert_eq!(ticks[0].at, span.at(value));
+            assert_eq!(ticks[0].at, span.position(value));
             assert_eq!(ticks[0].label, label(value, axis.unit));
         }
     }
 
     #[test]
     fn counts_do_not_begin_below_zero() {
-        let span = Span::of(&Axis::linear("", Unit::Number), [0.0, 9.0].into_iter());
-        assert_eq!(span.at(0.0), 0.0);
-        let span = Span::of(&Axis::linear("", Unit::Number), [-9.0, 0.0].into_iter());
-        assert_eq!(span.at(0.0), 1.0);
+        let span = Span::new(&Axis::linear("", Unit::Number), [0.0, 9.0].into_iter());
+        assert_eq!(span.position(0.0), 0.0);
+        let span = Span::new(&Axis::linear("", Unit::Number), [-9.0, 0.0].into_iter());
+        assert_eq!(span.position(0.0), 1.0);
     }
 
     fn any_axis() -> impl Strategy<Value = Axis> {
@@ -439,8 +450,8 @@ mod tests {
 
     /// Floats of all kinds, and such as occur, near each other or not.
     fn values() -> impl Strategy<Value = Vec<f64>> {
-        let near =
-            (-300..300, 0.0..1e-3).prop_map(|(k, part)| vec![ten_to(k), ten_to(k) * (1.0 + part)]);
+        let near = (-300..300, 0.0..1e-3)
+            .prop_map(|(k, part)| vec![power_of_ten(k), power_of_ten(k) * (1.0 + part)]);
         prop_oneof![
             proptest::collection::vec(any::<f64>(), 0..4),
             proptest::collection::vec(-1e6..1e6, 1..4),
@@ -458,7 +469,7 @@ mod tests {
             values in values(),
             most in 1..12_usize,
         ) {
-            let span = Span::of(&axis, values.iter().copied());
+            let span = Span::new(&axis, values.iter().copied());
             prop_assert!(span.low < span.high && span.low.is_finite() && span.high.is_finite());
             let ticks = span.ticks_up_to(most);
             prop_assert!(!ticks.is_empty() && ticks.len() <= most.max(2), "{ticks:?}");
@@ -473,7 +484,7 @@ mod tests {
             let mut places: Vec<(f64, f64)> = values
                 .iter()
                 .filter(|value| axis.scale.shows(**value))
-                .map(|value| (*value, span.at(*value)))
+                .map(|value| (*value, span.position(*value)))
                 .collect();
             places.sort_by(|a, b| a.0.total_cmp(&b.0));
             for &(value, at) in &places {

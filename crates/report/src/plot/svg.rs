@@ -1,42 +1,44 @@
-//! Plots as SVG: a document without scripts, fonts or anything else from elsewhere, in light or
-//! dark as its reader has it, the same bytes on every machine.
+//! Plots as SVG: a document without scripts, fonts or other external resources, which follows the
+//! reader's light or dark scheme and has the same bytes on every machine.
 //!
-//! Series are told apart by shape and dashes as well as colour. There are no ids, so that several
-//! documents may stand in one page.
+//! Series differ in shape and dashes as well as in colour. Elements have no ids, so that several
+//! documents can be embedded in one page.
 
 use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::fitted::{Fitted, Spot, marked, so_many};
+use super::fitted::{Fitted, Spot, counted, marked};
 use super::scale::{Tick, label};
 use super::text::{clip, wrap};
 use super::{Plot, Scale, svg_style};
 
-/// Width of a document, in its own units.
+/// Width of a document in SVG units.
 const WIDTH: f64 = 720.0;
-/// Height of the frame.
-const FRAME: f64 = 340.0;
-/// From the upper edge to the frame, and right of it.
-const ABOVE: f64 = 48.0;
-/// More above the frame where names of stretches stand there.
-const ABOVE_STRETCHES: f64 = 16.0;
-const RIGHT: f64 = 24.0;
-/// From the frame to a label at a line's end.
+/// Height of the frame in SVG units.
+const FRAME_HEIGHT: f64 = 340.0;
+/// Distance from the upper edge to the frame, in SVG units.
+const TOP_MARGIN: f64 = 48.0;
+/// Additional space above the frame for the names of stretches.
+const STRETCH_NAMES_HEIGHT: f64 = 16.0;
+/// Minimum distance from the frame to the right edge, in SVG units.
+const RIGHT_MARGIN: f64 = 24.0;
+/// Distance from the frame to a label at a line's end.
 const LABEL_GAP: f64 = 8.0;
-/// From line to line of legend and notes.
-const LINE: f64 = 20.0;
-/// About the width of a column of text; of most letters a bit more than they take.
-const COLUMN: f64 = 7.2;
-/// About the width of a column of a label, which is bold.
-const LABEL_COLUMN: f64 = 8.2;
-/// Marks on one line are so far apart where points are closer.
+/// Line height of legend and notes.
+const LINE_HEIGHT: f64 = 20.0;
+/// Approximate width of a column of text, a bit more than most letters need.
+const COLUMN_WIDTH: f64 = 7.2;
+/// Approximate width of a column of a label, which is bold.
+const LABEL_COLUMN_WIDTH: f64 = 8.2;
+/// Minimum distance between two marks on one line if its points are closer.
 const MARKS_APART: usize = 24;
-/// In place of text that is cut off.
+/// Character that replaces text that is cut off.
 const ELLIPSIS: char = '…';
 
-/// Marks around the current point: circle, square, triangle, diamond, cross, plus, a triangle on
-/// its tip, hourglass. More than there are colours, so that a pair of both comes again late.
+/// Marks as paths around the current point: circle, square, triangle, diamond, cross, plus,
+/// inverted triangle, hourglass. Their number has no common divisor with that of the colours, so
+/// that pairs of both repeat late.
 const MARKS: [&str; 8] = [
     "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
     "m-3-3h6v6h-6z",
@@ -48,7 +50,7 @@ const MARKS: [&str; 8] = [
     "m-3.5-4h7l-7 8h7z",
 ];
 
-/// Plots as one SVG document, one below the other.
+/// Renders plots as one SVG document, one below the other.
 pub fn svg(plots: &[Plot]) -> String {
     let mut body = String::new();
     let mut height = 0.0;
@@ -73,17 +75,16 @@ pub fn svg(plots: &[Plot]) -> String {
     )
 }
 
-/// One plot, from its own upper left corner.
+/// Layout of one plot, relative to its upper left corner.
 struct Drawing<'a> {
     fitted: Fitted<'a>,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
-    /// Where the frame begins, how far from the right edge it ends, and how far from the upper edge
-    /// it begins.
+    /// Distances of the frame from the left, the right and the upper edge.
     left: f64,
     right: f64,
     above: f64,
-    /// What stands beneath it: the legend's entries with their places, and lines of notes.
+    /// Legend's entries (x, line, name), and lines of notes, below the plot.
     legend: Vec<(f64, usize, String)>,
     legend_lines: usize,
     notes: Vec<String>,
@@ -94,13 +95,13 @@ impl<'a> Drawing<'a> {
         let fitted = Fitted::new(plot);
         let y_ticks = fitted.y.ticks(8, |_| true);
         let widest = y_ticks.iter().map(|tick| tick.label.len()).max();
-        let left = 40.0 + widest.unwrap_or(0).min(24) as f64 * COLUMN;
+        let left = 40.0 + widest.unwrap_or(0).min(24) as f64 * COLUMN_WIDTH;
         let right = right_margin(plot);
         let across = |tick: &Tick| tick.at * (WIDTH - right - left);
         let x_ticks = fitted.x.ticks(10, |ticks| {
             ticks.windows(2).all(|pair| {
                 let columns = pair[0].label.len().max(pair[1].label.len()) + 2;
-                across(&pair[1]) - across(&pair[0]) >= columns as f64 * COLUMN
+                across(&pair[1]) - across(&pair[0]) >= columns as f64 * COLUMN_WIDTH
             })
         });
         let mut drawing = Drawing {
@@ -109,16 +110,16 @@ impl<'a> Drawing<'a> {
             left,
             right,
             above: if plot.stretches.is_empty() {
-                ABOVE
+                TOP_MARGIN
             } else {
-                ABOVE + ABOVE_STRETCHES
+                TOP_MARGIN + STRETCH_NAMES_HEIGHT
             },
             legend: Vec::new(),
             legend_lines: 0,
             notes: fitted
                 .notes
                 .iter()
-                .flat_map(|note| wrap(note, columns(WIDTH - RIGHT - left), ELLIPSIS))
+                .flat_map(|note| wrap(note, columns(WIDTH - RIGHT_MARGIN - left), ELLIPSIS))
                 .collect(),
             fitted,
         };
@@ -135,11 +136,11 @@ impl<'a> Drawing<'a> {
         for series in &self.fitted.plot.series {
             let name = clip(
                 &series.name,
-                columns(WIDTH - RIGHT - self.left - MARK),
+                columns(WIDTH - RIGHT_MARGIN - self.left - MARK),
                 ELLIPSIS,
             );
-            let width = MARK + name.width() as f64 * COLUMN;
-            if from + width > WIDTH - RIGHT {
+            let width = MARK + name.width() as f64 * COLUMN_WIDTH;
+            if from + width > WIDTH - RIGHT_MARGIN {
                 from = self.left;
                 self.legend_lines += 1;
             }
@@ -150,14 +151,14 @@ impl<'a> Drawing<'a> {
 
     fn height(&self) -> f64 {
         let lines = self.legend_lines + self.notes.len();
-        self.above + FRAME + 56.0 + lines as f64 * LINE
+        self.above + FRAME_HEIGHT + 56.0 + lines as f64 * LINE_HEIGHT
     }
 
-    /// A place within the frame, as coordinates.
+    /// Converts a position within the frame (0 to 1) into coordinates.
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
         (
             self.left + x * (WIDTH - self.right - self.left),
-            self.above + (1.0 - y) * FRAME,
+            self.above + (1.0 - y) * FRAME_HEIGHT,
         )
     }
 
@@ -166,12 +167,16 @@ impl<'a> Drawing<'a> {
         let plot = self.fitted.plot;
         let _ = writeln!(out, "<title>{}</title>", escape(&plot.title));
         let _ = writeln!(out, "<desc>{}</desc>", escape(&self.describe()));
-        let title = clip(&plot.title, columns(WIDTH - 2.0 * RIGHT) * 3 / 4, ELLIPSIS);
-        text(&mut out, "class=\"title\"", (RIGHT, 28.0), &title);
+        let title = clip(
+            &plot.title,
+            columns(WIDTH - 2.0 * RIGHT_MARGIN) * 3 / 4,
+            ELLIPSIS,
+        );
+        text(&mut out, "class=\"title\"", (RIGHT_MARGIN, 28.0), &title);
         self.stretches(&mut out);
         self.axes(&mut out);
         self.levels(&mut out);
-        // The first is drawn last, on top.
+        // In reverse order, so that the first series is on top.
         for i in (0..plot.series.len()).rev() {
             self.series(&mut out, i);
         }
@@ -179,11 +184,11 @@ impl<'a> Drawing<'a> {
         if plot.labelled {
             self.labels(&mut out);
         }
-        self.beneath(&mut out);
+        self.legend_and_notes(&mut out);
         out
     }
 
-    /// Shaded stretches of the x axis, their names above the frame.
+    /// Draws the shaded stretches of the x axis, with their names above the frame.
     fn stretches(&self, out: &mut String) {
         let plot = self.fitted.plot;
         for it in &plot.stretches {
@@ -191,14 +196,14 @@ impl<'a> Drawing<'a> {
                 continue;
             }
             let ((from, top), (to, _)) = (
-                self.place(self.fitted.x.at(it.from), 1.0),
-                self.place(self.fitted.x.at(it.to), 1.0),
+                self.place(self.fitted.x.position(it.from), 1.0),
+                self.place(self.fitted.x.position(it.to), 1.0),
             );
             let width = to - from;
             let _ = writeln!(
                 out,
                 "<rect class=\"stretch\" x=\"{from:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" \
-                 height=\"{FRAME:.1}\"/>"
+                 height=\"{FRAME_HEIGHT:.1}\"/>"
             );
             let name = clip(&it.name, columns(width), ELLIPSIS);
             let middle = "class=\"aside\" text-anchor=\"middle\"";
@@ -206,11 +211,11 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Lines of levels.
+    /// Draws the lines of levels.
     fn levels(&self, out: &mut String) {
         let mut lines = String::new();
         for level in self.shown_levels() {
-            let (left, y) = self.place(0.0, self.fitted.y.at(level.y));
+            let (left, y) = self.place(0.0, self.fitted.y.position(level.y));
             let (right, _) = self.place(1.0, 0.0);
             let _ = write!(lines, "M{left:.1} {y:.1}H{right:.1}");
         }
@@ -219,10 +224,10 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Names of levels, on top of what crosses them.
+    /// Draws the names of levels, after the series so that they stay readable.
     fn names_of_levels(&self, out: &mut String) {
         for level in self.shown_levels() {
-            let (left, y) = self.place(0.0, self.fitted.y.at(level.y));
+            let (left, y) = self.place(0.0, self.fitted.y.position(level.y));
             let name = clip(&level.name, columns(WIDTH - self.right - left), ELLIPSIS);
             text(out, "class=\"aside\"", (left + 8.0, y - 6.0), &name);
         }
@@ -234,7 +239,7 @@ impl<'a> Drawing<'a> {
         levels.filter(|level| plot.y.scale.shows(level.y))
     }
 
-    /// Names of lines at their right ends, pushed apart where the ends are close.
+    /// Draws the names of lines at their right ends, with at least a line's height between them.
     fn labels(&self, out: &mut String) {
         let plot = self.fitted.plot;
         let mut ends: Vec<(f64, usize)> = Vec::new();
@@ -244,16 +249,16 @@ impl<'a> Drawing<'a> {
             }
         }
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // From the lowest one upwards, so that none leaves the frame below.
-        let mut below = self.above + FRAME + LINE;
+        // From the lowest one upwards, so that none leaves the frame at the bottom.
+        let mut below = self.above + FRAME_HEIGHT + LINE_HEIGHT;
         for (y, _) in ends.iter_mut().rev() {
-            *y = y.min(below - LINE);
+            *y = y.min(below - LINE_HEIGHT);
             below = *y;
         }
         let x = WIDTH - self.right + LABEL_GAP;
         for (y, i) in ends {
             let class = format!("class=\"label t{}\"", i % svg_style::COLOURS);
-            let room = ((self.right - LABEL_GAP) / LABEL_COLUMN) as usize;
+            let room = ((self.right - LABEL_GAP) / LABEL_COLUMN_WIDTH) as usize;
             let name = clip(&plot.series[i].name, room, ELLIPSIS);
             text(out, &class, (x, y + 4.5), &name);
         }
@@ -291,7 +296,7 @@ impl<'a> Drawing<'a> {
             out,
             &turned,
             (18.0, middle),
-            &clip(&plot.y.heading(), columns(FRAME), ELLIPSIS),
+            &clip(&plot.y.heading(), columns(FRAME_HEIGHT), ELLIPSIS),
         );
         if self.fitted.is_empty() {
             let at = ((left + right) / 2.0, middle);
@@ -348,7 +353,7 @@ impl<'a> Drawing<'a> {
             let lines = runs
                 .iter()
                 .map(|run| path(&mut run.iter().map(|spot| (spot.x, spot.y))));
-            // A name at its end tells a line from others as well as dashes do.
+            // With its name at its end, a line needs no dashes to be distinguished.
             let class = if self.fitted.plot.labelled {
                 format!("s{colour} line named")
             } else {
@@ -373,11 +378,11 @@ impl<'a> Drawing<'a> {
         draw(format!("s{colour} f{colour}"), marks);
     }
 
-    /// Legend and notes.
-    fn beneath(&self, out: &mut String) {
-        let first = self.above + FRAME + 68.0;
+    /// Draws legend and notes.
+    fn legend_and_notes(&self, out: &mut String) {
+        let first = self.above + FRAME_HEIGHT + 68.0;
         for (i, (x, line, name)) in self.legend.iter().enumerate() {
-            let y = first + *line as f64 * LINE - 4.5;
+            let y = first + *line as f64 * LINE_HEIGHT - 4.5;
             let colour = i % svg_style::COLOURS;
             if self.fitted.plot.series[i].joined {
                 let class = format!("s{colour} line d{}", i % svg_style::DASHES.len());
@@ -391,12 +396,12 @@ impl<'a> Drawing<'a> {
             text(out, "", (x + 34.0, y + 4.5), name);
         }
         for (i, note) in self.notes.iter().enumerate() {
-            let y = first + (self.legend_lines + i) as f64 * LINE;
+            let y = first + (self.legend_lines + i) as f64 * LINE_HEIGHT;
             text(out, "class=\"note\"", (self.left, y), note);
         }
     }
 
-    /// What one would see, for those who do not.
+    /// Describes the plot in words, for screen readers.
     fn describe(&self) -> String {
         let plot = self.fitted.plot;
         let axis = |scale: Scale, heading: String, ticks: &[Tick]| {
@@ -415,7 +420,7 @@ impl<'a> Drawing<'a> {
         for (series, runs) in plot.series.iter().zip(&self.fitted.series) {
             let kind = if series.joined { "Line" } else { "Marks" };
             let points = runs.iter().map(Vec::len).sum::<usize>();
-            let points = so_many(points as u64, "point");
+            let points = counted(points as u64, "point");
             let _ = write!(said, " {kind} \"{}\" of {points}.", series.name);
         }
         for level in &plot.levels {
@@ -433,18 +438,21 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Room right of the frame: for the names of lines where they stand there.
+/// Returns the distance of the frame from the right edge, with room for labels at the ends of
+/// lines.
 fn right_margin(plot: &Plot) -> f64 {
     let widths = plot.series.iter().map(|series| series.name.width());
     match widths.max().filter(|_| plot.labelled) {
-        Some(widest) => (widest as f64 * LABEL_COLUMN + 2.0 * LABEL_GAP).clamp(RIGHT, WIDTH / 3.0),
-        None => RIGHT,
+        Some(widest) => {
+            (widest as f64 * LABEL_COLUMN_WIDTH + 2.0 * LABEL_GAP).clamp(RIGHT_MARGIN, WIDTH / 3.0)
+        }
+        None => RIGHT_MARGIN,
     }
 }
 
-/// How many columns of text there is room for.
+/// Returns the number of columns of text that fit `width`.
 fn columns(width: f64) -> usize {
-    (width / COLUMN) as usize
+    (width / COLUMN_WIDTH) as usize
 }
 
 fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
@@ -456,7 +464,7 @@ fn text(out: &mut String, attributes: &str, (x, y): (f64, f64), text: &str) {
     );
 }
 
-/// Text as content of an element. What XML has no characters for is replaced.
+/// Escapes text for an element's content; characters that XML does not allow are replaced.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,11 +1,12 @@
-//! How an SVG document looks: a palette for light and one for dark.
+//! Style sheet of SVG documents, with a palette for light and one for dark schemes.
 //!
-//! Colours are those of Okabe and Ito (Color Universal Design, 2008), in the dark lighter ones of
-//! the same hues. Classes are all below `tidegate-plot`.
+//! The light palette is that of Okabe and Ito (Color Universal Design, 2008), which is
+//! distinguishable with colour blindness; the dark one has lighter colours of the same hues. All
+//! rules are below the class `tidegate-plot`.
 
 use std::fmt::Write as _;
 
-/// How many colours there are, in either palette.
+/// Number of colours in each palette.
 pub(super) const COLOURS: usize = LIGHT.len();
 
 const LIGHT: [&str; 7] = [
@@ -14,9 +15,9 @@ const LIGHT: [&str; 7] = [
 const DARK: [&str; 7] = [
     "#56b4e9", "#ff8c42", "#2fd0a0", "#e8a3cc", "#9ad7ff", "#f5c04a", "#ffffff",
 ];
-/// Of lines, by turns.
+/// Dash patterns of lines, used in turn.
 pub(super) const DASHES: [&str; 4] = ["none", "7 4", "2 3", "10 3 2 3"];
-/// Rules for both schemes. Where there are no media queries, light is what is left.
+/// Returns the rules for both schemes; viewers without media queries use the light one.
 pub(super) fn rules() -> String {
     let mut rules = String::new();
     let mut rule = |selector: &str, body: &str| {
@@ -60,7 +61,8 @@ pub(super) fn rules() -> String {
     rules
 }
 
-/// Classes for strokes, fills and text of each colour: a rule of one never undoes another's.
+/// Adds the classes of each colour for strokes, fills and text. They set different properties or
+/// elements, so that they can be combined.
 fn colours(colours: &[&str], rule: &mut impl FnMut(&str, &str)) {
     for (i, colour) in colours.iter().enumerate() {
         rule(&format!(".s{i}"), &format!("stroke:{colour}"));

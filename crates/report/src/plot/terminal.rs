@@ -1,5 +1,4 @@
-//! Plots as lines of text. Series are told apart by their marks, and by gaps in their lines;
-//! colours only help.
+//! Plots as lines of text. Series differ in their marks and dashes, so that colours are not needed.
 
 use std::fmt::Write as _;
 
@@ -12,25 +11,25 @@ use super::text::wrap;
 use super::{Plot, Series};
 use crate::style::{Style, Tone};
 
-/// The narrowest and the lowest that a plot is drawn; there is no room for less.
-const LEAST: (usize, usize) = (24, 3);
-/// The widest and the highest.
-const MOST: (usize, usize) = (1000, 1000);
+/// Minimum width in columns and height in lines of a plot.
+const MIN_SIZE: (usize, usize) = (24, 3);
+/// Maximum width in columns and height in lines of a plot.
+const MAX_SIZE: (usize, usize) = (1000, 1000);
 
-/// What a plot is drawn on.
+/// Size and capabilities of the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Screen {
     /// Columns; no line is longer. At least 24 are used.
     pub width: usize,
-    /// Lines between the axes, from 3 on; title, labels and legend come on top.
+    /// Lines between the axes, at least 3; title, labels and legend are added.
     pub height: usize,
-    /// Whether there are colours.
+    /// Use of colours.
     pub style: Style,
-    /// Which characters there are.
+    /// Characters that the terminal can show.
     pub glyphs: Glyphs,
 }
 
-/// Where the parts of a plot stand.
+/// Layout of a plot.
 struct Page<'a> {
     fitted: Fitted<'a>,
     screen: Screen,
@@ -41,7 +40,7 @@ struct Page<'a> {
 }
 
 impl Plot {
-    /// The plot as text, each line ended, none with blanks at its end.
+    /// Renders the plot as text; every line is ended, and none has trailing spaces.
     pub fn render(&self, screen: &Screen) -> String {
         Page::new(self, *screen).render()
     }
@@ -51,8 +50,8 @@ impl<'a> Page<'a> {
     fn new(plot: &'a Plot, screen: Screen) -> Page<'a> {
         let fitted = Fitted::new(plot);
         let screen = Screen {
-            width: screen.width.clamp(LEAST.0, MOST.0),
-            height: screen.height.clamp(LEAST.1, MOST.1),
+            width: screen.width.clamp(MIN_SIZE.0, MAX_SIZE.0),
+            height: screen.height.clamp(MIN_SIZE.1, MAX_SIZE.1),
             ..screen
         };
         let rows = Canvas::new(screen.glyphs, 1, screen.height);
@@ -61,13 +60,13 @@ impl<'a> Page<'a> {
             ticks.windows(2).all(|pair| row(&pair[0]) > row(&pair[1]))
         });
         let labels = y_ticks.iter().map(|tick| tick.label.len());
-        // A label is short; where it is not, the plot itself has the better half.
+        // Labels are usually short; a long one gets at most half of the width.
         let margin = labels.max().unwrap_or(0).min(screen.width / 2) + 1;
         let mut canvas = Canvas::new(screen.glyphs, screen.width - margin - 1, screen.height);
         for (i, level) in plot.levels.iter().enumerate() {
             let spot = |x| Spot {
                 x,
-                y: fitted.y.at(level.y),
+                y: fitted.y.position(level.y),
                 interval: None,
             };
             if fitted.plot.y.scale.shows(level.y) {
@@ -75,7 +74,7 @@ impl<'a> Page<'a> {
                 canvas.draw(plot.series.len() + i, &line, &[vec![spot(0.0), spot(1.0)]]);
             }
         }
-        // The first is drawn last, on top.
+        // In reverse order, so that the first series is on top.
         for (i, runs) in fitted.series.iter().enumerate().rev() {
             canvas.draw(i, &plot.series[i], runs);
         }
@@ -116,7 +115,7 @@ impl<'a> Page<'a> {
         out
     }
 
-    /// A line between the axes, with what is left of it.
+    /// Renders a line between the axes, with the y axis's label.
     fn row(&self, row: usize) -> String {
         let [tick_edge, edge, ..] = self.screen.glyphs.frame();
         let room = self.margin - 1;
@@ -142,17 +141,17 @@ impl<'a> Page<'a> {
         text
     }
 
-    /// The lower edge, and the labels beneath it.
+    /// Renders the lower edge, and the labels below it.
     fn x_axis(&self) -> (String, String) {
         let [.., corner, edge, tick_edge] = self.screen.glyphs.frame();
         let column = |tick: &Tick| self.canvas.cell(tick.at, 0.0).0;
-        // Where a label begins: beneath its tick, within the terminal.
+        // A label is centred below its tick, within the terminal.
         let begin = |tick: &Tick| {
             let (width, at) = (tick.label.len(), self.margin + 1 + column(tick));
             let last = self.screen.width.saturating_sub(width);
             at.saturating_sub(width / 2).min(last)
         };
-        // Two blanks at least between labels, some of which hold one themselves.
+        // At least two spaces between labels, because some contain one themselves.
         let apart = |pair: &[Tick]| begin(&pair[0]) + pair[0].label.len() + 2 <= begin(&pair[1]);
         let most = (self.canvas.columns() / 5).clamp(2, 12);
         let ticks = (self.fitted.x).ticks(most, |ticks| ticks.windows(2).all(apart));
@@ -170,7 +169,7 @@ impl<'a> Page<'a> {
         )
     }
 
-    /// Names of stretches with where they begin and end.
+    /// Returns the names of stretches with their begins and ends.
     fn stretches(&self) -> Vec<String> {
         let x = &self.fitted.plot.x;
         let stretches = self.fitted.plot.stretches.iter();
@@ -181,7 +180,7 @@ impl<'a> Page<'a> {
         stretches.map(line).collect()
     }
 
-    /// Which mark is whose, on as many lines as it takes.
+    /// Renders the legend on as many lines as necessary.
     fn legend(&self) -> Vec<String> {
         let Screen {
             style,
@@ -225,7 +224,7 @@ impl<'a> Page<'a> {
         lines
     }
 
-    /// Text on lines no longer than the terminal.
+    /// Wraps text at the terminal's width.
     fn wrapped(&self, text: &str) -> Vec<String> {
         let glyphs = self.screen.glyphs;
         wrap(&glyphs.text(text), self.screen.width, glyphs.ellipsis())

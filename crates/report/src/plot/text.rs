@@ -1,8 +1,8 @@
-//! Names and sentences in the room there is.
+//! Clipping and wrapping of text by its width on a terminal.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// `text` in no more than `width` columns, at least one; `ellipsis` in place of what is cut off.
+/// Cuts `text` to at most `width` columns (at least one), with `ellipsis` in place of the rest.
 pub(super) fn clip(text: &str, width: usize, ellipsis: char) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -17,8 +17,7 @@ pub(super) fn clip(text: &str, width: usize, ellipsis: char) -> String {
     kept.chain([ellipsis]).collect()
 }
 
-/// `text` on lines of no more than `width` columns, broken between words. A word that is wider is
-/// cut off.
+/// Wraps `text` between words at `width` columns. A word that is wider is cut.
 pub(super) fn wrap(text: &str, width: usize, ellipsis: char) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
