@@ -63,7 +63,7 @@ impl Ends {
     #[inline]
     pub fn forget(&mut self, count: u64) {
         let used = count.min(REACH as u64) as usize;
-        // Fingerfingerprints may stay: they only lead to the addresses, which meet nothing from here on.
+        // Fingerprints may stay: a match only leads to the addresses, none of which is equal then.
         self.ends[..used].fill(NO_END);
     }
 }

@@ -440,7 +440,7 @@ mod tests {
         (per_s * 101 / 1000) as usize + 1
     }
 
-    /// Returns the times of requests that always wait, the first late by `late` and the others on time.
+    /// Returns the times of requests that always wait, the first one late by `late`.
     fn on_time_after(per_s: u64, late: Nanos) -> Vec<u64> {
         let mut pacer = Pacer::new(per_s, 1, Nanos::SECOND);
         let mut at = vec![(pacer.due() + late).0];
@@ -580,9 +580,11 @@ mod tests {
             let now = Nanos(now);
             let mut pacer = Pacer::new(a, 1, Nanos::ZERO);
             pacer.spend(units);
-            let owed = |pacer: &Pacer, rate: u64| match pacer.next_due < now {
-                true => 0,
-                false => pacer.next_due.since(now).0 as u128 * rate as u128 + pacer.carry as u128,
+            let owed = |pacer: &Pacer, rate: u64| {
+                if pacer.next_due < now {
+                    return 0;
+                }
+                pacer.next_due.since(now).0 as u128 * rate as u128 + pacer.carry as u128
             };
             let before = owed(&pacer, a);
             pacer.set_rate(b, 1, now);

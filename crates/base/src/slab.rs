@@ -54,6 +54,8 @@ impl<T> Slab<T> {
             taken: false,
         };
         self.slots.extend((before + 1..=slots).map(slot));
+        // New slots go behind the last free one, so that used ones, which are cached, are taken
+        // first.
         let (mut last, mut next) = (NIL, self.free);
         while next != NIL {
             (last, next) = (next, self.slots[next as usize].next_free);

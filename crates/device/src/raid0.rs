@@ -149,6 +149,7 @@ impl Raid0 {
         Ok(Raid0 {
             spec: Spec {
                 name: name.to_owned(),
+                // A member's rest below a chunk is not used.
                 capacity: one.capacity / chunk.0 * chunk.0 * u64::from(count),
                 queue_depth: depth,
                 bytes_per_s: one.bytes_per_s.saturating_mul(count.into()),

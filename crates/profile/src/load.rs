@@ -267,6 +267,7 @@ impl Load {
                 let spent = now.since(*since);
                 let wrote = !self.point.writes() || *bytes >= self.pace.warm_up_bytes;
                 let enough = spent >= self.pace.warm_up
+                    // The first requests find an idle device; a few rounds of the queue fill it.
                     && *ios >= self.pace.warm_up_ios + 4 * u64::from(self.depth)
                     && wrote;
                 // On a slow device warm-up ends by time, whatever has ended.

@@ -232,8 +232,9 @@ impl Pace {
 
     /// Returns the pace for a real disk.
     fn real_time(quick: bool) -> Pace {
-        match quick {
-            true => Pace {
+        // A quick measurement takes less than a minute, filling included.
+        if quick {
+            Pace {
                 warm_up: Nanos::from_millis(100),
                 warm_up_bytes: 0,
                 warm_up_ios: 0,
@@ -249,8 +250,9 @@ impl Pace {
                 condition_max: Nanos::ZERO,
                 condition_times: 0,
                 beside_reads: 100,
-            },
-            false => Pace {
+            }
+        } else {
+            Pace {
                 warm_up: Nanos::from_millis(500),
                 warm_up_bytes: 0,
                 warm_up_ios: 0,
@@ -266,7 +268,7 @@ impl Pace {
                 condition_max: Nanos::from_secs(300),
                 condition_times: 1,
                 beside_reads: 300,
-            },
+            }
         }
     }
 }

@@ -172,6 +172,7 @@ impl ArrivalClock {
                 carry,
                 rate,
             } => {
+                // `part` and `carry` are below `rate`, so at most one nanosecond is carried.
                 *carry += *part;
                 let over = *carry >= *rate;
                 *carry -= if over { *rate } else { 0 };

@@ -41,6 +41,7 @@ impl Source {
             return Ok(Source::Replaying(Box::new(replaying)));
         }
         if let Some(cache) = job.page_cache {
+            // The page cache handles `fsync`; the stream draws the writes only.
             let of_process = Job {
                 fsync: 0,
                 ..job.clone()
@@ -195,6 +196,7 @@ impl Buffered {
         if let Some(journal) = self.cache.journal {
             let file = |&(at, _): &(u64, u32)| (at - self.base) / self.per_file;
             let mut files: Vec<u64> = self.dirty.iter().map(file).collect();
+            // Sorted by address, the writes of a file are adjacent.
             files.dedup();
             for together in files.chunks(self.threads as usize) {
                 self.commit(&journal, together.len());
@@ -213,6 +215,7 @@ impl Buffered {
     fn commit(&mut self, journal: &Journal, files: usize) {
         for n in 0..journal.requests as usize * files {
             let len = u64::from(journal.bytes);
+            // A request does not wrap: the ring begins again where it would not fit.
             if len > journal.size - self.journal_at {
                 self.journal_at = 0;
             }

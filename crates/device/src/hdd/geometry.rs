@@ -185,6 +185,7 @@ impl Geometry {
     }
 
     fn zone_of(&self, byte: u64) -> &Zone {
+        // The index has the zone of the bucket's first byte; further zones may begin in the bucket.
         let mut zone = usize::from(self.index[(byte >> self.index_shift) as usize]);
         while self
             .zones
@@ -207,12 +208,12 @@ impl Geometry {
     pub(super) fn end(&self, end: u64) -> (Position, u64) {
         assert!(end > 0, "nothing ends at the first byte");
         let (place, last) = self.place(self.block_of(end - 1), self.block);
-        let skew = match last {
-            false => 0,
-            true if place.head + 1 < self.heads.get() => {
-                self.head_pitch.get() - self.revolution.get()
-            }
-            true => self.cylinder_skew,
+        let skew = if !last {
+            0
+        } else if place.head + 1 < self.heads.get() {
+            self.head_pitch.get() - self.revolution.get()
+        } else {
+            self.cylinder_skew
         };
         (place, place.stream + skew)
     }
@@ -249,8 +250,10 @@ impl Geometry {
             let last = self.cylinders - 1;
             return (self.capacity, last, self.heads.get() - 1);
         }
+        // The skew at the end of a cylinder counts to its last track.
         let head = self.head_pitch.floor(within).min(self.heads.get() - 1);
         let zone = &self.zones[self.per_zone.floor(cylinder) as usize];
+        // In the skew behind a track all of it has passed.
         let angle = (within - head * self.head_pitch.get()).min(self.revolution.get());
         let bytes = zone.track_bytes.get();
         let offset = self.block_of(self.revolution.floor(angle * bytes));

@@ -104,6 +104,7 @@ impl Mechanism {
     /// has reached it or will reach it, or else from the medium once that is free.
     pub(super) fn read(&mut self, ready: u64, start: u64, end: u64) -> Buffered {
         if let Some(last) = self.serve_from_read_ahead(ready, start, end) {
+            // The head is bound to this track until it has passed the last byte.
             self.free_at = self.free_at.max(last);
             return Buffered { first: ready, last };
         }
@@ -128,6 +129,7 @@ impl Mechanism {
         let Access { first, last, next } = self.access(begin, from, end, 0);
         self.segments.fill(segment, end, last);
         self.free_at = last;
+        // The head is there anyway and the next read is probably sequential, so drives read on.
         self.start_read_ahead(segment, end, next, last);
         Buffered {
             first: if from == start { first } else { ready },
@@ -142,6 +144,7 @@ impl Mechanism {
             && self.read_ahead_range().contains(&start)
         {
             let read = self.read_ahead_progress(&ahead, ready).0 >= end;
+            // An earlier command may still be waiting for bytes of this segment.
             let done = self.segments.get(ahead.segment).since <= ready;
             return read && done && self.serve_from_read_ahead(ready, start, end).is_some();
         }
@@ -183,7 +186,8 @@ impl Mechanism {
         self.segments.invalidate(start, end);
     }
 
-    /// Returns the position of an access that begins at `start`, as [`Mechanism::positioning_time`] needs it.
+    /// Returns the position of an access that begins at `start`, as [`Mechanism::positioning_time`]
+    /// needs it.
     pub(super) fn target(&self, start: u64) -> Target {
         let place = self.geometry.begin(start);
         Target {

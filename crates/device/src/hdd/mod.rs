@@ -205,6 +205,7 @@ impl Hdd {
     /// Sends `bytes` to the host for a command decoded at `ready`: the first no earlier than
     /// `from`, the last block no earlier than `last`, when it has been read. Returns the end.
     fn deliver(&mut self, ready: u64, from: u64, last: u64, bytes: u64) -> u64 {
+        // Blocks are sent while later ones are read, so only the last one remains after `last`.
         let tail = self.transfer(bytes.min(u64::from(self.spec.physical_block)));
         if self.queue.is_some() {
             // With NCQ other commands use the interface while this one waits for the medium: its
@@ -240,6 +241,7 @@ impl Hdd {
             return false;
         };
         let mechanism = &self.mechanism;
+        // Positions matter at the time when the mechanism can begin.
         let stand = mechanism.head_state(now.max(mechanism.free_at()));
         let delay =
             |start, most| mechanism.positioning_time(&stand, &mechanism.target(start), true, most);
@@ -273,6 +275,7 @@ impl Hdd {
         if self.cache.is_some() {
             while self.write_back(ready) {}
             end = end.max(self.cache.as_ref().map_or(0, WriteCache::in_transit_until));
+            // FLUSH CACHE is not queued: no command is decoded before it is done.
             self.controller_free = self.controller_free.max(end);
         }
         end
@@ -291,9 +294,11 @@ impl Hdd {
                 self.deliver(ready, read.first, read.last, end - start)
             }
             Op::Write | Op::WriteZeroes => {
+                // Older data in the cache must not overwrite this later.
                 if let Some(cache) = &mut self.cache {
                     cache.remove(start, end);
                 }
+                // The data crosses the interface while the arm moves, so the later of both counts.
                 let data = if io.op == Op::Write { end - start } else { 0 };
                 self.interface_free = ready.max(self.interface_free) + self.transfer(data);
                 let written = self.mechanism.write(ready, start, end);

@@ -153,6 +153,7 @@ impl Hdd {
     /// queue.
     fn bypass(&mut self, ready: u64, io: &ModelIo) -> Option<u64> {
         let queue = self.queue.as_ref()?;
+        // A flush is a barrier: what arrives behind it must not bypass it.
         if queue.flushes > 0 {
             return None;
         }
@@ -198,6 +199,7 @@ impl Hdd {
         let Some(queue) = &self.queue else { return };
         let first = &queue.waiting[0];
         let now = first.ready.max(self.mechanism.free_at());
+        // Neither needs a choice: nothing passes a flush, and a discard moves nothing.
         if matches!(first.kind, Kind::Flush | Kind::Discard) {
             return self.take_turn(0, now);
         }
@@ -208,6 +210,7 @@ impl Hdd {
         let half_full =
             self.cache.as_ref().is_some_and(|c| c.is_half_full()) || queue.stalled_writes > 0;
         let dirty = self.cache.as_ref().is_some_and(|c| !c.is_clean());
+        // A full cache and the commands take turns, so that neither starves.
         let cache_first = half_full && dirty && queue.cache_is_next;
         queue.cache_is_next = !cache_first;
         match self.choose(now) {
@@ -260,9 +263,11 @@ impl Hdd {
         // Of the reads in the read-ahead's way only the one that it reaches first is a candidate.
         let (coming, mut nearest) = (self.mechanism.read_ahead_range(), u64::MAX);
         for (index, w) in queue.candidates(now).iter().enumerate() {
+            // Such a write waits for room in the cache, not for the mechanism.
             if w.kind == Kind::Cached {
                 continue;
             }
+            // Candidates are in order of arrival, so the first one that is too old is the oldest.
             if best.is_none() && now - w.ready >= queue.max_wait {
                 return Some(index);
             }

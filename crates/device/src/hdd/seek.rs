@@ -129,9 +129,9 @@ const STEPS_LOG2: u32 = 6;
 
 /// Seek curve as a table of integers, for drives that compare many seeks per decision.
 ///
-/// It has an entry for every distance up to `2 << STEPS_LOG2`, then `1 << STEPS_LOG2` entries per octave with
-/// linear interpolation. The error is below 1/100,000 of the seek, except for the interval that
-/// contains the knee: there it is up to 1/500.
+/// It has an entry for every distance up to `2 << STEPS_LOG2`, then `1 << STEPS_LOG2` entries per
+/// octave with linear interpolation. The error is below 1/100,000 of the seek, except for the
+/// interval that contains the knee: there it is up to 1/500.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SeekTable {
     /// Seek times in nanoseconds; a seek takes at most 1 s.

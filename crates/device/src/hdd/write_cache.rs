@@ -30,7 +30,8 @@ pub(super) struct WriteCache {
     extents: Vec<Extent>,
     /// Bytes in all extents.
     dirty: u64,
-    /// Piece that is being written to the medium, until `in_transit_until`. It occupies room until then.
+    /// Piece that is being written to the medium, until `in_transit_until`. It occupies room until
+    /// then.
     in_transit: Extent,
     in_transit_until: u64,
     /// Address at which the sweep goes on.
@@ -73,6 +74,7 @@ impl WriteCache {
         } else {
             0
         };
+        // The write may start a new extent, so one must be free.
         self.dirty + in_transit + bytes <= self.size && self.extents.len() < self.max_extents
     }
 
@@ -84,6 +86,7 @@ impl WriteCache {
     /// Returns true if the cache is half full, so that the drive writes back without waiting to be
     /// idle.
     pub(super) fn is_half_full(&self) -> bool {
+        // Many small extents use up their number before the bytes.
         self.dirty * 2 >= self.size || self.extents.len() * 2 > self.max_extents
     }
 

@@ -37,6 +37,8 @@ impl Ssd {
     pub(super) fn plan(&mut self, die: usize) {
         let waiting = self.buffer.waiting(die);
         let d = &self.dies[die];
+        // Moves worth a whole program are due at once; a partial program waits for more data,
+        // because it takes as long as a full one.
         let wanted = if d.moves >= u64::from(self.per_program) * Reclaim::one() {
             0
         } else if waiting >= self.per_program {
@@ -113,6 +115,7 @@ impl Ssd {
 
     /// Counts a program of a die, and erases a block once one is full.
     fn count_program(&mut self, die: usize) {
+        // Before garbage collection begins, blocks that were erased in advance are used.
         if self.reclaim.as_ref().is_none_or(|r| !r.has_begun()) {
             return;
         }
@@ -143,6 +146,7 @@ impl Ssd {
     /// Makes the die that is free first do its next background operation. Returns the time at which
     /// data has left the buffer, or 0 if the operation was a move, which frees no room.
     pub(super) fn make_room(&mut self, now: u64) -> u64 {
+        // Of the dies with data, the one that is free first makes room first.
         let mut soonest = (u64::MAX, 0);
         for (die, d) in self.dies.iter().enumerate() {
             if self.buffer.waiting(die) > 0 && d.free < soonest.0 {

@@ -336,6 +336,7 @@ impl Model for Ssd {
             Op::Read => (self.timing.read_interval, self.timing.read_overhead),
             _ => (self.timing.write_interval, self.timing.write_overhead),
         };
+        // The interval limits IOPS; the overhead is latency, which overlaps with other commands.
         self.controller_free = begin + interval;
         let ready = begin + overhead;
         self.sequence += 1;

@@ -42,6 +42,7 @@ impl Ssd {
                 self.read_page(now, ready, page, bytes)
             };
             soonest = soonest.min(at);
+            // Pages are sent as they become ready; behind the last one only its own bytes remain.
             if at >= latest {
                 (latest, tail) = (at, bytes);
             }

@@ -53,6 +53,7 @@ impl Ssd {
             reclaim.write(start >> self.unit_bits, ((end - 1) >> self.unit_bits) + 1);
         }
         if io.fua && !self.protected {
+            // Consecutive pages lie on different dies, so more pages than dies add no die.
             let count = (last - first).saturating_add(1).min(self.dies.len() as u32);
             for page in first..first + count {
                 let die = self.die_of(page);
@@ -68,6 +69,7 @@ impl Ssd {
         // Programming what is buffered now need not wait for data that is still being transferred.
         let end = self.program_all(now, ready);
         match &mut self.interface {
+            // In order, the ends of all earlier commands are known.
             Interface::InOrder { .. } => Some(end.max(self.latest_end)),
             Interface::Interleaved(shared) => {
                 let flush = Flush {

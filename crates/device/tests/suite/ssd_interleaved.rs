@@ -114,9 +114,10 @@ fn as_much_is_moved_as_in_order() {
             let end = keep(&mut disk, Nanos::ZERO, 32, 20_000, |id| {
                 let len = [4 * KIB, 16 * KIB, 64 * KIB][rng.below(3) as usize];
                 let addr = rng.below((1 << 30) / len) * len;
-                match rng.below(10) < read_parts {
-                    true => ModelIo::read(id, addr, len as u32),
-                    false => ModelIo::write(id, addr, len as u32),
+                if rng.below(10) < read_parts {
+                    ModelIo::read(id, addr, len as u32)
+                } else {
+                    ModelIo::write(id, addr, len as u32)
                 }
             });
             end.as_secs_f64()

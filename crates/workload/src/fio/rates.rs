@@ -23,6 +23,7 @@ pub(super) fn arrivals(words: &mut Words, job: &Job) -> Option<(Arrivals, Mix)> 
         (Some((word, rates)), None) => {
             let mut per_s = rates;
             for (rate, sizes) in per_s.iter_mut().zip(&job.sizes) {
+                // A bandwidth becomes a rate of requests of the mean size.
                 *rate /= sizes.mean();
             }
             (word, per_s)

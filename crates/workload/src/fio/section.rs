@@ -56,6 +56,7 @@ impl Section {
     pub fn job(&self, disk_size: u64) -> Result<Job, RegionError> {
         let disk_size = disk_size - disk_size % SECTOR;
         let Extents { unit, .. } = self.extents;
+        // An offset beyond 2^64 becomes the last sector, which no disk has, so it is refused later.
         let last = u64::MAX - u64::MAX % SECTOR;
         let up = |bytes: u64| bytes.checked_next_multiple_of(unit).unwrap_or(last);
         let part = |extent| match extent {

@@ -56,6 +56,7 @@ impl Keys<'_> {
             "there is no rate for it",
             "add rate_iops = \"200 IOPS\", or leave it out",
         );
+        // `&` evaluates both sides, so that all mistakes are reported.
         let alone = without(&self.spacing, why, add) & without(&self.bursts, why, add);
         let think = self.think();
         let iodepth = self.iodepth(1);
@@ -85,6 +86,7 @@ impl Keys<'_> {
     fn open(&self, rate: &Field<'_>) -> Option<Flow> {
         let what = "a workload with a rate does not wait for its answers";
         let either = "leave out either this or rate_iops";
+        // `&` evaluates both sides, so that all mistakes are reported.
         let open = without(&self.think, what, either) & without(&self.blocks, what, either);
         let per_s = per_second(rate);
         let spacing = match &self.spacing {

@@ -124,6 +124,7 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
         return None;
     }
     Some(Deadline::BySize(BySize {
+        // In thousandths, rounded to the nearest.
         tolerance: (tolerance? * 1000.0 + 0.5) as u32,
         max_bandwidth: max_bandwidth?,
         bandwidth_loss: bandwidth_loss?,

@@ -47,6 +47,7 @@ impl SizeDraw {
         let n = sizes.0.len() as u64;
         let mut columns: Vec<Column> = (sizes.0.iter())
             .map(|share| Column {
+                // Scaled by the number of columns, so that the mean height is the sum of weights.
                 own: u64::from(share.weight) * n,
                 size: size(share.bytes),
                 alias: size(share.bytes),

@@ -8,7 +8,8 @@ use tidegate_core::time::Nanos;
 pub(super) const RIGHT: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime: \
      ticks of 100 ns, text, a number, Read or Write, bytes, bytes, ticks";
 
-const TICK: u64 = 100;
+/// Unit of timestamps in nanoseconds: a Windows file time tick.
+const TICK_NS: u64 = 100;
 
 /// Returns true for a line of column names, with which some copies begin.
 pub(super) fn is_header(line: &str) -> bool {
@@ -27,7 +28,7 @@ pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     number("response time", response)?;
     let at = number("timestamp", at)?;
     let at = at
-        .checked_mul(TICK)
+        .checked_mul(TICK_NS)
         .ok_or_else(|| format!("timestamp {at} is beyond the year 2185"))?;
     Ok(RawRecord {
         at: Nanos(at),

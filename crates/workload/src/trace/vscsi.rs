@@ -11,7 +11,8 @@ pub(super) const RIGHT: &str = "32 bytes: serial number, bytes, scatter-gather e
      command (READ or WRITE of 6, 10, 12 or 16), version 0x0100, logical block, microseconds";
 
 const VERSION: u16 = 0x0100;
-const MICROSECOND: u64 = 1000;
+/// Unit of times in nanoseconds.
+const MICROSECOND_NS: u64 = 1000;
 
 /// Returns true if a trace begins with a record of this format.
 pub(super) fn begins(begin: &[u8]) -> bool {
@@ -29,7 +30,7 @@ pub(super) fn parse(record: [u8; BYTES]) -> Result<RawRecord<'static>, String> {
     let beyond = |what: &str, value: u64| format!("{what} {value} is too large");
     Ok(RawRecord {
         at: Nanos(
-            at.checked_mul(MICROSECOND)
+            at.checked_mul(MICROSECOND_NS)
                 .ok_or_else(|| beyond("time", at))?,
         ),
         disk: Cow::Borrowed("disk"),

@@ -147,9 +147,12 @@ impl Load {
     /// Returns the I/Os of this load on a disk.
     pub fn ios(&self, disk: &dyn Model) -> Vec<ModelIo> {
         let (mut rng, places) = (Rng(7), disk.spec().capacity / self.len);
-        let place = |id| match self.random {
-            true => rng.below(places),
-            false => id % places,
+        let place = |id| {
+            if self.random {
+                rng.below(places)
+            } else {
+                id % places
+            }
         };
         let places = (0..self.count).map(place).collect::<Vec<u64>>();
         let at = |(id, place): (u64, u64)| io(self.op, id, place * self.len, self.len);
