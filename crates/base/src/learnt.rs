@@ -37,7 +37,7 @@ pub struct Blob(Vec<u8>);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlobError {
     /// The bytes do not have a blob's layout.
-    #[error("not what a controller has learnt: {0}")]
+    #[error("not stored learnt state: {0}")]
     Foreign(&'static str),
     /// Another component wrote the blob.
     #[error("learnt by {found}, not by {expected}")]
@@ -58,7 +58,7 @@ pub enum BlobError {
         known: u16,
     },
     /// The blob has fewer or more bytes than its fields need.
-    #[error("cut short, or longer than it ought to be")]
+    #[error("wrong length: shorter or longer than its fields")]
     Length,
     /// The value of a field is out of range.
     #[error("{what} is {value}, which cannot be")]

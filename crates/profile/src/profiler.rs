@@ -189,7 +189,7 @@ impl Profiler {
                 let (asked, total) = bulk.progress();
                 let percent = 100.0 * asked as f64 / total.max(1) as f64;
                 let spent = now.since(*since).as_secs_f64();
-                (format!("writing all of it, {percent:.0} %"), spent)
+                (format!("writing the whole device, {percent:.0} %"), spent)
             }
             Some((step, _, since)) => {
                 let what = match &steps[*step] {

@@ -59,7 +59,7 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
             continue;
         }
         if let Some(first) = sections.iter().find(|section| section.name == part.name) {
-            let what = format!("the section of line {} has this name, too", first.line);
+            let what = format!("the section at line {} has the same name", first.line);
             let help = Some("each section is a VM; `numjobs` makes copies of a job".to_owned());
             remarks.add(Kind::Error, (part.name, ""), &part.span, what, help);
         }
@@ -71,7 +71,7 @@ pub fn parse(text: &str, file: &str, lenient: bool) -> Result<JobFile, FioErrors
         sections.push(section);
     }
     if sections.is_empty() {
-        let what = "there is no job in this file";
+        let what = "no job section in this file";
         let help = Some("a section such as [job] makes one".to_owned());
         remarks.add(Kind::Error, ("", ""), &(0..0), what, help);
     }

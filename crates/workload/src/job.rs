@@ -330,7 +330,7 @@ impl Job {
 /// Refusal of a region that does not fit its disk.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "job {job:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and hold a \
+    "workload {job:?}: bytes {from} to {to} must lie on the disk of {disk_size} bytes and hold a \
      request of {largest}{}",
     match parts {
         1 => String::new(),
@@ -479,7 +479,7 @@ mod tests {
         };
         assert_eq!(
             job.check().unwrap_err().to_string(),
-            "job \"bad\":\n  offset is 1; allowed: a multiple of 512 bytes\n  \
+            "workload \"bad\":\n  offset is 1; allowed: a multiple of 512 bytes\n  \
              numjobs is 0; allowed: 1 to 65536"
         );
     }
@@ -507,7 +507,7 @@ mod tests {
         };
         assert_eq!(
             job.region(0, 8191).unwrap_err().to_string(),
-            "job \"big\": bytes 0 to 8192 must lie on the disk of 8191 bytes and hold a request \
+            "workload \"big\": bytes 0 to 8192 must lie on the disk of 8191 bytes and hold a request \
              of 4096"
         );
         let far = Job {

@@ -39,7 +39,7 @@ pub struct Mistakes {
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "job {:?}:", self.job)?;
+        write!(f, "workload {:?}:", self.job)?;
         for mistake in &self.list {
             write!(f, "\n  {mistake}")?;
         }

@@ -336,7 +336,7 @@ pub enum ObjectiveError {
         value: u32,
     },
     /// The latency bound is 0.
-    #[error("latency 0: no device answers in no time; leave it out or name a bound such as 10 ms")]
+    #[error("latency 0: allowed is above 0; leave it out or set a bound such as 10 ms")]
     ZeroLatency,
     /// The best-effort level is out of range.
     #[error("priority best-effort {value}: allowed is 0 to 7")]

@@ -363,7 +363,7 @@ fn what_is_wrong_with_a_replay_is_said_where_it_is() {
         ),
         (
             "replay = { file = \"unknown\", mode = \"timed\" }",
-            &["begins like no trace", "format ="],
+            &["unknown trace format", "format ="],
         ),
         (
             "replay = { file = \"two-disks\", trace_disk = \"web.0\", mode = \"timed\" }",
@@ -422,7 +422,7 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
         ),
         (
             "rw = \"trim\"\nio_size = \"1 MiB\"\ndeadline = \"1 s\"",
-            &["deadline is not for this", "reads and writes"],
+            &["deadline is combined with other requests", "reads and writes"],
         ),
         (
             &format!("{whole}numjobs = 2\ndeadline = \"1 s\""),

@@ -109,7 +109,7 @@ pub(super) const IGNORED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "how the host system is called is not simulated",
+        "the host's system calls are not simulated",
         &[
             "thread", "mem", "iomem", "iomem_align", "mem_align", "lockmem", "hugepage-size",
             "comm",
@@ -128,7 +128,7 @@ pub(super) const IGNORED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "what a VM gets is said by its objective",
+        "priority and limits of a VM are set by its objective",
         &[
             "prio", "prioclass", "priohint", "cmdprio", "cmdprio_class", "cmdprio_hint",
             "cmdprio_percentage", "cmdprio_bssplit", "cgroup", "cgroup_nodelete", "cgroup_weight",
@@ -140,7 +140,7 @@ pub(super) const IGNORED: &[(&str, &[&str])] = &[
         &["randrepeat", "allrandrepeat", "randseed", "random_generator", "softrandommap"],
     ),
     (
-        "what the data is plays no part",
+        "the content of data is not simulated",
         &[
             "zero_buffers", "refill_buffers", "scramble_buffers", "buffer_pattern",
             "buffer_compress_percentage", "buffer_compress_chunk", "dedupe_percentage",
@@ -153,7 +153,7 @@ pub(super) const IGNORED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "what is measured and told is the simulator's business",
+        "the simulator has its own measurements and reports",
         &[
             "group_reporting", "new_group", "unified_rw_reporting", "stats", "per_job_logs",
             "write_bw_log", "write_lat_log", "write_iops_log", "write_hist_log", "write_iolog",
@@ -187,7 +187,7 @@ pub(super) const REFUSED: Refusals = &[
         &["filesize"],
     ),
     (
-        "what is written is not read back",
+        "written data is not read back",
         &["0", "none"],
         &["verify", "verify_only"],
     ),
@@ -249,22 +249,22 @@ pub(super) const REFUSED: Refusals = &[
         &["latency_percentile"],
     ),
     (
-        "think times follow answers, after so many requests",
+        "think times follow replies, after a number of requests",
         &["0"],
         &["thinkcycles", "thinktime_iotime"],
     ),
     (
-        "think times follow answers, after so many requests",
+        "think times follow replies, after a number of requests",
         &["complete"],
         &["thinktime_blocks_type"],
     ),
     (
-        "flushes are asked for by `fsync`, `fdatasync` and `sync`",
+        "flushes are requested by `fsync`, `fdatasync` and `sync`",
         &["0"],
         &["write_barrier"],
     ),
     (
-        "flushes are asked for by `fsync`, `fdatasync` and `sync`",
+        "flushes are requested by `fsync`, `fdatasync` and `sync`",
         &[],
         &["sync_file_range"],
     ),
@@ -290,7 +290,7 @@ pub(super) const REFUSED: Refusals = &[
         ],
     ),
     (
-        "a job file says its requests itself",
+        "traces are not replayed from job files",
         &[],
         &[
             "read_iolog", "replay_no_stall", "replay_redirect", "replay_scale", "replay_align",

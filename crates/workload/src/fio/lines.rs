@@ -59,7 +59,7 @@ pub(super) fn parts<'a>(text: &'a str, remarks: &mut Remarks) -> Vec<RawSection<
             continue;
         };
         if line.name == "include" || line.name.starts_with("include ") {
-            let what = "other files are not read from here";
+            let what = "other files are not included";
             let help = Some("put its lines in this file".to_owned());
             let of = (part.name, "include");
             remarks.add(Kind::Error, of, &line.name_span, what, help);
@@ -166,7 +166,7 @@ mod tests {
             ("[\n", "a section needs a name"),
             ("[\u{fffd}\n", "a section needs a name"),
             ("[a] bs=4k\n", "a section needs a name"),
-            ("[a]\ninclude other.fio\n", "other files are not read"),
+            ("[a]\ninclude other.fio\n", "other files are not included"),
         ] {
             let (_, said) = taken_apart(text);
             assert!(

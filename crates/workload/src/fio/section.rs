@@ -218,7 +218,7 @@ fn flow(words: &mut Words, job: &Job) -> (Flow, Mix) {
     let mut iodepth = depth.unwrap_or(1) as u32;
     if let Some((engine, name)) = words.text("ioengine", "an engine's name") {
         let what = if !SYNC_ENGINES.contains(&name) {
-            "ignored: how the host system is called is not simulated"
+            "ignored: the host's system calls are not simulated"
         } else if iodepth == 1 {
             "one request at a time"
         } else {
@@ -229,7 +229,7 @@ fn flow(words: &mut Words, job: &Job) -> (Flow, Mix) {
     } else if let (2.., Some(word)) = (iodepth, words.word("iodepth")) {
         words.note(
             &word,
-            "taken as it stands; fio needs an asynchronous `ioengine` for it",
+            "used as written; fio needs an asynchronous `ioengine` for it",
         );
     }
     let think = think(words);

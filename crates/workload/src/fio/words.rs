@@ -55,7 +55,7 @@ pub(super) fn collect<'a>(
             Treatment::Read
                 if name != "description" && line.value.is_some_and(|v| v.contains('$')) =>
             {
-                let what = "variables such as ${NAME} and $jobname are not replaced here";
+                let what = "variables such as ${NAME} and $jobname are not expanded";
                 let help = Some("write the value itself".to_owned());
                 remarks.add(Kind::Error, at, &line.span, what, help);
             }
@@ -83,7 +83,7 @@ fn severity(lenient: bool) -> Kind {
 
 fn unknown(part: &RawSection, line: &Line, lenient: bool, remarks: &mut Remarks) {
     let help = nearest(line.name, known::names()).map(|name| format!("did you mean {name:?}?"));
-    let what = "no option that is known here";
+    let what = "unknown option";
     let at = (part.name, line.name);
     remarks.add(severity(lenient), at, &line.name_span, what, help);
 }
@@ -151,7 +151,7 @@ impl<'a, 'r> Words<'a, 'r> {
     /// Reports a value that cannot be parsed.
     pub(super) fn misread(&mut self, word: &Word, text: &str, help: &str) {
         if text.starts_with('(') {
-            let what = format!("arithmetic such as {text:?} is not done here");
+            let what = format!("arithmetic such as {text:?} is not supported");
             self.error(word, what, "write the result");
         } else {
             self.error(word, format!("{text:?} cannot be read"), help);

@@ -78,7 +78,7 @@ impl Job {
             && (self.fsync == 0 && self.io_size.is_none() && self.number_ios.is_none());
         let allowed = "a trace without arrivals, pauses, files, page_cache, copy_to, fsync, \
                        io_size and number_ios";
-        findings.expect(plain, "", "not for this", allowed);
+        findings.expect(plain, "", "combined with other requests", allowed);
         let single = self.sizes[..2].iter().all(|sizes| sizes.single().is_some());
         let allowed = "for a trace, one size each of reads and writes";
         findings.expect(single, "sizes", "several", allowed);
@@ -101,7 +101,7 @@ impl Job {
                     && self.page_cache.is_none()
                     && self.copy_to.is_none();
                 let allowed = "reads and writes without page_cache and copy_to";
-                findings.expect(moves, "", "not for this", allowed);
+                findings.expect(moves, "", "combined with other requests", allowed);
             }
         }
     }

@@ -161,7 +161,10 @@ fn replayed(section: &mut Section<'_>, trace: &Field<'_>, library: &dyn Library)
 
 fn rw(section: &mut Section<'_>) -> Option<Rw> {
     let word = section
-        .need(keys::RW.name, "what it asks for: rw = \"randread\"")
+        .need(
+            keys::RW.name,
+            "operations of the workload: rw = \"randread\"",
+        )
         .and_then(|field| field.choice(&keys::RWS));
     let key = &keys::RWMIXREAD;
     let share = section.field(key);

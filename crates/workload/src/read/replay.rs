@@ -120,7 +120,7 @@ pub(super) fn deadline(field: &Field<'_>) -> Option<Deadline> {
     if let (Some(field), Some(most), Some(loss)) = (most, max_bandwidth, bandwidth_loss)
         && loss >= most
     {
-        field.error("nothing is left of it", "more than bandwidth_loss");
+        field.error("not above bandwidth_loss", "more than bandwidth_loss");
         return None;
     }
     Some(Deadline::BySize(BySize {

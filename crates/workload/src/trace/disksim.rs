@@ -20,12 +20,10 @@ pub(super) fn begins(line: &str) -> bool {
 pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [at, device, sector, sectors, kind] = words[..] else {
-        return Err(format!("{} words where there are five", words.len()));
+        return Err(format!("{} words, expected 5", words.len()));
     };
     if at.contains('.') {
-        return Err(format!(
-            "arrival time {at}: a fraction, where it is in whole ns"
-        ));
+        return Err(format!("arrival time {at}: expected whole nanoseconds"));
     }
     let sector = number("first sector", sector)?;
     let in_bytes = |what, sectors: u64| {

@@ -47,7 +47,7 @@ impl<R: BufRead> Input<R> {
             }
         }
         let text = std::str::from_utf8(self.line.trim_ascii());
-        let text = text.map_err(|_| "it is not text".to_owned());
+        let text = text.map_err(|_| "not UTF-8 text".to_owned());
         Ok(Some((Place::Line(self.count), text)))
     }
 
@@ -70,7 +70,7 @@ impl<R: BufRead> Input<R> {
         Ok(match filled {
             0 => None,
             filled if filled < BYTES => {
-                let what = format!("it ends after {filled} of {BYTES} bytes");
+                let what = format!("cut off after {filled} of {BYTES} bytes");
                 Some((place, Err(what)))
             }
             _ => Some((place, Ok(record))),

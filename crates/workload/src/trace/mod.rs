@@ -169,10 +169,10 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The input could not be read.
-    #[error("reading it: {0}")]
+    #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// The input has none of the known formats.
-    #[error("it begins like no trace that is known: {}", names())]
+    #[error("unknown trace format, known are: {}", names())]
     Unknown,
     /// A record is bad, and bad records are not skipped.
     #[error(transparent)]

@@ -20,7 +20,7 @@ pub(super) fn is_header(line: &str) -> bool {
 pub(super) fn parse(line: &str) -> Result<RawRecord<'_>, String> {
     let fields: Vec<&str> = line.split(',').map(str::trim).collect();
     let [at, host, disk, kind, offset, size, response] = fields[..] else {
-        return Err(format!("{} fields where there are seven", fields.len()));
+        return Err(format!("{} fields, expected 7", fields.len()));
     };
     if host.is_empty() {
         return Err("no host name".to_owned());

@@ -105,7 +105,7 @@ fn bad_records_are_named_with_their_place() {
         ("1 0 0 16", "4 words"),
         ("1 0 0 16 1 1", "6 words"),
         ("x 0 0 16 1", "arrival time"),
-        ("1.5 0 0 16 1", "fraction"),
+        ("1.5 0 0 16 1", "whole nanoseconds"),
         ("-1 0 0 16 1", "arrival time"),
         ("1 d 0 16 1", "device"),
         ("1 0 s 16 1", "first sector"),
@@ -149,7 +149,7 @@ fn bad_records_are_named_with_their_place() {
         };
         (bad.place, bad.what)
     };
-    assert_eq!((place, found.as_str()), (Place::Line(2), "it is not text"));
+    assert_eq!((place, found.as_str()), (Place::Line(2), "not UTF-8 text"));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_binary_record_that_is_bad_or_cut_off_is_named() {
         (vscsi(0, 0x28, 0x0100, 0, 1), "no bytes"),
         (vscsi(512, 0x28, 0x0100, u64::MAX, 1), "logical block"),
         (vscsi(512, 0x28, 0x0100, 0, u64::MAX), "time"),
-        (good[..31].to_vec(), "ends after 31 of 32 bytes"),
+        (good[..31].to_vec(), "cut off after 31 of 32 bytes"),
     ];
     for (record, what) in cases {
         let bytes = [&good[..], &record[..]].concat();

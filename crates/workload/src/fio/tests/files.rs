@@ -103,7 +103,7 @@ fn options_that_nobody_knows_are_named_with_their_like() {
     let (option, what, help) = wrong("iodpeth=4");
     assert_eq!(
         (option.as_str(), what.as_str()),
-        ("iodpeth", "no option that is known here")
+        ("iodpeth", "unknown option")
     );
     assert_eq!(help, "did you mean \"iodepth\"?");
     assert_eq!(wrong("colour=blue").2, "");
@@ -138,7 +138,7 @@ fn variables_and_arithmetic_are_refused() {
 #[test]
 fn two_sections_of_one_name_are_refused() {
     let errors = parse("[a]\n[b]\n[a]\n", "f", false).unwrap_err().0;
-    assert_eq!(errors[0].what, "the section of line 1 has this name, too");
+    assert_eq!(errors[0].what, "the section at line 1 has the same name");
     assert_eq!((errors[0].place.line, errors[0].place.column), (3, 2));
 }
 
@@ -146,7 +146,7 @@ fn two_sections_of_one_name_are_refused() {
 fn a_file_without_a_job_is_refused() {
     for text in ["", "# nothing\n", "[global]\nbs=4k\n"] {
         let errors = parse(text, "f", false).unwrap_err().0;
-        assert_eq!(errors[0].what, "there is no job in this file");
+        assert_eq!(errors[0].what, "no job section in this file");
     }
 }
 

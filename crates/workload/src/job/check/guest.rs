@@ -40,7 +40,7 @@ impl Job {
         findings.expect(
             plain,
             "",
-            "not for this",
+            "combined with other requests",
             "reads and writes, without `sync`",
         );
         let ends = self.fsync > 0 || matches!(self.rw.mix, Mix::Read);
@@ -71,6 +71,6 @@ impl Job {
         let reads = self.rw.mix == Mix::Read && !self.rw.random;
         let alone = self.page_cache.is_none() && self.fsync == 0;
         let allowed = "a sequential read without page cache and fsync";
-        findings.expect(reads && alone, "", "not for this", allowed);
+        findings.expect(reads && alone, "", "combined with other requests", allowed);
     }
 }
