@@ -1,14 +1,15 @@
 //! Random variates from a seeded generator, equal on every machine.
 //!
 //! Bounded integers are drawn by multiplication (Lemire, "Fast Random Integer Generation in an
-//! Interval", 2019), which is exact and divides only in about n of 2^64 draws. Real numbers use `+
-//! - * /` and square roots, whose rounding IEEE 754 defines, and `libm`'s logarithm, which consists
-//! of these operations. Rust neither fuses nor reorders them, in debug or in release builds.
+//! Interval", 2019), which is exact and divides only in about n of 2^64 draws. Real numbers use the
+//! four basic operations and square roots, whose rounding IEEE 754 defines, and `libm`'s logarithm,
+//! which consists of these operations. Rust neither fuses nor reorders them, in debug or in release
+//! builds.
 
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 
-/// Distance between neighbouring results of [`unit`]: 2^-53.
+/// Distance between neighbouring results of [`unit()`]: 2^-53.
 const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
 
 /// Returns a uniform integer from 0 to `n` - 1; `n` must be at least 1.
