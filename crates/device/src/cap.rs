@@ -1,7 +1,7 @@
 //! Cap in front of a device: the token bucket of a hypervisor or a cloud volume.
 //!
 //! ```text
-//!   submit --> [ bucket: so many I/Os and bytes a second, some saved up ] --> the device itself
+//!   submit --> [ buckets: I/Os per second, bytes per second, with credit ] --> the device itself
 //! ```
 //!
 //! An I/O passes when both buckets have enough: one counts I/Os, one counts bytes. I/Os pass in

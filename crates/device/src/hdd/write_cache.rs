@@ -34,7 +34,7 @@ pub(super) struct WriteCache {
     /// then.
     in_transit: Extent,
     in_transit_until: u64,
-    /// Address at which the sweep goes on.
+    /// Address from which the sweep continues.
     sweep: u64,
 }
 
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Nobody asks how long it takes.
+    /// Delay for the order `Sweep`, which does not use it.
     fn none(_: u64, _: u64) -> u64 {
         unreachable!("a sweep goes by address")
     }

@@ -2,7 +2,7 @@
 //! and end, and the flushes that wait for them.
 //!
 //! ```text
-//!   submit -> waits for its first page, -> shares the interface -> the drive goes on with it
+//!   submit -> waits for its first page, -> shares the interface -> the drive ends it
 //!             or for the controller                                (step of `Ssd`)
 //! ```
 //!

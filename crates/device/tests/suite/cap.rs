@@ -1,4 +1,4 @@
-//! A cap in front of a device lets pass what it says, and no more.
+//! A cap in front of a device lets its rates pass, and no more.
 
 use crate::common::{KIB, MIB, Rng, keep, once};
 use tidegate_core::request::Op;
@@ -38,7 +38,7 @@ fn ios_and_bytes_pass_at_their_rates_whatever_the_depth() {
         let bytes = time(&mut *bytes.build(), Nanos::ZERO, depth, 500, MIB);
         assert_eq!((bytes.0 + SECOND / 20) / (SECOND / 10), 105, "{bytes}");
     }
-    // Whichever is less: 100 of a mebibyte are 105 MB.
+    // The lower of both rates holds: 100 I/Os of 1 MiB are 105 MB.
     let both = capped("iops = 500\nbandwidth = \"50 MB/s\"");
     let large = time(&mut *both.build(), Nanos::ZERO, 8, 100, MIB);
     assert!((2_000_000_000..2_200_000_000).contains(&large.0), "{large}");
@@ -59,7 +59,7 @@ fn below_its_rate_the_device_is_as_quick_as_without() {
 #[test]
 fn a_burst_is_what_was_saved_up_and_comes_again_after_a_rest() {
     let mut disk = capped("iops = 1000\nburst = \"10 s\"").build();
-    // 10,000 saved up, which the device does in 0.1 s or so: nearly at once.
+    // The credit of 10,000 I/Os passes at the speed of the device, in about 0.1 s.
     let first = time(&mut *disk, Nanos::ZERO, 32, 10_000, 4 * KIB);
     assert!(first.0 < SECOND / 5, "{first}");
     let then = time(&mut *disk, first, 32, 5000, 4 * KIB);
@@ -67,7 +67,7 @@ fn a_burst_is_what_was_saved_up_and_comes_again_after_a_rest() {
         (4 * SECOND..5 * SECOND + SECOND / 10).contains(&then.0),
         "{then}"
     );
-    // Four seconds of rest are 4,000 I/Os, and an hour no more than 10,000.
+    // Four idle seconds save up 4,000 I/Os, and an hour no more than 10,000.
     let now = Nanos(first.0 + then.0 + 4 * SECOND);
     let rested = time(&mut *disk, now, 32, 4000, 4 * KIB);
     assert!(rested.0 < SECOND / 5, "{rested}");

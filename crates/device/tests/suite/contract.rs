@@ -91,7 +91,7 @@ fn io(step: &Step, id: u64, disk: &dyn Model) -> ModelIo {
         Err(share) => (u128::from(last) * u128::from(share) / u128::from(u16::MAX)) as u64,
     };
     let (addr, len) = if step.op == Op::Flush {
-        // A flush lies nowhere: wherever it says that it does, it is served.
+        // A flush has no address, so any value must be accepted.
         (spec.capacity.saturating_mul(2 * (id % 2)), 0)
     } else {
         (at * block, len as u32)
@@ -125,7 +125,7 @@ fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
                 target = target.max(disk.next_completion().unwrap());
             }
             while let Some(at) = disk.next_completion().filter(|at| prompt && *at <= target) {
-                // Not a nanosecond before, and then for certain, where that can be known.
+                // No I/O ends before the time that was named, and one ends then if the model can know that.
                 if at > now {
                     assert_eq!(disk.pop_completed(Nanos(at.0 - 1)), None);
                 }
@@ -150,7 +150,7 @@ fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
         let (before, promised) = (disk.in_flight(), disk.next_completion());
         disk.submit(now, io);
         assert_eq!(disk.in_flight(), before + 1);
-        // What was promised is kept, or something ends sooner; unless nothing was promised.
+        // The end that was named is kept, or an I/O submitted later ends sooner.
         let next = disk.next_completion().expect("something is in flight");
         assert!(may_be_none || promised.is_none_or(|at| next <= at));
         sent.push((now, io));
@@ -232,7 +232,7 @@ proptest! {
     fn a_late_driver_loses_nothing_but_its_own_time(
         steps in proptest::collection::vec(any_step(), 1..30)
     ) {
-        // So few that the queue is never full, or the late driver would submit later, too.
+        // Few enough that the queue is never full, or the late driver would submit later, too.
         for entry in ENTRIES.iter() {
             let (prompt, late) = (run(entry, &steps, true), run(entry, &steps, false));
             prop_assert_eq!(prompt, late, "{}", entry.name);

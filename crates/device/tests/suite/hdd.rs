@@ -124,7 +124,7 @@ fn overhead_hides_behind_the_mechanism_when_commands_queue() {
         1e9 / random_iops(Op::Read, 4),
     );
     close(alone - queued, OVERHEAD, 15.0);
-    // In order of arrival: more depth gains no more.
+    // In order of arrival a greater depth gains nothing.
     close(random_iops(Op::Read, 32), 1e9 / queued, 0.1);
 }
 
@@ -157,7 +157,7 @@ fn what_was_read_ahead_is_served_at_interface_speed() {
         close(end.since(now).0 as f64, OVERHEAD + transfer, 0.1);
         now = end;
     }
-    // Reading freed room, so the head has read on once its place came round.
+    // The read made room, so the head went on when that position came round again.
     now += Nanos::from_millis(100);
     let end = once(&mut *disk, now, ModelIo::read(33, 33 * len, len as u32));
     close(end.since(now).0 as f64, OVERHEAD + transfer, 0.1);
@@ -167,7 +167,7 @@ fn what_was_read_ahead_is_served_at_interface_speed() {
 fn a_read_that_the_head_is_about_to_pass_waits_for_it() {
     let mut disk = disk();
     let first = once(&mut *disk, Nanos::ZERO, ModelIo::read(0, 0, 4_096));
-    // Submitted at once: the medium delivers 1 MiB at the track's rate, without another turn.
+    // Submitted at once, so the medium delivers 1 MiB at the track's rate without a lost revolution.
     let end = once(&mut *disk, first, ModelIo::read(1, 4_096, MIB as u32));
     close(end.since(first).0 as f64, MIB as f64 / 175e6 * 1e9, 15.0);
 }

@@ -18,20 +18,20 @@ fn cached() -> Box<dyn Model> {
     load("hdd-7200-1tb-cached").build()
 }
 
-/// The cached drive, in order of arrival.
+/// Returns the cached drive without NCQ, which serves commands in order of arrival.
 fn cached_in_order() -> Box<dyn Model> {
     let text = include_str!("../../../../devices/hdd-7200-1tb-cached.toml");
     let ncq = text.find("\n[hdd.ncq]").unwrap();
     catalogue::parse(&text[..ncq], "test").unwrap().build()
 }
 
-/// The drive whose commands may wait for so long.
+/// Returns the drive with another `max_wait`.
 fn ageing(wait: &str) -> Box<dyn Model> {
     let text = HDD.replace("max_wait = \"1 s\"", &format!("max_wait = \"{wait}\""));
     catalogue::parse(&text, "test").unwrap().build()
 }
 
-/// Keeps a queue of random reads of 4 KiB full; returns how long each took.
+/// Keeps a queue of random 4 KiB reads full; returns their latencies.
 fn latencies(disk: &mut dyn Model, depth: u32, count: u64) -> Vec<u64> {
     let (mut rng, blocks) = (Rng(7), disk.spec().capacity / 4_096);
     let (mut now, mut sent, mut took) = (Nanos::ZERO, Vec::new(), Vec::new());
@@ -53,7 +53,7 @@ fn latencies(disk: &mut dyn Model, depth: u32, count: u64) -> Vec<u64> {
 
 #[test]
 fn a_head_switch_costs_its_figure_and_a_stream_does_not_notice() {
-    // 175 MB/s over four heads, whatever their switches cost: the tracks hold what makes it so.
+    // 175 MB/s over four heads whatever the switches cost, because track capacities compensate.
     let mut disk = in_order().build();
     let rate = Load::sequential(Op::Read, 128 * KIB, 4, 8_000).iops(&mut *disk) * 131_072.0;
     close(rate, 175e6, 1.0);
@@ -189,7 +189,7 @@ fn sorted_write_back_beats_writing_through() {
 fn an_idle_drive_writes_back_on_its_own() {
     for mut disk in [cached(), cached_in_order()] {
         let now = once(&mut *disk, Nanos::ZERO, ModelIo::write(0, 500 << 30, 4_096));
-        // Not yet: it waits for 50 ms. Then there is something to do.
+        // The cache is written back after 50 ms of idle time, not before.
         let early = once(&mut *disk, now + Nanos::from_millis(40), ModelIo::flush(1));
         let took = early.since(now + Nanos::from_millis(40));
         assert!(took > Nanos::from_millis(2), "{took}");
@@ -213,7 +213,7 @@ fn flush_ends_when_everything_before_it_is_on_the_medium() {
         let each = end.since(now).0 / 100;
         // A write back takes its settling and, on average, half a revolution at least.
         assert!((4_000_000..9_000_000).contains(&each), "{each} ns");
-        // There is nothing left for another.
+        // The cache is empty, so a second flush costs only its overhead.
         let again = once(&mut *disk, end, ModelIo::flush(101));
         assert_eq!(again.since(end), Nanos::from_micros(300));
     }
@@ -258,7 +258,7 @@ fn fua_goes_through_to_the_medium() {
         };
         let end = once(&mut *disk, Nanos::ZERO, fua);
         assert!(end > Nanos::from_millis(2), "{end}");
-        // It is there: a flush has nothing to wait for.
+        // The data is on the medium, so a flush has nothing to wait for.
         let flushed = once(&mut *disk, end, ModelIo::flush(1));
         assert_eq!(flushed.since(end), Nanos::from_micros(300));
     }

@@ -96,7 +96,7 @@ fn a_full_buffer_writes_at_the_speed_of_the_flash() {
     let rate = Load::sequential(Op::Write, 64 * KIB, 8, 20_000).iops(&mut disk) * 65_536.0;
     let program = 500.0 + 16_384.0 / 400.0;
     close(rate, 8.0 * 16_384.0 / program * 1e6, 1.0);
-    // Without garbage collection that is what it does for ever.
+    // Without garbage collection this rate lasts.
     let mut disk = plain();
     let load = Load::random(Op::Write, 4 * KIB, 8, 100_000);
     let (first, now) = load.run(&mut disk, Nanos::ZERO);
@@ -115,7 +115,7 @@ fn what_is_in_the_buffer_is_read_from_there() {
     let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 16_384, 4_096));
     let end = once(&mut disk, now, ModelIo::read(1, 16_384, 4_096));
     close(end.since(now).0 as f64, 1e3 * (10.0 + INTERFACE), 0.1);
-    // Not what was not written, and not what has been programmed since.
+    // Neither pages that were not written nor pages that have been programmed are in the buffer.
     let now = end;
     let end = once(&mut disk, now, ModelIo::read(2, 20_480, 4_096));
     assert!(
@@ -156,7 +156,7 @@ fn flush_waits_for_the_flash_and_for_all_before_it() {
     let now = once(&mut disk, Nanos::ZERO, ModelIo::write(0, 0, 4_096));
     let end = once(&mut disk, now, ModelIo::flush(1));
     close(end.since(now).0 as f64, 1e3 * (20.0 + CHANNEL + 500.0), 0.1);
-    // There is nothing left for another.
+    // The buffer is empty, so a second flush costs only its overhead.
     let again = once(&mut disk, end, ModelIo::flush(2));
     assert_eq!(again.since(end), Nanos::from_micros(20));
 
@@ -240,7 +240,8 @@ fn prefetch_serves_streams_and_leaves_random_reads_alone() {
     );
 }
 
-/// A drive with so much spare flash and so much data, of all that it has.
+/// Returns a drive with `spare` bytes of flash beyond its capacity; its first `filled` bytes hold
+/// data.
 fn worn(spare: u64, filled: u64) -> Ssd {
     ssd(|f| {
         f.garbage_collection = Some(GarbageFigures {

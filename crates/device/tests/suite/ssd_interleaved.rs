@@ -12,10 +12,10 @@ use tidegate_device::ssd::{
 use tidegate_device::{Completion, Model, ModelIo};
 use tidegate_units::{Bandwidth, Bytes};
 
-/// A rate at which a KiB takes 10.24 us.
+/// Interface rate at which 1 KiB takes 10.24 us.
 const RATE: u64 = 100_000_000;
 
-/// Nanoseconds that so many bytes take alone.
+/// Returns the nanoseconds that `bytes` take on an otherwise idle interface.
 fn alone(bytes: u64) -> u64 {
     bytes * 1_000_000_000 / RATE
 }
@@ -41,20 +41,20 @@ fn end_of(ended: &[Completion], id: u64) -> u64 {
 
 #[test]
 fn a_lone_small_read_has_its_part_of_the_interface() {
-    // Overhead, flash and channel, and then one part in so many of the interface.
+    // Overhead, flash and channel, and then an equal share of the interface.
     let before = 10_000 + 50_000 + 16 * KIB * 1_000_000_000 / 400_000_000;
     for large in [0, 1, 7, 31] {
         let mut disk = shared(|_| ());
         for id in 0..large {
             disk.submit(Nanos::ZERO, ModelIo::read(id, id * MIB, MIB as u32));
         }
-        // Their pages are all out of the flash by then, and none of them is through.
+        // By then all pages are out of the flash, and no transfer has ended.
         let now = Nanos::from_millis(large);
         disk.submit(now, ModelIo::read(99, 900 * MIB, 16 * KIB as u32));
         let ended = drain(&mut disk);
         let took = end_of(&ended, 99) - now.0;
         assert_eq!(took, before + (large + 1) * alone(16 * KIB), "{large}");
-        // In order it waits for all of them.
+        // In order the small read waits for all large ones.
         let mut disk = shared(|f| f.interface_sharing = SharingFigure::InOrder);
         for id in 0..large {
             disk.submit(Nanos::ZERO, ModelIo::read(id, id * MIB, MIB as u32));
@@ -134,7 +134,7 @@ fn as_much_is_moved_as_in_order() {
 fn what_comes_later_puts_an_end_off() {
     let mut disk = shared(|f| f.write_overhead = us(0));
     disk.submit(Nanos::ZERO, ModelIo::write(0, 0, 64 * KIB as u32));
-    // Both have half of it from the middle of the first on.
+    // Each has half of the rate from the middle of the first transfer on.
     let half = Nanos(alone(32 * KIB));
     assert_eq!(disk.pop_completed(half), None);
     assert_eq!(disk.next_completion(), Some(Nanos(alone(64 * KIB))));
@@ -150,7 +150,7 @@ fn what_comes_later_puts_an_end_off() {
 
 #[test]
 fn a_driver_may_go_on_from_the_end_that_it_took() {
-    // Who looks far ahead finds the first end; what comes at its time still shares.
+    // Polling far ahead stops at the first end, so an I/O submitted at that time still shares.
     let two = |disk: &mut Ssd| {
         disk.submit(Nanos::ZERO, ModelIo::write(0, 0, 4 * KIB as u32));
         disk.submit(Nanos::ZERO, ModelIo::write(1, MIB, 64 * KIB as u32));
@@ -179,7 +179,7 @@ fn a_flush_waits_for_what_came_before_it_and_for_nothing_else() {
     disk.submit(Nanos::ZERO, ModelIo::write(5, 3 * MIB, MIB as u32));
     assert_eq!(disk.in_flight(), 6);
     let ended = drain(&mut disk);
-    // Three share until the small one is through, then two.
+    // Three share until the small transfer ends, then two.
     let small = 3 * alone(4 * KIB);
     assert_eq!((end_of(&ended, 2), end_of(&ended, 3)), (0, small));
     let large = small + 2 * alone(60 * KIB);
@@ -202,7 +202,7 @@ fn with_protection_a_flush_ends_with_the_last_before_it() {
     let order: Vec<_> = ended.iter().map(|c| c.id).collect();
     assert_eq!(order, [0, 1, 2]);
     assert!(ended.iter().all(|c| c.at.0 == 20_000 + alone(64 * KIB)));
-    // Nothing is before the next.
+    // No I/O ends before the time that was named.
     let now = Nanos::SECOND;
     assert_eq!(once(&mut disk, now, ModelIo::flush(3)), now + us(20).0);
 }
@@ -266,7 +266,7 @@ fn any_io() -> impl Strategy<Value = (Op, u64, u64, bool, u64)> {
 }
 
 proptest! {
-    /// With one command at a time there is nobody to share with: the drive is the same.
+    /// With one command at a time both ways of sharing give equal times.
     #[test]
     fn alone_it_is_the_disk_that_serves_in_order(
         steps in proptest::collection::vec(any_io(), 1..60),

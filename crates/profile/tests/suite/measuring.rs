@@ -47,7 +47,7 @@ impl MadeUp {
         let server = (self.servers.iter_mut().min()).expect("there are some");
         let mut time = service(io.direction, io.len);
         if let Some(jitter) = &mut self.jitter {
-            // From a half to one and a half, so the mean is what it is without.
+            // A factor from 0.5 to 1.5, which leaves the mean unchanged.
             time = time / 2 + jitter.below(time);
         }
         *server = (*server).max(now) + Nanos(time);
