@@ -13,7 +13,9 @@ pub struct IndexedHeap<K> {
     position: Vec<u32>,
 }
 
+/// Position of an id that is not in the heap.
 const ABSENT: u32 = u32::MAX;
+/// Children per node; four nodes of 16 bytes fill a cache line.
 const ARITY: usize = 4;
 
 impl<K: Ord + Copy> IndexedHeap<K> {

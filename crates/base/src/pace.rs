@@ -8,6 +8,7 @@
 use crate::objective::{OpsRate, Rate};
 use crate::time::Nanos;
 
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 /// Interval in which a limit may be exceeded by at most one request and 1 %: 100 ms.
 const WINDOW: Nanos = Nanos(100_000_000);

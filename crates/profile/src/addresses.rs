@@ -41,6 +41,7 @@ impl Addresses {
     /// Moves a sequential stream to another place.
     pub(crate) fn move_to_next_place(&mut self) {
         self.place = self.place.wrapping_add(GOLDEN);
+        // A fraction of 2^64 becomes a slot by multiplication and shift.
         self.next = ((u128::from(self.place) * u128::from(self.slots)) >> 64) as u64;
     }
 

@@ -110,6 +110,7 @@ impl Beside {
                 self.reading = false;
                 self.seed = mix(self.seed);
                 let most = PAUSE_DEPTHS * u64::from(self.point.depth);
+                // The bias of the modulo is negligible: `most` is tiny against 2^64.
                 self.pause = self.seed % (most + 1);
                 if self.counted_since.is_some() {
                     self.times.saturating_record(time.0.max(1));

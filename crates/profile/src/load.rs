@@ -309,6 +309,7 @@ impl Load {
         let places = self.places();
         let (spent, of_places) = (last.since(since), u64::from(places));
         let ios = (self.pace.run_ios).min(self.pace.run_bytes / u64::from(self.point.size));
+        // At least one round of the queue, so that requests of another place are no large part.
         let need = (ios / of_places).max(u64::from(self.depth));
         let enough = spent.0 >= self.pace.run.0 / of_places && ended >= need;
         if ended == 0 || !(enough || spent >= self.longest_stretch()) {

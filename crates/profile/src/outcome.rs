@@ -57,6 +57,7 @@ pub(crate) fn saturating_depth(plan: &Plan, outcomes: &[Outcome]) -> u32 {
     if let Some(depth) = plan.options.depth {
         return depth.min(plan.target.depth_max);
     }
+    // The plan begins with random reads of the smallest size at each depth.
     let first = plan.steps.iter().find_map(|step| match step {
         Step::Measure(point) => Some(*point),
         _ => None,

@@ -176,6 +176,7 @@ impl Profiler {
 
     /// Returns the progress at `now`.
     pub fn progress(&self, now: Nanos) -> Progress {
+        // The device is as much slower than estimated as it has been so far.
         let slowness = match self.spent {
             (spent, expected) if expected > 0.0 => spent / expected,
             _ => 1.0,

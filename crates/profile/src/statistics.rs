@@ -71,6 +71,7 @@ pub fn is_level(runs: &[Run]) -> bool {
     if runs.len() < 2 {
         return true;
     }
+    // Least squares of time against the index of the run, centred.
     let middle = (n - 1.0) / 2.0;
     let mean = runs.iter().map(|run| run.time()).sum::<f64>() / n;
     let (mut with, mut squares) = (0.0, 0.0);

@@ -507,8 +507,8 @@ mod tests {
         };
         assert_eq!(
             job.region(0, 8191).unwrap_err().to_string(),
-            "workload \"big\": bytes 0 to 8192 must lie on the disk of 8191 bytes and hold a request \
-             of 4096"
+            "workload \"big\": bytes 0 to 8192 must lie on the disk of 8191 bytes and hold a \
+             request of 4096"
         );
         let far = Job {
             offset: u64::MAX - 511,

@@ -166,6 +166,7 @@ impl Buffered {
                 continue;
             };
             if io.op == Op::Read {
+                // A hit does not reach the disk, but the stream has counted it.
                 let hit = u64::from(self.cache.hit_percent);
                 if draw::below(rng, 100) >= hit {
                     let waits = core::mem::take(&mut self.synced);

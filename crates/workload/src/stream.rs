@@ -171,6 +171,7 @@ impl Stream {
             },
         };
         let (offset, len) = self.place(index, rng);
+        // The discard is not counted: it is one request with the write that follows.
         if self.mix == Mix::TrimWrite {
             self.discarded = Some((offset, len));
             return Some(Io {
@@ -203,6 +204,8 @@ impl Stream {
                     state.position = 0;
                 }
                 let from = state.position;
+                // A request is cut at the end of its file, so with several files the position
+                // reaches the end of the region exactly.
                 state.position += bytes.min(self.file - from % self.file);
                 from
             }
@@ -220,6 +223,7 @@ impl Stream {
     /// Counts a request and returns it.
     #[inline]
     fn issue(&mut self, op: Op, offset: u64, len: u32) -> Io {
+        // The last request may exceed `io_size`, so the rest saturates at zero.
         self.bytes_left = self.bytes_left.saturating_sub(u64::from(len));
         self.ios_left -= 1;
         let write = op == Op::Write;

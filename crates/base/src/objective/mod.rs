@@ -220,11 +220,13 @@ impl Objective {
         if self.latency == Some(Nanos::ZERO) {
             return Err(ObjectiveError::ZeroLatency);
         }
+        // A minimum above a maximum could never be kept.
         below("reservation", &self.reservation, "limit", &self.limit.total)?;
         below("target", &self.target, "limit", &self.limit.total)?;
         below("reservation", &self.reservation, "target", &self.target)?;
         below("limit.read", &self.limit.read, "limit", &self.limit.total)?;
         below("limit.write", &self.limit.write, "limit", &self.limit.total)?;
+        // Levels end at `Priority::LEVEL_MAX`, 7.
         if let Priority::BestEffort(value @ 8..) = self.priority {
             return Err(ObjectiveError::PriorityOutOfRange { value });
         }

@@ -125,7 +125,7 @@ fn run(entry: &Entry, steps: &[Step], prompt: bool) -> Run {
                 target = target.max(disk.next_completion().unwrap());
             }
             while let Some(at) = disk.next_completion().filter(|at| prompt && *at <= target) {
-                // No I/O ends before the time that was named, and one ends then if the model can know that.
+                // No I/O ends before the time that was named, and one ends then if it is known.
                 if at > now {
                     assert_eq!(disk.pop_completed(Nanos(at.0 - 1)), None);
                 }

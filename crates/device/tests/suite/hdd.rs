@@ -167,7 +167,7 @@ fn what_was_read_ahead_is_served_at_interface_speed() {
 fn a_read_that_the_head_is_about_to_pass_waits_for_it() {
     let mut disk = disk();
     let first = once(&mut *disk, Nanos::ZERO, ModelIo::read(0, 0, 4_096));
-    // Submitted at once, so the medium delivers 1 MiB at the track's rate without a lost revolution.
+    // Submitted at once, so 1 MiB comes at the track's rate without a lost revolution.
     let end = once(&mut *disk, first, ModelIo::read(1, 4_096, MIB as u32));
     close(end.since(first).0 as f64, MIB as f64 / 175e6 * 1e9, 15.0);
 }

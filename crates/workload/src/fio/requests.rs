@@ -130,6 +130,8 @@ fn spread(from: u64, to: u64) -> Result<Sizes, String> {
     let mut shares: Vec<SizeShare> = vec![];
     for i in 1..=n {
         let bytes = (i * from).min(to) as u32;
+        // Sums from the i-th multiple to the next are rounded down to it; the last interval is
+        // shorter.
         let weight = (from.min(from + to - i * from) / SECTOR) as u32;
         match shares.last_mut() {
             Some(last) if last.bytes == bytes => last.weight += weight,

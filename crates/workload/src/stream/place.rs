@@ -62,9 +62,12 @@ impl Places {
             Places::Zipf { ranks, scatter } => scatter.apply(ranks.draw(rng) - 1).min(places - 1),
             Places::Pareto { n, power, scatter } => {
                 let rank = (*n as f64 * libm::pow(draw::unit(rng), *power)) as u64;
+                // The product may round up to `n`.
                 scatter.apply(rank.min(n - 1)).min(places - 1)
             }
             Places::Normal { middle, deviation } => loop {
+                // Values outside the region are drawn again, not moved to its ends, which would
+                // become hot.
                 let x = middle + deviation * draw::normal(rng);
                 if x >= 0.0 && x < middle * 2.0 {
                     return (x as u64).min(places - 1);
