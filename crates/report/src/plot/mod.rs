@@ -183,8 +183,8 @@ impl Series {
         Series { band: true, ..self }
     }
 
-    /// Leaves out the marks of a line in SVG, for lines with so many points that they would hide it.
-    /// A terminal tells lines apart by their marks and keeps them.
+    /// Leaves out the marks of a line in SVG, for lines with so many points that they would hide
+    /// it. A terminal tells lines apart by their marks and keeps them.
     pub fn unmarked(self) -> Series {
         Series {
             marked: false,
