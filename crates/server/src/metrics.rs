@@ -1,7 +1,7 @@
 //! `/metrics`: everything counted, for Prometheus.
 //!
 //! Each metric is declared once, in one of the tables below, with its help text and its unit; a
-//! test holds the operating guide against the same tables. Values come from the
+//! test holds docs/monitoring.md against the same tables. Values come from the
 //! loops' snapshots at the time of the scrape, so that counting costs the loops nothing beyond
 //! what they count anyway.
 
@@ -367,8 +367,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_operating_guide_names_every_metric() {
-        let guide = include_str!("../../../docs/operating.md");
+    fn the_documentation_names_every_metric() {
+        let guide = include_str!("../../../docs/monitoring.md");
         let of_device = OF_DEVICE.iter().map(|m| ("device", m.name));
         let of_disk = OF_DISK.iter().map(|m| ("disk", m.name));
         let of_vm = OF_VM.iter().chain(promises::OF_VM).chain(jobs::OF_VM);
@@ -381,7 +381,7 @@ pub(crate) mod tests {
             let name = format!("tidegate_{of}_{name}");
             assert!(
                 guide.contains(&name),
-                "docs/operating.md does not name {name}"
+                "docs/monitoring.md does not name {name}"
             );
         }
     }

@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_guide_and_the_help_show_rules_that_are_taken() {
-        let guide = include_str!("../../../../docs/operating.md").to_owned();
+        let guide = include_str!("../../../../docs/fault-drills.md").to_owned();
         let help = |words: &str| {
             let shown = Args::try_parse_from(words.split(' ')).expect_err("help ends it");
             shown.to_string()

@@ -52,7 +52,7 @@ pub(in crate::config) const MAX_CONNECTIONS: KeyInfo = KeyInfo::number(
     64,
     (1, DEVICE_CONNECTIONS_MAX as u64),
     "NBD clients that may be connected at a time, over all its disks; one more is refused \
-     ([operating.md](operating.md#too-many-clients))",
+     ([troubleshoot.md](troubleshoot.md#connection-refused))",
 );
 /// Disks of a VM.
 pub(in crate::config) const DISKS: KeyInfo = KeyInfo::new(
@@ -137,7 +137,7 @@ pub(in crate::config) const CREATE: KeyInfo = KeyInfo::new(
     KeyKind::Choice(&words(&CREATES)),
     KeyDefault::Text("no"),
     "what to do where the file is missing or empty: `\"no\"` is an error, `\"sparse\"` and \
-     `\"preallocated\"` give it its `size`, unless a [store](operating.md#what-is-kept) knows that \
+     `\"preallocated\"` give it its `size`, unless a [store](persistence.md) knows that \
      the disk was served before",
 );
 /// Format of a disk's file.
