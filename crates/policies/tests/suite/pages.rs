@@ -59,7 +59,7 @@ fn every_parameter_is_on_the_page_of_a_policy_that_has_it() {
 
 #[test]
 fn the_worked_example_shows_the_code_as_it_is() {
-    let text = read("docs/adding-a-policy.md");
+    let text = read("docs/dev/adding-a-policy.md");
     let mut excerpts = 0;
     let mut parts = text.split("```");
     while let (Some(before), Some(block)) = (parts.next(), parts.next()) {

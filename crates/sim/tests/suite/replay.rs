@@ -480,7 +480,7 @@ fn who_has_no_tasks_is_told_nothing_of_them() {
     assert!(!json.contains("responses"));
 }
 
-/// Whole traces, which lie beside the repository where there are any: `docs/testing.md`.
+/// Whole traces, which lie beside the repository where there are any: `docs/dev/testing.md`.
 #[test]
 fn whole_real_traces_are_replayed() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");

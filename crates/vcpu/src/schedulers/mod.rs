@@ -1,7 +1,7 @@
 //! vCPU schedulers, a file or folder each, and their registry, which is the only list of them.
 //!
 //! Readers of scenarios, options of commands, lists and documentation take schedulers from here.
-//! docs/adding-a-vcpu-scheduler.md says how one more comes.
+//! docs/dev/adding-a-vcpu-scheduler.md says how one more comes.
 
 pub mod credit;
 pub mod credit2;

@@ -60,7 +60,7 @@ fn the_page_has_every_scheduler_and_parameter() {
 
 #[test]
 fn the_worked_example_shows_the_code_as_it_is() {
-    let text = read("docs/adding-a-vcpu-scheduler.md");
+    let text = read("docs/dev/adding-a-vcpu-scheduler.md");
     let mut excerpts = 0;
     let mut parts = text.split("```");
     while let (Some(before), Some(block)) = (parts.next(), parts.next()) {

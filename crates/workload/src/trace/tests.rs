@@ -280,7 +280,7 @@ fn beginnings_of_real_traces_are_read() {
     }
 }
 
-/// Reads whole real traces, if they are beside the repository; see `docs/testing.md`.
+/// Reads whole real traces, if they are beside the repository; see `docs/dev/testing.md`.
 #[test]
 fn whole_real_traces_are_read() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
