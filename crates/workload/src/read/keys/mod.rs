@@ -290,7 +290,7 @@ pub(super) const PAGE_CACHE: KeyInfo = optional(
     KeyKind::Table(&guest::PAGE_CACHE_TABLE),
     "none",
     "page cache, block layer and journal of the guest: \
-     [workloads.md](workloads.md#what-a-guest-makes-of-them)",
+     [workloads.md](workloads.md#page-cache-journal-and-copies)",
 );
 /// Destination of a copy.
 pub(super) const COPY_TO: KeyInfo = optional(
