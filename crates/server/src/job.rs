@@ -8,7 +8,6 @@ mod times;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tidegate_core::jobs::{Job, JobOutcome, JobStatus};
-use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 
 pub(crate) use times::{after, before, between, span, to_the_millisecond};
@@ -287,14 +286,6 @@ impl KeptJob {
             false => Err(format!("nothing is left of its {} bytes", kept.bytes)),
         }
     }
-}
-
-/// The controller that has classes of priority follow from jobs.
-const CONTROLLER: &str = "pridyn";
-
-/// Whether a policy sees to it that jobs are done in time, as far as that can be.
-pub fn is_enforced_by(policy: &dyn Policy) -> bool {
-    policy.parts().0 == Some(CONTROLLER)
 }
 
 #[cfg(test)]

@@ -631,7 +631,7 @@ fn what_nobody_here_has_learnt_is_refused_with_the_reason() {
             "learnt by thermostat",
         ),
         (with(&[]), &Blob::new("credit-feedback", 9), "version 9"),
-        (with(&[]), &Blob::new("credit-feedback", 1), "cut short"),
+        (with(&[]), &Blob::new("credit-feedback", 1), "wrong length"),
         (with(&[]), &Blob::from_bytes(Vec::new()), "no bytes"),
     ] {
         let said = refusal(&spec, blob);

@@ -221,7 +221,7 @@ impl Loop {
             status,
             outlook,
             capacity,
-            enforced: job::is_enforced_by(&**self.engine.policy()),
+            enforced: self.engine.policy().helps_jobs(),
         })
     }
 

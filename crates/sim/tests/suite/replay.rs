@@ -422,7 +422,10 @@ fn what_is_wrong_with_a_deadline_is_said_where_it_is() {
         ),
         (
             "rw = \"trim\"\nio_size = \"1 MiB\"\ndeadline = \"1 s\"",
-            &["deadline is combined with other requests", "reads and writes"],
+            &[
+                "deadline is combined with other requests",
+                "reads and writes",
+            ],
         ),
         (
             &format!("{whole}numjobs = 2\ndeadline = \"1 s\""),

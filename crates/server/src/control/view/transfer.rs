@@ -5,14 +5,13 @@ use jiff::tz::TimeZone;
 use tidegate_api::transfer::{
     EndedTransferView, EndedTransfersView, TransferView, VmTransfersView,
 };
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{self, PolicySpec};
 use tidegate_units as units;
 
 use crate::command::VmSnapshot;
-use crate::job::{
-    EndedJob, JobResult, Outlook, RunningJob, after, is_enforced_by, span, to_the_millisecond,
-};
+use crate::job::{EndedJob, JobResult, Outlook, RunningJob, after, span, to_the_millisecond};
 
 /// The time for which something is shown, and where.
 #[derive(Clone, Debug)]
@@ -207,7 +206,7 @@ fn enforced_by() -> String {
     let named = policy::registry().iter().map(|info| info.name);
     let all = named.filter(|name| {
         let spec = PolicySpec::named(name).ok();
-        spec.is_some_and(|spec| is_enforced_by(&spec))
+        spec.is_some_and(|spec| spec.helps_jobs())
     });
     let names: Vec<String> = all.map(|name| format!("{name:?}")).collect();
     format!("policy {}", names.join(" or "))
