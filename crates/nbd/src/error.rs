@@ -1,8 +1,8 @@
-//! Errors: those a reply carries to the client, and those that end a connection.
+//! Errors that a reply carries to the client, and errors that end a connection.
 
 use thiserror::Error;
 
-/// An error a reply may carry ("Error values"); the variants' names and numbers are the wire's.
+/// Error value of a reply ("Error values"); names and numbers are those of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[repr(u32)]
 pub enum NbdError {
@@ -12,7 +12,7 @@ pub enum NbdError {
     /// `NBD_EIO`.
     #[error("input/output error")]
     Eio = 5,
-    /// `NBD_ENOMEM`; to be avoided, says the specification.
+    /// `NBD_ENOMEM`; the specification asks servers to avoid it.
     #[error("cannot allocate memory")]
     Enomem = 12,
     /// `NBD_EINVAL`.
@@ -33,13 +33,13 @@ pub enum NbdError {
 }
 
 impl NbdError {
-    /// The number on the wire.
+    /// Error value on the wire.
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// Reads a number off the wire. As the specification asks of clients, one it does not
-    /// define is taken for `NBD_EINVAL`; zero is no error.
+    /// Decodes an error value; 0 (success) gives `None`. A value that the specification does not
+    /// define becomes `NBD_EINVAL`, as it asks of clients.
     pub const fn from_code(code: u32) -> Option<NbdError> {
         Some(match code {
             0 => return None,
@@ -55,13 +55,13 @@ impl NbdError {
     }
 }
 
-/// Why a connection must be dropped: the client broke a rule to which no reply can be sent.
+/// Protocol violation that ends a connection because no reply can report it.
 ///
-/// `at` is the position in the client's byte stream, counted from its first byte.
+/// Fields named `at` are positions in the client's byte stream, counted from its first byte.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fatal {
-    /// "Client flags": a flag the server did not offer.
+    /// Client flag that the server did not offer ("Client flags").
     #[error(
         "handshake: client flags {flags:#x} contain one that was not offered; allowed are \
          0x1 (FIXED_NEWSTYLE) and 0x2 (NO_ZEROES)"
@@ -70,18 +70,19 @@ pub enum Fatal {
         /// All 32 flags, as sent.
         flags: u32,
     },
-    /// "Newstyle negotiation": an option that does not start with `IHAVEOPT`.
+    /// Option that does not start with `IHAVEOPT` ("Newstyle negotiation").
     #[error(
         "handshake: option at byte {at} starts with {found:#018x}, not with IHAVEOPT \
          (0x49484156454f5054); the client speaks another protocol or has lost its place"
     )]
     BadOptionMagic {
-        /// What stood in its place.
+        /// Bytes found instead of the magic number.
         found: u64,
-        /// Where the option starts.
+        /// Position of the option in the client's stream, in bytes.
         at: u64,
     },
-    /// "Option types": only `NBD_OPT_EXPORT_NAME` may be used without fixed newstyle.
+    /// Option other than `NBD_OPT_EXPORT_NAME` from a client without fixed newstyle ("Option
+    /// types").
     #[error(
         "handshake: option {option} from a client that did not set FIXED_NEWSTYLE; it may use \
          only NBD_OPT_EXPORT_NAME (1)"
@@ -90,18 +91,18 @@ pub enum Fatal {
         /// The option's number.
         option: u32,
     },
-    /// An option too long to be read and thrown away.
+    /// Option payload longer than the server is willing to discard.
     #[error("handshake: option {option} announces {len} bytes of data; at most {max} are read")]
     OptionTooLong {
         /// The option's number.
         option: u32,
-        /// The announced length.
+        /// Announced payload length in bytes.
         len: u32,
         /// [`Limits::option_discard_max`](crate::Limits::option_discard_max), or
         /// [`NAME_LEN_MAX`](crate::NAME_LEN_MAX) for `NBD_OPT_EXPORT_NAME`.
         max: u32,
     },
-    /// More options than any client needs.
+    /// More options than [`Limits::options_max`](crate::Limits::options_max).
     #[error("handshake: the client sent more than {max} options without choosing an export")]
     TooManyOptions {
         /// [`Limits::options_max`](crate::Limits::options_max).
@@ -116,21 +117,21 @@ pub enum Fatal {
         /// The reason.
         why: String,
     },
-    /// `NBD_OPT_EXPORT_NAME` with a name that is no protocol string; the option has no error
-    /// reply.
+    /// `NBD_OPT_EXPORT_NAME` with a name that is not a valid protocol string; the option has no
+    /// error reply.
     #[error("handshake: NBD_OPT_EXPORT_NAME: {reason}; a name is UTF-8 of at most 4096 bytes")]
     BadExportName {
-        /// What is wrong with it.
+        /// Violated rule of protocol strings.
         reason: &'static str,
     },
-    /// `NBD_OPT_EXPORT_NAME` for an export there is not; the option has no error reply.
+    /// `NBD_OPT_EXPORT_NAME` for an unknown export; the option has no error reply.
     #[error("handshake: NBD_OPT_EXPORT_NAME: there is no export named {name:?}")]
     UnknownExport {
         /// The name asked for.
         name: String,
     },
-    /// `NBD_OPT_EXPORT_NAME` for an export that needs clients that know its block sizes; the
-    /// option has no error reply.
+    /// `NBD_OPT_EXPORT_NAME` for an export that requires negotiated block sizes; the option has no
+    /// error reply.
     #[error(
         "handshake: NBD_OPT_EXPORT_NAME: export {name:?} needs clients that ask for \
          NBD_INFO_BLOCK_SIZE with NBD_OPT_GO"
@@ -143,18 +144,18 @@ pub enum Fatal {
     /// has no error reply.
     #[error("handshake: NBD_OPT_EXPORT_NAME while the server is shutting down")]
     ShuttingDown,
-    /// "Request message": a request that does not start with `NBD_REQUEST_MAGIC`.
+    /// Request that does not start with `NBD_REQUEST_MAGIC` ("Request message").
     #[error(
         "transmission: request at byte {at} starts with {found:#010x}, not with \
          NBD_REQUEST_MAGIC (0x25609513); the client has lost its place in the stream"
     )]
     BadRequestMagic {
-        /// What stood in its place.
+        /// Bytes found instead of the magic number.
         found: u32,
-        /// Where the request starts.
+        /// Position of the request in the client's stream, in bytes.
         at: u64,
     },
-    /// A refused `NBD_CMD_WRITE` whose payload is too long to be read and thrown away.
+    /// Rejected `NBD_CMD_WRITE` whose payload is longer than the server is willing to discard.
     #[error(
         "transmission: NBD_CMD_WRITE {cookie:#x} at byte {at} announces {len} bytes; a refused \
          payload is read up to {max} bytes"
@@ -162,9 +163,9 @@ pub enum Fatal {
     PayloadTooLong {
         /// The request's cookie.
         cookie: u64,
-        /// Where the request starts.
+        /// Position of the request in the client's stream, in bytes.
         at: u64,
-        /// The announced length.
+        /// Announced payload length in bytes.
         len: u32,
         /// The larger of the export's maximum payload and
         /// [`Limits::write_discard_max`](crate::Limits::write_discard_max).

@@ -1,12 +1,12 @@
-//! What a server offers: exports, what they can do, and their block sizes.
+//! Exports that a server offers, their capabilities and their block sizes.
 
 use crate::reply::ReplyStyle;
 use crate::wire::*;
 use thiserror::Error;
 
-/// Where a [`Session`](crate::Session) looks exports up; the driver implements it.
+/// Export directory of a [`Session`](crate::Session); the driver implements it.
 pub trait Exports {
-    /// The export of that name. The empty name asks for the default export, if there is one
+    /// Looks up the export named `name`. The empty name means the default export, if there is one
     /// (`NBD_OPT_EXPORT_NAME`).
     fn lookup(&self, name: &str) -> Option<Export>;
 
@@ -27,21 +27,21 @@ pub trait Exports {
     fn list(&self, f: &mut dyn FnMut(&str, &str));
 }
 
-/// One export as it is offered to one client.
+/// Export as offered to one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The driver's own handle; not sent.
+    /// Driver's handle of the export; never sent.
     pub id: u32,
-    /// The canonical name (`NBD_INFO_NAME`), at most [`NAME_LEN_MAX`] bytes.
+    /// Canonical name (`NBD_INFO_NAME`), at most [`NAME_LEN_MAX`] bytes.
     pub name: String,
-    /// For a human reader (`NBD_INFO_DESCRIPTION`); empty: none is sent.
+    /// Description for a human reader (`NBD_INFO_DESCRIPTION`); not sent if empty.
     pub description: String,
-    /// Size in bytes. Should be a multiple of the minimum block size: what lies behind the last
-    /// whole block cannot be reached.
+    /// Size in bytes. Should be a multiple of the minimum block size: bytes after the last whole
+    /// block cannot be reached.
     pub size: u64,
-    /// What it can do; becomes the transmission flags.
+    /// Capabilities, sent as transmission flags.
     pub abilities: Abilities,
-    /// "Size constraints".
+    /// Block sizes ("Size constraints").
     pub block: BlockSize,
     /// Refuses clients that do not ask for the block sizes (`NBD_REP_ERR_BLOCK_SIZE_REQD`)
     /// instead of merely failing their unaligned requests. Without effect for
@@ -49,12 +49,12 @@ pub struct Export {
     pub require_block_size: bool,
     /// Accepts requests of any offset and length from clients that did not negotiate block sizes,
     /// as the specification asks of servers. The minimum block size then binds only clients that
-    /// were told it.
+    /// requested it.
     pub any_alignment_unasked: bool,
 }
 
 impl Export {
-    /// An export that can be read and written and nothing more, with default block sizes.
+    /// Returns a read-write export with default block sizes and no optional capability.
     pub fn new(id: u32, name: impl Into<String>, size: u64) -> Export {
         Export {
             id,
@@ -69,7 +69,7 @@ impl Export {
     }
 }
 
-/// What an export can do ("Transmission flags").
+/// Capabilities of an export ("Transmission flags").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
     /// `NBD_FLAG_READ_ONLY`: writes are answered with `NBD_EPERM`, and trim and write-zeroes
@@ -99,7 +99,7 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// The transmission flags that say so to a client that negotiated `style`.
+    /// Transmission flags that announce these capabilities to a client that negotiated `style`.
     pub fn transmission_flags(&self, style: ReplyStyle) -> u16 {
         let writable = !self.read_only;
         let zeroes = self.write_zeroes && writable;
@@ -122,7 +122,7 @@ impl Abilities {
     }
 }
 
-/// An export's block sizes ("Size constraints"), in bytes. Any value of this type keeps the
+/// Block sizes of an export ("Size constraints"), in bytes. Every value of this type satisfies the
 /// specification's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
@@ -132,7 +132,7 @@ pub struct BlockSize {
 }
 
 impl BlockSize {
-    /// What holds where nothing is advertised: 1, 4,096 and 2^25 bytes.
+    /// Block sizes that apply where none are advertised: 1, 4096 and 2^25 bytes.
     pub const DEFAULT: BlockSize = BlockSize {
         minimum: 1,
         preferred: 4096,
@@ -140,6 +140,10 @@ impl BlockSize {
     };
 
     /// Checks the three sizes against the specification.
+    ///
+    /// # Errors
+    /// The minimum is not a power of 2 up to 65,536, the preferred size is not a power of 2 of at
+    /// least 512 and the minimum, or the maximum is below the preferred size.
     pub fn new(minimum: u32, preferred: u32, maximum: u32) -> Result<BlockSize, BlockSizeError> {
         if !minimum.is_power_of_two() || minimum > 1 << 16 {
             return Err(BlockSizeError::Minimum(minimum));
@@ -161,17 +165,17 @@ impl BlockSize {
         })
     }
 
-    /// Offsets and lengths must be multiples of this; a power of 2.
+    /// Minimum block size in bytes, a power of 2. Offsets and lengths must be multiples of it.
     pub const fn minimum(self) -> u32 {
         self.minimum
     }
 
-    /// The granularity of efficient I/O; a power of 2.
+    /// Preferred block size in bytes, a power of 2: granularity of efficient I/O.
     pub const fn preferred(self) -> u32 {
         self.preferred
     }
 
-    /// The longest read or write.
+    /// Maximum payload in bytes: longest read or write.
     pub const fn maximum(self) -> u32 {
         self.maximum
     }
@@ -183,26 +187,26 @@ impl Default for BlockSize {
     }
 }
 
-/// Which block size breaks which rule.
+/// Violated rule of the block sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BlockSizeError {
-    /// The minimum.
+    /// Minimum block size that is not a power of 2 from 1 to 65,536.
     #[error("minimum block size is {0} B; it must be a power of 2 from 1 to 65536")]
     Minimum(u32),
-    /// The preferred size.
+    /// Preferred block size that is not a power of 2 or too small.
     #[error("preferred block size is {preferred} B; it must be a power of 2, at least {at_least}")]
     Preferred {
-        /// What was given.
+        /// Given preferred block size in bytes.
         preferred: u32,
-        /// What is needed.
+        /// Smallest preferred block size allowed, in bytes.
         at_least: u32,
     },
-    /// The maximum payload.
+    /// Maximum payload below the preferred block size.
     #[error("maximum payload is {maximum} B; it must be at least the preferred {preferred}")]
     Maximum {
-        /// What was given.
+        /// Given maximum payload in bytes.
         maximum: u32,
-        /// What is needed.
+        /// Preferred block size in bytes, the smallest maximum allowed.
         preferred: u32,
     },
 }

@@ -1,12 +1,15 @@
-//! Bodies of the fuzz targets, so that those stay one line each.
+//! Bodies of the fuzz targets, so that each file under `fuzz/` needs only one line.
 
 use crate::client::{Decoded, decode_reply};
 use crate::{Abilities, BlockSize, Command, Export, Exports, Limits, Session, Step};
 
-/// Feeds `data` to a session and checks what must hold for any client, however hostile.
+/// Feeds `data` to a session and checks the invariants that must hold for any client.
 ///
-/// The first byte decides how the rest is cut into pieces. Panics if memory passes what
-/// [`Limits`] allow, if a request leaves its export, or if the session stops making progress.
+/// The first byte is the size of the pieces into which the rest is cut.
+///
+/// # Panics
+/// Memory exceeds what [`Limits`] allow, a request leaves its export, or the session stops making
+/// progress.
 pub fn session(data: &[u8]) {
     let Some((&cut, stream)) = data.split_first() else {
         return;
@@ -24,7 +27,7 @@ pub fn session(data: &[u8]) {
     }
 }
 
-/// Reads `data` as what a server sends.
+/// Decodes `data` as the byte stream of a server.
 pub fn replies(mut data: &[u8]) {
     while let Ok(Decoded::Reply(n, _)) = decode_reply(data) {
         assert!(n > 0 && n <= data.len());
@@ -32,11 +35,11 @@ pub fn replies(mut data: &[u8]) {
     }
 }
 
-/// Returns whether the connection is still open.
+/// Feeds one piece of the stream; returns `false` once the connection is closed.
 fn feed(session: &mut Session, mut input: &[u8], limits: &Limits) -> bool {
-    // Each step but the last takes input or sends output, so there cannot be more than this.
+    // Each step but the last consumes input or sends output, which bounds the number of steps.
     for _ in 0..=2 * input.len() + 2 {
-        let Ok((n, step)) = session.handle(input, &Shelf) else {
+        let Ok((n, step)) = session.handle(input, &TestExports) else {
             return false;
         };
         input = &input[n..];
@@ -61,8 +64,8 @@ fn feed(session: &mut Session, mut input: &[u8], limits: &Limits) -> bool {
 }
 
 fn check_memory(session: &Session, limits: &Limits) {
-    // An option, the name a context was selected for, a reply with two strings, the list with
-    // the room a growing vector keeps in reserve, and the state machine itself.
+    // One option, the name for which a context was selected, a reply with two strings, the list
+    // with the spare capacity of a growing vector, and the state machine itself.
     let max = limits.option_len_max + 2 * limits.list_len_max + 8 * 4096;
     assert!(
         session.memory() <= max as usize,
@@ -73,10 +76,10 @@ fn check_memory(session: &Session, limits: &Limits) {
 
 const SIZE: u64 = 1 << 20;
 
-/// A few exports, among them the default one.
-struct Shelf;
+/// Exports of the fuzz targets, among them the default one.
+struct TestExports;
 
-impl Exports for Shelf {
+impl Exports for TestExports {
     fn lookup(&self, name: &str) -> Option<Export> {
         let abilities = Abilities {
             read_only: name == "r",

@@ -1,6 +1,6 @@
 //! The handshake phase: client flags, then options until an export is chosen.
 //!
-//! This file is the state machine and its framing; what each option means is in `options`.
+//! This file has the state machine and its framing; `options` has the answer to each option.
 
 use crate::error::Fatal;
 use crate::export::Exports;
@@ -11,11 +11,12 @@ use crate::request::Reason;
 use crate::step::{Limits, Opened};
 use crate::wire::*;
 
+/// Length of an option header in bytes: magic (8), option (4), payload length (4).
 const OPTION_HEAD_LEN: usize = 16;
 
 const SHUTTING_DOWN: &str = Reason::ShuttingDown.message();
 
-/// What came out of some input.
+/// Result of feeding input to the handshake.
 #[derive(Debug)]
 pub(crate) enum Event {
     NeedMore(usize),
@@ -24,6 +25,7 @@ pub(crate) enum Event {
     Open { opened: Box<Opened>, at: u64 },
 }
 
+/// Server side of the handshake phase. Holds at most one option payload at a time.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     stage: Stage,
@@ -33,23 +35,31 @@ pub(crate) struct Handshake {
     agreed: Agreed,
     fixed_newstyle: bool,
     shutting_down: bool,
-    options: u32,
-    /// Position in the client's stream of the next byte.
+    /// Options received so far, held against `Limits::options_max`.
+    options_seen: u32,
+    /// Position of the next byte in the client's stream.
     at: u64,
 }
 
-/// Which part of the stream comes next.
+/// Part of the stream that the client sends next.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     ClientFlags,
     Option,
-    Payload { option: u32, len: usize },
-    Skip { option: u32, left: u32, then: Then },
+    Payload {
+        option: u32,
+        len: usize,
+    },
+    Skip {
+        option: u32,
+        left: u32,
+        answer: UnreadAnswer,
+    },
 }
 
-/// How an option is answered whose payload is not looked at.
+/// Answer to an option whose payload is skipped unread.
 #[derive(Clone, Copy, Debug)]
-enum Then {
+enum UnreadAnswer {
     Abort,
     Refuse(u32, &'static str),
 }
@@ -67,7 +77,7 @@ impl Handshake {
             agreed: Agreed::default(),
             fixed_newstyle: false,
             shutting_down: false,
-            options: 0,
+            options_seen: 0,
             at: 0,
         }
     }
@@ -110,8 +120,8 @@ impl Handshake {
         self.payload.capacity() + self.agreed.context_for.as_ref().map_or(0, String::capacity)
     }
 
-    /// Bytes until the part of the stream that is being read is whole. Never zero: a part is
-    /// acted on as soon as it is.
+    /// Number of bytes that complete the current part of the stream. Never 0 between calls: a
+    /// complete part is processed at once.
     fn missing(&self) -> usize {
         match self.stage {
             Stage::ClientFlags => self.client_flags.missing(),
@@ -121,7 +131,8 @@ impl Handshake {
         }
     }
 
-    /// Reads one part of the stream; returns how much was taken.
+    /// Consumes input for the current part of the stream. Returns the number of bytes consumed and,
+    /// once an option is complete, its outcome.
     fn advance(
         &mut self,
         input: &[u8],
@@ -154,25 +165,30 @@ impl Handshake {
             }
             Stage::Payload { len, .. } => {
                 let taken = (len - self.payload.len()).min(input.len());
+                // One exact allocation per option: `accept_option` has bounded `len`.
                 if self.payload.capacity() == 0 {
                     self.payload.reserve_exact(len);
                 }
                 self.payload.extend_from_slice(&input[..taken]);
                 Ok((taken, self.answer(exports, output, limits)?))
             }
-            Stage::Skip { option, left, then } => {
+            Stage::Skip {
+                option,
+                left,
+                answer,
+            } => {
                 let taken = (left as usize).min(input.len());
                 self.stage = Stage::Skip {
                     option,
                     left: left - taken as u32,
-                    then,
+                    answer,
                 };
                 Ok((taken, self.answer(exports, output, limits)?))
             }
         }
     }
 
-    /// "Client flags".
+    /// Stores the client's flags ("Client flags"); a flag that was not offered is fatal.
     fn accept_flags(&mut self, flags: u32) -> Result<(), Fatal> {
         if flags & !(NBD_FLAG_C_FIXED_NEWSTYLE | NBD_FLAG_C_NO_ZEROES) != 0 {
             return Err(Fatal::UnknownClientFlags { flags });
@@ -183,7 +199,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Decides from an option's header whether its payload is kept or skipped.
+    /// Decides from an option's header whether its payload is stored or skipped.
     fn accept_option(
         &mut self,
         head: &[u8; OPTION_HEAD_LEN],
@@ -197,8 +213,8 @@ impl Handshake {
         if magic != IHAVEOPT {
             return Err(Fatal::BadOptionMagic { found: magic, at });
         }
-        self.options += 1;
-        if self.options > limits.options_max {
+        self.options_seen += 1;
+        if self.options_seen > limits.options_max {
             return Err(Fatal::TooManyOptions {
                 max: limits.options_max,
             });
@@ -222,10 +238,10 @@ impl Handshake {
             return Err(Fatal::OptionTooLong { option, len, max });
         }
         Ok(match self.without_payload(option, len, limits) {
-            Some(then) => Stage::Skip {
+            Some(answer) => Stage::Skip {
                 option,
                 left: len,
-                then,
+                answer,
             },
             None => Stage::Payload {
                 option,
@@ -234,42 +250,43 @@ impl Handshake {
         })
     }
 
-    /// The answer to an option for which its payload does not matter.
-    fn without_payload(&mut self, option: u32, len: u32, limits: &Limits) -> Option<Then> {
+    /// Returns the answer to an option that does not depend on its payload; `None`: the payload is
+    /// needed and must be stored.
+    fn without_payload(&mut self, option: u32, len: u32, limits: &Limits) -> Option<UnreadAnswer> {
         if option == NBD_OPT_SET_META_CONTEXT {
-            // It replaces what was selected before even if it fails.
+            // A SET replaces the earlier selection even if it fails.
             self.agreed.context_for = None;
         }
         let takes_data = match option {
-            NBD_OPT_ABORT => return Some(Then::Abort),
+            NBD_OPT_ABORT => return Some(UnreadAnswer::Abort),
             _ if self.shutting_down => {
-                return Some(Then::Refuse(NBD_REP_ERR_SHUTDOWN, SHUTTING_DOWN));
+                return Some(UnreadAnswer::Refuse(NBD_REP_ERR_SHUTDOWN, SHUTTING_DOWN));
             }
             NBD_OPT_LIST | NBD_OPT_STRUCTURED_REPLY => false,
             NBD_OPT_INFO | NBD_OPT_GO | NBD_OPT_LIST_META_CONTEXT | NBD_OPT_SET_META_CONTEXT => {
                 true
             }
             NBD_OPT_STARTTLS => {
-                return Some(Then::Refuse(
+                return Some(UnreadAnswer::Refuse(
                     NBD_REP_ERR_UNSUP,
                     "this server does not offer TLS",
                 ));
             }
             _ => {
-                return Some(Then::Refuse(
+                return Some(UnreadAnswer::Refuse(
                     NBD_REP_ERR_UNSUP,
                     "this server has no such option",
                 ));
             }
         };
         if !takes_data && len > 0 {
-            return Some(Then::Refuse(
+            return Some(UnreadAnswer::Refuse(
                 NBD_REP_ERR_INVALID,
                 "this option takes no data",
             ));
         }
         if len > limits.option_len_max {
-            return Some(Then::Refuse(
+            return Some(UnreadAnswer::Refuse(
                 NBD_REP_ERR_TOO_BIG,
                 "too much data for one option",
             ));
@@ -312,7 +329,7 @@ impl Handshake {
             }
             Stage::Skip {
                 option,
-                then: Then::Abort,
+                answer: UnreadAnswer::Abort,
                 ..
             } => {
                 output.reply(option, NBD_REP_ACK, &[]);
@@ -320,7 +337,7 @@ impl Handshake {
             }
             Stage::Skip {
                 option,
-                then: Then::Refuse(kind, why),
+                answer: UnreadAnswer::Refuse(kind, why),
                 ..
             } => {
                 output.reply(option, kind, &[why.as_bytes()]);
@@ -334,7 +351,7 @@ impl Handshake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, Shelf, go};
+    use crate::testing::{Bench, TestExports, go};
     use crate::{Session, Step};
 
     #[test]
@@ -346,12 +363,15 @@ mod tests {
     #[test]
     fn input_waits_for_the_output() {
         let mut session = Session::new(Limits::default());
-        assert_eq!(session.handle(&[0, 0, 0, 3], &Shelf), Ok((0, Step::Output)));
+        assert_eq!(
+            session.handle(&[0, 0, 0, 3], &TestExports),
+            Ok((0, Step::Output))
+        );
         session.consume_output(10);
         assert_eq!(session.output(), b"HAVEOPT\0\x03"[1..].as_ref());
         session.consume_output(8);
         assert_eq!(
-            session.handle(&[0, 0, 0, 3], &Shelf),
+            session.handle(&[0, 0, 0, 3], &TestExports),
             Ok((4, Step::NeedMore(16)))
         );
     }
@@ -361,8 +381,8 @@ mod tests {
         let mut session = Session::new(Limits::default());
         session.consume_output(18);
         let fatal = Err(Fatal::UnknownClientFlags { flags: 7 });
-        assert_eq!(session.handle(&[0, 0, 0, 7], &Shelf), fatal);
-        assert_eq!(session.handle(&[0, 0, 0, 3], &Shelf), fatal);
+        assert_eq!(session.handle(&[0, 0, 0, 7], &TestExports), fatal);
+        assert_eq!(session.handle(&[0, 0, 0, 3], &TestExports), fatal);
     }
 
     #[test]

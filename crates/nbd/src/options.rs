@@ -1,4 +1,4 @@
-//! What each option means ("Option types").
+//! Answers to the options of the handshake ("Option types").
 
 use crate::error::Fatal;
 use crate::export::{BlockSize, Export, Exports};
@@ -7,10 +7,10 @@ use crate::reply::ReplyStyle;
 use crate::step::{Limits, Opened};
 use crate::wire::*;
 
-/// Most of a client's own words that are repeated to it in an error message.
+/// Longest part of a client's own text that an error message quotes, in bytes.
 const QUOTED_LEN_MAX: usize = 128;
 
-/// What an option led to, once it was answered.
+/// Effect of an answered option on the handshake.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Answered,
@@ -18,16 +18,16 @@ pub(crate) enum Outcome {
     Open(Box<Opened>),
 }
 
-/// What the options have agreed on so far.
+/// State that the options negotiated so far.
 #[derive(Debug, Default)]
 pub(crate) struct Agreed {
     pub(crate) no_zeroes: bool,
     pub(crate) style: ReplyStyle,
-    /// The export for which `base:allocation` was selected, by the name the client used.
+    /// Export for which `base:allocation` was selected, by the name that the client used.
     pub(crate) context_for: Option<String>,
 }
 
-/// What an option works on.
+/// Borrowed parts of the handshake that an option is answered with.
 pub(crate) struct Context<'a> {
     pub(crate) exports: &'a dyn Exports,
     pub(crate) output: &'a mut Output,
@@ -35,7 +35,7 @@ pub(crate) struct Context<'a> {
     pub(crate) limits: &'a Limits,
 }
 
-/// An option that is answered with an error: the reply type and a message for a human reader.
+/// Error reply to an option: the reply type (`NBD_REP_ERR_*`) and a message for a human reader.
 struct Refusal(u32, String);
 
 impl Refusal {
@@ -56,7 +56,7 @@ impl Refusal {
 type Answer = Result<Outcome, Refusal>;
 
 impl Context<'_> {
-    /// Answers an option; `payload` is all of its data.
+    /// Answers one option; `payload` is all of its data. Writes the replies to `output`.
     pub(crate) fn answer(&mut self, option: u32, payload: &[u8]) -> Result<Outcome, Fatal> {
         let answer = match option {
             NBD_OPT_EXPORT_NAME => return self.export_name(payload),
@@ -71,7 +71,8 @@ impl Context<'_> {
         }))
     }
 
-    /// `NBD_OPT_EXPORT_NAME`: has no error reply, so every failure ends the connection.
+    /// Answers `NBD_OPT_EXPORT_NAME`. The option has no error reply, so every failure ends the
+    /// connection.
     fn export_name(&mut self, payload: &[u8]) -> Result<Outcome, Fatal> {
         let name = string(payload).map_err(|reason| Fatal::BadExportName { reason })?;
         let Some(export) = self.exports.lookup(name) else {
@@ -92,12 +93,14 @@ impl Context<'_> {
         self.output.put(&export.size.to_be_bytes());
         self.output.put(&flags.to_be_bytes());
         if !self.agreed.no_zeroes {
+            // Reserved bytes of the original newstyle handshake ("Export name").
             self.output.put(&[0; 124]);
         }
         Ok(self.open(name, export, false))
     }
 
-    /// `NBD_OPT_LIST`.
+    /// Answers `NBD_OPT_LIST`: all exports, or `NBD_REP_ERR_TOO_BIG` if the list exceeds
+    /// `Limits::list_len_max`.
     fn list(&mut self) -> Answer {
         let max = self.limits.list_len_max as usize;
         let output = &mut *self.output;
@@ -108,7 +111,7 @@ impl Context<'_> {
             count += 1;
             let description = clip(description, NAME_LEN_MAX);
             let len = REP_HEAD_LEN + 4 + name.len() + description.len();
-            // A name over the limit could not be asked for.
+            // A longer name could not be requested by any option, so it is not listed.
             if !fits || name.len() > NAME_LEN_MAX {
                 return;
             }
@@ -128,7 +131,7 @@ impl Context<'_> {
         Ok(Outcome::Answered)
     }
 
-    /// `NBD_OPT_STRUCTURED_REPLY`. Asking twice changes nothing and is let pass.
+    /// Answers `NBD_OPT_STRUCTURED_REPLY`. A repeated request is acknowledged and changes nothing.
     fn structured_reply(&mut self) -> Answer {
         self.agreed.style = ReplyStyle::Structured;
         self.output
@@ -136,7 +139,7 @@ impl Context<'_> {
         Ok(Outcome::Answered)
     }
 
-    /// `NBD_OPT_INFO` and `NBD_OPT_GO`.
+    /// Answers `NBD_OPT_INFO` and `NBD_OPT_GO`.
     fn info(&mut self, option: u32, payload: &[u8]) -> Answer {
         let (name, wanted) = parse_info(payload)?;
         let export = self
@@ -146,6 +149,7 @@ impl Context<'_> {
         let wants = |info: u16| wanted.chunks_exact(2).any(|w| w == info.to_be_bytes());
         let knows_block_size = wants(NBD_INFO_BLOCK_SIZE);
 
+        // The specification allows information that the client did not request.
         if knows_block_size || export.block != BlockSize::DEFAULT {
             let b = export.block;
             let [minimum, preferred, maximum] =
@@ -183,8 +187,8 @@ impl Context<'_> {
         })
     }
 
-    /// `NBD_OPT_LIST_META_CONTEXT` and `NBD_OPT_SET_META_CONTEXT`. The caller has already
-    /// forgotten what an earlier `SET` selected.
+    /// Answers `NBD_OPT_LIST_META_CONTEXT` and `NBD_OPT_SET_META_CONTEXT`. The caller has already
+    /// dropped the selection of an earlier `SET`.
     fn meta_context(&mut self, option: u32, payload: &[u8]) -> Answer {
         let set = option == NBD_OPT_SET_META_CONTEXT;
         if self.agreed.style != ReplyStyle::Structured {
@@ -197,12 +201,12 @@ impl Context<'_> {
             .lookup(query.name)
             .ok_or_else(|| Refusal::unknown(query.name))?;
         let matches = if set {
-            query.names
+            query.by_name
         } else {
-            query.names || query.lists
+            query.by_name || query.all_contexts
         };
         if matches && export.abilities.block_status {
-            // While listing, the identifier is reserved.
+            // In a listing the identifier is reserved and must be 0.
             let id = if set { BASE_ALLOCATION_ID } else { 0 };
             let data: [&[u8]; 2] = [&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()];
             self.output.reply(option, NBD_REP_META_CONTEXT, &data);
@@ -221,14 +225,14 @@ impl Context<'_> {
         self.output.reply(option, NBD_REP_INFO, &parts);
     }
 
-    /// A context holds only for the export for which it was selected, by the same name.
+    /// Opens `export`. A metadata context is kept only if it was selected under the same `name`.
     fn open(&mut self, name: &str, export: Export, knows_block_size: bool) -> Outcome {
         let style = self.agreed.style;
         let selected = self.agreed.context_for.as_deref() == Some(name);
         Outcome::Open(Box::new(Opened {
             style,
             flags: export.abilities.transmission_flags(style),
-            // The export may have been exchanged for another of that name since.
+            // The export's abilities may have changed since the context was selected.
             allocation_context: (selected && export.abilities.block_status)
                 .then_some(BASE_ALLOCATION_ID),
             knows_block_size,
@@ -241,7 +245,8 @@ fn requires_block_size(export: &Export) -> bool {
     export.require_block_size && export.block != BlockSize::DEFAULT
 }
 
-/// The export's name and the information requests, still as bytes.
+/// Splits the payload of `NBD_OPT_INFO` and `NBD_OPT_GO` into the export's name and the information
+/// requests, two bytes each.
 fn parse_info(payload: &[u8]) -> Result<(&str, &[u8]), Refusal> {
     let mut r = Reader(payload);
     let mut fields = || {
@@ -260,13 +265,14 @@ fn parse_info(payload: &[u8]) -> Result<(&str, &[u8]), Refusal> {
     Ok((name, wanted))
 }
 
-/// The data of a metadata context option, boiled down to what can match.
+/// Payload of a metadata context option, reduced to the queries that this server can match.
 struct MetaQuery<'a> {
     name: &'a str,
-    /// `base:allocation` itself was asked for.
-    names: bool,
-    /// Everything was asked for, with no query or with the wildcard; only for listing.
-    lists: bool,
+    /// A query names `base:allocation` itself.
+    by_name: bool,
+    /// The client asks for every context, with no query or with a wildcard; valid only in a
+    /// listing.
+    all_contexts: bool,
 }
 
 impl MetaQuery<'_> {
@@ -279,15 +285,15 @@ impl MetaQuery<'_> {
         let count = r.u32().ok_or_else(short)?;
         let mut query = MetaQuery {
             name,
-            names: false,
-            lists: count == 0,
+            by_name: false,
+            all_contexts: count == 0,
         };
         // Each query takes four bytes at least, so the payload's end bounds this loop.
         for _ in 0..count {
             let len = sized(&mut r).ok_or_else(short)?;
             let text = string(r.bytes(len).ok_or_else(short)?).map_err(Refusal::invalid)?;
-            query.names |= text == BASE_ALLOCATION;
-            query.lists |= text == BASE_WILDCARD;
+            query.by_name |= text == BASE_ALLOCATION;
+            query.all_contexts |= text == BASE_WILDCARD;
         }
         if !r.is_empty() {
             return Err(short());
@@ -452,7 +458,7 @@ mod tests {
             assert_eq!(replies[0].0, NBD_REP_ERR_UNKNOWN);
             assert!(replies[0].1.len() < 512);
         }
-        // And the handshake goes on.
+        // The handshake continues after the refusal.
         assert_eq!(bench.open("disk", &[]).export.id, 1);
     }
 
@@ -464,7 +470,7 @@ mod tests {
         let replies = bench.option(NBD_OPT_GO, &go("full", &[]));
         let why = b"it has 64 connections".to_vec();
         assert_eq!(replies, [(NBD_REP_ERR_POLICY, why)]);
-        // After the refusal the handshake goes on.
+        // The handshake continues after the refusal.
         assert_eq!(bench.open("disk", &[]).export.id, 1);
         let ended = Bench::new().try_option(NBD_OPT_EXPORT_NAME, b"full");
         let refused = ended.expect_err("refused");

@@ -1,8 +1,8 @@
-//! Bytes of a handshake on their way to the client.
+//! Buffer of handshake bytes that the session has produced and the driver has not sent yet.
 
 use crate::wire::*;
 
-/// The handshake's bytes on their way to the client.
+/// Handshake output: bytes produced by the session, and how many of them the driver has sent.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
@@ -21,12 +21,13 @@ impl Output {
         );
         self.sent += n;
         if self.sent == self.bytes.len() {
-            // Not cleared but freed: a list of exports may have been long.
+            // Free the buffer instead of clearing it: the reply to `NBD_OPT_LIST` may have grown it
+            // to `Limits::list_len_max`.
             *self = Output::default();
         }
     }
 
-    /// One reply to an option, of the concatenated `data`.
+    /// Appends one option reply whose payload is the concatenation of `data`.
     pub(crate) fn reply(&mut self, option: u32, kind: u32, data: &[&[u8]]) {
         let len: usize = data.iter().map(|d| d.len()).sum();
         self.bytes.reserve(REP_HEAD_LEN + len);

@@ -1,46 +1,47 @@
-//! Replies of the transmission phase, encoded into the caller's buffers without allocation.
+//! Encoders of transmission-phase replies, which write to the caller's buffers without allocation.
 //!
-//! Each function writes to the front of `out` and returns how many bytes it wrote; it panics if
-//! `out` is too small, which the constants here rule out. Data never pass through: a read's
-//! header is encoded here, and the driver sends its own buffer after it.
+//! Each function writes to the front of `out` and returns the number of bytes written. It panics if
+//! `out` is too small, which the constants of this module rule out. Payload is never copied: this
+//! module encodes a read's header, and the driver sends its own buffer after it.
 //!
 //! | reply | simple | structured |
 //! |---|---|---|
 //! | success without data | [`ReplyStyle::done`] | [`ReplyStyle::done`] |
-//! | all of a read | [`ReplyStyle::data`], then the data | the same, one final chunk |
-//! | part of a read | cannot be said | [`offset_data`], [`offset_hole`] |
+//! | all of a read | [`ReplyStyle::data`], then the data | likewise, as one final chunk |
+//! | part of a read | not available | [`offset_data`], [`offset_hole`] |
 //! | failure | [`ReplyStyle::error`] | [`ReplyStyle::error`], [`error_offset`] |
-//! | block status | cannot be said | [`block_status`] |
+//! | block status | not available | [`block_status`] |
 
 use crate::error::NbdError;
 use crate::wire::*;
 
-/// Room enough for every header in this module that carries no message and no extents.
+/// Buffer size in bytes that fits every reply of this module without message and extents.
 pub const HEAD_LEN: usize = 32;
 
-/// Room enough for an error with any message of this crate's own; longer ones are clipped to
-/// the room there is.
+/// Buffer size in bytes that fits an error with any [`Reason`](crate::Reason)'s message. Longer
+/// messages are clipped to the buffer.
 pub const ERROR_LEN: usize = 128;
 
-/// Most extents in one [`block_status`] chunk (2^20).
+/// Largest number of extents in one [`block_status`] chunk (2^20).
 pub const EXTENTS_MAX: usize = 1 << 20;
 
+/// Length of a structured chunk's header in bytes.
 const CHUNK_HEAD_LEN: usize = 20;
-/// A structured error without its message and its offset.
+/// Length of a structured error in bytes without message and offset.
 const ERROR_HEAD_LEN: usize = CHUNK_HEAD_LEN + 6;
 
-/// How replies look: decided by `NBD_OPT_STRUCTURED_REPLY`.
+/// Form of replies, decided by `NBD_OPT_STRUCTURED_REPLY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReplyStyle {
-    /// "Simple reply message".
+    /// Simple replies ("Simple reply message").
     #[default]
     Simple,
-    /// "Structured reply chunk message".
+    /// Structured replies ("Structured reply chunk message").
     Structured,
 }
 
 impl ReplyStyle {
-    /// Success without data, or the end of a chunked reply (`NBD_REPLY_TYPE_NONE`).
+    /// Encodes success without data, or the end of a chunked reply (`NBD_REPLY_TYPE_NONE`).
     pub fn done(self, cookie: u64, out: &mut [u8]) -> usize {
         let mut w = Writer::new(out);
         match self {
@@ -50,8 +51,8 @@ impl ReplyStyle {
         w.len()
     }
 
-    /// The header of a whole read; `len` bytes of data must follow it in the stream. As it is
-    /// final, all the data must have been read already.
+    /// Encodes the header of a complete read; `len` bytes of data must follow in the stream. The
+    /// chunk is final and cannot report a later error, so all data must have been read already.
     pub fn data(self, cookie: u64, offset: u64, len: u32, out: &mut [u8]) -> usize {
         match self {
             ReplyStyle::Simple => {
@@ -63,8 +64,8 @@ impl ReplyStyle {
         }
     }
 
-    /// A failure; final. The message is for a human reader and may be empty; simple replies
-    /// cannot carry it, and it is clipped where `out` is too small.
+    /// Encodes an error as the final chunk. `message` is for a human reader and may be empty;
+    /// simple replies cannot carry it, and it is clipped if `out` is too small.
     pub fn error(self, cookie: u64, error: NbdError, message: &str, out: &mut [u8]) -> usize {
         match self {
             ReplyStyle::Simple => {
@@ -86,8 +87,8 @@ impl ReplyStyle {
     }
 }
 
-/// `NBD_REPLY_TYPE_OFFSET_DATA`: the header of `len` bytes (not zero) of a read, which must
-/// follow it in the stream. `last` makes it the reply's final chunk.
+/// Encodes `NBD_REPLY_TYPE_OFFSET_DATA`: the header of `len` bytes (not 0) of a read, which must
+/// follow in the stream. `last` marks the final chunk of the reply.
 pub fn offset_data(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8]) -> usize {
     assert!(len > 0, "a content chunk describes at least one byte");
     let mut w = Writer::new(out);
@@ -102,7 +103,7 @@ pub fn offset_data(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8
     w.len()
 }
 
-/// `NBD_REPLY_TYPE_OFFSET_HOLE`: `len` bytes (not zero) of a read are zeroes and are not sent.
+/// Encodes `NBD_REPLY_TYPE_OFFSET_HOLE`: `len` bytes (not 0) of a read that are zero and not sent.
 pub fn offset_hole(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8]) -> usize {
     assert!(len > 0, "a content chunk describes at least one byte");
     let mut w = Writer::new(out);
@@ -111,7 +112,8 @@ pub fn offset_hole(cookie: u64, offset: u64, len: u32, last: bool, out: &mut [u8
     w.len()
 }
 
-/// `NBD_REPLY_TYPE_ERROR_OFFSET`: a failure at a known place. Not for `NBD_CMD_FLUSH`.
+/// Encodes `NBD_REPLY_TYPE_ERROR_OFFSET`: an error at a known offset. Not valid for
+/// `NBD_CMD_FLUSH`.
 pub fn error_offset(
     cookie: u64,
     error: NbdError,
@@ -136,25 +138,28 @@ pub fn error_offset(
     w.len()
 }
 
-/// One extent of `base:allocation` ("`base:allocation` metadata context").
+/// Extent of the `base:allocation` metadata context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Length in bytes, not zero.
+    /// Length in bytes, never 0.
     pub len: u32,
-    /// `NBD_STATE_HOLE`: not allocated.
+    /// `NBD_STATE_HOLE`: the extent is not allocated.
     pub hole: bool,
-    /// `NBD_STATE_ZERO`: reads as zeroes.
+    /// `NBD_STATE_ZERO`: the extent reads as zeroes.
     pub zero: bool,
 }
 
-/// Length of a [`block_status`] chunk of `extents` extents.
+/// Length in bytes of a [`block_status`] chunk with `extents` extents.
 pub const fn block_status_len(extents: usize) -> usize {
     CHUNK_HEAD_LEN + 4 + 8 * extents
 }
 
-/// `NBD_REPLY_TYPE_BLOCK_STATUS`, final: consecutive extents from the request's offset on, at
-/// least one and at most [`EXTENTS_MAX`]. Only the last may reach past the request, and none if
-/// the request said [`one`](crate::Command::BlockStatus::one).
+/// Encodes `NBD_REPLY_TYPE_BLOCK_STATUS` as the final chunk: consecutive extents from the request's
+/// offset on.
+///
+/// At least 1 and at most [`EXTENTS_MAX`] extents, else the function panics. Only the last extent
+/// may reach past the request, and none may if the request set
+/// [`one`](crate::Command::BlockStatus::one).
 pub fn block_status(
     cookie: u64,
     context: u32,
@@ -198,7 +203,8 @@ fn chunk(w: &mut Writer<'_>, kind: u16, last: bool, cookie: u64, len: usize) {
         .u32(len);
 }
 
-/// Clips a message to the protocol's limit and to the room behind `head` bytes.
+/// Clips `message` to the protocol's limit and to the space after `head` bytes in a buffer of
+/// `room` bytes.
 fn fit(message: &str, room: usize, head: usize) -> &str {
     clip(message, NAME_LEN_MAX.min(room.saturating_sub(head)))
 }

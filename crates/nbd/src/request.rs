@@ -1,25 +1,25 @@
-//! Requests as the driver sees them, and the reasons for which one is refused.
+//! Validated requests as the driver sees them, and the reasons for rejecting others.
 
 use crate::error::NbdError;
 
-/// A request that was parsed, validated, and lies within its export ("Request message").
+/// Request that was parsed, validated, and lies within its export ("Request message").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The client's name for it, repeated in the reply.
+    /// Identifier chosen by the client and repeated in the reply.
     pub cookie: u64,
-    /// What to do.
+    /// Operation to perform.
     pub command: Command,
-    /// `NBD_CMD_FLAG_FUA`: no reply before what was written is on stable storage. Clients may
-    /// set it on commands that write nothing; there it has no effect.
+    /// `NBD_CMD_FLAG_FUA`: no reply before the written data is on stable storage. Clients may set
+    /// it on commands that write nothing; there it has no effect.
     pub fua: bool,
-    /// First byte; a multiple of the minimum block size.
+    /// Offset of the first byte; a multiple of the minimum block size.
     pub offset: u64,
-    /// How many bytes; a multiple of the minimum block size, not zero except for
-    /// [`Command::Flush`]. For a `Write`, as many bytes of payload follow in the stream.
+    /// Length in bytes; a multiple of the minimum block size, 0 only for [`Command::Flush`]. The
+    /// payload of a `Write` has this length and follows in the stream.
     pub len: u32,
 }
 
-/// What a request asks for ("Request types"). `NBD_CMD_DISC` is
+/// Operation of a request ("Request types"). `NBD_CMD_DISC` becomes
 /// [`Step::Disconnect`](crate::Step::Disconnect).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -51,25 +51,24 @@ pub enum Command {
     },
 }
 
-/// A request that is answered with an error without being tried. If it had a payload, the
-/// session skips that itself.
+/// Request to answer with an error and not to perform. The session skips its payload, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// The client's name for it, repeated in the reply.
+    /// Identifier chosen by the client and repeated in the reply.
     pub cookie: u64,
     /// `NBD_CMD_*` as sent, for the log.
     pub command: u16,
-    /// The error to reply with.
+    /// Error of the reply.
     pub error: NbdError,
-    /// Why; its [`message`](Reason::message) may accompany the error.
+    /// Violated rule; [`message`](Reason::message) may accompany the error.
     pub reason: Reason,
 }
 
-/// Why a request is rejected.
+/// Reason for rejecting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// No such `NBD_CMD_*`.
+    /// Unknown `NBD_CMD_*`.
     UnknownCommand,
     /// A flag that does not exist, does not belong to the command, or was not negotiated.
     UnknownFlag,
@@ -77,24 +76,24 @@ pub enum Reason {
     NotAdvertised,
     /// `NBD_CMD_BLOCK_STATUS` without a metadata context selected for this export.
     NoMetaContext,
-    /// It would change a read-only export.
+    /// Write, trim or write-zeroes on a read-only export.
     ReadOnly,
-    /// A length of zero; the specification leaves the answer open.
+    /// Length of zero, for which the specification leaves the answer open.
     ZeroLength,
     /// `NBD_CMD_FLUSH` with an offset or a length.
     ReservedNotZero,
-    /// Not a multiple of the minimum block size.
+    /// Offset or length that is not a multiple of the minimum block size.
     Unaligned,
-    /// It reaches past the end of the export.
+    /// Range that reaches past the end of the export.
     PastEnd,
-    /// Longer than the maximum payload.
+    /// Length above the maximum payload.
     TooLong,
     /// [`Session::shut_down`](crate::Session::shut_down) was called.
     ShuttingDown,
 }
 
 impl Reason {
-    /// One sentence for a human reader, for the error chunk.
+    /// Message for a human reader, sent in the error chunk.
     pub const fn message(self) -> &'static str {
         match self {
             Reason::UnknownCommand => "unknown command",

@@ -1,4 +1,4 @@
-//! One connection, as a state machine that a driver feeds bytes.
+//! Server side of one connection, as a state machine that a driver feeds with bytes.
 //!
 //! ```text
 //!                +------- option, answered --------+
@@ -14,9 +14,9 @@
 //!                      +-- bad magic, absurd payload --> failed
 //! ```
 //!
-//! During the handshake the session holds at most one option's payload and one option's
-//! replies; it takes no further input until its output was consumed. When transmission begins
-//! both are freed, and from then on nothing is allocated.
+//! During the handshake a session stores at most one option payload and the replies to one option,
+//! and takes no further input until the driver has consumed the output. Both are freed when
+//! transmission begins; from then on the session does not allocate.
 
 use crate::error::Fatal;
 use crate::export::Exports;
@@ -27,7 +27,7 @@ use crate::step::{Disconnect, Limits, Step};
 use crate::transmission::Transmission;
 use crate::wire::REQUEST_LEN;
 
-/// The server's side of one connection. See the crate's documentation for a driver's loop.
+/// Server side of one connection. The crate's documentation shows a driver's loop.
 #[derive(Debug)]
 pub struct Session {
     limits: Limits,
@@ -44,8 +44,8 @@ enum Phase {
 }
 
 impl Session {
-    /// A session for a client that has just connected. The greeting is in
-    /// [`output`](Self::output).
+    /// Starts a session for a client that has just connected; [`output`](Self::output) holds the
+    /// greeting.
     pub fn new(limits: Limits) -> Session {
         let mut output = Output::default();
         let handshake = Box::new(Handshake::new(&mut output));
@@ -56,24 +56,31 @@ impl Session {
         }
     }
 
-    /// Handshake bytes to send. Replies of the transmission phase are not here: the driver
-    /// encodes them with [`reply`](crate::reply) into its own buffers.
+    /// Handshake bytes to send. Empty during transmission: the driver encodes replies with
+    /// [`reply`](crate::reply) into its own buffers.
     pub fn output(&self) -> &[u8] {
         self.output.pending()
     }
 
-    /// Forgets the first `n` bytes of [`output`](Self::output), which were sent.
+    /// Drops the first `n` bytes of [`output`](Self::output) after they were sent.
+    ///
+    /// # Panics
+    /// `n` exceeds the length of the output.
     pub fn consume_output(&mut self, n: usize) {
         self.output.consume(n);
     }
 
-    /// Takes received bytes up to the next step; returns how many were consumed. What was not
-    /// consumed must be given again, after the step was acted on.
+    /// Processes received bytes up to the next step and returns the number of bytes consumed. The
+    /// driver gives the remaining bytes again after it has acted on the step.
     ///
-    /// After [`Step::Disconnect`] and after an error, every further call returns the same.
+    /// After [`Step::Disconnect`] and after an error, every further call returns the same result.
+    ///
+    /// # Errors
+    /// The client broke a rule to which no reply can be sent; close the connection.
     pub fn handle(&mut self, input: &[u8], exports: &dyn Exports) -> Result<(usize, Step), Fatal> {
         let result = match &mut self.phase {
             Phase::Transmission(t) => t.handle(input),
+            // One option at a time: its replies must leave before the next one may add to them.
             Phase::Handshake(_) if !self.output.pending().is_empty() => Ok((0, Step::Output)),
             Phase::Handshake(h) => match h.handle(input, exports, &mut self.output, &self.limits) {
                 Ok((n, event)) => Ok((n, self.after(event))),
@@ -90,8 +97,11 @@ impl Session {
         result
     }
 
-    /// Has the next `n` bytes of the stream thrown away: what is left of the payload of a write
-    /// that the driver was given but cannot take. Panics outside of transmission.
+    /// Discards the next `n` bytes of the stream: the rest of a write's payload that the driver
+    /// cannot store.
+    ///
+    /// # Panics
+    /// The session is not in the transmission phase, or `n` exceeds the announced payload.
     pub fn skip_payload(&mut self, n: u32) {
         let Phase::Transmission(t) = &mut self.phase else {
             panic!("skip_payload outside of the transmission phase");
@@ -99,7 +109,7 @@ impl Session {
         t.skip_payload(n);
     }
 
-    /// From now on refuses everything: options with `NBD_REP_ERR_SHUTDOWN`, requests with
+    /// Rejects all further options with `NBD_REP_ERR_SHUTDOWN` and all further requests with
     /// `NBD_ESHUTDOWN`. `NBD_OPT_ABORT` and `NBD_CMD_DISC` still work.
     pub fn shut_down(&mut self) {
         match &mut self.phase {
@@ -109,7 +119,7 @@ impl Session {
         }
     }
 
-    /// How replies must look; settled once [`Step::Opened`] was returned.
+    /// Negotiated form of replies; final once [`Step::Opened`] was returned.
     pub fn reply_style(&self) -> ReplyStyle {
         match &self.phase {
             Phase::Handshake(h) => h.style(),
@@ -118,8 +128,8 @@ impl Session {
         }
     }
 
-    /// Bytes of memory behind this session at the moment, besides itself; none during
-    /// transmission once the handshake's output was consumed.
+    /// Heap memory of the session in bytes; 0 during transmission once the handshake's output was
+    /// consumed.
     pub fn memory(&self) -> usize {
         let handshake = match &self.phase {
             Phase::Handshake(h) => size_of::<Handshake>() + h.memory(),
@@ -142,41 +152,42 @@ impl Session {
     }
 }
 
+// Every session holds this state inline, so it must stay small.
 const _: () = assert!(size_of::<Transmission>() <= 4 * REQUEST_LEN);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Command;
-    use crate::testing::{Bench, Shelf, message};
+    use crate::testing::{Bench, TestExports, message};
     use proptest::prelude::*;
 
-    /// All that a session makes of a stream.
+    /// Everything that a session produces from a stream.
     #[derive(Debug, Default, PartialEq)]
-    struct Heard {
+    struct Transcript {
         steps: Vec<Step>,
         output: Vec<u8>,
         payload: Vec<u8>,
         fatal: Option<Fatal>,
     }
 
-    /// Plays a driver that receives the stream in these pieces.
-    fn hear<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Heard {
+    /// Runs a driver that receives the stream in the given pieces.
+    fn run_session<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Transcript {
         let mut session = Session::new(Limits::default());
-        let mut heard = Heard::default();
+        let mut transcript = Transcript::default();
         let mut payload_left = 0;
         'pieces: for mut input in pieces {
             loop {
-                heard.output.extend(session.output());
+                transcript.output.extend(session.output());
                 session.consume_output(session.output().len());
                 let (payload, rest) = input.split_at(input.len().min(payload_left));
-                heard.payload.extend(payload);
+                transcript.payload.extend(payload);
                 payload_left -= payload.len();
                 input = rest;
                 if payload_left > 0 {
                     break;
                 }
-                match session.handle(input, &Shelf) {
+                match session.handle(input, &TestExports) {
                     Ok((n, step)) => {
                         input = &input[n..];
                         match step {
@@ -186,22 +197,22 @@ mod tests {
                                 payload_left = r.len as usize;
                             }
                             Step::Disconnect(_) => {
-                                heard.output.extend(session.output());
-                                heard.steps.push(step);
+                                transcript.output.extend(session.output());
+                                transcript.steps.push(step);
                                 break 'pieces;
                             }
                             _ => {}
                         }
-                        heard.steps.push(step);
+                        transcript.steps.push(step);
                     }
                     Err(fatal) => {
-                        heard.fatal = Some(fatal);
+                        transcript.fatal = Some(fatal);
                         break 'pieces;
                     }
                 }
             }
         }
-        heard
+        transcript
     }
 
     proptest! {
@@ -221,10 +232,10 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|i| i.index(stream.len())).collect();
             cuts.extend([0, stream.len()]);
             cuts.sort_unstable();
-            let whole = hear(std::iter::once(&stream[..]));
-            let cut = hear(cuts.windows(2).map(|w| &stream[w[0]..w[1]]));
+            let whole = run_session(std::iter::once(&stream[..]));
+            let cut = run_session(cuts.windows(2).map(|w| &stream[w[0]..w[1]]));
             prop_assert_eq!(&whole, &cut);
-            prop_assert_eq!(&whole, &hear(stream.chunks(1)));
+            prop_assert_eq!(&whole, &run_session(stream.chunks(1)));
             prop_assert!(!open || !whole.steps.is_empty());
         }
     }
@@ -233,7 +244,7 @@ mod tests {
     fn need_more_says_how_much() {
         let mut session = Session::new(Limits::default());
         session.consume_output(18);
-        let mut need = |input: &[u8]| match session.handle(input, &Shelf) {
+        let mut need = |input: &[u8]| match session.handle(input, &TestExports) {
             Ok((n, Step::NeedMore(more))) if n == input.len() => more,
             other => panic!("{other:?}"),
         };
@@ -247,7 +258,7 @@ mod tests {
 
     #[test]
     fn steps_are_small() {
-        // They are returned by value, once for each request.
+        // Steps are returned by value, one per request.
         assert!(size_of::<Step>() <= 48, "{}", size_of::<Step>());
     }
 

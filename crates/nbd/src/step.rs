@@ -1,24 +1,24 @@
-//! Words between a session and its driver: bounds, the next step, what a handshake agreed on.
+//! Types exchanged between a session and its driver: limits, steps, the result of a handshake.
 
 use crate::export::Export;
 use crate::reply::ReplyStyle;
 use crate::request::{Rejected, Request};
 
-/// How much a client may ask of a session before it is refused.
+/// Bounds on what one client may make a session read or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest option payload that is kept, in bytes; up to
-    /// [`option_discard_max`](Self::option_discard_max) it is skipped and answered with
+    /// Longest option payload that is stored, in bytes. A longer one, up to
+    /// [`option_discard_max`](Self::option_discard_max), is discarded and answered with
     /// `NBD_REP_ERR_TOO_BIG`.
     pub option_len_max: u32,
-    /// Longest option payload that is read at all; past it the connection is dropped.
+    /// Longest option payload that is discarded, in bytes; a longer one ends the connection.
     pub option_discard_max: u32,
-    /// Most options one client may send.
+    /// Largest number of options that one client may send.
     pub options_max: u32,
-    /// Longest list of exports, in bytes; a longer one is answered with `NBD_REP_ERR_TOO_BIG`.
+    /// Longest reply to `NBD_OPT_LIST`, in bytes; a longer one becomes `NBD_REP_ERR_TOO_BIG`.
     pub list_len_max: u32,
-    /// Longest payload of a refused write that is read and thrown away (the export's maximum
-    /// payload if that is larger); past it the connection is dropped.
+    /// Longest payload of a rejected write that is discarded, in bytes; the export's maximum
+    /// payload applies instead if it is larger. A longer payload ends the connection.
     pub write_discard_max: u32,
 }
 
@@ -34,11 +34,11 @@ impl Default for Limits {
     }
 }
 
-/// What the driver does next.
+/// Next action of the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// All input was consumed, and this many bytes more are needed until the next step. They
-    /// may be given in any pieces; the session remembers what it was given.
+    /// All input was consumed; the number of further bytes until the next step. The bytes may
+    /// arrive in any pieces, because the session stores incomplete headers.
     NeedMore(usize),
     /// The handshake produced [`output`](crate::Session::output). It must be sent and consumed
     /// before the session takes more input.
@@ -53,12 +53,12 @@ pub enum Step {
     Request(Request),
     /// A request to answer with an error. Its payload, if any, is skipped by the session.
     Rejected(Rejected),
-    /// The client said good-bye: send what is in [`output`](crate::Session::output), answer what is
+    /// The client ends the connection: send [`output`](crate::Session::output), answer the requests
     /// still in flight, close.
     Disconnect(Disconnect),
 }
 
-/// How a client said good-bye.
+/// Message with which a client ended the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disconnect {
     /// `NBD_OPT_ABORT`, during the handshake.
@@ -67,18 +67,18 @@ pub enum Disconnect {
     Disc,
 }
 
-/// What the handshake agreed on.
+/// Result of a handshake that opened an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The chosen export.
+    /// Export that the client chose.
     pub export: Export,
-    /// How replies must look.
+    /// Negotiated form of replies.
     pub style: ReplyStyle,
-    /// The transmission flags that were sent.
+    /// Transmission flags as sent.
     pub flags: u16,
-    /// The identifier of `base:allocation` if it was selected for this export; without it no
-    /// [`BlockStatus`](crate::Command::BlockStatus) request is let through.
+    /// Identifier of `base:allocation` if the client selected it for this export; `None` rejects
+    /// every [`BlockStatus`](crate::Command::BlockStatus) request.
     pub allocation_context: Option<u32>,
-    /// Whether the client asked for the block sizes and so promised to keep them.
+    /// The client requested the block sizes and thereby promised to respect them.
     pub knows_block_size: bool,
 }

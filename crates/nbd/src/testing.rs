@@ -1,14 +1,14 @@
-//! What the unit tests share: a few exports, and a client that says anything.
+//! Fixtures of the unit tests: a few exports, and a client that may send anything.
 
 use crate::client::{header, put_option};
 use crate::wire::*;
 use crate::*;
 use proptest::prelude::*;
 
-/// Size of every export here.
+/// Size of every test export in bytes.
 pub(crate) const SIZE: u64 = 1 << 20;
 
-/// Everything an export can do.
+/// Every capability of an export.
 pub(crate) const ALL: Abilities = Abilities {
     read_only: false,
     flush: true,
@@ -27,9 +27,9 @@ pub(crate) const ALL: Abilities = Abilities {
 /// is read-only. `strict` requires clients that know its blocks of 512 bytes and 64 KiB at most;
 /// `lax` has the same blocks and does not require that; `free` has them too, and accepts any
 /// alignment from clients that did not ask for block sizes. `full` admits no client.
-pub(crate) struct Shelf;
+pub(crate) struct TestExports;
 
-impl Exports for Shelf {
+impl Exports for TestExports {
     fn lookup(&self, name: &str) -> Option<Export> {
         let block = BlockSize::new(512, 4096, 1 << 16).unwrap();
         let disk = Export {
@@ -84,17 +84,17 @@ impl Exports for Shelf {
     }
 }
 
-/// Type and data of one reply to an option.
+/// Type and data of one option reply.
 pub(crate) type OptionReply = (u32, Vec<u8>);
 
-/// A session, and all it has said.
+/// Session under test with all of its output.
 pub(crate) struct Bench {
     pub(crate) session: Session,
     pub(crate) output: Vec<u8>,
 }
 
 impl Bench {
-    /// A client that has read the greeting and sent these flags.
+    /// Starts a connection whose client has read the greeting and sent `flags`.
     pub(crate) fn with_flags(flags: u32) -> Bench {
         Bench::with_limits(flags, Limits::default())
     }
@@ -113,7 +113,8 @@ impl Bench {
         Bench::with_flags(NBD_FLAG_C_FIXED_NEWSTYLE | NBD_FLAG_C_NO_ZEROES)
     }
 
-    /// In transmission, with structured replies and `base:allocation` if it can be had.
+    /// Opens `name` with structured replies, block sizes and, if the export has it,
+    /// `base:allocation`.
     pub(crate) fn opened(name: &str) -> Bench {
         let mut bench = Bench::new();
         bench.option(NBD_OPT_STRUCTURED_REPLY, &[]);
@@ -123,13 +124,13 @@ impl Bench {
         bench
     }
 
-    /// Gives the session all of `input`; returns the steps other than for more input or output.
+    /// Feeds all of `input` to the session; returns every step except `NeedMore` and `Output`.
     pub(crate) fn feed(&mut self, mut input: &[u8]) -> Result<Vec<Step>, Fatal> {
         let mut steps = Vec::new();
         loop {
             self.output.extend_from_slice(self.session.output());
             self.session.consume_output(self.session.output().len());
-            let (n, step) = self.session.handle(input, &Shelf)?;
+            let (n, step) = self.session.handle(input, &TestExports)?;
             input = &input[n..];
             match step {
                 Step::NeedMore(_) => {
@@ -147,7 +148,7 @@ impl Bench {
         }
     }
 
-    /// Sends an option; returns the steps and the replies, as type and data.
+    /// Sends an option; returns the steps, and the replies as type and data.
     pub(crate) fn try_option(
         &mut self,
         option: u32,
@@ -194,7 +195,7 @@ impl Bench {
     }
 }
 
-/// The data of `NBD_OPT_INFO` and `NBD_OPT_GO`.
+/// Payload of `NBD_OPT_INFO` and `NBD_OPT_GO`.
 pub(crate) fn go(name: &str, infos: &[u16]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend(name.as_bytes());
@@ -203,7 +204,7 @@ pub(crate) fn go(name: &str, infos: &[u16]) -> Vec<u8> {
     data
 }
 
-/// The data of the metadata context options.
+/// Payload of the metadata context options.
 pub(crate) fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend(name.as_bytes());
@@ -215,7 +216,7 @@ pub(crate) fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
     data
 }
 
-/// Bytes that look like what a client sends, for garbage gets nowhere.
+/// Messages close to what a client sends: purely random bytes would fail at the first magic number.
 pub(crate) fn message() -> impl Strategy<Value = Vec<u8>> {
     let name = prop_oneof![Just(""), Just("r"), Just("s"), Just("disk"), Just("none")];
     let option = (0_u32..14, name, 0_u16..6, any::<Vec<u8>>(), 0_u8..4);

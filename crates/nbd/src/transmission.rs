@@ -1,4 +1,4 @@
-//! The transmission phase: request headers are parsed and held against what was negotiated.
+//! Transmission phase: parses request headers and checks them against the negotiated features.
 
 use crate::error::{Fatal, NbdError};
 use crate::reply::ReplyStyle;
@@ -6,13 +6,13 @@ use crate::request::{Command, Reason, Rejected, Request};
 use crate::step::{Disconnect, Opened, Step};
 use crate::wire::*;
 
-/// What the transmission phase needs to know, and where it is in the stream.
+/// State of the transmission phase: negotiated bounds and the position in the stream.
 #[derive(Debug)]
 pub(crate) struct Transmission {
     size: u64,
-    /// Position in the client's stream of the next byte.
+    /// Position of the next byte in the client's stream.
     at: u64,
-    /// Bytes of a refused payload still to be thrown away.
+    /// Bytes of a rejected payload still to be discarded.
     skip: u64,
     minimum: u32,
     maximum: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Transmission {
     header: Gather<REQUEST_LEN>,
 }
 
-/// A request header as sent.
+/// Request header as sent, not yet checked.
 struct Header {
     flags: u16,
     command: u16,
@@ -38,12 +38,12 @@ type Refusal = (NbdError, Reason);
 impl Transmission {
     pub(crate) fn new(opened: &Opened, write_discard_max: u32, at: u64) -> Transmission {
         let block = opened.export.block;
-        let untold = !opened.knows_block_size && opened.export.any_alignment_unasked;
+        let any_alignment = !opened.knows_block_size && opened.export.any_alignment_unasked;
         Transmission {
             size: opened.export.size,
             at,
             skip: 0,
-            minimum: if untold { 1 } else { block.minimum() },
+            minimum: if any_alignment { 1 } else { block.minimum() },
             maximum: block.maximum(),
             discard_max: write_discard_max.max(block.maximum()),
             flags: opened.flags,
@@ -59,12 +59,13 @@ impl Transmission {
         self.skip -= skipped as u64;
         self.at += skipped as u64;
         if self.skip > 0 {
-            // A hint only, so what does not fit may be cut off.
+            // Only a hint to the driver, so a value beyond `usize` may be truncated.
             let need = usize::try_from(self.skip).unwrap_or(usize::MAX);
             return Ok((skipped, Step::NeedMore(need.saturating_add(REQUEST_LEN))));
         }
         let rest = &input[skipped..];
         let (taken, bytes) = match rest.first_chunk::<REQUEST_LEN>() {
+            // Common case: the whole header is in the driver's buffer and need not be copied twice.
             Some(whole) if self.header.is_empty() => (REQUEST_LEN, Some(*whole)),
             _ => self.header.fill(rest),
         };
@@ -78,7 +79,7 @@ impl Transmission {
     }
 
     pub(crate) fn skip_payload(&mut self, n: u32) {
-        // `request` already counted the payload as passed.
+        // `request` has counted the whole payload as consumed by the driver.
         let at = self.at.checked_sub(u64::from(n));
         self.at = at.expect("more payload to skip than was announced");
         self.skip += u64::from(n);
@@ -107,7 +108,7 @@ impl Transmission {
         match self.check(&header) {
             Ok(request) => {
                 if request.command == Command::Write {
-                    // The driver takes the payload off the stream.
+                    // The driver reads the payload from the stream itself.
                     self.at += u64::from(len);
                 }
                 Ok(Step::Request(request))
@@ -158,7 +159,7 @@ impl Transmission {
         })
     }
 
-    /// The command, if there is such a one and this export was advertised to have it.
+    /// Decodes the command and checks that the export was advertised to support it.
     fn command(&self, h: &Header) -> Result<Command, Refusal> {
         let set = |flag| h.flags & flag != 0;
         let (command, needs) = match h.command {
@@ -191,8 +192,8 @@ impl Transmission {
             command,
             Command::Write | Command::Trim | Command::WriteZeroes { .. }
         );
-        // Before the advertisement: a read-only export advertises neither trim nor zeroes, but
-        // the error to give is EPERM.
+        // Before the advertisement check: a read-only export advertises neither trim nor
+        // write-zeroes, but the specification demands EPERM for them.
         if writes && self.flags & NBD_FLAG_READ_ONLY != 0 {
             return Err((NbdError::Eperm, Reason::ReadOnly));
         }
@@ -205,7 +206,8 @@ impl Transmission {
         Ok(command)
     }
 
-    /// Only flags that belong to the command and were negotiated ("Command flags").
+    /// Checks that only flags are set which belong to the command and were negotiated ("Command
+    /// flags").
     fn check_flags(&self, h: &Header) -> Result<(), Refusal> {
         let if_sent = |transmission, flag| {
             if self.flags & transmission != 0 {
@@ -229,7 +231,7 @@ impl Transmission {
         Ok(())
     }
 
-    /// "Size constraints", with the errors of "Error values".
+    /// Checks offset and length against "Size constraints"; errors as in "Error values".
     fn check_range(&self, command: Command, h: &Header) -> Result<(), Refusal> {
         if h.len == 0 {
             return Err((NbdError::Einval, Reason::ZeroLength));
@@ -244,11 +246,11 @@ impl Transmission {
             };
             return Err((error, Reason::PastEnd));
         }
-        // The minimum is a power of 2.
+        // The minimum is a power of 2, so the mask finds a remainder of either value.
         if (h.offset | u64::from(h.len)) & u64::from(self.minimum - 1) != 0 {
             return Err((NbdError::Einval, Reason::Unaligned));
         }
-        // Commands without payload may be longer than the maximum payload.
+        // The maximum payload does not bind commands without payload (trim, write-zeroes, cache).
         if h.len > self.maximum {
             match (command, self.style) {
                 (Command::Read { .. }, ReplyStyle::Structured) => {
@@ -264,7 +266,7 @@ impl Transmission {
     }
 }
 
-/// Parses a header; the error is what stood in the place of its magic number.
+/// Parses a header; the error is the value found instead of the magic number.
 fn parse(bytes: &[u8; REQUEST_LEN]) -> Result<Header, u32> {
     let mut r = Reader(bytes);
     let mut fields = || {
@@ -334,7 +336,7 @@ mod tests {
             feed(&mut bench, flags, command, offset, len),
             Step::Rejected(expected)
         );
-        // A payload is skipped and the next request understood.
+        // The session skips the payload and parses the next request.
         if command == NBD_CMD_WRITE {
             assert_eq!(bench.feed(&vec![0x25; len as usize]), Ok(vec![]));
         }
@@ -518,11 +520,11 @@ mod tests {
             NBD_CMD_WRITE_ZEROES,
         ] {
             rejects("lax", (0, command, 1, 512), NbdError::Einval, Unaligned);
-            // A client that was told the block size has to keep to it.
+            // A client that requested the block size must respect it.
             rejects("free", (0, command, 1, 511), NbdError::Einval, Unaligned);
-            let mut untold = Bench::new();
-            untold.option(NBD_OPT_GO, &go("free", &[]));
-            let step = feed(&mut untold, 0, command, 1, 511);
+            let mut any_alignment = Bench::new();
+            any_alignment.option(NBD_OPT_GO, &go("free", &[]));
+            let step = feed(&mut any_alignment, 0, command, 1, 511);
             assert!(matches!(step, Step::Request(r) if (r.offset, r.len) == (1, 511)));
             rejects("lax", (0, command, 512, 513), NbdError::Einval, Unaligned);
             accepts("lax", 0, command, 512, 1 << 16);
@@ -539,7 +541,7 @@ mod tests {
             NbdError::Einval,
             TooLong,
         );
-        // No payload: as long as it likes.
+        // No payload, so the maximum payload does not apply.
         accepts("lax", 0, NBD_CMD_WRITE_ZEROES, 0, 1 << 20);
 
         let mut simple = Bench::new();

@@ -1,9 +1,9 @@
-//! The protocol's numbers, under the specification's names, and big-endian access to bytes.
+//! Constants of the NBD protocol under the specification's names, and big-endian field access.
 
-/// Longest string the protocol allows, in bytes ("Values", strings): names, messages, queries.
+/// Longest protocol string in bytes ("Values", strings): export names, messages, queries.
 pub const NAME_LEN_MAX: usize = 4096;
 
-/// Length of a request header, in bytes ("Request message").
+/// Length of a request header in bytes ("Request message").
 pub const REQUEST_LEN: usize = 28;
 
 // Handshake phase.
@@ -26,7 +26,7 @@ pub(crate) const NBD_OPT_STRUCTURED_REPLY: u32 = 8;
 pub(crate) const NBD_OPT_LIST_META_CONTEXT: u32 = 9;
 pub(crate) const NBD_OPT_SET_META_CONTEXT: u32 = 10;
 
-/// Length of the header of a reply to an option.
+/// Length of the header of an option reply in bytes.
 pub(crate) const REP_HEAD_LEN: usize = 20;
 
 pub(crate) const NBD_REP_ACK: u32 = 1;
@@ -47,10 +47,11 @@ pub(crate) const NBD_INFO_NAME: u16 = 1;
 pub(crate) const NBD_INFO_DESCRIPTION: u16 = 2;
 pub(crate) const NBD_INFO_BLOCK_SIZE: u16 = 3;
 
-/// The one metadata context there is, and the wildcard query that lists it.
+/// Name of the only metadata context that this server has.
 pub(crate) const BASE_ALLOCATION: &str = "base:allocation";
+/// Query that lists every context of the `base` namespace.
 pub(crate) const BASE_WILDCARD: &str = "base:";
-/// The identifier under which `base:allocation` is selected.
+/// Identifier under which `base:allocation` is selected.
 pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
 
 // Transmission flags.
@@ -98,7 +99,8 @@ pub(crate) const NBD_REPLY_TYPE_ERROR_OFFSET: u16 = NBD_REPLY_FLAG_ERROR | 2;
 pub(crate) const NBD_STATE_HOLE: u32 = 1 << 0;
 pub(crate) const NBD_STATE_ZERO: u32 = 1 << 1;
 
-/// Reads big-endian fields off the front of a slice; `None` where it is too short.
+/// Big-endian reader of a slice. Each method consumes a field, or returns `None` and consumes
+/// nothing if the slice is too short.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -131,9 +133,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes big-endian fields to the front of a caller's buffer.
+/// Big-endian writer to the front of a caller's buffer.
 ///
-/// A buffer too small for what the caller asked to encode is a bug of the caller, and panics.
+/// # Panics
+/// `put` panics if the buffer is too small: the caller chooses its size by the constants in
+/// [`reply`](crate::reply).
 pub(crate) struct Writer<'a> {
     out: &'a mut [u8],
     len: usize,
@@ -173,7 +177,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Collects a fixed-size part that may arrive in pieces.
+/// Accumulator of a fixed-size header that may arrive in pieces.
 #[derive(Clone, Debug)]
 pub(crate) struct Gather<const N: usize> {
     bytes: [u8; N],
@@ -188,8 +192,8 @@ impl<const N: usize> Gather<N> {
         }
     }
 
-    /// Takes what is still missing from the front of `input`; returns how much that was and,
-    /// once all `N` bytes are there, the bytes.
+    /// Takes the missing bytes from the front of `input`. Returns the number of bytes taken and,
+    /// once the part has all `N` bytes, the part; the accumulator is then empty again.
     pub(crate) fn fill(&mut self, input: &[u8]) -> (usize, Option<[u8; N]>) {
         let n = self.missing().min(input.len());
         self.bytes[self.len..self.len + n].copy_from_slice(&input[..n]);
@@ -210,12 +214,13 @@ impl<const N: usize> Gather<N> {
     }
 }
 
-/// The longest prefix of `s` that has at most `max` bytes.
+/// Returns the longest prefix of `s` of at most `max` bytes that ends between two characters.
 pub(crate) fn clip(s: &str, max: usize) -> &str {
     &s[..s.floor_char_boundary(max)]
 }
 
-/// A protocol string: UTF-8, at most [`NAME_LEN_MAX`] bytes, no NUL.
+/// Decodes a protocol string: UTF-8, at most [`NAME_LEN_MAX`] bytes, no NUL. The error says which
+/// rule is broken.
 pub(crate) fn string(bytes: &[u8]) -> Result<&str, &'static str> {
     if bytes.len() > NAME_LEN_MAX {
         return Err("a string is longer than the 4096 bytes the protocol allows");

@@ -1,4 +1,4 @@
-//! The crate's client against its server, over a disk in memory.
+//! The crate's client against its server, with a disk in memory.
 
 use proptest::prelude::*;
 use tidegate_nbd::client::{self, Decoded, Handshake, Negotiated, Progress, Reply, Wishes};
@@ -6,10 +6,10 @@ use tidegate_nbd::*;
 
 const SIZE: usize = 1 << 16;
 
-/// One export, under its own name and as the default.
-struct Shelf(Abilities);
+/// Exports of the test: one disk, under its own name and as the default.
+struct TestExports(Abilities);
 
-impl Exports for Shelf {
+impl Exports for TestExports {
     fn lookup(&self, name: &str) -> Option<Export> {
         ["", "disk"].contains(&name).then(|| Export {
             abilities: self.0,
@@ -36,10 +36,10 @@ fn abilities() -> Abilities {
     }
 }
 
-/// A server as small as one can be.
+/// Minimal server: one session and a disk in memory.
 struct Server {
     session: Session,
-    shelf: Shelf,
+    shelf: TestExports,
     disk: Vec<u8>,
     context: Option<u32>,
     out: Vec<u8>,
@@ -50,14 +50,14 @@ impl Server {
         let session = Session::new(Limits::default());
         Server {
             session,
-            shelf: Shelf(abilities),
+            shelf: TestExports(abilities),
             disk: vec![0; SIZE],
             context: None,
             out: vec![],
         }
     }
 
-    /// Takes whole messages and returns what is sent back.
+    /// Processes whole messages and returns the bytes sent back.
     fn receive(&mut self, mut input: &[u8]) -> Vec<u8> {
         loop {
             self.out.extend(self.session.output());
@@ -129,7 +129,7 @@ impl Server {
     }
 }
 
-/// Runs the handshake, giving the client its input in pieces.
+/// Runs the handshake with at most `piece` new bytes for the client at a time.
 fn connect(
     server: &mut Server,
     name: &str,
@@ -237,7 +237,7 @@ fn operation() -> impl Strategy<Value = (Request, u8)> {
         })
 }
 
-/// What must come back, from a shadow disk.
+/// Expected error of a request on an export of `SIZE` bytes.
 fn expected(r: &Request, negotiated: &Negotiated) -> Option<NbdError> {
     let structured = negotiated.style == ReplyStyle::Structured;
     let writes = matches!(r.command, Command::Write | Command::WriteZeroes { .. });

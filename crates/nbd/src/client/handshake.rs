@@ -1,4 +1,4 @@
-//! The client's handshake: greeting, then up to three options, of which the last is
+//! Client side of the handshake: greeting, then up to three options, the last of which is
 //! `NBD_OPT_GO`.
 //!
 //! ```text
@@ -10,55 +10,56 @@ use crate::export::BlockSize;
 use crate::reply::ReplyStyle;
 use crate::wire::*;
 
+/// Length of the server's greeting in bytes: two magic numbers (8 each) and flags (2).
 const GREETING_LEN: usize = 18;
-/// Longest reply to an option that is taken from a server.
+/// Longest option reply accepted from a server, in bytes; bounds memory against a hostile server.
 const REPLY_LEN_MAX: usize = 16 << 10;
 
-/// What the client would like to have; the server may not offer it.
+/// Optional features that the client asks for; a server may refuse them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// `NBD_OPT_STRUCTURED_REPLY`.
+    /// Structured replies (`NBD_OPT_STRUCTURED_REPLY`).
     pub structured_replies: bool,
-    /// `base:allocation`; only together with `structured_replies`.
+    /// Metadata context `base:allocation`; requires `structured_replies`.
     pub allocation_context: bool,
 }
 
-/// What the handshake agreed on.
+/// Result of a successful handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Negotiated {
     /// Size of the export in bytes.
     pub size: u64,
     /// Transmission flags.
     pub flags: u16,
-    /// The export's canonical name, if the server told.
+    /// Canonical name of the export, if the server sent it.
     pub name: Option<String>,
-    /// The export's description, if the server told.
+    /// Description of the export, if the server sent it.
     pub description: Option<String>,
-    /// The export's block sizes, the default ones if the server did not tell.
+    /// Block sizes of the export; the defaults if the server sent none.
     pub block: BlockSize,
-    /// How replies will look.
+    /// Negotiated form of replies.
     pub style: ReplyStyle,
-    /// The identifier of `base:allocation`, if it was selected.
+    /// Identifier of `base:allocation`, if it was selected.
     pub allocation_context: Option<u32>,
 }
 
-/// What the caller does next.
+/// Next action of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// So many bytes are needed, in all.
+    /// More input is required; the total number of bytes that the next call must be given.
     NeedMore(usize),
-    /// Send what is in [`output`](Handshake::output).
+    /// [`output`](Handshake::output) must be sent.
     Send,
-    /// The transmission phase begins.
+    /// The handshake is complete and transmission begins.
     Ready(Negotiated),
 }
 
-/// The client's side of the handshake.
+/// Client side of the handshake.
 #[derive(Debug)]
 pub struct Handshake {
     export: String,
     wishes: Wishes,
-    /// The option whose replies are awaited; `None`: the greeting is.
+    /// Option whose replies are awaited; `None` while the greeting is awaited.
     pending: Option<u32>,
     output: Vec<u8>,
     result: Negotiated,
@@ -66,8 +67,8 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// A client that will ask for the export of that name (at most
-    /// [`NAME_LEN_MAX`] bytes); empty is the default export.
+    /// Prepares a handshake for the export named `export`, at most [`NAME_LEN_MAX`] bytes (longer
+    /// names are clipped); the empty name means the default export.
     pub fn new(export: &str, wishes: Wishes) -> Handshake {
         Handshake {
             export: clip(export, NAME_LEN_MAX).to_owned(),
@@ -84,13 +85,16 @@ impl Handshake {
         &self.output
     }
 
-    /// Forgets the first `n` bytes of [`output`](Self::output), which were sent.
+    /// Drops the first `n` bytes of [`output`](Self::output) after they were sent.
     pub fn consume_output(&mut self, n: usize) {
         self.output.drain(..n);
     }
 
-    /// Takes received bytes; returns how many were consumed. The others must be given again,
-    /// with more behind them.
+    /// Processes received bytes and returns the number of bytes consumed. The caller gives the
+    /// remaining bytes again, followed by new ones.
+    ///
+    /// # Errors
+    /// The server broke the protocol or refused the export.
     pub fn handle(&mut self, input: &[u8]) -> Result<(usize, Progress), ClientError> {
         let mut consumed = 0;
         loop {
@@ -220,7 +224,8 @@ impl Handshake {
         }
     }
 
-    /// The client does without what it merely wished for.
+    /// Handles an error reply. Only `NBD_OPT_GO` must succeed; the client continues without a
+    /// refused optional feature.
     fn refused(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<Progress, ClientError> {
         if option == NBD_OPT_GO {
             let message = String::from_utf8_lossy(data).into_owned();
@@ -287,7 +292,7 @@ impl Handshake {
     }
 }
 
-/// Any option, valid or not.
+/// Appends an option; accepts any option number and data, also invalid ones.
 pub(crate) fn put_option(out: &mut Vec<u8>, option: u32, data: &[u8]) {
     out.extend(IHAVEOPT.to_be_bytes());
     out.extend(option.to_be_bytes());

@@ -1,8 +1,8 @@
-//! The client's side, as much of it as a demonstration and the tests need; sans-I/O too.
+//! NBD client without I/O, as much of it as the demonstration and the tests need.
 //!
-//! [`Handshake`] opens an export with `NBD_OPT_GO`; [`encode_request`] and [`decode_reply`] are
-//! the transmission phase, of which the caller keeps the books (which cookie is in flight, and
-//! how much data a simple reply to it brings).
+//! [`Handshake`] opens an export with `NBD_OPT_GO`; [`encode_request`] and [`decode_reply`] cover
+//! the transmission phase. The caller tracks requests: which cookies are in flight, and how much
+//! data follows a simple reply.
 
 mod handshake;
 
@@ -17,21 +17,22 @@ use crate::request::{Command, Request};
 use crate::wire::*;
 use thiserror::Error;
 
-/// Longest chunk, data apart, that is taken from a server: the longest block status.
+/// Longest chunk payload accepted from a server, without read data, in bytes: a block status with
+/// [`EXTENTS_MAX`] extents.
 const CHUNK_LEN_MAX: usize = 4 + 8 * EXTENTS_MAX;
 
-/// Why a client gives up on a server.
+/// Error that makes a client give up on a server.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// A message that does not start as it must.
+    /// Message with a wrong magic number.
     #[error("{message} starts with {found:#x}, not with {expected:#x}")]
     BadMagic {
-        /// Which message.
+        /// Kind of the message.
         message: &'static str,
-        /// What it starts with.
+        /// Value at its beginning.
         found: u64,
-        /// What it must start with.
+        /// Required magic number.
         expected: u64,
     },
     /// The server is too old to choose an export with `NBD_OPT_GO`.
@@ -44,10 +45,10 @@ pub enum ClientError {
         option: u32,
         /// `NBD_REP_ERR_*`.
         kind: u32,
-        /// What the server said to a human reader.
+        /// Message of the server for a human reader.
         message: String,
     },
-    /// A message whose parts do not fit together.
+    /// Message whose parts are inconsistent.
     #[error("malformed message from the server: {0}")]
     Malformed(&'static str),
     /// Block sizes that break the specification's rules.
@@ -55,7 +56,8 @@ pub enum ClientError {
     BlockSize(#[from] BlockSizeError),
 }
 
-/// The header of a request ("Request message"). For a write, send `request.len` bytes after it.
+/// Encodes a request header ("Request message"). The caller sends `request.len` bytes of payload
+/// after the header of a write.
 pub fn encode_request(request: &Request) -> [u8; REQUEST_LEN] {
     let (command, own) = match request.command {
         Command::Read { df } => (NBD_CMD_READ, if df { NBD_CMD_FLAG_DF } else { 0 }),
@@ -83,12 +85,12 @@ pub fn encode_request(request: &Request) -> [u8; REQUEST_LEN] {
     )
 }
 
-/// `NBD_CMD_DISC`: the last thing a client sends.
+/// Encodes `NBD_CMD_DISC`, the last message of a client.
 pub fn encode_disconnect() -> [u8; REQUEST_LEN] {
     header(0, NBD_CMD_DISC, 0, 0, 0)
 }
 
-/// Any request header, valid or not.
+/// Encodes a request header; accepts any field values, also invalid ones.
 pub(crate) fn header(
     flags: u16,
     command: u16,
@@ -107,79 +109,80 @@ pub(crate) fn header(
     out
 }
 
-/// What [`decode_reply`] found.
+/// Result of [`decode_reply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// Nothing yet: so many bytes are needed, in all.
+    /// Incomplete reply; the total number of bytes that the next call must be given.
     NeedMore(usize),
-    /// A reply, and how many bytes it took.
+    /// Complete reply and its length in bytes, without the data that follows.
     Reply(usize, Reply<'a>),
 }
 
-/// A simple reply or one chunk of a structured one.
+/// Simple reply or one chunk of a structured reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// "Simple reply message". If it answers a read and there is no error, the data follow.
+    /// Simple reply ("Simple reply message"). Data follows if it answers a read without error.
     Simple {
-        /// The request.
+        /// Identifier of the request.
         cookie: u64,
-        /// How it failed, if it did.
+        /// Error of the request; `None` on success.
         error: Option<NbdError>,
     },
-    /// `NBD_REPLY_TYPE_NONE`: nothing further.
+    /// End of a reply without further data (`NBD_REPLY_TYPE_NONE`).
     None {
-        /// The request.
+        /// Identifier of the request.
         cookie: u64,
     },
-    /// `NBD_REPLY_TYPE_OFFSET_DATA`; the data follow.
+    /// Header of read data, which follows (`NBD_REPLY_TYPE_OFFSET_DATA`).
     OffsetData {
-        /// The request.
+        /// Identifier of the request.
         cookie: u64,
-        /// Where in the export they are.
+        /// Offset of the data in the export.
         offset: u64,
-        /// How many bytes they are.
+        /// Length of the data in bytes.
         len: u32,
         /// `NBD_REPLY_FLAG_DONE`.
         last: bool,
     },
-    /// `NBD_REPLY_TYPE_OFFSET_HOLE`: zeroes.
+    /// Range that reads as zeroes (`NBD_REPLY_TYPE_OFFSET_HOLE`).
     OffsetHole {
-        /// The request.
+        /// Identifier of the request.
         cookie: u64,
-        /// Where in the export they are.
+        /// Offset of the range in the export.
         offset: u64,
-        /// How many bytes they are.
+        /// Length of the range in bytes.
         len: u32,
         /// `NBD_REPLY_FLAG_DONE`.
         last: bool,
     },
-    /// `NBD_REPLY_TYPE_BLOCK_STATUS`.
+    /// Allocation state of a range (`NBD_REPLY_TYPE_BLOCK_STATUS`).
     BlockStatus {
-        /// The request.
+        /// Identifier of the request.
         cookie: u64,
-        /// The metadata context.
+        /// Identifier of the metadata context.
         context: u32,
-        /// Consecutive extents from the request's offset on.
+        /// Consecutive extents, from the request's offset on.
         extents: Extents<'a>,
         /// `NBD_REPLY_FLAG_DONE`.
         last: bool,
     },
-    /// `NBD_REPLY_TYPE_ERROR`, `NBD_REPLY_TYPE_ERROR_OFFSET`, or an error of unknown type.
+    /// Error: `NBD_REPLY_TYPE_ERROR`, `NBD_REPLY_TYPE_ERROR_OFFSET`, or an error chunk of unknown
+    /// type.
     Error {
-        /// The request.
+        /// Identifier of the request.
         cookie: u64,
-        /// How it failed.
+        /// Error of the request.
         error: NbdError,
-        /// For a human reader; may be empty.
+        /// Message for a human reader; may be empty.
         message: &'a str,
-        /// Where it failed, if that is known.
+        /// Offset of the error in the export, if known.
         offset: Option<u64>,
         /// `NBD_REPLY_FLAG_DONE`.
         last: bool,
     },
 }
 
-/// The extents of a block status, read as they are asked for.
+/// Iterator over the extents of a block status, which decodes them on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extents<'a>(&'a [u8]);
 
@@ -195,7 +198,10 @@ impl Iterator for Extents<'_> {
     }
 }
 
-/// Reads one reply off the front of `input`.
+/// Decodes one reply at the front of `input`.
+///
+/// # Errors
+/// The bytes are not a valid reply; the stream cannot be resynchronised.
 pub fn decode_reply(input: &[u8]) -> Result<Decoded<'_>, ClientError> {
     let mut r = Reader(input);
     match r.u32() {
@@ -233,7 +239,7 @@ fn decode_chunk(
     rest: &[u8],
 ) -> Result<Decoded<'_>, ClientError> {
     let malformed = |what| Err(ClientError::Malformed(what));
-    // Of data, only the offset belongs to the decoded part.
+    // The data itself stays in the caller's stream; only its offset is decoded.
     let need = if kind == NBD_REPLY_TYPE_OFFSET_DATA {
         8
     } else {
@@ -256,7 +262,8 @@ fn decode_chunk(
     }
 }
 
-/// Any chunk but an error; of data, `payload` is the offset only, `len` counts all.
+/// Decodes a chunk that is not an error. For read data `payload` is only the offset, while `len`
+/// counts offset and data.
 fn decode_content(
     kind: u16,
     last: bool,
@@ -295,7 +302,7 @@ fn decode_content(
     })
 }
 
-/// An error chunk, of a known type or not.
+/// Decodes an error chunk of a known or unknown type.
 fn decode_error(kind: u16, last: bool, cookie: u64, payload: &[u8]) -> Option<Reply<'_>> {
     let mut r = Reader(payload);
     let error = NbdError::from_code(r.u32()?)?;
