@@ -96,9 +96,10 @@ impl PriorityDatabase {
     /// What one of each class has in this combination.
     pub fn rates(&self, classes: &Combination) -> Rates {
         let entry = self.known(classes);
-        match entry.classes == *classes {
-            true => entry.rates,
-            false => entry.rates.beside(&entry.classes, classes),
+        if entry.classes == *classes {
+            entry.rates
+        } else {
+            entry.rates.beside(&entry.classes, classes)
         }
     }
 

@@ -116,9 +116,10 @@ fn play(
         let next = |of: &Player| {
             let job = of.job?;
             let end = now.0.saturating_add(job.latency(rates.of(of.class)).0);
-            let guard = match job.due() >= now && of.class < Class::RealTime {
-                true => job.due().0.saturating_add(1),
-                false => u64::MAX,
+            let guard = if job.due() >= now && of.class < Class::RealTime {
+                job.due().0.saturating_add(1)
+            } else {
+                u64::MAX
             };
             Some(Nanos(end.min(guard)))
         };

@@ -57,9 +57,10 @@ impl Request {
     /// When it would be late with that.
     pub fn limited(self, limit: u64) -> Result<Request, RequestError> {
         let needs = self.rate();
-        match limit < needs {
-            true => Err(RequestError::TooSlow { limit, needs }),
-            false => Ok(Request { limit, ..self }),
+        if limit < needs {
+            Err(RequestError::TooSlow { limit, needs })
+        } else {
+            Ok(Request { limit, ..self })
         }
     }
 

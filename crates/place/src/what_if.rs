@@ -114,9 +114,10 @@ impl<'a> WhatIf<'a> {
 
     /// What each class has now.
     fn look(&mut self) {
-        self.rates = match self.limited.is_empty() {
-            true => self.of.database.rates(&self.combination),
-            false => self.with_leftovers(),
+        self.rates = if self.limited.is_empty() {
+            self.of.database.rates(&self.combination)
+        } else {
+            self.with_leftovers()
         };
     }
 

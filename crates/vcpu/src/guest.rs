@@ -1,33 +1,34 @@
-//! What runs inside a vCPU: interrupts, and under them the processes that the guest's own scheduler
-//! takes turns with.
+//! Execution inside one vCPU: interrupts, and processes that the guest's own scheduler shares it
+//! among.
 //!
-//! Interrupts go first, in the order they came. Processes are shared fairly by virtual run-time, as
-//! Linux's CFS does: the one that has run least goes next, for a slice; one that wakes is behind
-//! the others by at most half a latency, and preempts one that is ahead of it by more than the
-//! wake-up granularity. The three times are Linux's for a guest of four processors.
+//! Interrupts go first, in order of arrival. Processes are shared fairly by virtual run-time, as in
+//! Linux's CFS: the process with the least run-time goes next, for one slice. A process that wakes
+//! is placed at most half a latency behind the others, and preempts one that is ahead of it by more
+//! than the wake-up granularity. The three times are Linux's for a guest of four CPUs.
 
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 
-/// In which time each process runs once.
-const LATENCY: u64 = 18_000_000;
-/// The shortest slice.
-const MIN_GRANULARITY: u64 = 2_250_000;
-/// By how much a process must be ahead to be preempted by one that wakes.
-const WAKEUP_GRANULARITY: u64 = 3_000_000;
+/// CFS `sched_latency` in nanoseconds: period in which each runnable process runs once.
+const CFS_LATENCY_NS: u64 = 18_000_000;
+/// CFS `sched_min_granularity` in nanoseconds: shortest slice.
+const CFS_MIN_GRANULARITY_NS: u64 = 2_250_000;
+/// CFS `sched_wakeup_granularity` in nanoseconds: lead in run-time at which a waking process
+/// preempts.
+const CFS_WAKEUP_GRANULARITY_NS: u64 = 3_000_000;
 
-/// What a piece of work is told apart by when it is done.
+/// Identity of a piece of work, returned to its flow when the work is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Token {
-    /// Whose it is.
+    /// Number of the flow that ordered the work.
     pub flow: u32,
-    /// What it is to its owner.
+    /// Step of the flow's state machine that the work belongs to.
     pub stage: u32,
-    /// What its owner wants to know of it.
+    /// Datum of the flow, such as the number of a packet.
     pub data: u64,
 }
 
-/// A process on a vCPU, by its number there.
+/// Process on a vCPU, by its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskId(pub u16);
 
@@ -39,12 +40,12 @@ struct Interrupt {
 
 #[derive(Clone, Debug)]
 struct Task {
-    /// Work that is left, in nanoseconds; `u64::MAX`: without end.
+    /// Remaining work in nanoseconds; `u64::MAX`: unlimited.
     left: u64,
-    /// What to say once it is done; `None`: it sleeps.
+    /// Token to return when the work is done; `None`: the process sleeps.
     token: Option<Token>,
-    /// How long it has run, apart from what it slept.
-    runtime: u64,
+    /// Virtual run-time in nanoseconds; raised at wake-up so that sleep earns little credit.
+    vruntime: u64,
 }
 
 impl Task {
@@ -53,42 +54,42 @@ impl Task {
     }
 }
 
-/// The inside of one vCPU.
+/// Execution state of one vCPU.
 #[derive(Clone, Default, Debug)]
 pub struct GuestCpu {
     interrupts: VecDeque<Interrupt>,
     tasks: Vec<Task>,
     current: Option<usize>,
-    /// How long the current one has run in its slice.
+    /// Time that the current process has run in its slice, in nanoseconds.
     in_slice: u64,
-    /// What those who sleep are compared with when they wake; never goes back.
-    least: u64,
+    /// CFS `min_vruntime` in nanoseconds: reference for processes that wake; never decreases.
+    min_vruntime: u64,
     done: VecDeque<Token>,
 }
 
 impl GuestCpu {
-    /// A further process, asleep.
+    /// Adds a process, asleep.
     pub fn add_task(&mut self) -> TaskId {
         self.tasks.push(Task {
             left: 0,
             token: None,
-            runtime: self.least,
+            vruntime: self.min_vruntime,
         });
         TaskId((self.tasks.len() - 1) as u16)
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is neither an interrupt nor a runnable process.
     pub fn is_idle(&self) -> bool {
         self.interrupts.is_empty() && !self.tasks.iter().any(Task::is_ready)
     }
 
-    /// Whether there are interrupts to be served: a guest that is about to look asks for no further
-    /// notification.
+    /// Returns whether interrupts are pending. A guest that will see a new event anyway requests no
+    /// further notification.
     pub fn has_interrupts(&self) -> bool {
         !self.interrupts.is_empty()
     }
 
-    /// An interrupt, to be served in `cost`.
+    /// Queues an interrupt whose handling takes `cost`.
     pub fn interrupt(&mut self, cost: Nanos, token: Token) {
         self.interrupts.push_back(Interrupt {
             left: cost.0,
@@ -96,24 +97,29 @@ impl GuestCpu {
         });
     }
 
-    /// Gives a process that sleeps work of `cost`, without end where that is [`Nanos::MAX`].
+    /// Gives a sleeping process work of `cost`; unlimited if `cost` is [`Nanos::MAX`].
     ///
     /// # Panics
-    /// When it has some already.
+    /// The process already has work.
     pub fn wake(&mut self, id: TaskId, cost: Nanos, token: Token) {
         let task = &mut self.tasks[usize::from(id.0)];
         assert!(!task.is_ready(), "{token:?}: the process has work already");
         task.left = cost.0;
         task.token = Some(token);
-        task.runtime = task.runtime.max(self.least.saturating_sub(LATENCY / 2));
-        let runtime = task.runtime;
-        let ahead = |current: usize| self.tasks[current].runtime.saturating_sub(runtime);
-        if self.current.is_some_and(|c| ahead(c) > WAKEUP_GRANULARITY) {
+        task.vruntime = task
+            .vruntime
+            .max(self.min_vruntime.saturating_sub(CFS_LATENCY_NS / 2));
+        let runtime = task.vruntime;
+        let ahead = |current: usize| self.tasks[current].vruntime.saturating_sub(runtime);
+        if self
+            .current
+            .is_some_and(|c| ahead(c) > CFS_WAKEUP_GRANULARITY_NS)
+        {
             self.current = None;
         }
     }
 
-    /// A process leaves the rest of its work undone, and says nothing of it.
+    /// Puts a process to sleep and discards its remaining work without returning the token.
     pub fn stop(&mut self, id: TaskId) {
         let task = &mut self.tasks[usize::from(id.0)];
         (task.left, task.token) = (0, None);
@@ -122,7 +128,7 @@ impl GuestCpu {
         }
     }
 
-    /// How long it can run before it wants to be looked at; `None`: it has nothing to do.
+    /// Time that the vCPU can run until its next boundary; `None`: there is nothing to do.
     pub fn horizon(&mut self) -> Option<Nanos> {
         if let Some(first) = self.interrupts.front() {
             return Some(Nanos(first.left));
@@ -135,8 +141,8 @@ impl GuestCpu {
         }))
     }
 
-    /// Whether something ends though no time passes: what was started without any work, or a slice
-    /// that became shorter.
+    /// Returns whether something ends without further run-time: work of no length, or a slice that
+    /// has become shorter because another process woke.
     pub fn is_due(&self) -> bool {
         match (self.interrupts.front(), self.current) {
             (Some(first), _) => first.left == 0,
@@ -151,28 +157,28 @@ impl GuestCpu {
         }
     }
 
-    /// Lets it run for `time`, at most up to its [`GuestCpu::horizon`].
+    /// Runs for `time`, which must not exceed [`GuestCpu::horizon`].
     pub fn run(&mut self, time: Nanos) {
         if let Some(first) = self.interrupts.front_mut() {
             first.left = first.left.saturating_sub(time.0);
         } else if let Some(current) = self.pick() {
             let task = &mut self.tasks[current];
-            task.runtime += time.0;
+            task.vruntime += time.0;
             if task.left != u64::MAX {
                 task.left = task.left.saturating_sub(time.0);
             }
             self.in_slice += time.0;
-            self.advance_least();
+            self.advance_min_vruntime();
         }
         self.settle();
     }
 
-    /// The next piece of work that is done.
+    /// Returns the token of the next finished piece of work.
     pub fn take_done(&mut self) -> Option<Token> {
         self.done.pop_front()
     }
 
-    /// Ends what has no work left.
+    /// Ends finished interrupts, finished work of the current process and its expired slice.
     fn settle(&mut self) {
         while self.interrupts.front().is_some_and(|first| first.left == 0) {
             self.done
@@ -188,32 +194,33 @@ impl GuestCpu {
         if task.left == 0 {
             self.done.extend(task.token.take());
             self.current = None;
+        // The process keeps its work; the next `pick` compares run-times again.
         } else if self.slice().is_some_and(|slice| self.in_slice >= slice) {
             self.current = None;
         }
     }
 
-    /// The process that runs, chosen if none does.
+    /// Returns the current process; chooses the ready one with the least run-time if there is none.
     fn pick(&mut self) -> Option<usize> {
         if self.current.is_none() {
             let ready = self.tasks.iter().enumerate().filter(|(_, t)| t.is_ready());
-            let least = ready.min_by_key(|(_, task)| task.runtime);
+            let least = ready.min_by_key(|(_, task)| task.vruntime);
             self.current = least.map(|(place, _)| place);
             self.in_slice = 0;
         }
         self.current
     }
 
-    /// How long a process runs before the next; `None`: there is no other.
+    /// Slice of each process in nanoseconds; `None`: no other process is ready.
     fn slice(&self) -> Option<u64> {
         let ready = self.tasks.iter().filter(|task| task.is_ready()).count() as u64;
-        (ready > 1).then(|| (LATENCY / ready).max(MIN_GRANULARITY))
+        (ready > 1).then(|| (CFS_LATENCY_NS / ready).max(CFS_MIN_GRANULARITY_NS))
     }
 
-    fn advance_least(&mut self) {
+    fn advance_min_vruntime(&mut self) {
         let ready = self.tasks.iter().filter(|task| task.is_ready());
-        let least = ready.map(|task| task.runtime).min();
-        self.least = self.least.max(least.unwrap_or(self.least));
+        let least = ready.map(|task| task.vruntime).min();
+        self.min_vruntime = self.min_vruntime.max(least.unwrap_or(self.min_vruntime));
     }
 }
 
@@ -229,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Runs for `time`; what was done, and when.
+    /// Runs for `time` ns; returns for each finished piece of work the time and the token's stage.
     fn run(cpu: &mut GuestCpu, time: u64) -> Vec<(u64, u32)> {
         let (mut now, mut done) = (0, Vec::new());
         while now < time {
@@ -267,7 +274,10 @@ mod tests {
         }
         run(&mut cpu, 300_000_000);
         for task in &cpu.tasks {
-            assert!(task.runtime.abs_diff(100_000_000) <= LATENCY / 3, "{cpu:?}");
+            assert!(
+                task.vruntime.abs_diff(100_000_000) <= CFS_LATENCY_NS / 3,
+                "{cpu:?}"
+            );
         }
     }
 
@@ -279,11 +289,11 @@ mod tests {
         run(&mut cpu, 1_000_000_000);
         cpu.wake(other, Nanos(1_000), token(1));
         assert_eq!(run(&mut cpu, 1_000), [(1_000, 1)]);
-        // From here on both want all of it: the sleeper's lead is half a latency.
+        // From here on both are always ready; the sleeper leads by half a latency.
         cpu.wake(other, Nanos::MAX, token(1));
-        let before = cpu.tasks[0].runtime;
+        let before = cpu.tasks[0].vruntime;
         run(&mut cpu, 1_000_000_000);
-        let hogged = cpu.tasks[0].runtime - before;
-        assert!(hogged.abs_diff(500_000_000) <= LATENCY, "{hogged}");
+        let hogged = cpu.tasks[0].vruntime - before;
+        assert!(hogged.abs_diff(500_000_000) <= CFS_LATENCY_NS, "{hogged}");
     }
 }

@@ -1,15 +1,17 @@
-//! Deterministic world of pCPUs and vCPUs, and vCPU schedulers in it: [`schedulers`] lists them.
+//! Deterministic simulation of pCPUs and vCPUs under a choice of vCPU schedulers; [`schedulers`]
+//! lists them.
 //!
 //! ```text
 //!   Scenario --> VcpuWorld --> VcpuReport
 //!                  |
 //!                  +-- Scheduler (schedulers): which vCPU runs on which pCPU
 //!                  +-- GuestCpu, one a vCPU: interrupts and processes
-//!                  +-- Flow: what guests are busy with, by way of the driver domain
-//! ```
+//!                  +-- GuestCpu, one per vCPU: interrupts and processes
+//!                  +-- Flow: a workload of guests, whose I/O passes through the driver domain
 //!
-//! Nothing here reads a clock, opens a file or starts a thread: the same scenario and seed give the
-//! same results on every machine. Time is in nanoseconds, and what decides is integers.
+//! The crate reads no clock, opens no file and starts no thread: a scenario and a seed give the
+//! same results on every machine. Time is in nanoseconds, and scheduling decisions use integers
+//! only.
 
 #![forbid(unsafe_code)]
 

@@ -1,105 +1,108 @@
-//! What a scheduler may read of the machine: pCPUs, virtual machines and their vCPUs.
+//! State of the machine that a scheduler may read: pCPUs, VMs and their vCPUs.
 
 use core::fmt;
 use tidegate_core::time::Nanos;
 
-/// A processor of the machine, by its number.
+/// Physical CPU, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PcpuId(pub u8);
 
-/// A virtual processor, by its number among all of the machine.
+/// Virtual CPU, by its number among all vCPUs of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VcpuId(pub u32);
 
-/// A virtual machine, by its number.
+/// Virtual machine, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VmId(pub u32);
 
 impl PcpuId {
-    /// Its place in a list of all pCPUs.
+    /// Index into a list of all pCPUs.
     pub const fn at(self) -> usize {
         self.0 as usize
     }
 }
 
 impl VcpuId {
-    /// Its place in a list of all vCPUs.
+    /// Index into a list of all vCPUs.
     pub const fn at(self) -> usize {
         self.0 as usize
     }
 }
 
 impl VmId {
-    /// Its place in a list of all virtual machines.
+    /// Index into a list of all VMs.
     pub const fn at(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A set of pCPUs.
+/// Set of pCPUs, as a bit mask.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuSet(u64);
 
 impl CpuSet {
-    /// The most pCPUs that a machine can have.
+    /// Largest number of pCPUs of a machine.
     pub const MOST: usize = 64;
-    /// None of them.
+    /// Empty set.
     pub const EMPTY: CpuSet = CpuSet(0);
 
-    /// The pCPUs from `first` to `last`, both included.
+    /// pCPUs from `first` to `last`, both included.
     pub fn range(first: u8, last: u8) -> CpuSet {
         (first..=last).map(PcpuId).collect()
     }
 
-    /// The first `n` pCPUs.
+    /// First `n` pCPUs; at most [`CpuSet::MOST`].
     pub fn first_n(n: usize) -> CpuSet {
         (0..n.min(CpuSet::MOST)).map(|p| PcpuId(p as u8)).collect()
     }
 
-    /// Whether `p` is among them.
+    /// Returns whether `p` is in the set.
     pub const fn has(self, p: PcpuId) -> bool {
         (p.0 as usize) < CpuSet::MOST && self.0 >> p.0 & 1 == 1
     }
 
-    /// Takes `p` in. Panics where a machine has no such pCPU.
+    /// Adds `p`.
+    ///
+    /// # Panics
+    /// The number of `p` is [`CpuSet::MOST`] or more.
     pub fn insert(&mut self, p: PcpuId) {
         assert!(p.at() < CpuSet::MOST, "no machine has a pCPU {}", p.0);
         self.0 |= 1 << p.0;
     }
 
-    /// Takes `p` out.
+    /// Removes `p`.
     pub fn remove(&mut self, p: PcpuId) {
         if self.has(p) {
             self.0 &= !(1 << p.0);
         }
     }
 
-    /// Those that are in both.
+    /// Intersection with `other`.
     pub const fn and(self, other: CpuSet) -> CpuSet {
         CpuSet(self.0 & other.0)
     }
 
-    /// Those that are not in `other`.
+    /// Difference: the pCPUs that are not in `other`.
     pub const fn without(self, other: CpuSet) -> CpuSet {
         CpuSet(self.0 & !other.0)
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many there are.
+    /// Number of pCPUs in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// The one with the lowest number.
+    /// pCPU with the lowest number.
     pub fn first(self) -> Option<PcpuId> {
         (!self.is_empty()).then(|| PcpuId(self.0.trailing_zeros() as u8))
     }
 
-    /// The next one after `p`, round the end; `p` itself last.
+    /// Next pCPU after `p` in cyclic order; `p` itself comes last.
     pub fn after(self, p: PcpuId) -> Option<PcpuId> {
         let beyond = CpuSet(match p.0 {
             63.. => 0,
@@ -108,7 +111,7 @@ impl CpuSet {
         beyond.first().or(self.first())
     }
 
-    /// All of them, in order.
+    /// Iterates over the pCPUs in ascending order.
     pub fn iter(self) -> impl Iterator<Item = PcpuId> {
         let mut rest = self;
         core::iter::from_fn(move || {
@@ -133,75 +136,78 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// What a vCPU is doing.
+/// Run state of a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Its guest has nothing to do: it waits for an event.
+    /// The guest has nothing to do and waits for an event.
     Blocked,
-    /// It could run and does not.
+    /// Runnable, but on no pCPU.
     Waiting,
-    /// It runs.
+    /// Running on a pCPU.
     Running,
 }
 
-/// A pCPU.
+/// Physical CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Pcpu {
-    /// Which package it lies in.
+    /// Socket that the pCPU belongs to.
     pub socket: u8,
-    /// Who runs on it; `None`: it idles.
+    /// vCPU that runs on the pCPU; `None`: idle.
     pub running: Option<VcpuId>,
-    /// Since when.
+    /// Time at which the current vCPU started to run or the pCPU became idle.
     pub since: Nanos,
 }
 
-/// A vCPU.
+/// Virtual CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Vcpu {
-    /// Whose it is.
+    /// VM that the vCPU belongs to.
     pub vm: VmId,
-    /// What it does.
+    /// Run state.
     pub state: State,
-    /// Where it may run: never empty.
+    /// pCPUs on which the vCPU may run; never empty.
     pub affinity: CpuSet,
 }
 
 impl Vcpu {
-    /// Whether it runs or could.
+    /// Returns whether the vCPU runs or waits for a pCPU.
     pub fn is_runnable(&self) -> bool {
         self.state != State::Blocked
     }
 }
 
-/// A virtual machine.
+/// Virtual machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Vm {
-    /// Its name.
+    /// Name, unique within a scenario.
     pub name: String,
-    /// Its share of processor time, each of its vCPUs having all of it; 256 is the usual one.
+    /// Share of CPU time relative to other VMs. Each vCPU has the whole weight; 256 is the default.
     pub weight: u32,
-    /// The most processor time it gets, in hundredths of a pCPU; 0: as much as there is.
+    /// Maximum CPU time in hundredths of a pCPU; 0: no cap.
     pub cap: u32,
-    /// Its vCPUs.
+    /// vCPUs of the VM.
     pub vcpus: Vec<VcpuId>,
 }
 
-/// The usual weight of a virtual machine.
+/// Weight of a VM for which none is configured, as in Xen.
 pub const DEFAULT_WEIGHT: u32 = 256;
 
-/// All of them. The world changes it, schedulers read it.
+/// State of all pCPUs, vCPUs and VMs. The world changes it, schedulers read it.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// By number.
+    /// pCPUs by number.
     pub pcpus: Vec<Pcpu>,
-    /// By number.
+    /// vCPUs by number.
     pub vcpus: Vec<Vcpu>,
-    /// By number.
+    /// VMs by number.
     pub vms: Vec<Vm>,
 }
 
 impl Machine {
-    /// A machine of `pcpus` idle pCPUs, so many a socket. Panics beyond [`CpuSet::MOST`].
+    /// Creates a machine of `pcpus` idle pCPUs, `per_socket` in each socket.
+    ///
+    /// # Panics
+    /// `pcpus` exceeds [`CpuSet::MOST`].
     pub fn new(pcpus: usize, per_socket: usize) -> Machine {
         assert!(pcpus <= CpuSet::MOST, "{pcpus} pCPUs are too many");
         let pcpu = |p: usize| Pcpu {
@@ -215,12 +221,12 @@ impl Machine {
         }
     }
 
-    /// All its pCPUs.
+    /// Set of all pCPUs.
     pub fn all(&self) -> CpuSet {
         CpuSet::first_n(self.pcpus.len())
     }
 
-    /// Adds a virtual machine with `vcpus` vCPUs, blocked, that may run on `affinity`.
+    /// Adds a VM with `vcpus` blocked vCPUs that may run on `affinity`.
     pub fn add_vm(
         &mut self,
         name: &str,
@@ -245,17 +251,17 @@ impl Machine {
         vm
     }
 
-    /// The pCPU at this number.
+    /// pCPU with the number `p`.
     pub fn pcpu(&self, p: PcpuId) -> &Pcpu {
         &self.pcpus[p.at()]
     }
 
-    /// The vCPU at this number.
+    /// vCPU with the number `v`.
     pub fn vcpu(&self, v: VcpuId) -> &Vcpu {
         &self.vcpus[v.at()]
     }
 
-    /// The virtual machine that this vCPU belongs to.
+    /// VM that `v` belongs to.
     pub fn vm_of(&self, v: VcpuId) -> &Vm {
         &self.vms[self.vcpu(v).vm.at()]
     }

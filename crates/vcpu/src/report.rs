@@ -1,43 +1,43 @@
-//! What was found out, as plain data.
+//! Results of a vCPU scenario as plain data.
 
 use crate::scheduler::Counts;
 use core::fmt;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
 
-/// All of it.
+/// Results of one run of a vCPU scenario.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct VcpuReport {
-    /// What the scenario shows.
+    /// Title of the scenario.
     pub title: String,
-    /// Which scheduler.
+    /// Name of the scheduler.
     pub scheduler: String,
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// How long it lasted, in virtual seconds.
+    /// Duration in virtual seconds, warm-up included.
     pub duration_s: f64,
-    /// How much of that was not counted.
+    /// Warm-up in virtual seconds, excluded from the results.
     pub warm_up_s: f64,
-    /// How often a pCPU went over to another vCPU.
+    /// Number of times that a pCPU switched to another vCPU.
     pub switches: u64,
-    /// What the scheduler did.
+    /// Event counters of the scheduler.
     pub counts: CountsReport,
-    /// The driver domain, then the others in the order of the scenario.
+    /// Results by VM: the driver domain first, then the VMs in the order of the scenario.
     pub vms: Vec<VcpuVmReport>,
 }
 
-/// What a scheduler did: see [`Counts`].
+/// Event counters of a scheduler; see [`Counts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct CountsReport {
-    /// Credits of a run-queue that began anew.
+    /// Credit resets of run-queues.
     pub resets: u64,
-    /// CPU-BOOSTs that began.
+    /// Periods of CPU-BOOST that began.
     pub boosts: u64,
-    /// vCPUs moved to even load.
+    /// vCPUs migrated to balance load.
     pub balanced: u64,
-    /// vCPUs moved to even I/O.
+    /// vCPUs migrated to balance I/O.
     pub io_balanced: u64,
-    /// IVCredits that were cut off.
+    /// IVCredits that were clamped.
     pub clamped: u64,
 }
 
@@ -53,36 +53,36 @@ impl From<Counts> for CountsReport {
     }
 }
 
-/// Results of a VM of a [`VcpuReport`]: processor time, and what it did with it.
+/// Results of one VM of a [`VcpuReport`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct VcpuVmReport {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Processor time it had, in pCPUs.
+    /// Mean CPU time in pCPUs.
     pub cpus: f64,
-    /// Notifications it was sent by the driver domain, each second.
+    /// Notifications from the driver domain per second.
     pub notified_per_s: f64,
-    /// Round trips, where it answers some.
+    /// Round-trip times, if the VM answers a `ping`.
     pub round_trips: Option<Latencies>,
-    /// What it received each second, where it is sent a stream.
+    /// Received bytes per second, if the VM receives a `stream`.
     pub received_bytes_per_s: Option<f64>,
-    /// How long its fixed work took; none where it has none, or is not done.
+    /// Time in seconds that the VM's fixed work took; `None` if it has none or has not finished.
     pub work_s: Option<f64>,
-    /// The file, where it writes one.
+    /// Written file, if the VM writes one.
     pub file: Option<FileReport>,
 }
 
-/// A file that was written.
+/// Progress of a file that is written.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct FileReport {
-    /// Bytes so far.
+    /// Bytes written so far.
     pub bytes: u64,
-    /// Bytes each second, until the process had written the last.
+    /// Bytes per second, up to the time at which the process wrote the last byte.
     pub bytes_per_s: f64,
 }
 
 impl FileReport {
-    /// So many bytes in this time.
+    /// Computes the rate of `bytes` written in `took`.
     pub fn new(bytes: u64, took: Nanos) -> FileReport {
         FileReport {
             bytes,
@@ -91,30 +91,32 @@ impl FileReport {
     }
 }
 
-/// Times of round trips.
+/// Round-trip times of packets.
 #[derive(Clone, PartialEq, Serialize)]
 pub struct Latencies {
-    /// How many were sent.
+    /// Number of packets sent.
     pub sent: u64,
-    /// How many came back.
+    /// Number of packets answered.
     pub answered: u64,
-    /// The mean of those in the middle half of time, as the ISACS paper counts.
+    /// Mean in milliseconds over the middle half of the round trips, as in the ISACS paper.
     pub mean_ms: f64,
-    /// Half of these took no longer.
+    /// Median in milliseconds of the counted round trips.
     pub p50_ms: f64,
-    /// 99 of 100 of these took no longer.
+    /// 99th percentile in milliseconds of the counted round trips.
     pub p99_ms: f64,
-    /// The longest of these.
+    /// Maximum in milliseconds of the counted round trips.
     pub max_ms: f64,
-    /// These, in the order in which they were sent.
+    /// Counted round trips, in the order in which they were sent.
     #[serde(skip)]
     pub counted: Vec<Nanos>,
 }
 
 impl Latencies {
-    /// Of round trips in the order in which they were sent. All zero where none came back.
+    /// Computes the statistics of round trips in the order in which they were sent; all 0 if none
+    /// came back.
     pub fn new(trips: Vec<Nanos>, sent: u64) -> Latencies {
         let answered = trips.len();
+        // The ISACS paper evaluates the middle half only.
         let counted = trips[answered / 4..answered - answered / 4].to_vec();
         let mut sorted = counted.clone();
         sorted.sort_unstable();

@@ -1,71 +1,72 @@
-//! What a vCPU scheduler is: which vCPU runs next on a pCPU, and for how long at most.
+//! Interface of a vCPU scheduler, which decides which vCPU runs next on a pCPU and for how long.
 
 use crate::machine::{CpuSet, Machine, PcpuId, VcpuId};
 use tidegate_core::time::Nanos;
 
-/// What a pCPU does next.
+/// Decision of a scheduler for one pCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// Who runs; `None`: nobody.
+    /// vCPU that runs; `None`: the pCPU idles.
     pub run: Option<VcpuId>,
-    /// When the scheduler wants to be asked again at the latest.
+    /// Latest time at which the scheduler must be asked again, even if nothing happens before.
     pub until: Nanos,
 }
 
 impl Choice {
-    /// Nobody, until somebody wakes.
+    /// Idle until a vCPU wakes.
     pub const IDLE: Choice = Choice {
         run: None,
         until: Nanos::MAX,
     };
 }
 
-/// What was counted by a scheduler, for people and tests.
+/// Event counters of a scheduler, for reports and tests.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
-    /// Times that the credits of a run-queue began anew.
+    /// Credit resets of run-queues.
     pub resets: u64,
-    /// Times that CPU-BOOST began (ISACS alone).
+    /// Periods of CPU-BOOST that began (ISACS only).
     pub boosts: u64,
-    /// vCPUs that were moved to another run-queue to even its load.
+    /// vCPUs migrated to another run-queue to balance load.
     pub balanced: u64,
-    /// vCPUs that were moved to another run-queue to even its I/O (ISACS alone).
+    /// vCPUs migrated to another run-queue to balance I/O (ISACS only).
     pub io_balanced: u64,
-    /// Times that an IVCredit was larger than can be told and was cut off (ISACS alone).
+    /// IVCredits that exceeded the representable range and were clamped (ISACS only).
     pub clamped: u64,
 }
 
-/// A scheduler of vCPUs.
+/// Scheduler of vCPUs.
 ///
-/// The world calls it where Xen calls its own: a vCPU wakes, a pCPU must choose, a vCPU has left
-/// its pCPU, a timer. It answers which pCPUs must choose anew by `kicks`, which the world sees to
-/// at the same time.
+/// [`VcpuWorld`](crate::world::VcpuWorld) calls a scheduler where Xen calls its own: a vCPU wakes,
+/// a pCPU must choose, a vCPU has left its pCPU, a timer expires. The scheduler adds to `kicks` the
+/// pCPUs that must choose anew; the world serves them at the same virtual time.
 pub trait Scheduler {
-    /// What it is called in scenarios and tables.
+    /// Name in scenarios and tables.
     fn name(&self) -> &'static str;
 
-    /// `v`, that was blocked, could run.
+    /// Handles `v`, which was blocked and is now runnable.
     fn wake(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet);
 
-    /// What `p` does next. Who runs there is still in `machine`: in state `Blocked` it has nothing
-    /// to do any more, else it could go on.
+    /// Chooses the vCPU that `p` runs next. `machine` still shows the current one as running on
+    /// `p`; in state `Blocked` it has no more work, otherwise it could continue.
     fn choose(&mut self, machine: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice;
 
-    /// `v`, that was running, was taken off its pCPU, where the next one runs already.
+    /// Handles `v`, which was taken off its pCPU; the next vCPU already runs there.
     fn left(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet);
 
-    /// When it wants [`Scheduler::on_timer`] called.
+    /// Returns the time at which [`Scheduler::on_timer`] is to be called; `None`: no timer.
     fn next_timer(&self) -> Option<Nanos>;
 
-    /// Its time has come.
+    /// Handles the expiry of the timer.
     fn on_timer(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet);
 
-    /// The driver domain has notified `v` of an I/O that ended. If it was blocked it is woken next.
+    /// Handles a notification of the driver domain that an I/O of `v` has ended. If `v` is blocked,
+    /// [`Scheduler::wake`] follows.
     fn io_event(&mut self, _machine: &Machine, _now: Nanos, _v: VcpuId, _kicks: &mut CpuSet) {}
 
-    /// What it has counted.
+    /// Event counters since the start.
     fn counts(&self) -> Counts;
 
-    /// The credit of `v` as it was last reckoned up, in nanoseconds (Credit: in credits).
+    /// Last computed credit of `v` in nanoseconds (in credits for the Credit scheduler).
     fn credit(&self, v: VcpuId) -> i64;
 }

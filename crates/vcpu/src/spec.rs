@@ -1,4 +1,4 @@
-//! Schedulers as data: how one describes itself, and one with values for its parameters.
+//! Schedulers as data: self-description, and a scheduler with values for its parameters.
 
 use core::fmt;
 
@@ -11,59 +11,59 @@ use crate::scheduler::Scheduler;
 /// Largest number of parameters of one scheduler.
 pub const MAX_PARAMS: usize = 24;
 
-/// Meaning of a parameter's number.
+/// Interpretation of a parameter's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParamKind {
-    /// Span of time in nanoseconds.
+    /// Duration in nanoseconds.
     Duration,
     /// Whole number without a unit.
     Count,
     /// 0 or 1, written `false` or `true`.
     Flag,
-    /// Part of a whole in thousandths, written in percent; any from 0 to 1,000.
+    /// Fraction in thousandths, 0 to 1,000; written in percent.
     Part,
-    /// One of these words, by its place among them.
+    /// One of the listed words, stored as its index.
     Choice(&'static [&'static str]),
 }
 
-/// One parameter of a scheduler.
+/// Description of one scheduler parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParamInfo {
     /// Key in a scenario, unique within a scheduler.
     pub name: &'static str,
-    /// Meaning of its number.
+    /// Interpretation of the value.
     pub kind: ParamKind,
-    /// Value where the key is left out.
+    /// Value used if the key is absent.
     pub default: u64,
     /// Smallest value allowed.
     pub min: u64,
     /// Largest value allowed.
     pub max: u64,
-    /// One line: what it does.
+    /// Description in one line.
     pub help: &'static str,
 }
 
-/// Parameters that belong together.
+/// Group of related parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParamGroup {
-    /// Name of a group that several schedulers have: its values are taken over if one is put in
-    /// the place of another. `None`: the scheduler's own.
+    /// Name of a group that several schedulers share. Its values carry over if one of them replaces
+    /// another. `None`: specific to this scheduler.
     pub shared: Option<&'static str>,
     /// Parameters in the order in which they are read and documented.
     pub params: &'static [ParamInfo],
 }
 
-/// One scheduler, as all who know of it share it.
+/// Static description of a scheduler.
 pub struct SchedulerInfo {
     /// Name in scenarios and tables.
     pub name: &'static str,
-    /// One line for a list.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Rules that it follows: paper or source.
+    /// Paper or source code whose rules the scheduler follows.
     pub source: &'static str,
-    /// All its parameters.
+    /// Parameters by group.
     pub groups: &'static [ParamGroup],
-    /// Makes one for a machine whose vCPUs are all blocked.
+    /// Constructor for a machine whose vCPUs are all blocked.
     pub build: fn(&SchedulerSpec, &Machine) -> Box<dyn Scheduler>,
 }
 
@@ -71,12 +71,12 @@ pub struct SchedulerInfo {
 #[derive(Clone, Copy)]
 pub struct SchedulerSpec {
     info: &'static SchedulerInfo,
-    /// Values in the order of the parameters; 0 beyond them.
+    /// Values in the order of the parameters; unused entries are 0.
     values: [u64; MAX_PARAMS],
 }
 
 impl ParamInfo {
-    /// Time within which nobody is taken off a pCPU, as Xen has it.
+    /// Minimum time that a vCPU runs before it may be preempted, as in Xen (`sched_ratelimit_us`).
     pub const RATE_LIMIT: ParamInfo = ParamInfo::duration(
         "rate_limit",
         Nanos::from_millis(1),
@@ -84,7 +84,7 @@ impl ParamInfo {
         "time within which nobody is taken off a pCPU",
     );
 
-    /// Span of time.
+    /// Declares a duration parameter.
     pub const fn duration(
         name: &'static str,
         default: Nanos,
@@ -101,7 +101,7 @@ impl ParamInfo {
         }
     }
 
-    /// Flag.
+    /// Declares a flag parameter.
     pub const fn flag(name: &'static str, default: bool, help: &'static str) -> ParamInfo {
         ParamInfo {
             name,
@@ -113,7 +113,7 @@ impl ParamInfo {
         }
     }
 
-    /// Returns a value as it is written in a scenario, without quotes.
+    /// Formats a value as a scenario writes it, without quotes.
     pub fn written(&self, value: u64) -> String {
         match self.kind {
             ParamKind::Duration => format_duration(Nanos(value)),
@@ -124,7 +124,7 @@ impl ParamInfo {
         }
     }
 
-    /// Returns the values that are allowed, in words.
+    /// Describes the allowed values for an error message.
     pub fn allowed(&self) -> String {
         match self.kind {
             ParamKind::Choice(words) => words.join(", "),
@@ -135,7 +135,7 @@ impl ParamInfo {
 }
 
 impl SchedulerInfo {
-    /// Returns all its parameters, in their order.
+    /// Parameters of all groups, in their order.
     pub fn params(&self) -> impl Iterator<Item = &'static ParamInfo> + use<> {
         self.groups.iter().flat_map(|group| group.params)
     }
@@ -148,10 +148,10 @@ impl fmt::Debug for SchedulerInfo {
 }
 
 impl SchedulerSpec {
-    /// Scheduler with the default of each parameter.
+    /// Creates the scheduler with default parameters.
     ///
     /// # Panics
-    /// If it has more than [`MAX_PARAMS`].
+    /// The scheduler declares more than [`MAX_PARAMS`] parameters.
     pub fn new(info: &'static SchedulerInfo) -> SchedulerSpec {
         let mut values = [0; MAX_PARAMS];
         for (at, param) in info.params().enumerate() {
@@ -161,62 +161,63 @@ impl SchedulerSpec {
         SchedulerSpec { info, values }
     }
 
-    /// Returns its description.
+    /// Static description of the scheduler.
     pub fn info(&self) -> &'static SchedulerInfo {
         self.info
     }
 
-    /// Returns its name.
+    /// Name of the scheduler.
     pub fn name(&self) -> &'static str {
         self.info.name
     }
 
-    /// Returns the value of a parameter.
+    /// Value of a parameter.
     ///
     /// # Panics
-    /// If the scheduler does not declare it.
+    /// The scheduler does not declare the parameter.
     pub fn get(&self, param: &str) -> u64 {
         self.values[self.place(param)]
     }
 
-    /// Returns the value of a parameter that is a span of time.
+    /// Value of a duration parameter.
     ///
     /// # Panics
-    /// If the scheduler does not declare it.
+    /// The scheduler does not declare the parameter.
     pub fn duration(&self, param: &str) -> Nanos {
         Nanos(self.get(param))
     }
 
-    /// Returns the value of a parameter that is a flag.
+    /// Value of a flag parameter.
     ///
     /// # Panics
-    /// If the scheduler does not declare it.
+    /// The scheduler does not declare the parameter.
     pub fn flag(&self, param: &str) -> bool {
         self.get(param) != 0
     }
 
-    /// Returns the scheduler with another value for a parameter.
+    /// Replaces the value of a parameter.
     ///
     /// # Panics
-    /// If the scheduler does not declare it.
+    /// The scheduler does not declare the parameter.
     #[must_use]
     pub fn with(mut self, param: &str, value: u64) -> SchedulerSpec {
         self.values[self.place(param)] = value;
         self
     }
 
-    /// Returns the scheduler with other values for several parameters.
+    /// Replaces the values of several parameters.
     ///
     /// # Panics
-    /// If the scheduler does not declare one of them.
+    /// The scheduler does not declare one of them.
     #[must_use]
     pub fn with_all(self, values: &[(&str, u64)]) -> SchedulerSpec {
         let all = values.iter();
         all.fold(self, |spec, (param, value)| spec.with(param, *value))
     }
 
-    /// Returns `other` for a scenario that names this one. One of the same name keeps the
-    /// parameters of this one; another one has those of the groups that both share.
+    /// Returns the scheduler to use if `other` is requested for a scenario that names this one. A
+    /// scheduler of the same name keeps this one's parameters; a different one takes over the
+    /// values of the groups that both share.
     #[must_use]
     pub fn replaced_by(self, other: SchedulerSpec) -> SchedulerSpec {
         if self.name() == other.name() {
@@ -234,7 +235,7 @@ impl SchedulerSpec {
         })
     }
 
-    /// Makes the scheduler for a machine whose vCPUs are all blocked.
+    /// Builds the scheduler for a machine whose vCPUs are all blocked.
     pub fn build(&self, machine: &Machine) -> Box<dyn Scheduler> {
         (self.info.build)(self, machine)
     }

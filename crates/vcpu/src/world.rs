@@ -1,21 +1,21 @@
-//! The machine through virtual time: who runs where, what they work at, and when the scheduler is
-//! asked.
+//! Machine in virtual time: executes guests on pCPUs and calls the vCPU scheduler.
 //!
 //! ```text
-//!  timer of a flow --+                          +--> flow hears that work is done --> orders
+//!  timer of a flow --+                          +--> flow learns that work is done --> orders
 //!                    +--> orders --> guests     |
-//!  somebody outside -+       |                  |
+//!  external caller --+       |                  |
 //!    (deliver)               v                  |
 //!              scheduler: wake --> choose --> vCPU runs up to its next boundary
 //! ```
 //!
-//! At one time, orders are carried out first, then pCPUs whose guest came to a boundary are looked
-//! at, then those choose that the scheduler told to, by number. Another world can drive this one:
-//! it takes it to the next of both worlds' events ([`VcpuWorld::next_event`],
-//! [`VcpuWorld::run_until`]), gives a vCPU something to handle ([`VcpuWorld::deliver`]) and hears
-//! when it was handled ([`VcpuWorld::poll_handled`]). One that is [`VcpuWorld::driven`] stops where
-//! something from outside was handled, before anything is decided that may hang on what follows
-//! from it ([`VcpuWorld::run_to_handled`]).
+//! At one point in time the world first carries out orders, then updates pCPUs whose guest reached
+//! a boundary, then lets the kicked pCPUs choose, in ascending order.
+//!
+//! Another simulation can drive this one. It advances this world to the next event of either
+//! ([`VcpuWorld::next_event`], [`VcpuWorld::run_until`]), gives vCPUs events to handle
+//! ([`VcpuWorld::deliver`]) and collects those handled ([`VcpuWorld::poll_handled`]). A world that
+//! is [`VcpuWorld::driven`] stops as soon as an external event was handled, before it makes any
+//! decision that may depend on the caller's reaction ([`VcpuWorld::run_to_handled`]).
 
 mod outside;
 
@@ -29,51 +29,53 @@ use std::collections::VecDeque;
 use tidegate_core::heap::IndexedHeap;
 use tidegate_core::time::Nanos;
 
-/// How far a pCPU has come.
+/// Progress of one pCPU.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
-    /// What runs on it is reckoned up to here.
+    /// Time up to which the running vCPU's execution is accounted.
     upto: Nanos,
-    /// The scheduler wants to be asked again then.
+    /// Time at which the scheduler wants to be asked again.
     until: Nanos,
 }
 
-/// Everything that is simulated.
+/// Simulated machine with its guests, flows and scheduler.
 pub struct VcpuWorld {
     now: Nanos,
     machine: Machine,
     scheduler: Box<dyn Scheduler>,
     guests: Vec<GuestCpu>,
     flows: Vec<Box<dyn Flow>>,
-    /// What happens next: pCPUs by number, then the scheduler's timer, then flows.
+    /// Next event of each source: pCPUs by number, then the scheduler's timer, then flows.
     events: IndexedHeap<Nanos>,
     progress: Vec<Progress>,
-    /// When the scheduler's timer is due, as `events` has it.
+    /// Expiry of the scheduler's timer, as stored in `events`.
     timer: Option<Nanos>,
-    /// Where each vCPU runs.
-    on: Vec<Option<PcpuId>>,
-    /// How long each vCPU has run.
+    /// pCPU on which each vCPU runs.
+    runs_on: Vec<Option<PcpuId>>,
+    /// CPU time of each vCPU, up to its pCPU's `upto`.
     ran: Vec<Nanos>,
-    /// Notifications from the driver domain, by vCPU.
+    /// Number of notifications from the driver domain, by vCPU.
     notified: Vec<u64>,
     switches: u64,
     switch_cost: Nanos,
     orders: Orders,
-    /// pCPUs whose guest is to be looked at.
-    dirty: CpuSet,
-    /// pCPUs that are to choose anew.
+    /// pCPUs whose guest may have reached a boundary.
+    to_update: CpuSet,
+    /// pCPUs on which the scheduler must choose.
     kicks: CpuSet,
     handled: VecDeque<Handled>,
-    /// What was handled is taken before anything else happens.
+    /// Pause after each handled external event until the caller has taken it.
     driven: bool,
 }
 
 impl VcpuWorld {
-    /// A world at time zero. `guests` are the insides of the machine's vCPUs, all idle; a switch of
-    /// a pCPU to another vCPU takes `switch_cost`, in which nobody gets on.
+    /// Creates a world at time zero. `guests` are the machine's vCPUs by number, all idle.
+    /// Switching a pCPU to another vCPU takes `switch_cost`, during which neither vCPU makes
+    /// progress.
     ///
     /// # Panics
-    /// When there is not a guest for each vCPU, or a vCPU that may run nowhere.
+    /// The number of guests differs from that of vCPUs, or the affinity of a vCPU has no pCPU of
+    /// the machine.
     pub fn new(
         machine: Machine,
         guests: Vec<GuestCpu>,
@@ -96,13 +98,13 @@ impl VcpuWorld {
             events: IndexedHeap::with_capacity(pcpus + 1 + flows.len()),
             progress: vec![idle; pcpus],
             timer: None,
-            on: vec![None; vcpus],
+            runs_on: vec![None; vcpus],
             ran: vec![Nanos::ZERO; vcpus],
             notified: vec![0; vcpus],
             switches: 0,
             switch_cost,
             orders: Orders::new(),
-            dirty: CpuSet::EMPTY,
+            to_update: CpuSet::EMPTY,
             kicks: CpuSet::EMPTY,
             handled: VecDeque::new(),
             driven: false,
@@ -117,63 +119,64 @@ impl VcpuWorld {
         world
     }
 
-    /// How far it has come.
+    /// Current virtual time.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// The machine, as its scheduler sees it.
+    /// State of the machine, as the scheduler sees it.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// The scheduler.
+    /// vCPU scheduler.
     pub fn scheduler(&self) -> &dyn Scheduler {
         &*self.scheduler
     }
 
-    /// What the scheduler has counted.
+    /// Event counters of the scheduler.
     pub fn counts(&self) -> Counts {
         self.scheduler.counts()
     }
 
-    /// How long `v` has run, up to now.
+    /// CPU time that `v` has had up to now.
     pub fn ran(&self, v: VcpuId) -> Nanos {
-        let running = self.on[v.at()].map(|p| self.now.since(self.progress[p.at()].upto));
+        let running = self.runs_on[v.at()].map(|p| self.now.since(self.progress[p.at()].upto));
         self.ran[v.at()] + running.unwrap_or_default()
     }
 
-    /// How often the driver domain has notified `v`.
+    /// Number of notifications that the driver domain sent to `v`.
     pub fn notified(&self, v: VcpuId) -> u64 {
         self.notified[v.at()]
     }
 
-    /// How often a pCPU went over to another vCPU.
+    /// Number of times that a pCPU switched to another vCPU.
     pub fn switches(&self) -> u64 {
         self.switches
     }
 
-    /// What came of the flow at this place.
+    /// Results of the flow with the number `flow`.
     pub fn found(&self, flow: usize) -> Found {
         self.flows[flow].found(self.now)
     }
 
-    /// Whether the flow at this place has come to its end.
+    /// Returns whether the flow with the number `flow` has ended.
     pub fn is_over(&self, flow: usize) -> bool {
         self.flows[flow].is_over()
     }
 
-    /// When something happens next; `None`: never.
+    /// Time of the next event; `None`: nothing is pending.
     pub fn next_event(&self) -> Option<Nanos> {
-        let settled = self.orders.is_empty() && self.dirty.is_empty() && self.kicks.is_empty();
-        match settled {
-            true => self.events.peek().map(|(at, _)| at),
-            // Something was delivered to a world that is driven.
-            false => Some(self.now),
+        let settled = self.orders.is_empty() && self.to_update.is_empty() && self.kicks.is_empty();
+        if settled {
+            self.events.peek().map(|(at, _)| at)
+        } else {
+            // An order was delivered to a driven world, which does not settle by itself.
+            Some(self.now)
         }
     }
 
-    /// Lets time pass to `until`, with all that happens then.
+    /// Advances virtual time to `until` and processes all events up to it.
     pub fn run_until(&mut self, until: Nanos) {
         while self.next_event().is_some_and(|at| at <= until) {
             self.step();
@@ -181,19 +184,19 @@ impl VcpuWorld {
         self.now = self.now.max(until);
     }
 
-    /// What happens next, happens.
+    /// Processes the next event.
     pub fn step(&mut self) {
         if let Some((at, id)) = self.events.peek() {
-            self.happen(at, id);
+            self.process_event(at, id);
             self.settle();
         }
     }
 
-    fn happen(&mut self, at: Nanos, id: usize) {
+    fn process_event(&mut self, at: Nanos, id: usize) {
         self.now = self.now.max(at);
         let pcpus = self.machine.pcpus.len();
         if id < pcpus {
-            self.dirty.insert(PcpuId(id as u8));
+            self.to_update.insert(PcpuId(id as u8));
         } else if id == pcpus {
             (self.scheduler).on_timer(&self.machine, self.now, &mut self.kicks);
         } else {
@@ -203,17 +206,17 @@ impl VcpuWorld {
         }
     }
 
-    /// Carries through all that is to be done at this time.
+    /// Processes everything that is due at the current time.
     fn settle(&mut self) {
         loop {
-            if self.pauses() {
+            if self.awaits_caller() {
                 return;
             }
             if let Some(order) = self.orders.pop_front() {
                 self.carry_out(order);
-            } else if let Some(p) = self.dirty.first() {
-                self.dirty.remove(p);
-                self.look(p);
+            } else if let Some(p) = self.to_update.first() {
+                self.to_update.remove(p);
+                self.update_pcpu(p);
             } else if let Some(p) = self.kicks.first() {
                 self.kicks.remove(p);
                 self.choose(p);
@@ -231,11 +234,11 @@ impl VcpuWorld {
     fn carry_out(&mut self, order: Order) {
         let (Order::Event { vcpu, .. } | Order::Work { vcpu, .. } | Order::Stop { vcpu, .. }) =
             order;
-        let on = self.on[vcpu.at()];
+        let on = self.runs_on[vcpu.at()];
         if let Some(p) = on {
-            // What runs there has got on until now.
+            // Account the running process first, so that it is not charged for the new work.
             self.catch_up(p);
-            self.dirty.insert(p);
+            self.to_update.insert(p);
         }
         let guest = &mut self.guests[vcpu.at()];
         match order {
@@ -245,7 +248,8 @@ impl VcpuWorld {
                 answers,
                 ..
             } => {
-                // Who has some to handle looks for more before it ends: it is not notified again.
+                // A guest with pending interrupts finds the new event before it returns: no
+                // notification.
                 if answers && !guest.has_interrupts() {
                     self.notified[vcpu.at()] += 1;
                     (self.scheduler).io_event(&self.machine, self.now, vcpu, &mut self.kicks);
@@ -263,13 +267,13 @@ impl VcpuWorld {
                 *state = State::Waiting;
                 (self.scheduler).wake(&self.machine, self.now, vcpu, &mut self.kicks);
             }
-            // It had nothing to do a moment ago, and has not left yet.
+            // The guest ran out of work at this very time and the pCPU has not switched yet.
             (State::Blocked, Some(_)) => *state = State::Running,
             _ => {}
         }
     }
 
-    /// Reckons up what runs on `p`, and tells flows what is done.
+    /// Accounts the execution on `p` up to now and tells flows about finished work.
     fn catch_up(&mut self, p: PcpuId) {
         let Some(v) = self.machine.pcpu(p).running else {
             return;
@@ -283,12 +287,12 @@ impl VcpuWorld {
         }
         self.guests[v.at()].run(time);
         while let Some(token) = self.guests[v.at()].take_done() {
-            self.hand(token);
+            self.report_done(token);
         }
     }
 
-    fn hand(&mut self, token: Token) {
-        if let Some(tag) = outside::tag(token) {
+    fn report_done(&mut self, token: Token) {
+        if let Some(tag) = outside::external_tag(token) {
             let at = self.now;
             return self.handled.push_back(Handled { tag, at });
         }
@@ -302,7 +306,7 @@ impl VcpuWorld {
         self.set_event(id, self.flows[flow].next_timer());
     }
 
-    /// What `id` stands for happens `at`, or never.
+    /// Schedules the event of source `id` at `at`; `None` cancels it.
     fn set_event(&mut self, id: usize, at: Option<Nanos>) {
         match at {
             Some(at) => self.events.set(id, at),
@@ -312,17 +316,17 @@ impl VcpuWorld {
         }
     }
 
-    /// Looks at what runs on `p`: whether it has still something to do, and when it wants to be
-    /// looked at next.
-    fn look(&mut self, p: PcpuId) {
+    /// Updates the boundary event of `p`: blocks a vCPU without work, kicks a pCPU whose time is
+    /// up.
+    fn update_pcpu(&mut self, p: PcpuId) {
         self.catch_up(p);
         let Some(v) = self.machine.pcpu(p).running else {
             self.events.remove(p.at());
             return;
         };
-        if !self.orders.is_empty() || self.pauses() {
-            // They may be for it.
-            return self.dirty.insert(p);
+        if !self.orders.is_empty() || self.awaits_caller() {
+            // Pending orders may be for this vCPU and change its horizon.
+            return self.to_update.insert(p);
         }
         let Progress { upto, until } = self.progress[p.at()];
         match self.guests[v.at()].horizon() {
@@ -336,10 +340,10 @@ impl VcpuWorld {
         }
     }
 
-    /// Has the scheduler say what `p` does next.
+    /// Lets the scheduler choose the vCPU that `p` runs next, and switches to it.
     fn choose(&mut self, p: PcpuId) {
         self.catch_up(p);
-        if !self.orders.is_empty() || self.pauses() {
+        if !self.orders.is_empty() || self.awaits_caller() {
             return self.kicks.insert(p);
         }
         let before = self.machine.pcpu(p).running;
@@ -353,12 +357,12 @@ impl VcpuWorld {
         if choice.run != before {
             self.switch(p, before, choice.run);
         }
-        self.dirty.insert(p);
+        self.to_update.insert(p);
     }
 
     fn switch(&mut self, p: PcpuId, before: Option<VcpuId>, next: Option<VcpuId>) {
         if let Some(v) = before {
-            self.on[v.at()] = None;
+            self.runs_on[v.at()] = None;
             let state = &mut self.machine.vcpus[v.at()].state;
             if *state == State::Running {
                 *state = State::Waiting;
@@ -368,8 +372,9 @@ impl VcpuWorld {
         pcpu.running = next;
         pcpu.since = self.now;
         if let Some(v) = next {
-            self.on[v.at()] = Some(p);
+            self.runs_on[v.at()] = Some(p);
             self.machine.vcpus[v.at()].state = State::Running;
+            // The new vCPU makes no progress until the switch is paid for.
             self.progress[p.at()].upto = self.now + self.switch_cost;
             self.switches += 1;
         }

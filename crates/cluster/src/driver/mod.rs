@@ -210,9 +210,10 @@ impl Cluster<'_> {
         all.retain(|running| running.placement.host != name);
         self.rebuild()?;
         for (limit, transfer, running) in lost {
-            match requeue {
-                true => self.requeue(transfer, &running, limit),
-                false => (self.session.notify)(Notice::Lost { transfer }),
+            if requeue {
+                self.requeue(transfer, &running, limit)
+            } else {
+                (self.session.notify)(Notice::Lost { transfer })
             }
         }
         self.retry_and_save()

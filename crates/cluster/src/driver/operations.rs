@@ -46,9 +46,10 @@ impl Cluster<'_> {
                 }
                 _ => false,
             };
-            match serves {
-                true => there += 1,
-                false => self.pcos.close_host(self.session.now, HostId(at)),
+            if serves {
+                there += 1
+            } else {
+                self.pcos.close_host(self.session.now, HostId(at))
             }
         }
         if there > 0 {

@@ -32,9 +32,10 @@ impl Cluster<'_> {
         self.check_own(name)?;
         let transfer = name.to_owned();
         let Some(running) = self.state.running(name) else {
-            return Err(match self.state.has_transfer(name) {
-                true => Error::Waits { transfer },
-                false => self.unknown(name),
+            return Err(if self.state.has_transfer(name) {
+                Error::Waits { transfer }
+            } else {
+                self.unknown(name)
             });
         };
         let allowed = (running.placement.reported, running.transfer.bytes);

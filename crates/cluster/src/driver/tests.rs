@@ -25,9 +25,10 @@ struct Played {
 
 impl Played {
     fn refused(&self) -> Result<(), DaemonError> {
-        match self.silent {
-            true => Err(DaemonError::Refused("nobody listens".into())),
-            false => Ok(()),
+        if self.silent {
+            Err(DaemonError::Refused("nobody listens".into()))
+        } else {
+            Ok(())
         }
     }
 }

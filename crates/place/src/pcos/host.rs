@@ -236,17 +236,19 @@ impl Host {
 
     pub(super) fn refresh(&mut self, now: Nanos) {
         self.settle(now);
-        self.acceptance = match self.has_room() {
-            true => Acceptance::of(&self.snapshot(now)),
-            false => Acceptance::none(),
+        self.acceptance = if self.has_room() {
+            Acceptance::of(&self.snapshot(now))
+        } else {
+            Acceptance::none()
         };
     }
 
     /// Whether a job is taken, with those that run as they were settled last.
     pub(super) fn admit(&self, now: Nanos, request: &Request) -> Result<Assignment, Rejection> {
-        match self.has_room() {
-            true => admit(&self.snapshot(now), request),
-            false => Err(Rejection::full()),
+        if self.has_room() {
+            admit(&self.snapshot(now), request)
+        } else {
+            Err(Rejection::full())
         }
     }
 

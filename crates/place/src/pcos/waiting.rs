@@ -119,10 +119,7 @@ impl Waiting {
     /// The next one whose time is over.
     pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<Waiter> {
         let &(due, id) = self.by_due.first()?;
-        match due <= now {
-            true => self.remove(id),
-            false => None,
-        }
+        if due <= now { self.remove(id) } else { None }
     }
 
     fn set(&mut self, place: usize, rate: u64) {

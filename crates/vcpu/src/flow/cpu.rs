@@ -1,29 +1,29 @@
-//! Processor work: without end (`stress`), or a fixed amount (`sysbench`, looking for primes).
+//! CPU-bound processes: endless (`stress`) or with a fixed amount of work (`sysbench` primes).
 
 use super::{Flow, Found, Order, Orders};
 use crate::guest::{TaskId, Token};
 use crate::machine::VcpuId;
 use tidegate_core::time::Nanos;
 
-/// Processes that do nothing but work, one a vCPU.
+/// Processes that only compute, one per vCPU.
 #[derive(Clone, Debug)]
 pub struct Cpu {
-    /// What it is called in tokens.
+    /// Number of this flow in tokens.
     pub id: u32,
-    /// Where its processes run, and when each begins.
+    /// vCPU, process and start time of each process.
     pub tasks: Vec<(VcpuId, TaskId, Nanos)>,
-    /// Work of each; [`Nanos::MAX`]: without end.
+    /// CPU time that each process needs; [`Nanos::MAX`]: unlimited.
     pub work: Nanos,
-    /// How many of them have begun.
+    /// Number of processes that have started.
     begun: usize,
-    /// How many of them are done, and when the last one was.
+    /// Number of processes that have finished, and the time at which the last one did.
     ended: (usize, Nanos),
-    /// When they leave what they have not done.
+    /// Time at which all processes are stopped.
     stops: Option<Nanos>,
 }
 
 impl Cpu {
-    /// Processes with so much work each, which begin at the given times.
+    /// Creates processes with `work` each, which start at the given times.
     pub fn new(id: u32, mut tasks: Vec<(VcpuId, TaskId, Nanos)>, work: Nanos) -> Cpu {
         tasks.sort_by_key(|&(_, _, at)| at);
         Cpu {
@@ -36,7 +36,8 @@ impl Cpu {
         }
     }
 
-    /// The same, ending at this time: who works then leaves the rest, who has not begun never does.
+    /// Stops all processes at `stops`: running ones discard their remaining work, others never
+    /// start.
     #[must_use]
     pub fn until(self, stops: Option<Nanos>) -> Cpu {
         Cpu { stops, ..self }

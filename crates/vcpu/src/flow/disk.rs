@@ -1,71 +1,72 @@
 //! Files that are written through the page cache to one disk behind the driver domain (`dd`).
 //!
-//! A process makes bytes (zeros, or random ones, which take far longer) and writes them into its
-//! guest's cache. The guest writes them back, several I/Os at a time, by way of the driver domain
-//! to the disk, which does one after the other. Where more than a limit is dirty, the process
-//! waits.
+//! A process produces bytes (zeros, or random ones, which cost far more CPU time) and writes them
+//! into its guest's page cache. The guest writes them back to the disk through the driver domain,
+//! with up to `depth` I/Os in flight; the disk serves one at a time. The process waits while the
+//! dirty bytes reach their limit.
 
 use super::{Flow, Found, Hop, Order, Orders};
 use crate::guest::{TaskId, Token};
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 
-/// One file that is written.
+/// Description of one file that is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Writer {
-    /// The guest's interrupt, for an I/O that has ended; also where the process runs.
+    /// Interrupt in the guest for a completed I/O; the process runs on the same vCPU.
     pub interrupt: Hop,
-    /// The process, and what making the bytes of an I/O costs it.
+    /// Process, and its CPU time of producing the bytes of one I/O.
     pub make: (TaskId, Nanos),
-    /// The driver domain, for an I/O on its way to the disk, and back.
+    /// Step in the driver domain of an I/O, on the way to the disk and on the way back.
     pub forward: Hop,
-    /// How large the file is.
+    /// Size of the file in bytes.
     pub file: u64,
-    /// How much may be dirty before the process has to wait.
+    /// Dirty bytes at which the process waits.
     pub dirty_most: u64,
-    /// I/Os at the driver domain and the disk at most.
+    /// Largest number of I/Os in flight at the driver domain and the disk.
     pub depth: u64,
-    /// When it begins.
+    /// Time at which the process starts.
     pub begins: Nanos,
 }
 
-/// What became of a writer.
+/// Progress of a writer.
 #[derive(Clone, Copy, Default, Debug)]
 struct Progress {
     has_begun: bool,
     is_making: bool,
     made: u64,
-    /// Made, and not on the disk yet.
+    /// Bytes produced and not yet on the disk.
     dirty: u64,
-    /// Of that, on its way.
+    /// I/Os in flight.
     in_flight: u64,
-    /// When the process had written the last of it.
+    /// Time at which the process had written the last byte into the page cache.
     ended: Option<Nanos>,
 }
 
-/// A disk, and those who write to it.
+/// Disk and the writers that share it.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// What it is called in tokens.
+    /// Number of this flow in tokens.
     pub id: u32,
-    /// Bytes of an I/O.
+    /// Size of an I/O in bytes.
     pub io: u64,
-    /// How long the disk takes for one.
+    /// Service time of an I/O.
     pub service: Nanos,
     writers: Vec<(Writer, Progress)>,
-    /// Whose I/Os wait for the disk, the first being served.
+    /// Writers whose I/Os wait for the disk; the first one is being served.
     queue: VecDeque<usize>,
-    /// When the one being served ends.
+    /// Completion time of the I/O being served.
     ends: Option<Nanos>,
 }
 
+// Stages of tokens: the step that has just finished.
 const MADE: u32 = 0;
 const FORWARDED: u32 = 1;
 const RETURNED: u32 = 2;
 const INTERRUPTED: u32 = 3;
 
 impl Disk {
-    /// A disk that takes `service` for an I/O of `io` bytes.
+    /// Creates a disk that serves an I/O of `io` bytes in `service`.
     pub fn new(id: u32, io: u64, service: Nanos, writers: Vec<Writer>) -> Disk {
         let writers = writers.into_iter().map(|w| (w, Progress::default()));
         Disk {
@@ -86,24 +87,26 @@ impl Disk {
         }
     }
 
-    /// Has the process go on, if it may, and writes back what it has made.
-    fn drive(&mut self, writer: usize, orders: &mut Orders) {
+    /// Lets the process of `writer` produce more, and starts writeback, as far as their limits
+    /// allow.
+    fn advance_writer(&mut self, writer: usize, orders: &mut Orders) {
         let (making, flushing) = (self.token(MADE, writer), self.token(FORWARDED, writer));
-        let (io, (job, progress)) = (self.io, &mut self.writers[writer]);
-        let may_make = progress.made < job.file && progress.dirty < job.dirty_most;
+        let (io, (spec, progress)) = (self.io, &mut self.writers[writer]);
+        let may_make = progress.made < spec.file && progress.dirty < spec.dirty_most;
         if progress.has_begun && !progress.is_making && may_make {
             progress.is_making = true;
-            let (task, cost) = job.make;
+            let (task, cost) = spec.make;
             orders.push_back(Order::Work {
-                vcpu: job.interrupt.vcpu,
+                vcpu: spec.interrupt.vcpu,
                 task,
                 cost,
                 token: making,
+                // Another I/O needs its whole size in dirty bytes beyond those in flight.
             });
         }
-        while progress.in_flight < job.depth && progress.dirty >= (progress.in_flight + 1) * io {
+        while progress.in_flight < spec.depth && progress.dirty >= (progress.in_flight + 1) * io {
             progress.in_flight += 1;
-            orders.push_back(job.forward.order(flushing, false));
+            orders.push_back(spec.forward.order(flushing, false));
         }
     }
 }
@@ -118,14 +121,14 @@ impl Flow for Disk {
         let io = self.io;
         match token.stage {
             MADE => {
-                let (job, progress) = &mut self.writers[writer];
+                let (spec, progress) = &mut self.writers[writer];
                 progress.is_making = false;
                 progress.made += io;
                 progress.dirty += io;
-                if progress.made >= job.file {
+                if progress.made >= spec.file {
                     progress.ended = Some(now);
                 }
-                self.drive(writer, orders);
+                self.advance_writer(writer, orders);
             }
             FORWARDED => {
                 self.queue.push_back(writer);
@@ -135,27 +138,28 @@ impl Flow for Disk {
                 let interrupt = self.writers[writer].0.interrupt;
                 orders.push_back(interrupt.order(self.token(INTERRUPTED, writer), true));
             }
+            // INTERRUPTED: the guest has seen the completion.
             _ => {
                 let progress = &mut self.writers[writer].1;
                 progress.in_flight -= 1;
                 progress.dirty -= io;
-                self.drive(writer, orders);
+                self.advance_writer(writer, orders);
             }
         }
     }
 
     fn next_timer(&self) -> Option<Nanos> {
         let waits = self.writers.iter().filter(|(_, p)| !p.has_begun);
-        let begins = waits.map(|(job, _)| job.begins).min();
+        let begins = waits.map(|(spec, _)| spec.begins).min();
         begins.into_iter().chain(self.ends).min()
     }
 
     fn on_timer(&mut self, now: Nanos, orders: &mut Orders) {
         for writer in 0..self.writers.len() {
-            let (job, progress) = &mut self.writers[writer];
-            if !progress.has_begun && job.begins <= now {
+            let (spec, progress) = &mut self.writers[writer];
+            if !progress.has_begun && spec.begins <= now {
                 progress.has_begun = true;
-                self.drive(writer, orders);
+                self.advance_writer(writer, orders);
             }
         }
         if self.ends.is_some_and(|ends| ends <= now) {
@@ -172,9 +176,9 @@ impl Flow for Disk {
     }
 
     fn found(&self, now: Nanos) -> Found {
-        let one = |(job, progress): &(Writer, Progress)| {
+        let one = |(spec, progress): &(Writer, Progress)| {
             let until = progress.ended.unwrap_or(now);
-            (progress.made, until.since(job.begins))
+            (progress.made, until.since(spec.begins))
         };
         Found::Written(self.writers.iter().map(one).collect())
     }

@@ -1,5 +1,4 @@
-//! What guests are busy with: each a small state machine that hands out work and hears when it is
-//! done.
+//! Workloads of guests: state machines that order work on vCPUs and react when it is done.
 
 pub mod cpu;
 pub mod disk;
@@ -11,94 +10,94 @@ use crate::machine::VcpuId;
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 
-/// Work for a vCPU.
+/// Order for a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// An event, and what it costs to handle it.
+    /// Event, such as an interrupt, to be handled by a vCPU.
     Event {
-        /// Whom it is for.
+        /// vCPU that handles the event.
         vcpu: VcpuId,
-        /// What handling it takes.
+        /// CPU time of handling it.
         cost: Nanos,
-        /// What is said when it is handled.
+        /// Token returned when it was handled.
         token: Token,
-        /// Whether it is the driver domain's answer to an I/O, which ISACS counts.
+        /// The event is the driver domain's answer to an I/O, which ISACS counts.
         answers: bool,
     },
     /// Work for a process, which must be asleep.
     Work {
-        /// Where it runs.
+        /// vCPU on which the process runs.
         vcpu: VcpuId,
-        /// Which process.
+        /// Process on that vCPU.
         task: TaskId,
-        /// How much; [`Nanos::MAX`]: without end.
+        /// CPU time of the work; [`Nanos::MAX`]: unlimited.
         cost: Nanos,
-        /// What is said when it is done.
+        /// Token returned when the work is done.
         token: Token,
     },
-    /// A process leaves its work undone.
+    /// Discards the remaining work of a process.
     Stop {
-        /// Where it runs.
+        /// vCPU on which the process runs.
         vcpu: VcpuId,
-        /// Which process.
+        /// Process on that vCPU.
         task: TaskId,
     },
 }
 
-/// Orders that are still to be carried out.
+/// Orders that the world has not carried out yet.
 pub type Orders = VecDeque<Order>;
 
-/// Something guests are busy with.
+/// Workload of guests, as a state machine.
 pub trait Flow {
-    /// Time begins.
+    /// Starts the flow at time `now`.
     fn start(&mut self, now: Nanos, orders: &mut Orders);
 
-    /// Work it had ordered is done.
+    /// Handles the completion of work that this flow ordered.
     fn done(&mut self, now: Nanos, token: Token, orders: &mut Orders);
 
-    /// When it wants [`Flow::on_timer`] called.
+    /// Returns the time at which [`Flow::on_timer`] is to be called; `None`: no timer.
     fn next_timer(&self) -> Option<Nanos> {
         None
     }
 
-    /// Its time has come.
+    /// Handles the expiry of the timer.
     fn on_timer(&mut self, _now: Nanos, _orders: &mut Orders) {}
 
-    /// Whether it has an end and has come to it.
+    /// Returns whether the flow is finite and has ended.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// What came of it until `now`.
+    /// Returns the results up to `now`.
     fn found(&self, now: Nanos) -> Found;
 }
 
-/// What came of a flow.
+/// Results of a flow.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Found {
-    /// Nothing that is counted: how long its vCPUs ran says it all.
+    /// No result beyond the CPU time of its vCPUs.
     Nothing,
-    /// A fixed piece of work took so long; `None`: it is not done.
+    /// Duration of a fixed piece of work; `None`: not finished.
     Work(Option<Nanos>),
-    /// Round trips, in the order in which they were sent, and how many were sent.
+    /// Round-trip times in the order of sending, and the number of packets sent.
     RoundTrips(Vec<Nanos>, u64),
-    /// So many bytes were received.
+    /// Bytes received.
     Received(u64),
-    /// Files were written: for each the bytes so far, and how long that took.
+    /// Files written: for each, the bytes so far and the time they took.
     Written(Vec<(u64, Nanos)>),
 }
 
-/// The way of I/O between two virtual machines, or of one and a device, through the driver domain.
+/// Step of an I/O path between two VMs, or a VM and a device, through the driver domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hop {
-    /// Who handles it.
+    /// vCPU that handles the step.
     pub vcpu: VcpuId,
-    /// What that takes.
+    /// CPU time of the step.
     pub cost: Nanos,
 }
 
 impl Hop {
-    /// This hop as an event; `answers`: it comes from the driver domain.
+    /// Returns the step as an event; `answers` marks an answer of the driver domain.
     pub fn order(self, token: Token, answers: bool) -> Order {
         Order::Event {
             vcpu: self.vcpu,

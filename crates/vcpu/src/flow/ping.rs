@@ -1,39 +1,39 @@
-//! Round trips of small packets: sent at fixed times, whatever became of the last one (`ping`).
+//! Round trips of small packets sent at fixed times, independently of earlier answers (`ping`).
 
 use super::{Flow, Found, Hop, Orders};
 use crate::guest::Token;
 use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
 
-/// The way of a packet and its answer.
+/// Flow of packets and their answers.
 #[derive(Clone, Debug)]
 pub struct Ping {
-    /// What it is called in tokens.
+    /// Number of this flow in tokens.
     pub id: u32,
-    /// Who handles it one after the other: the client that sends, the driver domain, the guest, the
-    /// driver domain, the client that receives.
+    /// Steps of a round trip in order: client (send), driver domain, guest, driver domain, client
+    /// (receive).
     pub hops: [Hop; 5],
-    /// How far apart they are sent.
+    /// Time between two packets.
     pub period: Nanos,
-    /// Up to how much later each is sent, by chance, so that they keep no step with anything.
+    /// Upper bound of the random delay of each packet, which keeps packets out of step with timers.
     pub jitter: Nanos,
-    /// How many are sent.
+    /// Number of packets to send.
     pub count: u64,
     random: SplitMix64,
-    /// When the next would be sent without the jitter, and with it.
+    /// Nominal time of the next packet, without jitter; `next` has it added.
     due: Nanos,
     next: Nanos,
     sent: Vec<Nanos>,
-    /// By number; zero until the answer is there.
+    /// Round-trip times by packet number; 0 until the answer arrives.
     took: Vec<Nanos>,
     answered: u64,
 }
 
-/// The hops whose event comes from the driver domain: what the guest is sent, and the answer.
+/// Steps whose event comes from the driver domain: delivery to the guest, and the answer.
 const ANSWERS: [bool; 5] = [false, false, true, false, true];
 
 impl Ping {
-    /// `count` round trips over these hops, from `start` on.
+    /// Creates `count` round trips over `hops`, the first at `start`.
     pub fn new(
         id: u32,
         hops: [Hop; 5],
@@ -54,15 +54,15 @@ impl Ping {
             took: Vec::with_capacity(count as usize),
             answered: 0,
         };
-        ping.next = ping.due + ping.late();
+        ping.next = ping.due + ping.random_delay();
         ping
     }
 
-    fn late(&mut self) -> Nanos {
+    fn random_delay(&mut self) -> Nanos {
         Nanos(self.random.below(self.jitter.0 + 1))
     }
 
-    fn pass(&self, stage: usize, number: u64, orders: &mut Orders) {
+    fn start_step(&self, stage: usize, number: u64, orders: &mut Orders) {
         let token = Token {
             flow: self.id,
             stage: stage as u32,
@@ -80,7 +80,7 @@ impl Flow for Ping {
     fn done(&mut self, now: Nanos, token: Token, orders: &mut Orders) {
         let stage = token.stage as usize + 1;
         if stage < self.hops.len() {
-            return self.pass(stage, token.data, orders);
+            return self.start_step(stage, token.data, orders);
         }
         let number = token.data as usize;
         self.took[number] = now.since(self.sent[number]);
@@ -97,8 +97,8 @@ impl Flow for Ping {
             self.sent.push(now);
             self.took.push(Nanos::ZERO);
             self.due += self.period;
-            self.next = self.due + self.late();
-            self.pass(0, number, orders);
+            self.next = self.due + self.random_delay();
+            self.start_step(0, number, orders);
         }
     }
 

@@ -1,75 +1,76 @@
-//! A stream of bytes from a client to a guest, with a window as TCP has one (`iperf`).
+//! Byte stream from a client to a guest with a TCP-like window (`iperf`).
 //!
-//! The client sends chunks as long as fewer than a window are on their way. A chunk is handled by
-//! the client, the driver domain, the guest's interrupt and the process that receives; its
-//! acknowledgement by the driver domain and the client. The window begins small and grows by a
-//! chunk with each acknowledgement.
+//! The client sends chunks while fewer than a window are in flight. A chunk passes the client, the
+//! driver domain, the guest's interrupt and the receiving process; its acknowledgement passes the
+//! driver domain and the client. The window starts small and grows by one chunk per
+//! acknowledgement.
 
 use super::{Flow, Found, Hop, Order, Orders};
 use crate::guest::{TaskId, Token};
 use tidegate_core::time::Nanos;
 
-/// Where a chunk, and then its acknowledgement, is handled.
+/// Steps that a chunk, and then its acknowledgement, passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way {
-    /// The client, which sends.
+pub struct ChunkPath {
+    /// Client, which sends the chunk.
     pub send: Hop,
-    /// The driver domain.
+    /// Driver domain, for the chunk.
     pub forward: Hop,
-    /// The guest's interrupt.
+    /// Interrupt in the guest.
     pub interrupt: Hop,
-    /// The guest's process, on the vCPU of the interrupt.
+    /// Receiving process in the guest, on the vCPU of the interrupt, and its CPU time per chunk.
     pub receive: (TaskId, Nanos),
-    /// The driver domain, for the acknowledgement.
+    /// Driver domain, for the acknowledgement.
     pub back: Hop,
-    /// The client, for the acknowledgement.
+    /// Client, for the acknowledgement.
     pub acknowledge: Hop,
 }
 
-/// A stream.
+/// Flow of one stream.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// What it is called in tokens.
+    /// Number of this flow in tokens.
     pub id: u32,
-    /// The way of a chunk.
-    pub way: Way,
-    /// Bytes of a chunk.
+    /// Steps that a chunk passes.
+    pub path: ChunkPath,
+    /// Size of a chunk in bytes.
     pub chunk: u64,
-    /// The most chunks on their way at once.
+    /// Largest number of chunks in flight.
     pub window: u64,
-    /// When it begins.
+    /// Time at which the stream starts.
     pub begins: Nanos,
     has_begun: bool,
-    /// How many may be on their way now.
-    allowed: u64,
-    on_way: u64,
-    /// In the guest, and not received by the process yet.
+    /// Current window in chunks.
+    current_window: u64,
+    in_flight: u64,
+    /// Chunks that the guest's interrupt has handled and the process has not.
     arrived: u64,
     is_receiving: bool,
     received: u64,
 }
 
+// Stages of tokens: the step that has just finished.
 const SENT: u32 = 0;
 const FORWARDED: u32 = 1;
 const ARRIVED: u32 = 2;
 const RECEIVED: u32 = 3;
 const RETURNED: u32 = 4;
 const ACKNOWLEDGED: u32 = 5;
-/// Chunks that may be on their way at the beginning.
+/// Initial window in chunks.
 const FIRST_WINDOW: u64 = 2;
 
 impl Stream {
-    /// A stream that begins at `begins`.
-    pub fn new(id: u32, way: Way, chunk: u64, window: u64, begins: Nanos) -> Stream {
+    /// Creates a stream that starts at `begins`; a window below one chunk becomes one chunk.
+    pub fn new(id: u32, path: ChunkPath, chunk: u64, window: u64, begins: Nanos) -> Stream {
         Stream {
             id,
-            way,
+            path,
             chunk,
             window: window.max(1),
             begins,
             has_begun: false,
-            allowed: FIRST_WINDOW.min(window.max(1)),
-            on_way: 0,
+            current_window: FIRST_WINDOW.min(window.max(1)),
+            in_flight: 0,
             arrived: 0,
             is_receiving: false,
             received: 0,
@@ -84,20 +85,20 @@ impl Stream {
         }
     }
 
-    fn fill(&mut self, orders: &mut Orders) {
-        while self.on_way < self.allowed {
-            self.on_way += 1;
-            orders.push_back(self.way.send.order(self.token(SENT), false));
+    fn send_chunks(&mut self, orders: &mut Orders) {
+        while self.in_flight < self.current_window {
+            self.in_flight += 1;
+            orders.push_back(self.path.send.order(self.token(SENT), false));
         }
     }
 
-    fn receive(&mut self, orders: &mut Orders) {
+    fn start_receiving(&mut self, orders: &mut Orders) {
         if self.arrived > 0 && !self.is_receiving {
             self.arrived -= 1;
             self.is_receiving = true;
-            let (task, cost) = self.way.receive;
+            let (task, cost) = self.path.receive;
             orders.push_back(Order::Work {
-                vcpu: self.way.interrupt.vcpu,
+                vcpu: self.path.interrupt.vcpu,
                 task,
                 cost,
                 token: self.token(RECEIVED),
@@ -112,27 +113,28 @@ impl Flow for Stream {
     }
 
     fn done(&mut self, _now: Nanos, token: Token, orders: &mut Orders) {
-        let way = self.way;
+        let path = self.path;
         match token.stage {
-            SENT => orders.push_back(way.forward.order(self.token(FORWARDED), false)),
-            FORWARDED => orders.push_back(way.interrupt.order(self.token(ARRIVED), true)),
+            SENT => orders.push_back(path.forward.order(self.token(FORWARDED), false)),
+            FORWARDED => orders.push_back(path.interrupt.order(self.token(ARRIVED), true)),
             ARRIVED => {
                 self.arrived += 1;
-                self.receive(orders);
+                self.start_receiving(orders);
             }
             RECEIVED => {
                 self.received += self.chunk;
                 self.is_receiving = false;
-                orders.push_back(way.back.order(self.token(RETURNED), false));
-                self.receive(orders);
+                orders.push_back(path.back.order(self.token(RETURNED), false));
+                self.start_receiving(orders);
             }
             RETURNED => {
-                orders.push_back(way.acknowledge.order(self.token(ACKNOWLEDGED), true));
+                orders.push_back(path.acknowledge.order(self.token(ACKNOWLEDGED), true));
             }
+            // ACKNOWLEDGED
             _ => {
-                self.on_way -= 1;
-                self.allowed = (self.allowed + 1).min(self.window);
-                self.fill(orders);
+                self.in_flight -= 1;
+                self.current_window = (self.current_window + 1).min(self.window);
+                self.send_chunks(orders);
             }
         }
     }
@@ -144,7 +146,7 @@ impl Flow for Stream {
     fn on_timer(&mut self, now: Nanos, orders: &mut Orders) {
         if now >= self.begins && !self.has_begun {
             self.has_begun = true;
-            self.fill(orders);
+            self.send_chunks(orders);
         }
     }
 

@@ -1,10 +1,10 @@
-//! From a scenario to a world in which time passes, and what came of it.
+//! Simulation of a scenario: builds the world, advances it and reports the results.
 
 use super::{PingSpec, Scenario, StreamSpec, VmSpec, WriteSpec};
 use crate::flow::cpu::Cpu;
 use crate::flow::disk::{Disk, Writer};
 use crate::flow::ping::Ping;
-use crate::flow::stream::{Stream, Way};
+use crate::flow::stream::{ChunkPath, Stream};
 use crate::flow::{Flow, Found, Hop};
 use crate::guest::{GuestCpu, TaskId};
 use crate::machine::{DEFAULT_WEIGHT, Machine, VcpuId, VmId};
@@ -13,31 +13,30 @@ use crate::world::VcpuWorld;
 use tidegate_core::random::{SplitMix64, mix};
 use tidegate_core::time::Nanos;
 
-/// What begins at the same time in a scenario begins within this time, by chance: nobody's machines
-/// keep step.
+/// Range of the random start times of processes and streams, so that VMs do not run in lock step.
 pub const SPREAD: Nanos = Nanos::from_millis(30);
 
-/// The flows of a VM, by their places in the world.
+/// Flows of a VM, by their numbers in the world.
 #[derive(Clone, Copy, Default, Debug)]
 struct Flows {
     work: Option<usize>,
     ping: Option<usize>,
     stream: Option<usize>,
-    /// The writer's place at the disk.
+    /// Index of the writer at the disk.
     write: Option<usize>,
 }
 
-/// A scenario while it runs.
+/// Running simulation of a scenario.
 pub struct Simulation {
     scenario: Scenario,
     world: VcpuWorld,
     flows: Vec<Flows>,
     disk: Option<usize>,
-    /// What had run, been received and been notified at the end of the warm-up, by VM.
+    /// CPU time, received bytes and notifications at the end of the warm-up, by VM.
     before: Vec<(Nanos, u64, u64)>,
 }
 
-/// Makes the parts of a world.
+/// Builder of the parts of a world.
 struct Builder<'a> {
     scenario: &'a Scenario,
     machine: Machine,
@@ -57,7 +56,7 @@ impl Builder<'_> {
         self.flows.len() - 1
     }
 
-    /// The vCPU number `n` of a VM, round the end.
+    /// vCPU number `n` of a VM, modulo its number of vCPUs.
     fn vcpu(&self, vm: VmId, n: usize) -> VcpuId {
         let all = &self.machine.vms[vm.at()].vcpus;
         all[n % all.len()]
@@ -71,7 +70,7 @@ impl Builder<'_> {
         Nanos(self.random.below(SPREAD.0))
     }
 
-    /// All that the VM at `place` of the scenario does. The driver domain is VM 0.
+    /// Adds all workloads of the VM with the index `place`. The driver domain is VM 0.
     fn vm(&mut self, place: usize, vm: &VmSpec) -> Flows {
         let id = VmId(place as u32 + 1);
         let mut flows = Flows::default();
@@ -94,8 +93,9 @@ impl Builder<'_> {
         flows
     }
 
-    /// The vCPUs that a VM's I/O passes: the client's, the driver domain's, its own first.
-    fn way(&self, place: usize, client: usize) -> [VcpuId; 3] {
+    /// vCPUs that a VM's I/O passes: one of the client's, one of the driver domain's, its own
+    /// first.
+    fn io_path(&self, place: usize, client: usize) -> [VcpuId; 3] {
         [
             self.vcpu(VmId(client as u32 + 1), place),
             self.vcpu(VmId(0), place),
@@ -104,7 +104,7 @@ impl Builder<'_> {
     }
 
     fn ping(&mut self, place: usize, ping: PingSpec) -> usize {
-        let [client, driver, guest] = self.way(place, ping.from);
+        let [client, driver, guest] = self.io_path(place, ping.from);
         let hop = |vcpu, cost| Hop { vcpu, cost };
         let hops = [
             hop(client, ping.client),
@@ -120,9 +120,9 @@ impl Builder<'_> {
     }
 
     fn stream(&mut self, place: usize, stream: StreamSpec) -> usize {
-        let [client, driver, guest] = self.way(place, stream.from);
+        let [client, driver, guest] = self.io_path(place, stream.from);
         let hop = |vcpu, cost| Hop { vcpu, cost };
-        let way = Way {
+        let path = ChunkPath {
             send: hop(client, stream.client),
             forward: hop(driver, stream.driver),
             interrupt: hop(guest, stream.interrupt),
@@ -132,11 +132,11 @@ impl Builder<'_> {
         };
         let (chunk, window) = (stream.chunk, stream.window / stream.chunk.max(1));
         let begins = self.spread();
-        self.add(Stream::new(self.id(), way, chunk, window, begins))
+        self.add(Stream::new(self.id(), path, chunk, window, begins))
     }
 
     fn write(&mut self, place: usize, write: WriteSpec) -> usize {
-        let [_, driver, guest] = self.way(place, place);
+        let [_, driver, guest] = self.io_path(place, place);
         let io = self.scenario.disk.io;
         let make = Nanos(write.make_per_kib.0 * io / 1024);
         let writer = Writer {
@@ -160,7 +160,7 @@ impl Builder<'_> {
 }
 
 impl Simulation {
-    /// The scenario at time zero.
+    /// Builds the scenario's world at time zero.
     pub fn new(scenario: Scenario) -> Simulation {
         let (host, driver) = (scenario.host, scenario.driver);
         let mut machine = Machine::new(host.pcpus, host.per_socket);
@@ -213,30 +213,30 @@ impl Simulation {
         }
     }
 
-    /// What is simulated.
+    /// Simulated scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// The world.
+    /// World of the simulation.
     pub fn world(&self) -> &VcpuWorld {
         &self.world
     }
 
-    /// Whether it is over.
+    /// Returns whether the simulation has ended.
     pub fn is_over(&self) -> bool {
         self.world.now() >= self.scenario.frame.duration
             || (self.scenario.frame.until_done && self.is_done())
     }
 
-    /// Whether all that has an end has come to it.
+    /// Returns whether all finite workloads have ended.
     fn is_done(&self) -> bool {
         let ends = |flows: &Flows| flows.work.into_iter().chain(flows.ping);
         let mut all = self.flows.iter().flat_map(ends).chain(self.disk);
         self.world.now() >= self.scenario.frame.warm_up && all.all(|flow| self.world.is_over(flow))
     }
 
-    /// Lets time pass to the next mark: at most 100 ms.
+    /// Advances by at most 100 ms, and not beyond the end of the warm-up or of the run.
     pub fn step(&mut self) {
         let (now, warm_up) = (self.world.now(), self.scenario.frame.warm_up);
         let mut until = (now + Nanos::from_millis(100)).min(self.scenario.frame.duration);
@@ -250,12 +250,12 @@ impl Simulation {
         }
     }
 
-    /// Lets one thing happen; marks and the end are not looked at.
+    /// Processes one event, without regard to the warm-up and the end.
     pub fn step_event(&mut self) {
         self.world.step();
     }
 
-    /// Runs to the end.
+    /// Runs to the end and returns the results.
     pub fn run(&mut self) -> VcpuReport {
         while !self.is_over() {
             self.step();
@@ -263,7 +263,7 @@ impl Simulation {
         self.report()
     }
 
-    /// How long the vCPUs of VM `vm` have run, the bytes it has received, its notifications.
+    /// CPU time, received bytes and notifications of VM `vm` so far.
     fn counted(&self, vm: usize) -> (Nanos, u64, u64) {
         let vcpus = &self.world.machine().vms[vm].vcpus;
         let ran = vcpus.iter().map(|&v| self.world.ran(v).0).sum();
@@ -276,7 +276,7 @@ impl Simulation {
         (Nanos(ran), received, notified)
     }
 
-    /// What was found out so far.
+    /// Results so far.
     pub fn report(&self) -> VcpuReport {
         let span = self.world.now().since(self.scenario.frame.warm_up);
         let vms = self.world.machine().vms.iter().enumerate();

@@ -1,4 +1,4 @@
-//! Keys of a scenario of vCPUs. A scenario of disks has those of the host and of a VM's vCPUs, too.
+//! Keys of vCPU scenarios. Disk scenarios share those of the host and of a VM's vCPUs.
 
 use tidegate_config::frame;
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm};
@@ -6,19 +6,19 @@ use tidegate_core::time::Nanos;
 
 use crate::machine::{CpuSet, DEFAULT_WEIGHT};
 
-/// Longest run: a day.
+/// Longest run: one day.
 const LONGEST: Nanos = Nanos::from_secs(24 * 3_600);
-/// Range of the time that a piece of work takes: to an hour.
+/// Range of a CPU time in nanoseconds: up to one hour.
 const WORK: (u64, u64) = (1, Nanos::from_secs(3_600).0);
-/// Most vCPUs of a VM.
+/// Largest number of vCPUs of a VM.
 const VCPUS_MAX: u64 = 128;
-/// Most VMs that one table stands for.
+/// Largest number of VMs of one table.
 const VMS_MAX: u64 = 1_000;
 const PCPUS_MAX: u64 = CpuSet::MOST as u64;
 /// Nanoseconds of a microsecond.
 const US: u64 = 1_000;
 
-/// A key that need not be there.
+/// Declares an optional key.
 const fn optional(
     name: &'static str,
     kind: KeyKind,
@@ -28,12 +28,12 @@ const fn optional(
     KeyInfo::new(name, kind, KeyDefault::Unset(otherwise), help)
 }
 
-/// CPU time of a step, of so many microseconds unless it says.
+/// Declares the CPU time of a step; the default is in microseconds.
 const fn step(name: &'static str, default_us: u64, help: &'static str) -> KeyInfo {
     KeyInfo::number(name, KeyKind::Duration, default_us * US, WORK, help)
 }
 
-/// pCPUs of the host.
+/// Number of pCPUs of the host.
 pub const PCPUS: KeyInfo = KeyInfo::number(
     "pcpus",
     KeyKind::Count,
@@ -41,7 +41,7 @@ pub const PCPUS: KeyInfo = KeyInfo::number(
     (1, PCPUS_MAX),
     "pCPUs of the host",
 );
-/// pCPUs of a socket.
+/// Number of pCPUs of a socket.
 pub const PCPUS_PER_SOCKET: KeyInfo = optional(
     "pcpus_per_socket",
     KeyKind::Count,
@@ -72,7 +72,7 @@ const PCPU_LIST: TextForm = TextForm {
     pattern: "^\\s*[0-9]+\\s*(-\\s*[0-9]+\\s*)?(,\\s*[0-9]+\\s*(-\\s*[0-9]+\\s*)?)*$",
 };
 
-/// vCPUs.
+/// Number of vCPUs.
 pub const VCPUS: KeyInfo = KeyInfo::number("vcpus", KeyKind::Count, 1, (1, VCPUS_MAX), "its vCPUs");
 /// Weight of a VM on the pCPUs.
 pub const WEIGHT: KeyInfo = KeyInfo::number(
@@ -106,7 +106,7 @@ pub const BUSY_PROCESSES: KeyInfo = KeyInfo::number(
     "processes that compute without end while it is there, on one vCPU each",
 );
 
-/// Keys of what a VM has of the pCPUs.
+/// Keys of a VM's vCPUs.
 pub const CPU_KEYS: [KeyInfo; 5] = [VCPUS, WEIGHT, CAP, PINNED, BUSY_PROCESSES];
 
 /// Driver domain.
@@ -140,7 +140,7 @@ pub(super) const HOST: SectionInfo = SectionInfo {
     )],
 };
 
-/// Bytes of an I/O.
+/// Size of an I/O in bytes.
 pub(super) const IO: KeyInfo = KeyInfo::number(
     "io",
     KeyKind::Bytes,
@@ -164,7 +164,7 @@ pub(super) const NAME: KeyInfo = KeyInfo::new(
     KeyDefault::Required("a name of its own: name = \"web\""),
     "unique; letters, digits, `-`, `_`, `.`; at most 64",
 );
-/// VMs that a table stands for.
+/// Number of VMs of a table.
 pub(super) const COUNT: KeyInfo = optional(
     "count",
     KeyKind::Count,
@@ -287,9 +287,9 @@ pub(super) const CHUNK: KeyInfo = KeyInfo::number(
     (1, 64 << 20),
     "bytes that are handled at once",
 );
-/// Bytes on their way unless it is said, where a chunk is no larger.
+/// Default of `window` in bytes, unless a chunk is larger.
 pub(super) const USUAL_WINDOW: u64 = 4 << 20;
-/// Bytes on their way at most.
+/// Largest number of bytes in flight.
 pub(super) const WINDOW: KeyInfo = optional(
     "window",
     KeyKind::Bytes,
@@ -343,7 +343,7 @@ pub(super) const MAKE_PER_KIB: KeyInfo = step(
     1,
     "CPU time of the process for making a KiB",
 );
-/// Bytes in the guest's memory that are not on the disk.
+/// Dirty bytes in the guest's memory at which the writing process waits.
 pub(super) const DIRTY: KeyInfo = KeyInfo::number(
     "dirty",
     KeyKind::Bytes,
@@ -351,7 +351,7 @@ pub(super) const DIRTY: KeyInfo = KeyInfo::number(
     (1, 1 << 50),
     "bytes in the guest's memory above which the process waits for the disk",
 );
-/// I/Os on their way.
+/// Largest number of I/Os in flight.
 pub(super) const DEPTH: KeyInfo = KeyInfo::number(
     "depth",
     KeyKind::Count,
@@ -372,11 +372,11 @@ pub(super) const WRITE_TABLE: SectionInfo = SectionInfo {
     keys: &[FILE, MAKE_PER_KIB, DIRTY, DEPTH, IO_DRIVER, INTERRUPT],
 };
 
-/// Keys with which a scenario begins.
+/// Keys that every scenario begins with.
 pub(super) const FRAME: [KeyInfo; frame::KEYS] =
     frame::keys(LONGEST, "how long it lasts: duration = \"10 s\"");
 
-/// The whole scenario.
+/// Top level of a scenario.
 pub const SCENARIO: SectionInfo = SectionInfo {
     name: "scenario",
     keys: &[

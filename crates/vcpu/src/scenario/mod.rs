@@ -1,4 +1,4 @@
-//! What is simulated, as checked data: a machine, its scheduler, virtual machines and what they do.
+//! Scenarios as checked data: a machine, its scheduler, VMs and their workloads.
 
 mod build;
 pub mod keys;
@@ -15,70 +15,70 @@ use crate::machine::{CpuSet, DEFAULT_WEIGHT, Machine, VmId};
 use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
 
-/// A scenario.
+/// Scenario of a vCPU simulation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
     /// Title, duration and seed of the run. Processes and streams are counted from the end of
-    /// `warm_up` on; round trips, fixed work and files begin there.
+    /// `warm_up`; round trips, fixed work and files start there.
     pub frame: Frame,
-    /// The machine.
+    /// Host.
     pub host: Host,
-    /// Its scheduler.
+    /// vCPU scheduler.
     pub scheduler: SchedulerSpec,
-    /// The driver domain.
+    /// Driver domain.
     pub driver: Driver,
-    /// The disk behind it.
+    /// Disk behind the driver domain.
     pub disk: DiskSpec,
-    /// All others.
+    /// All other VMs.
     pub vms: Vec<VmSpec>,
 }
 
-/// A machine.
+/// Host that runs the VMs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// How many pCPUs it has.
+    /// Number of pCPUs.
     pub pcpus: usize,
-    /// How many of them are in a socket.
+    /// Number of pCPUs in a socket.
     pub per_socket: usize,
-    /// What a pCPU loses when it goes over to another vCPU.
+    /// Cost of switching a pCPU to another vCPU.
     pub switch_cost: Nanos,
 }
 
-/// The driver domain.
+/// Driver domain, which carries the I/O of every VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Driver {
-    /// How many vCPUs it has; those of each virtual machine are handled by one of them.
+    /// Number of vCPUs; the I/O of each VM is handled by one of them.
     pub vcpus: usize,
-    /// Where they may run.
+    /// pCPUs on which its vCPUs may run.
     pub pinned: CpuSet,
 }
 
-/// A disk that does one I/O after the other.
+/// Disk that serves one I/O at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskSpec {
-    /// Bytes of an I/O.
+    /// Size of an I/O in bytes.
     pub io: u64,
-    /// How long it takes.
+    /// Service time of an I/O.
     pub service: Nanos,
 }
 
-/// What a virtual machine has of the processors, and what it works there whatever else it does.
+/// vCPUs of a VM, and the processes that compute there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuSpec {
-    /// How many vCPUs it has. Events land on the first.
+    /// Number of vCPUs; events are delivered to the first.
     pub vcpus: usize,
-    /// Its weight.
+    /// Share of CPU time relative to other VMs.
     pub weight: u32,
-    /// Its cap in hundredths of a pCPU; 0: none.
+    /// CPU cap in hundredths of a pCPU; 0: none.
     pub cap: u32,
-    /// Where its vCPUs may run.
+    /// pCPUs on which its vCPUs may run.
     pub pinned: CpuSet,
-    /// Processes that work without end, on one vCPU each.
+    /// Number of processes that compute without end, spread over the vCPUs.
     pub busy_processes: usize,
 }
 
 impl CpuSpec {
-    /// Adds such a virtual machine to a machine.
+    /// Adds a VM with these vCPUs to `machine`.
     pub fn add_to(&self, machine: &mut Machine, name: &str) -> VmId {
         let pinned = self.pinned.and(machine.all());
         machine.add_vm(name, self.vcpus, pinned, self.weight, self.cap)
@@ -86,7 +86,7 @@ impl CpuSpec {
 }
 
 impl Default for CpuSpec {
-    /// One vCPU, anywhere, and nothing that it works.
+    /// One vCPU on any pCPU, without processes.
     fn default() -> CpuSpec {
         CpuSpec {
             vcpus: 1,
@@ -98,76 +98,76 @@ impl Default for CpuSpec {
     }
 }
 
-/// A virtual machine, and what it does. All at once where it does several things.
+/// VM and its workloads, which run concurrently.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VmSpec {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// What it has of the machine.
+    /// vCPUs of the VM.
     pub cpu: CpuSpec,
-    /// A process that has so much work.
+    /// CPU time of a process that computes and ends.
     pub work: Option<Nanos>,
-    /// It answers these.
+    /// Packets that the VM answers.
     pub ping: Option<PingSpec>,
-    /// It receives this.
+    /// Stream that the VM receives.
     pub stream: Option<StreamSpec>,
-    /// It writes this.
+    /// File that the VM writes.
     pub write: Option<WriteSpec>,
 }
 
 /// Round trips of small packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PingSpec {
-    /// The place of the virtual machine that sends them.
+    /// Index of the VM that sends them.
     pub from: usize,
-    /// How far apart.
+    /// Time between two packets.
     pub period: Nanos,
-    /// Up to how much later, by chance.
+    /// Upper bound of the random delay of each packet.
     pub jitter: Nanos,
-    /// How many.
+    /// Number of packets.
     pub count: u64,
-    /// What sending or receiving one takes the client.
+    /// CPU time of sending or receiving a packet at the client.
     pub client: Nanos,
-    /// What handling it takes the driver domain, each way.
+    /// CPU time in the driver domain, each way.
     pub driver: Nanos,
-    /// What answering it takes the guest.
+    /// CPU time of answering in the guest.
     pub guest: Nanos,
 }
 
-/// A stream of bytes.
+/// Byte stream to a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamSpec {
-    /// The place of the virtual machine that sends it.
+    /// Index of the VM that sends it.
     pub from: usize,
-    /// Bytes that are handled at once.
+    /// Chunk size in bytes.
     pub chunk: u64,
-    /// Bytes on their way at most.
+    /// Largest number of bytes in flight.
     pub window: u64,
-    /// What sending a chunk takes the client.
+    /// CPU time of sending a chunk at the client.
     pub client: Nanos,
-    /// What handling it takes the driver domain.
+    /// CPU time of a chunk in the driver domain.
     pub driver: Nanos,
-    /// What it takes the guest's interrupt.
+    /// CPU time of the interrupt in the guest.
     pub interrupt: Nanos,
-    /// What it takes the process that receives.
+    /// CPU time of the receiving process per chunk.
     pub receive: Nanos,
-    /// What an acknowledgement takes the driver domain, and the client.
+    /// CPU time of an acknowledgement, in the driver domain and at the client.
     pub acknowledge: Nanos,
 }
 
-/// A file that is written.
+/// File that a VM writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteSpec {
-    /// How large it is.
+    /// Size of the file in bytes.
     pub file: u64,
-    /// What making a KiB takes the process.
+    /// CPU time of producing a KiB.
     pub make_per_kib: Nanos,
-    /// How much may be in the guest's memory and not on the disk.
+    /// Dirty bytes in the guest's memory at which the process waits.
     pub dirty: u64,
-    /// I/Os on their way at most.
+    /// Largest number of I/Os in flight.
     pub depth: u64,
-    /// What an I/O takes the driver domain, each way.
+    /// CPU time of an I/O in the driver domain, each way.
     pub driver: Nanos,
-    /// What it takes the guest's interrupt.
+    /// CPU time of the interrupt in the guest.
     pub interrupt: Nanos,
 }

@@ -1,4 +1,4 @@
-//! Reading a scenario from TOML.
+//! Reader of TOML scenarios.
 
 mod guests;
 mod processors;
@@ -15,21 +15,22 @@ use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Loaded, Section, document};
 use tidegate_core::time::Nanos;
 
-/// Reads and checks a scenario; `file` is its name in messages. With `scheduler` it is read as if
-/// it said so; one that names the same keeps its parameters.
+/// Reads and checks a scenario; `file` is its name in messages.
+///
+/// `scheduler` replaces the scenario's scheduler; if both have the same name, the scenario's
+/// parameters are kept.
 ///
 /// # Errors
-/// Everything that is wrong with it, each mistake with its line, what was found and what is
-/// allowed.
+/// All mistakes, each with its line, the value found and the values allowed.
 pub fn read(
     text: &str,
     file: &str,
     scheduler: Option<SchedulerSpec>,
 ) -> Result<Loaded<Scenario>, ConfigErrors> {
-    document::read(text, file, |root| whole(root, scheduler))
+    document::read(text, file, |root| scenario_of(root, scheduler))
 }
 
-fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
+fn scenario_of(root: &Field<'_>, replacement: Option<SchedulerSpec>) -> Option<Scenario> {
     let mut section = Section::with_keys(root, &keys::SCENARIO)?;
     let frame = FrameDraft::read(&mut section, &keys::FRAME);
     let processors = processors::read(&mut section);
@@ -39,7 +40,7 @@ fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
     let vms = guests::vms(&mut section, all);
     section.finish();
     let own = processors.scheduler?;
-    let scheduler = instead.map_or(own, |other| own.replaced_by(other));
+    let scheduler = replacement.map_or(own, |other| own.replaced_by(other));
     let frame = frame.complete()?;
     Some(Scenario {
         frame,
@@ -51,8 +52,8 @@ fn whole(root: &Field<'_>, instead: Option<SchedulerSpec>) -> Option<Scenario> {
     })
 }
 
-/// What `read` makes of the table `key`; one that is not there is read as if it were empty. `info`
-/// has its keys; `None`: those that are read.
+/// Reads the table `key` with `read`; an absent table is read as an empty one. `info` lists its
+/// keys; `None`: the keys that `read` takes.
 fn table<T>(
     section: &mut Section<'_>,
     key: &'static str,
@@ -71,7 +72,7 @@ fn table<T>(
     value
 }
 
-/// Reads what a machine is, of the table that says so; `None`: nothing does.
+/// Reads the pCPUs of the host from their table; without a table, the defaults.
 pub fn host(section: Option<&mut Section<'_>>) -> Option<Host> {
     let Some(section) = section else {
         let pcpus = keys::PCPUS.default_number() as usize;
@@ -130,7 +131,7 @@ fn value(field: &Field<'_>, param: &ParamInfo) -> Option<u64> {
     }
 }
 
-/// The time of a key that has a default.
+/// Reads a duration that has a default.
 fn time(section: &mut Section<'_>, key: &KeyInfo) -> Option<Nanos> {
     section.number(key).map(Nanos)
 }
@@ -150,16 +151,16 @@ fn disk(section: Option<&mut Section<'_>>) -> Option<DiskSpec> {
     })
 }
 
-/// Reads pCPUs of the machine that has `all` of them, written like `"0-1,4"`.
+/// Reads a list of pCPUs such as `"0-1,4"`, for a host that has `all` pCPUs.
 pub fn pcpus(field: &Field<'_>, all: CpuSet) -> Option<CpuSet> {
-    let part = |part: &str| {
-        let mut ends = part.trim().splitn(2, '-').map(|n| n.trim().parse::<u8>());
+    let range = |range: &str| {
+        let mut ends = range.trim().splitn(2, '-').map(|n| n.trim().parse::<u8>());
         let first = ends.next()?.ok()?;
         let last = ends.next().map_or(Some(first), Result::ok)?;
         let known = all.has(PcpuId(first)) && all.has(PcpuId(last));
         (first <= last && known).then(|| CpuSet::range(first, last))
     };
-    let parts = field.text()?.split(',').map(part);
+    let parts = field.text()?.split(',').map(range);
     let sets: Option<Vec<CpuSet>> = parts.collect();
     let set = sets.map(|sets| sets.into_iter().flat_map(CpuSet::iter).collect());
     if set.is_none() {
@@ -206,7 +207,7 @@ name = "client"
 cpu = { pinned = "0,3" }
 "#;
 
-    /// [`GOOD`] in the words of the first format.
+    /// Scenario [`GOOD`] in the spelling of the first format.
     const OLD: &str = r#"
 duration = "2 s"
 warm_up = "500 ms"
@@ -289,7 +290,7 @@ pinned = "0,3"
             let spec = named(name);
             read(GOOD, "s.toml", spec).expect("good").config.scheduler
         };
-        // On the same run-queues, or they would not be compared.
+        // The shared run-queue parameter carries over, so that results stay comparable.
         assert_eq!(read("credit2").name(), "credit2");
         let params = credit2::Params::of(&read("credit2"));
         assert_eq!(

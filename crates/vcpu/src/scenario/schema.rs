@@ -40,8 +40,8 @@ pub fn schedulers() -> Value {
 }
 
 impl From<&ParamInfo> for KeyInfo {
-    /// A scheduler's parameter as a key of its table. Schedulers of several defaults have it, so it
-    /// has none here.
+    /// Converts a scheduler's parameter to a key of its table. Schedulers may give the parameter
+    /// different defaults, so the key has none.
     fn from(param: &ParamInfo) -> KeyInfo {
         let kind = match param.kind {
             ParamKind::Duration => KeyKind::Duration,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::scenario::read;
 
-    /// Every table of a scenario once.
+    /// Scenario with each table once.
     const WHOLE: &str = r#"
 title = "all"
 duration = "2 s"
@@ -147,7 +147,7 @@ name = "client"
         accept_defaults(schema(), &keys::SCENARIO.with_inner()[1..]);
     }
 
-    /// `TIDEGATE_BLESS=1` writes the tables anew.
+    /// Compares the tables in docs/vcpu.md; `TIDEGATE_BLESS=1` rewrites them.
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vcpu.md");

@@ -1,41 +1,40 @@
-//! Credit2 with turns for I/O: who is notified of ended I/O has a short turn soon, and pays for it.
+//! Credit2 with turns for I/O: a vCPU that is notified of completed I/O soon gets a short turn and
+//! pays for it later.
 //!
-//! Credit2's order is fair over many milliseconds, but who wakes within the rate limit of whoever
-//! runs is not looked at, and who also computes waits its turn among all that compute, whatever has
-//! come in for it. Here, a vCPU is *due* that is notified while it does not run, or so late that it
-//! is taken off its pCPU before it had `io_turn` for it. It
+//! Credit2 is fair over many milliseconds, but ignores a vCPU that wakes within the rate limit of
+//! the running one, and a vCPU that also computes waits its turn among all others that compute,
+//! whatever I/O has completed for it. With turns, a vCPU is *due* if it is notified while it does
+//! not run, or so late that it leaves its pCPU before it had `io_turn` for the event. A due vCPU
 //!
-//! - comes before others as if it had `lead` more credit, until it has run,
-//! - takes a pCPU from somebody who has run for `io_rate_limit`, which looks again when that is
-//!   over,
-//! - and runs for `io_turn`, in which nobody takes the pCPU from it. After that its credit counts
-//!   alone.
+//! - is ordered as if it had `lead` more credit, until it has run,
+//! - preempts a vCPU that has run for `io_rate_limit`, with an early decision at that time,
+//! - runs for `io_turn` without preemption; after that only its credit counts.
 //!
-//! Credit is burnt as ever and nobody is given more of it, so that shares of the processor are
-//! those of Credit2: a turn is paid for by waiting later. `lead` is as far as anybody gets ahead by
-//! turns. A guest that makes itself notifications gets its share in shorter pieces, and no more.
+//! Credit is burnt as in Credit2 and nobody is given more, so shares of CPU time are those of
+//! Credit2: a vCPU pays for a turn by waiting later. Turns put a vCPU ahead by at most `lead`. A
+//! guest that produces notifications itself gets its share in shorter pieces, and no more.
 
-use super::credit2::credits::{Credits, Members, Plain, Renewal};
+use super::credit2::credits::{Credits, Members, PlainCredits, Renewal};
 use super::credit2::{self, Credit2, MIN_TIMER, Params as Credit2Params};
 use crate::machine::{Machine, VcpuId};
 use crate::spec::{ParamGroup, ParamInfo, SchedulerInfo, SchedulerSpec};
 use tidegate_core::time::Nanos;
 
-/// Parameters of turns for I/O, beside those of Credit2.
+/// Parameters of turns for I/O in addition to those of Credit2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// Those of the scheduler it stands on. `looks_again` is to be true.
+    /// Parameters of the underlying Credit2; `looks_again` should be `true`.
     pub credit2: Credit2Params,
-    /// How long a turn is.
+    /// Length of a turn.
     pub io_turn: Nanos,
-    /// Who is due takes nobody's pCPU within this time.
+    /// Minimum time that a vCPU runs before a due vCPU may preempt it.
     pub io_rate_limit: Nanos,
-    /// How much more credit others may have who still come after somebody who is due.
+    /// Credit added to the rank of a due vCPU.
     pub lead: Nanos,
 }
 
-/// Credit2 with turns for I/O, in the registry. The defaults are Xen's own constants: the shortest
-/// time between two looks, twice, and the usual rate limit.
+/// Registry entry of Credit2 with turns for I/O. The defaults are Xen's constants: the shortest
+/// time between two decisions for `io_turn` and `io_rate_limit`, the rate limit for `lead`.
 pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
     summary: "Credit2 with short turns for vCPUs that are notified of ended I/O",
@@ -73,7 +72,7 @@ const OWN: ParamGroup = ParamGroup {
 };
 
 impl Params {
-    /// Parameters of a scheduler that declares them.
+    /// Reads the parameters from a scheduler that declares them.
     pub fn of(spec: &SchedulerSpec) -> Params {
         Params {
             credit2: Credit2Params::of(spec),
@@ -83,7 +82,7 @@ impl Params {
         }
     }
 
-    /// Returns Credit2 with turns for I/O and these parameters.
+    /// Returns the spec of Credit2 with turns for I/O and these parameters.
     pub fn spec(&self) -> SchedulerSpec {
         let spec = self.credit2.put(SchedulerSpec::new(&SCHEDULER));
         spec.with_all(&[
@@ -95,47 +94,47 @@ impl Params {
 }
 
 impl Default for Params {
-    /// Those of the registry.
+    /// Defaults of the registry.
     fn default() -> Params {
         Params::of(&SchedulerSpec::new(&SCHEDULER))
     }
 }
 
-/// Where a vCPU stands between a notification and the end of its turn.
+/// State of a vCPU between a notification and the end of its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Turn {
-    /// It waits or is blocked, and has something to handle.
+    /// Waits or is blocked, and has an event to handle.
     is_due: bool,
-    /// It runs, because it was due.
+    /// Runs because it was due.
     is_on: bool,
-    /// It was notified when it had run for so long.
-    heard: Option<Nanos>,
+    /// Time that the vCPU had run when it was notified.
+    notified_at: Option<Nanos>,
 }
 
-/// The accounts of Credit2, and who has a turn.
+/// Credit accounts of Credit2, and the turns of vCPUs.
 #[derive(Clone, Debug)]
 pub struct IoTurns {
-    plain: Plain,
+    plain: PlainCredits,
     params: Params,
     turns: Vec<Turn>,
 }
 
 impl IoTurns {
-    /// Credit2 with turns for I/O, for this machine, whose vCPUs are all blocked.
+    /// Creates Credit2 with turns for I/O, for a machine whose vCPUs are all blocked.
     pub fn scheduler(params: Params, machine: &Machine) -> Credit2<IoTurns> {
         Credit2::with(params.credit2, IoTurns::new(params), machine)
     }
 
-    /// Accounts without vCPUs.
+    /// Creates accounts without vCPUs.
     pub fn new(params: Params) -> IoTurns {
         IoTurns {
-            plain: Plain::new(params.credit2.credit, MIN_TIMER),
+            plain: PlainCredits::new(params.credit2.credit, MIN_TIMER),
             params,
             turns: Vec::new(),
         }
     }
 
-    /// The credit of `v`, whatever it was notified of.
+    /// Credit of `v` without the lead of a due vCPU.
     pub fn credit(&self, v: VcpuId) -> i64 {
         self.plain.rank(v)
     }
@@ -150,9 +149,10 @@ impl Credits for IoTurns {
     }
 
     fn rank(&self, v: VcpuId) -> i64 {
-        match self.turns[v.at()].is_due {
-            true => self.credit(v) + self.params.lead.0 as i64,
-            false => self.credit(v),
+        if self.turns[v.at()].is_due {
+            self.credit(v) + self.params.lead.0 as i64
+        } else {
+            self.credit(v)
         }
     }
 
@@ -160,9 +160,10 @@ impl Credits for IoTurns {
         if self.turns[running.at()].is_on {
             return self.params.io_turn;
         }
-        match self.turns[waits.at()].is_due {
-            true => self.params.io_rate_limit.min(usual),
-            false => usual,
+        if self.turns[waits.at()].is_due {
+            self.params.io_rate_limit.min(usual)
+        } else {
+            usual
         }
     }
 
@@ -183,9 +184,10 @@ impl Credits for IoTurns {
     fn stopped(&mut self, v: VcpuId, ran: Nanos, could_run: bool) {
         let turn = &mut self.turns[v.at()];
         turn.is_on = false;
-        let heard = turn.heard.take();
-        let is_late = heard.is_some_and(|heard| ran < heard + self.params.io_turn);
-        // It had no whole turn for it.
+        let notified_at = turn.notified_at.take();
+        let is_late = notified_at.is_some_and(|at| ran < at + self.params.io_turn);
+        // The notification came less than a turn before the end, so the event may not be handled
+        // yet.
         turn.is_due |= could_run && is_late;
     }
 
@@ -204,7 +206,7 @@ impl Credits for IoTurns {
     fn io_event(&mut self, _now: Nanos, v: VcpuId, ran: Option<Nanos>) -> bool {
         let turn = &mut self.turns[v.at()];
         if ran.is_some() {
-            turn.heard = ran;
+            turn.notified_at = ran;
             return false;
         }
         !std::mem::replace(&mut turn.is_due, true)
@@ -260,13 +262,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever somebody is notified of, its credit is what Credit2's would be.
+        /// Credit equals that of Credit2, whatever notifications arrive.
         #[test]
         fn credit_is_that_of_credit2(
             steps in prop::collection::vec((0_u32..3, 0_i64..3_000_000, 0_u32..5), 1..200),
         ) {
             let mut all = accounts(3);
-            let mut plain = Plain::new(Nanos::from_millis(10), MIN_TIMER);
+            let mut plain = PlainCredits::new(Nanos::from_millis(10), MIN_TIMER);
             (0..3).for_each(|_| plain.add(0));
             let vcpus = [0, 1, 2].map(VcpuId);
             let members = Members { queue: 0, all: &vcpus, is_runnable: &|_| true };

@@ -1,7 +1,7 @@
-//! vCPU schedulers, a file or folder each, and their registry, which is the only list of them.
+//! vCPU schedulers, one file or folder each, and their registry, the only list of them.
 //!
-//! Readers of scenarios, options of commands, lists and documentation take schedulers from here.
-//! docs/dev/adding-a-vcpu-scheduler.md says how one more comes.
+//! Scenario readers, command options, listings and documentation take the schedulers from here;
+//! docs/adding-a-vcpu-scheduler.md explains how to add one.
 
 pub mod credit;
 pub mod credit2;
@@ -12,7 +12,7 @@ mod pages;
 
 use crate::spec::{SchedulerInfo, SchedulerSpec};
 
-/// All schedulers, in the order of lists.
+/// All schedulers, in the order in which they are listed.
 pub static SCHEDULERS: &[&SchedulerInfo] = &[
     &credit::SCHEDULER,
     &credit2::SCHEDULER,
@@ -20,7 +20,7 @@ pub static SCHEDULERS: &[&SchedulerInfo] = &[
     &io_turns::SCHEDULER,
 ];
 
-/// Returns the scheduler of this name with the default of each parameter.
+/// Returns the scheduler named `name` with default parameters.
 pub fn named(name: &str) -> Option<SchedulerSpec> {
     let found = SCHEDULERS.iter().find(|info| info.name == name);
     found.map(|info| SchedulerSpec::new(info))

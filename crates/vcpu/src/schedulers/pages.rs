@@ -1,4 +1,4 @@
-//! Pages of the documentation, which show the registry and the code as they are.
+//! Checks that documentation pages show the registry and the code as they are.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Names of the schedulers that have a group; it is written once for all of them.
+/// Names of the schedulers that have a parameter group; the table shows it once for all of them.
 fn owners(group: &ParamGroup) -> Vec<&'static str> {
     let all = SCHEDULERS.iter();
     let owners = all.filter(|info| info.groups.contains(group));
     owners.map(|info| info.name).collect()
 }
 
-/// Tables of schedulers and of their parameters.
+/// Tables of schedulers and their parameters, as docs/vcpu.md has them.
 fn tables() -> String {
     let mut text = "\n| name | what | from |\n|---|---|---|\n".to_owned();
     for info in SCHEDULERS {
@@ -67,7 +67,7 @@ fn the_worked_example_shows_the_code_as_it_is() {
         let Some(code) = block.strip_prefix("rust\n") else {
             continue;
         };
-        // The line above names the file.
+        // The line above a code block names the file.
         let file = before.trim_end().lines().last().unwrap_or_default();
         let file = file.trim_matches('`');
         assert!(read(file).contains(code), "{file} does not contain\n{code}");

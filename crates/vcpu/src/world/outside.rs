@@ -1,4 +1,4 @@
-//! How another world drives this one: it delivers, and hears what was handled.
+//! Interface for another simulation that drives this one: deliver events, collect those handled.
 
 use super::VcpuWorld;
 use crate::flow::Order;
@@ -6,33 +6,33 @@ use crate::guest::{TaskId, Token};
 use crate::machine::VcpuId;
 use tidegate_core::time::Nanos;
 
-/// The flow of tokens that come from outside.
-const OUTSIDE: u32 = u32::MAX;
+/// Flow number of tokens that belong to an external caller.
+const EXTERNAL_FLOW: u32 = u32::MAX;
 
-fn token(tag: u64) -> Token {
+fn external_token(tag: u64) -> Token {
     Token {
-        flow: OUTSIDE,
+        flow: EXTERNAL_FLOW,
         stage: 0,
         data: tag,
     }
 }
 
-/// What something was called outside; `None`: a flow's.
-pub(super) fn tag(token: Token) -> Option<u64> {
-    (token.flow == OUTSIDE).then_some(token.data)
+/// Tag that the external caller gave to the work; `None`: the token belongs to a flow.
+pub(super) fn external_tag(token: Token) -> Option<u64> {
+    (token.flow == EXTERNAL_FLOW).then_some(token.data)
 }
 
-/// Something from outside that a vCPU has handled.
+/// External event or work that a vCPU has handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handled {
-    /// What it was called.
+    /// Tag given by the caller.
     pub tag: u64,
-    /// When.
+    /// Time at which handling ended.
     pub at: Nanos,
 }
 
 impl VcpuWorld {
-    /// From now on it is only taken on by [`VcpuWorld::run_to_handled`].
+    /// Makes the world advance only by [`VcpuWorld::run_to_handled`].
     #[must_use]
     pub fn driven(self) -> VcpuWorld {
         VcpuWorld {
@@ -41,9 +41,10 @@ impl VcpuWorld {
         }
     }
 
-    /// Lets time pass to the first that was handled of what came from outside, or to `until` where
-    /// that is nothing. What it tells is true right now: work that is given before this is called
-    /// again finds the vCPU where it was, which did not block in between.
+    /// Advances to the next handled external event, or to `until` if there is none before.
+    ///
+    /// The returned event has just been handled: work given before the next call finds the vCPU
+    /// where it was, without a block in between.
     pub fn run_to_handled(&mut self, until: Nanos) -> Option<Handled> {
         loop {
             self.settle();
@@ -51,7 +52,7 @@ impl VcpuWorld {
                 return Some(handled);
             }
             match self.events.peek() {
-                Some((at, id)) if at <= until => self.happen(at, id),
+                Some((at, id)) if at <= until => self.process_event(at, id),
                 _ => break,
             }
         }
@@ -59,27 +60,29 @@ impl VcpuWorld {
         None
     }
 
-    /// Gives `v` an event to handle, now, which takes it `cost`; `answers`: it is the driver
-    /// domain's answer to an I/O. [`VcpuWorld::poll_handled`] says when, and calls it `tag`.
+    /// Gives `v` an external event whose handling takes `cost`, starting now. `answers` marks the
+    /// driver domain's answer to an I/O. [`VcpuWorld::poll_handled`] returns it as `tag` once
+    /// handled.
     pub fn deliver(&mut self, v: VcpuId, cost: Nanos, tag: u64, answers: bool) {
         self.order(Order::Event {
             vcpu: v,
             cost,
-            token: token(tag),
+            token: external_token(tag),
             answers,
         });
     }
 
-    /// Gives a process of `v` that sleeps work of `cost`, now. It is told of like an event.
+    /// Gives a sleeping process of `v` work of `cost`, starting now. Completion is reported like
+    /// that of an event.
     ///
     /// # Panics
-    /// When the process has work already.
+    /// The process already has work.
     pub fn work(&mut self, v: VcpuId, task: TaskId, cost: Nanos, tag: u64) {
         self.order(Order::Work {
             vcpu: v,
             task,
             cost,
-            token: token(tag),
+            token: external_token(tag),
         });
     }
 
@@ -90,13 +93,13 @@ impl VcpuWorld {
         }
     }
 
-    /// The next event from outside that was handled.
+    /// Returns the next handled external event.
     pub fn poll_handled(&mut self) -> Option<Handled> {
         self.handled.pop_front()
     }
 
-    /// Somebody is to hear first what was handled.
-    pub(super) fn pauses(&self) -> bool {
+    /// Returns whether the caller must take a handled event before anything else happens.
+    pub(super) fn awaits_caller(&self) -> bool {
         self.driven && !self.handled.is_empty()
     }
 }

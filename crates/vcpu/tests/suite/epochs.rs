@@ -1,4 +1,4 @@
-//! What holds from one reallocation of credit to the next, in a running world.
+//! Invariants between two reallocations of credit, in a running world.
 
 use crate::common::{answering, credit2, hog, isacs_params, receiving, scenario, vm};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ use tidegate_vcpu::world::VcpuWorld;
 
 const MS: i64 = 1_000_000;
 
-/// ISACS, looked at from outside while a world drives it.
+/// ISACS shared between a world that drives it and a test that reads its accounts.
 #[derive(Clone)]
 struct Watched(Rc<RefCell<Credit2<Isacs>>>);
 
@@ -26,7 +26,8 @@ impl Scheduler for Watched {
     fn wake(&mut self, m: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         self.0.borrow_mut().wake(m, now, v, kicks);
     }
-    /// Whoever takes a pCPU over has the most credit of all that could run.
+    /// Chooses as ISACS does, and asserts that a newly chosen vCPU has the most credit of all
+    /// runnable.
     fn choose(&mut self, m: &Machine, now: Nanos, p: PcpuId, kicks: &mut CpuSet) -> Choice {
         let choice = self.0.borrow_mut().choose(m, now, p, kicks);
         let taken = choice.run.filter(|_| choice.run != m.pcpu(p).running);
@@ -57,12 +58,12 @@ impl Scheduler for Watched {
     }
 }
 
-/// Four hogs on a pCPU; the first two are told of ended I/O every 300 and 900 us.
+/// Four hogs on one pCPU; the first two are notified of I/O every 300 us and 900 us.
 fn mixed_world(params: Params) -> (VcpuWorld, Watched) {
     world_of(params, &[(256, true); 4])
 }
 
-/// vCPUs on a pCPU with these weights, and whether each computes without end.
+/// vCPUs on one pCPU, by weight and whether each computes without end.
 fn world_of(params: Params, vcpus: &[(u32, bool)]) -> (VcpuWorld, Watched) {
     let mut machine = Machine::new(1, 1);
     let all = machine.all();
@@ -84,14 +85,14 @@ fn world_of(params: Params, vcpus: &[(u32, bool)]) -> (VcpuWorld, Watched) {
     let watched = Watched(Rc::new(RefCell::new(scheduler)));
     let boxed = Box::new(watched.clone());
     let mut world = VcpuWorld::new(machine, guests, Vec::new(), boxed, Nanos::ZERO);
-    // An event each, and from then on those that compute are never idle.
+    // One event each; from then on the vCPUs that compute are never idle.
     for v in 0..vcpus.len() {
         world.deliver(VcpuId(v as u32), Nanos(1_000), 0, false);
     }
     (world, watched)
 }
 
-/// The accounts as they were just before each reallocation.
+/// Accounts just before each reallocation.
 fn epochs(params: Params, until: Nanos) -> Vec<Vec<Account>> {
     let (mut world, watched) = mixed_world(params);
     let look = || {
@@ -118,8 +119,8 @@ fn epochs(params: Params, until: Nanos) -> Vec<Vec<Account>> {
     found
 }
 
-/// Section 4.4 as a test: when credits begin anew, everybody who could run has used the usual
-/// credit outside CPU-BOOST, however much IVCredit it was given, and at most a rate limit more.
+/// Section 4.4: at a reset, every runnable vCPU has used the usual credit outside CPU-BOOST and at
+/// most a rate limit more, whatever its IVCredit.
 #[test]
 fn between_reallocations_everybody_uses_the_usual_credit() {
     let found = epochs(isacs_params(), Nanos::from_secs(3));
@@ -129,15 +130,16 @@ fn between_reallocations_everybody_uses_the_usual_credit() {
     for epoch in &found[1..] {
         for account in epoch {
             let used = account.consumed - account.consumed_boosted;
-            // What was last seen is up to 100 us old, and what runs is burnt when it is looked at.
+            // The last observation is up to 100 us old, and a running vCPU is charged only when
+            // observed.
             let least = 10 * MS - MS - 100_000;
             assert!((least..=11 * MS + 100_000).contains(&used), "{epoch:?}");
         }
     }
 }
 
-/// What bounds how long an epoch lasts, and so how long anybody waits: in CPU-BOOST, too, nobody
-/// uses more than it was given and a rate limit, and nobody who was given nothing runs.
+/// Bound of an epoch, and so of any wait: in CPU-BOOST, too, no vCPU uses more than it was given
+/// and a rate limit, and a vCPU that was given nothing does not run.
 #[test]
 fn in_cpu_boost_nobody_uses_more_than_its_cpu_credit() {
     let found = epochs(isacs_params(), Nanos::from_secs(3));
@@ -173,7 +175,7 @@ fn without_concealing_io_has_more_of_the_processor() {
     assert!(concealed < 1.02, "{concealed}");
 }
 
-/// How long somebody who could run has waited at most.
+/// Longest time that a runnable vCPU has waited.
 fn longest_wait(scheduler: SchedulerSpec, vms: Vec<VmSpec>) -> Nanos {
     let mut simulation = Simulation::new(scenario(scheduler, 3, vms));
     let vcpus = simulation.world().machine().vcpus.len();
@@ -193,8 +195,8 @@ fn longest_wait(scheduler: SchedulerSpec, vms: Vec<VmSpec>) -> Nanos {
     longest
 }
 
-/// Within an epoch each of the others runs for its credit and at most a rate limit more, and who
-/// waits has its turn in every epoch: between two turns lie at most two epochs of all the others.
+/// In an epoch each other vCPU runs for its credit and at most a rate limit more, and a waiting
+/// vCPU runs once in every epoch; so at most two epochs lie between its turns.
 #[test]
 fn with_credit2_nobody_waits_longer_than_two_epochs() {
     let here = CpuSet::range(1, 1);
@@ -212,26 +214,29 @@ fn with_credit2_nobody_waits_longer_than_two_epochs() {
     assert!(found <= bound, "{found} of {bound}");
 }
 
-/// A vCPU of the test below: its weight, whether it computes, every how many steps it is told of
-/// I/O, and what handling that takes, in microseconds.
+/// vCPU of the test below: weight, whether it computes, steps between two notifications of I/O, and
+/// the handling time of one in microseconds.
 type Busy = (u32, bool, u64, u64);
 
-/// How often ISACS is looked at.
+/// Interval at which the test observes ISACS.
 const STEP: Nanos = Nanos::from_micros(50);
 
-/// What all but `v` can run in this epoch at most, as the page of ISACS says.
+/// CPU time that all vCPUs but `v` can use in this epoch, by the bound in docs/vcpu.md.
 fn others_at_most(accounts: &[Account], v: usize) -> Nanos {
-    // The rate limit; and what was looked at has been running.
+    // The rate limit, and up to one step that a running vCPU was not charged for yet.
     let over = MS + STEP.0 as i64;
-    let of = |account: &Account| match account.in_group {
-        true => 10 * MS + over + account.cpu_credit.max(0) + over,
-        false => 10 * MS + over,
+    let of = |account: &Account| {
+        if account.in_group {
+            10 * MS + over + account.cpu_credit.max(0) + over
+        } else {
+            10 * MS + over
+        }
     };
     let others = accounts.iter().enumerate().filter(|&(n, _)| n != v);
     Nanos(others.map(|(_, account)| of(account)).sum::<i64>() as u64)
 }
 
-/// The longest that each vCPU waits is within the bound; how long that was in all.
+/// Checks the longest wait of each vCPU against the bound; returns the longest of all.
 fn check_waits(vcpus: &[Busy], until: Nanos) -> Nanos {
     let kinds: Vec<(u32, bool)> = vcpus
         .iter()
@@ -243,8 +248,8 @@ fn check_waits(vcpus: &[Busy], until: Nanos) -> Nanos {
         let account = |v: usize| *scheduler.credits().account(VcpuId(v as u32));
         (0..vcpus.len()).map(account).collect()
     };
-    // What the epochs looked like as they began; in which one each began to wait, when, and what it
-    // had run by then.
+    // Accounts at the start of each epoch; and for each vCPU the epoch and time at which it began
+    // to wait, and what it had used by then.
     let mut epochs = vec![accounts()];
     let mut waits = vec![(0, Nanos::ZERO, Nanos::ZERO); vcpus.len()];
     let (mut longest, mut step) = (Nanos::ZERO, 0);
@@ -282,8 +287,8 @@ fn check_waits(vcpus: &[Busy], until: Nanos) -> Nanos {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// No vCPU starves: who could run has its turn in every epoch, so that what it waits for is at
-    /// most what the others can use in two.
+    /// No starvation: a runnable vCPU runs once in every epoch, so it waits for at most what the
+    /// others can use in two.
     #[test]
     fn with_isacs_nobody_waits_longer_than_two_epochs(
         vcpus in prop::collection::vec(
@@ -303,6 +308,6 @@ fn with_isacs_a_mixed_vcpu_waits_for_an_epoch_of_the_others() {
         (256, true, 20_000, 20),
     ];
     let longest = check_waits(&vcpus, Nanos::from_secs(2));
-    // It has used up its credit first, ahead by IVCredit, and the others have 10 ms each.
+    // It used up its credit first, ahead by IVCredit, and the others have 10 ms each.
     assert!(longest > Nanos::from_millis(29), "{longest}");
 }

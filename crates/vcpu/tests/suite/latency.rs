@@ -1,4 +1,4 @@
-//! How soon who wakes runs.
+//! Wake-up latency under each scheduler.
 
 use crate::common::{
     answering, credit, credit2, credit2_shared, hog, io_turns, isacs, scenario, vm,
@@ -10,7 +10,7 @@ use tidegate_vcpu::report::Latencies;
 use tidegate_vcpu::scenario::{Scenario, SchedulerSpec, Simulation, VmSpec};
 use tidegate_vcpu::schedulers::credit2::{Params as Credit2Params, RunQueues};
 
-/// Round trips to the first of `vms` on pCPU 1; the client and the driver domain have their own.
+/// Round trips to the first of `vms` on pCPU 1; client and driver domain have pCPUs of their own.
 fn round_trips(scheduler: SchedulerSpec, mut vms: Vec<VmSpec>) -> Latencies {
     vms.push(vm("client", CpuSet::range(2, 2)));
     let scenario = Scenario {
@@ -34,7 +34,7 @@ fn without_neighbours_a_round_trip_is_the_sum_of_its_hops() {
     for scheduler in [credit(), credit2(), credit2_shared(), isacs(), io_turns()] {
         let found = round_trips(scheduler, vec![answering(vm("io", here()), 1, 5_000, 500)]);
         assert_eq!((found.answered, found.sent), (500, 500));
-        // Twice 5 us at the client and at the driver domain, 30 us in the guest.
+        // Twice 5 us at the client and in the driver domain, 30 us in the guest.
         assert_eq!((found.mean_ms, found.max_ms), (0.05, 0.05), "{scheduler:?}");
     }
 }
@@ -45,13 +45,13 @@ fn who_mostly_sleeps_preempts_a_hog_once_that_has_run_for_the_rate_limit() {
         let io = answering(vm("io", here()), 2, 5_000, 1_000);
         let found = round_trips(scheduler, vec![io, hog("hog", here())]);
         assert!(found.p50_ms < 0.06, "{scheduler:?}: {found:?}");
-        // Woken within the rate limit of whoever runs it waits, for its slice at worst.
+        // Woken within the rate limit of the running vCPU, it waits, at worst for a whole slice.
         assert!(found.max_ms < 32.0, "{scheduler:?}: {found:?}");
     }
 }
 
-/// A lone hog has slices of 10 ms: who wakes in the first of them waits for the rest, unless the
-/// pCPU looks again.
+/// A lone hog has slices of 10 ms: a vCPU that wakes during the rate limit waits for the rest of
+/// the slice, unless the pCPU looks again.
 #[test]
 fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
     let params = |looks_again| {
@@ -72,8 +72,7 @@ fn a_look_at_the_end_of_the_rate_limit_finds_who_woke_within_it() {
     assert!(looks <= 1.06, "{looks}");
 }
 
-/// A vCPU that computes besides is notified: it waits for those who are protected, not for its
-/// turn.
+/// A notified vCPU that also computes waits for protected vCPUs, but not for its turn by credit.
 #[test]
 fn with_turns_for_io_a_mixed_vcpu_answers_within_a_turn_or_two() {
     let found = |scheduler| {

@@ -1,4 +1,4 @@
-//! Who gets how much of the processors: weights, caps, pinning.
+//! Shares of CPU time: weights, caps, affinity.
 
 use crate::common::{cpus, credit, credit2, credit2_shared, hog, io_turns, isacs, isacs_params};
 use crate::common::{receiving, scenario, vm};
@@ -15,7 +15,7 @@ fn near(found: f64, due: f64) -> bool {
     (found - due).abs() <= 0.05 * due
 }
 
-/// Ten seconds, of which the first is not counted.
+/// Scenario of ten seconds, of which the first is warm-up.
 fn long(scheduler: SchedulerSpec, pcpus: usize, vms: Vec<VmSpec>) -> Scenario {
     Scenario {
         frame: Frame {
@@ -39,10 +39,10 @@ fn hogs_of_equal_weight_share_a_pcpu_evenly() {
     }
 }
 
-/// Hogs of these weights have the pCPU by weight.
+/// Checks that hogs of the given weights share one pCPU by weight.
 fn share_by_weight(scheduler: SchedulerSpec, weights: &[u32]) {
-    // All of the machine: Credit deals out what all pCPUs can do, also to those who may use one
-    // only.
+    // One pCPU only: Credit distributes the credits of all pCPUs, also to vCPUs that may use just
+    // one.
     let here = CpuSet::range(0, 0);
     let vm = |(n, &weight): (usize, &u32)| {
         let mut vm = hog(&format!("vm{n}"), here);
@@ -63,9 +63,9 @@ fn weight_is_a_share_of_the_time() {
     for scheduler in ALL() {
         share_by_weight(scheduler, &[256, 512]);
     }
-    // Of Credit's 30 ms slices somebody who is due four sevenths would have to have four in a row,
-    // and it lets nobody save up as much credit. ISACS as printed forgives what was used beyond the
-    // credit, most of all to small weights.
+    // With Credit's 30 ms slices, a vCPU due four sevenths would need four slices in a row, and
+    // Credit does not let a vCPU save that much credit. ISACS as printed forgives overspent credit,
+    // which favours small weights most.
     let keeps_debt = IsacsParams {
         keeps_debt: true,
         ..isacs_params()
@@ -76,8 +76,8 @@ fn weight_is_a_share_of_the_time() {
     }
 }
 
-/// Turns for I/O are paid for: who computes beside somebody that is notified all the time has no
-/// less.
+/// Turns for I/O are paid for: a vCPU that computes beside one that is notified all the time keeps
+/// its share.
 #[test]
 fn turns_for_io_leave_everybody_its_share() {
     let here = CpuSet::range(1, 1);
@@ -113,7 +113,7 @@ fn nobody_runs_where_it_may_not() {
         ];
         let found = cpus(long(scheduler, 4, vms));
         let sum: f64 = found.iter().sum();
-        // pCPU 3 idles, whatever the others want; a and b have at most pCPU 1.
+        // pCPU 3 idles in any case; a and b have at most pCPU 1.
         assert!(near(sum, 2.0), "{scheduler:?} {found:?}");
         assert!(found[0] + found[1] < 1.01, "{scheduler:?} {found:?}");
     }

@@ -1,4 +1,4 @@
-//! What holds of every world, whatever runs in it, and how another world drives one.
+//! Invariants of every world, whatever runs in it, and worlds driven by another simulation.
 
 use crate::common::{answering, credit, credit2, credit2_shared, every_scheduler, hog, receiving};
 use crate::common::{scenario, seeded, vm};
@@ -14,7 +14,8 @@ fn any_scheduler() -> impl Strategy<Value = SchedulerSpec> {
     prop::sample::select(every_scheduler())
 }
 
-/// A machine of `pcpus`, the driver domain on the first, the client on the last.
+/// VMs on a machine of `pcpus`, with the driver domain on the first pCPU and the client on the
+/// last.
 fn any_vms(pcpus: u8) -> impl Strategy<Value = Vec<VmSpec>> {
     let one = (
         1..pcpus,
@@ -47,7 +48,7 @@ fn any_vms(pcpus: u8) -> impl Strategy<Value = Vec<VmSpec>> {
     })
 }
 
-/// What must be so after every event.
+/// Checks the invariants that hold after every event.
 fn check(world: &VcpuWorld) {
     let machine = world.machine();
     let mut running = vec![0; machine.vcpus.len()];
@@ -63,7 +64,7 @@ fn check(world: &VcpuWorld) {
     }
 }
 
-/// pCPUs that idle though somebody waits who may run there.
+/// pCPUs that idle although a vCPU that may run there waits.
 fn wasted(machine: &Machine) -> Vec<(PcpuId, VcpuId)> {
     let idle = machine.all().iter();
     let idle = idle.filter(|&p| machine.pcpu(p).running.is_none());
@@ -101,8 +102,8 @@ proptest! {
         prop_assert!(all <= 5 * simulation.world().now().0);
     }
 
-    /// With one run-queue for all pCPUs, and with Credit's stealing, no pCPU idles while somebody
-    /// could run there. (With a run-queue each, that is what balancing is for, and it takes its
+    /// With one run-queue for all pCPUs, and with Credit's stealing, no pCPU idles while a vCPU
+    /// could run there. (With one run-queue per pCPU that is left to load balancing, which takes
     /// time.)
     #[test]
     fn no_pcpu_idles_while_somebody_could_run_there(
@@ -161,14 +162,14 @@ fn a_switch_costs_whoever_comes() {
     assert!((free - 1.0).abs() < 1e-9, "{free}");
     let (cpus, switches) = both(Nanos::from_micros(100));
     let lost = (1.0 - cpus) * 0.9 / 100e-6;
-    // Those of the warm-up are not among what was lost.
+    // Packets of the warm-up do not count as lost.
     assert!(
         (0.85..=0.95).contains(&(lost / switches as f64)),
         "{lost} of {switches}"
     );
 }
 
-/// A VM with a hog beside one that somebody outside gives something to handle.
+/// A hog's VM beside one that receives external events.
 #[test]
 fn another_world_delivers_events_and_hears_when_they_were_handled() {
     let mut machine = Machine::new(1, 1);
@@ -191,14 +192,13 @@ fn another_world_delivers_events_and_hears_when_they_were_handled() {
         handled,
         [(7, Nanos::from_micros(120)), (8, Nanos::from_micros(150))]
     );
-    // The second came while the first was being handled: nobody had to be told.
+    // The second event came while the first was being handled: no notification was needed.
     assert_eq!(world.notified(v), 1);
     assert_eq!(world.machine().vcpu(v).state, State::Blocked);
     assert_eq!(world.ran(v), Nanos::from_micros(50));
 }
 
-/// A VM with a process that is given work from outside, on a pCPU with one that computes until 50
-/// ms.
+/// VM with a process that gets external work, on a pCPU with a process that computes until 50 ms.
 fn driven() -> (VcpuWorld, VcpuId, TaskId) {
     let mut machine = Machine::new(1, 1);
     let all = machine.all();
@@ -232,7 +232,7 @@ fn what_follows_from_what_was_handled_finds_the_vcpu_where_it_was() {
         let second = world.run_to_handled(us(40_000)).map(|handled| handled.at);
         (second, world.switches())
     };
-    // It runs on: the hog, which waits from 2 ms on, comes after it.
+    // The vCPU keeps running: the hog, which waits from 2 ms on, comes after it.
     assert_eq!(handled(true), (Some(us(2_410)), 1));
     assert_eq!(handled(false), (None, 2));
 }

@@ -1,4 +1,4 @@
-//! Reading virtual machines, and what they do.
+//! Reader of VMs and their workloads.
 
 use super::{pcpus, time};
 use crate::machine::CpuSet;
@@ -8,7 +8,7 @@ use tidegate_config::node::Value;
 use tidegate_config::{Field, Names, Section};
 use tidegate_core::time::Nanos;
 
-/// All `[[vm]]`. A client may stand after those it serves, so names are read first.
+/// Reads all `[[vm]]` tables. A VM may name a later one as its sender, so names are read first.
 pub(super) fn vms(section: &mut Section<'_>, all: CpuSet) -> Option<Vec<VmSpec>> {
     if !section.has("vm") {
         let example = "add a [[vm]] with name = \"web\" and busy_processes = 1 in [vm.cpu]";
@@ -25,13 +25,13 @@ pub(super) fn vms(section: &mut Section<'_>, all: CpuSet) -> Option<Vec<VmSpec>>
                 _ => None,
             });
         places.push((name.unwrap_or_default(), before));
-        before += counted(table).unwrap_or(1) as usize;
+        before += vm_count(table).unwrap_or(1) as usize;
     }
     let mut taken = Names::default();
     let read = tables
         .iter()
         .map(|table| vm(table, all, &mut taken, &places));
-    // All of them are read, for what is wrong with the later ones too.
+    // All tables are read first, so that mistakes in later ones are reported too.
     let read: Vec<_> = read.collect();
     let mut specs = Vec::new();
     for found in read {
@@ -41,15 +41,15 @@ pub(super) fn vms(section: &mut Section<'_>, all: CpuSet) -> Option<Vec<VmSpec>>
     Some(specs)
 }
 
-/// How many virtual machines a table stands for, if it says so and well.
-fn counted(table: &Field<'_>) -> Option<u64> {
+/// Number of VMs that a table stands for, if it gives a valid `count`.
+fn vm_count(table: &Field<'_>) -> Option<u64> {
     match table.find("count")?.node().value {
         Value::Integer(n) => u64::try_from(n).ok(),
         _ => None,
     }
 }
 
-/// `count` of them, called `name-1` and so on.
+/// Appends `count` copies of `spec`, named `NAME-1` and so on; without `count` only `spec` itself.
 fn repeat(spec: VmSpec, count: Option<u64>, all: &mut Vec<VmSpec>) {
     let Some(count) = count else {
         return all.push(spec);
@@ -73,16 +73,16 @@ fn vm(
     let cpu = vm_cpu(&field, &mut section, all);
     section.renamed("primes", "work");
     let work = section.number_if_any(&keys::WORK_TIME);
-    let ping = part(&mut section, &keys::PING, &keys::PING_TABLE, |section| {
+    let ping = optional_table(&mut section, &keys::PING, &keys::PING_TABLE, |section| {
         ping(section, places)
     });
-    let stream = part(
+    let stream = optional_table(
         &mut section,
         &keys::STREAM,
         &keys::STREAM_TABLE,
         |section| stream(section, places),
     );
-    let write = part(&mut section, &keys::WRITE, &keys::WRITE_TABLE, write);
+    let write = optional_table(&mut section, &keys::WRITE, &keys::WRITE_TABLE, write);
     section.finish();
     let spec = VmSpec {
         name: name?,
@@ -95,15 +95,15 @@ fn vm(
     Some((spec, count?))
 }
 
-/// Keys of `[vm.cpu]` that stood in `[[vm]]` itself once.
+/// Keys of `[vm.cpu]` that older scenarios have in `[[vm]]` itself.
 const CPU: [&str; 6] = ["vcpus", "weight", "cap", "pinned", "hogs", "busy_processes"];
 
-/// The vCPUs of the virtual machine `vm`, of which `section` are the keys: `[vm.cpu]`, or its keys
-/// in `[[vm]]` itself.
+/// Reads the vCPUs of the VM `vm`, whose keys are in `section`: from `[vm.cpu]`, or from the old
+/// keys in `[[vm]]`.
 fn vm_cpu(vm: &Field<'_>, section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
     let old = CPU.map(|key| (key, section.take_old(key, "[vm.cpu]")));
     let Some(field) = section.field(&keys::CPU) else {
-        // The old keys are none of the table's.
+        // Unknown keys are reported by the `[[vm]]` section, so this section is not finished.
         return cpu(&mut Section::of(vm)?, all);
     };
     for (key, field) in old
@@ -122,7 +122,7 @@ fn vm_cpu(vm: &Field<'_>, section: &mut Section<'_>, all: CpuSet) -> Option<CpuS
     spec
 }
 
-/// Reads what a virtual machine has of a machine with the pCPUs `all`, of the table that says so.
+/// Reads the vCPU keys of a VM on a host with the pCPUs `all`.
 pub fn cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
     let vcpus = section.number(&keys::VCPUS);
     let weight = section.number(&keys::WEIGHT);
@@ -139,8 +139,8 @@ pub fn cpu(section: &mut Section<'_>, all: CpuSet) -> Option<CpuSpec> {
     })
 }
 
-/// A table that need not be there; `info` are its keys.
-fn part<T>(
+/// Reads an optional table with the keys `info`.
+fn optional_table<T>(
     section: &mut Section<'_>,
     key: &KeyInfo,
     info: &'static SectionInfo,
@@ -155,7 +155,7 @@ fn part<T>(
     value.map(Some)
 }
 
-/// The virtual machine that sends.
+/// Reads the VM that sends, as its index.
 fn from(section: &mut Section<'_>, places: &[(String, usize)]) -> Option<usize> {
     let field = section.field(&keys::FROM)?;
     let wanted = field.reference("VM", places.iter().map(|(name, _)| name.as_str()))?;

@@ -1,14 +1,14 @@
-//! Reading the processors of the host: `[host.cpu]`, and the tables that it was once.
+//! Reader of the host's pCPUs: `[host.cpu]`, and the older tables that it replaces.
 
 use super::{host, pcpus, scheduler, table};
 use crate::machine::CpuSet;
 use crate::scenario::{Driver, Host, SchedulerSpec, keys};
 use tidegate_config::{Field, Section};
 
-/// What to add where nothing says how vCPUs are scheduled.
+/// Suggestion for a scenario that names no vCPU scheduler.
 const SCHEDULER: &str = "[host.cpu] with scheduler = \"credit2\"";
 
-/// The processors of the host; `None` of a part: it was wrong or is missing, which has been
+/// pCPUs of the host, the scheduler and the driver domain. `None`: missing or wrong, which has been
 /// reported.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Processors {
@@ -17,7 +17,7 @@ pub(super) struct Processors {
     pub(super) driver: Option<Driver>,
 }
 
-/// Reads `[host.cpu]`, or `[host]`, `[scheduler]` and `[driver]`, its old spelling.
+/// Reads `[host.cpu]`, or its old spelling `[host]`, `[scheduler]` and `[driver]`.
 pub(super) fn read(section: &mut Section<'_>) -> Processors {
     let old = [
         section.take_old("scheduler", "`scheduler` in [host.cpu]"),
@@ -31,7 +31,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Processors {
                     SCHEDULER,
                 );
             }
-            new(section, &cpu).unwrap_or_default()
+            host_cpu(section, &cpu).unwrap_or_default()
         }
         None => {
             if let Some(field) = section.find("host") {
@@ -45,13 +45,13 @@ pub(super) fn read(section: &mut Section<'_>) -> Processors {
             Processors {
                 machine,
                 scheduler: own.as_ref().and_then(scheduler),
-                driver: driver_of(driver.as_ref(), all(machine)),
+                driver: driver_of(driver.as_ref(), all_pcpus(machine)),
             }
         }
     }
 }
 
-fn new(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
+fn host_cpu(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
     let mut outer = Section::with_keys(&section.take("host")?, &keys::HOST)?;
     outer.take("cpu");
     outer.finish();
@@ -60,7 +60,7 @@ fn new(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
     let scheduler = section
         .field(&keys::SCHEDULER)
         .and_then(|field| scheduler(&field));
-    let driver = driver_of(section.take("driver").as_ref(), all(machine));
+    let driver = driver_of(section.take("driver").as_ref(), all_pcpus(machine));
     section.finish();
     Some(Processors {
         machine,
@@ -69,12 +69,12 @@ fn new(section: &mut Section<'_>, cpu: &Field<'_>) -> Option<Processors> {
     })
 }
 
-/// The pCPUs of a machine; all there may be where it was wrong.
-fn all(machine: Option<Host>) -> CpuSet {
+/// pCPUs of the host; all possible ones if its number was wrong.
+fn all_pcpus(machine: Option<Host>) -> CpuSet {
     CpuSet::first_n(machine.map_or(CpuSet::MOST, |machine| machine.pcpus))
 }
 
-/// The driver domain of the table that says so; one vCPU on any of `all` where there is none.
+/// Reads the driver domain; without a table it has one vCPU on any of `all`.
 fn driver_of(field: Option<&Field<'_>>, all: CpuSet) -> Option<Driver> {
     let Some(field) = field else {
         return Some(Driver {

@@ -1,37 +1,37 @@
-//! Credits of the Credit scheduler: how they are burnt, and dealt out by weight.
+//! Credits of the Credit scheduler: burning, and distribution by weight.
 
 use super::Credit;
 use crate::machine::{CpuSet, Machine, PcpuId, Vm};
 use tidegate_core::time::Nanos;
 
-/// How long a vCPU runs for a credit, in nanoseconds.
+/// CPU time of one credit in nanoseconds (Xen: 300 credits per 30 ms slice, 10 per millisecond).
 const CREDIT_NS: u64 = 100_000;
 
-/// How urgent a vCPU is, the lowest first.
+/// Priority class of a vCPU, lowest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Class {
-    /// It has run more than its share.
+    /// Out of credit: ran more than its share.
     Over,
-    /// It has credit.
+    /// Has credit.
     Under,
-    /// It has, and has just woken.
+    /// Has credit and has just woken.
     Boost,
 }
 
-/// The account of a vCPU.
+/// Credit account of a vCPU.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     pub(super) credit: i64,
     pub(super) class: Class,
-    /// Where it runs, or ran last.
+    /// pCPU on which the vCPU runs or ran last.
     pub(super) home: PcpuId,
-    /// From when on what it runs has not been burnt yet.
+    /// Start of the run-time that has not been burnt yet.
     pub(super) start: Nanos,
-    /// What it has run beyond whole credits, in nanoseconds.
+    /// Run-time beyond whole credits, in nanoseconds.
     rest: u64,
-    /// Whether it takes part when credits are dealt out.
+    /// Takes part in the distribution of credits.
     pub(super) is_active: bool,
-    /// Its VM's cap is used up.
+    /// Parked because the VM's cap is used up.
     pub(super) parked: bool,
 }
 
@@ -48,7 +48,7 @@ impl Account {
         }
     }
 
-    /// Burns what it has run until `now`: whole credits; the rest counts next time.
+    /// Burns whole credits for the run-time up to `now`; the remainder counts next time.
     pub(super) fn burn(&mut self, now: Nanos) {
         let ran = now.since(self.start).0 + self.rest;
         self.start = now;
@@ -57,14 +57,14 @@ impl Account {
     }
 }
 
-/// `a / b`, rounded up, where both are above 0.
+/// Returns `a / b` rounded up; both must be positive.
 fn ceil(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
 }
 
 impl Credit {
-    /// Credits for a slice of all pCPUs, by the weight of those that were active.
-    pub(super) fn deal_out(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
+    /// Distributes the credits of one slice of all pCPUs by weight among active vCPUs.
+    pub(super) fn distribute(&mut self, machine: &Machine, now: Nanos, kicks: &mut CpuSet) {
         for p in machine.all().iter() {
             if let Some(v) = machine.pcpu(p).running {
                 self.accounts[v.at()].burn(now);
@@ -83,8 +83,8 @@ impl Credit {
         if weights == 0 {
             return;
         }
-        // What they owe has been run already: it is dealt out, too, or nobody would ever be rid of
-        // it.
+        // Debts are CPU time already used. They are distributed as well, or vCPUs could never work
+        // them off.
         let owed = std::mem::take(&mut self.owed);
         let total = slice * machine.pcpus.len() as i64 + owed;
         let dues: Vec<(i64, i64)> = (machine.vms.iter())
@@ -93,27 +93,27 @@ impl Credit {
         for (vm, &(due, cap)) in machine.vms.iter().zip(&dues) {
             for v in &vm.vcpus {
                 if self.accounts[v.at()].is_active {
-                    self.settle(v.at(), due, cap);
+                    self.give_credits(v.at(), due, cap);
                 }
             }
         }
-        self.resort(machine, kicks);
+        self.sort_queues(machine, kicks);
     }
 
-    /// What credits a pCPU burns in a slice.
+    /// Credits that a pCPU burns in a slice.
     fn slice_credits(&self) -> i64 {
         (self.params.slice.0 / CREDIT_NS) as i64
     }
 
-    /// What each of the `active` vCPUs of `vm` is due, and how far below 0 it may be before it is
-    /// parked (0: as far as it likes).
+    /// Credits due to each of the `active` vCPUs of `vm`, and the debt at which a vCPU is parked
+    /// (0: never).
     fn due(&self, vm: &Vm, active: i64, [total, owed, weights]: [i64; 3]) -> (i64, i64) {
         if active == 0 {
             return (0, 0);
         }
         let slice = self.slice_credits();
         let weight = i64::from(vm.weight) * active;
-        // More than one pCPU's time nobody can use.
+        // A vCPU cannot use more than one pCPU's time.
         let mut most = active * slice + ceil(owed * weight, weights);
         let mut cap = 0;
         if vm.cap > 0 {
@@ -125,8 +125,8 @@ impl Credit {
         (ceil(fair, active), cap)
     }
 
-    /// Gives an active vCPU what it is due, and finds its class.
-    fn settle(&mut self, v: usize, due: i64, cap: i64) {
+    /// Adds the credits due to an active vCPU and updates its class.
+    fn give_credits(&mut self, v: usize, due: i64, cap: i64) {
         let slice = self.slice_credits();
         let account = &mut self.accounts[v];
         account.credit += due;
@@ -142,15 +142,16 @@ impl Credit {
         }
         account.parked = false;
         if account.credit > slice {
-            // It runs too little to be reckoned with; with half of it it comes back.
+            // It runs too little to take part. With half the credit it returns soon after it runs
+            // again.
             account.is_active = false;
             account.credit /= 2;
         }
     }
 
-    /// Puts run-queues in order after classes have changed; those that were parked and are no
-    /// longer wait again, those that are now leave.
-    fn resort(&mut self, machine: &Machine, kicks: &mut CpuSet) {
+    /// Restores the order of the run-queues after classes have changed. vCPUs that were parked
+    /// leave, those no longer parked wait again.
+    fn sort_queues(&mut self, machine: &Machine, kicks: &mut CpuSet) {
         for (p, queue) in self.queues.iter_mut().enumerate() {
             let accounts = &self.accounts;
             queue.retain(|v| !accounts[v.at()].parked);

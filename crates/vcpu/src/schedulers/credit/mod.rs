@@ -1,10 +1,10 @@
-//! Credit, Xen's first credit scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit.c`,
-//! public; its rules, not its code).
+//! Credit, Xen's first credit scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit.c`; the
+//! rules, none of the code).
 //!
-//! Each pCPU has a run-queue in three classes: BOOST for those that wake with credit left, UNDER
-//! for those that have some, OVER for those that have none; within a class the earlier first.
-//! Credits are dealt out every 30 ms by weight, among those that run. A pCPU about to idle or to
-//! run somebody in OVER looks whether somebody of a higher class waits elsewhere.
+//! Each pCPU has a run-queue with three classes: BOOST for vCPUs that wake with credit left, UNDER
+//! for vCPUs with credit, OVER for vCPUs without; first in, first out within a class. Credits are
+//! distributed every 30 ms by weight among active vCPUs. A pCPU that is about to idle or to run a
+//! vCPU in OVER first tries to steal a vCPU of a higher class from other pCPUs.
 
 mod account;
 
@@ -18,16 +18,16 @@ use tidegate_core::time::Nanos;
 /// Parameters of Credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// The longest that a vCPU runs before the scheduler looks again, and how often credits are
-    /// dealt out.
+    /// Longest time that a vCPU runs before the scheduler decides again, and period of distributing
+    /// credits.
     pub slice: Nanos,
-    /// How often whoever runs is charged, and loses its boost.
+    /// Period of charging the running vCPUs, which also ends their boost.
     pub tick: Nanos,
-    /// Nobody is taken off a pCPU within this time.
+    /// Minimum time that a vCPU runs before it may be preempted.
     pub rate_limit: Nanos,
 }
 
-/// Credit in the registry.
+/// Registry entry of Credit.
 pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: "credit",
     summary: "BOOST, UNDER and OVER; credits dealt out by weight every 30 ms",
@@ -58,7 +58,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
 const SPANS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
 
 impl Params {
-    /// Parameters of a scheduler that declares them.
+    /// Reads the parameters from a scheduler that declares them.
     pub fn of(spec: &SchedulerSpec) -> Params {
         Params {
             slice: spec.duration("slice"),
@@ -68,23 +68,23 @@ impl Params {
     }
 }
 
-/// The scheduler.
+/// Credit scheduler.
 #[derive(Debug)]
 pub struct Credit {
     params: Params,
     accounts: Vec<Account>,
-    /// Who waits, by pCPU: by class, within one by arrival.
+    /// Waiting vCPUs by pCPU, sorted by class, then arrival.
     queues: Vec<VecDeque<VcpuId>>,
     idle: CpuSet,
     next_tick: Nanos,
     next_slice: Nanos,
-    /// What all that are active owe together: it is dealt out beside what is due.
+    /// Sum of the negative credits of active vCPUs, distributed on top of the regular amount.
     owed: i64,
     counts: Counts,
 }
 
 impl Credit {
-    /// Credit for this machine, whose vCPUs are all blocked.
+    /// Creates Credit for a machine whose vCPUs are all blocked.
     pub fn new(params: Params, machine: &Machine) -> Credit {
         let mut last = PcpuId(u8::MAX);
         let accounts = machine.vcpus.iter().map(|vcpu| {
@@ -107,7 +107,7 @@ impl Credit {
         self.accounts[v.at()].class
     }
 
-    /// Puts `v` into its pCPU's run-queue, behind those of its class.
+    /// Inserts `v` into its pCPU's run-queue, behind vCPUs of its class.
     fn insert(&mut self, v: VcpuId) {
         let class = self.class(v);
         let home = self.accounts[v.at()].home;
@@ -116,8 +116,8 @@ impl Credit {
         self.queues[home.at()].insert(place, v);
     }
 
-    /// Tells a pCPU that `v` waits: its own where it may preempt or that idles, and one that idles,
-    /// to fetch it.
+    /// Kicks pCPUs because `v` waits: its own if that idles or `v` may preempt there, and otherwise
+    /// also an idle one, which can steal it.
     fn tickle(&mut self, machine: &Machine, v: VcpuId, kicks: &mut CpuSet) {
         let home = self.accounts[v.at()].home;
         let running = machine.pcpu(home).running;
@@ -132,8 +132,8 @@ impl Credit {
         }
     }
 
-    /// The first that may run on `p` of those that wait elsewhere in a class above `class`; `None`
-    /// for that: in any.
+    /// Takes a waiting vCPU of a class above `class` (`None`: of any class) that may run on `p`
+    /// from another pCPU's run-queue, and moves it to `p`.
     fn steal(&mut self, machine: &Machine, p: PcpuId, class: Option<Class>) -> Option<VcpuId> {
         let peers = machine.all();
         let mut peer = p;
@@ -152,13 +152,13 @@ impl Credit {
         None
     }
 
-    /// Takes `v` out of the run-queue it waits in.
+    /// Removes `v` from its run-queue.
     fn take(&mut self, v: VcpuId) {
         let home = self.accounts[v.at()].home.at();
         self.queues[home].retain(|&w| w != v);
     }
 
-    /// Whoever runs on `p` is charged, loses its boost, and counts among the active.
+    /// Charges the vCPU that runs on `p`, ends its boost and marks it active.
     fn tick(&mut self, machine: &Machine, now: Nanos, p: PcpuId) {
         if let Some(v) = machine.pcpu(p).running {
             let account = &mut self.accounts[v.at()];
@@ -203,7 +203,7 @@ impl Scheduler for Credit {
                 until: now + self.params.rate_limit.since(ran),
             };
         }
-        // Who stays goes behind those of its class.
+        // A vCPU that could continue yields to waiting ones of its own class.
         let waits = self.queues[p.at()].front().copied();
         let next = match (stays, waits) {
             (Some(v), Some(w)) if self.class(v) > self.class(w) => Some(v),
@@ -233,7 +233,7 @@ impl Scheduler for Credit {
     fn left(&mut self, machine: &Machine, _now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         if machine.vcpu(v).is_runnable() && !self.accounts[v.at()].parked {
             self.insert(v);
-            // Somebody who idles may fetch it.
+            // An idle pCPU may steal it.
             let idle = self.idle.and(machine.vcpu(v).affinity);
             if let Some(p) = idle.after(self.accounts[v.at()].home) {
                 kicks.insert(p);
@@ -255,7 +255,7 @@ impl Scheduler for Credit {
         }
         if now >= self.next_slice {
             self.next_slice = now + self.params.slice;
-            self.deal_out(machine, now, kicks);
+            self.distribute(machine, now, kicks);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Evening the load of run-queues: vCPUs that are pushed, pulled or swapped.
+//! Load balancing between run-queues: vCPUs are pushed, pulled or swapped.
 
 use super::credits::Members;
 use super::load::ONE;
@@ -6,21 +6,21 @@ use super::{Credit2, Credits};
 use crate::machine::{CpuSet, Machine, VcpuId};
 use tidegate_core::time::Nanos;
 
-/// Below this difference nothing is moved while the busier of two run-queues has pCPUs to spare.
+/// Difference in load below which nothing moves while the busier run-queue has spare pCPUs.
 const UNDERLOAD_TOLERANCE: i64 = ONE;
-/// The same where it has none.
+/// Difference in load below which nothing moves while the busier run-queue has no spare pCPU.
 const OVERLOAD_TOLERANCE: i64 = ONE / 8;
 
-/// The best exchange found so far.
+/// Best exchange of vCPUs found so far.
 struct Exchange {
-    /// What the loads differ by after it.
+    /// Absolute difference of the two loads after the exchange.
     difference: i64,
     push: Option<VcpuId>,
     pull: Option<VcpuId>,
 }
 
 impl<C: Credits> Credit2<C> {
-    /// Evens the load of `queue` with the one it differs from most, if by enough.
+    /// Balances `queue` against the run-queue whose load differs most, if it differs enough.
     pub(super) fn balance(
         &mut self,
         machine: &Machine,
@@ -32,15 +32,16 @@ impl<C: Credits> Credit2<C> {
         let load = |q: usize| self.queues[q].load.average();
         let difference = |q: &usize| (load(queue) - load(*q)).abs();
         let others = (0..self.queues.len()).filter(|&q| q != queue);
-        // The first of those that differ most.
+        // Reversed, because `max_by_key` returns the last of equal elements.
         let Some(other) = others.rev().max_by_key(difference) else {
             return;
         };
         let most = load(queue).max(load(other));
         let cpus = |q: usize| self.queues[q].cpus.len();
-        let tolerance = match most < cpus(queue).max(cpus(other)) as i64 * ONE {
-            true => UNDERLOAD_TOLERANCE,
-            false => OVERLOAD_TOLERANCE,
+        let tolerance = if most < cpus(queue).max(cpus(other)) as i64 * ONE {
+            UNDERLOAD_TOLERANCE
+        } else {
+            OVERLOAD_TOLERANCE
         };
         if difference(&other) < tolerance {
             return;
@@ -83,6 +84,8 @@ impl<C: Credits> Credit2<C> {
         };
         for push in movable(here, there) {
             for pull in movable(there, here) {
+                // Moving a load from one side to the other changes the difference by twice its
+                // size.
                 let difference = (apart - 2 * own(push) + 2 * own(pull)).abs();
                 if difference < best.difference {
                     best = Exchange {
@@ -96,7 +99,7 @@ impl<C: Credits> Credit2<C> {
         best
     }
 
-    /// Evens the I/O of `queue`, whose credits have begun anew, where the accounts know of any.
+    /// Balances the I/O of `queue` after a reset, if the credit accounts track I/O.
     pub(super) fn balance_io(
         &mut self,
         machine: &Machine,
@@ -116,13 +119,13 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
-    /// Whether `v` may run on a pCPU of run-queue `to`, and is not on its way already.
+    /// Returns whether `v` may run on a pCPU of run-queue `to` and is not already moving.
     fn may_migrate(&self, machine: &Machine, v: VcpuId, to: usize) -> bool {
         let allowed = self.queues[to].cpus.and(machine.vcpu(v).affinity);
         self.entities[v.at()].moving.is_none() && !allowed.is_empty()
     }
 
-    /// Moves `v` to another run-queue: at once, or, where it runs, when it has left its pCPU.
+    /// Moves `v` to another run-queue: at once, or when it has left its pCPU if it runs.
     fn migrate(&mut self, machine: &Machine, now: Nanos, v: VcpuId, to: usize, kicks: &mut CpuSet) {
         let entity = &mut self.entities[v.at()];
         let from = entity.queue;
@@ -161,7 +164,7 @@ impl<C: Credits> Credit2<C> {
         self.assign(v, to);
     }
 
-    /// Makes `v` a member of `queue`.
+    /// Adds `v` to the members of `queue`.
     pub(super) fn assign(&mut self, v: VcpuId, queue: usize) {
         let entity = &self.entities[v.at()];
         let queue = &mut self.queues[queue];

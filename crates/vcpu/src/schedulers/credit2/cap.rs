@@ -1,28 +1,28 @@
-//! Caps: the processor time that a virtual machine may have in each period.
+//! CPU caps: budgets of CPU time that a VM may use in each period.
 
 use crate::machine::VcpuId;
 use tidegate_core::time::Nanos;
 
-/// How often a capped VM is given time anew.
+/// Replenishment period of a capped VM's budget.
 const PERIOD: Nanos = Nanos::from_millis(10);
 
-/// The time that the vCPUs of one VM may still run.
+/// Remaining CPU time of the vCPUs of one VM. All amounts are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
-    /// What it is given in a period.
+    /// Amount added per period.
     total: i64,
-    /// What one vCPU takes at a time, so that others have some, too.
+    /// Amount that a vCPU takes at a time, so that some is left for the others.
     quota: i64,
-    /// What nobody has taken. Below 0 they ran longer than they should have.
+    /// Amount that no vCPU has taken. Negative if vCPUs have overrun their quotas.
     pool: i64,
     next: Nanos,
-    /// Those that wait for some.
+    /// vCPUs that wait for the next replenishment.
     pub(super) parked: Vec<VcpuId>,
 }
 
 impl Budget {
-    /// That of a VM with so many vCPUs and a cap in hundredths of a pCPU; a vCPU takes `least` at
-    /// least. `None`: it has no cap.
+    /// Creates the budget of a VM with `vcpus` vCPUs and a cap in hundredths of a pCPU; a vCPU
+    /// takes at least `least` at a time. `None`: no cap.
     pub(super) fn new(cap: u32, vcpus: usize, least: Nanos) -> Option<Budget> {
         let total = PERIOD.0 as i64 * i64::from(cap) / 100;
         (cap > 0).then(|| Budget {
@@ -34,7 +34,7 @@ impl Budget {
         })
     }
 
-    /// What a vCPU has that had `rest`, 0 or less, left: 0 where there is none.
+    /// Returns the new quota of a vCPU with `rest`, 0 or less, left; 0 or less if there is none.
     pub(super) fn take(&mut self, rest: i64) -> i64 {
         self.pool += rest;
         let taken = self.pool.clamp(0, self.quota);
@@ -42,19 +42,20 @@ impl Budget {
         taken
     }
 
-    /// Gives back what a vCPU did not use. True: those that are parked can ask again.
+    /// Returns unused time of a vCPU. `true`: parked vCPUs may ask again.
     pub(super) fn give_back(&mut self, rest: i64) -> bool {
         self.pool += rest;
         self.pool > 0
     }
 
-    /// When it is given time next.
+    /// Time of the next replenishment.
     pub(super) fn next(&self) -> Nanos {
         self.next
     }
 
-    /// Gives it what is due at `now`. True: those that are parked can ask again.
+    /// Adds the amounts due at `now`. `true`: parked vCPUs may ask again.
     pub(super) fn replenish(&mut self, now: Nanos) -> bool {
+        // Unused time does not accumulate beyond one period's amount; an overrun carries over.
         while self.next <= now {
             self.pool = (self.pool + self.total).min(self.total);
             self.next += PERIOD;

@@ -1,4 +1,4 @@
-//! Who runs next on a pCPU, and for how long.
+//! Choice of the vCPU that runs next on a pCPU, and of the length of its slice.
 
 use super::credits::{Credits, Members, Renewal};
 use super::{Credit2, IDLE_RANK, MIN_TIMER};
@@ -6,7 +6,7 @@ use crate::machine::{Machine, PcpuId, VcpuId};
 use tidegate_core::time::Nanos;
 
 impl<C: Credits> Credit2<C> {
-    /// Who should run on `p`: who does, or who waits with more credit.
+    /// Returns the vCPU that should run on `p`: the current one, or a waiting one with more credit.
     fn candidate(&mut self, machine: &Machine, now: Nanos, p: PcpuId) -> Option<VcpuId> {
         let pcpu = machine.pcpu(p);
         let stays = pcpu.running.filter(|&v| {
@@ -26,6 +26,7 @@ impl<C: Credits> Credit2<C> {
         while let Some(&v) = self.queues[queue].waiting.get(place) {
             let entity = &self.entities[v.at()];
             let kicked = self.queues[queue].kicked;
+            // Another pCPU was kicked to fetch this vCPU; taking it here would idle that pCPU.
             let elsewhere = entity.kicked.is_some_and(|k| k != p && kicked.has(k));
             let stands = entity.home != p && rank + resist > self.rank(v);
             if elsewhere || stands || !machine.vcpu(v).affinity.has(p) {
@@ -38,15 +39,15 @@ impl<C: Credits> Credit2<C> {
             if self.has_budget(machine, v) {
                 return Some(v);
             }
-            // Parked: it no longer waits.
+            // `has_budget` has parked it, so it no longer waits.
             self.queues[queue].waiting.remove(place);
             self.count_load(now, v, -1);
         }
         stays
     }
 
-    /// The candidate for `p`, with the credits of its run-queue begun anew if an epoch is over;
-    /// true: they were.
+    /// Returns the candidate for `p`, after a reset of its run-queue's credits if an epoch has
+    /// ended; the flag tells whether there was a reset.
     pub(super) fn candidate_with_credit(
         &mut self,
         machine: &Machine,
@@ -55,7 +56,7 @@ impl<C: Credits> Credit2<C> {
     ) -> (Option<VcpuId>, bool) {
         let queue = self.queue_of[p.at()];
         let mut began = false;
-        // At most CPU-BOOST, a reallocation, and the choice after it.
+        // At most three steps: CPU-BOOST begins, a reallocation, the choice after it.
         for _ in 0..3 {
             let next = self.candidate(machine, now, p);
             let waits = self.queues[queue].waiting.first();
@@ -97,15 +98,16 @@ impl<C: Credits> Credit2<C> {
         renewal
     }
 
-    /// How long `v` runs on `p` before the scheduler looks again: for its turn, or until it has no
-    /// more credit than the next, or none left.
+    /// Length of the slice of `v` on `p`: its turn, or the time until its credit falls to that of
+    /// the next vCPU or to 0.
     pub(super) fn slice(&self, machine: &Machine, now: Nanos, p: PcpuId, v: VcpuId) -> Nanos {
         let entity = &self.entities[v.at()];
         let queue = &self.queues[entity.queue];
         let pcpu = machine.pcpu(p);
-        let since = match pcpu.running == Some(v) {
-            true => pcpu.since,
-            false => now,
+        let since = if pcpu.running == Some(v) {
+            pcpu.since
+        } else {
+            now
         };
         if let Some(turn) = self.credits.turn(v) {
             return (since + turn).since(now);
@@ -113,9 +115,10 @@ impl<C: Credits> Credit2<C> {
         let ends = since + self.params.rate_limit;
         let least = ends.since(now).max(MIN_TIMER);
         let waits = queue.waiting.first().map_or(0, |&w| self.rank(w).max(0));
-        let credit = match self.credits.has_long_slices(v) {
-            true => (self.rank(v) - waits).min(self.credits.usable(v)),
-            false => 0,
+        let credit = if self.credits.has_long_slices(v) {
+            (self.rank(v) - waits).min(self.credits.usable(v))
+        } else {
+            0
         };
         let time = entity.time_of(credit, queue.max_weight);
         let time = Nanos(time.min(entity.budget.max(0) as u64));

@@ -1,103 +1,109 @@
-//! Whose turn it is by credit, apart from who runs where: what Credit2 and ISACS differ in.
+//! Credit accounts: the order of vCPUs by credit, in which Credit2, ISACS and `credit2-io` differ.
 
 use crate::machine::VcpuId;
 use crate::scheduler::Counts;
 use tidegate_core::time::Nanos;
 
-/// What became of the credits of a run-queue at the end of an epoch.
+/// Effect of [`Credits::renew`] on a run-queue at the end of an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Renewal {
-    /// Nothing: others have some left.
+    /// No change: other vCPUs have credit left.
     Kept,
-    /// Everybody has new credit, and the order is what it was.
+    /// New credit for every vCPU; the order is unchanged.
     Reset,
-    /// Everybody has new credit, in another order.
+    /// New credit for every vCPU, in a different order.
     Reallocated,
-    /// CPU-BOOST begins: the order is another one.
+    /// CPU-BOOST begins (ISACS), with a different order.
     Boosted,
 }
 
-/// The vCPUs of a run-queue, for those who deal out credit.
+/// vCPUs of a run-queue, as the credit accounts see them.
 pub struct Members<'a> {
-    /// Which run-queue.
+    /// Number of the run-queue.
     pub queue: usize,
-    /// All that are assigned to it, sleepers too.
+    /// All vCPUs assigned to it, blocked ones too.
     pub all: &'a [VcpuId],
-    /// Whether one of them runs or could.
+    /// Tells whether a vCPU runs or waits for a pCPU.
     pub is_runnable: &'a dyn Fn(VcpuId) -> bool,
 }
 
-/// The accounts of credit behind [`Credit2`](super::Credit2). Credit is processor time in
-/// nanoseconds, of which a vCPU with the run-queue's largest weight burns as much as it runs.
+/// Credit accounts behind [`Credit2`](super::Credit2).
+///
+/// Credit is CPU time in nanoseconds: a vCPU with the largest weight of its run-queue burns as much
+/// as it runs, others burn proportionally more.
 pub trait Credits {
-    /// What the scheduler with them is called.
+    /// Name of the scheduler that uses these accounts.
     const NAME: &'static str;
 
-    /// One more vCPU, assigned to `queue`; they come in the order of their numbers.
+    /// Adds the next vCPU, in order of number, assigned to `queue`.
     fn add(&mut self, queue: usize);
 
-    /// By what vCPUs of a run-queue are ordered, the largest first. How far two are apart is
-    /// credit; one with 0 or less has used up what it had.
+    /// Sort key of `v` within its run-queue, largest first, in nanoseconds of credit. A vCPU with 0
+    /// or less has used up its credit.
     fn rank(&self, v: VcpuId) -> i64;
 
-    /// What `v` may use before it has used up what it had.
+    /// Credit that `v` may burn before it has used up what it was given.
     fn usable(&self, v: VcpuId) -> i64 {
         self.rank(v)
     }
 
-    /// Whether `v` runs for as long as it leads; else for the shortest time there is.
+    /// Returns whether the slice of `v` lasts as long as its lead in credit; otherwise it gets the
+    /// shortest slice.
     fn has_long_slices(&self, _v: VcpuId) -> bool {
         true
     }
 
-    /// How long `running` is left on its pCPU where `waits` would take it; `usual` is the rate
-    /// limit.
+    /// Time that `running` may stay on its pCPU although `waits` would preempt it; `usual` is the
+    /// configured rate limit.
     fn rate_limit(&self, _running: VcpuId, _waits: VcpuId, usual: Nanos) -> Nanos {
         usual
     }
 
-    /// How long a turn is that `v` has, from when it began to run. `None`: it runs by its credit.
+    /// Length of a turn that `v` has from the time it began to run; `None`: its slice depends on
+    /// credit.
     fn turn(&self, _v: VcpuId) -> Option<Nanos> {
         None
     }
 
-    /// `v`, that waited, runs from now on.
+    /// Notes that `v`, which waited, starts to run.
     fn began(&mut self, _v: VcpuId) {}
 
-    /// `v` has run for so long and goes on.
+    /// Notes that `v` continues after it has run for `ran`.
     fn goes_on(&mut self, _v: VcpuId, _ran: Nanos) {}
 
-    /// `v` has run for so long and is taken off its pCPU; whether it could go on.
+    /// Notes that `v` leaves its pCPU after it has run for `ran`; `could_run`: it is still
+    /// runnable.
     fn stopped(&mut self, _v: VcpuId, _ran: Nanos, _could_run: bool) {}
 
-    /// Takes away what `v` has run.
+    /// Burns `amount` of the credit of `v`.
     fn burn(&mut self, v: VcpuId, amount: i64);
 
-    /// Gives `v` what being moved to another pCPU costs it.
+    /// Grants `v` credit for its move to another pCPU.
     fn compensate(&mut self, v: VcpuId, amount: i64);
 
-    /// `next`, the best that there is, has used up what it had.
+    /// Starts a new epoch, if one is due, because `next`, the first in order, has used up its
+    /// credit.
     fn renew(&mut self, now: Nanos, next: VcpuId, members: &Members<'_>) -> Renewal;
 
-    /// Whether the order of its run-queue becomes another one when `v` begins to wait there.
+    /// Returns whether the order of the run-queue changes if `v` begins to wait there.
     fn would_reorder(&self, _v: VcpuId) -> bool {
         false
     }
 
-    /// `v` begins to wait, after [`Credits::would_reorder`] has said that this changes the order.
+    /// Notes that `v` begins to wait, after [`Credits::would_reorder`] has returned `true` for it.
     fn woke(&mut self, _v: VcpuId) {}
 
-    /// `v` is assigned to another run-queue now.
+    /// Notes that `v` is now assigned to run-queue `to`.
     fn moved(&mut self, _v: VcpuId, _to: usize) {}
 
-    /// The driver domain has notified `v`, which has run for `ran` where it runs. True: its rank is
-    /// another one.
+    /// Notes that the driver domain has notified `v`; `ran` is the time it has run, if it runs.
+    /// Returns `true` if the rank of `v` has changed.
     fn io_event(&mut self, _now: Nanos, _v: VcpuId, _ran: Option<Nanos>) -> bool {
         false
     }
 
-    /// Which vCPU of a run-queue, whose credits have just begun anew, should go to which other one
-    /// to even the I/O of both; `may` says who may go where.
+    /// Chooses a vCPU of a run-queue whose credits were just reset, and the run-queue to move it to
+    /// in order to balance I/O. `may` tells which vCPU may go where.
     fn io_move(
         &self,
         _members: &Members<'_>,
@@ -106,25 +112,25 @@ pub trait Credits {
         None
     }
 
-    /// Adds what they have counted.
+    /// Adds the accounts' own counters to `counts`.
     fn count(&self, _counts: &mut Counts) {}
 }
 
-/// Credit2's own accounts: one credit a vCPU.
+/// Credit accounts of Credit2 itself: one credit per vCPU.
 #[derive(Clone, Debug)]
-pub struct Plain {
-    /// What a reset gives.
+pub struct PlainCredits {
+    /// Credit that a reset adds.
     credit: i64,
-    /// The least and the most that a vCPU can have.
+    /// Smallest and largest credit of a vCPU.
     bounds: (i64, i64),
     credits: Vec<i64>,
 }
 
-impl Plain {
-    /// Accounts whose resets give `credit`; of what was left, `carried` at most stays.
-    pub fn new(credit: Nanos, carried: Nanos) -> Plain {
+impl PlainCredits {
+    /// Creates accounts whose resets add `credit` and carry over at most `carried`.
+    pub fn new(credit: Nanos, carried: Nanos) -> PlainCredits {
         let credit = credit.0 as i64;
-        Plain {
+        PlainCredits {
             credit,
             bounds: (-credit, credit + carried.0 as i64),
             credits: Vec::new(),
@@ -132,7 +138,7 @@ impl Plain {
     }
 }
 
-impl Credits for Plain {
+impl Credits for PlainCredits {
     const NAME: &'static str = super::NAME;
 
     fn add(&mut self, _queue: usize) {
@@ -153,7 +159,7 @@ impl Credits for Plain {
     }
 
     fn renew(&mut self, _now: Nanos, next: VcpuId, members: &Members<'_>) -> Renewal {
-        // So many that the next one has credit again.
+        // Add the amount often enough that `next` has positive credit again.
         let times = 1 + (-self.rank(next)).max(0) / self.credit;
         for &v in members.all {
             let credit = &mut self.credits[v.at()];
@@ -170,13 +176,13 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    fn plain(vcpus: u32) -> (Plain, Vec<VcpuId>) {
-        let mut plain = Plain::new(Nanos::from_millis(10), Nanos::from_micros(500));
+    fn plain(vcpus: u32) -> (PlainCredits, Vec<VcpuId>) {
+        let mut plain = PlainCredits::new(Nanos::from_millis(10), Nanos::from_micros(500));
         (0..vcpus).for_each(|_| plain.add(0));
         (plain, (0..vcpus).map(VcpuId).collect())
     }
 
-    fn reset(plain: &mut Plain, all: &[VcpuId], next: VcpuId) {
+    fn reset(plain: &mut PlainCredits, all: &[VcpuId], next: VcpuId) {
         let members = Members {
             queue: 0,
             all,
@@ -210,14 +216,14 @@ mod tests {
     }
 
     proptest! {
-        /// Credits are conserved: what there is, is what was given less what was burnt, what was
-        /// cut off at a reset and what was forgiven at the minimum.
+        /// Conservation of credit: balance = given - burnt - clipped at resets + forgiven at the
+        /// minimum.
         #[test]
         fn credits_are_conserved(
             steps in prop::collection::vec((0_u32..4, 0_i64..15_000_000, any::<bool>()), 1..200),
         ) {
             let (mut plain, all) = plain(4);
-            let sum = |plain: &Plain| all.iter().map(|&v| plain.rank(v)).sum::<i64>();
+            let sum = |plain: &PlainCredits| all.iter().map(|&v| plain.rank(v)).sum::<i64>();
             for (v, ran, resets) in steps {
                 let (v, before) = (VcpuId(v), sum(&plain));
                 let own = plain.rank(v);

@@ -1,13 +1,13 @@
-//! How busy a run-queue or a vCPU is on average.
+//! Load averages of run-queues and vCPUs.
 
 use tidegate_core::time::Nanos;
 
-/// One vCPU that could always run.
+/// Load of one vCPU that is always runnable.
 pub(super) const ONE: i64 = 1 << 32;
-/// Logarithm of the span of time, in nanoseconds, over which it is averaged: about a second.
+/// Logarithm (base 2) of the averaging window in nanoseconds: about a second.
 const WINDOW_SHIFT: u32 = 30;
 
-/// A number of vCPUs that could run, and its exponential average, in units of [`ONE`].
+/// Number of runnable vCPUs and its exponential average in units of [`ONE`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     count: i64,
@@ -16,7 +16,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Nobody, with an average of `average`.
+    /// Creates a load without runnable vCPUs and with the given average.
     pub(super) fn new(average: i64) -> Load {
         Load {
             count: 0,
@@ -25,7 +25,7 @@ impl Load {
         }
     }
 
-    /// Lets time pass to `now`, from when on there are `change` more.
+    /// Advances the average to `now` and adds `change` to the number of runnable vCPUs.
     pub(super) fn update(&mut self, now: Nanos, change: i64) {
         let passed = now.since(self.at).0;
         let to = self.count * ONE;
@@ -33,18 +33,20 @@ impl Load {
             self.average = to;
         } else {
             let step = i128::from(to - self.average) * i128::from(passed);
+            // One linear step instead of an exponential; accurate as long as updates are frequent.
             self.average += (step >> WINDOW_SHIFT) as i64;
         }
         self.at = now;
         self.count += change;
     }
 
-    /// The average, in units of [`ONE`].
+    /// Average in units of [`ONE`].
     pub(super) fn average(&self) -> i64 {
         self.average
     }
 
-    /// Somebody with this average comes (or, below 0, goes): it will not have to be learnt again.
+    /// Adds the average of a vCPU that joins (or, if negative, leaves), so that it need not be
+    /// relearnt.
     pub(super) fn shift(&mut self, by: i64) {
         self.average = (self.average + by).max(0);
     }
@@ -63,7 +65,7 @@ mod tests {
         for us in 1..=500_000 {
             often.update(Nanos::from_micros(us), 0);
         }
-        // After half a window: 2 * (1 - e^-0.4657), and in one straight step 2 * 0.4657.
+        // After half a window: 2 * (1 - e^-0.4657); in one linear step 2 * 0.4657.
         once.update(Nanos::from_micros(500_000), 0);
         let of_one = |load: &Load| load.average() as f64 / ONE as f64;
         assert!((of_one(&often) - 0.7446).abs() < 1e-3, "{often:?}");

@@ -1,10 +1,10 @@
-//! Credit2, Xen's default scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit2.c`,
-//! public; its rules, not its code), generic over the accounts of credit, so that ISACS can stand
-//! on it.
+//! Credit2, Xen's default scheduler, by the rules of Xen 4.12 (`xen/common/sched_credit2.c`; the
+//! rules, none of the code), generic over the credit accounts so that ISACS can build on it.
 //!
-//! Each run-queue serves one pCPU or several. Whoever runs burns credit, the faster the smaller its
-//! weight; the one with the most goes first. When the next one has none left, everybody who is
-//! assigned to the run-queue is given the same again, and its load is evened with another one.
+//! A run-queue serves one or more pCPUs. A running vCPU burns credit in inverse proportion to its
+//! weight; the vCPU with the most credit runs next. When that one has no credit left, every vCPU
+//! assigned to the run-queue gets the same amount added (a reset), and the run-queue's load is
+//! balanced against another one.
 //!
 //! ```text
 //!            wake                    choose                    choose, left
@@ -26,41 +26,41 @@ use crate::machine::{CpuSet, Machine, PcpuId, VcpuId};
 use crate::scheduler::{Choice, Counts, Scheduler};
 use crate::spec::{ParamGroup, ParamInfo, ParamKind, SchedulerInfo, SchedulerSpec};
 use cap::Budget;
-use credits::{Credits, Plain};
+use credits::{Credits, PlainCredits};
 use load::{Load, ONE};
 use queue::{Entity, RunQueue};
 use tidegate_core::time::Nanos;
 
-/// Which pCPUs share a run-queue.
+/// Assignment of pCPUs to run-queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunQueues {
-    /// None: each has its own (`credit2_runqueue=core`).
+    /// One run-queue per pCPU (`credit2_runqueue=core`).
     Core,
-    /// Those of a socket, as Xen has it unless told otherwise.
+    /// One run-queue per socket, Xen's default.
     Socket,
-    /// All of the machine.
+    /// One run-queue for the whole machine.
     All,
 }
 
 /// Parameters of Credit2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// Which pCPUs share a run-queue.
+    /// Assignment of pCPUs to run-queues.
     pub run_queues: RunQueues,
-    /// What a reset gives.
+    /// Credit that a reset adds.
     pub credit: Nanos,
-    /// The longest that a vCPU runs before the scheduler looks again.
+    /// Longest time that a vCPU runs before the scheduler decides again.
     pub max_slice: Nanos,
-    /// Nobody is taken off a pCPU within this time.
+    /// Minimum time that a vCPU runs before it may be preempted.
     pub rate_limit: Nanos,
-    /// How much more credit is needed to be moved to another pCPU of the run-queue.
+    /// Extra credit that a vCPU needs to be moved to another pCPU of its run-queue.
     pub migrate_resist: Nanos,
-    /// Whether a pCPU looks again at the end of the rate limit for somebody with more credit who
-    /// woke within it. Xen does not: that one waits for the end of the slice.
+    /// Decide again at the end of the rate limit if a vCPU with more credit woke within it. Xen
+    /// lets such a vCPU wait until the slice ends.
     pub looks_again: bool,
 }
 
-/// Credit2 in the registry.
+/// Registry entry of Credit2.
 pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
     summary: "credit burnt by weight, the largest goes first; Xen's default",
@@ -72,7 +72,7 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
 /// Name in the registry.
 const NAME: &str = "credit2";
 
-/// Parameters of Credit2 and of all schedulers that stand on it.
+/// Parameters of Credit2 and of all schedulers built on it.
 pub const PARAMS: ParamGroup = ParamGroup {
     shared: Some(NAME),
     params: &[
@@ -106,16 +106,16 @@ pub const PARAMS: ParamGroup = ParamGroup {
     ],
 };
 
-/// Range of spans that have to pass.
+/// Range of durations that must not be zero.
 const SPANS: (Nanos, Nanos) = (Nanos::from_millis(1), Nanos::SECOND);
 
-/// `looks_again` as Xen has it.
+/// Parameter `looks_again` with Xen's behaviour as default.
 pub const LOOKS_AGAIN: ParamGroup = ParamGroup {
     shared: None,
     params: &[looks_again(false)],
 };
 
-/// `looks_again` with a default, which is each scheduler's own.
+/// Declares `looks_again`, whose default differs between schedulers.
 pub const fn looks_again(default: bool) -> ParamInfo {
     let help = "a pCPU looks again at the end of the rate limit for somebody with more credit who \
                 woke within it; in Xen that one waits for the end of the slice";
@@ -123,7 +123,7 @@ pub const fn looks_again(default: bool) -> ParamInfo {
 }
 
 impl Params {
-    /// Parameters of a scheduler that declares [`PARAMS`] and `looks_again`.
+    /// Reads the parameters from a scheduler that declares [`PARAMS`] and `looks_again`.
     pub fn of(spec: &SchedulerSpec) -> Params {
         let run_queues = match spec.get("run_queues") {
             0 => RunQueues::Core,
@@ -140,7 +140,7 @@ impl Params {
         }
     }
 
-    /// Returns a scheduler on Credit2 with these parameters.
+    /// Sets these parameters in the spec of a scheduler built on Credit2.
     pub fn put(&self, spec: SchedulerSpec) -> SchedulerSpec {
         spec.with_all(&[
             ("run_queues", self.run_queues as u64),
@@ -152,54 +152,57 @@ impl Params {
         ])
     }
 
-    /// Returns Credit2 with these parameters.
+    /// Returns the spec of Credit2 with these parameters.
     pub fn spec(&self) -> SchedulerSpec {
         self.put(SchedulerSpec::new(&SCHEDULER))
     }
 }
 
 impl Default for Params {
-    /// Those of the registry.
+    /// Defaults of the registry.
     fn default() -> Params {
         Params::of(&SchedulerSpec::new(&SCHEDULER))
     }
 }
 
-/// The shortest time between two looks; also what credit may be carried over a reset.
+/// Shortest time between two decisions, and largest credit carried over a reset (Xen's
+/// `CSCHED2_MIN_TIMER`).
 pub const MIN_TIMER: Nanos = Nanos::from_micros(500);
-/// What a vCPU is given that was moved to another pCPU.
+/// Credit in nanoseconds given to a vCPU that moved to another pCPU (Xen's
+/// `CSCHED2_MIGRATE_COMPENSATION`).
 const MIGRATE_COMPENSATION: i64 = 50_000;
-/// The rank of a pCPU that idles: below everybody's.
+/// Rank of an idle pCPU, below that of every vCPU (Xen's `CSCHED2_IDLE_CREDIT`).
 const IDLE_RANK: i64 = -(1 << 30);
 
-/// The scheduler.
+/// Credit2 scheduler with the credit accounts `C`.
 #[derive(Debug)]
 pub struct Credit2<C> {
     params: Params,
     credits: C,
     entities: Vec<Entity>,
     queues: Vec<RunQueue>,
-    /// The run-queue of each pCPU.
+    /// Run-queue of each pCPU.
     queue_of: Vec<usize>,
-    /// By VM; `None`: no cap.
+    /// Cap budget by VM; `None`: no cap.
     budgets: Vec<Option<Budget>>,
-    /// When each pCPU is to look again; [`Nanos::MAX`]: when its slice ends.
-    looks: Vec<Nanos>,
-    /// The earliest of these, and of when budgets are given time; it may be too early.
+    /// Time at which each pCPU is to decide again early; [`Nanos::MAX`]: at the end of its slice.
+    early_decisions: Vec<Nanos>,
+    /// Lower bound of the next entry of `early_decisions` and of the next replenishment of a
+    /// budget; may be too early.
     timer: Nanos,
     counts: Counts,
 }
 
-impl Credit2<Plain> {
-    /// Credit2 for this machine, whose vCPUs are all blocked.
-    pub fn new(params: Params, machine: &Machine) -> Credit2<Plain> {
-        let credits = Plain::new(params.credit, MIN_TIMER);
+impl Credit2<PlainCredits> {
+    /// Creates Credit2 for a machine whose vCPUs are all blocked.
+    pub fn new(params: Params, machine: &Machine) -> Credit2<PlainCredits> {
+        let credits = PlainCredits::new(params.credit, MIN_TIMER);
         Credit2::with(params, credits, machine)
     }
 }
 
 impl<C: Credits> Credit2<C> {
-    /// Credit2 with these accounts, which are empty.
+    /// Creates Credit2 with empty credit accounts, for a machine whose vCPUs are all blocked.
     pub fn with(params: Params, credits: C, machine: &Machine) -> Credit2<C> {
         let key = |p: PcpuId| match params.run_queues {
             RunQueues::Core => p.0,
@@ -224,7 +227,7 @@ impl<C: Credits> Credit2<C> {
             budgets: (machine.vms.iter())
                 .map(|vm| Budget::new(vm.cap, vm.vcpus.len(), MIN_TIMER))
                 .collect(),
-            looks: vec![Nanos::MAX; machine.pcpus.len()],
+            early_decisions: vec![Nanos::MAX; machine.pcpus.len()],
             timer: Nanos::MAX,
             counts: Counts::default(),
         };
@@ -233,22 +236,22 @@ impl<C: Credits> Credit2<C> {
         all
     }
 
-    /// The accounts.
+    /// Credit accounts.
     pub fn credits(&self) -> &C {
         &self.credits
     }
 
-    /// How many run-queues there are.
+    /// Number of run-queues.
     pub fn run_queues(&self) -> usize {
         self.queues.len()
     }
 
-    /// The vCPUs that are assigned to a run-queue.
+    /// vCPUs assigned to a run-queue.
     pub fn members(&self, queue: usize) -> &[VcpuId] {
         &self.queues[queue].members
     }
 
-    /// A new vCPU goes to the run-queue that has the least to do of those it may run on.
+    /// Adds a vCPU and assigns it to the least loaded run-queue among those it may run on.
     fn add(&mut self, machine: &Machine, v: VcpuId) {
         let affinity = machine.vcpu(v).affinity;
         let allowed = |q: &usize| !self.queues[*q].cpus.and(affinity).is_empty();
@@ -270,7 +273,7 @@ impl<C: Credits> Credit2<C> {
             on: false,
             kicked: None,
             moving: None,
-            // Nothing is known of it.
+            // No history yet: assume half a vCPU.
             load: Load::new(ONE / 2),
             budget,
             parked: false,
@@ -283,19 +286,19 @@ impl<C: Credits> Credit2<C> {
         self.credits.rank(v)
     }
 
-    /// How long `running` is left on its pCPU where `waits` would take it.
+    /// Time that `running` may stay on its pCPU although `waits` would preempt it.
     fn rate_limit(&self, running: VcpuId, waits: VcpuId) -> Nanos {
         (self.credits).rate_limit(running, waits, self.params.rate_limit)
     }
 
-    /// Finds out when something is due next.
+    /// Recomputes the time of the next early decision or replenishment.
     fn set_timer(&mut self) {
         let budgets = self.budgets.iter().flatten().map(Budget::next);
-        let next = budgets.chain(self.looks.iter().copied()).min();
+        let next = budgets.chain(self.early_decisions.iter().copied()).min();
         self.timer = next.unwrap_or(Nanos::MAX);
     }
 
-    /// Burns what `v` has run until `now`.
+    /// Burns the credit, and the cap budget, that `v` has used up to `now`.
     fn burn(&mut self, now: Nanos, v: VcpuId) {
         let entity = &mut self.entities[v.at()];
         let ran = now.since(entity.start);
@@ -307,7 +310,7 @@ impl<C: Credits> Credit2<C> {
         self.credits.burn(v, amount);
     }
 
-    /// Burns what all that run on a run-queue have run.
+    /// Burns the credit of every vCPU that runs on a pCPU of `queue`.
     fn burn_running(&mut self, machine: &Machine, now: Nanos, queue: usize) {
         for p in self.queues[queue].cpus.iter() {
             if let Some(v) = machine.pcpu(p).running {
@@ -316,7 +319,8 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
-    /// Whether `v` has time left under its cap, if it has one. One that has none is parked.
+    /// Returns whether `v` may run under its VM's cap. Takes a quota from the budget if needed, and
+    /// parks `v` if there is none.
     fn has_budget(&mut self, machine: &Machine, v: VcpuId) -> bool {
         let entity = &mut self.entities[v.at()];
         if entity.budget > 0 {
@@ -333,7 +337,7 @@ impl<C: Credits> Credit2<C> {
         entity.budget > 0
     }
 
-    /// Those that were parked for want of time may ask again.
+    /// Re-queues the vCPUs of `vm` that were parked because the budget was empty.
     fn unpark(&mut self, machine: &Machine, now: Nanos, vm: usize, kicks: &mut CpuSet) {
         let parked = match &mut self.budgets[vm] {
             Some(budget) => std::mem::take(&mut budget.parked),
@@ -347,7 +351,7 @@ impl<C: Credits> Credit2<C> {
         }
     }
 
-    /// `v` could run from now on: it waits, and a pCPU may be told.
+    /// Inserts `v`, which became runnable, into its run-queue and kicks a pCPU if needed.
     fn enqueue(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         let queue = self.entities[v.at()].queue;
         if self.credits.would_reorder(v) {
@@ -360,7 +364,8 @@ impl<C: Credits> Credit2<C> {
         self.tickle(machine, now, v, kicks);
     }
 
-    /// `v` can run now (1), or can no longer (-1).
+    /// Accounts in the load averages that `v` became runnable (`change` 1) or stopped being so
+    /// (-1).
     fn count_load(&mut self, now: Nanos, v: VcpuId, change: i64) {
         let entity = &mut self.entities[v.at()];
         entity.load.update(now, change);
@@ -404,8 +409,8 @@ impl<C: Credits> Scheduler for Credit2<C> {
         } else {
             self.queues[queue].remove(v);
             self.credits.began(v);
-            // It was about who ran.
-            self.looks[p.at()] = Nanos::MAX;
+            // The pending early decision concerned the vCPU that ran before.
+            self.early_decisions[p.at()] = Nanos::MAX;
         }
         let entity = &mut self.entities[v.at()];
         entity.on = true;
@@ -437,7 +442,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
                 self.unpark(machine, now, vm, kicks);
             }
         }
-        // It was counted as one that could run; whether it still is, is said below.
+        // `v` counted as runnable while it ran; `enqueue` counts it again if it still is.
         self.count_load(now, v, -1);
         if let Some(to) = self.entities[v.at()].moving.take() {
             self.reassign(machine, v, to);
@@ -459,8 +464,8 @@ impl<C: Credits> Scheduler for Credit2<C> {
             }
         }
         for p in machine.all().iter() {
-            if self.looks[p.at()] <= now {
-                self.looks[p.at()] = Nanos::MAX;
+            if self.early_decisions[p.at()] <= now {
+                self.early_decisions[p.at()] = Nanos::MAX;
                 self.queues[self.queue_of[p.at()]].kicked.insert(p);
                 kicks.insert(p);
             }

@@ -1,27 +1,27 @@
-//! A run-queue: the vCPUs of one or several pCPUs.
+//! Run-queue of Credit2: the vCPUs that share one or more pCPUs.
 
 use super::credits::Credits;
 use super::load::Load;
 use crate::machine::{CpuSet, PcpuId, VcpuId};
 use tidegate_core::time::Nanos;
 
-/// A run-queue.
+/// Run-queue.
 #[derive(Clone, Debug)]
 pub(super) struct RunQueue {
-    /// Its pCPUs.
+    /// pCPUs that the run-queue serves.
     pub(super) cpus: CpuSet,
-    /// Those of them that idle.
+    /// Idle pCPUs among `cpus`.
     pub(super) idle: CpuSet,
-    /// Those of them that were told to choose anew and have not yet.
+    /// pCPUs among `cpus` that were kicked and have not chosen since.
     pub(super) kicked: CpuSet,
-    /// Every vCPU that is assigned to it, sleepers too.
+    /// All vCPUs assigned to the run-queue, blocked ones too.
     pub(super) members: Vec<VcpuId>,
-    /// Those of them that could run and do not, by rank; among equals the earlier first.
+    /// Members that wait for a pCPU, by falling rank; equal ranks in order of arrival.
     pub(super) waiting: Vec<VcpuId>,
-    /// The largest weight among its members.
+    /// Largest weight of a member.
     pub(super) max_weight: u64,
     pub(super) load: Load,
-    /// The pCPU that the last one who came was sent to.
+    /// pCPU that the last assigned vCPU was placed on; start of the next cyclic search.
     pub(super) bias: PcpuId,
 }
 
@@ -39,14 +39,14 @@ impl RunQueue {
         }
     }
 
-    /// Takes `v` in behind those of its rank.
+    /// Inserts `v` behind waiting vCPUs of the same rank.
     pub(super) fn insert(&mut self, credits: &impl Credits, v: VcpuId) {
         let rank = credits.rank(v);
         let place = self.waiting.partition_point(|&w| credits.rank(w) >= rank);
         self.waiting.insert(place, v);
     }
 
-    /// Takes `v` out; false where it was not waiting.
+    /// Removes `v`; returns `false` if it was not waiting.
     pub(super) fn remove(&mut self, v: VcpuId) -> bool {
         let place = self.waiting.iter().position(|&w| w == v);
         if let Some(place) = place {
@@ -55,12 +55,12 @@ impl RunQueue {
         place.is_some()
     }
 
-    /// Puts those that wait in order, after ranks have changed.
+    /// Sorts the waiting vCPUs after ranks have changed; stable among equal ranks.
     pub(super) fn sort(&mut self, credits: &impl Credits) {
         self.waiting.sort_by_key(|&v| -credits.rank(v));
     }
 
-    /// The next of its pCPUs among `allowed`, each in its turn.
+    /// Returns the next pCPU of the run-queue among `allowed`, in round-robin order.
     pub(super) fn next_cpu(&mut self, allowed: CpuSet) -> Option<PcpuId> {
         let next = self.cpus.and(allowed).after(self.bias)?;
         self.bias = next;
@@ -68,34 +68,36 @@ impl RunQueue {
     }
 }
 
-/// What Credit2 knows of a vCPU beside its credit.
+/// State of a vCPU in Credit2 apart from its credit.
 #[derive(Clone, Debug)]
 pub(super) struct Entity {
     pub(super) weight: u64,
-    /// What was left when the time it ran was last divided by its weight.
+    /// Remainder of the last division of run-time by weight.
     pub(super) residual: u64,
-    /// From when on what it runs has not been burnt yet.
+    /// Start of the run-time that has not been burnt yet.
     pub(super) start: Nanos,
-    /// Where it runs, or ran last.
+    /// pCPU on which the vCPU runs or ran last.
     pub(super) home: PcpuId,
-    /// Its run-queue.
+    /// Run-queue that the vCPU is assigned to.
     pub(super) queue: usize,
-    /// Chosen to run, until it has left its pCPU.
+    /// Set from the choice of the vCPU until it has left its pCPU.
     pub(super) on: bool,
-    /// The pCPU that was told to fetch it.
+    /// pCPU that was kicked to fetch the vCPU.
     pub(super) kicked: Option<PcpuId>,
-    /// The run-queue that it goes to once it has left its pCPU.
+    /// Run-queue to which the vCPU moves once it has left its pCPU.
     pub(super) moving: Option<usize>,
     pub(super) load: Load,
-    /// Time it may run before it has to ask for more; only with a cap.
+    /// CPU time in nanoseconds left under the cap; `i64::MAX` without a cap.
     pub(super) budget: i64,
-    /// There was none: it waits for its VM to have some again.
+    /// Parked because the VM's budget is empty; waits for a replenishment.
     pub(super) parked: bool,
 }
 
 impl Entity {
-    /// Credit that running for `time` costs, where the largest weight is `max_weight`.
+    /// Credit in nanoseconds for running `time`, if the largest weight is `max_weight`. Keeps the
+    /// remainder of the division for the next call.
     pub(super) fn credit_of(&mut self, time: Nanos, max_weight: u64) -> i64 {
+        // 64 bits suffice for all but very long times; a 128-bit division is far slower.
         let whole = time.0.checked_mul(max_weight);
         if let Some(all) = whole.and_then(|whole| whole.checked_add(self.residual)) {
             self.residual = all % self.weight;
@@ -107,7 +109,7 @@ impl Entity {
         (all / weight) as i64
     }
 
-    /// How long `credit` lasts.
+    /// CPU time in nanoseconds that `credit` allows.
     pub(super) fn time_of(&self, credit: i64, max_weight: u64) -> u64 {
         let credit = u128::from(credit.max(0) as u64);
         (credit * u128::from(self.weight) / u128::from(max_weight)) as u64
@@ -116,17 +118,17 @@ impl Entity {
 
 #[cfg(test)]
 mod tests {
-    use super::super::credits::Plain;
+    use super::super::credits::PlainCredits;
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
-        /// Who waits is in the order of credit, and among equals in that of arrival.
+        /// Order of the waiting vCPUs: by credit, equal ones by arrival.
         #[test]
         fn those_with_more_credit_go_first_and_among_equals_the_earlier(
             burnt in prop::collection::vec(0_i64..4, 1..30), leaves in 0_usize..30,
         ) {
-            let mut credits = Plain::new(Nanos::from_millis(10), Nanos::from_micros(500));
+            let mut credits = PlainCredits::new(Nanos::from_millis(10), Nanos::from_micros(500));
             let mut queue = RunQueue::new(CpuSet::first_n(1), burnt.len());
             for (v, burnt) in burnt.iter().enumerate() {
                 let v = VcpuId(v as u32);

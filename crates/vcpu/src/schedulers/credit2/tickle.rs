@@ -1,30 +1,30 @@
-//! Which pCPU is told that somebody waits.
+//! Choice of the pCPU to kick when a vCPU becomes runnable (Xen's `runq_tickle`).
 
 use super::{Credit2, Credits};
 use crate::machine::{CpuSet, Machine, PcpuId, VcpuId};
 use tidegate_core::time::Nanos;
 
-/// Somebody who has run so much less than the rate limit can be preempted already.
+/// Slack of the rate limit: a vCPU this close to its end may already be preempted.
 const TOLERANCE: Nanos = Nanos::from_micros(50);
 
 impl<C: Credits> Credit2<C> {
-    /// Tells the pCPU where `v`, which waits from now on, should run: one that idles, first of all
-    /// the one it ran on; else that one if it may preempt there, which is one switch; else the one
-    /// where it leads by most.
+    /// Kicks the pCPU on which `v`, which has just become runnable, should run. In order of
+    /// preference: an idle pCPU, first the one `v` ran on last; that one if `v` may preempt there,
+    /// which costs one switch; the pCPU over whose vCPU `v` leads most.
     pub(super) fn tickle(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
-        if let Some(p) = self.where_to(machine, now, v) {
+        if let Some(p) = self.choose_pcpu(machine, now, v) {
             let entity = &mut self.entities[v.at()];
             entity.kicked = Some(p);
             self.queues[entity.queue].kicked.insert(p);
             kicks.insert(p);
         } else if self.params.looks_again {
-            self.look_again(machine, now, v);
+            self.schedule_early_decision(machine, now, v);
         }
     }
 
-    /// Has the pCPU look again, where `v` has more credit than who runs, once that one has run for
-    /// the rate limit: the pCPU where this is soonest.
-    fn look_again(&mut self, machine: &Machine, now: Nanos, v: VcpuId) {
+    /// Schedules an early decision on the pCPU where `v` can soonest preempt a vCPU with less
+    /// credit, at the end of that vCPU's rate limit.
+    fn schedule_early_decision(&mut self, machine: &Machine, now: Nanos, v: VcpuId) {
         let queue = &self.queues[self.entities[v.at()].queue];
         let busy = queue.cpus.and(machine.vcpu(v).affinity);
         let busy = busy.without(queue.idle).without(queue.kicked);
@@ -41,21 +41,22 @@ impl<C: Credits> Credit2<C> {
             }
         }
         if let Some((at, p)) = soonest {
-            self.looks[p.at()] = self.looks[p.at()].min(at);
+            self.early_decisions[p.at()] = self.early_decisions[p.at()].min(at);
             self.timer = self.timer.min(at);
         }
     }
 
-    fn where_to(&mut self, machine: &Machine, now: Nanos, v: VcpuId) -> Option<PcpuId> {
+    fn choose_pcpu(&mut self, machine: &Machine, now: Nanos, v: VcpuId) -> Option<PcpuId> {
         let home = self.entities[v.at()].home;
         let queue = &self.queues[self.entities[v.at()].queue];
         let allowed = queue.cpus.and(machine.vcpu(v).affinity);
         let open = allowed.without(queue.kicked);
         let idle = open.and(queue.idle);
         if !idle.is_empty() {
-            return match idle.has(home) {
-                true => Some(home),
-                false => idle.after(home),
+            return if idle.has(home) {
+                Some(home)
+            } else {
+                idle.after(home)
             };
         }
         let busy = open.without(queue.idle);
@@ -72,7 +73,7 @@ impl<C: Credits> Credit2<C> {
         best.1
     }
 
-    /// By how much `v` leads over who runs on `p`; below 0 it cannot preempt there.
+    /// Lead in credit of `v` over the vCPU that runs on `p`; negative if it may not preempt there.
     fn score(&mut self, machine: &Machine, now: Nanos, v: VcpuId, p: PcpuId) -> i64 {
         let pcpu = machine.pcpu(p);
         let Some(running) = pcpu.running else {
@@ -85,13 +86,15 @@ impl<C: Credits> Credit2<C> {
         self.lead(now, v, p, running)
     }
 
-    /// By how much `v` leads over `running`, on `p`, less what moving it there must be worth.
+    /// Lead in credit of `v` over `running` on `p`, less the migration resistance if `v` would
+    /// move.
     fn lead(&mut self, now: Nanos, v: VcpuId, p: PcpuId, running: VcpuId) -> i64 {
         self.burn(now, running);
         let lead = self.rank(v) - self.rank(running);
-        match self.entities[v.at()].home == p {
-            true => lead,
-            false => lead - self.params.migrate_resist.0 as i64,
+        if self.entities[v.at()].home == p {
+            lead
+        } else {
+            lead - self.params.migrate_resist.0 as i64
         }
     }
 }

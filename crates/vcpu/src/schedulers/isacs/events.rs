@@ -1,24 +1,23 @@
-//! The event checker: how many notifications of ended I/O a vCPU is sent, and how far apart
-//! (section 4.2).
+//! Event checker: number and spacing of the I/O notifications of a vCPU (section 4.2).
 
 use tidegate_core::time::Nanos;
 
-/// What the event checker keeps of one vCPU since the credits of its run-queue began anew.
+/// Event statistics of one vCPU since the last reset of its run-queue.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct EventChecker {
-    /// When the last one came; this outlives the epoch.
+    /// Time of the last event; kept across epochs.
     last: Option<Nanos>,
-    /// How many there were, apart from those that came after a long pause: `E_n`.
+    /// Number of events, without those after a long pause: `E_n`.
     count: u64,
-    /// The exponential average of how far apart they were, in nanoseconds: the `Ī` of equation 1.
+    /// Exponential average of the interval in nanoseconds: `Ī` of equation 1.
     interval: u64,
-    /// All there were, for the load of run-queues.
+    /// Number of all events, for the load of run-queues.
     all: u64,
 }
 
 impl EventChecker {
-    /// One more. After more than `cutoff` it only says when it was: I/O so rare is not counted. A
-    /// new interval weighs `new` thousandths, what was before the rest.
+    /// Records an event at `now`. After a pause longer than `cutoff` it only updates the time of
+    /// the last event. A new interval weighs `new` thousandths, the previous average the rest.
     pub fn event(&mut self, now: Nanos, cutoff: Nanos, new: u32) {
         self.all += 1;
         let Some(last) = self.last.replace(now) else {
@@ -36,17 +35,17 @@ impl EventChecker {
         self.count += 1;
     }
 
-    /// Number times average interval, in nanoseconds: the first factor of equation 2.
+    /// Number times average interval in nanoseconds: first factor of equation 2.
     pub fn strength(&self) -> u64 {
         self.count.saturating_mul(self.interval)
     }
 
-    /// How many notifications there were.
+    /// Number of all events of the epoch.
     pub fn all(&self) -> u64 {
         self.all
     }
 
-    /// A new epoch begins.
+    /// Starts a new epoch.
     pub fn restart(&mut self) {
         *self = EventChecker {
             last: self.last,

@@ -1,12 +1,12 @@
 //! ISACS, the I/O strength-aware credit scheduler: Lee, Yu: I/O Strength-Aware Credit Scheduler for
 //! Virtualized Environments (Electronics 9(12), 2020).
 //!
-//! It stands on [Credit2](super::credit2). Notifications of ended I/O are counted for each vCPU
-//! ([`events`]). When the credits of a run-queue begin anew, a vCPU is given the usual credit and,
-//! beyond it, an IVCredit after its I/O, which moves it ahead but which it may not use: it is
-//! *concealed*, for the credit is used up at `end`, not at 0. Those with little I/O are given a
-//! CVCredit each, which they may use among themselves before credits begin anew (CPU-BOOST). Then
-//! I/O is evened between run-queues.
+//! ISACS extends [Credit2](super::credit2). It counts the notifications of completed I/O of each
+//! vCPU ([`events`]). At a reset each vCPU gets the usual credit and an IVCredit in proportion to
+//! its I/O. The IVCredit moves a vCPU ahead in the order but cannot be spent: it is *concealed*,
+//! because credit is used up at `end` instead of 0. vCPUs with little I/O get a CVCredit, which
+//! they may spend among themselves before the next reset (CPU-BOOST). Finally I/O is balanced
+//! between run-queues.
 //!
 //! ```text
 //!           nobody's credit is above its end,             nobody in the group
@@ -31,37 +31,37 @@ use crate::spec::{ParamGroup, ParamInfo, ParamKind, SchedulerInfo, SchedulerSpec
 use events::EventChecker;
 use tidegate_core::time::Nanos;
 
-/// Parameters of ISACS, beside those of Credit2.
+/// Parameters of ISACS in addition to those of Credit2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// Those of the scheduler it stands on.
+    /// Parameters of the underlying Credit2.
     pub credit2: Credit2Params,
-    /// Events further apart are rare ones, which are not counted.
+    /// Longest interval between two events that is counted; rarer events are ignored.
     pub cutoff: Nanos,
-    /// What a new interval weighs in the average, in thousandths.
+    /// Weight of a new interval in the exponential average, in thousandths.
     pub new_sample: u32,
-    /// What equation 2 comes to is divided by this: the paper does not say in what unit it is.
+    /// Divisor of equation 2, whose unit the paper does not state.
     pub io_credit_divisor: u64,
-    /// Whether IVCredit is given.
+    /// Enables IVCredit.
     pub io_credit: bool,
-    /// Whether it is concealed; else it can be used.
+    /// Conceals IVCredit; otherwise it can be spent.
     pub concealing: bool,
-    /// Whether there is CPU-BOOST.
+    /// Enables CPU-BOOST.
     pub cpu_boost: bool,
-    /// Whether I/O is evened between run-queues.
+    /// Enables I/O balancing between run-queues (algorithm 2).
     pub io_balance: bool,
-    /// Whether what was used beyond the credit is taken off the next; as printed it is forgiven.
+    /// Deducts overspent credit from the next allocation; the paper's algorithm forgives it.
     pub keeps_debt: bool,
-    /// Whether a run-queue's last vCPU that meets the condition moves, as algorithm 2 is printed,
-    /// not the one whose move evens I/O best.
+    /// Migrates the last vCPU that meets the condition, as algorithm 2 is printed, instead of the
+    /// one whose move balances I/O best.
     pub last_migrates: bool,
-    /// Whether a slice in CPU-BOOST is as long as the lead in CVCredit. Else it is the shortest
-    /// there is: Credit2 reckons slices by credit, which is used up then, and the paper changes who
-    /// is chosen alone.
+    /// Makes slices in CPU-BOOST as long as the lead in CVCredit. Otherwise they are the shortest
+    /// possible: Credit2 computes slices from credit, which is used up during CPU-BOOST, and the
+    /// paper changes only the choice of the vCPU.
     pub long_boost: bool,
 }
 
-/// ISACS in the registry.
+/// Registry entry of ISACS.
 pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
     summary: "Credit2 with more credit for vCPUs by their I/O, concealed, and CPU-BOOST for others",
@@ -113,7 +113,7 @@ const OWN: ParamGroup = ParamGroup {
 };
 
 impl Params {
-    /// Parameters of a scheduler that declares them.
+    /// Reads the parameters from a scheduler that declares them.
     pub fn of(spec: &SchedulerSpec) -> Params {
         Params {
             credit2: Credit2Params::of(spec),
@@ -130,7 +130,7 @@ impl Params {
         }
     }
 
-    /// Returns ISACS with these parameters.
+    /// Returns the spec of ISACS with these parameters.
     pub fn spec(&self) -> SchedulerSpec {
         let spec = self.credit2.put(SchedulerSpec::new(&SCHEDULER));
         spec.with_all(&[
@@ -149,74 +149,75 @@ impl Params {
 }
 
 impl Default for Params {
-    /// Those of the registry.
+    /// Defaults of the registry.
     fn default() -> Params {
         Params::of(&SchedulerSpec::new(&SCHEDULER))
     }
 }
 
-/// The account of a vCPU.
+/// Credit account of a vCPU. All credits are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Account {
-    /// Its run-queue.
+    /// Run-queue that the vCPU is assigned to.
     pub queue: usize,
-    /// What it is ordered by outside CPU-BOOST.
+    /// Credit by which the vCPU is ordered outside CPU-BOOST.
     pub credit: i64,
-    /// Where that is used up.
+    /// Value of `credit` at which it is used up.
     pub end: i64,
-    /// What it was given for its I/O.
+    /// IVCredit of the last allocation.
     pub io_credit: i64,
-    /// What it may use in CPU-BOOST, and orders it there.
+    /// CVCredit: budget and order in CPU-BOOST.
     pub cpu_credit: i64,
-    /// Whether it is in the CPU-BOOST group of its run-queue.
+    /// Member of the CPU-BOOST group of its run-queue.
     pub in_group: bool,
-    /// It was chosen by its CVCredit, and burns that for as long as it runs, also where somebody
-    /// who wakes ends CPU-BOOST meanwhile.
+    /// Chosen by its CVCredit, which it burns as long as it runs, even if a waking vCPU ends
+    /// CPU-BOOST meanwhile.
     pub runs_boosted: bool,
-    /// What it has burnt since credits began anew.
+    /// Credit burnt since the last reset.
     pub consumed: i64,
-    /// Of that, in CPU-BOOST.
+    /// Part of `consumed` that was burnt in CPU-BOOST.
     pub consumed_boosted: i64,
-    /// The I/O it is told of.
+    /// Event checker, which counts notifications of I/O.
     pub events: EventChecker,
 }
 
 impl Account {
-    /// Whether it has credit that may be used outside CPU-BOOST.
+    /// Returns whether there is credit to spend outside CPU-BOOST.
     fn is_eligible(&self) -> bool {
         self.credit > self.end
     }
 
-    /// Whether it has some that may be used in CPU-BOOST.
+    /// Returns whether there is credit to spend in CPU-BOOST.
     fn has_boost(&self) -> bool {
         self.in_group && self.cpu_credit > 0
     }
 }
 
-/// What is kept of a run-queue.
+/// State of a run-queue.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QueueState {
-    /// CPU-BOOST: only its group is chosen from.
+    /// CPU-BOOST is active: only vCPUs of the group are chosen.
     pub boosted: bool,
-    /// The IVCredits of its vCPUs.
+    /// Sum of the IVCredits of its vCPUs, in nanoseconds.
     pub io_load: i64,
-    /// Notifications in the last epoch.
+    /// Notifications of I/O in the last epoch.
     pub events: u64,
-    /// How long that was.
+    /// Length of the last epoch.
     pub epoch: Nanos,
-    /// When credits began anew last.
+    /// Time of the last reset.
     since: Nanos,
 }
 
 impl QueueState {
-    /// Whether fewer notifications came here in each unit of time than at `other`.
+    /// Returns whether the rate of notifications was lower than that of `other`.
     fn is_calmer_than(&self, other: &QueueState) -> bool {
+        // Cross-multiplied to stay in integers.
         let rate = |events: u64, epoch: Nanos| u128::from(events) * u128::from(epoch.0.max(1));
         rate(self.events, other.epoch) < rate(other.events, self.epoch)
     }
 }
 
-/// The accounts of ISACS.
+/// Credit accounts of ISACS.
 #[derive(Clone, Debug)]
 pub struct Isacs {
     params: Params,
@@ -226,12 +227,12 @@ pub struct Isacs {
 }
 
 impl Isacs {
-    /// ISACS for this machine, whose vCPUs are all blocked.
+    /// Creates ISACS for a machine whose vCPUs are all blocked.
     pub fn scheduler(params: Params, machine: &Machine) -> Credit2<Isacs> {
         Credit2::with(params.credit2, Isacs::new(params), machine)
     }
 
-    /// Accounts without vCPUs.
+    /// Creates accounts without vCPUs.
     pub fn new(params: Params) -> Isacs {
         Isacs {
             params,
@@ -241,12 +242,12 @@ impl Isacs {
         }
     }
 
-    /// The account of `v`.
+    /// Account of `v`.
     pub fn account(&self, v: VcpuId) -> &Account {
         &self.accounts[v.at()]
     }
 
-    /// What is kept of run-queue `queue`; all zero where nobody was ever assigned to it.
+    /// State of run-queue `queue`; all 0 if no vCPU was ever assigned to it.
     pub fn queue(&self, queue: usize) -> QueueState {
         self.queues.get(queue).copied().unwrap_or_default()
     }
@@ -291,23 +292,25 @@ impl Credits for Isacs {
         if self.is_boosting(account) {
             return account.cpu_credit;
         }
-        match account.is_eligible() {
-            true => account.credit,
-            // It comes after all that are: only a pCPU that would idle takes it.
-            false => account.credit - account.end,
+        if account.is_eligible() {
+            account.credit
+        } else {
+            // Ranks below all eligible vCPUs (0 or less): only a pCPU that would idle takes it.
+            account.credit - account.end
         }
     }
 
     fn usable(&self, v: VcpuId) -> i64 {
         let account = self.account(v);
-        match self.is_boosting(account) {
-            true => account.cpu_credit,
-            false => account.credit - account.end,
+        if self.is_boosting(account) {
+            account.cpu_credit
+        } else {
+            account.credit - account.end
         }
     }
 
     fn has_long_slices(&self, v: VcpuId) -> bool {
-        // Slices go by credit, which is used up on everybody in CPU-BOOST.
+        // Credit2 derives slices from credit, which every vCPU has used up in CPU-BOOST.
         self.params.long_boost || !self.is_boosting(self.account(v))
     }
 
@@ -341,7 +344,8 @@ impl Credits for Isacs {
         let group = runnable.filter(|v| self.account(**v).has_boost()).count();
         let boosted = self.queue(members.queue).boosted;
         match (boosted, group) {
-            // More pCPUs than there are in the group: the others run whom they would.
+            // More pCPUs than runnable group members: the other pCPUs run whichever vCPU comes
+            // next.
             (true, 1..) => Renewal::Kept,
             (false, 1..) => {
                 self.queue_mut(members.queue).boosted = true;
@@ -383,9 +387,10 @@ impl Credits for Isacs {
         members: &Members<'_>,
         may: &dyn Fn(VcpuId, usize) -> bool,
     ) -> Option<(VcpuId, usize)> {
-        match self.params.io_balance {
-            true => self.best_io_move(members, may),
-            false => None,
+        if self.params.io_balance {
+            self.best_io_move(members, may)
+        } else {
+            None
         }
     }
 

@@ -1,15 +1,15 @@
-//! What happens when the credits of a run-queue begin anew: equations 2, 3 and 4, and algorithm 2.
+//! Reallocation of credits at a reset: equations 2, 3 and 4, and algorithm 2.
 
 use super::Isacs;
 use crate::machine::VcpuId;
 use crate::schedulers::credit2::credits::Members;
 use tidegate_core::time::Nanos;
 
-/// The largest IVCredit, in nanoseconds: about two seconds.
+/// Largest IVCredit in nanoseconds, about two seconds.
 const MOST_IO_CREDIT: u64 = 1 << 31;
 
 impl Isacs {
-    /// Lines 13 to 27 of algorithm 1.
+    /// Reallocates the credits of a run-queue (lines 13 to 27 of algorithm 1).
     pub(super) fn reallocate(&mut self, now: Nanos, members: &Members<'_>) {
         let events = members.all.iter().map(|v| self.account(*v).events.all());
         let events = events.sum();
@@ -31,7 +31,7 @@ impl Isacs {
         queue.since = now;
     }
 
-    /// Equation 2: everybody the usual credit, and after its I/O more that is concealed.
+    /// Allocates the usual credit and the concealed IVCredit (equation 2).
     fn give_io_credit(&mut self, members: &Members<'_>) {
         let consumed = |v: &VcpuId| self.account(*v).consumed.max(0) as u64;
         let all: u64 = members.all.iter().map(consumed).sum();
@@ -46,9 +46,10 @@ impl Isacs {
             };
             self.clamped += u64::from(given > u128::from(MOST_IO_CREDIT));
             let given = given.min(u128::from(MOST_IO_CREDIT)) as i64;
-            let debt = match params.keeps_debt {
-                true => (account.credit - account.end).min(0),
-                false => 0,
+            let debt = if params.keeps_debt {
+                (account.credit - account.end).min(0)
+            } else {
+                0
             };
             account.io_credit = given;
             account.credit = credit + given + debt;
@@ -56,15 +57,16 @@ impl Isacs {
         }
     }
 
-    /// Equations 3 and 4: those whose IVCredit is below the average of those that have one share as
-    /// much as all of these together, by how much each has run.
+    /// Allocates CVCredit (equations 3 and 4). The group consists of the vCPUs whose IVCredit is
+    /// below the mean of the nonzero IVCredits; they share the sum of all IVCredits by their
+    /// run-time.
     fn give_cpu_credit(&mut self, members: &Members<'_>) {
         let given = members.all.iter().map(|v| self.account(*v).io_credit);
         let sum: i64 = given.clone().sum();
         let some = given.filter(|&io_credit| io_credit > 0).count() as i64;
         for v in members.all {
             let account = &mut self.accounts[v.at()];
-            // (sum / some) / (io_credit + 1) > 1
+            // Equation 3, (sum / some) / (io_credit + 1) > 1, without divisions.
             account.in_group = self.params.cpu_boost && sum > some * (account.io_credit + 1);
             account.cpu_credit = 0;
         }
@@ -80,8 +82,8 @@ impl Isacs {
         }
     }
 
-    /// Algorithm 2: to the calmest run-queue that is calmer than this one, the vCPU whose move
-    /// evens the I/O of both best; nobody where none would.
+    /// Chooses a migration by algorithm 2: to the calmest run-queue that is calmer than this one,
+    /// the vCPU whose move balances I/O best; `None` if no move helps.
     pub(super) fn best_io_move(
         &self,
         members: &Members<'_>,
@@ -102,12 +104,14 @@ impl Isacs {
         }
         let to = calmest?;
         let target = self.queue(to);
-        // What the loads differ by after the move: above 0 where the source's stays the larger.
+        // Difference of the loads after the move; positive while the source's load stays the
+        // larger.
         let after = |v: VcpuId| source.io_load - target.io_load - 2 * io_credit(v);
         let evens = movable(to).filter(|&v| after(v) > 0);
-        let chosen = match self.params.last_migrates {
-            true => evens.last(),
-            false => evens.min_by_key(|&v| after(v)),
+        let chosen = if self.params.last_migrates {
+            evens.last()
+        } else {
+            evens.min_by_key(|&v| after(v))
         };
         chosen.map(|v| (v, to))
     }

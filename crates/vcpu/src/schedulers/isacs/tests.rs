@@ -1,4 +1,4 @@
-//! The equations and algorithm 2 by hand and against what they say.
+//! Tests of ISACS: equations and algorithm 2 against hand-computed values and their stated rules.
 
 use super::*;
 use proptest::prelude::*;
@@ -26,14 +26,14 @@ fn renew(isacs: &mut Isacs, now: Nanos, queue: usize) -> Renewal {
     isacs.renew(now, all[0], &members)
 }
 
-/// `count` events for `v`, `apart` ns from each other, the last at `now`, after one that says when.
+/// Sends `count` counted events to `v`, `apart` ns from each other, the last one at `now`.
 fn events(isacs: &mut Isacs, v: VcpuId, now: Nanos, count: u64, apart: u64) {
     for n in (0..=count).rev() {
         isacs.io_event(Nanos(now.0 - n * apart), v, None);
     }
 }
 
-/// Three vCPUs of which the first two had I/O and all have run: 5, 10 and 15 ms.
+/// Three vCPUs after an epoch: the first two had I/O; they ran for 5, 10 and 15 ms.
 fn after_an_epoch(params: Params) -> Isacs {
     let mut isacs = accounts(params, &[0, 0, 0]);
     let now = Nanos::from_millis(30);
@@ -55,9 +55,9 @@ fn equations_2_to_4_by_hand() {
     assert_eq!([0, 1, 2].map(|v| of(v).io_credit), given);
     assert_eq!([0, 1, 2].map(|v| of(v).end), given);
     assert_eq!([0, 1, 2].map(|v| of(v).credit), given.map(|g| g + 10 * MS));
-    // The mean of those that have some is 2.67 ms: the second and the third are below it.
+    // The mean of the nonzero IVCredits is 2.67 ms: the second and the third are below it.
     assert_eq!([0, 1, 2].map(|v| of(v).in_group), [false, true, true]);
-    // 5.33 ms by two, times what they have run by 10 ms.
+    // Half of 5.33 ms each, times run-time / 10 ms.
     assert_eq!(
         [0, 1, 2].map(|v| of(v).cpu_credit),
         [0, 2_666_666, 3_999_999]
@@ -86,7 +86,7 @@ fn io_credit_goes_first_and_is_not_used() {
     let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
     assert!(ranks[0] > ranks[1] && ranks[1] > ranks[2], "{ranks:?}");
     for v in [0, 1, 2].map(VcpuId) {
-        // Section 4.4: all have the usual credit, whatever they were given beyond it.
+        // Section 4.4: the spendable credit is the same for all, whatever the IVCredit.
         assert_eq!(isacs.usable(v), 10 * MS);
         isacs.burn(v, 10 * MS - 1);
         assert!(isacs.rank(v) > 0, "{v:?}");
@@ -101,13 +101,13 @@ fn cpu_boost_begins_when_credit_is_used_up_and_ends_with_its_own() {
     let now = Nanos::from_millis(60);
     (0..3).for_each(|v| isacs.burn(VcpuId(v), 10 * MS));
     assert_eq!(renew(&mut isacs, now, 0), Renewal::Boosted);
-    // By CVCredit, and who has none comes after.
+    // Order by CVCredit; a vCPU without any comes last.
     let ranks = [0, 1, 2].map(|v| isacs.rank(VcpuId(v)));
     assert_eq!(ranks, [0, 2_666_666, 3_999_999]);
     isacs.began(VcpuId(2));
     isacs.burn(VcpuId(2), 4 * MS);
     assert_eq!(isacs.account(VcpuId(2)).cpu_credit, -1);
-    // One of the group has some left, and runs on another pCPU.
+    // The other group member has CVCredit left and runs on another pCPU.
     assert_eq!(renew(&mut isacs, now, 0), Renewal::Kept);
     isacs.began(VcpuId(1));
     isacs.burn(VcpuId(1), 4 * MS);
@@ -149,7 +149,7 @@ fn somebody_who_wakes_with_credit_ends_cpu_boost() {
     assert!(isacs.rank(sleeps) > 0 && isacs.rank(VcpuId(2)) <= 0);
 }
 
-/// Who runs by its CVCredit within the rate limit goes on after somebody woke, and pays for it.
+/// A vCPU that runs by its CVCredit keeps paying with it after a waking vCPU ended CPU-BOOST.
 #[test]
 fn what_was_begun_in_cpu_boost_is_paid_with_cpu_credit() {
     let mut isacs = after_an_epoch(Params::default());
@@ -164,7 +164,7 @@ fn what_was_begun_in_cpu_boost_is_paid_with_cpu_credit() {
     assert_eq!(after.cpu_credit, before.cpu_credit - MS);
     assert_eq!(after.credit, before.credit);
     assert_eq!(after.consumed_boosted, before.consumed_boosted + MS);
-    // Chosen again outside CPU-BOOST it burns its credit.
+    // Chosen again outside CPU-BOOST, the vCPU burns its credit.
     isacs.began(runs);
     isacs.burn(runs, MS);
     assert_eq!(isacs.account(runs).credit, before.credit - MS);
@@ -187,7 +187,7 @@ fn debt_is_forgiven_unless_it_is_kept() {
 #[test]
 fn what_cannot_be_told_is_cut_off_and_counted() {
     let mut isacs = accounts(Params::default(), &[0]);
-    // A thousand soon after each other, then one after 9 ms: nine seconds of "activity".
+    // A thousand events in quick succession, then one after 9 ms: a strength of nine seconds.
     let now = Nanos::from_millis(40);
     events(&mut isacs, VcpuId(0), now, 1_000, 10_000);
     isacs.io_event(now + Nanos::from_millis(9), VcpuId(0), None);
@@ -199,7 +199,7 @@ fn what_cannot_be_told_is_cut_off_and_counted() {
     assert_eq!(counts.clamped, 1);
 }
 
-/// Two run-queues with vCPUs of these IVCredits; events in the last epoch of 10 ms.
+/// Two run-queues with vCPUs of the given IVCredits and events in the last epoch of 10 ms.
 fn two_queues(credits: [&[i64]; 2], events: [u64; 2], params: Params) -> Isacs {
     let queues: Vec<usize> = [0, 1].map(|q| vec![q; credits[q].len()]).concat();
     let mut isacs = accounts(params, &queues);
@@ -231,7 +231,7 @@ fn move_from_first(isacs: &Isacs, may: &dyn Fn(VcpuId, usize) -> bool) -> Option
 fn algorithm_2_moves_who_evens_the_load_best_and_as_printed_the_last() {
     let credits: [&[i64]; 2] = [&[100, 300, 900, 200], &[500]];
     let anywhere = |_: VcpuId, _: usize| true;
-    // 1500 against 500: moving 300 leaves 1200 and 800, moving 900 would turn it round.
+    // 1500 against 500: moving 300 leaves 1200 and 800; moving 900 would reverse the imbalance.
     let isacs = two_queues(credits, [10, 5], Params::default());
     assert_eq!(move_from_first(&isacs, &anywhere), Some((VcpuId(1), 1)));
     let printed = Params {
@@ -240,13 +240,13 @@ fn algorithm_2_moves_who_evens_the_load_best_and_as_printed_the_last() {
     };
     let isacs = two_queues(credits, [10, 5], printed);
     assert_eq!(move_from_first(&isacs, &anywhere), Some((VcpuId(3), 1)));
-    // Pinning is respected.
+    // Affinity is respected.
     let pinned = |v: VcpuId, _: usize| v != VcpuId(3);
     assert_eq!(move_from_first(&isacs, &pinned), Some((VcpuId(1), 1)));
 }
 
 proptest! {
-    /// A vCPU is moved exactly where both conditions of section 4.5 hold for somebody.
+    /// A vCPU moves exactly if both conditions of section 4.5 hold for some vCPU.
     #[test]
     fn algorithm_2_moves_only_under_its_two_conditions(
         here in prop::collection::vec(0_i64..1000, 1..6),
@@ -267,8 +267,8 @@ proptest! {
         }
     }
 
-    /// Credits are conserved: what is burnt is missing in one account of its vCPU or forgiven at
-    /// the minimum, nowhere else, and nothing is given but when credits begin anew.
+    /// Conservation of credit: burnt credit is missing in one account of its vCPU or forgiven at
+    /// the minimum, and credit is only given at a reset.
     #[test]
     fn what_is_burnt_is_missing_once(
         steps in prop::collection::vec((0_u32..3, 0_i64..6_000_000), 1..60),
@@ -309,7 +309,7 @@ proptest! {
         }
     }
 
-    /// Whatever I/O there was, everybody may use the same until credits begin anew.
+    /// Every vCPU has the same spendable credit until the next reset, whatever its I/O.
     #[test]
     fn concealing_leaves_everybody_the_same_credit(
         vcpus in prop::collection::vec((0_u64..50, 1_u64..9_000_000, 0_i64..40_000_000), 1..8),
@@ -324,7 +324,7 @@ proptest! {
         for v in 0..vcpus.len() {
             prop_assert_eq!(isacs.usable(VcpuId(v as u32)), 10 * MS);
         }
-        // Nobody is in the group who has more than the mean, and somebody is who has less.
+        // Members of the group have at most the mean; a vCPU with less than it is a member.
         let given: Vec<i64> = isacs.accounts.iter().map(|a| a.io_credit).collect();
         let some = given.iter().filter(|&&g| g > 0).count().max(1) as i64;
         let sum: i64 = given.iter().sum();

@@ -13,7 +13,7 @@ use tidegate_vcpu::schedulers::isacs::Params as IsacsParams;
 use tidegate_vcpu::schedulers::{SCHEDULERS, named};
 use tidegate_vcpu::spec::SchedulerInfo;
 
-/// Credit2 with a run-queue a pCPU.
+/// Credit2 with one run-queue per pCPU.
 pub(crate) fn credit2() -> SchedulerSpec {
     let params = Credit2Params {
         run_queues: RunQueues::Core,
@@ -22,17 +22,17 @@ pub(crate) fn credit2() -> SchedulerSpec {
     params.spec()
 }
 
-/// Credit2 with one run-queue.
+/// Credit2 with one run-queue for all pCPUs.
 pub(crate) fn credit2_shared() -> SchedulerSpec {
     Credit2Params::default().spec()
 }
 
-/// ISACS with a run-queue a pCPU.
+/// ISACS with one run-queue per pCPU.
 pub(crate) fn isacs() -> SchedulerSpec {
     isacs_params().spec()
 }
 
-/// Its parameters.
+/// Parameters of ISACS with one run-queue per pCPU.
 pub(crate) fn isacs_params() -> IsacsParams {
     IsacsParams {
         credit2: Credit2Params {
@@ -43,7 +43,7 @@ pub(crate) fn isacs_params() -> IsacsParams {
     }
 }
 
-/// Credit2 with turns for I/O, with a run-queue a pCPU.
+/// Credit2 with turns for I/O and one run-queue per pCPU.
 pub(crate) fn io_turns() -> SchedulerSpec {
     let usual = IoTurnsParams::default();
     let params = IoTurnsParams {
@@ -56,26 +56,27 @@ pub(crate) fn io_turns() -> SchedulerSpec {
     params.spec()
 }
 
-/// Credit as it is.
+/// Credit with default parameters.
 pub(crate) fn credit() -> SchedulerSpec {
     named("credit").expect("there is one")
 }
 
-/// Every scheduler of the registry, with a run-queue a pCPU where it has run-queues; and Credit2
-/// with one run-queue.
+/// All schedulers of the registry, with one run-queue per pCPU where they have run-queues; and
+/// Credit2 with one run-queue for all pCPUs.
 pub(crate) fn every_scheduler() -> Vec<SchedulerSpec> {
     let own_queue = |info: &&'static SchedulerInfo| {
         let spec = SchedulerSpec::new(info);
-        match info.params().any(|param| param.name == "run_queues") {
-            true => spec.with("run_queues", RunQueues::Core as u64),
-            false => spec,
+        if info.params().any(|param| param.name == "run_queues") {
+            spec.with("run_queues", RunQueues::Core as u64)
+        } else {
+            spec
         }
     };
     let all = SCHEDULERS.iter().map(own_queue);
     all.chain([credit2_shared()]).collect()
 }
 
-/// A virtual machine of one vCPU that may run on `pinned` and does nothing.
+/// VM of one vCPU that may run on `pinned`, without workloads.
 pub(crate) fn vm(name: &str, pinned: CpuSet) -> VmSpec {
     VmSpec {
         name: name.to_owned(),
@@ -90,14 +91,14 @@ pub(crate) fn vm(name: &str, pinned: CpuSet) -> VmSpec {
     }
 }
 
-/// The same with work without end.
+/// VM of one vCPU that may run on `pinned` and computes without end.
 pub(crate) fn hog(name: &str, pinned: CpuSet) -> VmSpec {
     let mut spec = vm(name, pinned);
     spec.cpu.busy_processes = 1;
     spec
 }
 
-/// The same, answering round trips that the VM at `from` sends.
+/// Adds round trips to `spec`, sent by the VM with the index `from`.
 pub(crate) fn answering(spec: VmSpec, from: usize, period_us: u64, count: u64) -> VmSpec {
     let us = Nanos::from_micros;
     VmSpec {
@@ -114,7 +115,7 @@ pub(crate) fn answering(spec: VmSpec, from: usize, period_us: u64, count: u64) -
     }
 }
 
-/// The same, receiving a stream that the VM at `from` sends.
+/// Adds a stream to `spec`, sent by the VM with the index `from`.
 pub(crate) fn receiving(spec: VmSpec, from: usize) -> VmSpec {
     let us = Nanos::from_micros;
     VmSpec {
@@ -132,7 +133,7 @@ pub(crate) fn receiving(spec: VmSpec, from: usize) -> VmSpec {
     }
 }
 
-/// A scenario of a second; pCPU 0 is the driver domain's. Change what should be otherwise.
+/// Scenario of one second, with pCPU 0 reserved for the driver domain.
 pub(crate) fn scenario(scheduler: SchedulerSpec, pcpus: usize, vms: Vec<VmSpec>) -> Scenario {
     Scenario {
         frame: Frame::lasting(Nanos::SECOND),
@@ -154,13 +155,13 @@ pub(crate) fn scenario(scheduler: SchedulerSpec, pcpus: usize, vms: Vec<VmSpec>)
     }
 }
 
-/// A scenario with another seed.
+/// Replaces the seed of `scenario`.
 pub(crate) fn seeded(seed: u64, mut scenario: Scenario) -> Scenario {
     scenario.frame.seed = seed;
     scenario
 }
 
-/// How long each virtual machine ran, in pCPUs.
+/// CPU time of each VM, in pCPUs.
 pub(crate) fn cpus(scenario: Scenario) -> Vec<f64> {
     let report = Simulation::new(scenario).run();
     report.vms.iter().skip(1).map(|vm| vm.cpus).collect()
