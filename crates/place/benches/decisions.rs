@@ -1,7 +1,8 @@
-//! How long decisions take in a data centre of 1,000 hosts: `cargo bench -p tidegate-place`.
+//! Duration of placement decisions in a data centre of 1,000 hosts: `cargo bench -p
+//! tidegate-place`.
 //!
-//! Prints the percentiles of one core's time for a job that comes, and for news of a host with all
-//! that is placed because of it. The first argument that is a number is how many jobs come a
+//! Prints percentiles of CPU time per decision: for an arriving transfer, and for an update of a
+//! host with all placements that follow. The first numeric argument is the number of arrivals per
 //! second.
 
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use tidegate_place::centre::{self, Decision, Spec, Strategy, Watch};
 
-/// A clock of this thread's time on the processor: others that run meanwhile do not count.
+/// Observer that measures the CPU time of this thread, so that other threads do not count.
 struct Clock {
     begun: Duration,
     counted: bool,

@@ -1,10 +1,10 @@
-//! Which jobs a host would take, all of them at once.
+//! Set of the transfers that a host would accept, computed once per state of the host.
 //!
-//! All that the admission controller asks of a newcomer is whether it would be in time, and that is
-//! whether it would have the rate it needs. So what comes of a newcomer is a function of this one
-//! number, and from one visited rate to the next the same: a handful of ranges, reckoned once for a
-//! state of the host, says of every job whether it would be taken. With that a host is passed over,
-//! and the oldest of all that wait found, without asking it again.
+//! The admission controller looks at one property of a new transfer: whether its rate suffices,
+//! that is, the rate that it needs. Its decision is therefore a function of this one number, and
+//! constant between the rates that the search visits. A few ranges of rates describe the decision
+//! for every transfer, so a host can be skipped, and the oldest acceptable waiting request found,
+//! without another admission test.
 
 use tidegate_core::time::Nanos;
 
@@ -12,17 +12,17 @@ use crate::class_search::search;
 use crate::what_if::WhatIf;
 use crate::{HostSnapshot, MOST, Request};
 
-/// The jobs that a host would take as it is, by the rate they need.
+/// Set of the transfers that a host accepts in its current state, by the rate they need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acceptance {
-    /// From, up to and with; apart, in ascending order.
+    /// Inclusive ranges of rates in bytes per second; disjoint and ascending.
     ranges: Vec<(u64, u64)>,
     until: Nanos,
     free: u64,
 }
 
 impl Acceptance {
-    /// Jobs that a host would take as the snapshot has it.
+    /// Computes the set for the state in `snapshot`.
     pub fn of(snapshot: &HostSnapshot<'_>) -> Acceptance {
         let mut all = Acceptance::none();
         if snapshot.tenants.len() >= MOST {
@@ -45,7 +45,7 @@ impl Acceptance {
         all
     }
 
-    /// Of a host that takes nobody.
+    /// Acceptance of a host that accepts no transfer.
     pub(crate) fn none() -> Acceptance {
         Acceptance {
             ranges: Vec::new(),
@@ -61,37 +61,38 @@ impl Acceptance {
         }
     }
 
-    /// Whether a job is taken that needs so many bytes a second.
+    /// Returns whether the host accepts a transfer that needs `rate` bytes per second.
     pub fn takes(&self, rate: u64) -> bool {
         let at = self.ranges.partition_point(|range| range.1 < rate);
         self.ranges.get(at).is_some_and(|range| range.0 <= rate)
     }
 
-    /// What a job may need at most, in bytes a second; 0: none is taken.
+    /// Highest rate of an accepted transfer in bytes per second; 0: none is accepted.
     pub fn most(&self) -> u64 {
         self.ranges.last().map_or(0, |range| range.1)
     }
 
-    /// It holds up to this time, as long as nobody comes, goes, moves on or has another class.
+    /// End of validity, provided that no tenant comes, goes, makes progress or changes class
+    /// before.
     pub fn until(&self) -> Nanos {
         self.until
     }
 
-    /// Free bandwidth: what its disk would do in all with one more on it, less what those that run
-    /// need in order to be in time.
+    /// Free bandwidth in bytes per second: bandwidth of the disk with one more transfer, less the
+    /// rates that the running transfers need.
     pub fn free(&self) -> u64 {
         self.free
     }
 
-    /// The shortest deadline, no shorter than its own, with which a job of this size would be
-    /// taken.
+    /// Returns the shortest deadline, at least the request's own, with which the host would accept
+    /// a transfer of this size.
     pub fn nearest(&self, request: &Request) -> Option<Nanos> {
         let rate = request.rate();
         if self.takes(rate) {
             return Some(request.deadline());
         }
         let below = self.ranges.iter().rev().filter(|range| range.1 < rate);
-        // Rates are rounded: a narrow range may have no deadline of its own.
+        // Needed rates are rounded up, so a narrow range may contain the rate of no deadline.
         below
             .filter_map(|range| request.deadline_at(range.1))
             .find(|&deadline| {

@@ -1,50 +1,51 @@
-//! Admission controller, AdCon: decides by the class search of figure 5.8 whether a host takes a
-//! job, and on which terms.
+//! Admission controller (AdCon): decides by the class search of figure 5.8 whether a host accepts a
+//! transfer, and with which classes.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 
-use crate::class_search::{Stop, search};
+use crate::class_search::{StopReason, search};
 use crate::what_if::WhatIf;
 use crate::{HostSnapshot, MOST, Request};
 
-/// On which terms a job is let in.
+/// Terms on which a transfer is admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Assignment {
-    /// Its class.
+    /// Class of the transfer.
     pub class: Class,
-    /// Those of the host whose classes change, by their places among its tenants, and to what. Each
-    /// is lowered for this job, and what it was when that ends.
+    /// Tenants whose class changes, by index, with their new class. The host restores their classes
+    /// when the admitted transfer ends.
     pub lowered: Vec<(usize, Class)>,
 }
 
-/// Why a job is not let in.
+/// Rejection of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rejection {
-    /// What stands in the way.
+    /// Reason for the rejection.
     pub why: Why,
-    /// The class that it was last thought to have.
+    /// Last class that the search tried for the transfer.
     pub class: Class,
-    /// How late it would be itself with that; zero: in time.
+    /// Lateness of the transfer itself with that class; 0: in time.
     pub late: Nanos,
 }
 
-/// What stands in the way.
+/// Reason for a rejection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// Somebody who runs would be late: of several who would be latest, and by how much. Case 2; or
-    /// case 1, with the newcomer idle.
+    /// A running transfer would miss its deadline (case 2, or case 1 with the newcomer in the
+    /// lowest class). Names the one that would be latest.
     Misses {
-        /// Who, by its place among the tenants.
+        /// Index of the tenant.
         who: usize,
-        /// By how much.
+        /// Lateness of that tenant.
         late: Nanos,
     },
-    /// It would be late itself, with everybody else idle and the highest class. Case 4.
+    /// The transfer itself would be late, with all tenants idle and itself in the highest class
+    /// (case 4).
     OwnDeadline,
-    /// Nothing was found in 3 (N + 1) steps.
+    /// The search found no solution in 3 (N + 1) steps.
     Steps,
-    /// As many run there as may.
+    /// The host has reached its limit of tenants.
     Full,
 }
 
@@ -58,10 +59,10 @@ impl Rejection {
     }
 }
 
-/// Decides about a job by figure 5.8.
+/// Decides by figure 5.8 whether the host accepts a transfer.
 ///
 /// # Errors
-/// When the host does not take it: what stands in the way.
+/// The host rejects it, with the reason.
 pub fn admit(snapshot: &HostSnapshot<'_>, request: &Request) -> Result<Assignment, Rejection> {
     if snapshot.tenants.len() >= MOST {
         return Err(Rejection::full());
@@ -75,10 +76,10 @@ pub fn admit(snapshot: &HostSnapshot<'_>, request: &Request) -> Result<Assignmen
                 lowered: what_if.changed(),
             });
         }
-        Err(Stop::OwnDeadline) => Why::OwnDeadline,
-        Err(Stop::Steps) => Why::Steps,
-        // Where it stopped for somebody, there is somebody.
-        Err(Stop::Misses) => {
+        Err(StopReason::OwnDeadline) => Why::OwnDeadline,
+        Err(StopReason::Steps) => Why::Steps,
+        // `Misses` implies a late tenant; `Steps` only satisfies the type.
+        Err(StopReason::Misses) => {
             (what_if.latest()).map_or(Why::Steps, |(who, late)| Why::Misses { who, late })
         }
     };

@@ -1,45 +1,45 @@
-//! What a host's disk does: MaxBW - BWloss(N) of the thesis.
+//! Bandwidth of a host's disk: MaxBW - BWloss(N) of the thesis.
 
 use crate::MOST;
 
-/// What a disk does in all, by how many use it.
+/// Total bandwidth of a disk by number of users.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bandwidth {
     max: u64,
-    /// What one, two and more of them lose.
+    /// Loss in bytes per second with one, two and more users.
     lost: Vec<u64>,
 }
 
-/// What is no bandwidth.
+/// Invalid bandwidth.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BandwidthError {
-    /// The disk does nothing.
-    #[error("a disk that does 0 bytes a second serves nobody; it does 1 at least")]
+    /// Maximum bandwidth of 0.
+    #[error("the bandwidth is 0 B/s; it must be at least 1 B/s")]
     Nothing,
-    /// Nothing is left of it.
+    /// Loss that leaves no bandwidth.
     #[error(
-        "{lost} bytes a second lost with {n} on the disk leave nothing of its {max}; less than \
-         that may be lost"
+        "with {n} users the disk loses {lost} B/s, which leaves nothing of its {max} B/s; the loss \
+         must be smaller"
     )]
     AllLost {
-        /// With how many on it.
+        /// Number of users with which the loss occurs.
         n: usize,
-        /// What they lose.
+        /// Loss in bytes per second.
         lost: u64,
-        /// What it does for one.
+        /// Maximum bandwidth in bytes per second.
         max: u64,
     },
-    /// More are never on a host.
-    #[error("losses are given for {0} on the disk; no more than {MOST} are ever on it")]
+    /// More losses than a host can have users ([`MOST`]).
+    #[error("{0} losses given; at most {MOST} are allowed, one per number of users")]
     TooMany(usize),
 }
 
 impl Bandwidth {
-    /// A disk that does `max` bytes a second at most, and `lost[n - 1]` less with `n` on it; with
-    /// more than that, as much less as the last says.
+    /// Creates the bandwidth of a disk with `max` bytes per second, less `lost[n - 1]` with `n`
+    /// users; more users lose as much as the last value.
     ///
     /// # Errors
-    /// Where nothing is left for somebody, or there are more than [`MOST`] losses.
+    /// `max` is 0, a loss leaves nothing, or there are more than [`MOST`] losses.
     pub fn new(max: u64, lost: &[u64]) -> Result<Bandwidth, BandwidthError> {
         if max == 0 {
             return Err(BandwidthError::Nothing);
@@ -55,17 +55,17 @@ impl Bandwidth {
         Ok(Bandwidth { max, lost })
     }
 
-    /// MaxBW, in bytes a second.
+    /// MaxBW in bytes per second.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// BWloss(1), BWloss(2) and so on, in bytes a second.
+    /// BWloss(1), BWloss(2) and so on in bytes per second.
     pub fn lost(&self) -> &[u64] {
         &self.lost
     }
 
-    /// What it does in all with `n` on it, in bytes a second.
+    /// Total bandwidth with `n` users in bytes per second.
     pub fn with(&self, n: usize) -> u64 {
         let lost = self.lost.get(n.saturating_sub(1)).or(self.lost.last());
         self.max - lost.copied().unwrap_or(0)
@@ -90,8 +90,8 @@ mod tests {
         let all = Bandwidth::new(54, &[0, 54]).expect_err("nothing left");
         assert_eq!(
             all.to_string(),
-            "54 bytes a second lost with 2 on the disk leave nothing of its 54; less than that may \
-             be lost"
+            "with 2 users the disk loses 54 B/s, which leaves nothing of its 54 B/s; the loss must \
+             be smaller"
         );
         let many = Bandwidth::new(54, &[0; MOST + 1]);
         assert_eq!(many, Err(BandwidthError::TooMany(MOST + 1)));

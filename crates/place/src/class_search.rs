@@ -1,42 +1,43 @@
-//! Class search: figure 5.8's loop over the classes of a newcomer and of those that run, with the
-//! priority manager of figure 5.10, which acts on a [`WhatIf`] alone.
+//! Class search: loop of figure 5.8 over the classes of the newcomer (the transfer that asks for
+//! admission) and of the running tenants, with the priority manager of figure 5.10. Operates on a
+//! [`WhatIf`] only.
 //!
 //! ```text
 //!                   newcomer in time             newcomer late
-//!   somebody late   1: newcomer a class lower,   2: rejected
-//!                      rejected at the lowest
-//!   nobody late     3: accepted                  4: one that runs a class lower; where there is
-//!                                                   none, the newcomer higher; rejected at the
-//!                                                   highest
+//!   a tenant late   1: lower the newcomer,       2: reject
+//!                      reject at the lowest
+//!   no tenant late  3: accept                    4: lower a running tenant; if there is none,
+//!                                                   raise the newcomer; reject at the highest
+//!
 //! ```
 //!
-//! Cases 1 and 4 can undo each other for ever where nobody is left to be lowered, so after
-//! 3 (N + 1) steps the newcomer is rejected. Somebody counts as late only who would be in time
-//! without the newcomer. In time is who is done at its deadline or before; the figure wants the
-//! newcomer before it, which no clock can tell from that.
+//! Cases 1 and 4 can undo each other for ever when no tenant can be lowered, so the newcomer is
+//! rejected after 3 (N + 1) steps. A tenant counts as late only if it would be in time without the
+//! newcomer. A transfer that ends exactly at its deadline is in time; the figure demands that the
+//! newcomer ends before it, a difference that no clock resolves.
 
 use tidegate_core::jobs::Class;
 
 use crate::what_if::WhatIf;
 
-/// Result of the search for a newcomer that needs some rate.
+/// Result of the search for a newcomer that needs a given rate.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) verdict: Result<(), Stop>,
-    /// Highest rate up to which the result is the same, in bytes per second.
+pub(crate) struct SearchResult {
+    pub(crate) verdict: Result<(), StopReason>,
+    /// Highest needed rate with the same result, in bytes per second.
     pub(crate) up_to: u64,
 }
 
-/// Reason for which the search ended without classes that keep everybody in time.
+/// Reason for rejecting the newcomer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     Misses,
     OwnDeadline,
     Steps,
 }
 
-/// Runs figure 5.8 for a newcomer that is in time at `need` bytes per second.
-pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> Found {
+/// Runs the search of figure 5.8 for a newcomer that needs `need` bytes per second.
+pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> SearchResult {
     what_if.start();
     let mut up_to = u64::MAX;
     for _ in 0..3 * (what_if.len() + 1) {
@@ -50,7 +51,7 @@ pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> Found {
                 what_if.set_own(what_if.own().lowered(1));
                 continue;
             }
-            (true, _) => Err(Stop::Misses),
+            (true, _) => Err(StopReason::Misses),
             (false, true) => Ok(()),
             (false, false) => {
                 if what_if.lower_one() {
@@ -60,11 +61,11 @@ pub(crate) fn search(what_if: &mut WhatIf<'_>, need: u64) -> Found {
                     what_if.set_own(what_if.own().raised(1));
                     continue;
                 }
-                Err(Stop::OwnDeadline)
+                Err(StopReason::OwnDeadline)
             }
         };
-        return Found { verdict, up_to };
+        return SearchResult { verdict, up_to };
     }
-    let verdict = Err(Stop::Steps);
-    Found { verdict, up_to }
+    let verdict = Err(StopReason::Steps);
+    SearchResult { verdict, up_to }
 }

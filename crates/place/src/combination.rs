@@ -1,19 +1,20 @@
-//! How many on a host have which class: what the priority database is asked for.
+//! Combination of classes on a host, the key of the priority database.
 
 use tidegate_core::jobs::Class;
 
-/// More are never on a host. The thesis takes it for small: all share one disk.
+/// Largest number of tenants of a host. The thesis assumes a small number, because all share a
+/// disk.
 pub const MOST: usize = 64;
 
-/// So many of each class, which is the same as their classes sorted.
+/// Number of tenants of each class; equivalent to the sorted list of their classes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Combination {
-    /// The weakest first, as in [`Class::ALL`].
+    /// Counts, lowest class first, as in [`Class::ALL`].
     counts: [u16; 3],
 }
 
 impl Combination {
-    /// Of these classes; in which order they come makes no difference.
+    /// Counts `classes`; their order does not matter.
     pub fn of(classes: impl IntoIterator<Item = Class>) -> Combination {
         let mut all = Combination::default();
         for class in classes {
@@ -22,55 +23,55 @@ impl Combination {
         all
     }
 
-    /// So many of each class, the weakest first.
+    /// Creates a combination from counts, lowest class first.
     pub(crate) fn new(counts: [u16; 3]) -> Combination {
         Combination { counts }
     }
 
-    /// How many there are.
+    /// Total number of tenants.
     pub fn len(&self) -> usize {
         self.counts.iter().map(|&count| usize::from(count)).sum()
     }
 
-    /// Nobody.
+    /// Returns whether there is no tenant.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many have this class.
+    /// Number of tenants of `class`.
     pub fn count(&self, class: Class) -> usize {
         self.counts[class as usize].into()
     }
 
-    /// With one more of this class.
+    /// Adds a tenant of `class`.
     #[must_use]
     pub fn with(mut self, class: Class) -> Combination {
         self.counts[class as usize] += 1;
         self
     }
 
-    /// One that had a class has another.
+    /// Changes the class of one tenant.
     #[must_use]
     pub(crate) fn changed(mut self, from: Class, to: Class) -> Combination {
         self.counts[from as usize] -= 1;
         self.with(to)
     }
 
-    /// The sum of the differences between the classes of both, sorted and set side by side; a class
-    /// differs from the one below by 1. `None`: not as many.
+    /// Sum of the class differences when the sorted classes of both are aligned; neighbouring
+    /// classes differ by 1. `None`: the numbers of tenants differ.
     pub fn distance(&self, other: &Combination) -> Option<usize> {
-        (self.len() == other.len()).then(|| self.apart(other))
+        (self.len() == other.len()).then(|| self.distance_of_equal_len(other))
     }
 
-    /// The same for as many as `other`: how many are below each class says where the sorted ones
-    /// differ.
-    pub(crate) fn apart(&self, other: &Combination) -> usize {
+    /// Computes [`distance`](Self::distance) for equal numbers of tenants: the counts below each
+    /// class determine where the sorted lists differ.
+    pub(crate) fn distance_of_equal_len(&self, other: &Combination) -> usize {
         let [(low, below), (other_low, other_below)] = [self.below(), other.below()];
         low.abs_diff(other_low) + below.abs_diff(other_below)
     }
 
-    /// With the sorted classes of both side by side: how many of each class stand beside each class
-    /// of the other.
+    /// Aligns the sorted classes of both; returns how many tenants of each class (row) stand beside
+    /// each class of `other` (column).
     pub(crate) fn beside(&self, other: &Combination) -> [[usize; 3]; 3] {
         let ranks = |all: &Combination| {
             let mut end = 0;
@@ -89,19 +90,19 @@ impl Combination {
         })
     }
 
-    /// How many are below best effort, and below real time.
+    /// Number of tenants below best effort, and below real time.
     fn below(&self) -> (usize, usize) {
         let idle = usize::from(self.counts[0]);
         (idle, idle + usize::from(self.counts[1]))
     }
 
-    /// Its place among all of as many.
-    pub(crate) fn place(&self) -> usize {
+    /// Index among all combinations of the same number of tenants.
+    pub(crate) fn index(&self) -> usize {
         let (idle, below) = self.below();
         below * (below + 1) / 2 + idle
     }
 
-    /// All of `n`, by their places.
+    /// Returns all combinations of `n` tenants, by index.
     pub(crate) fn all(n: usize) -> impl Iterator<Item = Combination> {
         let of = move |below, idle| [idle, below - idle, n - below].map(|count| count as u16);
         (0..=n)
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_combination_has_its_own_place() {
-        let places: Vec<_> = Combination::all(7).map(|all| all.place()).collect();
+        let places: Vec<_> = Combination::all(7).map(|all| all.index()).collect();
         assert_eq!(places, (0..36).collect::<Vec<_>>());
         assert!(Combination::all(7).all(|all| all.len() == 7));
     }

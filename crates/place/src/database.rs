@@ -1,5 +1,5 @@
-//! The priority database: what those on a host had, by how many they were and of which classes.
-//! Section 5.2.1.
+//! Priority database: measured bandwidth of the tenants of a host, by their number and classes
+//! (section 5.2.1).
 
 use tidegate_core::jobs::Class;
 use tidegate_core::learnt::{Blob, BlobError};
@@ -7,74 +7,75 @@ use tidegate_core::learnt::{Blob, BlobError};
 use crate::interval::{Interval, RATE_MAX};
 use crate::{Bandwidth, Combination, MOST, Rates};
 
-/// The name of its bytes, and their version.
-const PART: &str = "priority-database";
+/// Descriptor of the exported bytes.
+const DESCRIPTOR: &str = "priority-database";
 const VERSION: u16 = 1;
-/// Of an interval that differs from what is known, so much is taken over: an eighth. The thesis
-/// says only that it learns; at three seconds an interval this forgets within half a minute.
-const PART_OF_NEW: i128 = 8;
+/// Divisor of the weight of a new interval: an eighth. The thesis says only that the database
+/// learns; with intervals of three seconds the average follows within half a minute.
+const NEW_SAMPLE_DIVISOR: i128 = 8;
 
-/// What is known of a combination.
+/// Measured rates of one combination of classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Of which.
+    /// Combination of classes.
     pub classes: Combination,
-    /// What one of each class had: an exponential average.
+    /// Rate of one tenant of each class, as an exponential average.
     pub rates: Rates,
-    /// How many intervals that was learnt from.
+    /// Number of intervals that contributed.
     pub intervals: u64,
 }
 
-/// All that is known of so many.
+/// Entries for one number of tenants.
 #[derive(Clone, Debug)]
 struct Table {
     entries: Vec<Entry>,
-    /// The nearest entry of each combination, by its place.
+    /// Index of the nearest entry of each combination, by the combination's index.
     nearest: Vec<u16>,
 }
 
-/// What each class has on a host, by how many are there and of which classes; learnt while they
+/// Bandwidth of each class on a host, by the number and classes of its tenants; learnt while they
 /// run.
 ///
-/// Of a combination that was never seen the nearest one is taken: as many, with the smallest sum of
-/// differences between the classes; of several the one with the stronger classes. The classes of
-/// both are set side by side, sorted, and each has what the one beside it had. Where nothing is
-/// known of so many, each has its part of the bandwidth.
+/// A combination without an entry uses the nearest one: the same number of tenants, with the
+/// smallest sum of class differences; among equals the one with the higher classes. The sorted
+/// classes of both are aligned, and each tenant gets the rate of its counterpart. If there is no
+/// entry for this number of tenants, all get equal parts of the bandwidth.
 #[derive(Clone, Debug)]
 pub struct PriorityDatabase {
     bandwidth: Bandwidth,
-    /// By how many there are.
+    /// Tables by number of tenants.
     tables: Vec<Option<Table>>,
 }
 
 impl PriorityDatabase {
-    /// One that knows nothing yet of a host.
+    /// Creates an empty database for a host whose disk has `bandwidth`.
     pub fn new(bandwidth: Bandwidth) -> PriorityDatabase {
         let tables = Vec::new();
         PriorityDatabase { bandwidth, tables }
     }
 
-    /// What is taken for granted where nothing is known.
+    /// Bandwidth assumed where nothing was measured.
     pub fn bandwidth(&self) -> &Bandwidth {
         &self.bandwidth
     }
 
-    /// An interval is over: so much had each one, in bytes a second, all through it, and took all
-    /// that it was given. What more than [`MOST`] had is not kept.
+    /// Learns from an interval in which every tenant had unlimited demand: class and rate in bytes
+    /// per second of each tenant throughout the interval. Ignored for more than [`MOST`] tenants.
     pub fn learn(&mut self, had: impl IntoIterator<Item = (Class, u64)>) {
         self.learn_of(had.into_iter().map(|(class, rate)| (class, rate, true)));
     }
 
-    /// The same, and whether each one took all that it was given. One that took less says how much
-    /// its class has at least, and the weaker classes had what it left.
+    /// Learns from an interval: class, rate in bytes per second, and whether the demand was
+    /// unlimited, of each tenant. A tenant with limited demand gives a lower bound for its class,
+    /// and lower classes had what it left.
     pub fn learn_of(&mut self, had: impl IntoIterator<Item = (Class, u64, bool)>) {
-        let Some(interval) = Interval::of(had) else {
+        let Some(interval) = Interval::from_rates(had) else {
             return;
         };
         let classes = interval.classes;
         let seen = self.find(&classes).map(|entry| entry.rates);
         let granted = self.bandwidth.with(classes.len());
-        let Some(Rates(rates)) = interval.teaches(seen.as_ref(), granted) else {
+        let Some(Rates(rates)) = interval.class_rates(seen.as_ref(), granted) else {
             return;
         };
         match self.find(&classes) {
@@ -82,7 +83,7 @@ impl PriorityDatabase {
                 entry.intervals = entry.intervals.saturating_add(1);
                 for (known, new) in entry.rates.0.iter_mut().zip(rates) {
                     let (old, new) = (i128::from(*known), i128::from(new));
-                    *known = (old + (new - old) / PART_OF_NEW) as u64;
+                    *known = (old + (new - old) / NEW_SAMPLE_DIVISOR) as u64;
                 }
             }
             None => self.insert(Entry {
@@ -93,7 +94,7 @@ impl PriorityDatabase {
         }
     }
 
-    /// What one of each class has in this combination.
+    /// Rate of one tenant of each class in this combination, in bytes per second.
     pub fn rates(&self, classes: &Combination) -> Rates {
         let entry = self.known(classes);
         if entry.classes == *classes {
@@ -103,8 +104,8 @@ impl PriorityDatabase {
         }
     }
 
-    /// The entry that a combination's rates are taken from; one of nobody told apart, each with its
-    /// part of the bandwidth, where nothing is known of as many.
+    /// Returns the entry from which the rates of a combination are derived. If nothing is known for
+    /// this number of tenants, returns a synthetic entry with equal parts of the bandwidth.
     pub(crate) fn known(&self, classes: &Combination) -> Entry {
         if let Some(entry) = self.nearest(classes) {
             return *entry;
@@ -120,21 +121,22 @@ impl PriorityDatabase {
         }
     }
 
-    /// The entry that a combination's rates are taken from; `None`: nothing is known of as many.
+    /// Returns the entry from which the rates of a combination are derived; `None`: there is none
+    /// for this number of tenants.
     pub fn nearest(&self, classes: &Combination) -> Option<&Entry> {
         let table = self.tables.get(classes.len())?.as_ref()?;
-        let at = table.nearest.get(classes.place())?;
+        let at = table.nearest.get(classes.index())?;
         table.entries.get(usize::from(*at))
     }
 
-    /// All that is known: by how many there are, and then as it was learnt.
+    /// Returns all entries, by number of tenants, then in order of learning.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         (self.tables.iter().flatten()).flat_map(|table| &table.entries)
     }
 
-    /// What is known, as bytes for [`PriorityDatabase::import`]; not the bandwidth.
+    /// Serialises the entries, without the bandwidth, for [`PriorityDatabase::import`].
     pub fn export(&self) -> Blob {
-        let mut blob = Blob::new(PART, VERSION);
+        let mut blob = Blob::new(DESCRIPTOR, VERSION);
         blob.push_u64(self.entries().count() as u64);
         for entry in self.entries() {
             for class in Class::ALL {
@@ -146,13 +148,14 @@ impl PriorityDatabase {
         blob
     }
 
-    /// Takes over what another one knew, in place of all that is known here.
+    /// Replaces all entries by exported ones.
     ///
     /// # Errors
-    /// When these are not its bytes, or they say what cannot be. Nothing has changed then.
+    /// The bytes are not those of a priority database or contain impossible values. The database is
+    /// unchanged then.
     pub fn import(&mut self, blob: &Blob) -> Result<(), BlobError> {
         let mut read = PriorityDatabase::new(self.bandwidth.clone());
-        let mut fields = blob.fields(PART, VERSION)?;
+        let mut fields = blob.fields(DESCRIPTOR, VERSION)?;
         for _ in 0..fields.u64()? {
             let (mut counts, mut rates) = ([0; 3], [0; 3]);
             for (count, rate) in counts.iter_mut().zip(&mut rates) {
@@ -186,11 +189,11 @@ impl PriorityDatabase {
 
     fn find(&mut self, classes: &Combination) -> Option<&mut Entry> {
         let table = self.tables.get_mut(classes.len())?.as_mut()?;
-        let at = usize::from(*table.nearest.get(classes.place())?);
+        let at = usize::from(*table.nearest.get(classes.index())?);
         (table.entries.get_mut(at)).filter(|entry| entry.classes == *classes)
     }
 
-    /// Of a combination that is not there yet.
+    /// Inserts the entry of a combination that has none, and updates the nearest entries.
     fn insert(&mut self, entry: Entry) {
         let n = entry.classes.len();
         if self.tables.len() <= n {
@@ -202,10 +205,10 @@ impl PriorityDatabase {
         });
         table.entries.push(entry);
         let at = table.entries.len() - 1;
-        // With 64 of three classes there are 2,145 combinations.
+        // 64 tenants of three classes have 2,145 combinations, so a full update is cheap.
         for (all, nearest) in Combination::all(n).zip(&mut table.nearest) {
             let known = &table.entries[usize::from(*nearest)].classes;
-            let of = |classes: &Combination| (classes.apart(&all), *classes);
+            let of = |classes: &Combination| (classes.distance_of_equal_len(&all), *classes);
             if of(&entry.classes) < of(known) {
                 *nearest = at as u16;
             }

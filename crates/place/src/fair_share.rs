@@ -1,18 +1,18 @@
-//! Max-min fair share of a bandwidth: even parts, where what a limited taker leaves goes to the
-//! others.
+//! Max-min fair sharing of a bandwidth: equal parts, where the unused part of a limited user goes
+//! to the others.
 
-/// Max-min fair share of each taker, and the rest.
+/// Result of max-min fair sharing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FairShare {
-    /// Bytes per second of a taker that is not limited below this; [`u64::MAX`]: all have as much
-    /// as they take.
+    /// Bytes per second of a user whose limit is not below this; [`u64::MAX`]: the bandwidth
+    /// exceeds the sum of all limits.
     pub(crate) each: u64,
-    /// Bytes per second that nobody takes.
+    /// Unused bandwidth in bytes per second.
     pub(crate) rest: u128,
 }
 
-/// Shares `bytes_per_s` among `greedy` takers without a limit and others whose limits are
-/// `limited`, in ascending order.
+/// Shares `bytes_per_s` among `greedy` users without a limit and others with the limits `limited`
+/// in bytes per second, which must be in ascending order.
 pub(crate) fn fair_share(
     bytes_per_s: u128,
     greedy: usize,
@@ -51,7 +51,7 @@ mod tests {
         };
         assert_eq!(level(60, 3, &[]), (20, 0));
         assert_eq!(level(60, 2, &[10]), (25, 0));
-        // What one leaves is enough for the next.
+        // The part that one leaves suffices for the next.
         assert_eq!(level(60, 1, &[10, 25]), (25, 0));
         assert_eq!(level(60, 1, &[10, 26]), (25, 0));
         assert_eq!(level(60, 0, &[10, 26]), (u64::MAX, 24));
@@ -72,7 +72,7 @@ mod tests {
             let n = (greedy + limited.len()) as u128;
             let shared = limits + greedy_have + rest;
             prop_assert!(shared <= all.into() && u128::from(all) < shared + n.max(1));
-            // Something is left only where all have what they take.
+            // Bandwidth is left only if every user is at its limit.
             prop_assert!(rest == 0 || greedy == 0 && limited.iter().all(|most| *most <= each));
         }
     }

@@ -1,43 +1,45 @@
-//! What comes of those on a host when jobs end: a forecast that goes from one end to the next.
+//! Forecast of the transfers on a host that takes their ends into account.
 //!
-//! The proactive agent of figure 5.9 takes what each has now for what it will have, as if nobody
-//! ever ended. That is pessimistic for who is starved by a short job, and for a short job among
-//! long ones. Here each has, from one end to the next, what the database knows of those that are
-//! left; who was lowered for the newcomer is restored when that ends, and a job past its deadline
-//! is real time (PriDyn's guard, section 4.2.2). It costs a look at all jobs for each end, and
-//! depends on more of a newcomer than the rate it needs, so [`Pcos`](crate::Pcos) does not decide
-//! by it.
+//! The proactive agent of figure 5.9 extrapolates the current rates as if no transfer ever ended.
+//! That is pessimistic for a transfer that a short one starves, and for a short one among long
+//! ones. This forecast goes from one end to the next, with the rates that the database knows for
+//! the tenants that remain; tenants lowered for the newcomer are restored when it ends, and a
+//! transfer past its deadline runs in the real-time class (PriDyn's guard, section 4.2.2). The cost
+//! is a pass over all transfers per end. The result depends on more than the rate a newcomer needs,
+//! so [`Pcos`](crate::Pcos) does not use it.
 
 use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
 
 use crate::{Assignment, Combination, MOST, PriorityDatabase, Request, Tenant};
 
-/// Somebody who uses a host's disk, and whether it still will when its job is over.
+/// Tenant of a host's disk, and its behaviour after its transfer ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Present {
-    /// Who.
+    /// Tenant and its transfer.
     pub tenant: Tenant,
-    /// Its VM goes on with something else, best effort.
+    /// The VM continues with best-effort I/O after its transfer.
     pub stays: bool,
 }
 
-/// Somebody in a forecast.
+/// Tenant in a running forecast.
 #[derive(Clone, Copy, Debug)]
-struct Player {
+struct Simulated {
     job: Option<Job>,
     class: Class,
     stays: bool,
-    /// What it is again when the newcomer has ended.
+    /// Class restored when the newcomer has ended.
     after: Class,
-    /// It was done in time.
+    /// The transfer ended in time.
     in_time: bool,
 }
 
-/// On which terms a host takes a job by such a forecast: nobody who would be in time without it is
-/// late because of it, and it is in time itself. Tried are the newcomer best effort, idle and real
-/// time with nobody lowered, then best effort with one, two and more of those with most time to
-/// spare idle. `None`: none of these will do.
+/// Decides by forecast whether a host accepts a transfer: it must be in time itself, and no
+/// transfer that would be in time without it may be late because of it.
+///
+/// Tries the newcomer as best effort, idle and real time with no tenant lowered; then as best
+/// effort with one, two and more tenants idle, those with most slack first. `None`: no attempt
+/// succeeds.
 pub fn admit_by_forecast(
     now: Nanos,
     database: &PriorityDatabase,
@@ -47,28 +49,28 @@ pub fn admit_by_forecast(
     if present.len() >= MOST {
         return None;
     }
-    let player = |of: &Present| Player {
+    let to_simulated = |of: &Present| Simulated {
         job: of.tenant.job,
         class: of.tenant.class,
         stays: of.stays,
         after: of.tenant.class,
         in_time: false,
     };
-    let players: Vec<Player> = present.iter().map(player).collect();
-    let without = play(now, database, players.clone(), None);
+    let simulated: Vec<Simulated> = present.iter().map(to_simulated).collect();
+    let without = simulate(now, database, simulated.clone(), None);
     let fits = |class: Class, lowered: &[usize]| {
-        let mut players = players.clone();
+        let mut simulated = simulated.clone();
         for &who in lowered {
-            players[who].class = Class::Idle;
+            simulated[who].class = Class::Idle;
         }
-        players.push(Player {
+        simulated.push(Simulated {
             job: Some(request.begun(now)),
             class,
             stays: false,
             after: class,
             in_time: false,
         });
-        let with = play(now, database, players, Some(present.len()));
+        let with = simulate(now, database, simulated, Some(present.len()));
         let harmed = without
             .iter()
             .zip(&with)
@@ -86,8 +88,7 @@ pub fn admit_by_forecast(
     })
 }
 
-/// Those that can be lowered, who has most time left for what is left first; of those alike the
-/// first.
+/// Tenants that can be lowered, by falling slack (rising needed rate); stable among equals.
 fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
     let can = |who: &usize| present[*who].tenant.class > Class::Idle;
     let mut order: Vec<usize> = (0..present.len()).filter(can).collect();
@@ -101,19 +102,19 @@ fn by_spare(now: Nanos, present: &[Present]) -> Vec<usize> {
     order
 }
 
-/// Lets time pass until all jobs have ended, or nothing moves any more. Who was in time.
-fn play(
+/// Simulates until all transfers have ended or none makes progress; returns which were in time.
+fn simulate(
     mut now: Nanos,
     database: &PriorityDatabase,
-    mut players: Vec<Player>,
+    mut simulated: Vec<Simulated>,
     newcomer: Option<usize>,
 ) -> Vec<bool> {
-    // Each job ends once, and is past its deadline once.
-    for _ in 0..2 * players.len() + 1 {
-        let active = |of: &&Player| of.job.is_some() || of.stays;
-        let classes = players.iter().filter(active).map(|of| of.class);
+    // Each transfer ends once and passes its deadline once, which bounds the number of steps.
+    for _ in 0..2 * simulated.len() + 1 {
+        let active = |of: &&Simulated| of.job.is_some() || of.stays;
+        let classes = simulated.iter().filter(active).map(|of| of.class);
         let rates = database.rates(&Combination::of(classes));
-        let next = |of: &Player| {
+        let next = |of: &Simulated| {
             let job = of.job?;
             let end = now.0.saturating_add(job.latency(rates.of(of.class)).0);
             let guard = if job.due() >= now && of.class < Class::RealTime {
@@ -123,7 +124,7 @@ fn play(
             };
             Some(Nanos(end.min(guard)))
         };
-        let Some(at) = players
+        let Some(at) = simulated
             .iter()
             .filter_map(next)
             .min()
@@ -132,7 +133,7 @@ fn play(
             break;
         };
         let mut newcomer_ended = false;
-        for (who, of) in players.iter_mut().enumerate() {
+        for (who, of) in simulated.iter_mut().enumerate() {
             let Some(job) = &mut of.job else { continue };
             let moved = u128::from(rates.of(of.class)) * u128::from(at.since(now).0);
             let left = job.left();
@@ -150,12 +151,12 @@ fn play(
             }
         }
         if newcomer_ended {
-            let there = players.iter_mut().filter(|of| of.job.is_some());
+            let there = simulated.iter_mut().filter(|of| of.job.is_some());
             there.for_each(|of| of.class = of.class.max(of.after));
         }
         now = at;
     }
-    players.iter().map(|of| of.in_time).collect()
+    simulated.iter().map(|of| of.in_time).collect()
 }
 
 #[cfg(test)]
@@ -166,7 +167,7 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// Strict classes, 40 MB/s in all.
+    /// Strict priority between classes, 40 MB/s in all.
     fn database() -> PriorityDatabase {
         let mut database = PriorityDatabase::new(Bandwidth::new(40 * MB, &[]).expect("it is one"));
         database.learn([(BestEffort, 40 * MB)]);
@@ -196,11 +197,11 @@ mod tests {
         let found =
             admit_by_forecast(Nanos::ZERO, &database, &[long], &request(40, 1)).expect("taken");
         assert_eq!((found.class, found.lowered), (RealTime, vec![]));
-        // As if nobody ever ended it would be rejected.
+        // The admission test without ends of transfers rejects it.
         let tenants = [long.tenant];
         let snapshot = crate::HostSnapshot::new(Nanos::ZERO, &database, &tenants);
         assert!(crate::admit(&snapshot, &request(40, 1)).is_err());
-        // With 3 s of work the one that runs would be late.
+        // With 3 s of work for the newcomer the running transfer would be late.
         assert_eq!(
             admit_by_forecast(Nanos::ZERO, &database, &[long], &request(120, 3)),
             None
@@ -216,15 +217,15 @@ mod tests {
         first.stays = true;
         let found =
             admit_by_forecast(Nanos::ZERO, &database, &[first], &request(60, 2)).expect("taken");
-        // Half of the disk is not enough any more, so it goes first.
+        // Half of the disk no longer suffices, so the newcomer goes first.
         assert_eq!((found.class, found.lowered), (RealTime, vec![]));
     }
 
     #[test]
     fn who_is_late_anyway_has_the_disk_once_its_time_is_over() {
         let database = database();
-        // 10 s of work by 1 s: real time from then on, and then the newcomer has half of the disk
-        // at most.
+        // 10 s of work by 1 s: in the real-time class from then on, which leaves the newcomer at
+        // most half of the disk.
         let late = present(BestEffort, 400, 1);
         let taken = |request| admit_by_forecast(Nanos::ZERO, &database, &[late], &request);
         assert_eq!(taken(request(40, 2)).map(|of| of.class), Some(RealTime));

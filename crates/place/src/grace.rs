@@ -1,38 +1,38 @@
-//! Grace: how late a job may be without a newcomer and still be one that it must not delay.
+//! Grace: tolerated lateness of a transfer that a newcomer must not delay.
 
 use tidegate_core::time::Nanos;
 
-/// Part of a deadline, in thousandths, up to which a job that is late without a newcomer still
-/// keeps newcomers out.
+/// Fraction of a deadline, in thousandths, by which a transfer may be late without the newcomer and
+/// still be protected against it.
 ///
-/// What is foreseen is an average, and jobs are let in until those that run have nothing to spare:
-/// one that was taken for late at the first figure that is off by a byte would protect nobody any
-/// more, itself least. The thesis says nothing of it.
+/// Forecasts are averages, and hosts admit transfers until the running ones have no slack. Without
+/// grace, a transfer whose forecast is late by one byte would lose its protection, and would then
+/// be delayed further. The thesis does not discuss this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grace(u32);
 
 impl Grace {
-    /// No grace: a job that is late without a newcomer, however little, keeps nobody out.
+    /// No grace: a transfer that is late without the newcomer is not protected.
     pub const NONE: Grace = Grace(0);
 
-    /// Grace of `n` thousandths of a deadline, at most 1,000.
+    /// Grace of `n` thousandths of a deadline; values above 1,000 become 1,000.
     pub fn thousandths(n: u32) -> Grace {
         Grace(n.min(1_000))
     }
 
-    /// Returns the thousandths of a deadline.
+    /// Grace in thousandths of a deadline.
     pub fn as_thousandths(self) -> u32 {
         self.0
     }
 
-    /// Returns the time that a job with this deadline may be late.
+    /// Tolerated lateness of a transfer with this deadline.
     pub(crate) fn of_deadline(self, deadline: Nanos) -> Nanos {
         Nanos((u128::from(deadline.0) * u128::from(self.0) / 1_000) as u64)
     }
 }
 
 impl Default for Grace {
-    /// A hundredth.
+    /// Default grace: a hundredth of the deadline.
     fn default() -> Grace {
         Grace(10)
     }

@@ -1,20 +1,20 @@
-//! Host snapshot: all that the admission controller looks at.
+//! Host snapshot: the complete input of the admission controller.
 
 use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
 
 use crate::{Grace, PriorityDatabase};
 
-/// User of a host's disk.
+/// VM or process that uses a host's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tenant {
-    /// Its class just now.
+    /// Current I/O priority class.
     pub class: Class,
-    /// Its job; `None`: it has all the time there is.
+    /// Deadline transfer; `None`: I/O without a deadline.
     pub job: Option<Job>,
 }
 
-/// State of a host at the time when a newcomer asks for it.
+/// State of a host at the time of an admission decision.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSnapshot<'a> {
     pub(crate) now: Nanos,
@@ -25,7 +25,7 @@ pub struct HostSnapshot<'a> {
 }
 
 impl<'a> HostSnapshot<'a> {
-    /// Snapshot of a host with these tenants, each of which takes all the bandwidth it is given.
+    /// Snapshot of a host whose tenants use all the bandwidth that they get.
     pub fn new(
         now: Nanos,
         database: &'a PriorityDatabase,
@@ -40,8 +40,8 @@ impl<'a> HostSnapshot<'a> {
         }
     }
 
-    /// Sets the most that each tenant takes, in bytes per second, in the order of the tenants; the
-    /// others have what a limited tenant leaves.
+    /// Sets an upper bound on each tenant's bandwidth, in bytes per second, in the order of the
+    /// tenants. Bandwidth that a limited tenant cannot use goes to the others.
     #[must_use]
     pub fn with_limits(self, limits: &'a [Option<u64>]) -> HostSnapshot<'a> {
         HostSnapshot { limits, ..self }
@@ -53,7 +53,7 @@ impl<'a> HostSnapshot<'a> {
         HostSnapshot { grace, ..self }
     }
 
-    /// Returns the most that a tenant takes, in bytes per second; [`u64::MAX`] without a limit.
+    /// Upper bound on a tenant's bandwidth in bytes per second; [`u64::MAX`]: none.
     pub(crate) fn limit(&self, who: usize) -> u64 {
         (self.limits.get(who).copied().flatten()).unwrap_or(u64::MAX)
     }

@@ -1,30 +1,33 @@
-//! What an interval says of a host: what each class had there, and of whom that was all it takes.
+//! Evaluation of a measurement interval: the rate of each class, and which rates were limited by
+//! the tenant's own demand.
 //!
-//! What is known of a class is what one of it has where all take what they are given. Somebody who
-//! took less says only what it had at least; what it left was had by others, and would not be
-//! theirs beside somebody who takes all.
+//! The database stores, for each class, the rate of a tenant that uses all it can get. A tenant
+//! with less demand gives only a lower bound; the bandwidth that it left was used by others, who
+//! would not have it beside a tenant with unlimited demand.
 
 use tidegate_core::jobs::Class;
 
 use crate::{Combination, MOST, Rates};
 
-/// A rate that no disk has, an exbibyte a second.
+/// Upper bound of a plausible rate: an exbibyte per second.
 pub(crate) const RATE_MAX: u64 = 1 << 60;
 
-/// What those on a host had over an interval.
+/// Rates of a host's tenants over one interval.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Interval {
     pub(crate) classes: Combination,
-    /// What each class had in all, the weakest first.
+    /// Sum of the rates of each class in bytes per second, lowest class first.
     had: [u128; 3],
-    /// How many of each took all that they were given.
+    /// Number of tenants of each class with unlimited demand.
     greedy: [usize; 3],
 }
 
 impl Interval {
-    /// Who had what, and whether it took all that it was given; `None`: nobody was there, or too
-    /// many.
-    pub(crate) fn of(had: impl IntoIterator<Item = (Class, u64, bool)>) -> Option<Interval> {
+    /// Collects (class, rate in bytes per second, unlimited demand) of each tenant; `None`: no
+    /// tenant, or more than [`MOST`].
+    pub(crate) fn from_rates(
+        had: impl IntoIterator<Item = (Class, u64, bool)>,
+    ) -> Option<Interval> {
         let mut all = Interval::default();
         for (class, rate, took_all) in had {
             if all.classes.len() == MOST {
@@ -37,15 +40,16 @@ impl Interval {
         (!all.classes.is_empty()).then_some(all)
     }
 
-    /// What one of each class would have had where all had taken what they were given; `None`: it
-    /// says nothing new.
+    /// Estimates the rate of one tenant of each class if all had unlimited demand; `None`: the
+    /// interval teaches nothing new.
     ///
-    /// `seen` is what was learnt of these classes before. Who takes less is taken to have been
-    /// given that, and the weaker to have had what it left beside their own. Where they were never
-    /// seen all that the weaker had is taken to be what the stronger left: so nobody counts on it
-    /// beside somebody who leaves nothing. `granted` is what the disk is taken to do for so many
-    /// before they are seen.
-    pub(crate) fn teaches(&self, seen: Option<&Rates>, granted: u64) -> Option<Rates> {
+    /// `seen` is the earlier estimate for this combination. A tenant with limited demand is
+    /// credited with the earlier estimate, and the lower classes with their rates less what it
+    /// left. Without an earlier estimate, all that the lower classes had counts as left by the
+    /// higher ones, so that nobody relies on it beside a tenant with unlimited demand. `granted` is
+    /// the bandwidth assumed for this number of tenants, in bytes per second, before any
+    /// measurement.
+    pub(crate) fn class_rates(&self, seen: Option<&Rates>, granted: u64) -> Option<Rates> {
         let (mut left, mut rates, mut says) = (0, Rates::default(), false);
         for class in Class::ALL.into_iter().rev() {
             let (at, n) = (class as usize, self.classes.count(class) as u128);
@@ -70,8 +74,8 @@ impl Interval {
         (says || seen.is_none() && total > granted.into()).then_some(rates)
     }
 
-    /// What those of the weaker classes had, down to the first where somebody took all that it was
-    /// given: no more was left beyond that.
+    /// Sum of the rates of the lower classes, down to the first with a tenant of unlimited demand:
+    /// beyond it no bandwidth was left.
     fn taken_below(&self, class: Class) -> u128 {
         let mut sum = 0;
         for at in (0..class as usize).rev() {

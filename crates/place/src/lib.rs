@@ -1,33 +1,33 @@
-//! Which host a job goes to, so that it and all that run there end in time: PCOS, the
-//! meta-scheduler above hosts that run PriDyn. Jain's thesis, chapter 5.
+//! Placement of deadline transfers on hosts so that the new transfer and all running ones meet
+//! their deadlines: PCOS, a meta-scheduler above hosts that run PriDyn (Jain's thesis, chapter 5).
 //!
 //! ```text
 //!   request --> Pcos --> Acceptance of each host --> placed, or it waits and is tried again
 //!                              |
-//!            admission (AdCon: what if it were here?) --> PriorityDatabase (who had what here?)
+//!            admission (AdCon, a what-if analysis) --> PriorityDatabase (measured bandwidths)
 //! ```
 //!
-//! [`admit_by_forecast`] is admission by forecasts that reckon with the ends of jobs.
+//! [`admit_by_forecast`] is an alternative admission test that predicts when transfers end.
 //!
-//! Nothing here knows a clock, a network or a disk: whoever drives it says what time it is, what
-//! hosts there are and what moved on them, and carries out what was decided.
+//! The crate has no clock and does no network or disk I/O: a driver passes in the time, the hosts
+//! and the bytes moved on them, and carries out the decisions.
 //!
 //! ```
 //! use tidegate_core::time::Nanos;
 //! use tidegate_place::{Bandwidth, HostSpec, MOST_WAITING, Outcome, Pcos, Request};
 //!
 //! let mut pcos = Pcos::new(MOST_WAITING);
-//! // 54 MB/s for one, 37 MB/s for two together.
+//! // 54 MB/s for one transfer, 37 MB/s in all for two.
 //! let bandwidth = Bandwidth::new(54_000_000, &[0, 17_000_000])?;
 //! pcos.add_host(Nanos::ZERO, HostSpec::new(bandwidth));
 //!
 //! let request = Request::new(1 << 30, Nanos::from_secs(60))?;
 //! let answer = pcos.request(Nanos::ZERO, request);
 //! assert!(matches!(answer.outcome, Outcome::Placed(_)));
-//! // Two of them would have 18.5 MB/s each, and be done after 58 s.
+//! // Two transfers get 18.5 MB/s each and end after 58 s.
 //! let answer = pcos.request(Nanos::ZERO, request);
 //! assert!(matches!(answer.outcome, Outcome::Placed(_)));
-//! // Three would not.
+//! // Three would miss their deadlines.
 //! let answer = pcos.request(Nanos::ZERO, request);
 //! assert!(matches!(answer.outcome, Outcome::Waiting));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

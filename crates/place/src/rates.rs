@@ -1,22 +1,23 @@
-//! The bandwidth that each class has on a host.
+//! Bandwidth of each class on a host.
 
 use tidegate_core::jobs::Class;
 
 use crate::Combination;
 
-/// What one of each class has, in bytes a second, the weakest first.
+/// Rate of one tenant of each class in bytes per second, lowest class first.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rates(pub [u64; 3]);
 
 impl Rates {
-    /// What one of this class has; 0 where nobody is of it.
+    /// Rate of one tenant of `class` in bytes per second; 0 if there is none.
     pub fn of(&self, class: Class) -> u64 {
         self.0[class as usize]
     }
 
-    /// What these have when their sorted classes stand beside those of which this is known: the
-    /// mean of those beside; and no more than their own class had, where it was there. Who is
-    /// lowered has what the lowest had, then, and not a part of what it had before.
+    /// Derives rates for `classes` from these rates, which were measured for `known`. The sorted
+    /// classes of both are aligned; each class gets the mean of its counterparts, but at most the
+    /// measured rate of the same class. A lowered tenant thus gets the rate of the lowest class,
+    /// not a part of its former rate.
     pub(crate) fn beside(&self, known: &Combination, classes: &Combination) -> Rates {
         let sides = classes.beside(known);
         Rates(Class::ALL.map(|class| {
@@ -32,7 +33,7 @@ impl Rates {
         }))
     }
 
-    /// What all of them have together.
+    /// Sum of the rates of all tenants in `of`, in bytes per second; saturates.
     pub fn total(&self, of: &Combination) -> u64 {
         let all = Class::ALL.map(|class| self.of(class).saturating_mul(of.count(class) as u64));
         all.into_iter().fold(0, u64::saturating_add)

@@ -1,44 +1,41 @@
-//! What is asked for: so many bytes, by when.
+//! Placement request: number of bytes and a deadline.
 
 use tidegate_core::jobs::Job;
 use tidegate_core::time::Nanos;
 
-/// A job that looks for a host. Figure 5.7's input.
+/// Transfer that needs a host (input of figure 5.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     bytes: u64,
     deadline: Nanos,
-    /// [`u64::MAX`]: it takes all that it is given.
+    /// Largest rate that the transfer can use, in bytes per second; [`u64::MAX`]: unlimited.
     limit: u64,
 }
 
-/// What is no job.
+/// Invalid request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RequestError {
-    /// It has no bytes.
-    #[error("a job of no bytes is done; it needs one byte at least")]
+    /// Transfer of 0 bytes.
+    #[error("the size is 0 bytes; it must be at least 1 byte")]
     NoBytes,
-    /// It has no time.
-    #[error("a job is to be done in no time; it needs a nanosecond at least")]
+    /// Deadline of 0.
+    #[error("the deadline is 0; it must be at least 1 ns")]
     NoTime,
-    /// It does not take as much as it needs.
-    #[error(
-        "a job that takes {limit} bytes a second at most is late whatever it is given: it needs \
-         {needs}"
-    )]
+    /// Rate limit below the rate needed to meet the deadline.
+    #[error("the limit of {limit} B/s is below the {needs} B/s that the deadline needs")]
     TooSlow {
-        /// What it takes, in bytes a second.
+        /// Limit in bytes per second.
         limit: u64,
-        /// What it needs.
+        /// Needed rate in bytes per second.
         needs: u64,
     },
 }
 
 impl Request {
-    /// So many bytes, in this time from when it begins to run.
+    /// Creates a request for `bytes`, to be moved within `deadline` of the start.
     ///
     /// # Errors
-    /// Without bytes, or without time.
+    /// `bytes` or `deadline` is 0.
     pub fn new(bytes: u64, deadline: Nanos) -> Result<Request, RequestError> {
         match (bytes, deadline) {
             (0, _) => Err(RequestError::NoBytes),
@@ -51,10 +48,10 @@ impl Request {
         }
     }
 
-    /// The same, of somebody who takes so many bytes a second at most, whatever it is given.
+    /// Declares that the transfer can use at most `limit` bytes per second.
     ///
     /// # Errors
-    /// When it would be late with that.
+    /// The limit is below the needed rate.
     pub fn limited(self, limit: u64) -> Result<Request, RequestError> {
         let needs = self.rate();
         if limit < needs {
@@ -64,34 +61,33 @@ impl Request {
         }
     }
 
-    /// What it takes at most, in bytes a second; [`u64::MAX`]: all that it is given.
+    /// Largest rate that the transfer can use, in bytes per second; [`u64::MAX`]: unlimited.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// R: bytes in all, read and written.
+    /// R: total bytes, read and written.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// D: how long after its beginning it is to be done, and how long it may wait at most before
-    /// that.
+    /// D: allowed duration from the start, and longest wait before it.
     pub fn deadline(&self) -> Nanos {
         self.deadline
     }
 
-    /// What it needs to be in time, in bytes a second, rounded up.
+    /// Rate needed to meet the deadline, in bytes per second, rounded up.
     pub fn rate(&self) -> u64 {
         needed(self.bytes, self.deadline)
     }
 
-    /// The shortest deadline at so many bytes a second: `None` at none.
+    /// Shortest deadline that `bytes_per_s` meets; `None` if that is 0.
     pub(crate) fn deadline_at(&self, bytes_per_s: u64) -> Option<Nanos> {
         let latency = self.begun(Nanos::ZERO).latency(bytes_per_s);
         (latency < Nanos::MAX).then_some(latency)
     }
 
-    /// As a job that begins now.
+    /// Returns the transfer as it starts at `now`.
     pub fn begun(&self, now: Nanos) -> Job {
         Job {
             bytes: self.bytes,
@@ -102,11 +98,10 @@ impl Request {
     }
 }
 
-/// The bytes a second at which this many are through in this time, rounded up; [`u64::MAX`] where
-/// there is no time.
+/// Rate in bytes per second that moves `bytes` in `time`, rounded up; [`u64::MAX`] if `time` is 0.
 ///
-/// A job is in time at a rate exactly where that is no less: latencies are rounded up to
-/// nanoseconds, and times are whole numbers of them.
+/// A transfer is in time exactly at rates of at least this value, because latencies are rounded up
+/// to nanoseconds and times are whole nanoseconds.
 pub(crate) fn needed(bytes: u64, time: Nanos) -> u64 {
     let nanos = u128::from(bytes) * u128::from(Nanos::SECOND.0);
     match (bytes, time) {

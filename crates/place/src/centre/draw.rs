@@ -1,4 +1,4 @@
-//! The jobs that come.
+//! Random arrivals of transfers.
 
 use tidegate_core::jobs::deadline::{makespan, with_tolerance};
 use tidegate_core::random::SplitMix64;
@@ -7,21 +7,21 @@ use tidegate_core::time::Nanos;
 use super::Spec;
 use crate::Request;
 
-/// A job that comes.
+/// Arrival of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Nanos,
-    /// What is asked for.
+    /// Placement request.
     pub(super) request: Request,
-    /// What it takes at most, in bytes a second; [`u64::MAX`]: all that it is given.
+    /// Largest rate that the transfer uses, in bytes per second; [`u64::MAX`]: unlimited.
     pub(super) limit: u64,
 }
 
-/// One after the other.
+/// Generator of arrivals.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     random: SplitMix64,
-    /// Of its own, so that the jobs are the same whoever of them is limited.
+    /// Separate generator, so that limits do not change the drawn transfers.
     limits: SplitMix64,
     at: Nanos,
 }
@@ -54,7 +54,7 @@ impl Arrivals {
         }
     }
 
-    /// Of a job that needs so many bytes a second.
+    /// Draws the limit of a transfer that needs `needs` bytes per second.
     fn limit(&mut self, spec: &Spec, needs: u64) -> u64 {
         let is_limited = self.limits.below(1_000) < u64::from(spec.limited);
         let (from, to) = spec.headroom;
@@ -67,12 +67,12 @@ impl Arrivals {
     }
 }
 
-/// From 0 up to 1.
+/// Draws a number from 0 (included) to 1 (excluded).
 fn part(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Each factor as likely as any other.
+/// Draws a number from a log-uniform distribution.
 fn between(random: &mut SplitMix64, (from, to): (u64, u64)) -> u64 {
     let (low, high) = (libm::log(from as f64), libm::log(to as f64));
     let drawn = libm::exp(low + part(random) * (high - low));
@@ -99,10 +99,10 @@ mod tests {
                 "{tolerance}"
             );
         }
-        // 100 a second: 20,000 in 200 s, with a standard deviation of 1.4 s.
+        // 100 per second: 20,000 in 200 s, with a standard deviation of 1.4 s.
         let last = drawn[19_999].at.as_secs_f64();
         assert!((last - 200.0).abs() < 7.0, "{last}");
-        // The middle of a range is its geometric mean, within 3.3 standard deviations.
+        // The median of a range is its geometric mean, within 3.3 standard deviations.
         let middle = ((spec.sizes.0 as f64) * (spec.sizes.1 as f64)).sqrt() as u64;
         let below = drawn
             .iter()

@@ -1,15 +1,15 @@
-//! A simulated data centre: hosts that run PriDyn, jobs that come at random, and who decides where
-//! they go.
+//! Simulation of a data centre: hosts that run PriDyn, randomly arriving transfers, and a placement
+//! strategy.
 //!
-//! A host's disk is a fluid: those of the strongest class share the whole of it evenly, and what
-//! jobs leave that cannot take their part the others have, then the weaker classes. So what a job
-//! has depends on who else is there, which is what the priority database is to learn; no queue, no
-//! seek and no request is simulated. Same [`Spec`], same [`Report`], on every machine.
+//! A host's disk is modelled as a fluid: transfers of the highest class share its bandwidth evenly;
+//! what they cannot use goes to the others of the class, then to lower classes. A transfer's rate
+//! thus depends on its neighbours, which is what the priority database has to learn. Queues, seeks
+//! and single requests are not simulated. Equal [`Spec`]s give equal [`Report`]s on every machine.
 
 mod draw;
-mod plain;
+mod host;
+mod rate_placer;
 mod report;
-mod site;
 mod world;
 
 use tidegate_core::time::Nanos;
@@ -18,40 +18,40 @@ use crate::Bandwidth;
 
 pub use report::Report;
 
-/// What is simulated.
+/// Parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// How many hosts, all alike.
+    /// Number of identical hosts.
     pub hosts: usize,
-    /// What each one's disk does.
+    /// Bandwidth of each host's disk.
     pub bandwidth: Bandwidth,
-    /// Jobs that come a second, independent of each other.
+    /// Mean number of transfers that arrive per second (Poisson process).
     pub arrivals_per_s: f64,
-    /// Their sizes in bytes: from, to, each factor as likely as any other.
+    /// Range of transfer sizes in bytes, log-uniform.
     pub sizes: (u64, u64),
-    /// How much longer than alone on a host a job may take, in thousandths of that: from, to. The
-    /// thesis' delta.
+    /// Range of the additional duration that a deadline allows, in thousandths of the duration
+    /// alone on a host (delta in the thesis).
     pub tolerance: (u32, u32),
-    /// Of a thousand jobs so many cannot take all that they are given; which those are nobody is
-    /// told.
+    /// Number of transfers in a thousand whose demand is limited; the strategy does not know which
+    /// ones.
     pub limited: u32,
-    /// How much more of the disk such a job takes than it needs to be in time, in thousandths of
-    /// that: from, to, each factor as likely as any other; no more than there is.
+    /// Range of the limit of such a transfer, in thousandths of its needed rate, log-uniform; a
+    /// limit above the disk's bandwidth is none.
     pub headroom: (u32, u32),
-    /// They say what they take when they come; else it is found out from what they had.
+    /// Transfers declare their limits on arrival; otherwise limits must be inferred from rates.
     pub told: bool,
-    /// PriDyn's.
+    /// PriDyn's measurement interval.
     pub interval: Nanos,
-    /// Nothing is counted before.
+    /// Initial time that is not counted.
     pub warm_up: Nanos,
-    /// For so long it is.
+    /// Counted time after the warm-up.
     pub length: Nanos,
-    /// What all choices follow from.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Default for Spec {
-    /// 1,000 hosts of 500 MB/s, 100 jobs a second of 5.7 GB on average: more than they do.
+    /// 1,000 hosts of 500 MB/s and 100 transfers per second of 5.7 GB on average, an overload.
     fn default() -> Spec {
         const MB: u64 = 1_000_000;
         let lost = (0..32_u64).map(|others| others.min(20) * 5 * MB);
@@ -73,22 +73,22 @@ impl Default for Spec {
     }
 }
 
-/// Who decides where jobs go.
+/// Placement strategy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strategy {
-    /// This crate.
+    /// PCOS, as implemented by [`Pcos`](crate::Pcos).
     Pcos,
-    /// The first host on which the rates that all need fit the disk; those that fit nowhere wait
-    /// likewise.
+    /// First host whose disk has the bandwidth for all needed rates. Transfers that fit nowhere
+    /// wait, as with PCOS.
     FirstFit,
-    /// Of those hosts the one that is fullest.
+    /// Fullest host whose disk has the bandwidth for all needed rates.
     BestFit,
-    /// Any host.
+    /// Random host.
     Random,
 }
 
 impl Strategy {
-    /// All.
+    /// All strategies.
     pub const ALL: [Strategy; 4] = [
         Strategy::Pcos,
         Strategy::FirstFit,
@@ -96,7 +96,7 @@ impl Strategy {
         Strategy::Random,
     ];
 
-    /// Its name.
+    /// Name in options and tables.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Pcos => "pcos",
@@ -107,24 +107,24 @@ impl Strategy {
     }
 }
 
-/// A decision whose time may be taken.
+/// Kind of decision whose duration can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// Where a job that comes goes.
+    /// Placement of an arriving transfer.
     Arrival,
-    /// What follows from jobs that ended, moved on, or have another class.
+    /// Reaction to transfers that ended, made progress or changed class.
     Update,
 }
 
-/// Somebody with a clock, who sees how long decisions take. The outcome does not depend on it.
+/// Observer that measures the duration of decisions; it does not influence the outcome.
 pub trait Watch {
-    /// One begins. It is counted, or belongs to the warm-up.
+    /// Called before a decision; `counted` is `false` during the warm-up.
     fn begin(&mut self, counted: bool);
-    /// It has ended.
+    /// Called after the decision.
     fn end(&mut self, decision: Decision);
 }
 
-/// Nobody looks.
+/// Observer that measures nothing.
 impl Watch for () {
     fn begin(&mut self, _: bool) {}
     fn end(&mut self, _: Decision) {}

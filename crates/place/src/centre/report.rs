@@ -1,54 +1,54 @@
-//! What was found out.
+//! Results of a simulated data centre.
 
 use tidegate_core::time::Nanos;
 
-use super::site::Ended;
+use super::host::Ended;
 
-/// What happened in a data centre while it was counted.
+/// Results over the counted time.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Report {
-    /// Jobs that came.
+    /// Transfers that arrived.
     pub arrived: u64,
-    /// Jobs that went to a host at once.
+    /// Transfers placed at once.
     pub placed: u64,
-    /// Jobs that went to a host after a wait.
+    /// Transfers placed after a wait.
     pub placed_later: u64,
-    /// Jobs that waited until their deadline.
+    /// Requests discarded at their deadlines.
     pub discarded: u64,
-    /// Jobs that no host does in time if it is empty.
+    /// Requests refused because not even an empty host would be in time.
     pub refused: u64,
-    /// Jobs that ended.
+    /// Transfers that ended.
     pub ended: u64,
-    /// Those of them that ended late.
+    /// Ended transfers that missed their deadlines.
     pub missed: u64,
-    /// Jobs that still ran at the end, and were late by then.
+    /// Transfers still running at the end that were past their deadlines.
     pub overdue: u64,
-    /// How late those that ended late were, on average.
+    /// Mean lateness of the transfers that ended late.
     pub mean_late: Nanos,
-    /// How long those waited that went to a host later: on average,
+    /// Mean wait of the transfers placed after a wait.
     pub mean_wait: Nanos,
-    /// ninety-nine of a hundred at most,
+    /// 99th percentile of that wait.
     pub p99_wait: Nanos,
-    /// and all.
+    /// Longest such wait.
     pub longest_wait: Nanos,
-    /// Jobs that ran, on average.
+    /// Mean number of running transfers.
     pub running: f64,
-    /// Jobs that waited, on average.
+    /// Mean number of waiting requests.
     pub waiting: f64,
-    /// Bytes that moved, of those that all disks would have moved for one job each.
+    /// Bytes moved, as a fraction of what all disks could have moved for one transfer each.
     pub utilisation: f64,
-    /// The same of the jobs that ended in time.
+    /// Bytes of transfers that ended in time, as the same fraction.
     pub useful: f64,
 }
 
-/// Counts for a [`Report`].
+/// Accumulator of a [`Report`].
 #[derive(Default, Debug)]
 pub(super) struct Counts {
     pub(super) report: Report,
     waits: Vec<Nanos>,
     late: u128,
     useful: u128,
-    /// Jobs times nanoseconds.
+    /// Integral over time, in transfers times nanoseconds.
     running: u128,
     waiting: u128,
 }
@@ -76,7 +76,7 @@ impl Counts {
         self.waiting += u128::from(passed.0) * waiting as u128;
     }
 
-    /// Of so many bytes that moved, out of so many that could have, in this time.
+    /// Computes the report from `moved` bytes of `possible` ones in `length`.
     pub(super) fn finish(mut self, moved: u64, possible: u128, length: Nanos) -> Report {
         self.waits.sort_unstable();
         let mean = |sum: u128, n: u64| Nanos((sum / u128::from(n.max(1))) as u64);

@@ -1,5 +1,5 @@
-//! The data centre through virtual time: what happens on hosts, then whose time is over, then who
-//! comes.
+//! Event loop of the simulated data centre. At equal times host events come first, then time-outs,
+//! then arrivals.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use tidegate_core::heap::IndexedHeap;
 use tidegate_core::time::Nanos;
 
 use super::draw::{Arrival, Arrivals};
-use super::plain::{Placer, Plain};
+use super::host::{HostReport, SimHost};
+use super::rate_placer::{Placer, RatePlacer};
 use super::report::{Counts, Report};
-use super::site::{News, Site};
 use super::{Decision, Spec, Strategy, Watch};
 use crate::{
     Answer, Event, HostId, HostSpec, MOST_WAITING, Outcome, Pcos, Placement, RequestId, Update,
@@ -18,13 +18,14 @@ use crate::{
 pub(super) struct World<'a> {
     spec: &'a Spec,
     placer: Box<dyn Placer>,
-    /// It has looked at all classes of a host before it places a job there.
+    /// The strategy considers the classes of a host's tenants; otherwise PriDyn does after
+    /// placement.
     looks_at_classes: bool,
-    sites: Vec<Site>,
-    /// When something happens on each.
+    hosts: Vec<SimHost>,
+    /// Next event of each host.
     next: IndexedHeap<Nanos>,
     arrivals: Arrivals,
-    /// Those that wait, or are about to be placed.
+    /// Arrivals that wait for a host or are about to be placed.
     asked: BTreeMap<RequestId, Arrival>,
     running: usize,
     now: Nanos,
@@ -41,24 +42,24 @@ impl<'a> World<'a> {
                 }
                 Box::new(pcos)
             }
-            other => Box::new(Plain::new(spec, other)),
+            other => Box::new(RatePlacer::new(spec, other)),
         };
         let mut next = IndexedHeap::with_capacity(spec.hosts);
-        let sites: Vec<Site> = (0..spec.hosts as u64)
+        let hosts: Vec<SimHost> = (0..spec.hosts as u64)
             .map(|at| {
-                // Their intervals begin one after the other.
+                // Staggered, so that the intervals of the hosts do not coincide.
                 let first = u128::from(spec.interval.0) * u128::from(at + 1) / spec.hosts as u128;
-                Site::new(&spec.bandwidth, spec.interval, Nanos(first as u64))
+                SimHost::new(&spec.bandwidth, spec.interval, Nanos(first as u64))
             })
             .collect();
-        for (at, site) in sites.iter().enumerate() {
-            next.set(at, site.next());
+        for (at, host) in hosts.iter().enumerate() {
+            next.set(at, host.next());
         }
         World {
             spec,
             placer,
             looks_at_classes: strategy == Strategy::Pcos,
-            sites,
+            hosts,
             next,
             arrivals: Arrivals::new(spec.seed),
             asked: BTreeMap::new(),
@@ -82,9 +83,9 @@ impl<'a> World<'a> {
             if now >= end {
                 break;
             }
-            self.pass(now);
+            self.advance(now);
             if happens == now {
-                self.happen(watch);
+                self.process_events(watch);
             } else if timeout == now {
                 self.placer.handle_timeout(now);
                 self.take_events(watch);
@@ -93,33 +94,33 @@ impl<'a> World<'a> {
                 arrival = self.arrivals.next(self.spec);
             }
         }
-        self.pass(end);
+        self.advance(end);
         let moved = self.moved(end) - moved_before.unwrap_or(0);
-        let overdue: usize = self.sites.iter().map(|site| site.overdue(end)).sum();
+        let overdue: usize = self.hosts.iter().map(|host| host.overdue(end)).sum();
         self.counts.report.overdue = overdue as u64;
         let of_one = u128::from(self.spec.bandwidth.max()) * u128::from(self.spec.length.0);
         let possible = of_one * self.spec.hosts as u128 / u128::from(Nanos::SECOND.0);
         self.counts.finish(moved, possible, self.spec.length)
     }
 
-    /// Time passes up to then.
-    fn pass(&mut self, now: Nanos) {
+    /// Advances virtual time, and accounts running and waiting transfers.
+    fn advance(&mut self, now: Nanos) {
         let counted = now.since(self.now.max(self.spec.warm_up));
         self.counts.time(counted, self.running, self.asked.len());
         self.now = now;
     }
 
-    /// Bytes that have moved by then.
+    /// Total bytes moved on all hosts up to `then`.
     fn moved(&mut self, then: Nanos) -> u64 {
-        self.sites.iter_mut().for_each(|site| site.settle(then));
-        self.sites.iter().map(|site| site.moved).sum()
+        self.hosts.iter_mut().for_each(|host| host.settle(then));
+        self.hosts.iter().map(|host| host.moved).sum()
     }
 
     fn is_counted(&self) -> bool {
         self.now >= self.spec.warm_up
     }
 
-    /// A job comes.
+    /// Processes the arrival of a transfer.
     fn arrive(&mut self, arrival: Arrival, watch: &mut dyn Watch) {
         let (now, counted) = (self.now, self.is_counted());
         watch.begin(counted);
@@ -139,22 +140,23 @@ impl<'a> World<'a> {
         self.take_events(watch);
     }
 
-    /// Something happens on a host.
-    fn happen(&mut self, watch: &mut dyn Watch) {
+    /// Processes the next event of a host.
+    fn process_events(&mut self, watch: &mut dyn Watch) {
         let Some((_, at)) = self.next.peek() else {
             return;
         };
         let mut ended = Vec::new();
-        let news = self.sites[at].happen(self.now, &mut ended);
+        let report = self.hosts[at].process_events(self.now, &mut ended);
         self.running -= ended.len();
         if self.is_counted() {
             ended.iter().for_each(|ended| self.counts.end(ended));
         }
-        self.tell(at, &news, watch);
+        self.send_report(at, &report, watch);
         self.take_events(watch);
     }
 
-    /// What came of those that waited; which may change hosts, and so decide about others.
+    /// Processes the results of waiting requests, which may change hosts and lead to further
+    /// results.
     fn take_events(&mut self, watch: &mut dyn Watch) {
         while let Some(event) = self.placer.poll_event() {
             let counted = self.is_counted();
@@ -177,19 +179,19 @@ impl<'a> World<'a> {
 
     fn begin(&mut self, arrival: &Arrival, placement: &Placement, watch: &mut dyn Watch) {
         let HostId(at) = placement.host;
-        let news = self.sites[at].begin(self.now, arrival, placement, self.looks_at_classes);
+        let report = self.hosts[at].begin(self.now, arrival, placement, self.looks_at_classes);
         self.running += 1;
-        self.tell(at, &news, watch);
+        self.send_report(at, &report, watch);
     }
 
-    fn tell(&mut self, at: usize, news: &News, watch: &mut dyn Watch) {
-        self.next.set(at, self.sites[at].next());
+    fn send_report(&mut self, at: usize, report: &HostReport, watch: &mut dyn Watch) {
+        self.next.set(at, self.hosts[at].next());
         let update = Update {
-            ended: &news.ended,
-            classes: &news.classes,
-            moved: &news.moved,
-            had: &news.had,
-            sated: &news.sated,
+            ended: &report.ended,
+            classes: &report.classes,
+            moved: &report.moved,
+            had: &report.had,
+            sated: &report.sated,
         };
         let (now, counted) = (self.now, self.is_counted());
         watch.begin(counted);

@@ -1,89 +1,88 @@
-//! What is said to the meta-scheduler, and by it.
+//! Input and output of the meta-scheduler.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 
-/// A host, by the order in which they were added.
+/// Host, by order of addition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HostId(pub usize);
 
-/// A request, and the job that comes of it. Never used twice; later ones are higher.
+/// Identifier of a request and of the transfer it becomes. Ascending, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u64);
 
-/// Where a job runs from now on, and on which terms.
+/// Host and terms on which a transfer runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// Which.
+    /// Request that was placed.
     pub id: RequestId,
-    /// Where.
+    /// Host on which it runs.
     pub host: HostId,
-    /// Its class.
+    /// Class of the transfer.
     pub class: Class,
-    /// Those of the host that are lower from now on, until this job ends, and their classes.
+    /// Tenants of the host that are lowered until this transfer ends, with their new classes.
     pub lowered: Vec<(RequestId, Class)>,
-    /// How long it waited.
+    /// Time that the request waited.
     pub waited: Nanos,
 }
 
-/// What comes of a request at once.
+/// Reply to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Its number from now on.
+    /// Identifier of the request.
     pub id: RequestId,
-    /// What.
+    /// Immediate result.
     pub outcome: Outcome,
 }
 
-/// What comes of a request at once.
+/// Immediate result of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// It runs.
+    /// Placed on a host.
     Placed(Placement),
-    /// No host takes it as they are. It is tried again, and discarded at its deadline.
+    /// No host accepts it at present. It is retried, and discarded at its deadline.
     Waiting,
-    /// It does not even wait.
+    /// Refused without waiting.
     Refused(Refusal),
 }
 
-/// Why a request does not even wait.
+/// Reason for refusing a request at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// No host would do it in time if it were empty.
+    /// Even an empty host would miss the deadline.
     Impossible {
-        /// The shortest deadline with which one would; `None`: there is no host.
+        /// Shortest deadline that an empty host would meet; `None`: there is no host.
         nearest: Option<Nanos>,
     },
-    /// As many wait as may.
+    /// The waiting list is full.
     TooManyWait {
-        /// So many.
+        /// Capacity of the waiting list.
         most: usize,
     },
 }
 
-/// What came of a request that waited. They are kept until they are asked for: one for each that
-/// waited.
+/// Later result of a request that waited. Events are kept until polled, one per waiting request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// It runs.
+    /// Placed on a host.
     Placed(Placement),
-    /// Its deadline passed while it waited.
+    /// Discarded because its deadline passed while it waited.
     Discarded(RequestId),
 }
 
-/// What has happened on a host.
+/// Changes on a host since the last update.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Update<'a> {
-    /// Jobs that have ended.
+    /// Transfers that have ended.
     pub ended: &'a [RequestId],
-    /// Jobs whose class is another: what its PriDyn has changed.
+    /// Transfers whose class the host's PriDyn has changed, with the new class.
     pub classes: &'a [(RequestId, Class)],
-    /// What has moved of jobs so far, in bytes.
+    /// Progress of transfers: bytes moved since their start.
     pub moved: &'a [(RequestId, u64)],
-    /// What each one there had over an interval through which nobody came, went or had another
-    /// class, in bytes a second. The host's priority database learns from it.
+    /// Class and rate in bytes per second of each tenant, over an interval in which no tenant came,
+    /// went or changed class. The host's priority database learns from it.
     pub had: &'a [(Class, u64)],
-    /// Of those of `had` who took less than they were given, and had what they take: how much, in
-    /// bytes a second. They are taken to want no more than that, until they do.
+    /// Tenants of `had` whose rate was limited by their own demand, with that rate in bytes per
+    /// second. Their demand is assumed not to exceed it until a later interval shows otherwise.
     pub sated: &'a [(RequestId, u64)],
 }

@@ -1,4 +1,4 @@
-//! A host as the meta-scheduler knows it.
+//! Host as the meta-scheduler sees it.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
@@ -9,17 +9,17 @@ use crate::{
     Rejection, Request, Tenant, admit, rates,
 };
 
-/// A host that comes.
+/// Description of a host to add.
 #[derive(Clone, Debug)]
 pub struct HostSpec {
-    /// What is known of it.
+    /// Measured bandwidths of the host.
     pub database: PriorityDatabase,
-    /// As many jobs run there at most, up to [`MOST`].
+    /// Largest number of transfers on the host; values above [`MOST`] become [`MOST`].
     pub jobs: usize,
 }
 
 impl HostSpec {
-    /// A host of which no more is known than what its disk does in all.
+    /// Describes a host of which only the total bandwidth is known.
     pub fn new(bandwidth: Bandwidth) -> HostSpec {
         let database = PriorityDatabase::new(bandwidth);
         let jobs = MOST;
@@ -27,50 +27,51 @@ impl HostSpec {
     }
 }
 
-/// A job that runs.
+/// Transfer that runs on a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Running {
-    /// Which.
+    /// Identifier of the transfer.
     pub id: RequestId,
-    /// Its class, and how far it is taken to be.
+    /// Class and estimated progress.
     pub tenant: Tenant,
-    /// As of when.
+    /// Time to which the progress refers.
     pub as_of: Nanos,
-    /// What it takes at most, in bytes a second, whatever it is given; `None`: all of it, as far as
-    /// is known.
+    /// Largest rate that the transfer uses, in bytes per second, declared or observed; `None`:
+    /// unlimited as far as is known.
     pub limit: Option<u64>,
-    /// The same as it was said when it came.
-    said: u64,
+    /// Limit declared with the request, in bytes per second; [`u64::MAX`]: none.
+    declared_limit: u64,
 }
 
 impl Running {
-    /// A job that begins, or goes on.
+    /// Creates a transfer that starts or resumes.
     pub(super) fn new(id: RequestId, tenant: Tenant, as_of: Nanos, limit: u64) -> Running {
         Running {
             id,
             tenant,
             as_of,
             limit: (limit < u64::MAX).then_some(limit),
-            said: limit,
+            declared_limit: limit,
         }
     }
 
-    /// It took less than it was given, this much; `None`: it took all, which was to be so much.
-    fn was_sated(&mut self, at: Option<u64>, given: u64) {
+    /// Updates the observed limit: `at` is a rate limited by the transfer's own demand; `None`: it
+    /// used all of the rate `given` to it.
+    fn update_limit(&mut self, at: Option<u64>, given: u64) {
         let seen = match at {
             Some(at) => at,
-            // Where it was given less than it takes that still stands.
+            // A rate below the known limit does not contradict that limit.
             None => self
                 .limit
                 .filter(|limit| *limit > given)
                 .unwrap_or(u64::MAX),
         };
-        let limit = seen.min(self.said);
+        let limit = seen.min(self.declared_limit);
         self.limit = (limit < u64::MAX).then_some(limit);
     }
 
-    /// It moves at this rate.
-    fn go_on(&mut self, now: Nanos, bytes_per_s: u64) {
+    /// Advances the progress at `bytes_per_s` up to `now`.
+    fn advance(&mut self, now: Nanos, bytes_per_s: u64) {
         let time = u128::from(now.since(self.as_of).0);
         if let Some(job) = &mut self.tenant.job {
             let moved = time * u128::from(bytes_per_s) / u128::from(Nanos::SECOND.0);
@@ -85,11 +86,11 @@ impl Running {
 pub(super) struct Host {
     database: PriorityDatabase,
     most: usize,
-    /// It may take jobs.
+    /// May accept transfers; `false` after `close_host`.
     open: bool,
     gone: bool,
     running: Vec<Running>,
-    /// The same without their numbers.
+    /// Tenants of `running`, in the same order.
     tenants: Vec<Tenant>,
     limits: Vec<Option<u64>>,
     grace: Grace,
@@ -135,20 +136,20 @@ impl Host {
         self.gone
     }
 
-    /// It is gone: those that ran there, as far as they are taken to be.
-    pub(super) fn leave(&mut self, now: Nanos) -> Vec<Running> {
-        self.settle(now);
+    /// Removes the host; returns its transfers with their estimated progress.
+    pub(super) fn remove(&mut self, now: Nanos) -> Vec<Running> {
+        self.advance_all(now);
         (self.open, self.gone) = (false, true);
         core::mem::take(&mut self.running)
     }
 
-    /// One more may run here.
+    /// Returns whether another transfer may run here.
     fn has_room(&self) -> bool {
         self.open && self.running.len() < self.most
     }
 
-    /// What a job would have at most if it were alone; 0 where none will ever be taken.
-    pub(super) fn alone(&self) -> u64 {
+    /// Highest rate of a transfer solo_rate on the host in bytes per second; 0 after removal.
+    pub(super) fn solo_rate(&self) -> u64 {
         if self.gone {
             return 0;
         }
@@ -160,33 +161,33 @@ impl Host {
         self.running.push(running);
     }
 
-    /// Snapshot of the host at some time, with the jobs as they were told of last.
+    /// Snapshot at `now`, with the tenants as last advanced.
     fn snapshot(&self, now: Nanos) -> HostSnapshot<'_> {
         HostSnapshot::new(now, &self.database, &self.tenants)
             .with_limits(&self.limits)
             .with_grace(self.grace)
     }
 
-    /// What each of those that run has, in bytes a second, in their order.
+    /// Rates of the running transfers in bytes per second, in their order.
     pub(super) fn rates(&self) -> Vec<u64> {
         let (mut tenants, mut limits) = (Vec::new(), Vec::new());
-        look(&self.running, &mut tenants, &mut limits);
+        collect_tenants(&self.running, &mut tenants, &mut limits);
         let snapshot = HostSnapshot::new(Nanos::ZERO, &self.database, &tenants);
         rates(&snapshot.with_limits(&limits))
     }
 
-    /// Those that run are taken to have moved as it was foreseen since they were told of.
-    fn settle(&mut self, now: Nanos) {
-        look(&self.running, &mut self.tenants, &mut self.limits);
+    /// Advances all transfers to `now` at their forecast rates.
+    fn advance_all(&mut self, now: Nanos) {
+        collect_tenants(&self.running, &mut self.tenants, &mut self.limits);
         let rates = rates(&self.snapshot(now));
         for ((running, tenant), rate) in self.running.iter_mut().zip(&mut self.tenants).zip(rates) {
-            running.go_on(now, rate);
+            running.advance(now, rate);
             *tenant = running.tenant;
         }
     }
 
-    /// What each one had teaches what classes have; who had all that it takes is known to take no
-    /// more.
+    /// Learns the rates of classes from an interval, and the demand of transfers that had less than
+    /// they could get.
     fn learn(&mut self, update: &Update<'_>) {
         if update.had.is_empty() {
             return;
@@ -196,7 +197,7 @@ impl Host {
             let is_sated = update.sated.iter().any(|(id, _)| *id == running.id);
             sated[running.tenant.class as usize] += usize::from(is_sated);
         }
-        // How many of a class took all they were given is enough, whoever that was.
+        // Only the number of limited tenants of a class matters, not which ones they are.
         let had = update.had.iter().map(|&(class, rate)| {
             let left = &mut sated[class as usize];
             let took_all = *left == 0;
@@ -208,13 +209,13 @@ impl Host {
         let known = self.database.rates(&classes);
         for running in &mut self.running {
             let at = update.sated.iter().find(|(id, _)| *id == running.id);
-            running.was_sated(at.map(|(_, rate)| *rate), known.of(running.tenant.class));
+            running.update_limit(at.map(|(_, rate)| *rate), known.of(running.tenant.class));
         }
     }
 
-    /// Takes over what has happened. Whether the number or the classes of its jobs are others now.
+    /// Applies an update; returns whether the number or the classes of the transfers have changed.
     pub(super) fn update(&mut self, now: Nanos, update: &Update<'_>) -> bool {
-        self.settle(now);
+        self.advance_all(now);
         self.learn(update);
         let mut changed = false;
         for &(id, class) in update.classes {
@@ -235,7 +236,7 @@ impl Host {
     }
 
     pub(super) fn refresh(&mut self, now: Nanos) {
-        self.settle(now);
+        self.advance_all(now);
         self.acceptance = if self.has_room() {
             Acceptance::of(&self.snapshot(now))
         } else {
@@ -243,7 +244,7 @@ impl Host {
         };
     }
 
-    /// Whether a job is taken, with those that run as they were settled last.
+    /// Runs the admission test against the tenants as last advanced.
     pub(super) fn admit(&self, now: Nanos, request: &Request) -> Result<Assignment, Rejection> {
         if self.has_room() {
             admit(&self.snapshot(now), request)
@@ -252,14 +253,14 @@ impl Host {
         }
     }
 
-    /// A job runs here from now on, if it is taken: its class, and who is lowered for it.
-    pub(super) fn take(
+    /// Starts a transfer if the host accepts it; returns its class and the tenants lowered for it.
+    pub(super) fn try_place(
         &mut self,
         now: Nanos,
         id: RequestId,
         request: &Request,
     ) -> Option<(Class, Vec<(RequestId, Class)>)> {
-        self.settle(now);
+        self.advance_all(now);
         let Assignment { class, lowered } = self.admit(now, request).ok()?;
         let lower = |(at, class): (usize, Class)| {
             let running = self.running.get_mut(at)?;
@@ -273,7 +274,7 @@ impl Host {
         Some((class, lowered))
     }
 
-    /// What a job takes at most from now on.
+    /// Replaces the declared limit of a transfer, in bytes per second.
     pub(super) fn limit(&mut self, id: RequestId, limit: u64) {
         let mut all = self.running.iter_mut();
         if let Some(running) = all.find(|running| running.id == id) {
@@ -288,8 +289,8 @@ impl Host {
     }
 }
 
-/// Those that run, without their numbers, and what they take at most.
-fn look(running: &[Running], tenants: &mut Vec<Tenant>, limits: &mut Vec<Option<u64>>) {
+/// Fills `tenants` and `limits` from `running`.
+fn collect_tenants(running: &[Running], tenants: &mut Vec<Tenant>, limits: &mut Vec<Option<u64>>) {
     tenants.clear();
     tenants.extend(running.iter().map(|running| running.tenant));
     limits.clear();

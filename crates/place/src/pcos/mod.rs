@@ -1,16 +1,17 @@
-//! Placement over hosts: figure 5.7, with those that wait. A state machine without clock or I/O.
+//! Placement over hosts (figure 5.7), with a list of waiting requests. A state machine without
+//! clock and I/O.
 //!
 //! ```text
-//!   request --> host that takes it, of several the one with most free bandwidth --> Placed
+//!   request --> host that accepts it, the one with most free bandwidth --> Placed
 //!      |  none
-//!      +--> Waiting --- a host's number or classes of jobs change: oldest first, there --> Placed
+//!      +--> Waiting --- a host's number or classes of transfers change: oldest first --> Placed
 //!      |       +------- its deadline has passed since it came --> Discarded
-//!      +--> Refused: not even an empty host would do it
+//!      +--> Refused: not even an empty host would be in time
 //! ```
 //!
-//! What each host would take is kept ([`Acceptance`]) and reckoned again when something moves
-//! there, or when it has been so long that somebody there would be late meanwhile; a decision
-//! compares one number of each host.
+//! The set of transfers that each host would accept ([`Acceptance`]) is cached, and recomputed when
+//! something changes on the host or when its validity ends. A decision compares one number per
+//! host.
 
 mod answer;
 mod host;
@@ -28,102 +29,106 @@ pub use answer::{Answer, Event, HostId, Outcome, Placement, Refusal, RequestId, 
 pub use host::{HostSpec, Running};
 pub(crate) use waiting::{Waiter, Waiting};
 
-/// As many requests may wait, where nobody says otherwise.
+/// Usual capacity of the waiting list.
 pub const MOST_WAITING: usize = 1_000_000;
 
-/// How a host stands.
+/// State of a host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostView<'a> {
-    /// Which.
+    /// Number of the host.
     pub id: HostId,
     host: &'a Host,
 }
 
 impl<'a> HostView<'a> {
-    /// Who runs there, in the order they came.
+    /// Transfers that run on the host, in order of arrival.
     pub fn running(&self) -> &'a [Running] {
         self.host.running()
     }
 
-    /// What is known of it.
+    /// Priority database of the host.
     pub fn database(&self) -> &'a PriorityDatabase {
         self.host.database()
     }
 
-    /// What it would take.
+    /// Set of transfers that the host would accept.
     pub fn acceptance(&self) -> &'a Acceptance {
         self.host.acceptance()
     }
 
-    /// Whether it may take jobs: it was not closed.
+    /// Returns whether the host may accept transfers; `false` after
+    /// [`close_host`](Pcos::close_host).
     pub fn is_open(&self) -> bool {
         self.host.is_open()
     }
 
-    /// What a job there has as things are, in bytes a second, by what is known of the host.
+    /// Current rate of a transfer on the host in bytes per second, by the priority database; 0 if
+    /// it does not run there.
     pub fn rate(&self, running: &Running) -> u64 {
         let mut all = self.running().iter().zip(self.host.rates());
         let found = all.find(|(other, _)| other.id == running.id);
         found.map_or(0, |(_, rate)| rate)
     }
 
-    /// What comes of a job there at that rate; `None`: it is somebody without a job.
+    /// Forecast of a transfer on the host at its current rate; `None` for a tenant without a
+    /// transfer.
     pub fn forecast(&self, now: Nanos, running: &Running) -> Option<Forecast> {
         let job = running.tenant.job?;
         Some(job.forecast(now, self.rate(running)))
     }
 }
 
-/// The meta-scheduler.
+/// Meta-scheduler.
 #[derive(Clone, Debug)]
 pub struct Pcos {
     most_waiting: usize,
     grace: Grace,
     hosts: Vec<Host>,
-    /// What decisions look at, by host.
-    boards: Vec<Board>,
+    /// Decision data by host, kept apart from `hosts` for cache locality.
+    summaries: Vec<Summary>,
     waiting: Waiting,
     next: u64,
     events: VecDeque<Event>,
 }
 
-/// What a decision looks at of a host: half a cache line.
+/// Decision data of a host: half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Board {
+struct Summary {
     most: u64,
     free: u64,
     until: Nanos,
-    /// What one alone would have at most, were the host open.
-    alone: u64,
+    /// Highest rate of a transfer solo_rate on the host, whether or not it is open.
+    solo_rate: u64,
 }
 
 impl Pcos {
-    /// Without hosts yet. As many requests wait at most; [`MOST_WAITING`] is a good number.
+    /// Creates a meta-scheduler without hosts that lets at most `most_waiting` requests wait;
+    /// [`MOST_WAITING`] is a good value.
     pub fn new(most_waiting: usize) -> Pcos {
         Pcos {
             most_waiting,
             grace: Grace::default(),
             hosts: Vec::new(),
-            boards: Vec::new(),
+            summaries: Vec::new(),
             waiting: Waiting::new(),
             next: 0,
             events: VecDeque::new(),
         }
     }
 
-    /// With another [`Grace`], for the hosts that are added from then on.
+    /// Replaces the [`Grace`] for hosts added from now on.
     #[must_use]
     pub fn with_grace(self, grace: Grace) -> Pcos {
         Pcos { grace, ..self }
     }
 
-    /// A job looks for a host. Figure 5.7.
+    /// Places a transfer on a host, lets it wait or refuses it (figure 5.7).
     pub fn request(&mut self, now: Nanos, request: Request) -> Answer {
         self.handle_timeout(now);
-        let waiter = self.number(now, request);
-        // One that does not take it after all is reckoned again, and is not found twice.
+        let waiter = self.new_waiter(now, request);
+        // A host that rejects the transfer after all has been recomputed and is not found again.
         let placed = loop {
-            let Some(host) = self.find(now, request.rate()) else {
+            let Some(host) = self.best_host(now, request.rate()) else {
                 break None;
             };
             if let Some(placement) = self.place(now, host, &waiter) {
@@ -136,48 +141,48 @@ impl Pcos {
                 self.retry(now, placement.host);
                 Outcome::Placed(placement)
             }
-            None => self.let_wait(waiter),
+            None => self.enqueue_or_refuse(waiter),
         };
         Answer { id, outcome }
     }
 
-    /// A job that runs on a host already, and how far it was as of then. When all are told of,
-    /// [`Pcos::refresh_all`] has them go on.
+    /// Registers a transfer that already runs on a host, with its progress at `as_of`, after a
+    /// restart. [`Pcos::refresh_all`] must follow the last registration.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// There is no such host.
     pub fn resume(&mut self, host: HostId, tenant: Tenant, as_of: Nanos) -> RequestId {
-        let id = self.take_number();
+        let id = self.next_id();
         self.hosts[host.0].push(Running::new(id, tenant, as_of, u64::MAX));
         id
     }
 
-    /// A job takes no more than so many bytes a second, whatever it is given. Where it runs is
-    /// reckoned anew by the next update, or [`Pcos::refresh_all`].
+    /// Sets the largest rate that a transfer can use, in bytes per second. Takes effect with the
+    /// next update of the host or [`Pcos::refresh_all`].
     ///
     /// # Panics
-    /// When there is no such host.
+    /// There is no such host.
     pub fn limit(&mut self, host: HostId, id: RequestId, bytes_per_s: u64) {
         self.hosts[host.0].limit(id, bytes_per_s);
     }
 
-    /// Reckons all hosts anew, where jobs are taken to have moved as it was foreseen since they
-    /// were told of.
+    /// Recomputes all hosts, assuming that transfers have moved at the forecast rates since their
+    /// last reported progress.
     pub fn refresh_all(&mut self, now: Nanos) {
         for host in 0..self.hosts.len() {
             self.refresh(now, HostId(host));
         }
     }
 
-    /// A request that has waited since then; those that came before it first. It is tried when
-    /// something changes on a host, or by [`Pcos::retry_all`].
+    /// Registers a request that has waited since `arrived`, after a restart; older ones first. It
+    /// is tried when something changes on a host, or by [`Pcos::retry_all`].
     pub fn resume_waiting(&mut self, arrived: Nanos, request: Request) -> RequestId {
-        let waiter = self.number(arrived, request);
+        let waiter = self.new_waiter(arrived, request);
         self.waiting.push(waiter);
         waiter.id
     }
 
-    /// Tries all that wait on every host.
+    /// Tries all waiting requests on every host.
     pub fn retry_all(&mut self, now: Nanos) {
         self.handle_timeout(now);
         self.refresh_all(now);
@@ -186,12 +191,11 @@ impl Pcos {
         }
     }
 
-    /// Something has happened on a host. Those that wait are tried on it where the number or the
-    /// classes of its jobs are others now. Jobs that it does not have are passed over, and so is a
-    /// host that was removed.
+    /// Processes changes on a host, and retries the waiting requests on it if the number or the
+    /// classes of its transfers have changed. Ignores unknown transfers and removed hosts.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// There is no such host.
     pub fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>) {
         self.handle_timeout(now);
         if self.hosts[host.0].is_gone() {
@@ -204,54 +208,55 @@ impl Pcos {
         }
     }
 
-    /// A request that waits is not wanted any more. Whether it waited.
+    /// Withdraws a waiting request; returns `false` if it was not waiting.
     pub fn withdraw(&mut self, id: RequestId) -> bool {
         self.waiting.remove(id).is_some()
     }
 
-    /// Discards those whose time is over: at their deadline, neither before nor after.
+    /// Discards the requests whose deadline is `now` or earlier.
     pub fn handle_timeout(&mut self, now: Nanos) {
         while let Some(waiter) = self.waiting.pop_due(now) {
             self.events.push_back(Event::Discarded(waiter.id));
         }
     }
 
-    /// When somebody is to be discarded next.
+    /// Deadline of the next request to be discarded.
     pub fn next_timeout(&self) -> Option<Nanos> {
         self.waiting.next_due()
     }
 
-    /// What came of those that waited, in the order it came.
+    /// Returns the next result of a request that waited.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// How a host stands; `None`: there is none.
+    /// State of a host; `None` if it does not exist or was removed.
     pub fn host(&self, id: HostId) -> Option<HostView<'_>> {
         let host = self.hosts.get(id.0).filter(|host| !host.is_gone())?;
         Some(HostView { id, host })
     }
 
-    /// How all hosts stand.
+    /// State of all hosts.
     pub fn hosts(&self) -> impl Iterator<Item = HostView<'_>> {
         (0..self.hosts.len()).filter_map(|at| self.host(HostId(at)))
     }
 
-    /// Those that wait, in the order they came: which, what, and since when.
+    /// Waiting requests in order of arrival, with their arrival times.
     pub fn waiting(&self) -> impl Iterator<Item = (RequestId, Request, Nanos)> {
         let all = self.waiting.iter();
         all.map(|waiter| (waiter.id, waiter.request, waiter.arrived))
     }
 
-    /// Why a host does not take a request just now; `None`: it does, or there is no such host.
+    /// Returns the reason for which a host rejects a request at present; `None`: the host accepts
+    /// it or does not exist.
     pub fn rejection(&mut self, now: Nanos, host: HostId, request: &Request) -> Option<Rejection> {
         self.host(host)?;
         self.refresh(now, host);
         self.hosts[host.0].admit(now, request).err()
     }
 
-    /// The shortest deadline, no shorter than its own, with which a request would be placed at
-    /// once, and where.
+    /// Returns the shortest deadline, at least the request's own, with which the request would be
+    /// placed at once, and the host.
     pub fn nearest(&mut self, now: Nanos, request: &Request) -> Option<(HostId, Nanos)> {
         self.refresh_all(now);
         let of = |(at, host): (usize, &Host)| {
@@ -262,37 +267,37 @@ impl Pcos {
         nearest.map(|(deadline, host)| (host, deadline))
     }
 
-    fn take_number(&mut self) -> RequestId {
+    fn next_id(&mut self) -> RequestId {
         self.next += 1;
         RequestId(self.next)
     }
 
-    fn number(&mut self, arrived: Nanos, request: Request) -> Waiter {
+    fn new_waiter(&mut self, arrived: Nanos, request: Request) -> Waiter {
         Waiter {
-            id: self.take_number(),
+            id: self.next_id(),
             request,
             arrived,
         }
     }
 
-    /// Of the hosts that take who needs this rate, the one with most free bandwidth.
-    fn find(&mut self, now: Nanos, rate: u64) -> Option<HostId> {
-        self.keep_fresh(now);
+    /// Returns the host with most free bandwidth among those that accept the needed rate.
+    fn best_host(&mut self, now: Nanos, rate: u64) -> Option<HostId> {
+        self.refresh_stale(now);
         let mut best: Option<(u64, usize)> = None;
-        for (at, board) in self.boards.iter().enumerate() {
-            // The first of those that are alike.
-            let better = board.most >= rate && best.is_none_or(|(free, _)| board.free > free);
+        for (at, summary) in self.summaries.iter().enumerate() {
+            // Among equals the first.
+            let better = summary.most >= rate && best.is_none_or(|(free, _)| summary.free > free);
             if better && self.hosts[at].acceptance().takes(rate) {
-                best = Some((board.free, at));
+                best = Some((summary.free, at));
             }
         }
         best.map(|(_, at)| HostId(at))
     }
 
-    /// Reckons again what hosts would take of which that does not hold any more.
-    fn keep_fresh(&mut self, now: Nanos) {
-        for at in 0..self.boards.len() {
-            if self.boards[at].until < now {
+    /// Recomputes the acceptance of hosts whose validity has ended.
+    fn refresh_stale(&mut self, now: Nanos) {
+        for at in 0..self.summaries.len() {
+            if self.summaries[at].until < now {
                 self.refresh(now, HostId(at));
             }
         }
@@ -302,17 +307,17 @@ impl Pcos {
         let at = &mut self.hosts[host.0];
         at.refresh(now);
         let takes = at.acceptance();
-        self.boards[host.0] = Board {
+        self.summaries[host.0] = Summary {
             most: takes.most(),
             free: takes.free(),
             until: takes.until(),
-            alone: at.alone(),
+            solo_rate: at.solo_rate(),
         };
     }
 
-    /// Puts a job onto a host, if it takes it; the host is reckoned again in any case.
+    /// Places a request on a host if it accepts it; recomputes the host in any case.
     fn place(&mut self, now: Nanos, host: HostId, waiter: &Waiter) -> Option<Placement> {
-        let taken = self.hosts[host.0].take(now, waiter.id, &waiter.request);
+        let taken = self.hosts[host.0].try_place(now, waiter.id, &waiter.request);
         self.refresh(now, host);
         let (class, lowered) = taken?;
         Some(Placement {
@@ -324,9 +329,9 @@ impl Pcos {
         })
     }
 
-    /// Tries those that wait on a host, the oldest first, until it takes nobody more.
+    /// Tries the waiting requests on a host, oldest first, until it accepts none of them.
     fn retry(&mut self, now: Nanos, host: HostId) {
-        if self.boards[host.0].until < now {
+        if self.summaries[host.0].until < now {
             self.refresh(now, host);
         }
         let mut from = 0;
@@ -342,17 +347,17 @@ impl Pcos {
             if let Some(placement) = self.place(now, host, &waiter) {
                 self.waiting.remove(waiter.id);
                 self.events.push_back(Event::Placed(placement));
-                // There is one more on it: older ones may be taken now.
+                // The additional tenant changes the acceptance: older requests may fit now.
                 from = 0;
             }
         }
     }
 
-    fn let_wait(&mut self, waiter: Waiter) -> Outcome {
-        let alone = self.boards.iter().map(|board| board.alone).max();
-        let alone = alone.unwrap_or(0);
-        if waiter.request.rate() > alone {
-            let nearest = waiter.request.deadline_at(alone);
+    fn enqueue_or_refuse(&mut self, waiter: Waiter) -> Outcome {
+        let solo_rate = self.summaries.iter().map(|summary| summary.solo_rate).max();
+        let solo_rate = solo_rate.unwrap_or(0);
+        if waiter.request.rate() > solo_rate {
+            let nearest = waiter.request.deadline_at(solo_rate);
             return Outcome::Refused(Refusal::Impossible { nearest });
         }
         let most = self.most_waiting;
@@ -367,36 +372,36 @@ impl Pcos {
 // Hosts come, are closed and go.
 
 impl Pcos {
-    /// A host more. Those that wait are tried on it.
+    /// Adds a host and tries the waiting requests on it.
     pub fn add_host(&mut self, now: Nanos, spec: HostSpec) -> HostId {
         self.handle_timeout(now);
         let host = HostId(self.hosts.len());
         self.hosts.push(Host::new(spec, self.grace));
-        self.boards.push(Board {
+        self.summaries.push(Summary {
             most: 0,
             free: 0,
             until: Nanos::MAX,
-            alone: 0,
+            solo_rate: 0,
         });
         self.refresh(now, host);
         self.retry(now, host);
         host
     }
 
-    /// A host takes no more jobs until it is opened; those that run there go on. What only it would
-    /// do waits.
+    /// Stops placing transfers on a host until it is opened again; running ones continue. Requests
+    /// that only this host could serve wait.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// There is no such host.
     pub fn close_host(&mut self, now: Nanos, host: HostId) {
         self.hosts[host.0].set_open(false);
         self.refresh(now, host);
     }
 
-    /// A host that was closed takes jobs again. Those that wait are tried on it.
+    /// Allows a closed host to accept transfers again, and tries the waiting requests on it.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// There is no such host.
     pub fn open_host(&mut self, now: Nanos, host: HostId) {
         self.handle_timeout(now);
         self.hosts[host.0].set_open(true);
@@ -404,14 +409,14 @@ impl Pcos {
         self.retry(now, host);
     }
 
-    /// A host is gone, and with it the jobs that ran there: they are returned as far as they are
-    /// taken to be. Whoever wants one to go on elsewhere asks for a host for what is left of it.
-    /// News of the host are passed over from then on, and its number is never used again.
+    /// Removes a host and returns the transfers that ran there, with their estimated progress. The
+    /// caller may request a host for the remainder of each. Later updates of the host are ignored;
+    /// its number is not reused.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// There is no such host.
     pub fn remove_host(&mut self, now: Nanos, host: HostId) -> Vec<Running> {
-        let lost = self.hosts[host.0].leave(now);
+        let lost = self.hosts[host.0].remove(now);
         self.refresh(now, host);
         lost
     }

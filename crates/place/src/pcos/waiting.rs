@@ -1,4 +1,4 @@
-//! Those that wait for a host.
+//! Waiting list of placement requests.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use tidegate_core::time::Nanos;
 use super::RequestId;
 use crate::Request;
 
-/// Somebody who waits.
+/// Request that waits for a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Waiter {
     pub(crate) id: RequestId,
@@ -16,36 +16,36 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// When it is discarded.
+    /// Time at which the request is discarded.
     pub(crate) fn due(&self) -> Nanos {
         self.arrived + self.request.deadline()
     }
 }
 
-/// No rate that anybody who waits needs.
-const NOBODY: u64 = u64::MAX;
-const FEWEST_PLACES: usize = 64;
+/// Rate of an empty slot, above that of every request.
+const NO_RATE: u64 = u64::MAX;
+// Power of two, because slots are the leaves of a complete binary tree.
+const MIN_SLOTS: usize = 64;
 
-/// All that wait, in the order they came. The oldest of those that need no more than some rate is
-/// found without a look at the others: places have the rates needed there, and pairs of them, and
-/// pairs of pairs, the least.
+/// Waiting requests in order of arrival, with a segment tree over the needed rates: the oldest
+/// request that needs at most a given rate is found in logarithmic time.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// In the order they came, with gaps where somebody has left.
-    places: Vec<Option<Waiter>>,
-    /// The numbers of those that have or had the places: to find somebody again.
+    /// Slots in order of arrival, empty where a request has left.
+    slots: Vec<Option<Waiter>>,
+    /// Identifiers of the requests that have or had each slot, ascending, for binary search.
     ids: Vec<RequestId>,
-    /// The least rate below each node; the places' own are its second half.
-    least: Vec<u64>,
+    /// Segment tree: lowest needed rate below each node; the leaves are the second half.
+    tree: Vec<u64>,
     by_due: BTreeSet<(Nanos, RequestId)>,
 }
 
 impl Waiting {
     pub(crate) fn new() -> Waiting {
         Waiting {
-            places: Vec::new(),
+            slots: Vec::new(),
             ids: Vec::new(),
-            least: vec![NOBODY; 2 * FEWEST_PLACES],
+            tree: vec![NO_RATE; 2 * MIN_SLOTS],
             by_due: BTreeSet::new(),
         }
     }
@@ -54,36 +54,36 @@ impl Waiting {
         self.by_due.len()
     }
 
-    /// In the order they came.
+    /// Iterates in order of arrival.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
-        self.places.iter().flatten()
+        self.slots.iter().flatten()
     }
 
-    /// Somebody waits from now on, with a higher number than all before.
+    /// Adds a request, whose identifier must be higher than all before.
     pub(crate) fn push(&mut self, waiter: Waiter) {
         debug_assert!(self.ids.last().is_none_or(|last| *last < waiter.id));
-        if self.places.len() == self.least.len() / 2 {
+        if self.slots.len() == self.tree.len() / 2 {
             self.close_gaps();
         }
         self.by_due.insert((waiter.due(), waiter.id));
-        self.put(waiter);
+        self.append(waiter);
     }
 
-    fn put(&mut self, waiter: Waiter) {
+    fn append(&mut self, waiter: Waiter) {
         self.ids.push(waiter.id);
-        self.places.push(Some(waiter));
-        self.set(self.places.len() - 1, waiter.request.rate());
+        self.slots.push(Some(waiter));
+        self.set_rate(self.slots.len() - 1, waiter.request.rate());
     }
 
-    /// The oldest, from a place on, that needs no more than this rate.
+    /// Returns the oldest request in slot `from` or later that needs at most `rate`.
     pub(crate) fn oldest(&self, from: usize, rate: u64) -> Option<(usize, &Waiter)> {
-        let leaves = self.least.len() / 2;
-        if rate == NOBODY || from >= leaves {
+        let leaves = self.tree.len() / 2;
+        if rate == NO_RATE || from >= leaves {
             return None;
         }
-        // Up to the first subtree to the right that has one, then down to its leftmost.
+        // Ascend to the first subtree on the right that has one, then descend to its leftmost leaf.
         let mut at = leaves + from;
-        while self.least[at] > rate {
+        while self.tree[at] > rate {
             while at & 1 == 1 {
                 at /= 2;
                 if at <= 1 {
@@ -94,53 +94,53 @@ impl Waiting {
         }
         while at < leaves {
             at *= 2;
-            if self.least[at] > rate {
+            if self.tree[at] > rate {
                 at += 1;
             }
         }
-        let place = at - leaves;
-        Some((place, self.places.get(place)?.as_ref()?))
+        let slot = at - leaves;
+        Some((slot, self.slots.get(slot)?.as_ref()?))
     }
 
-    /// Somebody leaves.
+    /// Removes a request.
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<Waiter> {
-        let place = self.ids.binary_search(&id).ok()?;
-        let waiter = self.places[place].take()?;
+        let slot = self.ids.binary_search(&id).ok()?;
+        let waiter = self.slots[slot].take()?;
         self.by_due.remove(&(waiter.due(), id));
-        self.set(place, NOBODY);
+        self.set_rate(slot, NO_RATE);
         Some(waiter)
     }
 
-    /// When the next one is to be discarded.
+    /// Time at which the next request is discarded.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         Some(self.by_due.first()?.0)
     }
 
-    /// The next one whose time is over.
+    /// Removes the next request whose deadline is `now` or earlier.
     pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<Waiter> {
         let &(due, id) = self.by_due.first()?;
         if due <= now { self.remove(id) } else { None }
     }
 
-    fn set(&mut self, place: usize, rate: u64) {
-        let mut at = self.least.len() / 2 + place;
-        self.least[at] = rate;
+    fn set_rate(&mut self, slot: usize, rate: u64) {
+        let mut at = self.tree.len() / 2 + slot;
+        self.tree[at] = rate;
         while at > 1 {
             at /= 2;
-            self.least[at] = self.least[2 * at].min(self.least[2 * at + 1]);
+            self.tree[at] = self.tree[2 * at].min(self.tree[2 * at + 1]);
         }
     }
 
-    /// Makes room: those that wait move together, over twice as many places as they need.
+    /// Compacts the requests into a tree with at tree twice as many leaves.
     fn close_gaps(&mut self) {
         let there: Vec<Waiter> = self.iter().copied().collect();
-        let places = (2 * there.len()).next_power_of_two().max(FEWEST_PLACES);
-        self.places.clear();
+        let slots = (2 * there.len()).next_power_of_two().max(MIN_SLOTS);
+        self.slots.clear();
         self.ids.clear();
-        self.least.clear();
-        self.least.resize(2 * places, NOBODY);
+        self.tree.clear();
+        self.tree.resize(2 * slots, NO_RATE);
         for waiter in there {
-            self.put(waiter);
+            self.append(waiter);
         }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
             for (i, &rate) in rates.iter().enumerate() {
                 waiting.push(waiter(i as u64, rate));
                 plain.push(Some(waiter(i as u64, rate)));
-                // Some leave while others come.
+                // Some requests leave while others arrive.
                 if let Some(&who) = leave.get(i).filter(|who| **who <= i) {
                     let left = plain[who].take();
                     prop_assert_eq!(waiting.remove(RequestId(who as u64)), left);
@@ -180,7 +180,7 @@ mod tests {
             let there: Vec<_> = plain.iter().flatten().copied().collect();
             prop_assert_eq!(&waiting.iter().copied().collect::<Vec<_>>(), &there);
             for &(from, rate) in &asked {
-                let expected = (waiting.places.iter().skip(from).flatten())
+                let expected = (waiting.slots.iter().skip(from).flatten())
                     .find(|waiter| waiter.request.rate() <= rate);
                 prop_assert_eq!(waiting.oldest(from, rate).map(|found| found.1), expected);
             }

@@ -1,4 +1,4 @@
-//! The admission controller, case by case by hand, and against what it is held to.
+//! Admission controller: hand-computed cases, and properties against a direct check.
 
 use proptest::prelude::*;
 use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
@@ -12,18 +12,18 @@ use tidegate_place::{
 const MB: u64 = 1_000_000;
 const NOW: Nanos = Nanos::from_secs(100);
 
-/// 60 MB/s, whoever shares it.
+/// Database of a host with 60 MB/s for any number of tenants.
 fn database() -> PriorityDatabase {
     PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("it is one"))
 }
 
-/// Knows what one of each class has, for these.
+/// Teaches `database` the rate of one tenant of each class for the given combination.
 fn knows(mut database: PriorityDatabase, had: &[(Class, u64)]) -> PriorityDatabase {
     database.learn(had.iter().map(|&(class, mb)| (class, mb * MB)));
     database
 }
 
-/// So many megabytes are left, in so many seconds.
+/// Tenant with `left` megabytes to move in `seconds`.
 fn tenant(class: Class, left: u64, seconds: u64) -> Tenant {
     let job = Some(Job {
         bytes: (left + 5) * MB,
@@ -88,11 +88,11 @@ fn case_2_both_late_is_rejected() {
 #[test]
 fn case_1_the_newcomer_is_lowered_for_who_would_be_late() {
     let running = [tenant(BestEffort, 300, 6)];
-    // Beside somebody idle it has 50 MB/s, so is in time; the newcomer has 10.
+    // Beside an idle one it has 50 MB/s and is in time; the newcomer has 10.
     let knows = knows(database(), &[(BestEffort, 50), (Idle, 10)]);
     let knows = self::knows(knows, &[(BestEffort, 30), (BestEffort, 30)]);
     assert_eq!(asks(&knows, &running, 300, 30), accepted(Idle, &[]));
-    // In its own time as the lowest is where it ends.
+    // In time in the idle class as well: that is the lowest.
     let running = [tenant(BestEffort, 300, 5)];
     assert_eq!(
         asks(&knows, &running, 300, 30),
@@ -102,22 +102,22 @@ fn case_1_the_newcomer_is_lowered_for_who_would_be_late() {
 
 #[test]
 fn case_4_who_has_most_to_spare_is_lowered_for_the_newcomer() {
-    // All equal, 20 MB/s each; beside one that is idle 27 and 6, beside two 50 and 5.
+    // Equal classes: 20 MB/s each; beside one idle tenant 27 and 6, beside two 50 and 5.
     let mut knows = knows(database(), &[(BestEffort, 20); 3]);
     knows = self::knows(knows, &[(BestEffort, 27), (BestEffort, 27), (Idle, 6)]);
     knows = self::knows(knows, &[(BestEffort, 50), (Idle, 5), (Idle, 5)]);
     let running = [tenant(BestEffort, 100, 20), tenant(BestEffort, 100, 95)];
-    // 270 MB in 10 s want 27 MB/s: the second has 90 s to spare, the first 15.
+    // 270 MB in 10 s need 27 MB/s: the second tenant has 90 s of slack, the first 15.
     assert_eq!(
         asks(&knows, &running, 270, 10),
         accepted(BestEffort, &[(1, Idle)])
     );
-    // More than that take the first one's, too; and with 5 MB/s it is in time after 20 s exactly.
+    // A higher need lowers the first one as well; with 5 MB/s that one ends after 20 s exactly.
     assert_eq!(
         asks(&knows, &running, 500, 10),
         accepted(BestEffort, &[(0, Idle), (1, Idle)])
     );
-    // And who has no job before all who have one.
+    // A tenant without a transfer is lowered before those with one.
     let best_effort = Tenant {
         class: BestEffort,
         job: None,
@@ -154,10 +154,10 @@ fn case_4_then_the_newcomer_is_raised_and_rejected_at_the_highest() {
         asks(&knows, &running, 560, 10),
         rejected_late(RealTime, 181_818_182)
     );
-    // One that is idle already cannot be lowered.
+    // An idle tenant cannot be lowered.
     let running = [tenant(Idle, 50, 10)];
     assert_eq!(asks(&knows, &running, 550, 10), accepted(RealTime, &[]));
-    // Alone there is nobody to be lowered.
+    // Without running tenants none can be lowered.
     assert_eq!(
         asks(&database(), &[], 601, 10),
         rejected_late(RealTime, 16_666_667)
@@ -174,7 +174,7 @@ fn rejected_late(class: Class, late: u64) -> Result<Assignment, Rejection> {
 
 #[test]
 fn cases_1_and_4_that_undo_each_other_end_in_a_rejection() {
-    // Best effort, it is late; real time, somebody else is: raised and lowered for ever.
+    // Late as best effort; as real time it makes the other late: raised and lowered for ever.
     let mut knows = knows(database(), &[(BestEffort, 30), (Idle, 30)]);
     knows = self::knows(knows, &[(RealTime, 50), (Idle, 10)]);
     let running = [tenant(Idle, 100, 5)];
@@ -184,28 +184,28 @@ fn cases_1_and_4_that_undo_each_other_end_in_a_rejection() {
 
 #[test]
 fn one_that_is_late_anyway_keeps_nobody_out() {
-    // 60 MB/s alone are not enough for it, nor is it in time afterwards.
+    // 60 MB/s alone are too little for the running transfer: it is late with or without the
+    // newcomer.
     let running = [tenant(BestEffort, 700, 10)];
     assert_eq!(
         asks(&database(), &running, 300, 10),
         accepted(BestEffort, &[])
     );
-    // Past its deadline likewise.
+    // The same holds past its deadline.
     let running = [tenant(BestEffort, 7, 0)];
     assert_eq!(
         asks(&database(), &running, 300, 10),
         accepted(BestEffort, &[])
     );
-    // One that would be late by less than a hundredth of its deadline does all the same, 0.17 of 20
-    // s here;
+    // Late by less than a hundredth of its deadline (0.17 of 20 s), it is still protected;
     let running = [tenant(BestEffort, 610, 10)];
     assert!(asks(&database(), &running, 300, 10).is_err());
-    // a fifth of a second is as much as that.
+    // a fifth of a second reaches the grace.
     let running = [tenant(BestEffort, 612, 10)];
     assert!(asks(&database(), &running, 300, 10).is_err());
     let running = [tenant(BestEffort, 613, 10)];
     assert!(asks(&database(), &running, 300, 10).is_ok());
-    // As does one that would be in time without the newcomer.
+    // A transfer that is in time without the newcomer is protected.
     let running = [tenant(BestEffort, 600, 10)];
     assert_eq!(
         asks(&database(), &running, 300, 10),
@@ -220,7 +220,7 @@ fn of_several_that_would_be_late_the_latest_is_named() {
         tenant(BestEffort, 300, 15),
         tenant(BestEffort, 300, 20),
     ];
-    // 15 MB/s each: after 20 s, which is late for the second alone.
+    // 15 MB/s each: both end after 20 s, which is late for the second only.
     assert_eq!(
         asks(&database(), &running, 10, 90),
         rejected(misses(1, 5), Idle, 0)
@@ -257,13 +257,13 @@ fn the_nearest_deadline_is_the_first_that_is_accepted() {
     };
     assert!(with(nearest) && !with(Nanos(nearest.0 - 1)));
     assert_eq!(takes.nearest(&request(500, 40)), Some(Nanos::from_secs(40)));
-    // The one that runs leaves no room for anybody.
+    // The running transfer needs all of the bandwidth.
     let running = [tenant(BestEffort, 300, 6)];
     let takes = Acceptance::of(&HostSnapshot::new(NOW, &database(), &running));
     assert_eq!(takes.nearest(&request(1, 10)), None);
 }
 
-/// A host: what is known of it and who runs there.
+/// Random host: its database and its tenants.
 fn host() -> impl Strategy<Value = (PriorityDatabase, Vec<Tenant>)> {
     let class = || (0_usize..3).prop_map(|at| Class::ALL[at]);
     let interval = prop::collection::vec((class(), 0_u64..60), 1..6);
@@ -291,7 +291,7 @@ fn host() -> impl Strategy<Value = (PriorityDatabase, Vec<Tenant>)> {
     })
 }
 
-/// What each would have, the newcomer last, with the classes that were found.
+/// Forecast rates of all tenants, the newcomer last, with the assigned classes.
 fn foreseen(database: &PriorityDatabase, tenants: &[Tenant], assignment: &Assignment) -> Vec<u64> {
     let mut classes: Vec<_> = tenants.iter().map(|tenant| tenant.class).collect();
     for &(who, class) in &assignment.lowered {
@@ -303,7 +303,7 @@ fn foreseen(database: &PriorityDatabase, tenants: &[Tenant], assignment: &Assign
     classes.iter().map(|&class| rates.of(class)).collect()
 }
 
-/// A job that needs exactly this rate.
+/// Request that needs exactly `rate` bytes per second.
 fn needing(rate: u64) -> Request {
     Request::new(rate, Nanos::SECOND).expect("it is one")
 }
@@ -314,7 +314,7 @@ proptest! {
         let snapshot = HostSnapshot::new(NOW, &database, &tenants);
         let takes = Acceptance::of(&snapshot);
         let n = tenants.len() + 1;
-        // Every rate that a newcomer may be foreseen to have, and its neighbours.
+        // All rates that the forecast can give a newcomer, and their neighbours.
         for idle in 0..=n {
             for best_effort in 0..=n - idle {
                 let real_time = n - idle - best_effort;
@@ -362,7 +362,7 @@ proptest! {
     ) {
         let takes = Acceptance::of(&HostSnapshot::new(NOW, &database, &tenants));
         prop_assert!(takes.until() >= NOW);
-        // For as long as it says, and that is as long as it can.
+        // Up to the stated end of validity, the result stays the same.
         let now = NOW + Nanos::from_millis(later).min(takes.until().since(NOW));
         let mut most = 0;
         for &(mb, seconds) in &requests {
@@ -371,7 +371,7 @@ proptest! {
             let admitted = admit(&snapshot, &request).is_ok();
             prop_assert_eq!(takes.takes(request.rate()), admitted, "{} at {}", request.rate(), now);
             most = most.max(if admitted { request.rate() } else { 0 });
-            // The nearest deadline is accepted, and a nanosecond less is not.
+            // The nearest deadline is accepted; one that is a nanosecond shorter is not.
             if let Some(nearest) = takes.nearest(&request) {
                 let with = |deadline| {
                     let request = Request::new(mb * MB, deadline).expect("it is one");

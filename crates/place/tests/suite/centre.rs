@@ -1,4 +1,4 @@
-//! The simulated data centre.
+//! Simulated data centre: strategies compared, reproducibility, limited transfers.
 
 use tidegate_core::time::Nanos;
 use tidegate_place::Bandwidth;
@@ -6,7 +6,7 @@ use tidegate_place::centre::{self, Decision, Report, Spec, Strategy, Watch};
 
 const MB: u64 = 1_000_000;
 
-/// A few hosts, of which more is asked than they do where more than 2 jobs come a second.
+/// Few hosts, overloaded by more than 2 arrivals per second.
 fn few(arrivals: f64) -> Spec {
     Spec {
         hosts: 20,
@@ -91,11 +91,11 @@ fn where_there_is_none_who_looks_ahead_keeps_all_deadlines() {
         [Strategy::Pcos, Strategy::FirstFit, Strategy::Random].map(|strategy| run(&spec, strategy));
     assert_eq!((pcos.missed, pcos.overdue), (0, 0), "{pcos:?}");
     assert!(pcos.discarded > 0 && pcos.placed_later > 0, "{pcos:?}");
-    // What needs fit the disk, and yet are not met: PriDyn has to make up for it, and cannot
-    // always.
+    // The needed rates fit the disk and deadlines are missed all the same: PriDyn must make up for
+    // the fair sharing of the disk, and cannot always.
     assert!(first.missed > 0, "{first:?}");
     assert!(pcos.useful > first.useful, "{pcos:?} {first:?}");
-    // Random placement asks nobody.
+    // Random placement runs no admission test.
     assert_eq!(random.placed, random.arrived);
     assert!(random.missed > 0, "{random:?}");
 }
@@ -113,7 +113,7 @@ fn jobs_that_cannot_take_all_they_are_given_keep_their_deadlines_as_well() {
         assert_eq!((pcos.missed, pcos.overdue), (0, 0), "{pcos:?}");
         assert!(pcos.discarded > 0 && pcos.placed_later > 0, "{pcos:?}");
         assert!(first.missed > 0, "{first:?}");
-        // What they leave is not lost.
+        // The bandwidth that limited transfers leave is used by others.
         assert!(pcos.utilisation > 0.8, "{pcos:?}");
     }
 }

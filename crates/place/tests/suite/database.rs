@@ -1,4 +1,4 @@
-//! The priority database: what it learns, and which entry is the nearest.
+//! Priority database: learning, and the choice of the nearest entry.
 
 use proptest::prelude::*;
 use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
@@ -23,7 +23,7 @@ fn where_nothing_is_known_each_has_its_part() {
 fn an_interval_is_taken_over_by_an_eighth() {
     let mut database = database();
     let classes = Combination::of([BestEffort, BestEffort, Idle]);
-    // The first as it was: the mean of each class.
+    // The first interval counts fully: the mean of each class.
     database.learn([(BestEffort, 20 * MB), (Idle, 2 * MB), (BestEffort, 10 * MB)]);
     assert_eq!(database.rates(&classes), Rates([2 * MB, 15 * MB, 0]));
     database.learn([(Idle, 10 * MB), (BestEffort, 7 * MB), (BestEffort, 7 * MB)]);
@@ -31,7 +31,7 @@ fn an_interval_is_taken_over_by_an_eighth() {
     let entries: Vec<_> = database.entries().collect();
     assert_eq!(entries.len(), 1);
     assert_eq!((entries[0].classes, entries[0].intervals), (classes, 2));
-    // It comes as near as an average can.
+    // Converges as far as an integer average can.
     for _ in 0..200 {
         database.learn([(Idle, 0), (BestEffort, 27 * MB), (BestEffort, 27 * MB)]);
     }
@@ -56,14 +56,14 @@ fn nobody_and_too_many_teach_nothing() {
 fn a_combination_that_was_not_seen_has_what_stands_beside_it() {
     let mut database = database();
     database.learn([(Idle, 3 * MB), (BestEffort, 12 * MB), (RealTime, 24 * MB)]);
-    // Sorted: idle beside idle, the first real time beside best effort, the second beside real
-    // time.
+    // Sorted and aligned: idle with idle, the first real time with best effort, the second with
+    // real time.
     let rates = database.rates(&Combination::of([RealTime, Idle, RealTime]));
     assert_eq!(rates, Rates([3 * MB, 0, 18 * MB]));
-    // 3, 12 and 24 stand beside them, but one of best effort had 12.
+    // 3, 12 and 24 are aligned with them, but best effort was measured with 12.
     let rates = database.rates(&Combination::of([BestEffort; 3]));
     assert_eq!(rates, Rates([0, 12 * MB, 0]));
-    // As many only: of four nothing is known.
+    // Only for the same number: nothing is known of four tenants.
     let rates = database.rates(&Combination::of([BestEffort; 4]));
     assert_eq!(rates, Rates([0, 10 * MB, 0]));
 }
@@ -95,18 +95,18 @@ fn who_is_lowered_beside_the_lowest_has_what_that_had() {
 fn who_took_less_than_it_was_given_says_what_its_class_has_at_least() {
     let two = Combination::of([BestEffort; 2]);
     let mut database = database();
-    // The disk was not full: nothing is learnt.
+    // The disk was not saturated: nothing is learnt.
     database.learn_of([(BestEffort, 5 * MB, false), (BestEffort, 7 * MB, false)]);
     assert_eq!(database.nearest(&two), None);
-    // It does more than was taken for granted, 37 MB/s.
+    // The rates exceed the assumed bandwidth of 37 MB/s.
     database.learn_of([(BestEffort, 50 * MB, false), (BestEffort, 6 * MB, false)]);
     assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
-    // Less than is known says nothing; more does.
+    // Lower rates than known teach nothing; higher ones do.
     database.learn_of([(BestEffort, 20 * MB, false); 2]);
     assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
     database.learn_of([(BestEffort, 36 * MB, false); 2]);
     assert_eq!(database.rates(&two), Rates([0, 29 * MB, 0]));
-    // What one leaves the other has: 20 MB/s each.
+    // One leaves bandwidth to the other: 20 MB/s each if both had unlimited demand.
     database.learn_of([(BestEffort, 5 * MB, false), (BestEffort, 37 * MB, true)]);
     assert_eq!(database.rates(&two), Rates([0, 28 * MB, 0]));
 }
@@ -122,12 +122,12 @@ fn what_the_stronger_left_was_not_the_weaker_ones_own() {
             (BestEffort, weak * MB, true),
         ]
     };
-    // Were it to take all, nobody knows what it would leave.
+    // With unlimited demand, it is unknown what it would leave.
     database.learn_of(had(10, false, 20));
     assert_eq!(database.rates(&classes), Rates([0, 0, 50 * MB]));
     database.learn_of(had(30, false, 10));
     assert_eq!(database.rates(&classes), Rates([0, 0, 50 * MB]));
-    // It does, and is told apart from then on.
+    // With unlimited demand it is measured, and has an entry of its own from then on.
     let mut database = self::database();
     database.learn_of(had(40, true, 5));
     assert_eq!(database.rates(&classes), Rates([0, 5 * MB, 40 * MB]));
@@ -180,7 +180,7 @@ proptest! {
         let other = Combination::of(other.into_iter().take(n));
         let said = database.rates(&other).total(&other);
         prop_assert!(said <= known, "{said} of {known}");
-        // All of it, rounded down by class, where none of the classes was there.
+        // The total is kept, rounded down per class, where the combinations share no class.
         let apart = |class| classes.count(class) == 0 || other.count(class) == 0;
         if Class::ALL.into_iter().all(apart) {
             prop_assert!(known - said < 3 * n as u64, "{said} of {known}");
@@ -205,7 +205,7 @@ proptest! {
         fresh.import(&blob).expect("its own");
         prop_assert_eq!(fresh.export(), blob.clone());
         prop_assert!(fresh.entries().eq(learnt.entries()));
-        // Cut short it is refused, and nothing has changed.
+        // A truncated blob is refused, and the database is unchanged.
         let short = &blob.as_bytes()[..blob.as_bytes().len() - 1 - cut % blob.as_bytes().len()];
         prop_assert!(fresh.import(&Blob::from_bytes(short.to_vec())).is_err());
         prop_assert_eq!(fresh.export(), blob);

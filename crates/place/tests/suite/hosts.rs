@@ -1,4 +1,4 @@
-//! Hosts that are closed, and that go.
+//! Hosts that are closed and removed.
 
 use tidegate_core::time::Nanos;
 use tidegate_place::{
@@ -47,7 +47,7 @@ fn a_closed_host_takes_nobody_until_it_is_opened_and_its_jobs_go_on() {
     assert_eq!(ask(&mut pcos, at(1), request(400, 10)).1, Some(1));
     let (waits, place) = ask(&mut pcos, at(1), request(400, 10));
     assert_eq!(place, None);
-    // Nor when its job ends, nor by its own doing.
+    // It is not reopened when its transfer ends or when it is updated.
     let update = Update {
         ended: &[first],
         ..Update::default()
@@ -56,7 +56,8 @@ fn a_closed_host_takes_nobody_until_it_is_opened_and_its_jobs_go_on() {
     pcos.retry_all(at(2));
     assert_eq!(pcos.poll_event(), None);
     assert_eq!(pcos.nearest(at(2), &request(400, 10)), None);
-    // What only it would do waits for it; what it would not do either is refused.
+    // A request that only the closed host could serve waits; one that no host could serve is
+    // refused.
     let (fast, place) = ask(&mut pcos, at(2), request(500, 10));
     assert_eq!(place, None);
     let answer = pcos.request(at(2), request(700, 10)).outcome;
@@ -78,7 +79,7 @@ fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
     assert_eq!(place, Some(0));
     let (on_second, place) = ask(&mut pcos, at(0), request(350, 10));
     assert_eq!(place, Some(1));
-    // As foreseen: 60 MB/s for four seconds.
+    // Estimated progress: 60 MB/s for four seconds.
     let lost = pcos.remove_host(at(4), HostId(0));
     let left: Vec<_> = (lost.iter())
         .map(|running| (running.id, running.tenant.job.expect("a job").left()))
@@ -90,7 +91,7 @@ fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
         [HostId(1)]
     );
     assert_eq!(pcos.rejection(at(4), HostId(0), &request(1, 10)), None);
-    // News that were on their way, and a second farewell.
+    // A late update and a second removal are ignored.
     let update = Update {
         ended: &[on_first],
         ..Update::default()
@@ -100,7 +101,7 @@ fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
     assert!(pcos.remove_host(at(4), HostId(0)).is_empty());
     let answer = pcos.request(at(4), request(500, 10)).outcome;
     assert!(matches!(answer, Outcome::Refused(_)), "{answer:?}");
-    // What is left of it waits for the other one.
+    // The remainder waits for the other host.
     let (again, place) = ask(&mut pcos, at(4), request(360, 16));
     assert_eq!(place, None);
     let update = Update {
@@ -113,11 +114,11 @@ fn a_host_that_goes_gives_its_jobs_back_and_is_never_heard_of_again() {
         matches!(&event, Some(Event::Placed(of)) if of.id == again && of.host.0 == 1),
         "{event:?}"
     );
-    // Another one is another host.
+    // A new host gets a new number.
     assert_eq!(pcos.add_host(at(9), host(50)), HostId(2));
 }
 
-/// Two on 40 MB/s, and a third that comes a second after they were told to be behind by so little.
+/// Two transfers on 40 MB/s, reported `behind` bytes late, and a third one second after that.
 fn let_in(grace: Option<Grace>, behind: u64) -> bool {
     let mut pcos = Pcos::new(MOST_WAITING);
     if let Some(grace) = grace {
@@ -136,10 +137,10 @@ fn let_in(grace: Option<Grace>, behind: u64) -> bool {
 
 #[test]
 fn by_how_much_a_job_may_be_late_and_still_keep_others_out_is_a_parameter() {
-    // A tenth of a second is a hundredth of its deadline, and 4 MB.
+    // 0.1 s is a hundredth of the deadline and corresponds to 4 MB.
     assert!(!let_in(None, 0) && !let_in(None, 4 * MB));
     assert!(let_in(None, 4 * MB + 1));
-    // To the letter it is late anyway at once, and protects nobody any more.
+    // Without grace the transfer counts as late at once and is not protected.
     assert!(!let_in(Some(Grace::NONE), 0));
     assert!(let_in(Some(Grace::NONE), 1));
     assert!(!let_in(Some(Grace::thousandths(20)), 8 * MB));

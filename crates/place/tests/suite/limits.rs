@@ -1,4 +1,4 @@
-//! Jobs that cannot take all that they are given.
+//! Transfers with limited demand, which cannot use all the bandwidth that they could get.
 
 use tidegate_core::jobs::Class::{self, BestEffort, Idle, RealTime};
 use tidegate_core::jobs::Job;
@@ -11,7 +11,7 @@ use tidegate_place::{
 const MB: u64 = 1_000_000;
 const START: Nanos = Nanos::from_secs(100);
 
-/// 60 MB/s, whoever shares it.
+/// Database of a host with 60 MB/s for any number of tenants.
 fn database() -> PriorityDatabase {
     PriorityDatabase::new(Bandwidth::new(60 * MB, &[]).expect("it is one"))
 }
@@ -22,7 +22,7 @@ fn knows(had: &[(Class, u64)]) -> PriorityDatabase {
     database
 }
 
-/// So many megabytes are left, in so many seconds.
+/// Tenant with `mb` megabytes to move in `seconds`.
 fn tenant(class: Class, mb: u64, seconds: u64) -> Tenant {
     let job = Some(Job {
         bytes: mb * MB,
@@ -61,27 +61,27 @@ fn what_one_leaves_others_of_its_class_have_and_then_the_classes_below() {
         rates(&known, &classes, &[None, Some(10), None]),
         [5, 10, 45]
     );
-    // All of it goes down to where somebody takes it.
+    // All of the unused bandwidth goes down to a tenant that can use it.
     let limits = [None, Some(10), Some(12)];
     assert_eq!(rates(&known, &classes, &limits), [38, 10, 12]);
-    // And never up.
+    // Unused bandwidth never goes to higher classes.
     assert_eq!(rates(&known, &classes, &[Some(1), None, None]), [1, 40, 15]);
 }
 
 #[test]
 fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
-    // Three of one class were seen. Were the second idle, it would not have more or leave more than
-    // in that.
+    // Three of one class were measured. If the second were idle, it would neither have nor leave
+    // more than measured.
     let even = knows(&[(BestEffort, 20); 3]);
     let limits = [Some(8), None, None];
     for classes in [[BestEffort; 3], [BestEffort, Idle, BestEffort]] {
         assert_eq!(rates(&even, &classes, &limits), [8, 26, 26]);
     }
-    // The same where nothing is known at all.
+    // The same result without any measurement.
     let classes = [BestEffort, Idle, RealTime];
     assert_eq!(rates(&database(), &classes, &limits), [8, 26, 26]);
-    // Of two that are idle now, one stands beside best effort: nobody knows which, so no one leaves
-    // anything.
+    // One of the two idle tenants is aligned with best effort, and it is unknown which: neither
+    // leaves anything.
     let one_idle = knows(&[(Idle, 6), (BestEffort, 27), (BestEffort, 27)]);
     let classes = [Idle, Idle, BestEffort];
     assert_eq!(
@@ -92,18 +92,18 @@ fn where_classes_were_not_seen_a_lower_one_leaves_nothing_more() {
 
 #[test]
 fn what_a_job_takes_at_most_counts_where_it_is_to_be_in_time() {
-    // 30 MB/s would be enough for the one that runs, beside the newcomer; it takes 10.
+    // Beside the newcomer 30 MB/s would suffice for the running transfer, but it can use only 10.
     let running = [tenant(BestEffort, 300, 12)];
     let database = database();
     let asked = request(300, 12);
     assert!(admit(&HostSnapshot::new(START, &database, &running), &asked).is_ok());
     let limits = [Some(10 * MB)];
     let limited = HostSnapshot::new(START, &database, &running).with_limits(&limits);
-    // It is late anyway then, and does not keep anybody out; and what it leaves is the newcomer's.
+    // It is late in any case and therefore not protected; the newcomer gets what it leaves.
     assert!(admit(&limited, &request(500, 10)).is_ok());
     assert!(admit(&limited, &request(501, 10)).is_err());
     assert_eq!(Acceptance::of(&limited).most(), 50 * MB);
-    // With time for that it is in time, and idle it would not be: the newcomer is rejected.
+    // With more time it is in time, and as idle it would not be: the newcomer is rejected.
     let known = knows(&[(BestEffort, 50), (Idle, 9)]);
     let running = [tenant(BestEffort, 100, 10)];
     let snapshot = HostSnapshot::new(START, &known, &running).with_limits(&limits);
@@ -123,7 +123,7 @@ fn a_job_that_takes_less_than_it_needs_is_no_job() {
     assert_eq!(said, RequestError::TooSlow { limit, needs });
 }
 
-/// One host of 60 MB/s, with one job after the other.
+/// One host of 60 MB/s with the given transfers placed in order.
 fn host(jobs: &[Request]) -> (Pcos, Vec<RequestId>) {
     let mut pcos = Pcos::new(MOST_WAITING);
     pcos.add_host(
@@ -155,7 +155,7 @@ fn what_was_said_of_a_job_counts_from_its_beginning_and_is_never_more() {
         .expect("more than it needs");
     let (mut pcos, ids) = host(&[limited, request(1_000, 100)]);
     assert_eq!(has(&pcos), [10, 50]);
-    // Whoever said it was wrong, or it takes less now.
+    // The declared limit was wrong, or the demand has changed.
     let had = [(BestEffort, 6 * MB), (BestEffort, 54 * MB)];
     let sated = [(ids[0], 6 * MB)];
     let update = Update {
@@ -171,7 +171,7 @@ fn what_was_said_of_a_job_counts_from_its_beginning_and_is_never_more() {
     };
     pcos.update(START, HostId(0), &update);
     assert_eq!(has(&pcos), [10, 50]);
-    // It goes on after a restart.
+    // The limit is kept across a restart.
     let (mut again, ids) = host(&[request(1_000, 1_000), request(1_000, 100)]);
     again.limit(HostId(0), ids[0], 10 * MB);
     assert_eq!(has(&again), [10, 50]);
@@ -192,14 +192,14 @@ fn a_job_that_had_all_it_takes_is_known_to_take_no_more_until_it_does() {
     };
     tell(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
     assert_eq!(has(&pcos), [10, 50]);
-    // The mean of the class is not what one of it has: 30 MB/s, as before.
+    // The class's mean is not the rate of one of its tenants: 30 MB/s, as before.
     let view = pcos.host(HostId(0)).expect("there");
     let learnt: Vec<_> = view.database().entries().collect();
     assert_eq!((learnt.len(), learnt[0].rates.of(BestEffort)), (1, 30 * MB));
-    // It took all: of 30 MB/s, which is more than it took.
+    // Demand was unlimited, with 30 MB/s offered, more than it used before.
     tell(&mut pcos, [30, 30], &[]);
     assert_eq!(has(&pcos), [30, 30]);
-    // It had less than it takes: what it takes is not known to be another.
+    // It had less than its limit: the limit stands.
     tell(&mut pcos, [10, 50], &[(ids[0], 10 * MB)]);
     let update = Update {
         classes: &[(ids[0], Idle)],

@@ -1,4 +1,4 @@
-//! Placement over hosts: where jobs go, who waits, who is tried again, who is discarded.
+//! Placement over hosts: choice of the host, waiting, retries and discards.
 
 use proptest::prelude::*;
 use tidegate_core::jobs::Class::{self, BestEffort, Idle};
@@ -11,7 +11,7 @@ use tidegate_place::{
 
 const MB: u64 = 1_000_000;
 
-/// Hosts of so many MB/s.
+/// Hosts with the given bandwidths in MB/s.
 fn hosts(rates: &[u64]) -> Pcos {
     let mut pcos = Pcos::new(MOST_WAITING);
     for rate in rates {
@@ -71,7 +71,7 @@ fn the_host_with_most_free_bandwidth_is_taken_the_first_of_those_alike() {
     let places: Vec<_> = (0..5)
         .map(|_| placed(&mut pcos, at(0), 100, 10).1)
         .collect();
-    // 10 MB/s each: 80 80 - 70 80 - 70 70 - 60 70 - 60 60 60.
+    // 10 MB/s each; free: 80 80 - 70 80 - 70 70 - 60 70 - 60 60 60.
     assert_eq!(places, [1, 2, 1, 2, 0]);
 }
 
@@ -82,16 +82,16 @@ fn who_waits_is_tried_when_a_job_ends_the_oldest_first() {
     let large = waits(&mut pcos, at(1), 300, 10);
     let small = waits(&mut pcos, at(2), 100, 10);
     let later = waits(&mut pcos, at(3), 150, 10);
-    // Nothing has changed by that.
+    // The update changed neither number nor classes.
     assert_eq!(events(&mut pcos), []);
     end(&mut pcos, at(5), 0, first);
-    // 40 MB/s alone are enough for the large one, and 20 for each of two are not.
+    // 40 MB/s alone suffice for the large request, 20 for each of two do not.
     assert_eq!(events(&mut pcos), [(large.0, Some(0))]);
     assert_eq!(pcos.waiting().count(), 2);
-    // It ends: both are taken.
+    // Both are placed when it ends.
     end(&mut pcos, at(6), 0, large);
     assert_eq!(events(&mut pcos), [(small.0, Some(0)), (later.0, Some(0))]);
-    // Its run's deadline counts from now.
+    // The deadline of the run counts from its start.
     let view = pcos.host(HostId(0)).expect("there");
     let due = |at: usize| view.running()[at].tenant.job.expect("a job").due();
     assert_eq!((due(0), due(1)), (at(16), at(16)));
@@ -99,7 +99,7 @@ fn who_waits_is_tried_when_a_job_ends_the_oldest_first() {
 
 #[test]
 fn one_that_is_placed_may_make_room_for_an_older_one() {
-    // Two have less each than three: it was seen so.
+    // Two tenants were measured with less each than three.
     let mut spec = host(40);
     spec.database.learn([(BestEffort, 10 * MB); 2]);
     spec.database.learn([(BestEffort, 30 * MB); 3]);
@@ -108,7 +108,7 @@ fn one_that_is_placed_may_make_room_for_an_older_one() {
     let (lenient, _) = placed(&mut pcos, at(0), 50, 100);
     let older = waits(&mut pcos, at(0), 400, 20);
     let small = waits(&mut pcos, at(0), 120, 10);
-    // Two have 15 MB/s each, which is enough for 12; then three have 30, enough for 20.
+    // Two have 15 MB/s each, enough for 12; then three have 30, enough for 20.
     let update = Update {
         classes: &[(lenient, Idle)],
         had: &[(BestEffort, 50 * MB); 2],
@@ -129,7 +129,7 @@ fn a_change_of_class_is_a_change_of_state_and_progress_is_none() {
     };
     pcos.update(at(1), HostId(0), &moved);
     assert_eq!(events(&mut pcos), []);
-    // The same class once more is none either.
+    // An unchanged class triggers no retry either.
     let same = Update {
         classes: &[(first, BestEffort)],
         ..Update::default()
@@ -152,11 +152,11 @@ fn who_has_waited_its_deadline_is_discarded_at_that_moment() {
     assert_eq!(pcos.next_timeout(), Some(at(15)));
     pcos.handle_timeout(Nanos(at(15).0 - 1));
     assert_eq!(events(&mut pcos), []);
-    // At the moment itself it is too late to be placed.
+    // At its deadline a request is no longer placed.
     end(&mut pcos, at(15), 0, first);
     assert_eq!(events(&mut pcos), [(a.0, None), (b.0, Some(0))]);
     assert_eq!(pcos.next_timeout(), None);
-    // One that is withdrawn is neither.
+    // A withdrawn request is neither placed nor discarded.
     let c = waits(&mut pcos, at(16), 400, 10);
     assert!(pcos.withdraw(c) && !pcos.withdraw(c));
     pcos.handle_timeout(at(99));
@@ -236,14 +236,14 @@ fn who_starts_again_goes_on_with_what_it_knew() {
     assert_eq!(events(&mut pcos), [(waiter.0, Some(0))]);
 }
 
-/// One step of a driver.
+/// Step of the random driver.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Request {
         mb: u64,
         seconds: u64,
     },
-    /// The n-th of those that run ends.
+    /// End of the n-th running transfer.
     End(usize),
     Class(usize, Class),
     Moved(usize, u64),
@@ -264,24 +264,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Hosts under random steps, with the list of who waits.
+/// Random driver of a meta-scheduler, with its own list of waiting requests.
 struct Drive {
     pcos: Pcos,
     now: Nanos,
-    /// Every answer and event, in order.
+    /// Log of all answers and events, in order.
     said: Vec<String>,
     waiting: Vec<(RequestId, Request, Nanos)>,
 }
 
 impl Drive {
-    /// Requests that run, with their hosts.
+    /// Running transfers with their hosts.
     fn running(&self) -> Vec<(HostId, RequestId)> {
         let hosts = self.pcos.hosts();
         let running = hosts.flat_map(|host| host.running().iter().map(move |it| (host.id, it.id)));
         running.collect()
     }
 
-    /// The `who`th of those that run, modulo how many there are.
+    /// Running transfer number `who`, modulo their number.
     fn nth(running: &[(HostId, RequestId)], who: usize) -> Option<(HostId, RequestId)> {
         running.get(who % running.len().max(1)).copied()
     }
@@ -307,7 +307,7 @@ impl Drive {
         }
         self.events()?;
         if let (Step::End(_), Some((host, _))) = (step, changed) {
-            // Whoever waits on was tried there, and is not taken.
+            // Requests that still wait were tried and are rejected by the host.
             let (pcos, now) = (&mut self.pcos, self.now);
             let mut rejected = |request| pcos.rejection(now, host, request).is_some();
             prop_assert!(self.waiting.iter().all(|(_, request, _)| rejected(request)));
@@ -317,7 +317,7 @@ impl Drive {
 
     fn request(&mut self, mb: u64, seconds: u64) -> Result<(), TestCaseError> {
         let request = request(mb, seconds);
-        // Discarded before anything else happens.
+        // Discards happen before anything else at the same time.
         self.pcos.handle_timeout(self.now);
         self.pcos.refresh_all(self.now);
         let mut takers: Vec<_> = (0..3).map(HostId).collect();
@@ -335,7 +335,7 @@ impl Drive {
         Ok(())
     }
 
-    /// One that runs ends, changes its class, or moves some bytes.
+    /// Ends a running transfer, changes its class or reports its progress.
     fn change(&mut self, host: HostId, id: RequestId, step: Step) {
         let none = Update::default();
         match step {
@@ -356,7 +356,7 @@ impl Drive {
         }
     }
 
-    /// A host has measured what each class had.
+    /// Reports measured rates of each class on a host.
     fn learn(&mut self, host: HostId) {
         let view = self.pcos.host(host).expect("three");
         let classes = view.running().iter().map(|running| running.tenant.class);
@@ -370,7 +370,8 @@ impl Drive {
         self.pcos.update(self.now, host, &update);
     }
 
-    /// Whoever waited was placed in time or is gone in time; the others wait in their order.
+    /// Checks that waiting requests were placed or discarded in time, and that the rest keeps its
+    /// order.
     fn events(&mut self) -> Result<(), TestCaseError> {
         while let Some(event) = self.pcos.poll_event() {
             self.said.push(format!("{event:?}"));
@@ -381,7 +382,7 @@ impl Drive {
             let place = self.waiting.iter().position(|waiter| waiter.0 == id);
             prop_assert!(place.is_some(), "{event:?} did not wait");
             let (_, request, arrived) = self.waiting.remove(place.unwrap_or(0));
-            // Discarded exactly where its deadline is over.
+            // A discard happens exactly at the deadline.
             prop_assert_eq!(arrived + request.deadline() > self.now, is_placed);
         }
         let due = |(_, request, arrived): &(RequestId, Request, Nanos)| {
@@ -402,7 +403,7 @@ impl Drive {
     }
 }
 
-/// Drives it, and returns all that it said.
+/// Runs the driver and returns its log.
 fn drive(steps: &[Step]) -> Result<Vec<String>, TestCaseError> {
     let mut drive = Drive {
         pcos: hosts(&[60, 40, 20]),

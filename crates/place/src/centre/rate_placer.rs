@@ -1,4 +1,4 @@
-//! What the meta-scheduler is held against: placement by the rates that jobs need.
+//! Baselines of the meta-scheduler: placement by the rates that transfers need.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::{
     Answer, Bandwidth, Event, HostId, MOST, Outcome, Pcos, Placement, Request, RequestId, Update,
 };
 
-/// Who decides where jobs go. As [`Pcos`] has it.
+/// Placement strategy, with the interface of [`Pcos`].
 pub(super) trait Placer {
     fn request(&mut self, now: Nanos, request: Request) -> Answer;
     fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>);
@@ -43,12 +43,12 @@ impl Placer for Pcos {
     }
 }
 
-/// Hosts by what is promised there. Jobs have the default class, and nobody is lowered.
+/// Hosts by reserved rates. Transfers have the default class, and no tenant is lowered.
 #[derive(Debug)]
-pub(super) struct Plain {
+pub(super) struct RatePlacer {
     strategy: Strategy,
     bandwidth: Bandwidth,
-    /// Who is on each, with the rate it needs.
+    /// Transfers on each host, with the rates they need in bytes per second.
     hosts: Vec<Vec<(RequestId, u64)>>,
     waiting: Waiting,
     next: u64,
@@ -56,7 +56,7 @@ pub(super) struct Plain {
     events: VecDeque<Event>,
 }
 
-impl Placer for Plain {
+impl Placer for RatePlacer {
     fn request(&mut self, now: Nanos, request: Request) -> Answer {
         self.handle_timeout(now);
         self.next += 1;
@@ -104,9 +104,9 @@ impl Placer for Plain {
     }
 }
 
-impl Plain {
-    pub(super) fn new(spec: &Spec, strategy: Strategy) -> Plain {
-        Plain {
+impl RatePlacer {
+    pub(super) fn new(spec: &Spec, strategy: Strategy) -> RatePlacer {
+        RatePlacer {
             strategy,
             bandwidth: spec.bandwidth.clone(),
             hosts: vec![Vec::new(); spec.hosts],
@@ -117,7 +117,7 @@ impl Plain {
         }
     }
 
-    /// What somebody more may need there.
+    /// Highest rate in bytes per second that another transfer on the host may need.
     fn free(&self, host: usize) -> u64 {
         let there = &self.hosts[host];
         match (self.strategy, there.len() < MOST) {
