@@ -4,69 +4,69 @@ use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Setting
 use crate::state::{ClusterState, Inconsistent};
 
 /// One put or delete of a commit.
-///
-/// A put of a record that is there replaces it and keeps its place in the state's order; a new
-/// record comes last. A delete of a record that is not there changes nothing.
+/// Put or delete of a record in a commit.
+/// A put of an existing record replaces it and keeps its position in the state's order; a new
+/// record comes last. A delete of an absent record changes nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Puts a host.
     PutHost(HostRecord),
-    /// Deletes the host with this name; what was learnt of it stays.
+    /// Deletes the host with this name; its learnt priority database stays.
     DeleteHost(String),
-    /// Puts what a host's priority database has learnt.
+    /// Puts a host's learnt priority database.
     PutLearnt {
-        /// Name of the host, which need not be there.
+        /// Name of the host, which need not exist.
         host: String,
         /// Bytes of [`PriorityDatabase::export`](tidegate_place::PriorityDatabase::export).
         database: Vec<u8>,
     },
-    /// Puts a deadline transfer; a new one waits.
+    /// Puts a deadline transfer; a new one waits for a host.
     PutTransfer(Transfer),
-    /// Deletes the transfer with this name, its placement and its entitlement.
+    /// Deletes the transfer with this name, including placement and entitlement.
     DeleteTransfer(String),
-    /// Puts the placement of a transfer, which runs from then on.
+    /// Puts the placement of a transfer; a waiting one runs from then on.
     PutPlacement {
         /// Name of the transfer.
         transfer: String,
         /// Host and progress.
         placement: Placement,
     },
-    /// Deletes a placement with its entitlement; the transfer waits again, as the last one.
+    /// Deletes a placement with its entitlement; the transfer waits again, in the last position.
     DeletePlacement {
         /// Name of the transfer.
         transfer: String,
     },
-    /// Puts the entitlement of a transfer that is placed; without one it has the default.
+    /// Puts the entitlement of a placed transfer, replacing the default one.
     PutEntitlement {
         /// Name of the transfer.
         transfer: String,
         /// Class on the host.
         entitlement: Entitlement,
     },
-    /// Deletes an entitlement: the transfer has the default again.
+    /// Deletes an entitlement, which restores the default one.
     DeleteEntitlement {
         /// Name of the transfer.
         transfer: String,
     },
-    /// Puts the settings.
+    /// Puts the settings of the cluster.
     PutSettings(Settings),
 }
 
 impl Change {
-    /// Makes changes to a state, in their order; stores with the state in memory share it. What
-    /// was learnt is no part of the state and is passed over.
+    /// Applies changes to a state in order; every store uses this function. Learnt databases are
+    /// not part of the state and are skipped.
     ///
     /// # Errors
-    /// If a placement or entitlement belongs to nothing, or the result is inconsistent. The state
-    /// may be changed in part then.
+    /// A placement or entitlement has no transfer, or the result is inconsistent. The state may be
+    /// partly changed then.
     pub fn apply(changes: &[Change], state: &mut ClusterState) -> Result<(), Inconsistent> {
         for change in changes {
-            change.make(state)?;
+            change.apply_one(state)?;
         }
         state.check()
     }
 
-    fn make(&self, state: &mut ClusterState) -> Result<(), Inconsistent> {
+    fn apply_one(&self, state: &mut ClusterState) -> Result<(), Inconsistent> {
         match self {
             Change::PutHost(host) => match state.host(&host.name) {
                 Some(at) => state.hosts[at.0] = host.clone(),
@@ -150,16 +150,16 @@ fn put_placement(
     Ok(())
 }
 
-/// Returns changes that lead from one state to another, but for what was learnt. Live transfers
-/// belong to neither.
+/// Returns the changes that lead from one state to another, without learnt databases. Live
+/// transfers are ignored.
 pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
     let (mut from, mut to) = (from.clone(), to.clone());
     from.drop_live();
     to.drop_live();
     let mut changes = Vec::new();
-    transfers(&from, &to, &mut changes);
-    let puts = changes.split_off(deletes(&changes));
-    hosts(&from.hosts, &to.hosts, &mut changes);
+    transfer_changes(&from, &to, &mut changes);
+    let puts = changes.split_off(leading_deletes(&changes));
+    host_changes(&from.hosts, &to.hosts, &mut changes);
     changes.extend(puts);
     if from.settings != to.settings {
         changes.push(Change::PutSettings(to.settings));
@@ -167,15 +167,15 @@ pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
     changes
 }
 
-/// Number of deletes at the beginning.
-fn deletes(changes: &[Change]) -> usize {
+/// Number of deletes at the beginning of `changes`.
+fn leading_deletes(changes: &[Change]) -> usize {
     let is_delete = |change: &&Change| matches!(change, Change::DeleteTransfer(_));
     changes.iter().take_while(is_delete).count()
 }
 
-/// Number of records at the beginning of `to` that can stay where they are: without those that
-/// are gone, `from` begins with them. All later ones have to be put again to come in their order.
-fn stay<'a>(
+/// Number of records at the beginning of `to` that keep their positions, because `from` starts with
+/// them apart from deleted ones. Later records must be put again to get the right order.
+fn unmoved_prefix_len<'a>(
     from: impl Iterator<Item = &'a str>,
     to: impl Iterator<Item = &'a str> + Clone,
 ) -> usize {
@@ -183,9 +183,9 @@ fn stay<'a>(
     left.zip(to.clone()).take_while(|(a, b)| a == b).count()
 }
 
-fn hosts(from: &[HostRecord], to: &[HostRecord], changes: &mut Vec<Change>) {
+fn host_changes(from: &[HostRecord], to: &[HostRecord], changes: &mut Vec<Change>) {
     let name = |host: &'_ HostRecord| host.name.clone();
-    let n = stay(
+    let n = unmoved_prefix_len(
         from.iter().map(|host| host.name.as_str()),
         to.iter().map(|host| host.name.as_str()),
     );
@@ -201,18 +201,18 @@ fn hosts(from: &[HostRecord], to: &[HostRecord], changes: &mut Vec<Change>) {
     changes.extend(changed.cloned().map(Change::PutHost));
 }
 
-fn transfers(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Change>) {
-    let running = stay(
+fn transfer_changes(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Change>) {
+    let running = unmoved_prefix_len(
         from.running.iter().map(RunningTransfer::name),
         to.running.iter().map(RunningTransfer::name),
     );
-    let waiting = stay(
+    let waiting = unmoved_prefix_len(
         from.waiting.iter().map(|transfer| transfer.name.as_str()),
         to.waiting.iter().map(|transfer| transfer.name.as_str()),
     );
     let known = |name: &str| from.running(name);
     let waits = |name: &str| from.waiting.iter().find(|transfer| transfer.name == name);
-    // A transfer that waited and runs now needs no delete: a placement takes it out of its place.
+    // A waiting transfer that runs now needs no delete, because its placement moves it.
     let again = |name: &str| {
         let is_running = to.running[running..].iter().any(|of| of.name() == name);
         let is_waiting = to.waiting[waiting..].iter().any(|of| of.name == name);
@@ -272,7 +272,7 @@ mod tests {
         Transfer::new(&format!("t-{name}"), &request, Nanos(3))
     }
 
-    /// States over few names, so that two of them have many in common, in other orders.
+    /// Random states with few names, so that two states share many records in different orders.
     fn state() -> impl Strategy<Value = ClusterState> {
         let hosts = prop::collection::vec((0_u8..4, 0_u64..2), 1..4);
         let running = prop::collection::vec((0_u8..6, 0_u64..2, 0_usize..4, 0_usize..3), 0..5);

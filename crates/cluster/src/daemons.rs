@@ -3,34 +3,34 @@
 use tidegate_core::jobs::Class;
 use tidegate_place::Request;
 
-/// Control sockets of hosts' daemons, as the driver uses them.
+/// Access to the daemons of hosts by their control sockets.
 pub trait Daemons {
-    /// Returns the VMs with disks on the daemon's devices and the deadline transfers they have.
+    /// Returns the VMs with disks on the daemon's devices, with their deadline transfers.
     ///
     /// # Errors
-    /// If the daemon does not answer, refuses, or is not understood.
+    /// The daemon does not answer, refuses, or its answer is not understood.
     fn transfers(&self, socket: &str) -> Result<Vec<VmTransfer>, DaemonError>;
 
     /// Returns the VMs that the daemon serves.
     ///
     /// # Errors
-    /// If the daemon does not answer, refuses, or is not understood.
+    /// The daemon does not answer, refuses, or its answer is not understood.
     fn vms(&self, socket: &str) -> Result<Vec<ServedVm>, DaemonError>;
 
     /// Starts the deadline transfer of a VM.
     ///
     /// # Errors
-    /// If the daemon does not answer or refuses.
+    /// The daemon does not answer or refuses.
     fn start(&self, socket: &str, vm: &str, request: &Request) -> Result<(), DaemonError>;
 }
 
-/// Failure to use a daemon. It shows the text of its source.
+/// Error of a daemon; displays the text of its source.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The daemon did not answer, or refused.
+    /// The daemon did not answer or refused.
     #[error("{0}")]
     Refused(Box<dyn std::error::Error + Send + Sync>),
-    /// The daemon could not be asked at all, or its answer was not understood.
+    /// The daemon could not be asked, or its answer was not understood.
     #[error("{0}")]
     Failed(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -44,45 +44,46 @@ pub struct ServedVm {
     pub device: String,
 }
 
-/// VM on a device, with its deadline transfer if it has one.
+/// VM on a device, with its current deadline transfer, if any.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VmTransfer {
     /// Name of the VM.
     pub vm: String,
     /// Name of the device.
     pub device: String,
-    /// Transfer at present.
+    /// Current transfer.
     pub transfer: Option<LiveTransfer>,
 }
 
 /// Deadline transfer as a daemon reports it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LiveTransfer {
-    /// Bytes in all.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Bytes moved.
+    /// Bytes moved so far.
     pub moved: u64,
-    /// Seconds to its deadline; below zero once it is late.
+    /// Seconds until its deadline; negative once it is late.
     pub due_in_s: f64,
     /// I/O priority class.
     pub class: Class,
-    /// Bytes per second over the daemon's last interval; `None`: not known, or its class changed.
+    /// Rate over the daemon's last interval in bytes per second; `None`: unknown, or the class
+    /// changed.
     pub bytes_per_s: Option<u64>,
 }
 
-/// Choice of daemons that are asked for their transfers.
+/// Selection of daemons that a session asks for their transfers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask<'a> {
-    /// All of them.
+    /// All daemons.
     All,
-    /// All but that of this host.
+    /// All daemons but that of the named host.
     AllBut(&'a str),
-    /// None.
+    /// No daemon.
     Nobody,
 }
 
 impl Ask<'_> {
-    /// Returns true if the daemon of a host is asked.
+    /// Returns whether the daemon of a host is asked.
     pub(crate) fn includes(self, host: &str) -> bool {
         match self {
             Ask::All => true,

@@ -1,67 +1,67 @@
-//! Failures of the driver.
+//! Errors of the driver.
 
 use crate::daemons::DaemonError;
 use crate::state::HostError;
 use crate::store::StoreError;
 
-/// Failure of an operation on a cluster. Nothing of it is stored then.
+/// Failed operation on a cluster; nothing of it is stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A new transfer has the name of another one.
-    #[error("there is a job {transfer:?} already")]
+    /// Name of a new transfer is taken.
+    #[error("a job named {transfer:?} already exists")]
     NameTaken {
-        /// Name of both.
+        /// Name of the transfer.
         transfer: String,
     },
-    /// A new transfer has an empty name.
-    #[error("a job's name is empty")]
+    /// Empty name of a new transfer.
+    #[error("the name of a job must not be empty")]
     NameEmpty,
-    /// No transfer has this name.
+    /// Unknown transfer.
     #[error("there is no job {transfer:?}")]
     UnknownTransfer {
-        /// Name that was asked for.
+        /// Requested name.
         transfer: String,
         /// Names of all transfers.
         known: Vec<String>,
     },
-    /// Progress was reported of a transfer that waits.
-    #[error("job {transfer:?} waits: nothing of it can have moved")]
+    /// Progress report of a waiting transfer.
+    #[error("job {transfer:?} still waits for a host and cannot have moved any bytes")]
     Waits {
         /// Name of the transfer.
         transfer: String,
     },
-    /// Fewer bytes were reported than before.
-    #[error("{bytes} bytes of {transfer:?} are fewer than were told before")]
+    /// Progress report with fewer bytes than before.
+    #[error("{bytes} bytes of {transfer:?} are fewer than reported before")]
     MovedBack {
         /// Name of the transfer.
         transfer: String,
-        /// Bytes of this report.
+        /// Reported bytes.
         bytes: u64,
-        /// Bytes of the last report, and of the whole transfer.
+        /// Bytes of the last report, and size of the transfer.
         allowed: (u64, u64),
     },
-    /// More bytes were reported than the transfer has.
-    #[error("{bytes} bytes are more than {transfer:?} has")]
+    /// Progress report with more bytes than the size of the transfer.
+    #[error("{bytes} bytes are more than the size of {transfer:?}")]
     MovedBeyond {
         /// Name of the transfer.
         transfer: String,
-        /// Bytes of this report.
+        /// Reported bytes.
         bytes: u64,
-        /// Bytes of the last report, and of the whole transfer.
+        /// Bytes of the last report, and size of the transfer.
         allowed: (u64, u64),
     },
-    /// A transfer is managed by its host's daemon.
-    #[error("job {transfer:?} is known from its host's daemon, which says how it stands")]
+    /// Transfer that is managed by its host's daemon.
+    #[error("job {transfer:?} is managed by its host's daemon, which reports its progress")]
     DaemonOwns {
         /// Name of the transfer.
         transfer: String,
         /// Control socket of the daemon.
         socket: String,
     },
-    /// A change of hosts is refused.
+    /// Refused change of hosts.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// No daemon serves the VM whose transfer is to be started.
+    /// VM of the transfer that no daemon serves.
     #[error("no host has a VM {vm:?}, so its job cannot be started")]
     NotServed {
         /// Name of the VM.
@@ -69,10 +69,10 @@ pub enum Error {
         /// Names of the hosts with a daemon.
         with_daemon: Vec<String>,
     },
-    /// The store failed.
+    /// Error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A daemon failed.
+    /// Error of a daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
 }

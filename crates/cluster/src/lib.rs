@@ -9,10 +9,10 @@
 //!   Pcos decides --> ClusterState changes --> Cluster::save
 //! ```
 //!
-//! [`ClusterState`] is plain data. [`Change`]s lead from one state to the next, and a store takes
-//! them only if nobody committed since the state was loaded. [`Cluster`] runs the state machine of
-//! `tidegate-place` on such a state; it reads no clock and prints nothing, the caller passes the
-//! time and hears [`Notice`]s.
+//! [`ClusterState`] is plain data. [`Change`]s lead from one state to the next; a store accepts
+//! them only if no other writer has committed since the state was loaded. [`Cluster`] runs the
+//! state machine of `tidegate-place` on such a state. It reads no clock and prints nothing: the
+//! caller passes in the time and receives [`Notice`]s.
 #![forbid(unsafe_code)]
 
 mod change;

@@ -1,30 +1,30 @@
-//! Notices: what happened to transfers and hosts beside what was asked for.
+//! Notices: events of transfers and hosts that an operation did not ask for.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 
-/// Event that an operator should hear of.
+/// Event to report to the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A transfer that waited is placed.
+    /// A waiting transfer was placed.
     Placed {
         /// Name of the transfer.
         transfer: String,
         /// Name of the host.
         host: String,
-        /// Time for which it waited.
+        /// Time that the transfer waited.
         waited: Nanos,
-        /// Class on the host.
+        /// Class of the transfer on the host.
         class: Class,
-        /// Whether it was started on the host's daemon.
+        /// Result of starting it on the host's daemon.
         started: Started,
     },
-    /// A transfer waited until its deadline and is given up.
+    /// A transfer waited until its deadline and was dropped.
     Discarded {
         /// Name of the transfer.
         transfer: String,
     },
-    /// A transfer that waited was withdrawn.
+    /// A waiting transfer was withdrawn.
     Withdrawn {
         /// Name of the transfer.
         transfer: String,
@@ -34,12 +34,12 @@ pub enum Notice {
         /// Name of the host.
         host: String,
     },
-    /// The daemon of a host that is not drained did not answer; the operation fails.
+    /// The daemon of a host that is not drained did not answer, so the operation fails.
     Silent {
         /// Name of the host.
         host: String,
     },
-    /// A transfer is lost with its host, as was asked for.
+    /// A transfer was dropped together with its host, as requested.
     Lost {
         /// Name of the transfer.
         transfer: String,
@@ -49,34 +49,34 @@ pub enum Notice {
         /// Name of the transfer.
         transfer: String,
     },
-    /// A transfer was past its deadline when its host was removed, and is lost.
+    /// A transfer was past its deadline when its host was removed, and was dropped.
     Overdue {
         /// Name of the transfer.
         transfer: String,
     },
-    /// A transfer of a removed host goes on elsewhere.
+    /// A transfer of a removed host continues on another host.
     Moved {
         /// Name of the transfer.
         transfer: String,
         /// Name of the new host.
         host: String,
-        /// Bytes that are left.
+        /// Bytes still to be moved.
         left: u64,
         /// Class on the new host.
         class: Class,
     },
-    /// A transfer of a removed host waits for another one.
+    /// A transfer of a removed host waits for another host.
     Requeued {
         /// Name of the transfer.
         transfer: String,
-        /// Bytes that are left.
+        /// Bytes still to be moved.
         left: u64,
     },
-    /// A transfer of a removed host is lost: no other one would finish it in time.
+    /// A transfer of a removed host was dropped, because no other host would meet its deadline.
     Homeless {
         /// Name of the transfer.
         transfer: String,
-        /// Bytes that are left.
+        /// Bytes still to be moved.
         left: u64,
     },
 }
@@ -84,10 +84,10 @@ pub enum Notice {
 /// Result of starting a transfer on its host's daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Started {
-    /// Nobody asked for it.
+    /// The daemon was not asked to start it.
     NotAsked,
-    /// It runs.
+    /// The daemon has started it.
     Yes,
-    /// The daemon could not be reached or refused it, with its words.
+    /// The daemon could not be reached or refused; the text of the error.
     Failed(String),
 }

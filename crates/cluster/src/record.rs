@@ -1,6 +1,6 @@
 //! Records of a cluster's state: hosts, deadline transfers, placements, entitlements, settings.
 //!
-//! Times count from the beginning of 1970.
+//! All times count from 1970-01-01 00:00 UTC.
 
 use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
@@ -11,91 +11,91 @@ use tidegate_place::{Bandwidth, BandwidthError, Request, RequestError};
 pub struct HostRecord {
     /// Unique name.
     pub name: String,
-    /// Throughput of its disk for one transfer, in bytes per second.
+    /// Bandwidth of its disk for one transfer, in bytes per second.
     pub bandwidth: u64,
-    /// Throughput lost with one, two and more transfers, in bytes per second.
+    /// Loss of bandwidth with one, two and more transfers, in bytes per second.
     pub loss: Vec<u64>,
     /// Maximum number of transfers.
     pub max_transfers: usize,
-    /// Control socket of its daemon; `None`: it has none that can be asked.
+    /// Control socket of its daemon; `None`: no daemon.
     pub socket: Option<String>,
-    /// Device of that daemon; `None`: all of them.
+    /// Device of that daemon which counts; `None`: all devices.
     pub device: Option<String>,
-    /// Time since which no transfer came, went or changed its class.
+    /// Time since which no transfer started, ended or changed class.
     pub steady_since: Nanos,
-    /// Time at which its daemon last taught the priority database something.
+    /// Time at which the priority database last learnt from the daemon.
     pub taught_at: Nanos,
-    /// It takes no more transfers; those that run there go on.
+    /// Drained: accepts no more transfers, while running ones continue.
     pub drained: bool,
 }
 
-/// Deadline transfer: an amount of data that is to be moved by a deadline.
+/// Deadline transfer: amount of data to be moved by a deadline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transfer {
     /// Unique name.
     pub name: String,
-    /// Bytes in all, read and written.
+    /// Total bytes, read and written.
     pub bytes: u64,
-    /// Time from its beginning by which it is to be done, and for which it waits at most.
+    /// Allowed duration from the start, and longest wait before it.
     pub deadline: Nanos,
-    /// Time at which it was asked for.
+    /// Time of the request.
     pub arrived: Nanos,
-    /// Maximum rate that it takes, in bytes per second; `None`: all that it is given.
+    /// Largest rate that the transfer can use, in bytes per second; `None`: unlimited.
     pub limit: Option<u64>,
-    /// It is to be started on the daemon of the host where it is placed.
+    /// Start the transfer on the daemon of the host where it is placed.
     pub start: bool,
 }
 
-/// Place of a transfer on a host, and its progress there.
+/// Placement of a transfer on a host, with its progress there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placement {
     /// Name of the host.
     pub host: String,
-    /// Time at which the transfer began there.
+    /// Time at which the transfer started there.
     pub begun: Nanos,
-    /// Bytes that it is taken to have moved at `as_of`.
+    /// Estimate of the bytes moved at `as_of`.
     pub moved: u64,
-    /// Time that `moved` is about.
+    /// Time to which `moved` refers.
     pub as_of: Nanos,
-    /// Bytes moved by the last report; 0 before the first one.
+    /// Bytes moved by the last report; 0 before the first report.
     pub reported: u64,
-    /// Time of the last report; `begun` before the first one.
+    /// Time of the last report; `begun` before the first report.
     pub reported_at: Nanos,
 }
 
-/// I/O priority class that a placed transfer has on its host.
+/// I/O priority class of a placed transfer on its host.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Entitlement {
-    /// Class at present.
+    /// Current class.
     pub class: Class,
-    /// Names of the transfers for which it was lowered, one entry for each class.
+    /// Names of the transfers for which it was lowered, one entry per class.
     pub lowered_for: Vec<String>,
 }
 
 /// Transfer that runs on a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunningTransfer {
-    /// Amount and deadline.
+    /// Size and deadline.
     pub transfer: Transfer,
     /// Host and progress.
     pub placement: Placement,
     /// Class on the host.
     pub entitlement: Entitlement,
-    /// It was not placed here: the host's daemon reported it. Never stored.
+    /// Reported by the host's daemon instead of placed by this cluster; never stored.
     pub live: bool,
 }
 
 /// Settings of the whole cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Settings {
-    /// Number in the last name that was made for a transfer without one.
+    /// Number in the last generated transfer name.
     pub last_number: u64,
     /// [`Grace`](tidegate_place::Grace) in thousandths of a deadline; `None`: the default.
     pub grace: Option<u32>,
 }
 
 impl HostRecord {
-    /// Host without a daemon that takes transfers at once.
+    /// Creates a host without daemon that accepts transfers.
     pub fn new(name: String, bandwidth: u64, loss: Vec<u64>, max_transfers: usize) -> HostRecord {
         HostRecord {
             name,
@@ -110,17 +110,17 @@ impl HostRecord {
         }
     }
 
-    /// Returns the throughput of its disk by the number of transfers.
+    /// Returns the bandwidth of its disk by number of transfers.
     ///
     /// # Errors
-    /// If a loss leaves nothing.
+    /// A loss leaves no bandwidth.
     pub fn bandwidth(&self) -> Result<Bandwidth, BandwidthError> {
         Bandwidth::new(self.bandwidth, &self.loss)
     }
 }
 
 impl Transfer {
-    /// Transfer that is asked for now.
+    /// Creates a transfer requested at `now`.
     pub fn new(name: &str, request: &Request, now: Nanos) -> Transfer {
         Transfer {
             name: name.to_owned(),
@@ -132,10 +132,10 @@ impl Transfer {
         }
     }
 
-    /// Returns the request to the meta-scheduler.
+    /// Returns the placement request of the transfer.
     ///
     /// # Errors
-    /// If there is nothing to move, no time for it, or the limit is below the needed rate.
+    /// Size or deadline is 0, or the limit is below the needed rate.
     pub fn request(&self) -> Result<Request, RequestError> {
         let request = Request::new(self.bytes, self.deadline)?;
         match self.limit {
@@ -146,7 +146,7 @@ impl Transfer {
 }
 
 impl Placement {
-    /// Placement on a host where nothing has moved yet.
+    /// Creates a placement that starts at `now`.
     pub fn new(host: &str, now: Nanos) -> Placement {
         Placement {
             host: host.to_owned(),
@@ -160,12 +160,12 @@ impl Placement {
 }
 
 impl RunningTransfer {
-    /// Returns its unique name.
+    /// Name of the transfer.
     pub fn name(&self) -> &str {
         &self.transfer.name
     }
 
-    /// Returns it as the state machine's job.
+    /// Returns the transfer as the meta-scheduler sees it.
     pub fn job(&self) -> Job {
         Job {
             bytes: self.transfer.bytes,

@@ -1,23 +1,23 @@
-//! State of a cluster: plain data, and the rules that every state keeps.
+//! State of a cluster: plain data, and the invariants that every state satisfies.
 
 use tidegate_place::{Grace, HostId};
 
 use crate::record::{HostRecord, RunningTransfer, Settings, Transfer};
 
-/// Hosts, the transfers that run on them, those that wait, and settings.
+/// Hosts, their running transfers, waiting transfers, and settings of a cluster.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ClusterState {
     /// Hosts in the order in which they were added.
     pub hosts: Vec<HostRecord>,
     /// Transfers that run on a host, in the order in which they were placed.
     pub running: Vec<RunningTransfer>,
-    /// Transfers that wait for a host, in the order in which they came.
+    /// Transfers that wait for a host, in order of arrival.
     pub waiting: Vec<Transfer>,
     /// Settings of the whole cluster.
     pub settings: Settings,
 }
 
-/// Contents of a file of hosts.
+/// Contents of a host list file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostList {
     /// Hosts in the order of the file.
@@ -26,32 +26,32 @@ pub struct HostList {
     pub grace: Option<u32>,
 }
 
-/// Change of hosts that is refused.
+/// Refused change of hosts.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostError {
-    /// A list of hosts lacks one on which a transfer runs.
-    #[error("host {host:?} is not among the hosts any more, and job {transfer:?} runs there")]
+    /// Host on which a transfer runs is missing from a host list.
+    #[error("host {host:?} is missing from the file, but job {transfer:?} runs there")]
     LeftOut {
-        /// Name of the host.
+        /// Name of the missing host.
         host: String,
-        /// Name of the first transfer there.
+        /// Name of the first transfer on that host.
         transfer: String,
     },
-    /// A new host has the name of another one.
-    #[error("there is a host {host:?} already")]
+    /// Name of a new host is taken.
+    #[error("a host named {host:?} already exists")]
     Exists {
-        /// Name of both.
+        /// Name of the host.
         host: String,
     },
     /// No host has this name.
     #[error("there is no host {host:?}")]
     Unknown {
-        /// Name that was asked for.
+        /// Requested name.
         host: String,
         /// Names of all hosts.
         known: Vec<String>,
     },
-    /// Transfers run on a host that is to be removed.
+    /// Host to be removed still runs transfers.
     #[error("{} on host {host:?}: {}", jobs_run(transfers.len()), transfers.join(", "))]
     Busy {
         /// Name of the host.
@@ -68,25 +68,25 @@ fn jobs_run(n: usize) -> String {
     }
 }
 
-/// Rule that a state breaks.
+/// Violated invariant of a state.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Inconsistent {
-    /// A placement names a host that is not there.
-    #[error("transfer {transfer:?} is placed on host {host:?}, which is not there")]
+    /// Placement on a host that does not exist.
+    #[error("transfer {transfer:?} is placed on host {host:?}, which does not exist")]
     NoHost {
         /// Name of the transfer.
         transfer: String,
         /// Name of the host.
         host: String,
     },
-    /// A placement belongs to no transfer.
-    #[error("a placement is of transfer {transfer:?}, which is not there")]
+    /// Placement of a transfer that does not exist.
+    #[error("placement of transfer {transfer:?}, which does not exist")]
     NoTransfer {
         /// Name of the transfer.
         transfer: String,
     },
-    /// An entitlement belongs to a transfer that is not placed.
-    #[error("an entitlement is of transfer {transfer:?}, which is not placed")]
+    /// Entitlement of a transfer that is not placed.
+    #[error("entitlement of transfer {transfer:?}, which is not placed")]
     NotPlaced {
         /// Name of the transfer.
         transfer: String,
@@ -94,7 +94,7 @@ pub enum Inconsistent {
 }
 
 impl ClusterState {
-    /// Returns the number of the host with this name.
+    /// Returns the index of the host named `name`.
     pub fn host(&self, name: &str) -> Option<HostId> {
         self.hosts
             .iter()
@@ -102,12 +102,12 @@ impl ClusterState {
             .map(HostId)
     }
 
-    /// Returns the running transfer with this name.
+    /// Returns the running transfer named `name`.
     pub fn running(&self, name: &str) -> Option<&RunningTransfer> {
         self.running.iter().find(|running| running.name() == name)
     }
 
-    /// Returns the names of all transfers, those that run first.
+    /// Returns the names of all transfers, running ones first.
     pub fn transfer_names(&self) -> impl Iterator<Item = &str> {
         let waiting = self.waiting.iter().map(|transfer| transfer.name.as_str());
         self.running
@@ -116,21 +116,21 @@ impl ClusterState {
             .chain(waiting)
     }
 
-    /// Returns true if a transfer has this name.
+    /// Returns whether a transfer is named `name`.
     pub fn has_transfer(&self, name: &str) -> bool {
         self.transfer_names().any(|known| known == name)
     }
 
-    /// Returns the grace of late transfers.
+    /// Returns the grace for late transfers.
     pub fn grace(&self) -> Grace {
         let grace = self.settings.grace;
         grace.map_or_else(Grace::default, Grace::thousandths)
     }
 
-    /// Returns the number of the host with this name.
+    /// Returns the index of the host named `name`.
     ///
     /// # Errors
-    /// If there is none.
+    /// There is no such host.
     pub fn known_host(&self, name: &str) -> Result<HostId, HostError> {
         self.host(name).ok_or_else(|| HostError::Unknown {
             host: name.to_owned(),
@@ -141,7 +141,7 @@ impl ClusterState {
     /// Adds a host.
     ///
     /// # Errors
-    /// If there is one with this name.
+    /// The name is taken.
     pub fn add_host(&mut self, host: HostRecord) -> Result<(), HostError> {
         if self.host(&host.name).is_some() {
             return Err(HostError::Exists { host: host.name });
@@ -150,21 +150,21 @@ impl ClusterState {
         Ok(())
     }
 
-    /// Sets whether a host is drained.
+    /// Drains a host, or ends its draining.
     ///
     /// # Errors
-    /// If there is no such host.
+    /// There is no such host.
     pub fn set_drained(&mut self, name: &str, drained: bool) -> Result<(), HostError> {
         let HostId(at) = self.known_host(name)?;
         self.hosts[at].drained = drained;
         Ok(())
     }
 
-    /// Replaces the hosts by those of a file. Hosts that stay keep their transfers and whether they
-    /// are drained.
+    /// Replaces the hosts by those of a file. Remaining hosts keep their transfers and their drain
+    /// state.
     ///
     /// # Errors
-    /// If a host is missing on which a transfer runs.
+    /// A host on which a transfer runs is missing.
     pub fn replace_hosts(&mut self, list: HostList) -> Result<(), HostError> {
         let HostList { mut hosts, grace } = list;
         for running in &self.running {
@@ -191,25 +191,25 @@ impl ClusterState {
     /// Checks that no transfer runs on a host.
     ///
     /// # Errors
-    /// If there is no such host, or one runs there.
+    /// There is no such host, or it runs transfers.
     pub fn check_empty(&self, name: &str) -> Result<(), HostError> {
         self.known_host(name)?;
         let there = self.running.iter();
         let there = there.filter(|running| running.placement.host == name);
         let transfers: Vec<_> = there.map(|running| running.name().to_owned()).collect();
-        match transfers.is_empty() {
-            true => Ok(()),
-            false => Err(HostError::Busy {
-                host: name.to_owned(),
-                transfers,
-            }),
+        if transfers.is_empty() {
+            return Ok(());
         }
+        Err(HostError::Busy {
+            host: name.to_owned(),
+            transfers,
+        })
     }
 
     /// Checks that each placement is on a host of the cluster.
     ///
     /// # Errors
-    /// The first one that is not.
+    /// The first placement that is not.
     pub fn check(&self) -> Result<(), Inconsistent> {
         let homeless = |running: &&RunningTransfer| self.host(&running.placement.host).is_none();
         match self.running.iter().find(homeless) {
@@ -221,7 +221,7 @@ impl ClusterState {
         }
     }
 
-    /// Removes the transfers that hosts' daemons reported: they are asked for anew each time.
+    /// Removes live transfers, which every session requests from the daemons again.
     pub fn drop_live(&mut self) {
         self.running.retain(|running| !running.live);
     }

@@ -1,7 +1,7 @@
-//! Transfers that run on hosts whose daemon can be asked.
+//! Transfers reported by the daemons of hosts.
 //!
-//! A transfer that was placed here under the name of a VM is that VM's, once the daemon has one.
-//! All others count as well, under the names of host and VM, and are asked for each time anew.
+//! A transfer that was placed under the name of a VM is identified with that VM's transfer on the
+//! host's daemon. All others are counted under the name `HOST/VM`, and requested in every session.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
@@ -12,25 +12,26 @@ use crate::notice::Notice;
 use crate::record::{Entitlement, HostRecord, Placement, RunningTransfer, Transfer};
 use crate::state::ClusterState;
 
-/// Interval over which a daemon measures rates; what it reported before that is not learnt twice.
+/// Interval over which a daemon measures rates. A report within it would teach the same rates
+/// twice.
 const INTERVAL: Nanos = Nanos::from_secs(3);
 
-/// Rates of all transfers of a host over its daemon's last interval, in bytes per second.
+/// Rates of all transfers of a host over its daemon's last interval.
 #[derive(Debug)]
-pub(super) struct Taught {
+pub(super) struct LearntRates {
     pub(super) host: HostId,
     pub(super) rates: Vec<(Class, u64)>,
 }
 
-/// Asks the daemons of hosts that have one, and takes over their transfers. The daemon of a drained
-/// host may be gone; `known` are the names of the hosts that were stored before.
+/// Asks the daemons of hosts, and merges their transfers into the state. The daemon of a drained
+/// host may be gone. `known` lists the hosts in the stored state.
 pub(super) fn ask_daemons(
     state: &mut ClusterState,
     daemons: &dyn Daemons,
     now: Nanos,
     (ask, known): (Ask<'_>, &[String]),
     notify: &mut dyn FnMut(Notice),
-) -> Result<Vec<Taught>, DaemonError> {
+) -> Result<Vec<LearntRates>, DaemonError> {
     let hosts = state.hosts.clone();
     let mut all = Vec::new();
     for (at, host) in hosts.iter().enumerate() {
@@ -53,20 +54,20 @@ pub(super) fn ask_daemons(
                 return Err(error);
             }
         };
-        let rates = take_all(state, host, transfers, now);
+        let rates = merge_transfers(state, host, transfers, now);
         let is_new = now.since(host.taught_at) >= INTERVAL;
         if let Some(rates) = rates.filter(|rates| is_new && !rates.is_empty()) {
             state.hosts[at].taught_at = now;
             let host = HostId(at);
-            all.push(Taught { host, rates });
+            all.push(LearntRates { host, rates });
         }
     }
     Ok(all)
 }
 
-/// Takes over the transfers of a host. Returns the rate of each one there, or `None` if that is not
-/// known of all of them.
-fn take_all(
+/// Merges the transfers of a host into the state. Returns the class and rate in bytes per second of
+/// each; `None` if not all rates are known.
+fn merge_transfers(
     state: &mut ClusterState,
     host: &HostRecord,
     transfers: Vec<VmTransfer>,
@@ -76,7 +77,7 @@ fn take_all(
     for of in transfers {
         let is_there = host.device.as_ref().is_none_or(|name| *name == of.device);
         if let (true, Some(live)) = (is_there, of.transfer) {
-            take(state, &host.name, &of.vm, &live, now);
+            merge_transfer(state, &host.name, &of.vm, &live, now);
             rates = rates.zip(live.bytes_per_s).map(|(mut rates, rate)| {
                 rates.push((live.class, rate));
                 rates
@@ -89,7 +90,7 @@ fn take_all(
     rates.filter(|rates| rates.len() == there)
 }
 
-fn take(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTransfer, now: Nanos) {
+fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTransfer, now: Nanos) {
     let mut all = state.running.iter_mut();
     let own = all.find(|running| running.name() == vm && running.placement.host == host);
     if let Some(running) = own {
@@ -156,7 +157,7 @@ mod tests {
         let (mut state, host) = state();
         let now = Nanos::from_secs(10);
         let all = vec![of("dss", "sdb", LIVE), of("far", "sdc", LIVE)];
-        let rates = take_all(&mut state, &host, all, now);
+        let rates = merge_transfers(&mut state, &host, all, now);
         assert_eq!(rates, Some(vec![(Class::RealTime, 50)]));
         let names: Vec<_> = state.transfer_names().collect();
         assert_eq!(names, ["a/dss"]);
@@ -166,7 +167,7 @@ mod tests {
             ..LIVE
         };
         assert_eq!(
-            take_all(&mut state, &host, vec![of("x", "sdb", unknown)], now),
+            merge_transfers(&mut state, &host, vec![of("x", "sdb", unknown)], now),
             None
         );
     }
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn the_transfer_that_was_placed_for_a_vm_is_that_vms() {
         let (mut state, host) = state();
-        take(&mut state, "a", "dss", &LIVE, Nanos(1));
+        merge_transfer(&mut state, "a", "dss", &LIVE, Nanos(1));
         state.running[0].transfer.name = "dss".to_owned();
         state.running[0].live = false;
         let further = LiveTransfer {
@@ -182,7 +183,7 @@ mod tests {
             class: Class::Idle,
             ..LIVE
         };
-        take_all(&mut state, &host, vec![of("dss", "sdb", further)], Nanos(7));
+        merge_transfers(&mut state, &host, vec![of("dss", "sdb", further)], Nanos(7));
         assert_eq!(state.running.len(), 1);
         let own = &state.running[0];
         assert_eq!((own.placement.moved, own.placement.as_of), (900, Nanos(7)));

@@ -1,7 +1,7 @@
-//! Driver: runs the state machine of `tidegate-place` on a cluster's state.
+//! Driver: runs the state machine of `tidegate-place` on the state of a cluster.
 //!
-//! Each operation is one [`Session`]: open, change, save. The state machine is made anew of the
-//! stored state every time; nothing but the store outlives a session.
+//! Each operation is one [`Session`]: open, change, save. Every session rebuilds the state machine
+//! from the stored state; only the store outlives a session.
 
 mod live;
 mod names;
@@ -24,42 +24,42 @@ use crate::notice::{Notice, Started};
 use crate::record::Transfer;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, Revision, Snapshot};
-use live::Taught;
+use live::LearntRates;
 use names::Names;
 
-/// Surroundings of one session on a cluster.
+/// Environment of one session on a cluster.
 pub struct Session<'a> {
     /// Store of the cluster's state.
     pub store: &'a dyn ClusterStore,
     /// Daemons of its hosts.
     pub daemons: &'a dyn Daemons,
-    /// Listener for what happens beside what was asked for.
+    /// Callback for notices.
     pub notify: &'a mut dyn FnMut(Notice),
-    /// Time since the beginning of 1970.
+    /// Time since 1970-01-01 00:00 UTC.
     pub now: Nanos,
     /// Daemons that are asked for their transfers.
     pub ask: Ask<'a>,
-    /// Nothing is stored and started, and nobody is notified of transfers that waited.
+    /// Read-only session: nothing is stored or started, and waiting transfers cause no notices.
     pub just_looking: bool,
 }
 
 /// Cluster during one session.
 pub struct Cluster<'a> {
     session: Session<'a>,
-    /// State as it is stored, and its revision.
+    /// Stored state with its revision.
     stored: Snapshot,
     state: ClusterState,
     pcos: Pcos,
     names: Names,
-    /// Hosts of which more is known than is stored.
+    /// Hosts whose priority database has learnt since the state was loaded.
     learnt: Vec<HostId>,
 }
 
 impl<'a> Cluster<'a> {
-    /// Loads the state, changes it, asks the daemons, and makes the state machine go on.
+    /// Loads the state, applies `change`, asks the daemons and resumes the state machine.
     ///
     /// # Errors
-    /// If the store or a daemon fails, or `change` does.
+    /// The store or a daemon fails, or `change` does.
     pub fn open<E: Into<Error>>(
         session: Session<'a>,
         change: impl FnOnce(&mut ClusterState) -> Result<(), E>,
@@ -87,9 +87,9 @@ impl<'a> Cluster<'a> {
         Ok(cluster)
     }
 
-    /// Teaches hosts' databases the rates that daemons have reported.
-    fn learn(&mut self, taught: Vec<Taught>) {
-        for Taught { host, rates } in taught {
+    /// Feeds the rates that daemons reported to the hosts' priority databases.
+    fn learn(&mut self, taught: Vec<LearntRates>) {
+        for LearntRates { host, rates } in taught {
             let update = Update {
                 had: &rates,
                 ..Update::default()
@@ -99,7 +99,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Makes the state machine anew of the state as it is now.
+    /// Rebuilds the state machine from the current state.
     fn rebuild(&mut self) -> Result<(), Error> {
         self.learnt.clear();
         let (store, now) = (self.session.store, self.session.now);
@@ -107,10 +107,10 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Commits all that has changed; stores nothing if the session is just looking.
+    /// Commits all changes; a read-only session stores nothing.
     ///
     /// # Errors
-    /// If another writer has committed since the session was opened, or the store fails.
+    /// Another writer has committed since the session was opened, or the store fails.
     pub fn save(&mut self) -> Result<(), Error> {
         if self.session.just_looking {
             return Ok(());
@@ -135,7 +135,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Takes over how far the state machine takes transfers to be.
+    /// Copies the estimated progress of transfers from the state machine to the state.
     fn take_progress(&mut self) {
         for host in self.pcos.hosts() {
             for running in host.running() {
@@ -149,38 +149,38 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Returns the time of the session.
+    /// Time of the session.
     pub fn now(&self) -> Nanos {
         self.session.now
     }
 
-    /// Returns the state, with live transfers and all changes of the session.
+    /// State with live transfers and all changes of the session.
     pub fn state(&self) -> &ClusterState {
         &self.state
     }
 
-    /// Returns the state machine.
+    /// State machine of the session.
     pub fn pcos(&self) -> &Pcos {
         &self.pcos
     }
 
-    /// Returns the reason for which a host would not take a request now; `None`: it would.
+    /// Returns the reason for which a host would reject a request now; `None`: it would accept it.
     pub fn rejection(&mut self, host: HostId, request: &Request) -> Option<Rejection> {
         self.pcos.rejection(self.session.now, host, request)
     }
 
-    /// Returns the shortest deadline, no shorter than its own, with which a request would be placed
-    /// now, and the host that would take it.
+    /// Returns the shortest deadline, at least the request's own, with which a request would be
+    /// placed now, and the host.
     pub fn nearest(&mut self, request: &Request) -> Option<(HostId, Nanos)> {
         self.pcos.nearest(self.session.now, request)
     }
 
-    /// Returns the name of a request; `"?"` if it has none.
+    /// Name of a request; `"?"` if it has none.
     pub fn name_of(&self, id: RequestId) -> &str {
         self.names.name(id).unwrap_or("?")
     }
 
-    /// Returns the priority database of a host.
+    /// Priority database of a host.
     pub fn database(&self, host: HostId) -> Option<PriorityDatabase> {
         Some(self.pcos.host(host)?.database().clone())
     }
@@ -189,13 +189,14 @@ impl<'a> Cluster<'a> {
 // Removal of a host, and the transfers that ran there.
 
 impl Cluster<'_> {
-    /// Removes a host, and saves. Its transfers look for another host for what is left of them if
-    /// `requeue` says so, and are lost otherwise. What was learnt of the host stays in the store.
+    /// Removes a host and saves. With `requeue` its transfers ask for another host for the
+    /// remaining bytes, otherwise they are dropped. The learnt priority database of the host stays
+    /// in the store.
     ///
     /// # Errors
-    /// If there is no such host, or the store fails.
+    /// There is no such host, or the store fails.
     pub fn remove_host(&mut self, name: &str, requeue: bool) -> Result<(), Error> {
-        // What daemons have taught is not in what the state machine is made of again.
+        // Save first: `rebuild` discards what the databases have learnt in this session.
         self.save()?;
         let host = self.state.known_host(name)?;
         let lost = self.pcos.remove_host(self.session.now, host);
@@ -219,7 +220,7 @@ impl Cluster<'_> {
         self.retry_and_save()
     }
 
-    /// Asks for a host for what is left of a transfer, in the time that is left.
+    /// Requests a host for the remaining bytes of a transfer in the remaining time.
     fn requeue(&mut self, transfer: String, running: &Running, limit: Option<u64>) {
         let Some(job) = running.tenant.job else {
             return;
@@ -231,7 +232,8 @@ impl Cluster<'_> {
                 _ => Notice::Overdue { transfer },
             });
         };
-        // One whose limit is too low for what is left is late anyway: it is asked for without.
+        // A limit below the newly needed rate would be refused; the transfer is late anyway, so it
+        // is requested without the limit.
         let limited = limit.and_then(|limit| request.limited(limit).ok());
         let request = limited.unwrap_or(request);
         let left = request.bytes();
@@ -240,7 +242,7 @@ impl Cluster<'_> {
         let again = Transfer::new(&transfer, &request, now);
         let notice = match outcome {
             Outcome::Placed(placement) => {
-                self.begin(again, &placement);
+                self.record_start(again, &placement);
                 Notice::Moved {
                     transfer,
                     host: self.state.hosts[placement.host.0].name.clone(),
@@ -261,29 +263,29 @@ impl Cluster<'_> {
 // Transfers that wait: tried again, placed, started, discarded.
 
 impl Cluster<'_> {
-    /// Tries all transfers that wait on every host: hosts may have come.
+    /// Tries all waiting transfers on every host, for instance after hosts were added.
     pub fn retry_waiting(&mut self) {
         self.pcos.retry_all(self.session.now);
-        self.settle_waiting();
+        self.apply_events();
     }
 
-    /// Tries all transfers that wait on every host, and saves.
+    /// Tries all waiting transfers on every host, and saves.
     ///
     /// # Errors
-    /// If the store fails.
+    /// The store fails.
     pub fn retry_and_save(&mut self) -> Result<(), Error> {
         self.retry_waiting();
         self.save()
     }
 
-    /// Discards the transfers that have waited until their deadline.
+    /// Drops the transfers that have waited until their deadline.
     pub fn discard_overdue(&mut self) {
         self.pcos.handle_timeout(self.session.now);
-        self.settle_waiting();
+        self.apply_events();
     }
 
-    /// Records what came of those that waited, and notifies of it.
-    fn settle_waiting(&mut self) {
+    /// Applies the results of waiting transfers to the state, and sends notices.
+    fn apply_events(&mut self) {
         while let Some(event) = self.pcos.poll_event() {
             let id = match &event {
                 Event::Placed(placement) => placement.id,
@@ -297,7 +299,7 @@ impl Cluster<'_> {
             let waited = self.state.waiting.remove(at);
             let notice = match event {
                 Event::Discarded(_) => Notice::Discarded { transfer: name },
-                Event::Placed(placement) => self.placed(waited, &placement),
+                Event::Placed(placement) => self.record_placement(waited, &placement),
             };
             if !self.session.just_looking {
                 (self.session.notify)(notice);
@@ -305,11 +307,11 @@ impl Cluster<'_> {
         }
     }
 
-    fn placed(&mut self, transfer: Transfer, placement: &Placement) -> Notice {
+    fn record_placement(&mut self, transfer: Transfer, placement: &Placement) -> Notice {
         let (name, request) = (transfer.name.clone(), transfer.request().ok());
         let start = transfer.start && !self.session.just_looking;
         if request.is_some() {
-            self.begin(transfer, placement);
+            self.record_start(transfer, placement);
         }
         let host = &self.state.hosts[placement.host.0];
         let started = match request.filter(|_| start) {

@@ -1,13 +1,13 @@
-//! Names of the state machine's requests.
+//! Names of the requests in the state machine.
 
 use tidegate_place::RequestId;
 
-/// Names of the transfers that run and wait, by their numbers in the state machine.
+/// Map between transfer names and request numbers, for running and waiting transfers.
 #[derive(Default, Debug)]
 pub(super) struct Names(Vec<(RequestId, String)>);
 
 impl Names {
-    /// Gives a request a name.
+    /// Names a request.
     pub(super) fn add(&mut self, id: RequestId, name: &str) {
         self.0.push((id, name.to_owned()));
     }
@@ -18,7 +18,7 @@ impl Names {
         found.map(|(_, name)| name.as_str())
     }
 
-    /// Returns the request with a name.
+    /// Returns the request named `name`.
     pub(super) fn id(&self, name: &str) -> Option<RequestId> {
         let found = self.0.iter().find(|(_, known)| known == name);
         found.map(|(id, _)| *id)

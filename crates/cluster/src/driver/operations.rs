@@ -1,4 +1,4 @@
-//! Operations on transfers: a new one asks for a host, one begins, one ends.
+//! Operations on transfers: request, start, end.
 
 use tidegate_core::jobs::Class;
 use tidegate_place::{Answer, HostId, Outcome, Placement, Request, RequestId, Update};
@@ -9,10 +9,11 @@ use crate::notice::Notice;
 use crate::record::{self, Entitlement, RunningTransfer, Transfer};
 
 impl Cluster<'_> {
-    /// Returns the name of a new transfer: the given one, or the next of `job-1`, `job-2`, ...
+    /// Returns the name for a new transfer: the given one, or the next free one of `job-1`, `job-2`
+    /// and so on.
     ///
     /// # Errors
-    /// If another transfer has the name, or it is empty.
+    /// The name is taken or empty.
     pub fn name_for(&mut self, name: Option<&str>) -> Result<String, Error> {
         match name {
             Some(name) if self.state.has_transfer(name) => Err(Error::NameTaken {
@@ -33,7 +34,7 @@ impl Cluster<'_> {
     /// Closes all hosts but those whose daemon serves a VM, for the rest of the session.
     ///
     /// # Errors
-    /// If no daemon serves it, or one does not answer.
+    /// No daemon serves the VM, or a daemon does not answer.
     pub fn only_where_served(&mut self, vm: &str) -> Result<(), Error> {
         let mut there = 0;
         for (at, host) in self.state.hosts.iter().enumerate() {
@@ -63,10 +64,10 @@ impl Cluster<'_> {
         })
     }
 
-    /// Asks for a host for a new transfer, and starts it on the host's daemon if `start` says so.
+    /// Requests a host for a new transfer, and with `start` starts it on the host's daemon.
     ///
     /// # Errors
-    /// If the daemon of its host does not start it.
+    /// The daemon of its host does not start it.
     pub fn request(&mut self, name: &str, request: Request, start: bool) -> Result<Outcome, Error> {
         let Answer { id, outcome } = self.pcos.request(self.session.now, request);
         self.names.add(id, name);
@@ -81,17 +82,17 @@ impl Cluster<'_> {
                     let socket = socket.unwrap_or_default();
                     self.session.daemons.start(socket, name, &request)?;
                 }
-                self.begin(transfer, placement);
+                self.record_start(transfer, placement);
             }
             Outcome::Waiting => self.state.waiting.push(transfer),
             Outcome::Refused(_) => {}
         }
-        self.settle_waiting();
+        self.apply_events();
         Ok(outcome)
     }
 
-    /// Records that a transfer begins on a host.
-    pub(super) fn begin(&mut self, transfer: Transfer, placement: &Placement) {
+    /// Records the start of a transfer on a host.
+    pub(super) fn record_start(&mut self, transfer: Transfer, placement: &Placement) {
         let now = self.session.now;
         for (id, class) in &placement.lowered {
             let lowered = self.name_of(*id).to_owned();
@@ -112,7 +113,7 @@ impl Cluster<'_> {
         });
     }
 
-    /// Records that a transfer has a lower class for another one.
+    /// Records that a transfer was lowered for another one.
     fn lower(&mut self, name: &str, class: Class, for_whom: &str) {
         let mut all = self.state.running.iter_mut();
         if let Some(running) = all.find(|running| running.name() == name) {
@@ -123,28 +124,28 @@ impl Cluster<'_> {
         }
     }
 
-    /// Ends a transfer, or withdraws it if it waits, and saves.
+    /// Ends a running transfer or withdraws a waiting one, and saves.
     ///
     /// # Errors
-    /// If there is none, a daemon manages it, or the store fails.
+    /// There is no such transfer, a daemon manages it, or the store fails.
     pub fn end(&mut self, name: &str) -> Result<(), Error> {
         let Some(id) = self.names.id(name) else {
-            return Err(self.unknown(name));
+            return Err(self.unknown_transfer(name));
         };
-        self.check_own(name)?;
+        self.check_not_live(name)?;
         if self.pcos.withdraw(id) {
             self.state.waiting.retain(|transfer| transfer.name != name);
             let transfer = name.to_owned();
             (self.session.notify)(Notice::Withdrawn { transfer });
         } else {
-            self.ended(id, name);
+            self.remove_running(id, name);
         }
-        self.settle_waiting();
+        self.apply_events();
         self.save()
     }
 
-    /// Removes a running transfer. Those that were lowered for it have the classes they had before.
-    pub(super) fn ended(&mut self, id: RequestId, name: &str) {
+    /// Removes a running transfer, and restores the classes of those that were lowered for it.
+    pub(super) fn remove_running(&mut self, id: RequestId, name: &str) {
         let all = &mut self.state.running;
         let Some(at) = all.iter().position(|running| running.name() == name) else {
             return;
@@ -175,15 +176,15 @@ impl Cluster<'_> {
         self.pcos.update(self.session.now, host, &update);
     }
 
-    pub(super) fn unknown(&self, name: &str) -> Error {
+    pub(super) fn unknown_transfer(&self, name: &str) -> Error {
         Error::UnknownTransfer {
             transfer: name.to_owned(),
             known: self.state.transfer_names().map(str::to_owned).collect(),
         }
     }
 
-    /// Checks that a transfer is not managed by a daemon.
-    pub(super) fn check_own(&self, name: &str) -> Result<(), Error> {
+    /// Checks that no daemon manages a transfer.
+    pub(super) fn check_not_live(&self, name: &str) -> Result<(), Error> {
         let mut all = self.state.running.iter();
         let Some(live) = all.find(|running| running.name() == name && running.live) else {
             return Ok(());

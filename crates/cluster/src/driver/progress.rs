@@ -1,4 +1,4 @@
-//! Reported progress of transfers, and what a host's priority database learns from it.
+//! Progress reports of transfers, from which a host's priority database learns.
 
 use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, Update};
@@ -7,35 +7,36 @@ use super::Cluster;
 use crate::error::Error;
 use crate::record::RunningTransfer;
 
-/// Shortest interval whose rates say something.
+/// Shortest interval between reports whose rates are meaningful.
 pub(super) const SHORTEST_INTERVAL: Nanos = Nanos::SECOND;
 
 impl Cluster<'_> {
-    /// Takes over the bytes that transfers have moved since they began, by name, and saves.
+    /// Applies reports of the bytes that transfers, by name, have moved since their start; and
+    /// saves.
     ///
     /// # Errors
-    /// If one cannot have moved so many bytes, or the store fails.
+    /// A transfer cannot have moved this number of bytes, or the store fails.
     pub fn report_moved(&mut self, moved: &[(String, u64)]) -> Result<(), Error> {
         for (name, bytes) in moved {
             self.check_moved(name, *bytes)?;
         }
         for host in (0..self.state.hosts.len()).map(HostId) {
-            if self.moved_on(host, moved) {
+            if self.apply_reports(host, moved) {
                 self.learnt.push(host);
             }
         }
-        self.settle_waiting();
+        self.apply_events();
         self.save()
     }
 
     fn check_moved(&self, name: &str, bytes: u64) -> Result<(), Error> {
-        self.check_own(name)?;
+        self.check_not_live(name)?;
         let transfer = name.to_owned();
         let Some(running) = self.state.running(name) else {
             return Err(if self.state.has_transfer(name) {
                 Error::Waits { transfer }
             } else {
-                self.unknown(name)
+                self.unknown_transfer(name)
             });
         };
         let allowed = (running.placement.reported, running.transfer.bytes);
@@ -54,10 +55,10 @@ impl Cluster<'_> {
         }
     }
 
-    /// Takes over the progress of a host's transfers. Returns true if something was learnt: if all
-    /// of them were reported at one time before and are reported now, and nothing has changed
-    /// between.
-    pub(super) fn moved_on(&mut self, host: HostId, moved: &[(String, u64)]) -> bool {
+    /// Applies the progress reports of a host's transfers. Returns whether its database has learnt:
+    /// it does if all its transfers were reported at the same time before and again now, without a
+    /// change in between.
+    pub(super) fn apply_reports(&mut self, host: HostId, moved: &[(String, u64)]) -> bool {
         let now = self.session.now;
         let report = |running: &RunningTransfer| {
             let found = moved
@@ -66,13 +67,14 @@ impl Cluster<'_> {
             found.map(|report| report.1)
         };
         let (mut had, mut sated) = (Vec::new(), Vec::new());
-        if let Some(length) = self.interval(host, |running| report(running).is_some()) {
-            for running in self.on(host) {
+        if let Some(length) = self.common_interval(host, |running| report(running).is_some()) {
+            for running in self.transfers_on(host) {
                 let before = running.placement.reported;
                 let bytes = report(running).unwrap_or(before).saturating_sub(before);
                 let rate = per_s(bytes, length);
                 had.push((running.entitlement.class, rate));
-                // Nobody knows what a transfer was given that nearly had what it takes.
+                // Within 5 % of its limit, a transfer may have been able to get more: its demand
+                // was limited.
                 let limit = running.transfer.limit;
                 let is_sated = limit.is_some_and(|most| rate >= most - most / 20);
                 let id = self.names.id(running.name()).filter(|_| is_sated);
@@ -100,21 +102,21 @@ impl Cluster<'_> {
         !had.is_empty()
     }
 
-    /// Returns the transfers of a host.
-    fn on(&self, host: HostId) -> impl Iterator<Item = &RunningTransfer> + Clone {
+    /// Returns the transfers that run on a host.
+    fn transfers_on(&self, host: HostId) -> impl Iterator<Item = &RunningTransfer> + Clone {
         let host = self.state.hosts[host.0].name.as_str();
         let all = self.state.running.iter();
         all.filter(move |running| running.placement.host == host)
     }
 
-    /// Returns the length of the interval over which all transfers of a host were reported, if its
-    /// rates say something.
-    fn interval(
+    /// Returns the interval over which all transfers of a host were reported; `None`: not all at
+    /// the same times, too short, or with a change in between.
+    fn common_interval(
         &self,
         host: HostId,
         is_reported: impl Fn(&RunningTransfer) -> bool,
     ) -> Option<Nanos> {
-        let mut all = self.on(host);
+        let mut all = self.transfers_on(host);
         let since = all.clone().next()?.placement.reported_at;
         let length = self.session.now.since(since);
         let steady = self.state.hosts[host.0].steady_since;

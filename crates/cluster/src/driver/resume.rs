@@ -1,4 +1,4 @@
-//! State machine that goes on where a stored state was.
+//! Reconstruction of the state machine from a stored state.
 
 use tidegate_core::learnt::Blob;
 use tidegate_core::time::Nanos;
@@ -8,8 +8,8 @@ use super::names::Names;
 use crate::state::ClusterState;
 use crate::store::{ClusterStore, StoreError};
 
-/// Makes the state machine of a state, with what was learnt of its hosts. Hosts have the numbers of
-/// their places in the state.
+/// Builds the state machine of a state, with the learnt priority databases. The numbers of hosts
+/// are their indices in the state.
 pub(super) fn resume(
     state: &ClusterState,
     store: &dyn ClusterStore,
@@ -33,7 +33,9 @@ pub(super) fn resume(
     }
     for running in &state.running {
         let host = state.host(&running.placement.host).ok_or_else(|| {
-            StoreError::Damaged("a job is on a host that is not there".to_owned())
+            StoreError::Damaged(
+                "a running transfer is placed on a host that does not exist".to_owned(),
+            )
         })?;
         let tenant = Tenant {
             class: running.entitlement.class,

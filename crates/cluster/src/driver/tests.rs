@@ -1,4 +1,4 @@
-//! Driver over a store in memory and daemons that are played.
+//! Driver with an in-memory store and simulated daemons.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ use crate::store::{MemoryStore, StoreError};
 
 const MB: u64 = 1_000_000;
 
-/// Daemons that all say the same, and what they were asked to start.
+/// Daemons that all answer alike, with the transfers they were asked to start.
 #[derive(Default)]
 struct Played {
     transfers: Vec<VmTransfer>,
@@ -61,7 +61,7 @@ struct World {
 }
 
 impl World {
-    /// World whose store has these hosts, of 60 MB/s each.
+    /// World whose store has the given hosts, of 60 MB/s each.
     fn with_hosts(names: &[&str]) -> World {
         let mut world = World {
             now: Nanos::from_secs(1_000),
@@ -77,7 +77,7 @@ impl World {
         world
     }
 
-    /// Runs one session and takes its notices, those of one that does not open too.
+    /// Runs one session and collects its notices, also if it fails to open.
     fn try_session<T>(&mut self, act: impl FnOnce(&mut Cluster<'_>) -> T) -> Result<T, Error> {
         let mut notices = Vec::new();
         let mut notify = |notice| notices.push(notice);
@@ -108,14 +108,14 @@ impl World {
         })
     }
 
-    /// Later by so many seconds, these bytes are reported; whether that taught something.
+    /// Reports moved bytes `seconds` later; returns whether a database has learnt.
     fn moved(&mut self, seconds: u64, all: &[(&str, u64)]) -> bool {
         self.now += Nanos::from_secs(seconds);
         let all: Vec<_> = (all.iter())
             .map(|(name, mb)| ((*name).to_owned(), mb * MB))
             .collect();
         self.session(|cluster| {
-            let learnt = cluster.moved_on(HostId(0), &all);
+            let learnt = cluster.apply_reports(HostId(0), &all);
             cluster.learnt.push(HostId(0));
             cluster.save().expect("writes");
             learnt
@@ -139,9 +139,9 @@ fn an_interval_teaches_where_all_were_reported_and_nothing_has_changed() {
     world.ask("x", 6_000, 1_000);
     assert!(world.moved(10, &[("x", 500)]), "50 MB/s alone");
     world.ask("y", 6_000, 1_000);
-    // One of two says nothing of both.
+    // A report of one of two transfers teaches nothing.
     assert!(!world.moved(10, &[("x", 700)]));
-    // Both, but not over the same time.
+    // Reports of both, but over different intervals.
     assert!(!world.moved(10, &[("x", 900), ("y", 400)]));
     assert!(world.moved(10, &[("x", 1_100), ("y", 800)]));
     world.now += Nanos(SHORTEST_INTERVAL.0 - 1);
@@ -159,7 +159,7 @@ fn a_transfer_that_had_what_it_takes_says_nothing_of_what_its_class_has() {
         cluster.state.running[0].transfer.limit = Some(10 * MB);
         cluster.save().expect("writes");
     });
-    // 9.6 of 10 MB/s are what it takes, and 48 beside that what the other one had of 57.6.
+    // 9.6 of 10 MB/s count as limited; the other one had 48 of 57.6 MB/s left to it.
     assert!(world.moved(10, &[("x", 96), ("y", 480)]));
     world.session(|cluster| {
         assert_eq!(best_effort(cluster, 2), 28_800_000);
@@ -174,7 +174,7 @@ fn a_transfer_that_was_lowered_for_another_is_restored_when_that_ends() {
     let mut world = World::with_hosts(&["a"]);
     world.ask("x", 600, 1_000);
     world.session(|cluster| {
-        // Beside somebody idle one has 50 MB/s, and that one 10.
+        // Beside an idle transfer one has 50 MB/s, the idle one 10.
         let beside_idle = [(Class::BestEffort, 50 * MB), (Class::Idle, 10 * MB)];
         let both = [(Class::BestEffort, 30 * MB); 2];
         for had in [&beside_idle, &both] {
@@ -277,7 +277,7 @@ fn a_transfer_is_started_where_its_vm_is_served_also_after_it_has_waited() {
     });
     world.session(|cluster| {
         cluster.only_where_served("x").expect("served");
-        // All the host has: a second one waits.
+        // The first transfer needs all of the host's bandwidth: a second one waits.
         cluster
             .request("x", request(600, 10), true)
             .expect("starts");

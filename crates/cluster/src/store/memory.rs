@@ -1,4 +1,4 @@
-//! Store in memory.
+//! In-memory store.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use super::{ClusterStore, Revision, Snapshot, StoreError};
 use crate::change::Change;
 use crate::state::ClusterState;
 
-/// Store that ends with the process.
+/// Store whose contents end with the process.
 #[derive(Default, Debug)]
 pub struct MemoryStore(Mutex<Contents>);
 

@@ -1,19 +1,19 @@
 //! Stores of a cluster's state, with optimistic concurrency.
 //!
-//! Each state has a [`Revision`]. A writer loads a state, decides, and commits its changes for the
-//! revision that it has loaded; if somebody else was first the commit fails with the revision that
-//! is present, and the writer begins again with that. No lock is held between load and commit.
+//! Each state has a [`Revision`]. A writer loads a state, decides, and commits its changes against
+//! the loaded revision. If another writer was first, the commit fails with the present revision,
+//! and the writer starts again. No lock is held between load and commit.
 //!
 //! | implementation | writers |
 //! |---|---|
 //! | [`RedbStore`] | one process at a time has the file open |
-//! | [`MemoryStore`] | threads of one process; nothing is kept: tests, and runs that only look |
+//! | [`MemoryStore`] | threads of one process; not persistent: tests and read-only runs |
 //!
-//! A third one is a file beside these that passes `tests/suite/conformance.rs`. With etcd each
-//! record would be a key below one prefix (`hosts/NAME`, `transfers/NAME`, `placements/NAME`,
-//! `entitlements/NAME`, `learnt/NAME`, `settings`) and the revision a key that every commit
-//! increments, so that a commit is one transaction: compare the revision key, put and delete the
-//! rest. Records carry the number of their first put there, since a state has an order.
+//! Another implementation is a file beside these that passes `tests/suite/conformance.rs`. With
+//! etcd, each record would be a key below one prefix (`hosts/NAME`, `transfers/NAME`,
+//! `placements/NAME`, `entitlements/NAME`, `learnt/NAME`, `settings`), and the revision a key that
+//! every commit increments. A commit is then one transaction: compare the revision key, put and
+//! delete the rest. Records would carry the number of their first put, because a state is ordered.
 
 mod memory;
 mod redb;
@@ -24,25 +24,25 @@ use crate::state::{ClusterState, Inconsistent};
 pub use memory::MemoryStore;
 pub use redb::RedbStore;
 
-/// Number of a state; each commit makes a higher one.
+/// Number of a state; every commit increments it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// Revision of a store to which nothing was ever committed.
+    /// Revision of an empty store.
     pub const EMPTY: Revision = Revision(0);
 
-    /// Returns the revision of the next commit.
+    /// Revision of the next commit.
     #[must_use]
     pub fn next(self) -> Revision {
         Revision(self.0 + 1)
     }
 }
 
-/// State of a cluster at a revision.
+/// State of a cluster with its revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// Revision of the commit that made the state.
+    /// Revision of the commit that created the state.
     pub revision: Revision,
     /// State without live transfers.
     pub state: ClusterState,
@@ -50,60 +50,59 @@ pub struct Snapshot {
 
 /// Store of one cluster's state.
 ///
-/// A commit is durable when it returns, and there whole or not at all after a crash.
+/// A commit is durable when it returns, and atomic with respect to crashes.
 pub trait ClusterStore: Send + Sync {
-    /// Returns the present state, or `None` if its revision is `known`. [`Revision::EMPTY`] loads
-    /// whatever there is; the result is `None` then if nothing was ever committed.
+    /// Returns the present state, or `None` if its revision is `known`. With [`Revision::EMPTY`]
+    /// the result is `None` only for an empty store.
     ///
     /// # Errors
-    /// If the store cannot be read, or holds something else.
+    /// The store cannot be read or contains something else.
     fn load(&self, known: Revision) -> Result<Option<Snapshot>, StoreError>;
 
-    /// Returns what the priority database of a host has learnt, as it was put last; hosts that were
-    /// deleted included. It may be of a later revision than a state that was loaded before, and a
-    /// commit for that state fails then.
+    /// Returns the priority database of a host, as last committed, also for deleted hosts. It may
+    /// be newer than an earlier loaded state, whose commit would fail then.
     ///
     /// # Errors
-    /// If the store cannot be read.
+    /// The store cannot be read.
     fn learnt(&self, host: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Makes changes to the state of a revision, all of them or none, in their order. Returns the
-    /// revision of the result, which is that of the argument if there are no changes.
+    /// Applies changes to the state of `revision`, in order and all or nothing. Returns the
+    /// resulting revision, which is `revision` itself if there are no changes.
     ///
     /// # Errors
-    /// - [`StoreError::Conflict`] if the present revision is another one,
-    /// - [`StoreError::Inconsistent`] if the result would break a rule of states,
-    /// - others if the store cannot be written.
+    /// - [`StoreError::Conflict`]: the present revision is a different one.
+    /// - [`StoreError::Inconsistent`]: the result would violate an invariant of states.
+    /// - Others: the store cannot be written.
     ///
-    /// Nothing is changed then, except that the result of a write that failed is known only after
-    /// the next load.
+    /// Nothing is changed after an error, except that the outcome of a failed write is only known
+    /// after the next load.
     fn commit(&self, revision: Revision, changes: &[Change]) -> Result<Revision, StoreError>;
 }
 
-/// Failure of a store.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another writer committed since the state was loaded.
+    /// Another writer has committed since the state was loaded.
     #[error("another writer has changed the cluster meanwhile: it is at revision {}", present.0)]
     Conflict {
-        /// Revision at present.
+        /// Present revision.
         present: Revision,
     },
-    /// Changes that would break a rule of states.
+    /// Changes that would violate an invariant of states.
     #[error("the changes do not fit the cluster: {0}")]
     Inconsistent(#[from] Inconsistent),
-    /// Stored bytes that no Tidegate writes.
-    #[error("what is kept cannot be: {0}")]
+    /// Stored bytes that are not a valid state.
+    #[error("the stored state is damaged: {0}")]
     Damaged(String),
-    /// State of another format.
-    #[error("what is kept has version {found}, this Tidegate knows {known}")]
+    /// Stored state of another format.
+    #[error("the stored state has format {found}, this version of Tidegate reads format {known}")]
     Version {
-        /// Version of the stored state.
+        /// Format of the stored state.
         found: u32,
-        /// Only version that is understood.
+        /// Format that this version reads.
         known: u32,
     },
-    /// Failure of the database below.
+    /// Error of the underlying database.
     #[error("{0}")]
     Backend(Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,8 +1,8 @@
-//! Store in a file of the daemon's kind, an embedded database (redb).
+//! Store in a file with the embedded database redb, in the format of the daemon's store.
 //!
-//! Everything but what was learnt is one row of JSON, format 1; what was learnt of a host is a row
-//! under its name. Tidegates from before there were revisions wrote the same row without one, and
-//! read rows with one.
+//! One JSON row (format 1) holds everything but the learnt priority databases, which have one row
+//! per host. Versions of Tidegate without revisions wrote this row without one, and read rows with
+//! one.
 
 mod row;
 
@@ -16,28 +16,28 @@ use crate::change::Change;
 use crate::state::ClusterState;
 use row::StateRow;
 
-/// Device and part under which the file has the state.
+/// Device and part of the row with the state.
 const STATE: (&str, &str) = ("", "place");
-/// Part under which the file has what was learnt of a host; the device is the host's name.
+/// Part of the rows with learnt priority databases; their device is the host's name.
 const LEARNT: &str = "priority-database";
 
-/// Store in a file, which one process at a time has open.
+/// Store in a file, which only one process at a time can open.
 #[derive(Debug)]
 pub struct RedbStore {
     store: Store,
-    /// Held from the comparison of revisions to the end of the write: the file's own lock keeps
-    /// other processes out, not other threads of this one.
+    /// Held from the comparison of revisions to the end of the write: the file's own lock excludes
+    /// other processes, but not other threads of this one.
     commit: Mutex<()>,
 }
 
 impl RedbStore {
-    /// Opens the store in this file, which is made if there is none.
+    /// Opens the store in `path`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// As [`Store::open`], as [`StoreError::Backend`] of a [`store::StoreError`].
+    /// Every error of [`Store::open`], as [`StoreError::Backend`].
     pub fn open(path: &Path) -> Result<RedbStore, StoreError> {
         Ok(RedbStore {
-            // A file of a newer build is refused before anything is written to it.
+            // A file of a newer version is refused before anything is written to it.
             store: Store::open_known(path, |copy| present(copy).map(drop))?,
             commit: Mutex::default(),
         })
@@ -48,7 +48,7 @@ impl RedbStore {
     }
 }
 
-/// State of the cluster in a store's file.
+/// Reads the state of the cluster from a store file.
 fn present(store: &Store) -> Result<Snapshot, StoreError> {
     match store.device(STATE.0, STATE.1)? {
         Some((_, bytes)) => StateRow::from_bytes(&bytes).map(StateRow::into_snapshot),

@@ -1,6 +1,6 @@
-//! Conformance of stores: what every [`ClusterStore`] does, whatever holds the bytes.
+//! Conformance of stores: behaviour that every [`ClusterStore`] must have.
 //!
-//! A new implementation adds a `conformance!` of its own below.
+//! A new implementation adds its own `conformance!` below.
 
 use std::sync::Barrier;
 use std::thread;
@@ -13,7 +13,7 @@ use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 use tidegate_place::Request;
 
-/// Runs each test of the suite on a new store, made by an expression.
+/// Runs each test of the suite on a new store, created by an expression.
 macro_rules! conformance {
     ($module:ident, $store:expr) => {
         mod $module {
@@ -196,7 +196,7 @@ fn changes_are_made_in_their_order_and_keep_the_records_order(store: &dyn Cluste
     let revision = store.commit(Revision::EMPTY, &changes).expect("writes");
     let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(names(store), (own(&["z", "x"]), own(&["y"])));
-    // Those that are there keep their places.
+    // Existing records keep their positions.
     let changes = [
         Change::PutHost(HostRecord {
             drained: true,
@@ -216,7 +216,7 @@ fn changes_are_made_in_their_order_and_keep_the_records_order(store: &dyn Cluste
         .collect();
     assert_eq!(hosts, [("b", true), ("a", false)]);
     assert_eq!(loaded.state.running[0].placement.host, "b");
-    // Deleted and put again one is the last.
+    // A record that was deleted and put again is the last.
     let again = [Change::DeleteTransfer("y".to_owned()), put("y", 3)];
     store.commit(revision, &again).expect("writes");
     assert_eq!(names(store), (own(&["z", "x"]), own(&["w", "y"])));
@@ -246,7 +246,7 @@ fn deletes_take_what_belongs_to_the_record(store: &dyn ClusterStore) {
     let revision = store.commit(revision, &changes).expect("writes");
     let loaded = store.load(Revision::EMPTY).expect("reads").expect("there");
     assert_eq!(loaded.state.running[0].entitlement, Entitlement::default());
-    // A delete of what is not there changes nothing.
+    // A delete of an absent record changes nothing.
     let changes = [
         Change::DeleteTransfer(named()),
         Change::DeleteTransfer(named()),

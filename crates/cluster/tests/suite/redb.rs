@@ -1,4 +1,4 @@
-//! Files of the redb store: those of earlier Tidegates, and reopening.
+//! Files of the redb store: those of earlier versions, and reopening.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use tidegate_core::jobs::Class;
 use tidegate_core::learnt::Blob;
 use tidegate_place::PriorityDatabase;
 
-/// Two hosts, one of them drained, three transfers that run, one that waits, and intervals learnt
-/// of both hosts: written by commit dd01865 with `place job`, `place moved` and `place host drain`.
+/// Two hosts (one drained), three running transfers, one waiting, and learnt intervals of both
+/// hosts: written by commit dd01865 with `place job`, `place moved` and `place host drain`.
 const VERSION_1: &[u8] = include_bytes!("../../../cli/tests/fixtures/place-v1.redb");
 
 fn file() -> (tempfile::TempDir, PathBuf) {
@@ -46,7 +46,7 @@ fn a_file_from_before_there_were_revisions_is_read_and_written() {
     let entry = database.entries().next().expect("learnt");
     let found = (entry.rates.of(Class::BestEffort), entry.intervals);
     assert_eq!(found, (68_763_184, 2));
-    // The first commit gives it a revision; all else stays.
+    // The first commit adds a revision; everything else stays.
     let change = [Change::DeleteTransfer("index".to_owned())];
     let next = store.commit(loaded.revision, &change).expect("writes");
     drop(store);

@@ -1,4 +1,4 @@
-//! Simulated host: its disk as a transfer, and its PriDyn.
+//! Simulated host: its disk as a fluid, and its PriDyn.
 
 use tidegate_core::jobs::{Change, Class, Job, PriorityManager};
 use tidegate_core::time::Nanos;

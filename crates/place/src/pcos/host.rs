@@ -148,7 +148,7 @@ impl Host {
         self.open && self.running.len() < self.most
     }
 
-    /// Highest rate of a transfer solo_rate on the host in bytes per second; 0 after removal.
+    /// Highest rate of a transfer alone on the host in bytes per second; 0 after removal.
     pub(super) fn solo_rate(&self) -> u64 {
         if self.gone {
             return 0;

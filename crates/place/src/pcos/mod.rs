@@ -97,7 +97,7 @@ struct Summary {
     most: u64,
     free: u64,
     until: Nanos,
-    /// Highest rate of a transfer solo_rate on the host, whether or not it is open.
+    /// Highest rate of a transfer alone on the host, whether or not it is open.
     solo_rate: u64,
 }
 

@@ -131,7 +131,7 @@ impl Waiting {
         }
     }
 
-    /// Compacts the requests into a tree with at tree twice as many leaves.
+    /// Compacts the requests into a tree with at least twice as many leaves.
     fn close_gaps(&mut self) {
         let there: Vec<Waiter> = self.iter().copied().collect();
         let slots = (2 * there.len()).next_power_of_two().max(MIN_SLOTS);

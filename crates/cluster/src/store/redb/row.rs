@@ -1,4 +1,4 @@
-//! Row of JSON that holds a cluster's state, format 1.
+//! JSON row that holds a cluster's state, format 1.
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::jobs::Class;
@@ -11,7 +11,7 @@ use crate::store::{Revision, Snapshot, StoreError};
 /// Format that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// Whole state. Fields with a default are absent in rows of earlier Tidegates.
+/// State of a cluster. Fields with a default are absent in rows of earlier versions.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StateRow {
     version: u32,
@@ -25,7 +25,7 @@ pub(super) struct StateRow {
     grace: Option<u32>,
 }
 
-/// Revision of a row without one: something was committed, nobody knows how often.
+/// Revision of a row without one: an unknown number of commits, but at least one.
 fn first_revision() -> u64 {
     Revision::EMPTY.next().0
 }
@@ -63,7 +63,7 @@ struct RunningRow {
     lowered_for: Vec<String>,
     #[serde(default)]
     limit: Option<u64>,
-    /// `None` in rows of earlier Tidegates: when it was placed.
+    /// Time of the request; `None` in rows of earlier versions, read as `begun_ns`.
     #[serde(default)]
     arrived_ns: Option<u64>,
     #[serde(default)]
@@ -247,7 +247,7 @@ impl WaitingRow {
 mod tests {
     use super::*;
 
-    /// Row of a Tidegate from before there were revisions.
+    /// Row of a version without revisions.
     const EARLIER: &str = r#"{"version":1,"hosts":[{"name":"a","bandwidth":60,"loss":[],"jobs":4}],
         "running":[{"name":"x","host":"a","bytes":9,"deadline_ns":8,"begun_ns":7,"moved":6,
         "as_of_ns":5,"told":4,"told_ns":3,"class":"idle","lowered_for":["y"]}],
