@@ -1,30 +1,30 @@
-//! The agent itself: looks, decides, applies, puts back.
+//! Agent: observes processes, decides, sets priorities, and restores them at the end.
 
 use tidegate_core::jobs::{Change, Class, Job, PriorityManager};
 use tidegate_core::time::Nanos;
 
-use crate::books::Books;
 use crate::host::{Host, Process, TargetError};
-use crate::member::{Look, Member};
-use crate::offspring;
-use crate::told::{Event, Plan, Report, State};
+use crate::io_accounting::IoAccounting;
+use crate::process_tree;
+use crate::report::{Event, Plan, Report, State};
+use crate::tracked_target::{Scan, TrackedTarget};
 
-/// New processes and threads are looked for so often.
-const LOOK: Nanos = Nanos::SECOND;
-/// And no more often than this when a job comes to its end.
-const SOONEST: Nanos = Nanos(20_000_000);
+/// Longest time between two scans for new processes and threads.
+const MAX_SCAN_INTERVAL: Nanos = Nanos::SECOND;
+/// Shortest time between two scans, when a transfer is about to end.
+const MIN_SCAN_INTERVAL: Nanos = Nanos(20_000_000);
 
-/// Somebody's job from the begin to its end.
+/// Deadline transfer of a target, from its start to its end.
 #[derive(Debug)]
-struct Course {
+struct TrackedTransfer {
     job: Job,
     state: State,
-    /// True once [`Event::Late`] has been reported for this job.
-    told_late: bool,
+    /// [`Event::Late`] has been reported for this transfer.
+    late_reported: bool,
 }
 
-impl Course {
-    fn new(now: Nanos, (bytes, deadline): (u64, Nanos)) -> Course {
+impl TrackedTransfer {
+    fn new(now: Nanos, (bytes, deadline): (u64, Nanos)) -> TrackedTransfer {
         let job = Job {
             bytes,
             begun: now,
@@ -32,21 +32,20 @@ impl Course {
             moved: 0,
         };
         let state = State::Running;
-        Course {
+        TrackedTransfer {
             job,
             state,
-            told_late: false,
+            late_reported: false,
         }
     }
 
-    /// Returns true once per job: on the first call after its deadline has passed while it still
-    /// runs.
-    fn turns_late(&mut self, now: Nanos) -> bool {
+    /// Returns `true` once per transfer: on the first call after its deadline while it still runs.
+    fn becomes_late(&mut self, now: Nanos) -> bool {
         let is_late = self.state == State::Running && now > self.job.due();
-        is_late && !core::mem::replace(&mut self.told_late, true)
+        is_late && !core::mem::replace(&mut self.late_reported, true)
     }
 
-    /// It is done now, but for what nobody saw.
+    /// State of a transfer that ends at `now` with `unseen` bytes not observed.
     fn done(&self, now: Nanos, unseen: u64) -> State {
         let forecast = Job {
             moved: self.job.bytes,
@@ -62,34 +61,37 @@ impl Course {
     }
 }
 
-/// Watches processes and sets their I/O classes so that their jobs end in time.
+/// Observes processes, and sets their I/O classes so that their transfers meet their deadlines.
 #[derive(Debug)]
 pub struct Agent<H: Host> {
     host: H,
     dry_run: bool,
     manager: PriorityManager,
-    members: Vec<Member>,
-    books: Books,
-    courses: Vec<Option<Course>>,
-    /// Bytes in the interval that runs, and a second in the last one.
+    targets: Vec<TrackedTarget>,
+    accounting: IoAccounting,
+    transfers: Vec<Option<TrackedTransfer>>,
+    /// Bytes moved in the current interval, and rate in bytes per second over the last one, by
+    /// target.
     moved: Vec<(u64, Option<u64>)>,
     interval: Nanos,
-    /// When the interval that runs began.
-    since: Nanos,
-    /// When everybody was looked at last.
-    looked: Nanos,
-    /// The device's bandwidth is what was seen at most.
+    /// Start of the current interval.
+    interval_start: Nanos,
+    /// Time of the last scan.
+    last_scan: Nanos,
+    /// Take the highest throughput seen as the device's bandwidth.
     learns_capacity: bool,
     capacity: u64,
     refused: Vec<bool>,
 }
 
 impl<H: Host> Agent<H> {
-    /// Jobs begin now. `capacity`: what the disk does in bytes a second; `None`: as much as is ever
-    /// seen. Priorities are looked at anew every `interval`. With `dry_run` nothing is set.
+    /// Starts all transfers now.
+    ///
+    /// `capacity` is the bandwidth of the disk in bytes per second; `None`: the highest throughput
+    /// seen. Priorities are reconsidered every `interval`. With `dry_run` no priority is set.
     ///
     /// # Errors
-    /// Somebody is not there, or cannot be looked at.
+    /// A target does not exist or cannot be inspected.
     pub fn new(
         mut host: H,
         now: Nanos,
@@ -97,164 +99,164 @@ impl<H: Host> Agent<H> {
         plans: Vec<Plan>,
     ) -> Result<(Agent<H>, Vec<Event>), TargetError> {
         let mut manager = PriorityManager::new(now, capacity.unwrap_or(0));
-        let (mut members, mut courses) = (Vec::new(), Vec::new());
+        let (mut targets, mut transfers) = (Vec::new(), Vec::new());
         for (who, plan) in plans.into_iter().enumerate() {
             manager.add(now, who);
-            courses.push(plan.job.map(|job| Course::new(now, job)));
-            members.push(Member::new(plan.name, plan.target));
+            transfers.push(plan.job.map(|job| TrackedTransfer::new(now, job)));
+            targets.push(TrackedTarget::new(plan.name, plan.target));
         }
-        let found = offspring::find(&mut host, &mut members).into_iter();
+        let found = process_tree::find(&mut host, &mut targets).into_iter();
         let found = found.collect::<Result<Vec<_>, _>>()?;
-        let mut books = Books::default();
-        books.open(&mut host, found.iter().flatten())?;
-        let count = members.len();
+        let mut accounting = IoAccounting::default();
+        accounting.open(&mut host, found.iter().flatten())?;
+        let count = targets.len();
         let mut agent = Agent {
             host,
             dry_run,
             manager,
-            members,
-            books,
-            courses,
+            targets,
+            accounting,
+            transfers,
             moved: vec![(0, None); count],
             interval,
-            since: now,
-            looked: now,
+            interval_start: now,
+            last_scan: now,
             learns_capacity: capacity.is_none(),
             capacity: capacity.unwrap_or(0),
             refused: vec![false; count],
         };
         let mut events = Vec::new();
-        agent.count(found, now, &mut Vec::new(), &mut events);
-        agent.begin(now, &mut events);
+        agent.account_scan(found, now, &mut Vec::new(), &mut events);
+        agent.start_transfers(now, &mut events);
         Ok((agent, events))
     }
 
-    fn begin(&mut self, now: Nanos, events: &mut Vec<Event>) {
+    fn start_transfers(&mut self, now: Nanos, events: &mut Vec<Event>) {
         let mut changes = Vec::new();
-        for who in 0..self.members.len() {
-            let Some(course) = &self.courses[who] else {
+        for who in 0..self.targets.len() {
+            let Some(transfer) = &self.transfers[who] else {
                 continue;
             };
-            let can_be = self.manager.begin(who, course.job, &mut changes);
+            let can_be = self.manager.begin(who, transfer.job, &mut changes);
             if !can_be && !self.learns_capacity {
-                let name = self.members[who].name.clone();
+                let name = self.targets[who].name.clone();
                 events.push(Event::GivenUp { name });
             }
         }
-        // Of a disk of which nothing is known nothing follows yet.
+        // Without a known bandwidth no decision is possible yet.
         if !self.learns_capacity {
             self.manager.cycle(now, &mut changes);
         }
-        self.tell(&changes, events);
-        self.apply(events);
+        self.report_classes(&changes, events);
+        self.apply_classes(events);
     }
 
-    /// Looks at everybody, and at the end of an interval at their priorities.
+    /// Scans all targets, and at the end of an interval reconsiders their priorities.
     pub fn step(&mut self, now: Nanos) -> Vec<Event> {
         let (mut events, mut changes) = (Vec::new(), Vec::new());
-        let found = self.find();
-        self.count(found, now, &mut changes, &mut events);
-        if now.since(self.since) >= self.interval {
+        let found = self.find_processes();
+        self.account_scan(found, now, &mut changes, &mut events);
+        if now.since(self.interval_start) >= self.interval {
             self.measure(now, &mut changes, &mut events);
         }
-        self.tell(&changes, &mut events);
-        self.tell_late(now, &mut events);
-        self.apply(&mut events);
+        self.report_classes(&changes, &mut events);
+        self.report_late(now, &mut events);
+        self.apply_classes(&mut events);
         events
     }
 
-    fn tell_late(&mut self, now: Nanos, events: &mut Vec<Event>) {
-        for (course, member) in self.courses.iter_mut().zip(&self.members) {
-            if let Some(course) = course
-                && course.turns_late(now)
+    fn report_late(&mut self, now: Nanos, events: &mut Vec<Event>) {
+        for (transfer, tracked) in self.transfers.iter_mut().zip(&self.targets) {
+            if let Some(transfer) = transfer
+                && transfer.becomes_late(now)
             {
-                let (name, left) = (member.name.clone(), course.job.left());
+                let (name, left) = (tracked.name.clone(), transfer.job.left());
                 events.push(Event::Late { name, left });
             }
         }
     }
 
-    /// How long it may wait with its next look: a second, or an interval if that is shorter. Sooner
-    /// as a job comes to its end, for of a process that has gone nobody says any more what it
-    /// moved.
+    /// Time until the next scan: a second, or an interval if that is shorter. Shorter when a
+    /// transfer is about to end, because the last bytes of an ended process can no longer be read.
     pub fn next_look(&self, now: Nanos) -> Nanos {
-        let most = LOOK.min(self.interval);
-        let running = (self.courses.iter().enumerate())
-            .filter_map(|(who, course)| Some((who, course.as_ref()?)))
-            .filter(|(_, course)| course.state == State::Running);
-        // A quarter of the time that it may take.
-        let quarter =
-            |(who, course): (usize, &Course)| Nanos(course.job.latency(self.most(who, now)).0 / 4);
+        let most = MAX_SCAN_INTERVAL.min(self.interval);
+        let running = (self.transfers.iter().enumerate())
+            .filter_map(|(who, transfer)| Some((who, transfer.as_ref()?)))
+            .filter(|(_, transfer)| transfer.state == State::Running);
+        // A quarter of the shortest time in which it may end.
+        let quarter = |(who, transfer): (usize, &TrackedTransfer)| {
+            Nanos(transfer.job.latency(self.max_rate(who, now)).0 / 4)
+        };
         let soon = running.map(quarter).min();
-        soon.map_or(most, |soon| soon.clamp(SOONEST.min(most), most))
+        soon.map_or(most, |soon| soon.clamp(MIN_SCAN_INTERVAL.min(most), most))
     }
 
-    /// Bytes a second that somebody may move: the whole disk's, or its own where that is not known
-    /// or was less.
-    fn most(&self, who: usize, now: Nanos) -> u64 {
+    /// Highest rate of a target in bytes per second: the bandwidth of the disk, or the target's own
+    /// rate if that is higher or the bandwidth unknown.
+    fn max_rate(&self, who: usize, now: Nanos) -> u64 {
         let (bytes, last) = self.moved[who];
-        let own = per_s(bytes, now.since(self.since)).max(last.unwrap_or(0));
+        let own = per_s(bytes, now.since(self.interval_start)).max(last.unwrap_or(0));
         own.max(self.capacity)
     }
 
-    /// Who is not there any more has no processes; it may come again.
-    fn find(&mut self) -> Vec<Vec<Process>> {
-        let found = offspring::find(&mut self.host, &mut self.members);
+    /// Finds the processes of all targets. A target that is gone has none; it may reappear.
+    fn find_processes(&mut self) -> Vec<Vec<Process>> {
+        let found = process_tree::find(&mut self.host, &mut self.targets);
         found.into_iter().map(Result::unwrap_or_default).collect()
     }
 
-    fn count(
+    fn account_scan(
         &mut self,
         found: Vec<Vec<Process>>,
         now: Nanos,
         changes: &mut Vec<Change>,
         events: &mut Vec<Event>,
     ) {
-        let moved = self.books.look(&mut self.host, found.iter().flatten());
+        let moved = self.accounting.scan(&mut self.host, found.iter().flatten());
         for (who, found) in found.iter().enumerate() {
-            let look = self.members[who].look(found, &moved);
-            self.account(who, look, now, changes, events);
+            let scan = self.targets[who].scan(found, &moved);
+            self.account_target(who, scan, now, changes, events);
         }
-        self.looked = now;
+        self.last_scan = now;
     }
 
-    fn account(
+    fn account_target(
         &mut self,
         who: usize,
-        look: Look,
+        scan: Scan,
         now: Nanos,
         changes: &mut Vec<Change>,
         events: &mut Vec<Event>,
     ) {
-        // Twice as much as it may move: rates are not the same all the time.
-        let gap = now.since(self.looked);
-        let unseen_most = in_time(self.most(who, self.looked), gap).saturating_mul(2);
-        let member = &mut self.members[who];
-        let name = || member.name.clone();
+        // Twice the possible amount, because rates vary.
+        let gap = now.since(self.last_scan);
+        let unseen_most = in_time(self.max_rate(who, self.last_scan), gap).saturating_mul(2);
+        let tracked = &mut self.targets[who];
+        let name = || tracked.name.clone();
         let found = |process| Event::Found {
             name: name(),
             process,
         };
-        events.extend(look.new.into_iter().map(found));
-        let left = member.present && !member.has_processes();
+        events.extend(scan.new.into_iter().map(found));
+        let left = tracked.present && !tracked.has_processes();
         if left {
             events.push(Event::Left { name: name() });
         }
-        member.present = member.has_processes();
-        self.moved[who].0 += look.moved;
-        let done = self.manager.moved(who, look.moved);
-        let running = |course: &&mut Course| course.state == State::Running;
-        let Some(course) = self.courses[who].as_mut().filter(running) else {
+        tracked.present = tracked.has_processes();
+        self.moved[who].0 += scan.moved;
+        let done = self.manager.moved(who, scan.moved);
+        let running = |transfer: &&mut TrackedTransfer| transfer.state == State::Running;
+        let Some(transfer) = self.transfers[who].as_mut().filter(running) else {
             return;
         };
-        course.job.moved = course.job.moved.saturating_add(look.moved);
-        course.state = match course.job.left() {
-            _ if done => course.done(now, 0),
-            rest if left && rest <= unseen_most => course.done(now, rest),
+        transfer.job.moved = transfer.job.moved.saturating_add(scan.moved);
+        transfer.state = match transfer.job.left() {
+            _ if done => transfer.done(now, 0),
+            rest if left && rest <= unseen_most => transfer.done(now, rest),
             rest if left => State::Gone { left: rest },
             _ => return,
         };
-        let (name, state) = (self.members[who].name.clone(), course.state);
+        let (name, state) = (self.targets[who].name.clone(), transfer.state);
         events.push(Event::Ended { name, state });
         self.manager.end(who, changes);
         if self.capacity > 0 {
@@ -263,7 +265,7 @@ impl<H: Host> Agent<H> {
     }
 
     fn measure(&mut self, now: Nanos, changes: &mut Vec<Change>, events: &mut Vec<Event>) {
-        let length = now.since(self.since);
+        let length = now.since(self.interval_start);
         let all = per_s(self.moved.iter().map(|moved| moved.0).sum(), length);
         for (bytes, last) in &mut self.moved {
             *last = Some(per_s(std::mem::take(bytes), length));
@@ -274,57 +276,57 @@ impl<H: Host> Agent<H> {
         }
         let given_up: Vec<bool> = self.given_up().collect();
         self.manager.measure(now, changes);
-        self.since = now;
+        self.interval_start = now;
         for (who, was) in given_up.into_iter().enumerate() {
             if !was && self.manager.is_given_up(who) {
-                let name = self.members[who].name.clone();
+                let name = self.targets[who].name.clone();
                 events.push(Event::GivenUp { name });
             }
         }
     }
 
     fn given_up(&self) -> impl Iterator<Item = bool> {
-        (0..self.members.len()).map(|who| self.manager.is_given_up(who))
+        (0..self.targets.len()).map(|who| self.manager.is_given_up(who))
     }
 
-    /// Only what somebody's class is in the end is told.
-    fn tell(&self, changes: &[Change], events: &mut Vec<Event>) {
+    /// Reports only the final class of each target.
+    fn report_classes(&self, changes: &[Change], events: &mut Vec<Event>) {
         for (at, change) in changes.iter().enumerate() {
             if changes[at + 1..]
                 .iter()
                 .all(|later| later.who != change.who)
             {
-                let (name, class) = (self.members[change.who].name.clone(), change.class);
+                let (name, class) = (self.targets[change.who].name.clone(), change.class);
                 events.push(Event::Class { name, class });
             }
         }
     }
 
-    fn apply(&mut self, events: &mut Vec<Event>) {
+    fn apply_classes(&mut self, events: &mut Vec<Event>) {
         if self.dry_run {
             return;
         }
-        self.gather();
-        for who in 0..self.members.len() {
+        self.list_threads();
+        for who in 0..self.targets.len() {
             let class = self.manager.class(who).unwrap_or_default();
-            self.turn(who, class, events);
+            self.set_class(who, class, events);
         }
     }
 
-    /// Before anybody is given anything: who left somebody may be somebody else's.
-    fn gather(&mut self) {
-        for member in &mut self.members {
-            member.gather(&mut self.host);
+    /// Runs before any class is set, because a thread that left one target may belong to another.
+    fn list_threads(&mut self) {
+        for tracked in &mut self.targets {
+            tracked.list_threads(&mut self.host);
         }
     }
 
-    fn turn(&mut self, who: usize, class: Class, events: &mut Vec<Event>) {
-        let member = &mut self.members[who];
-        let refused = member.apply(&mut self.host, class);
-        // Said once, not every second.
-        let told = std::mem::replace(&mut self.refused[who], refused.is_some());
-        if let Some((thread, error)) = refused.filter(|_| !told) {
-            let name = member.name.clone();
+    fn set_class(&mut self, who: usize, class: Class, events: &mut Vec<Event>) {
+        let tracked = &mut self.targets[who];
+        let refused = tracked.apply(&mut self.host, class);
+        // Reported once, not in every scan.
+        let reported = std::mem::replace(&mut self.refused[who], refused.is_some());
+        if let Some((thread, error)) = refused.filter(|_| !reported) {
+            let name = tracked.name.clone();
             events.push(Event::Refused {
                 name,
                 thread,
@@ -333,42 +335,42 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// How everybody stands.
+    /// Current state of all targets.
     pub fn report(&self, now: Nanos) -> Vec<Report> {
-        let report = |(who, member): (usize, &Member)| Report {
-            name: member.name.clone(),
+        let report = |(who, tracked): (usize, &TrackedTarget)| Report {
+            name: tracked.name.clone(),
             class: self.manager.class(who).unwrap_or_default(),
-            present: member.present,
+            present: tracked.present,
             bytes_per_s: self.moved[who].1,
-            job: self.courses[who]
+            job: self.transfers[who]
                 .as_ref()
-                .map(|course| (course.job, course.state)),
+                .map(|transfer| (transfer.job, transfer.state)),
             forecast: self
                 .manager
                 .forecast(who, now)
                 .filter(|_| self.capacity > 0),
         };
-        self.members.iter().enumerate().map(report).collect()
+        self.targets.iter().enumerate().map(report).collect()
     }
 
-    /// Every job has ended, one way or the other. Never, where there is none.
+    /// Returns whether all transfers have ended; `false` if there are none.
     pub fn is_done(&self) -> bool {
-        let mut courses = self.courses.iter().flatten().peekable();
-        courses.peek().is_some() && courses.all(|course| course.state != State::Running)
+        let mut transfers = self.transfers.iter().flatten().peekable();
+        transfers.peek().is_some() && transfers.all(|transfer| transfer.state != State::Running)
     }
 
-    /// Gives every thread that was touched what it had before.
+    /// Restores the original priority of every thread that was changed.
     pub fn restore(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
-        let found = self.find();
-        let moved = self.books.look(&mut self.host, found.iter().flatten());
-        for (member, found) in self.members.iter_mut().zip(&found) {
-            member.look(found, &moved);
+        let found = self.find_processes();
+        let moved = self.accounting.scan(&mut self.host, found.iter().flatten());
+        for (tracked, found) in self.targets.iter_mut().zip(&found) {
+            tracked.scan(found, &moved);
         }
-        self.gather();
-        for who in 0..self.members.len() {
+        self.list_threads();
+        for who in 0..self.targets.len() {
             self.refused[who] = false;
-            self.turn(who, Class::BestEffort, &mut events);
+            self.set_class(who, Class::BestEffort, &mut events);
         }
         events
     }
@@ -380,13 +382,13 @@ impl<H: Host> Drop for Agent<H> {
     }
 }
 
-/// Bytes a second; none in no time.
+/// Rate in bytes per second; 0 if `time` is 0.
 fn per_s(bytes: u64, time: Nanos) -> u64 {
     let per_s = (u128::from(bytes) * u128::from(Nanos::SECOND.0)).checked_div(time.0.into());
     u64::try_from(per_s.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// Bytes in a time, at so many a second.
+/// Bytes moved in `time` at `bytes_per_s`.
 fn in_time(bytes_per_s: u64, time: Nanos) -> u64 {
     let bytes = u128::from(bytes_per_s) * u128::from(time.0) / u128::from(Nanos::SECOND.0);
     u64::try_from(bytes).unwrap_or(u64::MAX)

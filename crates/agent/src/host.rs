@@ -1,4 +1,4 @@
-//! What the agent sees of a host and does to it.
+//! Interface between the agent and a host.
 
 use std::fmt;
 use std::io;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 
 use crate::ioprio::IoPriority;
 
-/// Whose processes.
+/// Processes that count as one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
-    /// One process with all its threads, and the processes that come of it.
+    /// One process with all its threads, and its descendants.
     Pid(u32),
-    /// All processes of a cgroup and of those below it, by its directory.
+    /// All processes of a cgroup and of the cgroups below it, by its directory.
     Cgroup(PathBuf),
-    /// A domain of libvirt's QEMU driver, by its name; what comes of its process, too.
+    /// Domain of libvirt's QEMU driver, by name, with the descendants of its process.
     Libvirt(String),
 }
 
 impl Target {
-    /// The processes that one of these starts are of the same target. A cgroup says itself who is
-    /// in it.
-    pub(crate) fn has_offspring(&self) -> bool {
+    /// Returns whether descendants of a process belong to the target by descent; not for a cgroup,
+    /// whose own file lists its processes.
+    pub(crate) fn includes_descendants(&self) -> bool {
         !matches!(self, Target::Cgroup(_))
     }
 }
@@ -30,93 +30,95 @@ impl fmt::Display for Target {
         match self {
             Target::Pid(pid) => write!(f, "process {pid}"),
             Target::Cgroup(path) => write!(f, "cgroup {}", path.display()),
-            Target::Libvirt(name) => write!(f, "libvirt's domain {name}"),
+            Target::Libvirt(name) => write!(f, "libvirt domain {name}"),
         }
     }
 }
 
-/// Why nobody was found.
+/// Target whose processes cannot be found or observed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// There is no such thing.
+    /// The target does not exist.
     #[error("there is no {0}{1}")]
     Missing(Target, &'static str),
-    /// It cannot be looked at.
+    /// The target cannot be inspected.
     #[error("cannot read {path}: {error}")]
     Io {
-        /// Which file.
+        /// File that could not be read.
         path: PathBuf,
-        /// Why.
+        /// Error of reading it.
         error: io::Error,
     },
-    /// What a process moves is not for this user to see.
+    /// Process whose I/O statistics this user may not read.
     #[error(
-        "cannot read what process {process} moves, /proc/{process}/io: {error}; as root it can"
+        "cannot read the I/O statistics of process {process}, /proc/{process}/io: {error}; run as \
+         root"
     )]
-    Books {
-        /// Which process.
+    NoAccess {
+        /// Process identifier.
         process: u32,
-        /// Why.
+        /// Error of reading them.
         error: io::Error,
     },
 }
 
-/// A process or a thread, and when it began: a number that is used again is another's.
+/// Process or thread, identified by number and start time because numbers are reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Thread {
-    /// Its number.
+    /// PID or TID.
     pub id: u32,
-    /// Clock ticks after the host's start.
+    /// Start time in clock ticks after boot.
     pub began: u64,
 }
 
-/// A process that runs.
+/// Running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Process {
-    /// Its first thread.
+    /// Main thread.
     pub thread: Thread,
-    /// The number of the process that waits for it: that which started it, or which took it over.
+    /// PID of the parent, which waits for the process: the one that started it, or the reaper that
+    /// has adopted it.
     pub parent: u32,
 }
 
-/// A host, as far as the agent goes.
+/// Operations of a host that the agent needs.
 pub trait Host {
-    /// The processes that a target names and that run now, without those that they started.
+    /// Returns the running processes that a target names, without their descendants.
     ///
     /// # Errors
-    /// There is no such target, or it cannot be looked at.
+    /// The target does not exist or cannot be inspected.
     fn processes(&mut self, target: &Target) -> Result<Vec<Process>, TargetError>;
 
-    /// The process, or the thread, that has a number now.
+    /// Returns the process or thread that has the number `id` at present.
     fn process(&mut self, id: u32) -> Option<Process>;
 
-    /// The processes that a process started and that run now.
+    /// Returns the running children of a process.
     fn children(&mut self, process: Thread) -> Vec<Process>;
 
-    /// Bytes that a process has read from and written to disks since it began, with those of the
-    /// children that it waited for.
+    /// Returns the bytes that a process has read from and written to disks since its start,
+    /// including those of children that it has waited for.
     ///
     /// # Errors
-    /// It has gone, or its books are not for this user.
+    /// The process has ended, or this user may not read its statistics.
     fn moved(&mut self, process: Thread) -> io::Result<u64>;
 
-    /// Its threads, the first one too; none: it has gone.
+    /// Returns the threads of a process, including the main thread; empty if it has ended.
     fn threads(&mut self, process: Thread) -> Vec<Thread>;
 
-    /// A thread's I/O priority.
+    /// Returns the I/O priority of a thread.
     ///
     /// # Errors
-    /// It has gone, or is somebody else's.
+    /// The thread has ended, or this user may not read it.
     fn priority(&mut self, thread: Thread) -> io::Result<IoPriority>;
 
-    /// Gives a thread another one.
+    /// Sets the I/O priority of a thread.
     ///
     /// # Errors
-    /// It has gone, is somebody else's, or real time is not for this user.
+    /// The thread has ended, belongs to another user, or this user may not set the real-time class.
     fn set_priority(&mut self, thread: Thread, priority: IoPriority) -> io::Result<()>;
 }
 
-/// Whether it still runs: its number may be another's by now.
+/// Returns the process of `thread` if it still runs and its number was not reused.
 pub(crate) fn runs(host: &mut impl Host, thread: Thread) -> Option<Process> {
     let found = host.process(thread.id);
     found.filter(|process| process.thread == thread)

@@ -5,22 +5,23 @@ use std::io;
 
 use tidegate_core::jobs::Class;
 
-/// A class and a level, as the kernel has them in one number (`linux/ioprio.h`).
+/// I/O priority class and level, encoded as in the kernel (`linux/ioprio.h`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct IoPriority(u16);
 
-/// `IOPRIO_CLASS_SHIFT`.
+/// `IOPRIO_CLASS_SHIFT`: position of the class in the value.
 const CLASS_SHIFT: u16 = 13;
-/// `IOPRIO_WHO_PROCESS`: one thread.
+/// `IOPRIO_WHO_PROCESS`: the system call addresses one thread.
 const WHO_PROCESS: libc::c_int = 1;
-/// The middle one of eight.
+/// Level within a class: the middle one of 0 to 7, and the kernel's default.
 const LEVEL: u16 = 4;
 
 impl IoPriority {
-    /// What a thread has that nobody gave one: best effort, by how nice it is.
+    /// Priority of a thread for which none was set: best effort, at a level derived from its
+    /// niceness.
     pub const NONE: IoPriority = IoPriority(0);
 
-    /// A class, in the middle of it; idle has no levels.
+    /// Priority at the middle level of a class; the idle class has no levels.
     pub const fn of(class: Class) -> IoPriority {
         match class {
             Class::RealTime => IoPriority(1 << CLASS_SHIFT | LEVEL),
@@ -29,10 +30,10 @@ impl IoPriority {
         }
     }
 
-    /// That of a thread.
+    /// Reads the priority of a thread.
     ///
     /// # Errors
-    /// There is no such thread, or it is somebody else's.
+    /// The thread does not exist or may not be read.
     pub fn get(thread: u32) -> io::Result<IoPriority> {
         // SAFETY: the call takes numbers only and touches no memory of this process.
         let found =
@@ -43,11 +44,11 @@ impl IoPriority {
         }
     }
 
-    /// Gives it to a thread.
+    /// Sets the priority of a thread.
     ///
     /// # Errors
-    /// There is no such thread, it is somebody else's, or real time is not for this user
-    /// (`CAP_SYS_NICE`).
+    /// The thread does not exist, belongs to another user, or the real-time class requires
+    /// `CAP_SYS_NICE`.
     pub fn set(self, thread: u32) -> io::Result<()> {
         let (thread, priority) = (thread as libc::c_int, libc::c_int::from(self.0));
         // SAFETY: the call takes numbers only and touches no memory of this process.

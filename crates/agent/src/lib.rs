@@ -1,29 +1,31 @@
 //! PriDyn for hosts whose VMs do not use Tidegate's disks: the priority manager of
-//! [`tidegate_core::jobs`] over running processes. What they moved is read from `/proc`, their I/O
-//! classes are set thread by thread, for disks whose scheduler honours them (BFQ, mq-deadline).
+//! [`tidegate_core::jobs`] applied to running processes. Reads the bytes they moved from `/proc`,
+//! and sets their I/O classes thread by thread, for disks whose I/O scheduler supports classes
+//! (BFQ, mq-deadline).
 //!
-//! A process counts with those that come of it, each for one VM alone (`offspring`); what a process
-//! moved is its parent's, too, once it has ended, and is counted once (`books`).
+//! A process counts together with its descendants, each for one target only (`process_tree`). When
+//! a process has ended, the kernel adds its bytes to its parent's; they are counted once
+//! (`io_accounting`).
 //!
-//! [`Agent`] decides and keeps books, and reaches the host through [`Host`] alone; [`Linux`] is the
-//! real one. It owns no clock: whoever drives it says what time it is, and at the end has it put
-//! everything back.
+//! [`Agent`] decides, and reaches the host only through [`Host`]; [`Linux`] is the real one. It
+//! reads no clock: the driver passes in the time, and at the end has the agent restore all
+//! priorities.
 
 mod agent;
-mod books;
 mod host;
+mod io_accounting;
 mod ioprio;
 mod linux;
-mod member;
-mod offspring;
+mod process_tree;
+mod report;
 mod scheduler;
 #[cfg(test)]
 mod tests;
-mod told;
+mod tracked_target;
 
 pub use agent::Agent;
 pub use host::{Host, Process, Target, TargetError, Thread};
 pub use ioprio::IoPriority;
 pub use linux::Linux;
+pub use report::{Event, Plan, Report, State};
 pub use scheduler::{Scheduler, SchedulerError, scheduler_of};
-pub use told::{Event, Plan, Report, State};

@@ -1,4 +1,4 @@
-//! The host this runs on, by `/proc` and the cgroup file system.
+//! Host that the agent runs on, through `/proc` and the cgroup file system.
 
 use std::fs;
 use std::io;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use crate::host::{Host, Process, Target, TargetError, Thread};
 use crate::ioprio::IoPriority;
 
-/// Where libvirt's QEMU driver notes its domains' processes.
+/// Directories in which libvirt's QEMU driver stores the PIDs of domains.
 const LIBVIRT: [&str; 2] = ["/run/libvirt/qemu", "/var/run/libvirt/qemu"];
-/// Of `/proc/PID/stat`: the parent is its 4th field, the second behind the name; when it began the
-/// 22nd.
+/// Index of the parent's PID (4th field) in `/proc/PID/stat` after the process name (`proc(5)`).
 const PARENT: usize = 1;
+/// Index of the start time (22nd field) in `/proc/PID/stat` after the process name.
 const BEGAN: usize = 19;
 
-/// The host this runs on.
+/// Host that the agent runs on.
 #[derive(Debug)]
 pub struct Linux {
     proc: PathBuf,
@@ -28,7 +28,7 @@ impl Default for Linux {
 }
 
 impl Linux {
-    /// With its process file system and libvirt's directories elsewhere.
+    /// Uses other directories for the process file system and libvirt, for tests.
     pub fn new<P: Into<PathBuf>>(
         proc: impl Into<PathBuf>,
         libvirt: impl IntoIterator<Item = P>,
@@ -39,8 +39,8 @@ impl Linux {
         }
     }
 
-    /// Whether this kernel says which processes a process started (`CONFIG_PROC_CHILDREN`); without
-    /// it those that a named process starts are not found.
+    /// Returns whether the kernel lists children of processes (`CONFIG_PROC_CHILDREN`). Without it
+    /// the descendants of a named process are not found.
     pub fn knows_children(&self) -> bool {
         self.proc.join("thread-self/children").is_file()
     }
@@ -62,7 +62,7 @@ impl Linux {
         entries.flatten().filter_map(id).collect()
     }
 
-    /// All processes of a cgroup and of those below it.
+    /// Collects all processes of a cgroup and of the cgroups below it.
     fn of_cgroup(&self, directory: &Path, found: &mut Vec<Process>) -> io::Result<()> {
         let pids = fs::read_to_string(directory.join("cgroup.procs"))?;
         let pids = pids.lines().filter_map(|line| line.trim().parse().ok());
@@ -71,7 +71,7 @@ impl Linux {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 match self.of_cgroup(&entry.path(), found) {
-                    // It went while we looked.
+                    // The cgroup was removed during the walk.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     other => other?,
                 }
@@ -86,8 +86,8 @@ impl Linux {
     }
 }
 
-/// What a process or thread says of itself; its name may hold anything, also parentheses and
-/// spaces.
+/// Parses `/proc/PID/stat`. The process name may contain parentheses and spaces, so parsing starts
+/// after the last parenthesis.
 fn parse(id: u32, stat: &str) -> Option<Process> {
     let (_, behind) = stat.rsplit_once(')')?;
     let field = |n: usize| behind.split_whitespace().nth(n);
@@ -122,7 +122,7 @@ impl Host for Linux {
             Target::Libvirt(name) => {
                 let pid = self.libvirt_pid(name).and_then(|pid| self.read(pid));
                 let process = pid.ok_or_else(|| {
-                    missing(" that runs, by its file NAME.pid in /run/libvirt/qemu")
+                    missing(" (a running one has a file NAME.pid in /run/libvirt/qemu)")
                 })?;
                 Ok(vec![process])
             }
@@ -136,7 +136,7 @@ impl Host for Linux {
     fn children(&mut self, process: Thread) -> Vec<Process> {
         let mut found = Vec::new();
         for (_, task) in self.tasks(process) {
-            // It may end at any time.
+            // The thread may end at any time.
             let text = fs::read_to_string(task.join("children")).unwrap_or_default();
             let ids = text.split_whitespace().filter_map(|id| id.parse().ok());
             found.extend(ids.filter_map(|id| self.read(id)));
@@ -221,7 +221,7 @@ mod tests {
             let mut cat = Command::new("cat");
             let mut cat = cat.stdin(Stdio::piped()).spawn().expect("it is there");
             tell.send(cat.id()).expect("the test waits");
-            // The kernel gives a thread's children to another one when it ends.
+            // The kernel gives a thread's children to another thread when it ends.
             let _ = ended.recv();
             drop(cat.stdin.take());
             cat.wait().expect("our child");
@@ -240,7 +240,7 @@ mod tests {
     fn a_threads_priority_is_set_and_read_back() {
         use tidegate_core::jobs::Class;
         let mut host = Linux::default();
-        // A thread of its own: the others keep theirs.
+        // On a thread of its own, so that the other test threads keep their priorities.
         let done = std::thread::spawn(move || {
             // SAFETY: it takes nothing and touches no memory.
             let id = unsafe { libc::gettid() } as u32;

@@ -1,47 +1,47 @@
-//! Whether a disk's scheduler honours classes.
+//! I/O scheduler of a disk, and its support for priority classes.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The scheduler of a disk.
+/// I/O scheduler of a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scheduler {
-    /// The disk, as `/sys/block` names it.
+    /// Name of the disk under `/sys/block`.
     pub disk: String,
-    /// The one in force.
+    /// Active scheduler.
     pub active: String,
-    /// Those that it offers.
+    /// Available schedulers.
     pub offered: Vec<String>,
 }
 
-/// Why a disk's scheduler is not known.
+/// Failure to determine the scheduler of a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum SchedulerError {
-    /// A file cannot be read.
+    /// File that cannot be read.
     #[error("cannot read {path}: {error}")]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of reading it.
         error: io::Error,
     },
-    /// It lies on no disk of this host (tmpfs, a network), or on several.
-    #[error("{0} lies on no single disk of this host")]
+    /// Path that is on no disk of this host (tmpfs, network) or on several disks.
+    #[error("{0} is not on exactly one disk of this host")]
     NoDisk(PathBuf),
 }
 
 impl Scheduler {
-    /// Schedulers that serve classes apart: BFQ, and mq-deadline since Linux 5.14.
+    /// Schedulers that support priority classes: BFQ, and mq-deadline since Linux 5.14.
     pub const HONOUR_CLASSES: [&'static str; 2] = ["bfq", "mq-deadline"];
 
-    /// Whether a thread's class makes a difference.
+    /// Returns whether the active scheduler supports priority classes.
     pub fn honours_classes(&self) -> bool {
         Scheduler::HONOUR_CLASSES.contains(&self.active.as_str())
     }
 
-    /// As `/sys/block/DISK/queue/scheduler` says it: all of them, the active one in brackets.
+    /// Parses `/sys/block/DISK/queue/scheduler`: all schedulers, the active one in brackets.
     fn parse(disk: String, text: &str) -> Scheduler {
         let name = |word: &str| word.trim_matches(['[', ']']).to_owned();
         let active = text.split_whitespace().find(|word| word.starts_with('['));
@@ -53,10 +53,10 @@ impl Scheduler {
     }
 }
 
-/// The scheduler of the disk that a file, a directory or a block device lies on.
+/// Determines the I/O scheduler of the disk that holds a file, directory or block device.
 ///
 /// # Errors
-/// It cannot be read, or there is no such disk.
+/// A file cannot be read, or there is no such disk.
 pub fn scheduler_of(path: &Path) -> Result<Scheduler, SchedulerError> {
     let unread = |path: &Path| {
         let path = path.to_owned();
@@ -68,7 +68,7 @@ pub fn scheduler_of(path: &Path) -> Result<Scheduler, SchedulerError> {
     let (major, minor) = (libc::major(number), libc::minor(number));
     let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     let sys = fs::canonicalize(&sys).map_err(|_| SchedulerError::NoDisk(path.to_owned()))?;
-    // A partition's queue is its disk's.
+    // A partition has no queue of its own but uses its disk's.
     let of_disk = |at: &&Path| at.join("queue/scheduler").is_file();
     let disk = [sys.as_path()]
         .into_iter()

@@ -68,7 +68,7 @@ fn a_disk_of_which_nothing_is_known_is_learnt_first() {
     assert_eq!(late, Nanos::ZERO, "{said:?}");
 }
 
-/// With 100 MB/s for itself, and 1,000 MB to move.
+/// World with 100 MB/s for one process, which has 1,000 MB to move.
 fn alone() -> World {
     SetUp {
         others: 0,
@@ -85,7 +85,7 @@ fn next_look(world: &World) -> Nanos {
 fn a_job_that_comes_to_its_end_is_looked_at_more_often() {
     let mut world = alone();
     world.run(6);
-    // Four seconds are left: a second is a quarter of them.
+    // Four seconds are left: one second is a quarter of them.
     assert_eq!(next_look(&world), Nanos::SECOND);
     world.run(2);
     assert_eq!(next_look(&world), Nanos(500_000_000));
@@ -99,7 +99,7 @@ fn a_job_that_comes_to_its_end_is_looked_at_more_often() {
     assert_eq!(next_look(&world), Nanos::SECOND);
 }
 
-/// It may have the whole disk at any time, also while it has a third.
+/// The scan interval allows for the whole bandwidth at any time, even at a third of it.
 #[test]
 fn a_job_that_may_become_faster_is_looked_at_in_time() {
     let mut world = SetUp {
@@ -113,7 +113,7 @@ fn a_job_that_may_become_faster_is_looked_at_in_time() {
     assert!((0.49..0.51).contains(&next), "{next}");
 }
 
-/// Nobody says of a process that has gone what it moved last.
+/// The last bytes of an ended process cannot be read.
 #[test]
 fn what_a_process_moved_just_before_it_ended_counts_as_done() {
     for (left, done) in [(3, true), (5, false)] {
@@ -124,7 +124,7 @@ fn what_a_process_moved_just_before_it_ended_counts_as_done() {
             .change(100, |fake| fake.moved += (100 - left) * MB);
         world.look(0);
         world.host.end(100, false);
-        // 20 ms at 100 MB/s, and as much again, are 4 MB.
+        // 20 ms at 100 MB/s, doubled, are 4 MB.
         let said = world.look(20);
         match world.state() {
             State::Done { unseen, late, .. } if done => {

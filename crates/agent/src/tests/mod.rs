@@ -1,4 +1,4 @@
-//! The agent over a host that is made up: a disk of 100 MB/s that honours classes.
+//! Agent with a simulated host: a disk of 100 MB/s whose scheduler supports classes.
 
 mod deadlines;
 mod processes;
@@ -16,7 +16,7 @@ use crate::{Agent, Event, Host, IoPriority, Plan, Process, State, Target, Target
 const MB: u64 = 1_000_000;
 const DISK: u64 = 100 * MB;
 
-/// A process: what it moved, and its threads' priorities.
+/// Simulated process: bytes moved, and priorities of its threads.
 #[derive(Clone)]
 struct Fake {
     parent: u32,
@@ -28,7 +28,7 @@ struct Fake {
 #[derive(Clone, Default)]
 struct FakeHost {
     processes: Rc<RefCell<BTreeMap<Thread, Fake>>>,
-    /// Who is in the only cgroup.
+    /// Processes of the only cgroup.
     cgroup: Rc<RefCell<Vec<u32>>>,
     refuses: Rc<RefCell<bool>>,
 }
@@ -42,7 +42,7 @@ fn no_such() -> io::Error {
 }
 
 impl FakeHost {
-    /// A process of two threads, which moved something before.
+    /// Starts a process of two threads that has moved 7 MB before.
     fn start(&self, id: u32, began: u64, wants: u64) {
         let threads = [(thread(id, began), IoPriority::NONE); 2];
         let mut threads = BTreeMap::from(threads);
@@ -56,7 +56,7 @@ impl FakeHost {
         self.processes.borrow_mut().insert(thread(id, began), fake);
     }
 
-    /// A child of one thread, with its parent's priority, as Linux has it.
+    /// Starts a child of one thread, which inherits its parent's priority, as in Linux.
     fn fork(&self, parent: u32, id: u32, began: u64, wants: u64) {
         let priority = self.of(parent)[0];
         let fake = Fake {
@@ -68,7 +68,7 @@ impl FakeHost {
         self.processes.borrow_mut().insert(thread(id, began), fake);
     }
 
-    /// It ends. Its parent, if it waits, has its bytes; its children are process 1's.
+    /// Ends a process. If the parent waits, it inherits the bytes; process 1 adopts the children.
     fn end(&self, id: u32, waits: bool) {
         let mut processes = self.processes.borrow_mut();
         let found = processes.keys().copied().find(|process| process.id == id);
@@ -91,7 +91,7 @@ impl FakeHost {
         with(found.expect("it runs").1);
     }
 
-    /// The priorities of its threads.
+    /// Priorities of the threads of a process.
     fn of(&self, id: u32) -> Vec<IoPriority> {
         let processes = self.processes.borrow();
         let of = processes.iter().filter(|(process, _)| process.id == id);
@@ -99,7 +99,7 @@ impl FakeHost {
             .collect()
     }
 
-    /// A second of the disk.
+    /// Advances the disk by one second.
     fn second(&self) {
         let mut left = DISK;
         let class = |fake: &Fake| fake.threads.values().next().copied().unwrap_or_default();
@@ -200,10 +200,10 @@ impl Host for FakeHost {
     }
 }
 
-/// What a test begins with: process 100 has a job, 200 and so on have none; each wants the whole
-/// disk.
+/// Initial situation of a test: process 100 has a transfer, 200 and so on have none; each wants the
+/// whole disk.
 struct SetUp {
-    /// Megabytes in seconds.
+    /// Megabytes to move, and seconds allowed.
     job: (u64, u64),
     others: u32,
     capacity: Option<u64>,
@@ -243,12 +243,12 @@ fn plan(name: &str, target: Target) -> Plan {
     Plan { name, target, job }
 }
 
-/// An agent at work.
+/// Running agent with its simulated host.
 struct World {
     host: FakeHost,
     agent: Agent<FakeHost>,
     second: u64,
-    /// What it said when it began.
+    /// Events of the start.
     first: Vec<Event>,
 }
 
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    /// So many seconds, or until its jobs are done; all that it said, with the second.
+    /// Runs for `seconds`, or until all transfers are done; returns the events with their seconds.
     fn run(&mut self, seconds: u64) -> Vec<(u64, String)> {
         let mut said = Vec::new();
         for _ in 0..seconds {
@@ -279,7 +279,7 @@ impl World {
         said
     }
 
-    /// Has it look, so many milliseconds after the last second.
+    /// Scans `millis` after the last second.
     fn look(&mut self, millis: u64) -> Vec<(u64, String)> {
         let now = Nanos(Nanos::from_secs(self.second).0 + millis * 1_000_000);
         let events = self.agent.step(now);
@@ -291,7 +291,7 @@ impl World {
         self.report(0).job.expect("it has a job").1
     }
 
-    /// Of the job's bytes, those that have moved.
+    /// Bytes that the transfer of target `who` has moved.
     fn moved(&self, who: usize) -> u64 {
         self.report(who).job.expect("it has a job").0.moved
     }

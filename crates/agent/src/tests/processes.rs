@@ -7,7 +7,7 @@ fn new_threads_have_what_the_others_have_and_all_is_put_back() {
     let mut world = SetUp::new((3_000, 31)).start();
     world.run(2);
     assert_eq!(world.host.of(200), [IDLE; 2]);
-    // Linux has a thread inherit what its parent has.
+    // In Linux a thread inherits its parent's priority.
     world.host.change(200, |fake| {
         fake.threads.insert(thread(205, 9), IDLE);
         fake.threads.insert(thread(206, 9), IoPriority::NONE);
@@ -27,7 +27,7 @@ fn a_number_that_is_used_again_is_another_process() {
     host.end(200, false);
     let said = world.run(1);
     assert!(says(&said, "Left"), "{said:?}");
-    // Somebody else's, under the same number: it is nobody that was named, and is left alone.
+    // Another process with the same number: not the named one, so it is left alone.
     host.start(200, 77, DISK);
     let own = IoPriority::of(Class::RealTime);
     host.change(200, |fake| {
@@ -36,7 +36,7 @@ fn a_number_that_is_used_again_is_another_process() {
     let said = world.run(1);
     assert!(!says(&said, "Found"), "{said:?}");
     assert!(!world.report(1).present);
-    // The job's process goes: its job is over, and was not done.
+    // The transfer's process ends, so the transfer ends unfinished.
     host.end(100, false);
     world.run(2);
     assert!(
@@ -64,8 +64,8 @@ fn somebody_who_is_not_there_is_an_error() {
 fn what_a_process_starts_counts_with_it_and_has_its_class() {
     let mut world = SetUp::new((3_000, 31)).start();
     let host = world.host.clone();
-    // The job's process only waits for one that does its work, and another one has such ones as
-    // well.
+    // The transfer's process only waits for a child that does the work, and another target has
+    // children as well.
     host.change(100, |fake| fake.wants = 0);
     host.fork(100, 110, 5, DISK);
     host.change(200, |fake| fake.wants = 0);
@@ -90,7 +90,7 @@ fn what_a_process_starts_counts_with_it_and_has_its_class() {
         (world.host.of(210), world.host.of(220)),
         (vec![IDLE], vec![IDLE])
     );
-    // Its parent ends: it stays where it was, and is put back with the others.
+    // Its parent ends: it stays with its target and is restored with the others.
     world.host.end(210, true);
     let said = world.run(2);
     assert!(!says(&said, "Left"), "{said:?}");
@@ -99,8 +99,8 @@ fn what_a_process_starts_counts_with_it_and_has_its_class() {
     assert_eq!(world.host.of(200), [IoPriority::NONE; 2]);
 }
 
-/// A process whose children do the work, one after the other, in whatever way they end: each byte
-/// counts once.
+/// Children of a process do the work, one after the other, and end in any way: each byte counts
+/// once.
 #[test]
 fn the_bytes_of_a_child_that_ended_count_once() {
     for waits in [true, false] {
@@ -114,7 +114,7 @@ fn the_bytes_of_a_child_that_ended_count_once() {
             world.run(3);
             moved += 30 * MB;
             assert_eq!(world.moved(0), moved, "{waits}, child {n}");
-            // Of the bytes behind the last look, only those that its parent has are known.
+            // Of the bytes after the last scan only those that the parent inherits are known.
             host.change(110 + n, |fake| fake.moved += 2 * MB);
             host.end(110 + n, waits);
             moved += if waits { 2 * MB } else { 0 };
@@ -124,8 +124,7 @@ fn the_bytes_of_a_child_that_ended_count_once() {
     }
 }
 
-/// A child that was seen last before its parent, which waited for it between the two looks; and one
-/// whose parent ended at the same time.
+/// A child whose parent waits for it between two scans; and one whose parent ends at the same time.
 #[test]
 fn what_an_heir_has_late_or_by_another_counts_once() {
     let mut world = SetUp::new((100_000, 2_000)).start();
@@ -137,12 +136,12 @@ fn what_an_heir_has_late_or_by_another_counts_once() {
     host.fork(110, 120, 6, 10 * MB);
     world.run(2);
     assert_eq!(world.moved(0), 40 * MB);
-    // Both at once: the grandchild's bytes are among the child's when it is waited for.
+    // Both at once: the parent inherits the grandchild's bytes as part of the child's.
     host.end(120, true);
     host.end(110, true);
     world.run(1);
     assert_eq!(world.moved(0), 40 * MB);
-    // It has gone, and its parent has its bytes only in the next look.
+    // The child has ended, and its parent inherits the bytes only by the next scan.
     host.fork(100, 130, 9, 10 * MB);
     world.run(2);
     host.end(130, false);
@@ -150,7 +149,7 @@ fn what_an_heir_has_late_or_by_another_counts_once() {
     host.change(100, |fake| fake.moved += 20 * MB);
     world.run(1);
     assert_eq!(world.moved(0), 60 * MB);
-    // What it moves itself later is its own.
+    // Bytes that the heir moves later count as its own.
     host.change(100, |fake| fake.moved += 20 * MB);
     world.run(1);
     assert_eq!(world.moved(0), 80 * MB);
@@ -162,7 +161,7 @@ fn a_process_belongs_to_who_names_it() {
     host.start(100, 1, 0);
     host.fork(100, 200, 2, 50 * MB);
     host.fork(200, 210, 3, 50 * MB);
-    // The first one started the second one, as a shell does.
+    // The first target started the second one, like a shell.
     let mut plans = vec![
         plan("shell", Target::Pid(100)),
         plan("job", Target::Pid(200)),
@@ -175,7 +174,7 @@ fn a_process_belongs_to_who_names_it() {
     assert_eq!((world.moved(0), world.moved(1)), (0, 100 * MB));
     world.host.end(200, true);
     let said = world.run(1);
-    // The shell has got what the other one moved before; that is none of its own.
+    // The shell has inherited the other process's bytes, which do not count as its own.
     assert_eq!((world.moved(0), world.moved(1)), (0, 150 * MB), "{said:?}");
 }
 

@@ -1,29 +1,28 @@
-//! Whose every process is.
+//! Process trees: assignment of every process to one target.
 
 use std::collections::HashSet;
 
 use crate::host::{Host, Process, TargetError, Thread, runs};
-use crate::member::Member;
+use crate::tracked_target::TrackedTarget;
 
-/// The processes of everybody that run now. One belongs to who names it, or else to the first of
-/// those whose processes it comes of; nobody has what somebody else has. Processes whose parents
-/// have ended stay where they were.
+/// Finds the running processes of all targets. A process belongs to the target that names it, or
+/// else to the first target that it descends from; never to two. Orphans stay with their target.
 pub(crate) fn find(
     host: &mut impl Host,
-    members: &mut [Member],
+    targets: &mut [TrackedTarget],
 ) -> Vec<Result<Vec<Process>, TargetError>> {
     let mut taken = HashSet::new();
-    let mut named = |member: &mut Member| -> Result<Vec<Process>, TargetError> {
-        let mut named = member.named(host)?;
+    let mut named = |tracked: &mut TrackedTarget| -> Result<Vec<Process>, TargetError> {
+        let mut named = tracked.named(host)?;
         named.retain(|process| taken.insert(process.thread));
         Ok(named)
     };
-    let named: Vec<_> = members.iter_mut().map(&mut named).collect();
-    let mut all = |(member, named): (&Member, Result<Vec<Process>, TargetError>)| {
-        if !member.target.has_offspring() {
+    let named: Vec<_> = targets.iter_mut().map(&mut named).collect();
+    let mut all = |(tracked, named): (&TrackedTarget, Result<Vec<Process>, TargetError>)| {
+        if !tracked.target.includes_descendants() {
             return named;
         }
-        let known = member.processes.iter();
+        let known = tracked.processes.iter();
         let mut left: Vec<Process> = known.filter_map(|&thread| runs(host, thread)).collect();
         left.retain(|process| taken.insert(process.thread));
         match named {
@@ -34,10 +33,10 @@ pub(crate) fn find(
             }
         }
     };
-    members.iter().zip(named).map(&mut all).collect()
+    targets.iter().zip(named).map(&mut all).collect()
 }
 
-/// With all that they started, and that those started.
+/// Adds all descendants of `found` that no target has yet.
 fn follow(
     host: &mut impl Host,
     mut found: Vec<Process>,

@@ -1,37 +1,38 @@
-//! What processes move, every byte once.
+//! I/O accounting of processes, in which every byte counts once.
 
 use std::collections::HashMap;
 use std::io;
 
 use crate::host::{Host, Process, TargetError, Thread};
 
-/// A process as it was when looked at last.
+/// Statistics of a process at the last scan.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     bytes: u64,
     parent: u32,
 }
 
-/// A process has ended: whoever waited for it has its bytes on top of its own from then on.
+/// Bytes of an ended process, which its parent's statistics include once the parent has waited for
+/// it.
 #[derive(Clone, Copy, Debug)]
-struct Passed {
+struct Inherited {
     heir: Thread,
     bytes: u64,
 }
 
-/// What every process had moved when it was looked at last.
+/// I/O statistics of every process at the last scan.
 #[derive(Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct IoAccounting {
     seen: HashMap<Thread, Seen>,
-    /// Not yet seen with their heirs.
-    passed: Vec<Passed>,
+    /// Inherited bytes that no heir's statistics have shown yet.
+    inherited: Vec<Inherited>,
 }
 
-impl Books {
-    /// What processes moved before they are watched does not count.
+impl IoAccounting {
+    /// Takes the current statistics of processes as their starting points.
     ///
     /// # Errors
-    /// The books of one are not for this user.
+    /// This user may not read the statistics of a process.
     pub(crate) fn open<'a>(
         &mut self,
         host: &mut impl Host,
@@ -45,27 +46,27 @@ impl Books {
                 Err(error) if has_gone(&error) => {}
                 Err(error) => {
                     let process = thread.id;
-                    return Err(TargetError::Books { process, error });
+                    return Err(TargetError::NoAccess { process, error });
                 }
             }
         }
         Ok(())
     }
 
-    /// The bytes of each process since the last look, and since it began where it is new. Who
-    /// cannot be looked at is not among them.
-    pub(crate) fn look<'a>(
+    /// Returns the bytes that each process has moved since the last scan, or since its start if it
+    /// is new. Processes whose statistics cannot be read are left out.
+    pub(crate) fn scan<'a>(
         &mut self,
         host: &mut impl Host,
         found: impl Iterator<Item = &'a Process>,
     ) -> HashMap<Thread, u64> {
         let mut found: Vec<Process> = found.copied().collect();
-        // Parents before their children: one that ends meanwhile is seen to have gone no later than
-        // with its heir.
+        // Parents first: if a child ends during the scan, its end is noticed no later than the
+        // inherited bytes in the parent's statistics.
         found.sort_by_key(|process| (process.thread.began, process.thread.id));
         let (mut moved, mut seen) = (HashMap::new(), HashMap::new());
         for Process { thread, parent } in found {
-            // It may end between two looks.
+            // The process may end at any time.
             let Ok(bytes) = host.moved(thread) else {
                 continue;
             };
@@ -78,35 +79,34 @@ impl Books {
         moved
     }
 
-    /// Takes what was counted of those that ended from what their heirs seem to have moved. An heir
-    /// that moved less did not get it yet: it may in the next look, or does not wait for its
-    /// children.
+    /// Subtracts the bytes of ended processes from those of their heirs. An heir that moved less
+    /// has not inherited them yet: it may by the next scan, or it does not wait for its children.
     fn settle(&mut self, before: &HashMap<Thread, Seen>, moved: &mut HashMap<Thread, u64>) {
-        let mut has_it = |passed: &Passed| match moved.get_mut(&passed.heir) {
-            Some(bytes) if *bytes >= passed.bytes => {
-                *bytes -= passed.bytes;
+        let mut has_it = |inherited: &Inherited| match moved.get_mut(&inherited.heir) {
+            Some(bytes) if *bytes >= inherited.bytes => {
+                *bytes -= inherited.bytes;
                 true
             }
             _ => false,
         };
-        let late = std::mem::take(&mut self.passed);
-        late.iter().for_each(|passed| {
-            has_it(passed);
+        let late = std::mem::take(&mut self.inherited);
+        late.iter().for_each(|inherited| {
+            has_it(inherited);
         });
         let ended = before
             .iter()
             .filter(|(thread, seen)| seen.bytes > 0 && !self.seen.contains_key(thread));
-        let passed = ended.filter_map(|(_, &seen)| {
+        let inherited = ended.filter_map(|(_, &seen)| {
             let (heir, bytes) = (self.heir(before, seen)?, seen.bytes);
-            Some(Passed { heir, bytes })
+            Some(Inherited { heir, bytes })
         });
-        self.passed = passed.filter(|passed| !has_it(passed)).collect();
+        self.inherited = inherited.filter(|inherited| !has_it(inherited)).collect();
     }
 
-    /// Of its forebears, the nearest that runs.
+    /// Nearest running ancestor of an ended process.
     fn heir(&self, before: &HashMap<Thread, Seen>, of: Seen) -> Option<Thread> {
         let mut parent = of.parent;
-        // A line has no more forebears than there were processes.
+        // A chain of ancestors has at most as many links as there were processes.
         for _ in 0..before.len() {
             let (thread, seen) = before.iter().find(|(thread, _)| thread.id == parent)?;
             if self.seen.contains_key(thread) {

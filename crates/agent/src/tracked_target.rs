@@ -1,5 +1,5 @@
-//! Somebody whose processes are watched: what they moved, and what their threads' priorities were
-//! before.
+//! Target under observation: its processes, the bytes they moved, and the original priorities of
+//! their threads.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -9,46 +9,46 @@ use tidegate_core::jobs::Class;
 use crate::host::{Host, Process, Target, TargetError, Thread, runs};
 use crate::ioprio::IoPriority;
 
-/// A thread's priority was changed, or is as it was.
+/// Original and current priority of a thread.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct SavedPriority {
     before: IoPriority,
     now: IoPriority,
 }
 
-/// One of them.
+/// Target under observation.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct TrackedTarget {
     pub name: String,
     pub target: Target,
-    /// Its processes, as they were looked at last.
+    /// Processes of the target at the last scan.
     pub processes: HashSet<Thread>,
-    /// Their threads.
+    /// Threads of those processes.
     listed: Vec<Thread>,
-    /// Threads that were touched.
-    threads: HashMap<Thread, Kept>,
-    /// What the first thread had that was touched. Threads that begin later inherit what is in
-    /// force then, so theirs says nothing.
+    /// Threads whose priority the agent manages.
+    threads: HashMap<Thread, SavedPriority>,
+    /// Original priority of the first managed thread. A thread started later inherits the priority
+    /// in force, so its own value does not tell the original.
     before: Option<IoPriority>,
-    /// What was given to its threads so far.
+    /// Priorities that the agent has set on threads of the target.
     given: HashSet<IoPriority>,
-    /// The one process that a number meant when it was first looked at.
+    /// Process that the PID of a target meant at first; the number may be reused.
     meant: Option<Thread>,
     pub present: bool,
 }
 
-/// What a look at somebody's processes found.
+/// Result of a scan of a target's processes.
 #[derive(Debug, Default)]
-pub(crate) struct Look {
-    /// Bytes since the last one.
+pub(crate) struct Scan {
+    /// Bytes moved since the last scan.
     pub moved: u64,
-    /// Processes that were not there then.
+    /// Processes that were not there at the last scan.
     pub new: Vec<Thread>,
 }
 
-impl Member {
-    pub(crate) fn new(name: String, target: Target) -> Member {
-        Member {
+impl TrackedTarget {
+    pub(crate) fn new(name: String, target: Target) -> TrackedTarget {
+        TrackedTarget {
             name,
             target,
             processes: HashSet::new(),
@@ -61,8 +61,8 @@ impl Member {
         }
     }
 
-    /// The processes that its target names. A number that is used again is somebody else's, who is
-    /// left alone.
+    /// Returns the processes that the target names. A process that reuses the PID of an ended one
+    /// is not included.
     pub(crate) fn named(&mut self, host: &mut impl Host) -> Result<Vec<Process>, TargetError> {
         let mut named = host.processes(&self.target)?;
         if let (Target::Pid(_), Some(process)) = (&self.target, named.first()) {
@@ -72,48 +72,50 @@ impl Member {
         Ok(named)
     }
 
-    /// These are its processes now, and this is what all processes moved.
-    pub(crate) fn look(&mut self, found: &[Process], moved: &HashMap<Thread, u64>) -> Look {
-        let mut look = Look::default();
+    /// Updates the processes of the target; `moved` has the bytes of all processes since the last
+    /// scan.
+    pub(crate) fn scan(&mut self, found: &[Process], moved: &HashMap<Thread, u64>) -> Scan {
+        let mut scan = Scan::default();
         let mut there = HashSet::new();
         for Process { thread, .. } in found {
             let Some(bytes) = moved.get(thread) else {
                 continue;
             };
-            look.moved += bytes;
+            scan.moved += bytes;
             there.insert(*thread);
             if !self.processes.contains(thread) {
-                look.new.push(*thread);
+                scan.new.push(*thread);
             }
         }
         self.processes = there;
-        look
+        scan
     }
 
     pub(crate) fn has_processes(&self) -> bool {
         !self.processes.is_empty()
     }
 
-    /// Lists its threads. Those that were touched and are none of its own any more, since their
-    /// process left its cgroup, get back what they had.
-    pub(crate) fn gather(&mut self, host: &mut impl Host) {
+    /// Lists the threads of the target. Managed threads that no longer belong to it, because their
+    /// process left the cgroup, get their original priority back.
+    pub(crate) fn list_threads(&mut self, host: &mut impl Host) {
         let processes = self.processes.iter();
         self.listed = processes
             .flat_map(|&process| host.threads(process))
             .collect();
         let there: HashSet<&Thread> = self.listed.iter().collect();
-        self.threads.retain(|thread, kept| {
+        self.threads.retain(|thread, saved| {
             let stays = there.contains(thread);
-            if !stays && kept.now != kept.before && runs(host, *thread).is_some() {
-                // Whoever could change it may change it back, unless it ends just now.
-                let _ = host.set_priority(*thread, kept.before);
+            if !stays && saved.now != saved.before && runs(host, *thread).is_some() {
+                // A user that could change the priority may restore it, unless the thread is just
+                // ending.
+                let _ = host.set_priority(*thread, saved.before);
             }
             stays
         });
     }
 
-    /// Gives all its threads that were gathered, new ones too, the priority of a class; best effort
-    /// is what they had before. Returns why the first one that refused did.
+    /// Sets the priority of a class on all listed threads, new ones too. Best effort restores their
+    /// original priorities. Returns the first failure.
     pub(crate) fn apply(
         &mut self,
         host: &mut impl Host,
@@ -122,16 +124,16 @@ impl Member {
         let mut refused = None;
         let mut there = HashMap::new();
         for thread in std::mem::take(&mut self.listed) {
-            match self.turn(host, thread, class) {
-                Ok(Some(kept)) => {
-                    there.insert(thread, kept);
+            match self.set_class(host, thread, class) {
+                Ok(Some(saved)) => {
+                    there.insert(thread, saved);
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    if let Some(&kept) = self.threads.get(&thread) {
-                        there.insert(thread, kept);
+                    if let Some(&saved) = self.threads.get(&thread) {
+                        there.insert(thread, saved);
                     }
-                    // It may end at any time; that is no refusal.
+                    // A thread that has ended is no failure.
                     if error.raw_os_error() != Some(libc::ESRCH) {
                         refused.get_or_insert((thread, error));
                     }
@@ -145,15 +147,15 @@ impl Member {
         refused
     }
 
-    /// `None`: it is left alone, as it always was.
-    fn turn(
+    /// Sets the class of one thread; `None`: the thread was never changed and stays so.
+    fn set_class(
         &mut self,
         host: &mut impl Host,
         thread: Thread,
         class: Class,
-    ) -> io::Result<Option<Kept>> {
-        let kept = match self.threads.get(&thread) {
-            Some(&kept) => kept,
+    ) -> io::Result<Option<SavedPriority>> {
+        let saved = match self.threads.get(&thread) {
+            Some(&saved) => saved,
             None if class == Class::BestEffort && self.before.is_none() => return Ok(None),
             None => {
                 let now = host.priority(thread)?;
@@ -161,18 +163,18 @@ impl Member {
                     Some(before) if self.given.contains(&now) => before,
                     _ => now,
                 };
-                Kept { before, now }
+                SavedPriority { before, now }
             }
         };
-        self.before.get_or_insert(kept.before);
+        self.before.get_or_insert(saved.before);
         let wanted = match class {
-            Class::BestEffort => kept.before,
+            Class::BestEffort => saved.before,
             class => IoPriority::of(class),
         };
-        if kept.now != wanted {
+        if saved.now != wanted {
             host.set_priority(thread, wanted)?;
         }
         let now = wanted;
-        Ok(Some(Kept { now, ..kept }))
+        Ok(Some(SavedPriority { now, ..saved }))
     }
 }

@@ -1,0 +1,113 @@
+//! Plans given to the agent, and its events and reports.
+
+use std::io;
+
+use tidegate_core::jobs::{Class, Forecast, Job};
+use tidegate_core::time::Nanos;
+
+use crate::host::{Target, Thread};
+
+/// Target to observe, with its deadline transfer.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Name for reports; unique.
+    pub name: String,
+    /// Processes of the target.
+    pub target: Target,
+    /// Bytes to move and the time allowed from now; `None`: no deadline.
+    pub job: Option<(u64, Nanos)>,
+}
+
+/// State of a deadline transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Bytes remain and processes run.
+    Running,
+    /// All bytes have moved.
+    Done {
+        /// Duration from start to end.
+        took: Nanos,
+        /// Time left until the deadline; 0 if it was missed.
+        early: Nanos,
+        /// Time past the deadline; 0 if it was met.
+        late: Nanos,
+        /// Bytes that remained when the processes ended; small enough that they may have moved
+        /// since the last observation.
+        unseen: u64,
+    },
+    /// The processes ended before all bytes had moved.
+    Gone {
+        /// Bytes that remained.
+        left: u64,
+    },
+}
+
+/// Event for the log.
+#[derive(Debug)]
+pub enum Event {
+    /// A process of a target was found.
+    Found {
+        /// Name of the target.
+        name: String,
+        /// First thread of the process.
+        process: Thread,
+    },
+    /// All processes of a target have ended.
+    Left {
+        /// Name of the target.
+        name: String,
+    },
+    /// The class of a target changes, or would change in a dry run.
+    Class {
+        /// Name of the target.
+        name: String,
+        /// New class.
+        class: Class,
+    },
+    /// A transfer cannot meet its deadline, whatever the others give up. It gets no more help until
+    /// a transfer starts or ends.
+    GivenUp {
+        /// Name of the target.
+        name: String,
+    },
+    /// A transfer still runs after its deadline; reported once per transfer.
+    Late {
+        /// Name of the target.
+        name: String,
+        /// Bytes still to be moved.
+        left: u64,
+    },
+    /// A transfer has ended.
+    Ended {
+        /// Name of the target.
+        name: String,
+        /// Outcome.
+        state: State,
+    },
+    /// The priority of a thread cannot be changed.
+    Refused {
+        /// Name of the target.
+        name: String,
+        /// Thread.
+        thread: Thread,
+        /// Error of the system call.
+        error: io::Error,
+    },
+}
+
+/// Current state of a target.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Name of the target.
+    pub name: String,
+    /// I/O class.
+    pub class: Class,
+    /// Processes of the target run.
+    pub present: bool,
+    /// Rate in bytes per second over the last interval; `None`: not measured yet.
+    pub bytes_per_s: Option<u64>,
+    /// Transfer with its progress and state.
+    pub job: Option<(Job, State)>,
+    /// Forecast at the current rate, while the transfer runs.
+    pub forecast: Option<Forecast>,
+}
