@@ -103,7 +103,7 @@ impl GuestCpu {
     /// The process already has work.
     pub fn wake(&mut self, id: TaskId, cost: Nanos, token: Token) {
         let task = &mut self.tasks[usize::from(id.0)];
-        assert!(!task.is_ready(), "{token:?}: the process has work already");
+        assert!(!task.is_ready(), "{token:?}: the process already has work");
         task.left = cost.0;
         task.token = Some(token);
         task.vruntime = task

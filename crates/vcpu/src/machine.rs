@@ -66,7 +66,12 @@ impl CpuSet {
     /// # Panics
     /// The number of `p` is [`CpuSet::MOST`] or more.
     pub fn insert(&mut self, p: PcpuId) {
-        assert!(p.at() < CpuSet::MOST, "no machine has a pCPU {}", p.0);
+        assert!(
+            p.at() < CpuSet::MOST,
+            "pCPU {} is beyond the maximum of {}",
+            p.0,
+            CpuSet::MOST
+        );
         self.0 |= 1 << p.0;
     }
 
@@ -209,7 +214,11 @@ impl Machine {
     /// # Panics
     /// `pcpus` exceeds [`CpuSet::MOST`].
     pub fn new(pcpus: usize, per_socket: usize) -> Machine {
-        assert!(pcpus <= CpuSet::MOST, "{pcpus} pCPUs are too many");
+        assert!(
+            pcpus <= CpuSet::MOST,
+            "{pcpus} pCPUs, at most {} are supported",
+            CpuSet::MOST
+        );
         let pcpu = |p: usize| Pcpu {
             socket: (p / per_socket.max(1)) as u8,
             running: None,

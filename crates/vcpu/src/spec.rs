@@ -81,7 +81,7 @@ impl ParamInfo {
         "rate_limit",
         Nanos::from_millis(1),
         (Nanos::ZERO, Nanos::from_millis(500)),
-        "time within which nobody is taken off a pCPU",
+        "minimum time that a vCPU runs before it may be preempted",
     );
 
     /// Declares a duration parameter.

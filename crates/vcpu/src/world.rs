@@ -84,9 +84,12 @@ impl VcpuWorld {
         switch_cost: Nanos,
     ) -> VcpuWorld {
         let (pcpus, vcpus) = (machine.pcpus.len(), machine.vcpus.len());
-        assert_eq!(guests.len(), vcpus, "a guest for each vCPU");
+        assert_eq!(guests.len(), vcpus, "one guest is required per vCPU");
         let somewhere = |v: &crate::machine::Vcpu| !v.affinity.and(machine.all()).is_empty();
-        assert!(machine.vcpus.iter().all(somewhere), "a pCPU for each vCPU");
+        assert!(
+            machine.vcpus.iter().all(somewhere),
+            "the affinity of a vCPU has no pCPU of the machine"
+        );
         let idle = Progress {
             upto: Nanos::ZERO,
             until: Nanos::MAX,

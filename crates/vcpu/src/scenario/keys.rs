@@ -73,14 +73,20 @@ const PCPU_LIST: TextForm = TextForm {
 };
 
 /// Number of vCPUs.
-pub const VCPUS: KeyInfo = KeyInfo::number("vcpus", KeyKind::Count, 1, (1, VCPUS_MAX), "its vCPUs");
+pub const VCPUS: KeyInfo = KeyInfo::number(
+    "vcpus",
+    KeyKind::Count,
+    1,
+    (1, VCPUS_MAX),
+    "number of vCPUs",
+);
 /// Weight of a VM on the pCPUs.
 pub const WEIGHT: KeyInfo = KeyInfo::number(
     "weight",
     KeyKind::Count,
     DEFAULT_WEIGHT as u64,
     (1, 65_535),
-    "its share of the pCPUs, relative to the others'",
+    "share of CPU time relative to other VMs",
 );
 /// CPU limit of a VM.
 pub const CAP: KeyInfo = KeyInfo::number(
@@ -88,14 +94,14 @@ pub const CAP: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     0,
     (0, 100 * PCPUS_MAX),
-    "CPU limit of all its vCPUs together, in hundredths of a pCPU; 0: none",
+    "CPU limit of all vCPUs of the VM together, in hundredths of a pCPU; 0: none",
 );
 /// Affinity of vCPUs.
 pub const PINNED: KeyInfo = optional(
     "pinned",
     KeyKind::Form(&PCPU_LIST),
     "all",
-    "pCPUs on which its vCPUs may run",
+    "pCPUs on which the vCPUs may run",
 );
 /// Processes that compute without end.
 pub const BUSY_PROCESSES: KeyInfo = KeyInfo::number(
@@ -103,7 +109,7 @@ pub const BUSY_PROCESSES: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     0,
     (0, 1_000),
-    "processes that compute without end while it is there, on one vCPU each",
+    "processes that compute without end while the VM exists, on one vCPU each",
 );
 
 /// Keys of a VM's vCPUs.
@@ -136,7 +142,7 @@ pub(super) const HOST: SectionInfo = SectionInfo {
         "cpu",
         KeyKind::Table(&HOST_CPU),
         KeyDefault::Required("[host.cpu] with scheduler = \"credit2\""),
-        "its pCPUs",
+        "pCPUs of the host",
     )],
 };
 
@@ -149,7 +155,7 @@ pub(super) const IO: KeyInfo = KeyInfo::number(
     "bytes of an I/O",
 );
 /// Duration of an I/O.
-pub(super) const SERVICE: KeyInfo = step("service", 1_000, "how long an I/O takes");
+pub(super) const SERVICE: KeyInfo = step("service", 1_000, "duration of an I/O");
 
 /// `[disk]`
 pub(super) const DISK: SectionInfo = SectionInfo {
@@ -161,7 +167,7 @@ pub(super) const DISK: SectionInfo = SectionInfo {
 pub(super) const NAME: KeyInfo = KeyInfo::new(
     "name",
     KeyKind::Name,
-    KeyDefault::Required("a name of its own: name = \"web\""),
+    KeyDefault::Required("a unique name: name = \"web\""),
     "unique; letters, digits, `-`, `_`, `.`; at most 64",
 );
 /// Number of VMs of a table.
@@ -177,7 +183,7 @@ pub(super) const CPU: KeyInfo = optional(
     "cpu",
     KeyKind::Table(&CPU_TABLE),
     "one vCPU",
-    "its vCPUs, and what computes there",
+    "vCPUs of the VM, and processes that compute there",
 );
 /// CPU time of a process that ends.
 pub(super) const WORK_TIME: KeyInfo = optional(
@@ -192,21 +198,21 @@ pub(super) const PING: KeyInfo = optional(
     "ping",
     KeyKind::Table(&PING_TABLE),
     "none",
-    "packets that it answers",
+    "packets that the VM answers",
 );
 /// Bytes that a VM receives.
 pub(super) const STREAM: KeyInfo = optional(
     "stream",
     KeyKind::Table(&STREAM_TABLE),
     "none",
-    "bytes that it receives",
+    "byte stream that the VM receives",
 );
 /// File that a VM writes.
 pub(super) const WRITE: KeyInfo = optional(
     "write",
     KeyKind::Table(&WRITE_TABLE),
     "none",
-    "file that it writes through its page cache",
+    "file that the VM writes through its page cache",
 );
 
 /// `[vm.cpu]`
@@ -225,7 +231,7 @@ pub(super) const VM: SectionInfo = SectionInfo {
 pub(super) const FROM: KeyInfo = KeyInfo::new(
     "from",
     KeyKind::Name,
-    KeyDefault::Required("who sends: from = \"client\""),
+    KeyDefault::Required("the sending VM: from = \"client\""),
     "VM that sends, another `[[vm]]`; of one with a `count` the first",
 );
 
@@ -243,7 +249,7 @@ pub(super) const JITTER: KeyInfo = KeyInfo::number(
     KeyKind::Duration,
     0,
     (0, WORK.1),
-    "time up to which each comes later, by chance",
+    "upper bound of the random delay of each packet",
 );
 /// Number of packets.
 pub(super) const PACKETS: KeyInfo = KeyInfo::number(
@@ -257,7 +263,7 @@ pub(super) const PACKETS: KeyInfo = KeyInfo::number(
 pub(super) const PING_CLIENT: KeyInfo = step(
     "client",
     10,
-    "CPU time of sending or receiving one at the sender",
+    "CPU time of sending or receiving a packet at the sender",
 );
 /// Cost of a packet in the driver domain.
 pub(super) const PING_DRIVER: KeyInfo =
@@ -285,7 +291,7 @@ pub(super) const CHUNK: KeyInfo = KeyInfo::number(
     KeyKind::Bytes,
     128 << 10,
     (1, 64 << 20),
-    "bytes that are handled at once",
+    "bytes handled at once",
 );
 /// Default of `window` in bytes, unless a chunk is larger.
 pub(super) const USUAL_WINDOW: u64 = 4 << 20;
@@ -294,7 +300,7 @@ pub(super) const WINDOW: KeyInfo = optional(
     "window",
     KeyKind::Bytes,
     "`\"4 MiB\"`, or `chunk` if that is larger",
-    "bytes on their way at most, at least `chunk`; it begins with two chunks",
+    "maximum bytes in flight, at least `chunk`; starts with two chunks",
 )
 .within(1, 1 << 40);
 /// Cost of a chunk at the client.
@@ -333,7 +339,7 @@ pub(super) const STREAM_TABLE: SectionInfo = SectionInfo {
 pub(super) const FILE: KeyInfo = KeyInfo::new(
     "file",
     KeyKind::Bytes,
-    KeyDefault::Required("how large it is: file = \"5 GB\""),
+    KeyDefault::Required("the size of the file: file = \"5 GB\""),
     "size of the file",
 )
 .within(1, 1 << 50);
@@ -341,7 +347,7 @@ pub(super) const FILE: KeyInfo = KeyInfo::new(
 pub(super) const MAKE_PER_KIB: KeyInfo = step(
     "make_per_kib",
     1,
-    "CPU time of the process for making a KiB",
+    "CPU time of producing a KiB in the process",
 );
 /// Dirty bytes in the guest's memory at which the writing process waits.
 pub(super) const DIRTY: KeyInfo = KeyInfo::number(
@@ -357,7 +363,7 @@ pub(super) const DEPTH: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     32,
     (1, 1 << 16),
-    "I/Os on their way at most",
+    "maximum number of I/Os in flight",
 );
 /// Cost of an I/O in the driver domain.
 pub(super) const IO_DRIVER: KeyInfo = step(
@@ -395,13 +401,13 @@ pub const SCENARIO: SectionInfo = SectionInfo {
             "disk",
             KeyKind::Table(&DISK),
             "one with the defaults",
-            "disk behind the driver domain, which does one I/O after the other",
+            "disk behind the driver domain, which serves one I/O at a time",
         ),
         KeyInfo::new(
             "vm",
             KeyKind::Tables(&VM),
             KeyDefault::Required("add a [[vm]] with name = \"web\""),
-            "VMs, and what they do",
+            "VMs and their workloads",
         ),
     ],
 };

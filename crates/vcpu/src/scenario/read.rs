@@ -164,7 +164,7 @@ pub fn pcpus(field: &Field<'_>, all: CpuSet) -> Option<CpuSet> {
     let sets: Option<Vec<CpuSet>> = parts.collect();
     let set = sets.map(|sets| sets.into_iter().flat_map(CpuSet::iter).collect());
     if set.is_none() {
-        let what = format!("{} names no pCPUs of this machine", field.describe());
+        let what = format!("{} is not a list of pCPUs of this host", field.describe());
         let last = all.len().saturating_sub(1);
         let allowed = format!("numbers from 0 to {last}, such as \"0-1,3\"");
         field.error(what, &allowed);
@@ -277,11 +277,11 @@ pinned = "0,3"
         };
         let both = said(format!("scheduler = \"credit2\"\n{GOOD}"));
         assert!(
-            both.contains("a part of [host.cpu], which is given, too"),
+            both.contains("old section, although [host.cpu] is given as well"),
             "{both}"
         );
         let both = said(GOOD.replace("name = \"client\"", "name = \"client\"\nweight = 3"));
-        assert!(both.contains("help: `weight` in [vm.cpu] alone"), "{both}");
+        assert!(both.contains("help: `weight` only in [vm.cpu]"), "{both}");
     }
 
     #[test]
@@ -317,7 +317,10 @@ pinned = "0,3"
             refused.to_string()
         };
         let cpus = said("pinned = \"1-2\"", "pinned = \"1-4\"");
-        assert!(cpus.contains("names no pCPUs of this machine"), "{cpus}");
+        assert!(
+            cpus.contains("is not a list of pCPUs of this host"),
+            "{cpus}"
+        );
         assert!(cpus.contains("numbers from 0 to 3"), "{cpus}");
         let who = said("from = \"client\"", "from = \"cleint\"");
         assert!(who.contains("did you mean \"client\"?"), "{who}");
@@ -325,9 +328,9 @@ pinned = "0,3"
         assert!(name.contains("did you mean \"isacs\"?"), "{name}");
         let key = said("vcpus = 2\npinned = \"0\"", "vcpu = 2");
         assert!(key.contains("did you mean `vcpus`?"), "{key}");
-        let nobody = read("duration = \"1 s\"", "s.toml", None).map(|_| ());
-        let nobody = nobody.unwrap_err().to_string();
-        assert!(nobody.contains("nobody wants to run"), "{nobody}");
-        assert!(nobody.contains("[host.cpu] with scheduler"), "{nobody}");
+        let no_vm = read("duration = \"1 s\"", "s.toml", None).map(|_| ());
+        let no_vm = no_vm.unwrap_err().to_string();
+        assert!(no_vm.contains("no [[vm]] section"), "{no_vm}");
+        assert!(no_vm.contains("[host.cpu] with scheduler"), "{no_vm}");
     }
 }

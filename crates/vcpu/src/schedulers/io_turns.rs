@@ -60,13 +60,13 @@ const OWN: ParamGroup = ParamGroup {
             "io_rate_limit",
             MIN_TIMER,
             (Nanos::ZERO, Nanos::SECOND),
-            "time within which nobody is taken off a pCPU for a turn",
+            "minimum time that a vCPU runs before it may be preempted for a turn",
         ),
         ParamInfo::duration(
             "lead",
             Nanos::from_millis(1),
             (Nanos::ZERO, Nanos::SECOND),
-            "others who have so much more credit still come after who is due",
+            "credit added to the rank of a vCPU that is due a turn",
         ),
     ],
 };

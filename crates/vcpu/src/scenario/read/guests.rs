@@ -12,7 +12,7 @@ use tidegate_core::time::Nanos;
 pub(super) fn vms(section: &mut Section<'_>, all: CpuSet) -> Option<Vec<VmSpec>> {
     if !section.has("vm") {
         let example = "add a [[vm]] with name = \"web\" and busy_processes = 1 in [vm.cpu]";
-        section.error("there is no [[vm]]: nobody wants to run", example);
+        section.error("no [[vm]] section: at least one VM is required", example);
     }
     let tables = section.take_tables("vm");
     let mut places = Vec::new();
@@ -110,9 +110,9 @@ fn vm_cpu(vm: &Field<'_>, section: &mut Section<'_>, all: CpuSet) -> Option<CpuS
         .iter()
         .filter_map(|(key, field)| Some((key, field.as_ref()?)))
     {
-        let allowed = format!("`{key}` in [vm.cpu] alone");
+        let allowed = format!("`{key}` only in [vm.cpu]");
         field.error(
-            "the old place of a key of [vm.cpu], which is given, too",
+            "old place of a key, although [vm.cpu] is given as well",
             &allowed,
         );
     }

@@ -27,7 +27,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Processors {
         Some(cpu) => {
             for field in old.iter().flatten() {
                 field.error(
-                    "the old place of a part of [host.cpu], which is given, too",
+                    "old section, although [host.cpu] is given as well",
                     SCHEDULER,
                 );
             }

@@ -30,7 +30,7 @@ pub struct Params {
 /// Registry entry of Credit.
 pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: "credit",
-    summary: "BOOST, UNDER and OVER; credits dealt out by weight every 30 ms",
+    summary: "classes BOOST, UNDER and OVER; credits distributed by weight every 30 ms",
     source: "Xen 4.12, xen/common/sched_credit.c",
     groups: &[ParamGroup {
         shared: None,
@@ -39,14 +39,13 @@ pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
                 "slice",
                 Nanos::from_millis(30),
                 SPANS,
-                "longest time that a vCPU runs before the scheduler looks again, and period of \
-                 dealing out credits",
+                "longest time slice, and period of distributing credits",
             ),
             ParamInfo::duration(
                 "tick",
                 Nanos::from_millis(10),
                 SPANS,
-                "period of charging whoever runs, which loses its boost",
+                "period of charging the running vCPUs, which also ends their boost",
             ),
             ParamInfo::RATE_LIMIT,
         ],

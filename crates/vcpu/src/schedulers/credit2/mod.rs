@@ -63,7 +63,7 @@ pub struct Params {
 /// Registry entry of Credit2.
 pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
-    summary: "credit burnt by weight, the largest goes first; Xen's default",
+    summary: "credit burnt by weight, largest credit first; Xen's default",
     source: "Xen 4.12, xen/common/sched_credit2.c",
     groups: &[PARAMS, LOOKS_AGAIN],
     build: |spec, machine| Box::new(Credit2::new(Params::of(spec), machine)),
@@ -82,26 +82,26 @@ pub const PARAMS: ParamGroup = ParamGroup {
             default: RunQueues::Socket as u64,
             min: 0,
             max: 2,
-            help: "pCPUs that share a run-queue: none, those of a socket, all",
+            help: "pCPUs that share a run-queue: none (`core`), those of a socket, all",
         },
         ParamInfo::duration(
             "credit",
             Nanos::from_millis(10),
             SPANS,
-            "credit that a reset gives",
+            "credit that each vCPU gets at a reset",
         ),
         ParamInfo::duration(
             "max_slice",
             Nanos::from_millis(10),
             SPANS,
-            "longest time that a vCPU runs before the scheduler looks again",
+            "longest time slice",
         ),
         ParamInfo::RATE_LIMIT,
         ParamInfo::duration(
             "migrate_resist",
             Nanos::from_micros(500),
             (Nanos::ZERO, Nanos::SECOND),
-            "credit that it takes beyond the others' to be moved to another pCPU of the run-queue",
+            "lead in credit that a vCPU needs to move to another pCPU of its run-queue",
         ),
     ],
 };
@@ -117,8 +117,8 @@ pub const LOOKS_AGAIN: ParamGroup = ParamGroup {
 
 /// Declares `looks_again`, whose default differs between schedulers.
 pub const fn looks_again(default: bool) -> ParamInfo {
-    let help = "a pCPU looks again at the end of the rate limit for somebody with more credit who \
-                woke within it; in Xen that one waits for the end of the slice";
+    let help = "decide again at the end of the rate limit if a vCPU with more credit woke within it; \
+                in Xen it waits for the end of the slice";
     ParamInfo::flag("looks_again", default, help)
 }
 

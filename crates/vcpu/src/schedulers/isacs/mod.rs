@@ -9,12 +9,12 @@
 //! between run-queues.
 //!
 //! ```text
-//!           nobody's credit is above its end,             nobody in the group
-//!           and somebody in the group can run             has CVCredit left
+//!           no vCPU's credit is above its end,            no vCPU of the group
+//!           and a vCPU of the group is runnable           has CVCredit left
 //!  normal ----------------------------------> CPU-BOOST -----------------------> reallocation
 //!    ^  |                                         |                                 |   |
-//!    |  +--- nobody's credit is above its end, and nobody in the group can run -----+   |
-//!    |  <----- somebody wakes who has credit -----+                                     |
+//!    |  +--- no credit above its end, and no vCPU of the group is runnable ---------+   |
+//!    |  <----- a vCPU with credit wakes ----------+                                     |
 //!    +----------------------------------------------------------------------------------+
 //! ```
 
@@ -64,7 +64,7 @@ pub struct Params {
 /// Registry entry of ISACS.
 pub static SCHEDULER: SchedulerInfo = SchedulerInfo {
     name: NAME,
-    summary: "Credit2 with more credit for vCPUs by their I/O, concealed, and CPU-BOOST for others",
+    summary: "Credit2 with concealed extra credit for I/O, and CPU-BOOST for vCPUs without I/O",
     source: "Lee, Yu: I/O Strength-Aware Credit Scheduler, Electronics 9(12), 2020",
     groups: &[credit2::PARAMS, credit2::LOOKS_AGAIN, OWN],
     build: |spec, machine| Box::new(Isacs::scheduler(Params::of(spec), machine)),
@@ -80,7 +80,7 @@ const OWN: ParamGroup = ParamGroup {
             "cutoff",
             Nanos::from_millis(10),
             (Nanos(1), Nanos::SECOND),
-            "events further apart are not counted",
+            "longest interval between two I/O events that is counted",
         ),
         ParamInfo {
             name: "new_sample",
@@ -88,7 +88,7 @@ const OWN: ParamGroup = ParamGroup {
             default: 900,
             min: 0,
             max: 1_000,
-            help: "weight of a new interval in the average",
+            help: "weight of a new interval in the exponential average",
         },
         ParamInfo {
             name: "io_credit_divisor",
@@ -96,19 +96,35 @@ const OWN: ParamGroup = ParamGroup {
             default: 1,
             min: 1,
             max: 1_000_000_000,
-            help: "equation 2, in nanoseconds, is divided by it",
+            help: "divisor of equation 2, whose result is in nanoseconds",
         },
-        ParamInfo::flag("io_credit", true, "IVCredit is given"),
-        ParamInfo::flag("concealing", true, "IVCredit cannot be used"),
-        ParamInfo::flag("cpu_boost", true, "there is CPU-BOOST"),
-        ParamInfo::flag("io_balance", true, "there is algorithm 2"),
+        ParamInfo::flag("io_credit", true, "give IVCredit"),
+        ParamInfo::flag(
+            "concealing",
+            true,
+            "conceal IVCredit, so that it cannot be spent",
+        ),
+        ParamInfo::flag("cpu_boost", true, "enable CPU-BOOST"),
+        ParamInfo::flag(
+            "io_balance",
+            true,
+            "balance I/O between run-queues (algorithm 2)",
+        ),
         ParamInfo::flag(
             "keeps_debt",
             false,
-            "credit that was used beyond what was given is taken off the next",
+            "deduct overspent credit from the next allocation",
         ),
-        ParamInfo::flag("last_migrates", false, "algorithm 2 as printed"),
-        ParamInfo::flag("long_boost", false, "slices in CPU-BOOST go by CVCredit"),
+        ParamInfo::flag(
+            "last_migrates",
+            false,
+            "migrate the last eligible vCPU, as algorithm 2 is printed",
+        ),
+        ParamInfo::flag(
+            "long_boost",
+            false,
+            "slices in CPU-BOOST last as long as the lead in CVCredit",
+        ),
     ],
 };
 
