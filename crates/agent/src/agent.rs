@@ -138,6 +138,7 @@ impl<H: Host> Agent<H> {
                 continue;
             };
             let can_be = self.manager.begin(who, transfer.job, &mut changes);
+            // Without a known bandwidth the verdict means nothing.
             if !can_be && !self.learns_capacity {
                 let name = self.targets[who].name.clone();
                 events.push(Event::GivenUp { name });
@@ -238,6 +239,7 @@ impl<H: Host> Agent<H> {
             process,
         };
         events.extend(scan.new.into_iter().map(found));
+        // True only in the scan that finds the last process gone.
         let left = tracked.present && !tracked.has_processes();
         if left {
             events.push(Event::Left { name: name() });
@@ -259,6 +261,7 @@ impl<H: Host> Agent<H> {
         let (name, state) = (self.targets[who].name.clone(), transfer.state);
         events.push(Event::Ended { name, state });
         self.manager.end(who, changes);
+        // A cycle needs a bandwidth; it is 0 until the first interval has passed.
         if self.capacity > 0 {
             self.manager.cycle(now, changes);
         }
@@ -274,6 +277,7 @@ impl<H: Host> Agent<H> {
             self.capacity = all;
             self.manager.set_capacity(all);
         }
+        // Compared with the state after `measure`, to report each give-up once.
         let given_up: Vec<bool> = self.given_up().collect();
         self.manager.measure(now, changes);
         self.interval_start = now;

@@ -70,10 +70,12 @@ impl IoAccounting {
             let Ok(bytes) = host.moved(thread) else {
                 continue;
             };
+            // A process that started after the last scan counts from its start.
             let before = self.seen.get(&thread).map_or(0, |seen| seen.bytes);
             moved.insert(thread, bytes.saturating_sub(before));
             seen.insert(thread, Seen { bytes, parent });
         }
+        // Processes that are missing from the new scan have ended.
         let before = std::mem::replace(&mut self.seen, seen);
         self.settle(&before, &mut moved);
         moved

@@ -17,15 +17,18 @@ pub(crate) fn find(
         named.retain(|process| taken.insert(process.thread));
         Ok(named)
     };
+    // All named processes first, so that no target takes another's by descent.
     let named: Vec<_> = targets.iter_mut().map(&mut named).collect();
     let mut all = |(tracked, named): (&TrackedTarget, Result<Vec<Process>, TargetError>)| {
         if !tracked.target.includes_descendants() {
             return named;
         }
         let known = tracked.processes.iter();
+        // Known processes stay, even after their parent has ended and init has adopted them.
         let mut left: Vec<Process> = known.filter_map(|&thread| runs(host, thread)).collect();
         left.retain(|process| taken.insert(process.thread));
         match named {
+            // Descendants may outlive the named process.
             Err(error) if left.is_empty() => Err(error),
             named => {
                 left.extend(named.unwrap_or_default());

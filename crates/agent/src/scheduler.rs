@@ -64,6 +64,7 @@ pub fn scheduler_of(path: &Path) -> Result<Scheduler, SchedulerError> {
     };
     let about = fs::metadata(path).map_err(unread(path))?;
     let is_device = about.rdev() != 0 && about.mode() & libc::S_IFMT == libc::S_IFBLK;
+    // A block device names itself; a file names the device that holds it.
     let number = if is_device { about.rdev() } else { about.dev() };
     let (major, minor) = (libc::major(number), libc::minor(number));
     let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));

@@ -156,10 +156,13 @@ impl TrackedTarget {
     ) -> io::Result<Option<SavedPriority>> {
         let saved = match self.threads.get(&thread) {
             Some(&saved) => saved,
+            // Nothing was ever changed, so there is nothing to restore.
             None if class == Class::BestEffort && self.before.is_none() => return Ok(None),
             None => {
                 let now = host.priority(thread)?;
                 let before = match self.before {
+                    // A priority that the agent itself has set was inherited, not the thread's
+                    // original.
                     Some(before) if self.given.contains(&now) => before,
                     _ => now,
                 };
@@ -171,6 +174,7 @@ impl TrackedTarget {
             Class::BestEffort => saved.before,
             class => IoPriority::of(class),
         };
+        // Saves a system call per thread and scan.
         if saved.now != wanted {
             host.set_priority(thread, wanted)?;
         }

@@ -63,6 +63,7 @@ impl Change {
         for change in changes {
             change.apply_one(state)?;
         }
+        // Once at the end, because a state may be inconsistent between two changes of a commit.
         state.check()
     }
 
@@ -73,6 +74,7 @@ impl Change {
                 None => state.hosts.push(host.clone()),
             },
             Change::DeleteHost(name) => state.hosts.retain(|host| host.name != *name),
+            // Stored beside the state, by host name, and so kept when the host is deleted.
             Change::PutLearnt { .. } => {}
             Change::PutTransfer(transfer) => put_transfer(state, transfer),
             Change::DeleteTransfer(name) => {
@@ -158,6 +160,8 @@ pub fn difference(from: &ClusterState, to: &ClusterState) -> Vec<Change> {
     to.drop_live();
     let mut changes = Vec::new();
     transfer_changes(&from, &to, &mut changes);
+    // Hosts between the deletes and puts of transfers: placements need their hosts, and a host may
+    // only go after its transfers.
     let puts = changes.split_off(leading_deletes(&changes));
     host_changes(&from.hosts, &to.hosts, &mut changes);
     changes.extend(puts);

@@ -210,6 +210,7 @@ impl Handshake {
         let (Some(magic), Some(option), Some(len)) = (r.u64(), r.u32(), r.u32()) else {
             unreachable!("an option's header has 16 bytes");
         };
+        // The stream cannot be resynchronised: option lengths are only known from headers.
         if magic != IHAVEOPT {
             return Err(Fatal::BadOptionMagic { found: magic, at });
         }
@@ -230,6 +231,7 @@ impl Handshake {
                 })
             };
         }
+        // Such a client cannot interpret option replies, not even errors.
         if !self.fixed_newstyle {
             return Err(Fatal::NotFixedNewstyle { option });
         }
@@ -258,6 +260,7 @@ impl Handshake {
             self.agreed.context_for = None;
         }
         let takes_data = match option {
+            // First, because a client may still leave while the server shuts down.
             NBD_OPT_ABORT => return Some(UnreadAnswer::Abort),
             _ if self.shutting_down => {
                 return Some(UnreadAnswer::Refuse(NBD_REP_ERR_SHUTDOWN, SHUTTING_DOWN));
@@ -304,6 +307,7 @@ impl Handshake {
         if self.missing() > 0 {
             return Ok(None);
         }
+        // Another option follows in any case; opening an export replaces the whole phase.
         let stage = std::mem::replace(&mut self.stage, Stage::Option);
         Ok(Some(match stage {
             Stage::Payload {

@@ -104,12 +104,14 @@ impl Context<'_> {
     fn list(&mut self) -> Answer {
         let max = self.limits.list_len_max as usize;
         let output = &mut *self.output;
+        // Replies written before a failure must be taken back.
         let mark = output.bytes.len();
         let mut count = 0_u32;
         let mut fits = true;
         self.exports.list(&mut |name, description| {
             count += 1;
             let description = clip(description, NAME_LEN_MAX);
+            // Reply header, name length (4 bytes), name, description.
             let len = REP_HEAD_LEN + 4 + name.len() + description.len();
             // A longer name could not be requested by any option, so it is not listed.
             if !fits || name.len() > NAME_LEN_MAX {
@@ -147,6 +149,7 @@ impl Context<'_> {
             .lookup(name)
             .ok_or_else(|| Refusal::unknown(name))?;
         let wants = |info: u16| wanted.chunks_exact(2).any(|w| w == info.to_be_bytes());
+        // A client that requests block sizes promises to respect them ("Size constraints").
         let knows_block_size = wants(NBD_INFO_BLOCK_SIZE);
 
         // The specification allows information that the client did not request.

@@ -194,6 +194,7 @@ fn simple(w: &mut Writer<'_>, error: u32, cookie: u64) {
 }
 
 fn chunk(w: &mut Writer<'_>, kind: u16, last: bool, cookie: u64, len: usize) {
+    // The flag tells the client that no further chunk of this reply follows.
     let flags = if last { NBD_REPLY_FLAG_DONE } else { 0 };
     let len = u32::try_from(len).expect("a chunk's length fits 32 bits; split longer reads");
     w.u32(NBD_STRUCTURED_REPLY_MAGIC)

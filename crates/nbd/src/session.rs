@@ -89,6 +89,7 @@ impl Session {
             Phase::Closed(reason) => return Ok((0, Step::Disconnect(*reason))),
             Phase::Failed(fatal) => return Err(fatal.clone()),
         };
+        // Terminal results are stored, so that later calls return them again.
         match &result {
             Ok((_, Step::Disconnect(reason))) => self.phase = Phase::Closed(*reason),
             Err(fatal) => self.phase = Phase::Failed(fatal.clone()),

@@ -45,6 +45,7 @@ impl Transmission {
             skip: 0,
             minimum: if any_alignment { 1 } else { block.minimum() },
             maximum: block.maximum(),
+            // A client may always send up to the maximum payload.
             discard_max: write_discard_max.max(block.maximum()),
             flags: opened.flags,
             style: opened.style,
@@ -114,6 +115,7 @@ impl Transmission {
                 Ok(Step::Request(request))
             }
             Err((error, reason)) => {
+                // The payload follows even though the request is rejected.
                 if command == NBD_CMD_WRITE {
                     let max = self.discard_max;
                     if len > max {
@@ -140,6 +142,7 @@ impl Transmission {
         if self.shutting_down {
             return Err((NbdError::Eshutdown, Reason::ShuttingDown));
         }
+        // Unknown commands before flags: flags have a meaning only for a known command.
         let command = self.command(h)?;
         self.check_flags(h)?;
         match command {
@@ -241,6 +244,7 @@ impl Transmission {
             .is_none_or(|end| end > self.size)
         {
             let error = match command {
+                // The specification distinguishes writes past the end from other requests.
                 Command::Write | Command::WriteZeroes { .. } => NbdError::Enospc,
                 _ => NbdError::Einval,
             };

@@ -30,6 +30,7 @@ impl Acceptance {
         }
         let mut what_if = WhatIf::new(snapshot);
         all.free = what_if.total().saturating_sub(what_if.needed());
+        // Each search also returns up to which rate its result holds; the next one starts above.
         let mut from = 1;
         loop {
             let found = search(&mut what_if, from);
@@ -56,6 +57,7 @@ impl Acceptance {
 
     fn add(&mut self, from: u64, to: u64) {
         match self.ranges.last_mut() {
+            // Adjacent ranges are merged, so lookups see few of them.
             Some(last) if last.1 + 1 == from => last.1 = to,
             _ => self.ranges.push((from, to)),
         }

@@ -83,6 +83,7 @@ pub fn admit(snapshot: &HostSnapshot<'_>, request: &Request) -> Result<Assignmen
             (what_if.latest()).map_or(Why::Steps, |(who, late)| Why::Misses { who, late })
         }
     };
+    // The rejection names the lateness, which depends on the newcomer's own limit as well.
     let (now, has) = (snapshot.now, what_if.own_rate().min(request.limit()));
     let forecast = request.begun(now).forecast(now, has);
     Err(Rejection {

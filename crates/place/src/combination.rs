@@ -84,6 +84,7 @@ impl Combination {
         let theirs = ranks(other);
         ranks(self).map(|own| {
             theirs.clone().map(|their| {
+                // Length of the overlap of the two ranges in sorted order.
                 let end = own.end.min(their.end);
                 end.saturating_sub(own.start.max(their.start))
             })

@@ -163,6 +163,7 @@ impl PriorityDatabase {
                 *rate = fields.u64_in("a bandwidth", 0..=RATE_MAX)?;
             }
             let classes = Combination::new(counts);
+            // `Combination` and the tables rely on these bounds.
             let impossible = |what, value: usize| BlobError::Value {
                 what,
                 value: value.to_string(),
@@ -183,6 +184,7 @@ impl PriorityDatabase {
             });
         }
         fields.end()?;
+        // Only now, so that a damaged blob leaves the database unchanged.
         *self = read;
         Ok(())
     }
@@ -201,6 +203,7 @@ impl PriorityDatabase {
         }
         let table = self.tables[n].get_or_insert_with(|| Table {
             entries: Vec::new(),
+            // Number of combinations of n tenants of three classes.
             nearest: vec![0; (n + 1) * (n + 2) / 2],
         });
         table.entries.push(entry);
@@ -209,6 +212,7 @@ impl PriorityDatabase {
         for (all, nearest) in Combination::all(n).zip(&mut table.nearest) {
             let known = &table.entries[usize::from(*nearest)].classes;
             let of = |classes: &Combination| (classes.distance_of_equal_len(&all), *classes);
+            // Ties go to the combination with the higher classes, by the order of counts.
             if of(&entry.classes) < of(known) {
                 *nearest = at as u16;
             }

@@ -20,6 +20,7 @@ pub(crate) fn fair_share(
 ) -> FairShare {
     let (mut left, mut n) = (bytes_per_s, greedy + limited.len());
     for most in limited {
+        // This limit, and all larger ones, exceed an equal part of the rest.
         if u128::from(most) * n as u128 > left {
             break;
         }

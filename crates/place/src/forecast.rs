@@ -113,10 +113,12 @@ fn simulate(
     for _ in 0..2 * simulated.len() + 1 {
         let active = |of: &&Simulated| of.job.is_some() || of.stays;
         let classes = simulated.iter().filter(active).map(|of| of.class);
+        // Rates are constant until the next end or deadline.
         let rates = database.rates(&Combination::of(classes));
         let next = |of: &Simulated| {
             let job = of.job?;
             let end = now.0.saturating_add(job.latency(rates.of(of.class)).0);
+            // One nanosecond past the deadline PriDyn's guard raises the transfer to real time.
             let guard = if job.due() >= now && of.class < Class::RealTime {
                 job.due().0.saturating_add(1)
             } else {
@@ -140,6 +142,7 @@ fn simulate(
             if job.latency(rates.of(of.class)) <= at.since(now) {
                 of.in_time = at <= job.due();
                 of.job = None;
+                // A VM that stays continues with ordinary I/O.
                 of.class = Class::BestEffort;
                 newcomer_ended |= newcomer == Some(who);
                 continue;
@@ -152,6 +155,7 @@ fn simulate(
         }
         if newcomer_ended {
             let there = simulated.iter_mut().filter(|of| of.job.is_some());
+            // Restores lowered tenants, but never below the class that the guard gave them.
             there.for_each(|of| of.class = of.class.max(of.after));
         }
         now = at;

@@ -24,6 +24,7 @@ impl Rates {
             let sides = sides[class as usize];
             let n: usize = sides.iter().sum();
             let all = sides.into_iter().zip(self.0);
+            // 128 bits, because rates may be as large as `u64::MAX` when unlimited.
             let sum: u128 = all.map(|(n, rate)| n as u128 * u128::from(rate)).sum();
             let mean = u64::try_from(sum / n.max(1) as u128).unwrap_or(u64::MAX);
             match known.count(class) {

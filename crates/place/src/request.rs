@@ -103,6 +103,7 @@ impl Request {
 /// A transfer is in time exactly at rates of at least this value, because latencies are rounded up
 /// to nanoseconds and times are whole nanoseconds.
 pub(crate) fn needed(bytes: u64, time: Nanos) -> u64 {
+    // 128 bits: bytes times nanoseconds exceed 64 bits from 18 GB on.
     let nanos = u128::from(bytes) * u128::from(Nanos::SECOND.0);
     match (bytes, time) {
         (0, _) => 0,

@@ -66,6 +66,7 @@ impl<'a> WhatIf<'a> {
         let mut limited: Vec<usize> = (0..tenants.len())
             .filter(|&who| snapshot.limit(who) < u64::MAX)
             .collect();
+        // `fair_share` needs the limits in ascending order.
         limited.sort_by_key(|&who| snapshot.limit(who));
         let classes: Vec<Class> = tenants.iter().map(|tenant| tenant.class).collect();
         let mut what_if = WhatIf {
@@ -93,6 +94,7 @@ impl<'a> WhatIf<'a> {
                 .map_or(0, |job| needed(job.left(), job.due().since(snapshot.now)));
             let stands_until =
                 (tenant.job).map_or(Nanos::MAX, |job| stands_until(&job, has, snapshot.grace));
+            // A transfer that is late even without the newcomer cannot be harmed by it.
             let late_anyway = stands_until < snapshot.now;
             if !late_anyway {
                 what_if.until = what_if.until.min(stands_until);
@@ -132,6 +134,7 @@ impl<'a> WhatIf<'a> {
         let entry = self.snapshot.database.known(&self.combination);
         let sides = self.combination.beside(&entry.classes);
         let (mut levels, mut left) = ([0; 3], 0);
+        // From the highest class down, because unused bandwidth only goes down.
         for class in Class::ALL.into_iter().rev() {
             let n = entry.classes.count(class);
             if n == 0 {
@@ -200,6 +203,7 @@ impl<'a> WhatIf<'a> {
         for (who, &class) in self.classes.iter().enumerate() {
             let spare = match self.snapshot.tenants[who].job {
                 _ if class == Class::Idle => continue,
+                // Without a deadline there is unlimited slack.
                 None => i128::MAX,
                 // Negative slack if it is late.
                 Some(job) => {

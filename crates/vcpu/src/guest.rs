@@ -73,6 +73,7 @@ impl GuestCpu {
         self.tasks.push(Task {
             left: 0,
             token: None,
+            // A new process must not catch up on the time before it existed.
             vruntime: self.min_vruntime,
         });
         TaskId((self.tasks.len() - 1) as u16)

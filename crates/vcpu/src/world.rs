@@ -114,6 +114,7 @@ impl VcpuWorld {
             flows,
             machine,
         };
+        // Flows may order work at time zero, so they start before the first `settle`.
         for flow in 0..world.flows.len() {
             world.flows[flow].start(Nanos::ZERO, &mut world.orders);
             world.arm_flow(flow);
@@ -203,6 +204,7 @@ impl VcpuWorld {
         } else if id == pcpus {
             (self.scheduler).on_timer(&self.machine, self.now, &mut self.kicks);
         } else {
+            // Event numbers: pCPUs, then the scheduler's timer (`pcpus`), then flows.
             let flow = id - pcpus - 1;
             self.flows[flow].on_timer(self.now, &mut self.orders);
             self.arm_flow(flow);
@@ -228,6 +230,8 @@ impl VcpuWorld {
             }
         }
         let next = self.scheduler.next_timer();
+        // The scheduler cannot report a changed timer itself; re-arming the heap only on a change
+        // keeps this cheap.
         if next != self.timer {
             self.timer = next;
             self.set_event(self.machine.pcpus.len(), next);
@@ -262,6 +266,7 @@ impl VcpuWorld {
             Order::Work {
                 task, cost, token, ..
             } => guest.wake(task, cost, token),
+            // A stop wakes nothing: the vCPU blocks at its next boundary.
             Order::Stop { task, .. } => return guest.stop(task),
         }
         let state = &mut self.machine.vcpus[vcpu.at()].state;
@@ -283,6 +288,7 @@ impl VcpuWorld {
         };
         let progress = &mut self.progress[p.at()];
         let time = self.now.since(progress.upto);
+        // `upto` lies ahead of `now` while a switch is still being paid for.
         progress.upto = progress.upto.max(self.now);
         self.ran[v.at()] += time;
         if time == Nanos::ZERO && !self.guests[v.at()].is_due() {
@@ -350,6 +356,7 @@ impl VcpuWorld {
             return self.kicks.insert(p);
         }
         let before = self.machine.pcpu(p).running;
+        // A guest may have run out of work at this very time; the scheduler must see it as blocked.
         if let Some(v) = before
             && self.guests[v.at()].is_idle()
         {
@@ -381,6 +388,7 @@ impl VcpuWorld {
             self.progress[p.at()].upto = self.now + self.switch_cost;
             self.switches += 1;
         }
+        // Last, because the scheduler expects the new vCPU to run already.
         if let Some(v) = before {
             (self.scheduler).left(&self.machine, self.now, v, &mut self.kicks);
         }

@@ -41,6 +41,7 @@ pub(super) fn ask_daemons(
         };
         let transfers = match daemons.transfers(socket) {
             Ok(transfers) => transfers,
+            // A host is often drained because its daemon is to be stopped.
             Err(DaemonError::Refused(_)) if host.drained => {
                 let host = host.name.clone();
                 notify(Notice::SilentDrained { host });
@@ -78,6 +79,7 @@ fn merge_transfers(
         let is_there = host.device.as_ref().is_none_or(|name| *name == of.device);
         if let (true, Some(live)) = (is_there, of.transfer) {
             merge_transfer(state, &host.name, &of.vm, &live, now);
+            // One unknown rate makes the whole interval useless for learning.
             rates = rates.zip(live.bytes_per_s).map(|(mut rates, rate)| {
                 rates.push((live.class, rate));
                 rates
@@ -103,6 +105,7 @@ fn merge_transfer(state: &mut ClusterState, host: &str, vm: &str, live: &LiveTra
         transfer: Transfer {
             name: format!("{host}/{vm}"),
             bytes: live.bytes,
+            // The daemon reports the remaining time, so the transfer counts as started now.
             deadline: Nanos::from_secs_f64(live.due_in_s),
             arrived: now,
             limit: None,

@@ -70,6 +70,7 @@ impl<'a> Cluster<'a> {
             state: ClusterState::default(),
         });
         let mut state = stored.state.clone();
+        // Names before `change`, which may add hosts whose daemons never answered.
         let known: Vec<_> = state.hosts.iter().map(|host| host.name.clone()).collect();
         change(&mut state).map_err(Into::into)?;
         let (now, ask) = (session.now, (session.ask, known.as_slice()));
@@ -117,9 +118,11 @@ impl<'a> Cluster<'a> {
         }
         self.take_progress();
         let mut state = self.state.clone();
+        // Daemons own live transfers; a stored copy would be out of date in the next session.
         state.drop_live();
         let mut changes = difference(&self.stored.state, &state);
         for host in std::mem::take(&mut self.learnt) {
+            // A host that learnt may have been removed in this session.
             if let (Some(record), Some(database)) =
                 (self.state.hosts.get(host.0), self.database(host))
             {
@@ -209,6 +212,7 @@ impl Cluster<'_> {
         self.state.hosts.remove(host.0);
         let all = &mut self.state.running;
         all.retain(|running| running.placement.host != name);
+        // Removal shifts the indices of later hosts, which the state machine uses as numbers.
         self.rebuild()?;
         for (limit, transfer, running) in lost {
             if requeue {
@@ -227,6 +231,7 @@ impl Cluster<'_> {
         };
         let now = self.session.now;
         let Ok(request) = Request::new(job.left(), job.due().since(now)) else {
+            // `Request::new` refuses 0 bytes and a deadline that has passed.
             return (self.session.notify)(match job.left() {
                 0 => Notice::Done { transfer },
                 _ => Notice::Overdue { transfer },
@@ -293,6 +298,7 @@ impl Cluster<'_> {
             };
             let name = self.name_of(id).to_owned();
             let mut all = self.state.waiting.iter();
+            // The request may have left the list earlier in this session.
             let Some(at) = all.position(|transfer| transfer.name == name) else {
                 continue;
             };

@@ -22,6 +22,7 @@ impl Cluster<'_> {
             Some("") => Err(Error::NameEmpty),
             Some(name) => Ok(name.to_owned()),
             None => loop {
+                // The counter is stored, so a name is not reused after its transfer ended.
                 self.state.settings.last_number += 1;
                 let name = format!("job-{}", self.state.settings.last_number);
                 if !self.state.has_transfer(&name) {
@@ -80,6 +81,8 @@ impl Cluster<'_> {
                 if start && !self.session.just_looking {
                     let socket = self.state.hosts[placement.host.0].socket.as_deref();
                     let socket = socket.unwrap_or_default();
+                    // Before it is recorded: a transfer that the daemon refuses must not occupy the
+                    // host.
                     self.session.daemons.start(socket, name, &request)?;
                 }
                 self.record_start(transfer, placement);
@@ -118,6 +121,7 @@ impl Cluster<'_> {
         let mut all = self.state.running.iter_mut();
         if let Some(running) = all.find(|running| running.name() == name) {
             let entitlement = &mut running.entitlement;
+            // One entry per class, so that the end of `for_whom` raises it by exactly as many.
             let steps = entitlement.class as usize - class as usize;
             (entitlement.lowered_for).extend(vec![for_whom.to_owned(); steps]);
             entitlement.class = class;
@@ -166,6 +170,7 @@ impl Cluster<'_> {
         let Some(host) = self.state.host(&ended.placement.host) else {
             return;
         };
+        // Rates over an interval with a change in it say nothing about either combination.
         self.state.hosts[host.0].steady_since = self.session.now;
         let ended = [id];
         let update = Update {

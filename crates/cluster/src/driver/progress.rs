@@ -17,6 +17,7 @@ impl Cluster<'_> {
     /// # Errors
     /// A transfer cannot have moved this number of bytes, or the store fails.
     pub fn report_moved(&mut self, moved: &[(String, u64)]) -> Result<(), Error> {
+        // All reports are checked before any is applied.
         for (name, bytes) in moved {
             self.check_moved(name, *bytes)?;
         }
@@ -120,6 +121,7 @@ impl Cluster<'_> {
         let since = all.clone().next()?.placement.reported_at;
         let length = self.session.now.since(since);
         let steady = self.state.hosts[host.0].steady_since;
+        // An interval counts only if nothing changed on the host within it.
         let is_whole = length >= SHORTEST_INTERVAL && since >= steady;
         let is_of_all =
             all.all(|running| running.placement.reported_at == since && is_reported(running));

@@ -42,6 +42,7 @@ pub(super) fn resume(
             job: Some(running.job()),
         };
         let id = pcos.resume(host, tenant, running.placement.as_of);
+        // Limits are declared by the operator and not part of the learnt database.
         if let Some(limit) = running.transfer.limit {
             pcos.limit(host, id, limit);
         }
@@ -53,6 +54,7 @@ pub(super) fn resume(
         let id = pcos.resume_waiting(transfer.arrived, request);
         names.add(id, &transfer.name);
     }
+    // Hosts are computed once, after all transfers and limits are known.
     pcos.refresh_all(now);
     Ok((pcos, names))
 }

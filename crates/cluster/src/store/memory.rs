@@ -47,6 +47,7 @@ impl ClusterStore for MemoryStore {
         if changes.is_empty() {
             return Ok(revision);
         }
+        // On a copy: a refused commit must leave the state unchanged.
         let mut state = contents.state.clone();
         Change::apply(changes, &mut state)?;
         contents.state = state;

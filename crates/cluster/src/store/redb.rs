@@ -78,6 +78,7 @@ impl ClusterStore for RedbStore {
         if present != revision {
             return Err(StoreError::Conflict { present });
         }
+        // After the comparison, so that a stale writer learns of the conflict all the same.
         if changes.is_empty() {
             return Ok(revision);
         }

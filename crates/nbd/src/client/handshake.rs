@@ -100,6 +100,7 @@ impl Handshake {
         loop {
             let rest = &input[consumed..];
             let (taken, progress) = match self.pending {
+                // No option has been sent before the greeting.
                 None => self.greeting(rest)?,
                 Some(option) => self.reply(option, rest)?,
             };
@@ -127,6 +128,7 @@ impl Handshake {
         if flags & NBD_FLAG_FIXED_NEWSTYLE == 0 {
             return Err(ClientError::NotFixedNewstyle);
         }
+        // A client may only set flags that the server offers.
         let no_zeroes = if flags & NBD_FLAG_NO_ZEROES != 0 {
             NBD_FLAG_C_NO_ZEROES
         } else {
@@ -235,6 +237,7 @@ impl Handshake {
                 message,
             });
         }
+        // A refused context may have been confirmed by an earlier reply to the same option.
         self.result.allocation_context = None;
         self.send_go();
         Ok(Progress::Send)

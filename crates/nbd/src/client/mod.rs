@@ -245,6 +245,7 @@ fn decode_chunk(
     } else {
         len as usize
     };
+    // Checked before waiting for data, so that a hostile length cannot make the caller buffer it.
     if need > CHUNK_LEN_MAX {
         return malformed("a chunk longer than any the protocol has");
     }
@@ -274,6 +275,7 @@ fn decode_content(
     let mut r = Reader(payload);
     Some(match (kind, len) {
         (NBD_REPLY_TYPE_NONE, 0) if last => Reply::None { cookie },
+        // Offset (8 bytes) and at least one byte of data.
         (NBD_REPLY_TYPE_OFFSET_DATA, 9..) => Reply::OffsetData {
             cookie,
             offset: r.u64()?,
@@ -289,6 +291,7 @@ fn decode_content(
                 last,
             }
         }
+        // Context (4 bytes) and one or more extents of 8 bytes.
         (NBD_REPLY_TYPE_BLOCK_STATUS, 12..) if len % 8 == 4 => {
             let context = r.u32()?;
             Reply::BlockStatus {

@@ -36,11 +36,13 @@ impl Arrivals {
     }
 
     pub(super) fn next(&mut self, spec: &Spec) -> Arrival {
+        // Exponential inter-arrival times; `libm` gives equal results on every machine.
         let gap = -libm::log(1.0 - part(&mut self.random)) / spec.arrivals_per_s;
         self.at += Nanos::from_secs_f64(gap);
         let bytes = between(&mut self.random, spec.sizes);
         let (from, to) = spec.tolerance;
         let tolerance = u64::from(from) + self.random.below(u64::from(to.saturating_sub(from)) + 1);
+        // Deadlines are relative to the duration alone on a host, as in the thesis.
         let alone = makespan(bytes, spec.bandwidth.with(1), 0, 1, false);
         let deadline = with_tolerance(alone, tolerance);
         let request = Request::new(bytes, deadline);

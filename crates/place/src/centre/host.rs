@@ -101,6 +101,7 @@ impl SimHost {
             .filter(|transfer| transfer.job.left() == 0)
             .collect();
         if !done.is_empty() {
+            // Before transfers leave: the rates belong to the old combination.
             self.report_rates(now, &mut report);
         }
         for transfer in done {
@@ -137,6 +138,7 @@ impl SimHost {
         let (mut report, mut changes) = (HostReport::default(), Vec::new());
         self.report_rates(now, &mut report);
         let is_free = |who: &usize| self.transfers.iter().all(|transfer| transfer.who != *who);
+        // PriDyn addresses transfers by small numbers, which are reused.
         let who = (0..).find(is_free).unwrap_or_default();
         let job = arrival.request.begun(now);
         self.manager
@@ -182,6 +184,7 @@ impl SimHost {
             let before = transfer.job.moved;
             let amount = transfer.rest + u128::from(transfer.rate) * time;
             let whole = u64::try_from(amount / SECOND).unwrap_or(u64::MAX);
+            // The remainder is kept, so that no byte is lost to rounding.
             transfer.rest = amount % SECOND;
             transfer.job.moved = before.saturating_add(whole).min(transfer.job.bytes);
             let moved = transfer.job.moved - before;

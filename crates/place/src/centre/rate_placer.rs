@@ -122,6 +122,7 @@ impl RatePlacer {
         let there = &self.hosts[host];
         match (self.strategy, there.len() < MOST) {
             (_, false) => 0,
+            // Any request fits; `u64::MAX` itself marks empty slots of the waiting list.
             (Strategy::Random, true) => u64::MAX - 1,
             (_, true) => {
                 let promised: u64 = there.iter().map(|(_, rate)| rate).sum();
@@ -144,6 +145,7 @@ impl RatePlacer {
             .filter(|(free, _)| *free >= rate);
         let taker = match self.strategy {
             Strategy::FirstFit => takers.next(),
+            // Best fit: least free bandwidth, lowest number among equals.
             _ => takers.min(),
         };
         taker.map(|(_, at)| at)

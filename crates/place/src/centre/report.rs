@@ -82,6 +82,7 @@ impl Counts {
         let mean = |sum: u128, n: u64| Nanos((sum / u128::from(n.max(1))) as u64);
         let part = |amount: u128, whole: u128| amount as f64 / whole.max(1) as f64;
         let waited = self.waits.iter().map(|wait| u128::from(wait.0)).sum();
+        // Rank of the percentile, rounded up; at least the first element.
         let p99 = (self.waits.len() * 99).div_ceil(100);
         Report {
             mean_late: mean(self.late, self.report.missed),

@@ -76,7 +76,9 @@ impl<'a> World<'a> {
         loop {
             let happens = self.next.peek().map_or(Nanos::MAX, |next| next.0);
             let timeout = self.placer.next_timeout().unwrap_or(Nanos::MAX);
+            // Ties are resolved by the order of the branches below.
             let now = happens.min(timeout).min(arrival.at);
+            // Snapshot at the end of the warm-up, whose bytes are not counted.
             if now >= self.spec.warm_up && moved_before.is_none() {
                 moved_before = Some(self.moved(self.spec.warm_up));
             }
@@ -162,6 +164,7 @@ impl<'a> World<'a> {
             let counted = self.is_counted();
             match event {
                 Event::Placed(placement) => {
+                    // Placements of arrivals are handled in `arrive`; these have waited.
                     if let Some(arrival) = self.asked.remove(&placement.id) {
                         if counted {
                             self.counts.wait(placement.waited);

@@ -101,6 +101,7 @@ impl Host {
     pub(super) fn new(spec: HostSpec, grace: Grace) -> Host {
         Host {
             database: spec.database,
+            // The database has no entries beyond `MOST` tenants.
             most: spec.jobs.min(MOST),
             open: true,
             gone: false,
@@ -129,6 +130,7 @@ impl Host {
     }
 
     pub(super) fn set_open(&mut self, open: bool) {
+        // A removed host is never opened again.
         self.open = open && !self.gone;
     }
 
@@ -204,6 +206,7 @@ impl Host {
             *left = left.saturating_sub(1);
             (class, rate, took_all)
         });
+        // The database is updated first, because the limits below refer to the new rates.
         self.database.learn_of(had);
         let classes = Combination::of(self.running.iter().map(|running| running.tenant.class));
         let known = self.database.rates(&classes);
@@ -216,6 +219,7 @@ impl Host {
     /// Applies an update; returns whether the number or the classes of the transfers have changed.
     pub(super) fn update(&mut self, now: Nanos, update: &Update<'_>) -> bool {
         self.advance_all(now);
+        // Before class changes are applied: the rates were measured under the old classes.
         self.learn(update);
         let mut changed = false;
         for &(id, class) in update.classes {

@@ -124,6 +124,7 @@ impl Pcos {
 
     /// Places a transfer on a host, lets it wait or refuses it (figure 5.7).
     pub fn request(&mut self, now: Nanos, request: Request) -> Answer {
+        // Expired requests must not be placed any more.
         self.handle_timeout(now);
         let waiter = self.new_waiter(now, request);
         // A host that rejects the transfer after all has been recomputed and is not found again.
@@ -199,6 +200,7 @@ impl Pcos {
     pub fn update(&mut self, now: Nanos, host: HostId, update: &Update<'_>) {
         self.handle_timeout(now);
         if self.hosts[host.0].is_gone() {
+            // Reports may still arrive after a host was removed.
             return;
         }
         let changed = self.hosts[host.0].update(now, update);
@@ -334,6 +336,7 @@ impl Pcos {
         if self.summaries[host.0].until < now {
             self.refresh(now, host);
         }
+        // Slot from which to continue: older requests were already rejected by this host.
         let mut from = 0;
         loop {
             let takes = self.hosts[host.0].acceptance();
@@ -341,6 +344,7 @@ impl Pcos {
                 return;
             };
             from = place + 1;
+            // Its rate lies between two accepted ranges.
             if !takes.takes(waiter.request.rate()) {
                 continue;
             }
@@ -356,6 +360,7 @@ impl Pcos {
     fn enqueue_or_refuse(&mut self, waiter: Waiter) -> Outcome {
         let solo_rate = self.summaries.iter().map(|summary| summary.solo_rate).max();
         let solo_rate = solo_rate.unwrap_or(0);
+        // Waiting would be futile: the request would be late even on an empty host.
         if waiter.request.rate() > solo_rate {
             let nearest = waiter.request.deadline_at(solo_rate);
             return Outcome::Refused(Refusal::Impossible { nearest });

@@ -62,6 +62,7 @@ impl Waiting {
     /// Adds a request, whose identifier must be higher than all before.
     pub(crate) fn push(&mut self, waiter: Waiter) {
         debug_assert!(self.ids.last().is_none_or(|last| *last < waiter.id));
+        // All leaves are in use, though some slots may be empty.
         if self.slots.len() == self.tree.len() / 2 {
             self.close_gaps();
         }

@@ -45,6 +45,7 @@ impl Cpu {
 
     fn stop(&mut self, orders: &mut Orders) {
         self.stops = None;
+        // Draining also removes processes that have not started.
         let begun = self.tasks.drain(..).take(self.begun);
         orders.extend(begun.map(|(vcpu, task, _)| Order::Stop { vcpu, task }));
         self.begun = 0;

@@ -92,6 +92,7 @@ impl Disk {
     fn advance_writer(&mut self, writer: usize, orders: &mut Orders) {
         let (making, flushing) = (self.token(MADE, writer), self.token(FORWARDED, writer));
         let (io, (spec, progress)) = (self.io, &mut self.writers[writer]);
+        // The process writes ahead of writeback until the dirty limit throttles it.
         let may_make = progress.made < spec.file && progress.dirty < spec.dirty_most;
         if progress.has_begun && !progress.is_making && may_make {
             progress.is_making = true;
@@ -130,6 +131,7 @@ impl Flow for Disk {
                 }
                 self.advance_writer(writer, orders);
             }
+            // An idle disk starts serving at once.
             FORWARDED => {
                 self.queue.push_back(writer);
                 self.ends.get_or_insert(now + self.service);
@@ -167,6 +169,7 @@ impl Flow for Disk {
                 let forward = self.writers[writer].0.forward;
                 orders.push_back(forward.order(self.token(RETURNED, writer), false));
             }
+            // `ends` is the completion time of the first I/O in the queue only.
             self.ends = (!self.queue.is_empty()).then(|| now + self.service);
         }
     }

@@ -96,6 +96,7 @@ impl Flow for Ping {
             let number = self.sent.len() as u64;
             self.sent.push(now);
             self.took.push(Nanos::ZERO);
+            // The schedule advances by the period, so that jitter does not accumulate.
             self.due += self.period;
             self.next = self.due + self.random_delay();
             self.start_step(0, number, orders);

@@ -93,6 +93,7 @@ impl Stream {
     }
 
     fn start_receiving(&mut self, orders: &mut Orders) {
+        // The process handles one chunk at a time; others stay in the guest's socket buffer.
         if self.arrived > 0 && !self.is_receiving {
             self.arrived -= 1;
             self.is_receiving = true;
@@ -133,6 +134,7 @@ impl Flow for Stream {
             // ACKNOWLEDGED
             _ => {
                 self.in_flight -= 1;
+                // Slow start without losses: the window grows by one chunk per acknowledgement.
                 self.current_window = (self.current_window + 1).min(self.window);
                 self.send_chunks(orders);
             }

@@ -138,12 +138,14 @@ impl Builder<'_> {
     fn write(&mut self, place: usize, write: WriteSpec) -> usize {
         let [_, driver, guest] = self.io_path(place, place);
         let io = self.scenario.disk.io;
+        // The key is per KiB, the flow works in whole I/Os.
         let make = Nanos(write.make_per_kib.0 * io / 1024);
         let writer = Writer {
             interrupt: Hop {
                 vcpu: guest,
                 cost: write.interrupt,
             },
+            // Work of no length would let the process write the whole file at one time.
             make: (self.task(guest), make.max(Nanos(1))),
             forward: Hop {
                 vcpu: driver,
@@ -239,6 +241,7 @@ impl Simulation {
     /// Advances by at most 100 ms, and not beyond the end of the warm-up or of the run.
     pub fn step(&mut self) {
         let (now, warm_up) = (self.world.now(), self.scenario.frame.warm_up);
+        // Short steps let a caller report progress and stop early.
         let mut until = (now + Nanos::from_millis(100)).min(self.scenario.frame.duration);
         if now < warm_up {
             until = until.min(warm_up);
@@ -268,6 +271,7 @@ impl Simulation {
         let vcpus = &self.world.machine().vms[vm].vcpus;
         let ran = vcpus.iter().map(|&v| self.world.ran(v).0).sum();
         let notified = vcpus.iter().map(|&v| self.world.notified(v)).sum();
+        // VM 0 is the driver domain, which has no flows.
         let stream = vm.checked_sub(1).and_then(|place| self.flows[place].stream);
         let received = match stream.map(|flow| self.world.found(flow)) {
             Some(Found::Received(bytes)) => bytes,

@@ -39,6 +39,7 @@ fn scenario_of(root: &Field<'_>, replacement: Option<SchedulerSpec>) -> Option<S
     let disk = table(&mut section, "disk", Some(&keys::DISK), disk);
     let vms = guests::vms(&mut section, all);
     section.finish();
+    // `?` only after `finish`: all mistakes are to be reported, not just the first.
     let own = processors.scheduler?;
     let scheduler = replacement.map_or(own, |other| own.replaced_by(other));
     let frame = frame.complete()?;

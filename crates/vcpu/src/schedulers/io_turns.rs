@@ -174,6 +174,7 @@ impl Credits for IoTurns {
 
     fn began(&mut self, v: VcpuId) {
         let turn = &mut self.turns[v.at()];
+        // Being due ends here, so a vCPU leads by `lead` at most once per notification.
         turn.is_on = std::mem::take(&mut turn.is_due);
     }
 
@@ -205,6 +206,7 @@ impl Credits for IoTurns {
 
     fn io_event(&mut self, _now: Nanos, v: VcpuId, ran: Option<Nanos>) -> bool {
         let turn = &mut self.turns[v.at()];
+        // A running vCPU handles the event itself; `stopped` decides whether it had the time.
         if ran.is_some() {
             turn.notified_at = ran;
             return false;

@@ -88,6 +88,7 @@ impl VcpuWorld {
 
     fn order(&mut self, order: Order) {
         self.orders.push_back(order);
+        // A driven world settles in `run_to_handled`, so that its caller sees every result first.
         if !self.driven {
             self.settle();
         }

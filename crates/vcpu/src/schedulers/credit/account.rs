@@ -80,6 +80,7 @@ impl Credit {
             .iter()
             .map(|vm| i64::from(vm.weight) * active(vm));
         let weights: i64 = weights.sum();
+        // No active vCPU, so there is nobody to give credits to.
         if weights == 0 {
             return;
         }
@@ -132,7 +133,9 @@ impl Credit {
         account.credit += due;
         if account.credit < 0 {
             account.class = Class::Over;
+            // Without a cap a vCPU in debt still runs on idle pCPUs.
             account.parked |= cap > 0 && account.credit < -cap;
+            // Xen bounds the debt to one slice.
             account.credit = account.credit.max(-slice);
             self.owed -= account.credit;
             return;

@@ -87,6 +87,7 @@ impl Credit {
     pub fn new(params: Params, machine: &Machine) -> Credit {
         let mut last = PcpuId(u8::MAX);
         let accounts = machine.vcpus.iter().map(|vcpu| {
+            // Round robin over the allowed pCPUs spreads the vCPUs at start.
             last = vcpu.affinity.after(last).unwrap_or(PcpuId(0));
             Account::new(last)
         });
@@ -135,6 +136,7 @@ impl Credit {
     /// from another pCPU's run-queue, and moves it to `p`.
     fn steal(&mut self, machine: &Machine, p: PcpuId, class: Option<Class>) -> Option<VcpuId> {
         let peers = machine.all();
+        // Xen walks the other pCPUs in cyclic order from its own.
         let mut peer = p;
         while let Some(next) = peers.after(peer).filter(|&next| next != p) {
             peer = next;
@@ -180,6 +182,7 @@ impl Scheduler for Credit {
         if account.parked {
             return;
         }
+        // Only a vCPU with credit left is boosted at wake-up.
         if account.class == Class::Under {
             account.class = Class::Boost;
         }
@@ -211,6 +214,7 @@ impl Scheduler for Credit {
         let class = next.map(|v| self.class(v));
         let stolen = match class {
             Some(Class::Under | Class::Boost) => None,
+            // Rather than run a vCPU without credit, look for one with credit elsewhere.
             over_or_idle => self.steal(machine, p, over_or_idle),
         };
         let next = stolen.or(next);

@@ -129,6 +129,7 @@ impl<C: Credits> Credit2<C> {
     fn migrate(&mut self, machine: &Machine, now: Nanos, v: VcpuId, to: usize, kicks: &mut CpuSet) {
         let entity = &mut self.entities[v.at()];
         let from = entity.queue;
+        // A running vCPU cannot change queues: kick its pCPU, and `left` completes the move.
         if entity.on {
             entity.moving = Some(to);
             self.queues[from].kicked.insert(entity.home);
@@ -153,12 +154,14 @@ impl<C: Credits> Credit2<C> {
         let queue = &mut self.queues[from];
         queue.members.retain(|&member| member != v);
         queue.load.shift(-average);
+        // The leaving vCPU may have had the largest weight.
         let weights = queue.members.iter().map(|m| entities[m.at()].weight);
         queue.max_weight = weights.max().unwrap_or(1);
         let home = self.queues[to].next_cpu(machine.vcpu(v).affinity);
         let entity = &mut self.entities[v.at()];
         entity.queue = to;
         entity.home = home.unwrap_or(entity.home);
+        // The kicked pCPU serves the old run-queue.
         entity.kicked = None;
         self.credits.moved(v, to);
         self.assign(v, to);

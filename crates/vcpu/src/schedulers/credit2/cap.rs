@@ -36,6 +36,7 @@ impl Budget {
 
     /// Returns the new quota of a vCPU with `rest`, 0 or less, left; 0 or less if there is none.
     pub(super) fn take(&mut self, rest: i64) -> i64 {
+        // `rest` is 0 or negative: an overrun is paid back from the pool.
         self.pool += rest;
         let taken = self.pool.clamp(0, self.quota);
         self.pool -= taken;

@@ -22,6 +22,7 @@ impl<C: Credits> Credit2<C> {
         }
         let rank = stays.map_or(IDLE_RANK, |v| self.rank(v));
         let resist = self.params.migrate_resist.0 as i64;
+        // Waiting vCPUs are in order of credit, so the first eligible one is the best.
         let mut place = 0;
         while let Some(&v) = self.queues[queue].waiting.get(place) {
             let entity = &self.entities[v.at()];
@@ -33,6 +34,7 @@ impl<C: Credits> Credit2<C> {
                 place += 1;
                 continue;
             }
+            // All later ones have even less credit.
             if self.rank(v) <= rank {
                 break;
             }
@@ -109,6 +111,7 @@ impl<C: Credits> Credit2<C> {
         } else {
             now
         };
+        // A turn counts from the time the vCPU began to run, not from this decision.
         if let Some(turn) = self.credits.turn(v) {
             return (since + turn).since(now);
         }
@@ -121,7 +124,9 @@ impl<C: Credits> Credit2<C> {
             0
         };
         let time = entity.time_of(credit, queue.max_weight);
+        // A capped vCPU stops when its quota is used up.
         let time = Nanos(time.min(entity.budget.max(0) as u64));
+        // The minimum wins over `max_slice`: shorter slices would be spent on decisions.
         time.max(least).min(self.params.max_slice.max(least))
     }
 }

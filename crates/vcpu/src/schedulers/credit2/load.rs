@@ -32,6 +32,7 @@ impl Load {
         if passed >> WINDOW_SHIFT > 0 {
             self.average = to;
         } else {
+            // 64 bits would overflow: a load of several vCPUs times up to 2^30 ns.
             let step = i128::from(to - self.average) * i128::from(passed);
             // One linear step instead of an exponential; accurate as long as updates are frequent.
             self.average += (step >> WINDOW_SHIFT) as i64;

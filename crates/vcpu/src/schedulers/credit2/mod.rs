@@ -117,8 +117,8 @@ pub const LOOKS_AGAIN: ParamGroup = ParamGroup {
 
 /// Declares `looks_again`, whose default differs between schedulers.
 pub const fn looks_again(default: bool) -> ParamInfo {
-    let help = "decide again at the end of the rate limit if a vCPU with more credit woke within it; \
-                in Xen it waits for the end of the slice";
+    let help = "decide again at the end of the rate limit if a vCPU with more credit woke within \
+                it; in Xen it waits for the end of the slice";
     ParamInfo::flag("looks_again", default, help)
 }
 
@@ -210,6 +210,7 @@ impl<C: Credits> Credit2<C> {
             RunQueues::All => 0,
         };
         let mut keys: Vec<u8> = machine.all().iter().map(key).collect();
+        // Equal keys are adjacent: sockets are numbered along with the pCPUs.
         keys.dedup();
         let of = |wanted: u8| machine.all().iter().filter(move |&p| key(p) == wanted);
         let queues = keys.iter().map(|&wanted| of(wanted).collect());
@@ -261,6 +262,7 @@ impl<C: Credits> Credit2<C> {
         let queue = least.unwrap_or(0);
         let home = self.queues[queue].next_cpu(affinity);
         let budget = match self.budgets[machine.vcpu(v).vm.at()] {
+            // A capped vCPU takes its first quota when it is first chosen.
             Some(_) => 0,
             None => i64::MAX,
         };
@@ -304,6 +306,7 @@ impl<C: Credits> Credit2<C> {
         let ran = now.since(entity.start);
         entity.start = now;
         let amount = entity.credit_of(ran, self.queues[entity.queue].max_weight);
+        // `i64::MAX` marks a vCPU without a cap.
         if entity.budget != i64::MAX {
             entity.budget -= ran.0 as i64;
         }
@@ -345,6 +348,7 @@ impl<C: Credits> Credit2<C> {
         };
         for v in parked {
             self.entities[v.at()].parked = false;
+            // One that still runs is re-queued by `left` if it is runnable then.
             if !self.entities[v.at()].on && machine.vcpu(v).is_runnable() {
                 self.enqueue(machine, now, v, kicks);
             }
@@ -354,6 +358,7 @@ impl<C: Credits> Credit2<C> {
     /// Inserts `v`, which became runnable, into its run-queue and kicks a pCPU if needed.
     fn enqueue(&mut self, machine: &Machine, now: Nanos, v: VcpuId, kicks: &mut CpuSet) {
         let queue = self.entities[v.at()].queue;
+        // Ranks must be current before the new order is computed.
         if self.credits.would_reorder(v) {
             self.burn_running(machine, now, queue);
             self.credits.woke(v);
@@ -400,6 +405,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
         }
         let Some(v) = next else {
             self.queues[queue].idle.insert(p);
+            // Advances the average; the number of runnable vCPUs is unchanged.
             self.queues[queue].load.update(now, 0);
             return Choice::IDLE;
         };
@@ -416,10 +422,12 @@ impl<C: Credits> Scheduler for Credit2<C> {
         entity.on = true;
         entity.start = now;
         entity.kicked = None;
+        // Cold caches cost the vCPU time, which Xen compensates with credit.
         if entity.home != p {
             entity.home = p;
             self.credits.compensate(v, MIGRATE_COMPENSATION);
         }
+        // Xen balances load when credits are reset.
         if began {
             self.balance(machine, now, queue, kicks);
             self.balance_io(machine, now, queue, kicks);
@@ -437,6 +445,7 @@ impl<C: Credits> Scheduler for Credit2<C> {
         if let Some(budget) = &mut self.budgets[vm]
             && entity.budget > 0
         {
+            // A vCPU that stops returns its unused quota, so that its siblings can use it.
             let rest = std::mem::take(&mut entity.budget);
             if budget.give_back(rest) {
                 self.unpark(machine, now, vm, kicks);

@@ -50,6 +50,7 @@ impl<C: Credits> Credit2<C> {
         let home = self.entities[v.at()].home;
         let queue = &self.queues[self.entities[v.at()].queue];
         let allowed = queue.cpus.and(machine.vcpu(v).affinity);
+        // A kicked pCPU is about to choose and may take another vCPU.
         let open = allowed.without(queue.kicked);
         let idle = open.and(queue.idle);
         if !idle.is_empty() {
@@ -89,6 +90,7 @@ impl<C: Credits> Credit2<C> {
     /// Lead in credit of `v` over `running` on `p`, less the migration resistance if `v` would
     /// move.
     fn lead(&mut self, now: Nanos, v: VcpuId, p: PcpuId, running: VcpuId) -> i64 {
+        // The running vCPU's credit is out of date until it is charged.
         self.burn(now, running);
         let lead = self.rank(v) - self.rank(running);
         if self.entities[v.at()].home == p {

@@ -346,6 +346,7 @@ impl Credits for Isacs {
             account.cpu_credit -= amount;
             account.consumed_boosted += amount;
         } else {
+            // Debt is bounded by one reset's credit, as in Credit2.
             account.credit = (account.credit - amount).max(account.end + least);
         }
     }
@@ -388,6 +389,7 @@ impl Credits for Isacs {
         let account = &mut self.accounts[v.at()];
         let from = std::mem::replace(&mut account.queue, to);
         let io_credit = account.io_credit;
+        // The load moves with the vCPU, so that balancing before the next epoch sees it.
         self.queue_mut(from).io_load -= io_credit;
         self.queue_mut(to).io_load += io_credit;
     }

@@ -11,6 +11,7 @@ const MOST_IO_CREDIT: u64 = 1 << 31;
 impl Isacs {
     /// Reallocates the credits of a run-queue (lines 13 to 27 of algorithm 1).
     pub(super) fn reallocate(&mut self, now: Nanos, members: &Members<'_>) {
+        // Sum before the event checkers are restarted below.
         let events = members.all.iter().map(|v| self.account(*v).events.all());
         let events = events.sum();
         self.give_io_credit(members);
@@ -44,8 +45,10 @@ impl Isacs {
                 (false, _) | (_, 0) => 0,
                 _ => share / u128::from(all) / u128::from(params.io_credit_divisor.max(1)),
             };
+            // Clamping is counted, because it distorts the order that the paper defines.
             self.clamped += u64::from(given > u128::from(MOST_IO_CREDIT));
             let given = given.min(u128::from(MOST_IO_CREDIT)) as i64;
+            // Negative where the vCPU spent more than it was given.
             let debt = if params.keeps_debt {
                 (account.credit - account.end).min(0)
             } else {
@@ -76,6 +79,7 @@ impl Isacs {
         for v in members.all {
             let account = &mut self.accounts[v.at()];
             if account.in_group {
+                // 128 bits: two times in nanoseconds are multiplied.
                 let share = i128::from(sum) * i128::from(account.consumed.max(0));
                 account.cpu_credit = (share / i128::from(group) / i128::from(credit)) as i64;
             }
