@@ -92,12 +92,17 @@ impl<H: Host> Agent<H> {
     ///
     /// # Errors
     /// A target does not exist or cannot be inspected.
+    ///
+    /// # Panics
+    /// `interval` is 0.
     pub fn new(
         mut host: H,
         now: Nanos,
         (interval, capacity, dry_run): (Nanos, Option<u64>, bool),
         plans: Vec<Plan>,
     ) -> Result<(Agent<H>, Vec<Event>), TargetError> {
+        // The driver would otherwise scan without a pause.
+        assert!(interval > Nanos::ZERO, "the interval must not be 0");
         let mut manager = PriorityManager::new(now, capacity.unwrap_or(0));
         let (mut targets, mut transfers) = (Vec::new(), Vec::new());
         for (who, plan) in plans.into_iter().enumerate() {

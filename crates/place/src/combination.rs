@@ -53,6 +53,10 @@ impl Combination {
     /// Changes the class of one tenant.
     #[must_use]
     pub(crate) fn changed(mut self, from: Class, to: Class) -> Combination {
+        assert!(
+            self.counts[from as usize] > 0,
+            "no tenant of class {from:?} to change"
+        );
         self.counts[from as usize] -= 1;
         self.with(to)
     }

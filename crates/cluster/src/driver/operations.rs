@@ -121,6 +121,11 @@ impl Cluster<'_> {
         let mut all = self.state.running.iter_mut();
         if let Some(running) = all.find(|running| running.name() == name) {
             let entitlement = &mut running.entitlement;
+            assert!(
+                class <= entitlement.class,
+                "{name:?} has class {:?} and cannot be lowered to {class:?}",
+                entitlement.class
+            );
             // One entry per class, so that the end of `for_whom` raises it by exactly as many.
             let steps = entitlement.class as usize - class as usize;
             (entitlement.lowered_for).extend(vec![for_whom.to_owned(); steps]);

@@ -131,6 +131,17 @@ impl Watch for () {
 }
 
 /// Simulates a data centre under a strategy.
+///
+/// # Panics
+/// There is no host, the rate of arrivals is not positive, or the interval is 0.
 pub fn run(spec: &Spec, strategy: Strategy, watch: &mut dyn Watch) -> Report {
+    assert!(spec.hosts > 0, "a data centre needs at least one host");
+    assert!(
+        spec.arrivals_per_s.is_finite() && spec.arrivals_per_s > 0.0,
+        "{} arrivals per second; the rate must be positive",
+        spec.arrivals_per_s
+    );
+    // Events would otherwise repeat at one time for ever.
+    assert!(spec.interval > Nanos::ZERO, "the interval must not be 0");
     world::World::new(spec, strategy).run(watch)
 }

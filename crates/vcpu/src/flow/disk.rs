@@ -67,7 +67,12 @@ const INTERRUPTED: u32 = 3;
 
 impl Disk {
     /// Creates a disk that serves an I/O of `io` bytes in `service`.
+    ///
+    /// # Panics
+    /// `io` is 0.
     pub fn new(id: u32, io: u64, service: Nanos, writers: Vec<Writer>) -> Disk {
+        // Writers advance by whole I/Os, so they would never finish.
+        assert!(io > 0, "an I/O of the disk has at least one byte");
         let writers = writers.into_iter().map(|w| (w, Progress::default()));
         Disk {
             id,
