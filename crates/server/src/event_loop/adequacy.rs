@@ -1,5 +1,5 @@
-//! Whether the device does what a VM is to have precisely: told when it does not, and when it does
-//! again.
+//! Log messages on whether the device delivers the target of a VM: one when it stops, one when it
+//! does again.
 
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::{Inadequate, Tuning};
@@ -7,18 +7,18 @@ use tidegate_units::format_bandwidth;
 
 use super::Loop;
 
-/// Of one VM nothing is said again so soon, however often it changes.
+/// Time after a message about a VM in which no other is logged, however often the state changes.
 const QUIET: Nanos = Nanos::from_secs(60);
 
-/// What was said of a VM last.
+/// Last log message on whether the device delivers a VM's target.
 #[derive(Debug, Default)]
 pub(super) struct Adequacy {
     short: bool,
-    /// When; `None`: nothing was said yet.
+    /// Loop time of that message; `None` before the first one.
     said: Option<Nanos>,
 }
 
-/// What is to be said now.
+/// Message to be logged now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Say {
     Short(Inadequate),
@@ -28,7 +28,7 @@ enum Say {
 impl Adequacy {
     fn look(&mut self, now: Nanos, tuning: Option<&Tuning>) -> Option<Say> {
         let Some(tuning) = tuning else {
-            // It has no target any more.
+            // The VM has no target any more; a new one begins afresh.
             *self = Adequacy::default();
             return None;
         };
@@ -43,8 +43,8 @@ impl Adequacy {
 }
 
 impl Loop {
-    /// Logs of which VMs the device does not do what they are to have, or does again, since the
-    /// last time.
+    /// Logs for which VMs the device has stopped delivering the target, or delivers it again, since
+    /// the last call.
     pub(super) fn tell_adequacy(&mut self) {
         if self.engine.policy().parts().0.is_none() {
             return;

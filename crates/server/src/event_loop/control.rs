@@ -1,4 +1,4 @@
-//! Commands from the control plane, and the orderly end.
+//! Commands from the control thread, snapshots, and the orderly stop.
 
 use std::sync::mpsc::TryRecvError;
 
@@ -20,7 +20,7 @@ impl Loop {
                 Ok(command) => self.obey(command),
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {
-                    // Nobody is left who could end this loop.
+                    // All senders are gone, so no command could ever end this loop.
                     if self.phase == Phase::Running {
                         self.begin_drain();
                     }
@@ -100,8 +100,8 @@ impl Loop {
         }
     }
 
-    /// Ends the loop at once. Logs the disks that have I/O with the kernel: the process cannot end
-    /// before the kernel completes it.
+    /// Ends the loop at once. Logs disks that have I/Os with the kernel, because the process cannot
+    /// exit before the kernel completes them.
     fn abort(&mut self) {
         let left = self.requests.len();
         tracing::warn!(device = %self.name, "cut short, {left} requests not answered");
@@ -219,15 +219,15 @@ impl Loop {
         }
         self.phase = Phase::Draining;
         self.end_stalls(None);
-        // What waits shall be answered now, not at the pace of its VM's limit: a thousand
-        // requests at 2 IOPS would take longer than any service manager waits.
+        // Waiting requests are to be answered now, not at the pace of a VM's limit: a thousand
+        // requests at 2 IOPS would outlast the stop time-out of any service manager.
         let unlimited = PolicySpec::named("fifo").expect("fifo is in the registry");
         self.engine.set_policy(self.now, &unlimited);
         let (frontends, mut hall) = self.frontends_and_hall();
         frontends.begin_drain(&mut hall);
     }
 
-    /// Ends the loop once everything was answered.
+    /// Ends the loop once every request was answered and every connection closed.
     pub(super) fn drain_further(&mut self) {
         let busy = self.engine.facts().requests > 0
             || self.engine.facts().in_flight > 0

@@ -1,11 +1,12 @@
-//! Fault rules of disks that are served, changed by command.
+//! Changes of the fault rules of a served disk.
 
 use super::Loop;
 use crate::command::{CommandError, DiskSnapshot, FaultChange};
 use crate::fault::Faults;
 
 impl Loop {
-    /// Changes the rules of a disk; with one fewer, what stalls on that disk goes on.
+    /// Changes the fault rules of a disk. After a removal, requests that a rule stalls on the disk
+    /// go on.
     pub(super) fn change_faults(
         &mut self,
         export: &str,

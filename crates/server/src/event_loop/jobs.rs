@@ -1,5 +1,5 @@
-//! Jobs of this device's VMs: begun and ended by command, looked after once a second, told of when
-//! they end.
+//! Deadline transfers of this device's VMs: begun and cancelled by commands, checked once a second,
+//! reported when they end.
 
 use jiff::Timestamp;
 use tidegate_core::jobs::{JobEnd, JobSpec, deadline};
@@ -12,29 +12,30 @@ use crate::job::{
     VmJobs, span,
 };
 
-/// Of one job it is not said again so soon that it cannot be met, however often that changes.
+/// Time after a warning that a transfer cannot meet its deadline in which it is not repeated,
+/// however often the forecast changes.
 const QUIET: Nanos = Nanos::from_secs(60);
 
-/// The jobs of one VM, beside what the engine knows of them.
+/// Deadline transfers of one VM, beyond what the engine knows of them.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    /// Of the one that runs.
+    /// Start and deadline of the running transfer on the wall clock; `None` if none runs.
     since: Option<Since>,
     given_up: GivenUp,
     last: Option<EndedJob>,
     ended: EndedJobs,
 }
 
-/// What was said last of whether a job cannot be met.
+/// Whether a transfer is known to miss its deadline, and when that was logged.
 #[derive(Debug, Default)]
 struct GivenUp {
     is: bool,
-    /// When; `None`: nothing was said yet.
+    /// Loop time of the last warning; `None` before the first one.
     said: Option<Nanos>,
 }
 
 impl GivenUp {
-    /// Whether it is to be said now.
+    /// Records the present verdict and returns true if a warning is to be logged now.
     fn look(&mut self, now: Nanos, is: bool) -> bool {
         let lately = self.said.is_some_and(|said| now.since(said) < QUIET);
         if !is || self.is || lately {
@@ -47,7 +48,7 @@ impl GivenUp {
 }
 
 impl Loop {
-    /// Begins a job now, on a wall clock that shows `at`.
+    /// Begins a deadline transfer now; `at` is the present time of the wall clock.
     pub(super) fn begin_job(
         &mut self,
         vm: &str,
@@ -89,8 +90,9 @@ impl Loop {
         Ok(self.vm_snapshot(index))
     }
 
-    /// Equations 4.1 and 4.2: as long as the device needs beside those that use it now, and so many
-    /// thousandths of that longer.
+    /// Returns the deadline that follows from a tolerance: the makespan of the transfer beside the
+    /// present users of the device, and `thousandths` of it on top (equations 4.1 and 4.2, see
+    /// [`deadline`]).
     fn deadline(&self, index: usize, bytes: u64, thousandths: u64) -> Result<Nanos, CommandError> {
         let users = self.engine.jobs().users_with(self.now, self.vms[index].id);
         match self.engine.jobs().total_bandwidth(users) {
@@ -107,7 +109,7 @@ impl Loop {
         let id = self.vms[index].id;
         let begun = self.engine.jobs_mut().begin_job(self.now, id, spec);
         begun.map_err(|error| CommandError::Refused(error.to_string()))?;
-        // Before it is known as what the VM has, the one that it had is over.
+        // The end of a replaced transfer must be recorded before the new one takes its place.
         self.end_jobs();
         let jobs = &mut self.vms[index].jobs;
         (jobs.since, jobs.given_up) = (Some(since), GivenUp::default());
@@ -115,7 +117,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Ends the job of a VM that is not wanted any more.
+    /// Cancels the deadline transfer of a VM.
     pub(super) fn cancel_job(&mut self, vm: &str) -> Result<VmSnapshot, CommandError> {
         let index = self.vms.named(vm)?;
         let ended = self.engine.jobs_mut().end_job(self.now, self.vms[index].id);
@@ -126,19 +128,20 @@ impl Loop {
         Ok(self.vm_snapshot(index))
     }
 
-    /// The jobs that run, as they are kept.
+    /// Returns the running transfers by the name of their VM, in the form in which the store
+    /// persists them.
     pub(super) fn export_jobs(&self) -> Vec<(String, KeptJob)> {
         let running = self.vms.iter().filter(|(_, vm)| vm.jobs.since.is_some());
         let kept = |(at, vm): (usize, &Vm)| Some((vm.name.clone(), self.running_job(at)?.kept()));
         running.filter_map(kept).collect()
     }
 
-    /// Goes on with jobs that were kept, on a wall clock that shows `at`.
+    /// Resumes persisted transfers; `at` is the present time of the wall clock.
     pub(super) fn resume_jobs(&mut self, kept: Vec<(String, KeptJob)>, at: Timestamp) {
         for (vm, job) in kept {
             let spec = JobSpec {
                 bytes: job.bytes - job.moved,
-                // One that was due meanwhile is late from the beginning.
+                // A transfer whose deadline passed while the daemon was down is late at once.
                 deadline: job::between(at, job.due).max(Nanos(1)),
             };
             let since = Since {
@@ -158,7 +161,7 @@ impl Loop {
         }
     }
 
-    /// Books jobs that have ended since the last time, and tells of them.
+    /// Records and logs the transfers that have ended since the last call.
     pub(super) fn end_jobs(&mut self) {
         while let Some(end) = self.engine.jobs_mut().poll_job_end() {
             let place = self.vms.iter().find(|(_, vm)| vm.id == end.vm);
@@ -196,7 +199,7 @@ impl Loop {
         self.news.notify_one();
     }
 
-    /// The jobs of a VM as they stand.
+    /// Returns the running transfer, the last one and the tally of a VM.
     pub(super) fn vm_jobs(&self, index: usize) -> VmJobs {
         let jobs = &self.vms[index].jobs;
         VmJobs {
@@ -225,7 +228,7 @@ impl Loop {
         })
     }
 
-    /// Logs which jobs cannot be met as things are, since the last time.
+    /// Logs the transfers that have become unable to meet their deadline since the last call.
     pub(super) fn tell_jobs(&mut self) {
         if self.running_jobs == 0 {
             return;

@@ -1,5 +1,5 @@
-//! What the policy's controller has learnt of this device's VMs, told a few at a time; and what was
-//! learnt of the device itself.
+//! Export and import of learnt state: what the policy's controller learnt of the VMs, a few VMs at
+//! a time, and what the engine learnt of the device.
 
 use tidegate_core::attainment::PartRecord;
 use tidegate_core::engine::Engine;
@@ -8,11 +8,12 @@ use tidegate_core::learnt::Blob;
 use super::{Loop, Vm};
 use crate::command::{CommandError, DeviceLearnt, LearntPart, VmSnapshot};
 
-/// VMs that are looked at in one turn.
+/// VMs exported by one command, so that a device with many VMs does not delay requests.
 const AT_ONCE: usize = 64;
 
 impl Loop {
-    /// What was learnt of the VMs from this place on, of as many as one turn has time for.
+    /// Exports learnt state and attainment of at most [`AT_ONCE`] VMs, beginning at index `from`.
+    /// The part for index 0 includes the state of the device.
     pub(super) fn export_learnt(&self, from: usize) -> LearntPart {
         let policy = self.engine.policy();
         let mut part = LearntPart {
@@ -40,10 +41,10 @@ impl Loop {
         part
     }
 
-    /// Has the engine go on with the attainment of VMs, by their names, of so many seconds ago.
+    /// Restores the attainment of VMs by name, as it was recorded `ago` seconds ago.
     pub(super) fn import_attainment(&mut self, records: &[(String, Vec<PartRecord>)], ago: u32) {
         for (name, records) in records {
-            // A VM that is gone has no promises left.
+            // A VM that was removed meanwhile has no promises left.
             if let Some((_, vm)) = self.vms.iter().find(|(_, vm)| vm.name == *name) {
                 let mut tenants = self.engine.tenants_mut();
                 let taken = tenants.import_attainment(self.now, vm.id, ago, records);
@@ -52,8 +53,8 @@ impl Loop {
         }
     }
 
-    /// Has the policy's controller go on with what was learnt of some VMs, by their names. `moved`:
-    /// of disks that lie elsewhere.
+    /// Gives the policy's controller learnt state of VMs by name. `moved` is true if the disks have
+    /// moved to another device, for which part of the state does not hold.
     pub(super) fn import_learnt(&mut self, learnt: &[(String, Blob)], moved: bool) {
         let vms = self.vms.iter();
         let known = vms.flat_map(|(_, vm)| {
@@ -76,15 +77,15 @@ impl Loop {
         tracing::info!(%device, vms, "the policy goes on with what it had learnt");
     }
 
-    /// What was learnt of one VM.
+    /// Exports learnt state of one VM; `None` if the controller has none.
     pub(super) fn export_vm(&self, vm: &str) -> Result<Option<Blob>, CommandError> {
         let vm = &self.vms[self.vms.named(vm)?];
         let learnt = self.engine.tenants().export_learnt(vm.id);
         learnt.map_err(|error| CommandError::Refused(error.to_string()))
     }
 
-    /// Has the policy's controller go on with what was learnt of one VM. `moved`: of disks that lie
-    /// elsewhere.
+    /// Gives the policy's controller learnt state of one VM. `moved` is true if its disks have
+    /// moved to another device.
     pub(super) fn import_vm(
         &mut self,
         vm: &str,
@@ -103,7 +104,7 @@ impl Loop {
         }
     }
 
-    /// Has the engine go on with what was learnt of the device.
+    /// Gives the engine learnt state of the device.
     pub(super) fn import_device(&mut self, learnt: &[(DeviceLearnt, Blob)]) {
         let device = &self.name;
         for (part, blob) in learnt {
@@ -123,10 +124,10 @@ impl Loop {
     }
 }
 
-/// State that was learnt of the device, to be kept.
+/// Exports learnt state of the device. `None` as a value deletes the persisted state.
 fn export_device(engine: &Engine) -> Vec<(DeviceLearnt, Option<Blob>)> {
-    // Costs and bandwidths of which nothing is known here are those that are kept. A cap that is
-    // not known any more is none.
+    // Absent costs and bandwidths leave the persisted ones as they are: nothing new was learnt. An
+    // absent cap means that the device is no longer capped, so the persisted one must go.
     let costs = (DeviceLearnt::Costs, engine.device().export_costs());
     let bandwidths = (DeviceLearnt::Bandwidths, engine.jobs().export_bandwidths());
     let known = [costs, bandwidths].into_iter();
@@ -136,7 +137,7 @@ fn export_device(engine: &Engine) -> Vec<(DeviceLearnt, Option<Blob>)> {
         .collect()
 }
 
-/// State that was learnt of a VM, with its name.
+/// Exports learnt state of a VM, with its name.
 fn learnt_of(engine: &Engine, vm: &Vm) -> Option<(String, Blob)> {
     let learnt = engine.tenants().export_learnt(vm.id).ok()??;
     Some((vm.name.clone(), learnt))

@@ -1,5 +1,5 @@
-//! VMs and disks that go: their clients are cut off as if they had vanished, what waits is
-//! cancelled, what is in flight ends first and keeps its memory until then.
+//! Removal of VMs and disks: connections are closed as if their clients had vanished, waiting
+//! requests are cancelled, and I/Os in flight end first and keep their memory until then.
 //!
 //! ```text
 //!   there --RemoveVm, RemoveDisk--> leaving --nothing in flight, no client--> given back

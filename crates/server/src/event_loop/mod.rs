@@ -1,4 +1,5 @@
-//! One device, one thread: its engine, its io_uring, its clients.
+//! Event loop of one device: one thread that owns the device's engine, its io_uring, its disks and
+//! the connections of its VMs.
 //!
 //! ```text
 //!            +--> completions --> frontends: events of connections
@@ -11,8 +12,9 @@
 //!    +-- submit everything at once and wait: for a completion, a timer, a wake
 //! ```
 //!
-//! The clock is read once a turn. Nothing here is shared with another thread but the channel
-//! the commands come through. After warm-up nothing is allocated for a request.
+//! The clock is read once a turn, so all events of a turn have the same time. The channel and the
+//! eventfd of commands are all that another thread can reach. After warm-up no allocation is made
+//! for a request.
 
 mod adequacy;
 mod control;
@@ -73,7 +75,7 @@ pub use setup::{Files, Prepared, SetupError, open_disk};
 const PAYLOAD_MAX: u32 = LARGEST_PAYLOAD;
 const _: () = assert!(PAYLOAD_MAX as usize == Pool::BUFFER_MAX);
 
-/// The way to a loop.
+/// Sender of commands to an event loop; usable from any thread.
 #[derive(Clone, Debug)]
 pub struct LoopHandle {
     commands: Sender<Command>,
@@ -81,10 +83,10 @@ pub struct LoopHandle {
 }
 
 impl LoopHandle {
-    /// Sends a command.
+    /// Sends a command and ends the loop's wait, so that the command runs in the next turn.
     ///
     /// # Errors
-    /// Gives it back when the loop has ended.
+    /// Returns the command if the loop has ended.
     pub fn send(&self, command: Command) -> Result<(), Command> {
         self.commands.send(command).map_err(|e| e.0)?;
         self.wake.wake();
@@ -92,24 +94,27 @@ impl LoopHandle {
     }
 }
 
-/// What a loop leaves behind.
+/// Final state of a loop, returned when its thread ends.
 #[derive(Debug, Default)]
 pub struct Remains {
-    /// It ended with all that was asked answered, and every disk's writes are durable.
+    /// True if the loop drained in order: every request was answered and every disk flushed.
     pub flushed: bool,
-    /// The jobs that ran, as they are kept.
+    /// Deadline transfers that were running, by the name of their VM, in the form in which the
+    /// store persists them.
     pub jobs: Vec<(String, KeptJob)>,
 }
 
-/// What an operation's completion is about.
+/// Origin of a ring operation, encoded in the 64 bits of io_uring's `user_data`. The top byte tells
+/// the kinds apart: [`Event`] and [`Operation`] have theirs, `Wake` is 4 and `Tick` is 5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Token {
-    /// Operation of a connection.
+    /// Receive, send or close of a connection.
     Connection(Event),
-    /// Operation of a disk's backing.
+    /// Read, write, sync or the like of a disk's backing.
     Backing(Operation),
+    /// Read of the eventfd that other threads signal.
     Wake,
-    /// A second has passed.
+    /// Timer of the housekeeping that runs once a second.
     Tick,
 }
 
@@ -138,42 +143,44 @@ impl Token {
     }
 }
 
-/// A VM of this loop.
+/// VM served by this loop.
 #[derive(Debug)]
 struct Vm {
     name: String,
     id: VmId,
-    /// Its disks, as indices into the loop's.
+    /// Indices into `Device::disks`.
     disks: Vec<usize>,
-    /// Stalled clients in the order in which they stopped, waiting for a request slot or payload
-    /// memory: with a write (index 0), and with anything else (1).
+    /// Connections that have stopped reading until they get a request slot or payload memory, in
+    /// the order in which they stopped: with a write (index 0), with anything else (index 1).
     stalled: [VecDeque<u32>; 2],
-    /// It was removed.
+    /// True once the VM was removed but still has requests or I/Os in flight.
     leaving: bool,
-    /// What was said of whether the device does its target.
+    /// Last log message on whether the device delivers the VM's target.
     adequacy: Adequacy,
     jobs: Jobs,
     connections: Arc<VmConnections>,
-    /// Times from the parse of a request until its reply is sent, indexed by lane.
+    /// Times from the parse of a request until its reply was sent, indexed by lane.
     reply_time: Box<[Histogram; 2]>,
 }
 
-/// See the module's documentation.
+/// State of one event loop; the module's documentation describes a turn.
 struct Loop {
     name: String,
     ring: Ring,
     engine: Engine,
     device: Device,
     vms: Vms,
-    /// What was removed and is not quite gone.
+    /// VMs and disks that were removed and still have I/Os in flight, requests or connections.
     leaving: Vec<Leaving>,
-    /// Disks that become shorter, once nothing is in flight beyond their new ends.
+    /// Disks that become shorter once nothing is in flight beyond their new ends.
     shrinking: Vec<Shrinking>,
     frontends: Frontends,
-    /// Connections of the device's VMs; half-open clients are admitted through them.
+    /// Number of connections of the device and its VMs, shared with the control thread, which
+    /// admits half-open connections through it.
     admission: Arc<DeviceConnections>,
     requests: Requests,
-    /// Receive buffers, headers, bounce buffers: bounded by clients and depth.
+    /// Receive buffers, reply headers and bounce buffers. The number of connections and the
+    /// device's depth bound its size.
     plumbing: Pool,
     commands: Receiver<Command>,
     wake: Arc<Wake>,
@@ -181,32 +188,32 @@ struct Loop {
     wake_buffer: Buffer,
     now: Nanos,
     completions: Vec<Completion>,
-    /// What was said last of whether what is promised fits.
+    /// Last log message on whether the promises fit the device by learnt costs.
     feasible: notices::Feasible,
-    given_way: notices::GivenWay,
-    /// Jobs of its VMs that run.
+    /// Number of deadline transfers that run.
     running_jobs: u32,
-    /// Told when a job has ended, which is not to be kept any more.
+    /// Notified when a deadline transfer has ended, so that the control thread deletes it from the
+    /// store.
     news: Arc<Notify>,
-    /// A tick is on its way.
+    /// True while the timer of the housekeeping is armed.
     ticking: bool,
     upkeep_due: bool,
     phase: Phase,
-    /// It ended with all that was asked answered, and every disk flushed.
+    /// Becomes [`Remains::flushed`].
     flushed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
-    /// Reads nothing more, finishes what is there.
+    /// Reads no more requests and answers those that were read.
     Draining,
-    /// Ends now.
+    /// Leaves [`Loop::run`] after this turn.
     Ended,
 }
 
 impl Loop {
-    /// Runs until drained or aborted.
+    /// Makes one turn after the other until the loop is drained or aborted.
     fn run(&mut self) -> io::Result<Remains> {
         self.await_wake();
         while self.phase != Phase::Ended {
@@ -236,7 +243,8 @@ impl Loop {
         })
     }
 
-    /// How long the next turn may wait.
+    /// Returns the longest time that the next turn may wait; `None` waits for a completion without
+    /// limit.
     fn timeout(&self) -> Option<Duration> {
         if self.frontends.is_busy() {
             return Some(Duration::ZERO);
@@ -249,7 +257,8 @@ impl Loop {
     fn take_completions(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.take(&mut completions);
-        // Before anything new is prepared: what failed of the linked sends, then their end.
+        // Failed sends of a chain come first, then the end of their submission, and only then
+        // anything that could prepare a new send: a reply queued in between would go out of order.
         let caught_up = self.ring.is_caught_up();
         let (frontends, mut hall) = self.frontends_and_hall();
         for completion in &completions {
@@ -264,7 +273,7 @@ impl Loop {
         }
         for completion in completions.drain(..) {
             match Token::decode(completion.token) {
-                Token::Connection(event) if event.event == SENT => {} // Above.
+                Token::Connection(event) if event.event == SENT => {} // Handled above.
                 Token::Connection(event) => {
                     let (frontends, mut hall) = self.frontends_and_hall();
                     frontends.handle_event(&mut hall, event, completion);
@@ -295,7 +304,7 @@ impl Loop {
         }
     }
 
-    /// Splits the loop into the device driver and what that uses.
+    /// Splits the loop into the device driver and the parts that it borrows.
     #[inline]
     fn device_and_tools(&mut self) -> (&mut Device, Tools<'_>) {
         let tools = Tools {
@@ -310,7 +319,7 @@ impl Loop {
         (&mut self.device, tools)
     }
 
-    /// Splits the loop into its connections and what they use.
+    /// Splits the loop into its connections and the parts that they borrow.
     #[inline]
     fn frontends_and_hall(&mut self) -> (&mut Frontends, Hall<'_>) {
         let tools = Tools {
@@ -330,19 +339,21 @@ impl Loop {
         (&mut self.frontends, hall)
     }
 
-    /// Ends what fault rules hold up, of one disk or of all.
+    /// Releases requests that fault rules stall, of one disk or, with `None`, of all.
     fn end_stalls(&mut self, of: Option<usize>) {
         let (device, mut tools) = self.device_and_tools();
         device.end_stalls(&mut tools, of);
     }
 
-    /// Starts what the engine chooses and takes what it has finished, until there is neither.
+    /// Starts I/Os that the engine picks and takes requests that it has finished, until there are
+    /// none.
     fn dispatch(&mut self) {
         loop {
             let (device, mut tools) = self.device_and_tools();
             while let Some(io) = tools.engine.poll_dispatch(tools.now) {
                 device.start(&mut tools, io);
             }
+            // An answered request frees a slot of the engine, which may make another I/O possible.
             let mut idle = true;
             let (frontends, mut hall) = self.frontends_and_hall();
             while let Some(done) = hall.tools.engine.poll_done() {
@@ -357,7 +368,7 @@ impl Loop {
         device.send_queued(&mut tools);
     }
 
-    /// Updates which disks hang and dispatches I/Os of the others; called once a second.
+    /// Updates the set of disks that hang and dispatches I/Os of the others. Called once a second.
     fn look_for_hung_disks(&mut self) {
         if self.engine.device_mut().look_for_hung_disks(self.now) {
             let (device, mut tools) = self.device_and_tools();
@@ -374,15 +385,15 @@ impl Loop {
     }
 
     fn needs_upkeep(&self) -> bool {
-        // `plumbing` counts too: it keeps the receive buffers of clients that went until they are
-        // trimmed.
+        // `plumbing` counts too, because the receive buffers of closed connections stay in it until
+        // they are trimmed.
         let warm = self.requests.warm() + self.plumbing.warm();
         let reckons = self.engine.device().has_promises_to_reckon();
         let busy = self.requests.len() > 0 || warm > 0 || self.running_jobs > 0 || reckons;
         busy || self.phase == Phase::Draining
     }
 
-    /// Once a second while there is something to look after.
+    /// Housekeeping, once a second while there is something to do.
     fn upkeep(&mut self) {
         if self.phase == Phase::Draining {
             self.drain_further();
@@ -404,12 +415,13 @@ impl Loop {
     }
 }
 
-/// A reply whose asker has gone is nobody's loss.
+/// Drops the result of sending an answer: an error means that the receiver is gone, which is
+/// harmless.
 fn answer_ended<T>(result: Result<(), T>) {
     drop(result);
 }
 
-/// Answers a command, if whoever gave it still waits.
+/// Answers a command if its sender still waits.
 fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
     answer_ended(reply.send(answer));
 }

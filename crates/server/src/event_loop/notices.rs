@@ -1,4 +1,4 @@
-//! What an operator is told of the device, once for each change.
+//! Log messages about the device as a whole, one for each change.
 
 use tidegate_core::engine::{Engine, Feasibility};
 use tidegate_core::roles::SteppedDown;
@@ -6,7 +6,7 @@ use tidegate_core::time::Nanos;
 use tidegate_core::watch::{LearntCap, Notice, Parting};
 use tidegate_units::format_bandwidth;
 
-/// Logs what the engine has found out about the device of this name since the last time.
+/// Logs what the engine has found out about the device since the last call.
 pub(super) fn tell_notices(engine: &mut Engine, device: &str) {
     while let Some(notice) = engine.device_mut().poll_notice() {
         match notice {
@@ -40,21 +40,22 @@ pub(super) fn tell_notices(engine: &mut Engine, device: &str) {
     }
 }
 
-/// What was said last of whether everything that is promised on a device fits it.
+/// Last log message on whether all promises of a device fit it.
 #[derive(Debug, Default)]
 pub(super) struct Feasible {
-    /// `None`: nothing was, as costs were not known.
+    /// Verdict of that message; `None` before the first one, while costs are not known.
     fits: Option<bool>,
-    /// Loop time of that.
+    /// Loop time of that message.
     said: Nanos,
 }
 
-/// Time for which nothing is said again, however often it changes.
+/// Time after a message in which no other is logged, however often the verdict changes.
 const QUIET: Nanos = Nanos::from_secs(60);
 
 impl Feasible {
-    /// Logs that promises which were accepted before costs were known do not fit, or fit by now.
-    /// With a profile that was known when they were accepted.
+    /// Logs when promises that were accepted before costs were known turn out not to fit, or fit
+    /// again. A device with a profile needs no message: an objective that does not fit was refused,
+    /// or forced, when it was set.
     pub(super) fn tell(&mut self, now: Nanos, engine: &Engine, device: &str) {
         match self.changed(now, engine.device().feasibility()) {
             Some(false) => tracing::warn!(
@@ -70,11 +71,11 @@ impl Feasible {
         }
     }
 
-    /// Returns whether everything fits by learnt costs, where that is to be said now.
+    /// Returns the new verdict by learnt costs if it is to be logged now.
     fn changed(&mut self, now: Nanos, found: Option<Feasibility>) -> Option<bool> {
         let fits = found.filter(|found| found.is_learnt)?.fits;
         let quiet = self.fits.is_some() && now.since(self.said) < QUIET;
-        // That all is well is no news.
+        // The first verdict is logged only if promises do not fit.
         if quiet || fits == self.fits.unwrap_or(true) {
             return None;
         }
@@ -83,57 +84,7 @@ impl Feasible {
     }
 }
 
-/// Latest log line about promises that have given way.
-#[derive(Debug, Default)]
-pub(super) struct GivenWay {
-    told: SteppedDown,
-}
-
-impl GivenWay {
-    /// Logs each change of the promises that have given way, at most once per call.
-    pub(super) fn tell(&mut self, engine: &Engine, device: &str) {
-        let now = engine.device().stepped_down();
-        let before = core::mem::replace(&mut self.told, now);
-        if now == before {
-            return;
-        }
-        let SteppedDown {
-            background,
-            transfers,
-            targets,
-            latencies,
-        } = now;
-        if now == SteppedDown::default() {
-            tracing::info!(device, "every promise is scheduled by again");
-        } else if total(now) > total(before) {
-            tracing::warn!(
-                device,
-                background,
-                transfers,
-                targets,
-                latencies,
-                "the device is slower than promised: these promises give way until it keeps up"
-            );
-        } else {
-            tracing::info!(
-                device,
-                background,
-                transfers,
-                targets,
-                latencies,
-                "promises come back; these still give way"
-            );
-        }
-    }
-}
-
-/// Number of promises that have given way; background processes count as one.
-fn total(down: SteppedDown) -> u64 {
-    let counts = [down.transfers, down.targets, down.latencies];
-    u64::from(down.background) + counts.into_iter().map(u64::from).sum::<u64>()
-}
-
-/// Such as `500 IOPS or 50 MB/s`.
+/// Formats a cap, for example `500 IOPS or 50 MB/s`.
 fn cap_in_words(cap: &LearntCap) -> String {
     let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));
     let bytes = cap.bytes_per_s.map(format_bandwidth);

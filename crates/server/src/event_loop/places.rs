@@ -1,8 +1,8 @@
-//! Things in numbered places.
+//! Slab: values by index, where the index of a removed value is reused.
 
 use std::ops::{Index, IndexMut};
 
-/// Each thing keeps its number until it goes; then the number is another's.
+/// Values by index. An index stays valid until its value is removed and is then given to another.
 #[derive(Debug)]
 pub(super) struct Places<T> {
     places: Vec<Option<T>>,
@@ -19,7 +19,7 @@ impl<T> Default for Places<T> {
 }
 
 impl<T> Places<T> {
-    /// Takes a place; its number.
+    /// Stores a value and returns its index.
     pub(super) fn insert(&mut self, thing: T) -> usize {
         let at = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -29,24 +29,24 @@ impl<T> Places<T> {
         at
     }
 
-    /// Gives a place back. Panics where nothing is.
+    /// Removes and returns the value at `at`. Panics if there is none.
     pub(super) fn remove(&mut self, at: usize) -> T {
         let thing = self.places[at].take().expect("the place is taken");
         self.free.push(at);
         thing
     }
 
-    /// Returns true if something has this number.
+    /// Returns true if `at` is the index of a value.
     pub(super) fn is_taken(&self, at: usize) -> bool {
         self.places.get(at).is_some_and(Option::is_some)
     }
 
-    /// What there is, with its number, in the order of the numbers.
+    /// Iterates over indices and values, in order of index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         (self.places.iter().enumerate()).filter_map(|(at, thing)| Some((at, thing.as_ref()?)))
     }
 
-    /// What there is, to be changed.
+    /// Iterates over the values, mutably, in order of index.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }

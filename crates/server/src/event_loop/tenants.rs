@@ -1,4 +1,4 @@
-//! VMs and disks that come, and disks that become longer or shorter.
+//! Adding of VMs and disks, and resizing of disks.
 //!
 //! ```text
 //!   StartResize --longer---> place taken ---------------------------+
@@ -9,9 +9,9 @@
 //!   served with the new size <--FinishResize------------------------+
 //! ```
 //!
-//! A client knows the size of its disk from the handshake and keeps to that until it connects
-//! again: of a disk that has become longer it sees the old part, of one that has become shorter
-//! what lies beyond the end is refused with the protocol's errors.
+//! A client knows the size of its disk from the handshake and keeps to it until it connects again.
+//! After growth it sees the old part; after shrinking, its requests beyond the end fail with the
+//! protocol's error.
 
 use super::device::{DiskState, Io};
 use super::vms::NewTenant;
@@ -21,7 +21,7 @@ use crate::backing::layout::Wanted;
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
 use crate::frontend::Volume;
 
-/// A disk that becomes shorter, once nothing is in flight beyond its new end.
+/// Disk that becomes shorter once nothing is in flight beyond its new end.
 #[derive(Debug)]
 pub(super) struct Shrinking {
     disk: usize,
@@ -75,7 +75,7 @@ impl Loop {
         }
     }
 
-    /// Takes a disk among those of a VM; its place. Nothing has changed where it is refused.
+    /// Adds a disk to a VM and returns its index. Changes nothing if it is refused.
     fn place_disk(&mut self, vm: usize, new: NewDisk) -> Result<usize, CommandError> {
         let NewDisk { disk, at } = new;
         let (needs, has) = (
@@ -83,7 +83,7 @@ impl Loop {
             self.engine.config().device.physical_block,
         );
         if needs > has {
-            // Splits fall on the device's blocks, which are settled when its loop starts.
+            // Requests are split at the device's blocks, whose size is fixed when the loop starts.
             return Err(CommandError::Refused(format!(
                 "export {:?} has blocks of {needs} bytes, and its device was started with {has}; \
                  a disk of the configuration may have them",
@@ -132,8 +132,8 @@ impl Loop {
         }
     }
 
-    /// The disk's place, and what has to be given its size. Nothing has changed where it is
-    /// refused.
+    /// Reserves the disk's new range and returns its index and the work that its file needs.
+    /// Changes nothing if it is refused.
     fn try_start_resize(
         &mut self,
         vm: &str,
@@ -158,7 +158,8 @@ impl Loop {
                 "{size} bytes are not a positive multiple of {unit}, the disk's block"
             )));
         }
-        // First, for there may be no descriptor left.
+        // This can fail, for example without a free file descriptor, and must do so before any
+        // change.
         let resizing = resizing(state, size)?;
         state.base = self.device.layout.resize(state.base, size)?;
         state.disk.size = size.min(now);
@@ -170,7 +171,7 @@ impl Loop {
                 .resize_disk(self.now, state.id, state.base, state.disk.size);
         resized.expect("a disk of the loop is one of the engine");
         if size < now {
-            // What a fault rule holds up would hold up the end of what is beyond.
+            // A stalled request beyond the new end would delay the resize.
             self.end_stalls(Some(at));
         }
         Ok((at, resizing))
@@ -191,7 +192,7 @@ impl Loop {
         }
         state.resizing = false;
         let memory = state.disk.medium.resize(size);
-        // What cannot be had stays as long as it was.
+        // If the memory cannot be reserved, the disk keeps the size that it has.
         let size = memory.as_ref().map_or(state.disk.size, |()| size);
         state.base = self.device.layout.resize(state.base, size)?;
         state.disk.size = size;
@@ -206,12 +207,12 @@ impl Loop {
         Ok((self.vm_snapshot(of), vec![self.device.volume(at)]))
     }
 
-    /// Whether one of these becomes shorter.
+    /// Returns true if one of these disks is being made shorter.
     pub(super) fn is_shrinking(&self, disks: &[usize]) -> bool {
         self.shrinking.iter().any(|s| disks.contains(&s.disk))
     }
 
-    /// Goes on with those that nothing reaches beyond the new end of any more.
+    /// Answers the commands of disks that no longer have an I/O in flight beyond their new end.
     pub(super) fn shrink_further(&mut self) {
         let mut at = 0;
         while at < self.shrinking.len() {
@@ -230,7 +231,7 @@ impl Loop {
     }
 }
 
-/// What has to be given its size where a disk is to have so many bytes.
+/// Describes the work that gives a disk's file `size` bytes.
 fn resizing(state: &DiskState, size: u64) -> Result<Resizing, CommandError> {
     let disk = &state.disk;
     let work = disk.medium.resize_work(size);

@@ -1,4 +1,4 @@
-//! VMs of a loop, by their places and by the engine's numbers.
+//! VMs of a loop, found by index, by the engine's id or by name.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use super::places::Places;
 use crate::command::CommandError;
 use crate::connections::VmConnections;
 
-/// VMs of a loop; each keeps its place until it is removed.
+/// VMs of a loop. A VM keeps its index until it is removed.
 #[derive(Debug, Default)]
 pub(super) struct Vms {
     places: Places<Vm>,
-    /// Place of each of the engine's VMs.
+    /// Index of each VM in `places`, by the engine's [`VmId`]; `usize::MAX` if there is none.
     by_id: Vec<usize>,
 }
 
-/// A VM that is to be added.
+/// Arguments of [`Vms::add`].
 pub(super) struct NewTenant<'a> {
     pub(super) name: &'a str,
-    /// A process of the host, not a VM.
+    /// True for a background process of the host, which is scheduled beside VMs.
     pub(super) background: bool,
     pub(super) objective: &'a Objective,
     pub(super) connections: Arc<VmConnections>,
 }
 
 impl Vms {
-    /// Tells the engine of a VM, which has no disks yet; its place among the loop's.
+    /// Registers a VM without disks with the engine and returns its index.
     pub(super) fn add(
         &mut self,
         engine: &mut Engine,
@@ -60,18 +60,18 @@ impl Vms {
         Ok(at)
     }
 
-    /// Gives a VM's place back. Panics where none is.
+    /// Removes a VM whose requests have all ended. Panics if there is none at `at`.
     pub(super) fn remove(&mut self, at: usize) -> Vm {
         self.places.remove(at)
     }
 
-    /// Place of the VM that the engine calls by this number.
+    /// Returns the index of the VM with this id.
     #[inline]
     pub(super) fn place(&self, id: VmId) -> usize {
         self.by_id[id.index()]
     }
 
-    /// Place of the VM of this name, unless it is leaving.
+    /// Returns the index of the VM with this name, unless it is being removed.
     pub(super) fn named(&self, name: &str) -> Result<usize, CommandError> {
         let found = (self.places.iter()).find(|(_, vm)| vm.name == name && !vm.leaving);
         found
@@ -79,12 +79,12 @@ impl Vms {
             .ok_or_else(|| CommandError::UnknownVm(name.to_owned()))
     }
 
-    /// VMs with their places, in the order of the places.
+    /// Iterates over indices and VMs, in order of index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Vm)> {
         self.places.iter()
     }
 
-    /// VMs, to be changed.
+    /// Iterates over VMs, mutably, in order of index.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Vm> {
         self.places.values_mut()
     }

@@ -1,4 +1,4 @@
-//! A disk among those of a device: at the start, and while it is served.
+//! Adding of a disk to a device, at start or while the device is served.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,8 +12,8 @@ use crate::frontend::Volume;
 use crate::ring::clock;
 
 impl Device {
-    /// Tells the engine, and its VM, of a disk that lies at `base`; its place. It is closed where
-    /// the engine refuses.
+    /// Registers a disk at address `base` of the device with the engine and with its VM, and
+    /// returns its index. If the engine refuses it, the disk is closed.
     pub(in super::super) fn add_disk(
         &mut self,
         engine: &mut Engine,
@@ -47,7 +47,7 @@ impl Device {
         Ok(at)
     }
 
-    /// Describes a disk for whoever offers it to clients.
+    /// Describes a disk for the frontends that export it.
     pub(in super::super) fn volume(&self, at: usize) -> Volume {
         let state = &self.disks[at];
         let disk = &state.disk;
@@ -64,7 +64,8 @@ impl Device {
     }
 }
 
-/// Numbers that a client's choice of a disk is recognised by, whatever happened since.
+/// Returns a number that identifies a disk for as long as the process runs, so that a client's
+/// choice of a disk never leads to a later one.
 fn next_serial() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

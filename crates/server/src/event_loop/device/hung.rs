@@ -1,4 +1,4 @@
-//! Hung disks: looked for once a second, logged, and shown in snapshots.
+//! Hung disks: detected once a second, logged, and reported in snapshots.
 //!
 //! The engine takes the I/Os of a hung disk out of the queue depth, so that other disks go on
 //! ([`DeviceMut::look_for_hung_disks`](tidegate_core::engine::DeviceMut::look_for_hung_disks)). The
@@ -10,12 +10,12 @@ use tidegate_core::time::Nanos;
 
 use super::{Device, Tools};
 
-/// Limits on the io_uring worker threads that this loop's file I/Os may occupy.
+/// Limits on the io_uring worker threads that file I/Os of this loop may occupy.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Workers {
-    /// Kernel's default limit; 0 until it was queried.
+    /// The kernel's default limit; 0 until it was queried.
     usual: u32,
-    /// Number allowed beyond `usual`: one for each I/O that a hung disk has with the kernel.
+    /// Number allowed beyond `usual`: one for each I/O of a hung disk that the kernel has.
     more: u32,
 }
 
@@ -23,7 +23,7 @@ impl Workers {
     pub(in super::super) const UNKNOWN: Workers = Workers { usual: 0, more: 0 };
 }
 
-/// Start of the oldest I/O with the device, for each disk of a loop.
+/// Start time of the oldest I/O with the device, for each disk of a loop.
 pub(in super::super) struct OldestIos {
     by_disk: Vec<Nanos>,
     now: Nanos,
@@ -45,8 +45,8 @@ impl OldestIos {
 
 impl Device {
     /// Raises the limit on io_uring workers by the number of I/Os that hung disks hold. All files
-    /// of the ring share one pool of workers, hardly larger than the number of processors, which
-    /// such I/Os could exhaust.
+    /// of a ring share one pool of workers, hardly larger than the number of processors, which such
+    /// I/Os could exhaust.
     pub(in super::super) fn give_workers(&mut self, tools: &mut Tools<'_>) {
         let more = tools.engine.device().uncounted();
         if more == self.workers.more {

@@ -1,11 +1,10 @@
-//! What goes wrong on purpose: device I/Os of a disk with [fault rules](crate::fault) meet them
-//! here, between the engine and the medium.
+//! Fault injection: device I/Os of a disk with [fault rules](crate::fault) are judged here, between
+//! the engine and the backing.
 //!
-//! Judged are guest requests, each once: what becomes of one is written into its slot, where its
-//! later parts and its repetitions find it. A device I/O that carries several, or parts of them, of
-//! which one goes wrong fails as a whole before it touches the medium. The engine then repeats it
-//! one request at a time, each from its beginning, as after any error. Flushes that wait together
-//! are one.
+//! Rules judge guest requests, each once. The verdict is stored in the request's slot, where its
+//! later parts and its repetitions find it. If one request of a merged device I/O is struck, the
+//! whole I/O fails before it reaches the backing. The engine then repeats it one request at a time,
+//! each from its beginning, as after any error. Flushes that were joined are judged as one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,17 +16,17 @@ use super::{Device, DiskState, Tools};
 use crate::backing::Disk;
 use crate::fault::{Effect, Faults, Judged, Verdict};
 
-/// I/Os that stall, by when they go on.
+/// I/Os that stall, ordered by the time at which they go on.
 #[derive(Debug)]
 pub(super) struct Stalls(BinaryHeap<Reverse<(Nanos, u32)>>);
 
 impl Stalls {
-    /// With room for as many as can be in flight, so that none of them allocates.
+    /// Allocates room for the I/Os that can be in flight, so that a stall never allocates.
     pub(super) fn new(depth: u32) -> Stalls {
         Stalls(BinaryHeap::with_capacity(depth as usize))
     }
 
-    /// When the first goes on.
+    /// Returns the time at which the first I/O goes on.
     pub(super) fn next(&self) -> Option<Nanos> {
         self.0.peek().map(|Reverse((until, _))| *until)
     }
@@ -38,8 +37,8 @@ impl Stalls {
     }
 }
 
-/// A disk's rules as configured, armed at this time, and a word in the log. `None` where there are
-/// none: a disk without rules costs its I/Os the one look at this.
+/// Arms the configured rules of a disk at the time `now`, and logs that there are some. Returns
+/// `None` without rules: each I/O of such a disk only tests this option.
 pub(super) fn armed(disk: &Disk, now: Nanos) -> Option<Box<Faults>> {
     let mut faults = Box::<Faults>::default();
     for &rule in &disk.faults {
@@ -66,8 +65,8 @@ pub(super) fn armed(disk: &Disk, now: Nanos) -> Option<Box<Faults>> {
 }
 
 impl Device {
-    /// Has a device I/O of a disk with rules meet them. How many of its bytes are for the medium;
-    /// `None`: none, and as far as that goes it has ended.
+    /// Applies the fault rules of a disk to a device I/O. Returns the number of bytes that go to
+    /// the backing; `None` if none do, because the I/O's bytes count as done or failed already.
     #[cold]
     pub(super) fn inject(
         &mut self,
@@ -94,7 +93,7 @@ impl Device {
             Effect::Torn { keep, answer } => {
                 self.ios[index].answer = answer;
                 if keep > 0 {
-                    // Less than the I/O's own length.
+                    // The tear is within this I/O, so the length fits 32 bits.
                     return Some(keep as u32);
                 }
                 self.medium_ended(tools, index, Ok(()));
@@ -103,8 +102,8 @@ impl Device {
         }
     }
 
-    /// What becomes of an I/O by what becomes of the requests it carries. Of one that is torn,
-    /// the bytes that are kept are counted from the I/O's own first.
+    /// Derives the verdict on an I/O from the verdicts on its requests. For a torn request, the
+    /// kept bytes are counted from the I/O's first byte.
     fn judge_parts(&mut self, tools: &mut Tools<'_>, disk: usize, io: &DeviceIo) -> Verdict {
         let Tools {
             engine,
@@ -123,16 +122,18 @@ impl Device {
             stall = stall.max(verdict.stall);
             if verdict.effect != Effect::None {
                 effect = of_part(verdict.effect, offset, len, io);
+                // `effect` of a merged I/O only matters as "some request is struck", so the last one
+                // may win.
             }
         }
         if requests > 1 && effect != Effect::None {
-            // Each goes again by itself. Until then nothing of this I/O has happened.
+            // The engine repeats each request by itself. Until then this I/O must have no effect.
             return Verdict {
                 stall: Nanos::ZERO,
                 effect: Effect::Error(IoError::Io),
             };
         }
-        // A request stalls once, whatever parts it is served in.
+        // A request stalls once, however many parts it is served in.
         for segment in engine.io_segments(io.id) {
             let slot = table.get_mut(table.by_tag(segment.tag));
             if let Some(verdict) = &mut slot.fault {
@@ -142,14 +143,14 @@ impl Device {
         Verdict { stall, effect }
     }
 
-    /// Lets go the I/Os that have stalled for long enough.
+    /// Releases the I/Os whose stall is over.
     pub(super) fn stalls_due(&mut self, tools: &mut Tools<'_>) {
         while let Some(index) = self.stalls.pop_due(tools.now) {
             self.stall_ended(tools, index as usize);
         }
     }
 
-    /// Ends stalls now: those of one disk, or all.
+    /// Ends stalls at once: those of one disk, or all with `None`.
     pub(in super::super) fn end_stalls(&mut self, tools: &mut Tools<'_>, of: Option<usize>) {
         let ios = &self.ios;
         let ended = |index: u32| of.is_none_or(|disk| ios[index as usize].disk == disk);
@@ -173,7 +174,8 @@ impl Device {
 }
 
 impl DiskState {
-    /// Asks the rules, which there are, and counts and says what comes of it.
+    /// Judges a request by the disk's rules, counts it if it was struck and logs that. Panics if
+    /// the disk has no rules.
     fn judge(&mut self, now: Nanos, op: Op, offset: u64, len: u64) -> Verdict {
         let faults = self.faults.as_mut().expect("the disk has rules");
         let judged = faults.judge(now, op, offset, len);
@@ -183,7 +185,8 @@ impl DiskState {
     }
 }
 
-/// What becomes of an I/O that serves a request, or a part of one, of which this becomes.
+/// Returns the effect on an I/O that serves all or a part of a request, from the `effect` on that
+/// request at `offset` and with length `len`.
 fn of_part(effect: Effect, offset: u64, len: u64, io: &DeviceIo) -> Effect {
     let Effect::Torn { answer, .. } = effect else {
         return effect;
@@ -193,14 +196,14 @@ fn of_part(effect: Effect, offset: u64, len: u64, io: &DeviceIo) -> Effect {
     };
     let keep = (offset + kept).saturating_sub(io.offset);
     match keep >= io.len.into() {
-        // The tear is in a part behind this one, which must be written, and so must not fail:
-        // the engine asks for no more parts of a request that has failed.
+        // The tear is in a later part, so this one is written in full. It must not fail either,
+        // because the engine asks for no more parts of a failed request.
         true => Effect::None,
         false => Effect::Torn { keep, answer },
     }
 }
 
-/// Says that a rule struck, where it is time to.
+/// Logs that a rule struck a request, unless its log lines are rate-limited.
 fn say(export: &str, op: Op, judged: &Judged) {
     let Some(heard) = judged.heard else { return };
     let rule = heard.number;

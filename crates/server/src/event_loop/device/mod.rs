@@ -1,12 +1,13 @@
-//! From the engine to the backing and back: device I/Os.
+//! Device driver of a loop: takes device I/Os from the engine to their backings and their results
+//! back.
 //!
 //! ```text
-//!   poll_dispatch --> the disk's backing: its bytes are where they belong --+--> handle_completion
-//!                 --> emulated: the model's time is over -------------------+
-//!   on a disk with fault rules each I/O meets them first (`inject`)
+//!   poll_dispatch --> backing of the disk: reads or writes the bytes --+--> handle_completion
+//!                 --> emulated: service time of the disk model is over --+
+//!   on a disk with fault rules each I/O is judged first (`inject`)
 //! ```
 //!
-//! Where the bytes are, and how they get there, is behind the [door](crate::backing::door).
+//! Storage of the bytes, and the way to it, is behind the [`Backing`](crate::backing::door) trait.
 
 mod add;
 mod hung;
@@ -35,29 +36,30 @@ pub(super) use hung::OldestIos;
 use hung::Workers;
 use inject::Stalls;
 
-/// What the engine calls the device.
+/// Disks of a device, their I/Os in flight, and the disk model of an emulated device.
 pub(super) struct Device {
     pub(super) disks: Places<DiskState>,
-    /// Where they lie.
+    /// Ranges of the device's addresses that disks occupy.
     pub(super) layout: Layout,
-    /// The loop's number of each of the engine's disks.
+    /// Index into `disks` by the engine's [`DiskId`]; `usize::MAX` if there is none.
     pub(super) by_id: Vec<usize>,
-    /// One for each I/O that may be in flight.
+    /// Device I/Os by [`IoId`] index, one entry for each that may be in flight.
     pub(super) ios: Vec<Io>,
     pub(super) model: Option<Box<dyn Model>>,
-    /// I/Os that wait for room in the model, which I/Os of hung disks still occupy.
+    /// I/Os that wait for room in the model. Only I/Os of hung disks, which no longer count against
+    /// the depth, can fill it.
     pub(super) waits_for_model: VecDeque<u32>,
-    /// I/Os that fault rules hold up.
+    /// I/Os that fault rules stall.
     stalls: Stalls,
-    /// For people.
+    /// Kind of device, for log messages and the control API.
     pub(super) description: String,
-    /// What backings share and what they report.
+    /// State that backings share, and what they report back.
     shared: Shared,
     reports: Reports,
     workers: Workers,
 }
 
-/// What the device driver uses of its loop.
+/// Parts of the loop that the device driver borrows for one call.
 pub(super) struct Tools<'a> {
     pub(super) engine: &'a mut Engine,
     pub(super) requests: &'a mut Requests,
@@ -65,43 +67,45 @@ pub(super) struct Tools<'a> {
     pub(super) plumbing: &'a mut Pool,
     pub(super) now: Nanos,
     pub(super) wake: &'a Arc<Wake>,
-    /// False while the loop ends: fault rules hold up nothing any more.
+    /// False once the loop drains: fault rules then stall nothing, and no connection is adopted.
     pub(super) may_stall: bool,
 }
 
-/// An opened disk inside the loop.
+/// Open disk inside the loop.
 pub(super) struct DiskState {
     pub(super) disk: Disk,
-    /// No other disk of this process ever has the same.
+    /// Number that no other disk of this process ever has.
     pub(super) serial: u32,
-    /// Its first address on the device.
+    /// First address on the device.
     pub(super) base: u64,
     /// Index into the loop's VMs.
     pub(super) vm: usize,
     pub(super) id: DiskId,
     /// True while the disk is being resized.
     pub(super) resizing: bool,
+    /// I/Os with the backing, not counting those that only the model or a stall still holds.
     pub(super) in_flight: u32,
     /// Loop time since which the disk hangs, as last logged.
     pub(super) hung: Option<Nanos>,
-    /// What goes wrong with it on purpose.
+    /// Fault rules; `None` without any.
     pub(super) faults: Option<Box<Faults>>,
-    /// How often something did, over all rules that it ever had.
+    /// Number of requests struck by fault rules, including rules that were removed.
     pub(super) injected: u64,
 }
 
-/// A device I/O.
+/// Device I/O in flight, in the place of its [`IoId`] index. It ends once the backing, the model
+/// and a stall have all let it go.
 #[derive(Debug)]
 pub(super) struct Io {
     io: Option<DeviceIo>,
     pub(super) disk: usize,
-    /// How its bytes fared, once they did.
+    /// Result of the backing; `None` while it works on the bytes.
     pub(super) medium: Option<Outcome>,
-    /// The model has not let it go.
+    /// True while the model has not finished the I/O.
     pub(super) held: bool,
-    /// A fault rule has not let it go.
+    /// True while a fault rule stalls the I/O.
     pub(super) stalled: bool,
-    /// How it ends where all went well: a fault rule may have it otherwise.
+    /// Result if the backing succeeds: a fault rule may make it an error all the same.
     pub(super) answer: Outcome,
 }
 
@@ -117,7 +121,7 @@ impl Io {
         }
     }
 
-    /// Whether it is in flight on this disk beyond `end`.
+    /// Returns true if the I/O is in flight on this disk and reaches beyond `end`.
     pub(super) fn is_beyond(&self, disk: usize, end: u64) -> bool {
         let io = self.io.filter(|_| self.disk == disk);
         io.is_some_and(|io| io.offset + u64::from(io.len) > end)
@@ -168,14 +172,14 @@ impl Device {
         model.into_iter().chain(others).min()
     }
 
-    /// The disk has I/Os whose completions come with the next turn.
+    /// Returns true if the disk has I/Os whose completions come with the next turn.
     pub(super) fn answers_soon(&self, disk: usize) -> bool {
         self.disks[disk].disk.medium.is_instant() && self.disks[disk].in_flight > 0
     }
 }
 
 impl Device {
-    /// Starts an I/O that the engine has chosen.
+    /// Starts an I/O that the engine has picked.
     pub(super) fn start(&mut self, tools: &mut Tools<'_>, mut io: DeviceIo) {
         let index = io.id.index();
         let disk = self.by_id[io.disk.index()];
@@ -214,8 +218,8 @@ impl Device {
         }
     }
 
-    /// Begins the work on an I/O's bytes. It may be shorter than it was started only where it
-    /// carries one request.
+    /// Submits an I/O to its backing. `io` may be shorter than the engine's I/O only if that
+    /// carries one request, as after a torn write.
     fn begin(&mut self, tools: &mut Tools<'_>, index: usize, disk: usize, io: &DeviceIo) {
         let requests = &tools.requests;
         let ranges = tools.engine.io_segments(io.id).flat_map(|segment| {
@@ -244,7 +248,7 @@ impl Device {
         disks.all(|(_, state)| state.disk.medium.is_at_rest())
     }
 
-    /// Calls the backing of a disk, and takes the I/Os that ended by that.
+    /// Calls the backing of a disk, then takes the I/Os that the call ended.
     fn with_medium(
         &mut self,
         tools: &mut Tools<'_>,
@@ -264,12 +268,13 @@ impl Device {
         self.take_ended(tools);
     }
 
-    /// Takes the I/Os whose bytes are where they belong.
+    /// Takes the I/Os that backings have finished.
     #[inline]
     fn take_ended(&mut self, tools: &mut Tools<'_>) {
         if self.reports.ended.is_empty() {
             return;
         }
+        // The list is taken out and put back, so that its memory is used again.
         let mut ended = std::mem::take(&mut self.reports.ended);
         for (index, outcome) in ended.drain(..) {
             self.medium_ended(tools, index as usize, outcome);
@@ -277,7 +282,7 @@ impl Device {
         self.reports.ended = ended;
     }
 
-    /// An operation of a backing ended.
+    /// Passes the completion of a ring operation to the backing that submitted it.
     pub(super) fn operation_ended(
         &mut self,
         tools: &mut Tools<'_>,
@@ -293,7 +298,7 @@ impl Device {
         });
     }
 
-    /// Has backings send what they queued.
+    /// Lets backings send what they queued during this turn.
     #[inline]
     pub(super) fn send_queued(&mut self, tools: &mut Tools<'_>) {
         while let Some(disk) = self.reports.unsent.pop() {
@@ -303,10 +308,11 @@ impl Device {
         }
     }
 
-    /// Calls the backings whose time has come.
+    /// Calls the backings whose timers have expired.
     fn timers_due(&mut self, tools: &mut Tools<'_>) {
         while let Some(disk) = self.reports.pop_timer(tools.now) {
             let disk = disk as usize;
+            // A timer may outlive the disk that set it.
             if self.disks.is_taken(disk) {
                 self.with_medium(tools, disk, |medium, shared, port| {
                     medium.handle_timeout(shared, port);
@@ -315,25 +321,25 @@ impl Device {
         }
     }
 
-    /// Asks a disk for its extents; the answer comes by [`Device::take_statuses`].
+    /// Queries the extents of a disk; [`Device::take_statuses`] returns the answer.
     pub(super) fn ask_extents(&mut self, tools: &mut Tools<'_>, disk: usize, question: Question) {
         self.with_medium(tools, disk, |medium, shared, port| {
             medium.ask_extents(shared, port, question);
         });
     }
 
-    /// Takes what helper threads have found out since.
+    /// Collects the results of helper threads.
     pub(super) fn collect_statuses(&mut self) {
         self.shared.collect(&mut self.reports);
     }
 
-    /// Returns true if there are answers to questions for extents.
+    /// Returns true if there are answers to extent queries.
     #[inline]
     pub(super) fn has_statuses(&self) -> bool {
         !self.reports.statuses.is_empty()
     }
 
-    /// Takes the answers to questions for extents, oldest first.
+    /// Takes the answers to extent queries, oldest first.
     pub(super) fn take_statuses(&mut self) -> Vec<Status> {
         std::mem::take(&mut self.reports.statuses)
     }
@@ -343,7 +349,8 @@ impl Device {
         self.reports.statuses = statuses;
     }
 
-    /// An I/O's bytes are where they belong.
+    /// Records the result of the backing, and ends the I/O unless the model or a stall still holds
+    /// it.
     pub(super) fn medium_ended(&mut self, tools: &mut Tools<'_>, index: usize, outcome: Outcome) {
         let entry = &mut self.ios[index];
         entry.medium = Some(outcome.and(entry.answer));
@@ -353,7 +360,7 @@ impl Device {
         }
     }
 
-    /// Lets go what the model has finished, and what has stalled for long enough.
+    /// Releases the I/Os that the model has finished, and those whose stall is over.
     pub(super) fn device_due(&mut self, tools: &mut Tools<'_>) {
         self.stalls_due(tools);
         self.timers_due(tools);
@@ -394,7 +401,7 @@ impl Device {
     }
 }
 
-/// An I/O as a model takes it: in whole blocks, within its longest.
+/// Converts an I/O for the model: extended to whole logical blocks, cut to the model's longest.
 fn model_io(model: &dyn Model, io: &DeviceIo) -> ModelIo {
     let spec = model.spec();
     if io.op == Op::Flush {
@@ -408,6 +415,7 @@ fn model_io(model: &dyn Model, io: &DeviceIo) -> ModelIo {
     }
     let block = u64::from(spec.logical_block);
     let from = io.addr / block * block;
+    // The device's capacity may end within a block.
     let end = (io.addr + u64::from(io.len))
         .next_multiple_of(block)
         .min(spec.capacity);

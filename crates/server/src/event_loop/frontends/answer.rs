@@ -1,4 +1,5 @@
-//! From the engine to the frontends: what has ended is answered, and its memory given back.
+//! Path from the engine to the connections: finished requests are answered and their memory is
+//! returned.
 
 use tidegate_core::request::{Done, IoError};
 use tidegate_core::time::Nanos;
@@ -9,7 +10,7 @@ use crate::frontend::Failure;
 use crate::frontend::door::{Answer, Completed, ConnectionRef, Port};
 
 impl Frontends {
-    /// A request left the engine.
+    /// Takes a request that the engine has finished, and answers it.
     pub(in crate::event_loop) fn done(&mut self, hall: &mut Hall<'_>, done: &Done) {
         let index = hall.tools.requests.by_tag(done.tag);
         let slot = hall.tools.requests.get_mut(index);
@@ -30,12 +31,12 @@ impl Frontends {
         self.answer(hall, index);
     }
 
-    /// Gives a request's answer to its connection, or forgets it where nobody waits for it.
+    /// Gives a finished request to its connection, or frees it if the connection is gone.
     pub(super) fn answer(&mut self, hall: &mut Hall<'_>, index: u32) {
         let slot = hall.tools.requests.get(index);
         let who = slot.owner;
         if slot.answer != Answer::Ok || !slot.kind.answers_data() {
-            // Nothing of its payload is sent.
+            // No payload is sent, so its memory can serve others before the reply has gone out.
             self.release(hall, index);
         }
         let Some(connection) = self.connections.resolve(who) else {
@@ -43,7 +44,7 @@ impl Frontends {
         };
         if connection.state == State::Gone {
             self.forget(hall, index);
-            // It may have waited for this request.
+            // The connection may have waited for this request before it could be removed.
             return self.turns.touch(who.index);
         }
         let completed = self.with_transport(hall, who.index, |connection, port| {
@@ -55,7 +56,7 @@ impl Frontends {
         self.turns.touch(who.index);
     }
 
-    /// Calls a connection's transport, and frees the slots that it is done with.
+    /// Calls a connection's transport, then frees the slots whose replies ended by that.
     #[inline]
     pub(super) fn with_transport<R>(
         &mut self,
@@ -82,7 +83,7 @@ impl Frontends {
         result
     }
 
-    /// Frees the slots whose replies have ended.
+    /// Frees the slots whose replies were sent or dropped.
     pub(super) fn free_ended(&mut self, hall: &mut Hall<'_>) {
         let mut ended = hall.tools.requests.take_ended();
         for (slot, sent) in ended.drain(..) {
@@ -91,7 +92,8 @@ impl Frontends {
         hall.tools.requests.put_ended(ended);
     }
 
-    /// Frees a slot whose reply has ended, and counts the reply if it was `sent`, at this time.
+    /// Frees a slot whose reply has ended. `sent` is the time at which the reply was sent, for the
+    /// histogram of reply times; `None` if it was dropped.
     fn free_answered(&mut self, hall: &mut Hall<'_>, index: u32, sent: Option<Nanos>) {
         if let Some(sent) = sent {
             let slot = hall.tools.requests.get(index);
@@ -101,17 +103,20 @@ impl Frontends {
         self.forget(hall, index);
     }
 
-    /// Gives a slot and its memory back.
+    /// Frees a slot and returns its memory.
     fn forget(&mut self, hall: &mut Hall<'_>, index: u32) {
         self.release(hall, index);
         hall.tools.requests.remove(index);
     }
 
-    /// Gives back the memory of a slot, and its claim on an engine slot if that was not used.
+    /// Returns the memory of a slot, and its claim on an engine slot if the request never reached
+    /// the engine.
     fn release(&mut self, hall: &mut Hall<'_>, index: u32) {
         let released = hall.tools.requests.release(index);
         let (vm, now) = (hall.vms[released.vm].id, hall.tools.now);
         match (released.claimed, released.bytes) {
+            // The engine took the request's claim over only if `claimed` is false; it then frees
+            // the request slot itself and waits for the payload memory.
             (true, None) if released.is_guests => {
                 hall.tools.engine.admission_mut().return_slot(now, vm)
             }
@@ -139,6 +144,7 @@ impl Frontends {
         let mut at = 0;
         while at < touched.len() {
             let index = touched[at];
+            // Cleared first, so that a touch during the exchange asks for another round.
             self.turns.look(index);
             if self.exchange_one(hall, index) {
                 self.turns.keep(index);
@@ -150,13 +156,15 @@ impl Frontends {
         self.turns.put_touched(touched);
     }
 
-    /// Sends and receives for one connection. Returns true if it is to be looked at again in the
-    /// next turn.
+    /// Sends and receives for one connection. Returns true if it stays in the list for the next
+    /// turn.
     fn exchange_one(&mut self, hall: &mut Hall<'_>, index: u32) -> bool {
         let Some(connection) = self.connections.get(index) else {
             return false;
         };
         if connection.state != State::Gone {
+            // With no other request of the connection under way, no later reply could be sent
+            // together with these, so that waiting for one would only delay them.
             let alone = connection.outstanding == 0 && self.is_hungry(index);
             let linked = self.with_transport(hall, index, |connection, port| {
                 let linked = connection.transport.flush(port, alone);
@@ -172,7 +180,7 @@ impl Frontends {
             return false;
         }
         if hall.device.answers_soon(connection.disk) && connection.outstanding > 0 {
-            // Its reply comes with the next turn, and the receive can go with that.
+            // The reply comes with the next turn, and the receive can go to the kernel with it.
             return true;
         }
         if self.is_hungry(index) {
@@ -183,7 +191,7 @@ impl Frontends {
         false
     }
 
-    /// Returns true if all that the connection brought was taken, and it may bring more.
+    /// Returns true if everything that the connection brought was taken and it may bring more.
     fn is_hungry(&mut self, index: u32) -> bool {
         let is_ready = self.turns.is_ready(index);
         let connection = self.connections.get(index).expect("it is there");

@@ -1,12 +1,11 @@
-//! A connection inside the loop, whichever protocol it speaks.
+//! State of a connection inside the loop, independent of its protocol.
 //!
 //! ```text
-//!   Open --- takes its leave, or the daemon ends --> Leaving (answers what it has, reads no more)
-//!     |                                                |
-//!     +-- vanished, broken rule, stuck --> Gone <------+ nothing left to answer
-//!                                           | its transport is at rest
-//!                                           v
-//!                                          free
+//!   Open --- disconnects, or a drain begins --> Leaving (answers what it has, reads no more)
+//!     |                                      |
+//!     +-- vanished, broken rule, stuck       | nothing left to answer
+//!           |                                v
+//!           +-----------------------------> Gone --- its transport is at rest --> removed
 //! ```
 
 use tidegate_core::engine::PayloadMemory;
@@ -17,29 +16,29 @@ use crate::connections::{ConnectionPermit, DEVICE_CONNECTIONS_MAX};
 use crate::frontend::Transport;
 use crate::frontend::door::{ConnectionRef, Incoming};
 
-/// Connections of one loop at most.
+/// Maximum number of connections of one loop.
 pub(in crate::event_loop) const CONNECTIONS_MAX: usize = DEVICE_CONNECTIONS_MAX;
 
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) generation: u32,
     pub(super) transport: Transport,
-    /// Origin of the memory in which payloads lie.
+    /// Memory that holds payloads: the loop's, or the client's own.
     pub(super) memory: PayloadMemory,
     /// Index into the loop's disks.
     pub(super) disk: usize,
     pub(super) engine: ClientId,
-    /// For the log.
+    /// Address of the client, for log messages.
     pub(super) peer: String,
     pub(super) state: State,
-    /// Requests with the engine or the surveyor.
+    /// Requests that the engine, or a backing asked for extents, has yet to answer.
     pub(super) outstanding: u32,
     pub(super) stall: Option<Stall>,
     /// Request that waits for a request slot or payload memory.
     pub(super) held: Option<Incoming<u64>>,
-    /// Guest memory of the request that waits.
+    /// Guest memory of the request in `held`.
     pub(super) held_ranges: Vec<Mem>,
-    /// Permit for this connection among those of its VM, released on drop.
+    /// Counts the connection against its VM's maximum until it is dropped.
     pub(super) _permit: ConnectionPermit,
 }
 
@@ -61,13 +60,13 @@ pub(super) enum Stall {
 }
 
 impl Connection {
-    /// Nothing left to answer.
+    /// Returns true if nothing is left to answer.
     pub(super) fn is_quiet(&self) -> bool {
         self.outstanding == 0 && self.transport.is_quiet()
     }
 
-    /// Returns true if nobody works on anything of this connection any more. Guest memory goes with
-    /// the connection, so it stays until the device has left the memory alone.
+    /// Returns true if nobody works on memory of this connection any more. Guest memory goes with
+    /// the connection, so the connection stays until the device no longer uses it.
     pub(super) fn is_at_rest(&self) -> bool {
         let lends_memory = self.memory == PayloadMemory::Own && self.outstanding > 0;
         !lends_memory && self.transport.is_at_rest()
@@ -79,7 +78,8 @@ impl Connection {
     }
 }
 
-/// All connections of a loop.
+/// Connections of a loop by index. A generation tells a connection from earlier ones with its
+/// index.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     connections: Vec<Option<Connection>>,
@@ -88,7 +88,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Where the next connection will be.
+    /// Returns the reference that the next connection will have; `None` at the maximum.
     pub(super) fn vacant(&mut self) -> Option<ConnectionRef> {
         if self.free.is_empty() {
             if self.connections.len() == CONNECTIONS_MAX {
@@ -105,7 +105,7 @@ impl Connections {
         })
     }
 
-    /// Puts a connection where [`Connections::vacant`] said.
+    /// Inserts a connection at the index that [`Connections::vacant`] returned last.
     pub(super) fn insert(&mut self, connection: Connection) {
         let index = self.free.pop().expect("vacant was asked");
         assert_eq!(connection.generation, self.generations[index as usize]);
@@ -121,17 +121,17 @@ impl Connections {
         connection
     }
 
-    /// The connection at a place, whoever it is.
+    /// Returns the connection at an index, whatever its generation.
     pub(super) fn get(&mut self, index: u32) -> Option<&mut Connection> {
         self.connections.get_mut(index as usize)?.as_mut()
     }
 
-    /// The connection that is meant, if it is still there.
+    /// Returns the connection that `r` refers to, if it still exists.
     pub(super) fn resolve(&mut self, r: ConnectionRef) -> Option<&mut Connection> {
         self.get(r.index).filter(|c| c.generation == r.generation)
     }
 
-    /// The places of all connections.
+    /// Returns the indices of all connections, so that the caller can remove some on the way.
     pub(super) fn indices(&self) -> Vec<u32> {
         let taken = |(i, c): (usize, &Option<Connection>)| c.as_ref().map(|_| i as u32);
         self.connections

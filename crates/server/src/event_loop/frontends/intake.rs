@@ -1,7 +1,8 @@
-//! From the frontends to the engine: requests are polled, get what they need, and are handed in.
+//! Path from the connections to the engine: requests are polled, get a request slot and payload
+//! memory, and are handed to the engine.
 //!
-//! A connection that stopped because its VM has no request slot or payload memory goes on when the
-//! engine reports that there is some.
+//! A connection that stopped because its VM has no slot or memory left goes on when the engine
+//! names its VM in `poll_unblocked`.
 
 use std::time::Instant;
 
@@ -17,18 +18,19 @@ use crate::frontend::door::{
 use crate::log_limit;
 use crate::ring::Completion;
 
-/// Longest range that is read for [`Kind::Cache`]; longer ones are only said to be.
+/// Longest range in bytes that is read for [`Kind::Cache`]; longer ones are answered without a
+/// read, as a hint may be.
 const CACHE_MAX: u32 = 4 << 20;
 
 /// Result of serving a connection for a while.
 enum Served {
     /// All was taken: receive more.
     Hungry,
-    /// Its budget is used up.
+    /// The turn's budget is used up, and there is more to take.
     Again,
-    /// It cannot go on before something is freed.
+    /// The next request waits for something to be freed.
     Stalled(Stall),
-    /// Nothing more is taken from it.
+    /// Nothing more is taken from the connection.
     Ended,
 }
 
@@ -36,6 +38,8 @@ impl Frontends {
     /// Serves the stalled connections that may go on, then gives each ready one a turn.
     pub(in crate::event_loop) fn serve(&mut self, hall: &mut Hall<'_>) {
         self.serve_unblocked(hall);
+        // Counted before the loop, so that a connection that is ready again waits for the next turn
+        // of the loop.
         for _ in 0..self.turns.waiting() {
             let index = self.turns.next().expect("counted");
             self.serve_connection(hall, index, false);
@@ -64,7 +68,7 @@ impl Frontends {
         }
     }
 
-    /// Serves one connection for a turn. With `first` it was at the head of its VM's queue of
+    /// Serves one connection for a turn. `first` is true if it was at the head of its VM's queue of
     /// stalled connections.
     fn serve_connection(&mut self, hall: &mut Hall<'_>, index: u32, first: bool) {
         let Some(connection) = self.connections.get(index) else {
@@ -93,6 +97,7 @@ impl Frontends {
             connection.transport.stall(port)
         });
         let queue = &mut hall.vms[vm].stalled[kind];
+        // A connection that was at the head and still finds too little keeps its place.
         if first {
             queue.push_front(index);
         } else {
@@ -116,7 +121,7 @@ impl Frontends {
         self.take_progress(hall, who.index, progress);
     }
 
-    /// Has connections told of which the kernel has taken what they submitted.
+    /// Tells connections that the kernel has taken the operations that they submitted.
     pub(in crate::event_loop) fn submissions_ended(&mut self, hall: &mut Hall<'_>) {
         while let Some(who) = self.turns.next_submitted() {
             if self.connections.resolve(who).is_some() {
@@ -153,7 +158,8 @@ impl Frontends {
         }
     }
 
-    /// Takes requests of a connection until its budget, its requests or some room is used up.
+    /// Takes requests of a connection until its budget is used up, it has none left, or one lacks a
+    /// slot or memory.
     fn take_requests(&mut self, hall: &mut Hall<'_>, index: u32, mut first: bool) -> Served {
         let mut budget = Budget::of_a_turn();
         loop {
@@ -200,7 +206,7 @@ impl Frontends {
         }
     }
 
-    /// Takes the request that was held, unless there is no room for its answer.
+    /// Takes the held request again, unless there is no room for its reply.
     fn poll_held(&mut self, hall: &mut Hall<'_>, index: u32, held: Incoming<u64>) -> Polled<u64> {
         let room = self.with_transport(hall, index, |connection, port| {
             connection.transport.room(port)
@@ -228,7 +234,7 @@ impl Frontends {
         self.close(hall, index);
     }
 
-    /// Takes one request. `None`: go on.
+    /// Takes one request. Returns `None` if the connection can go on with its next one.
     fn take_request(
         &mut self,
         hall: &mut Hall<'_>,
@@ -266,9 +272,8 @@ impl Frontends {
 
     /// Claims a request slot of the engine and payload memory for a request. Returns false if the
     /// loop answers the request itself and needs no slot. With `first` the connection is at the
-    /// head of its VM's queue, so that the queue does not hold it back. Fails with
-    /// [`Refusal::Full`] while there is no slot or memory; any other error means that the VM or the
-    /// disk was removed.
+    /// head of its VM's queue, so the queue does not hold it back. Fails with [`Refusal::Full`]
+    /// while there is no slot or memory; any other error means that the VM or the disk was removed.
     fn claim(
         &mut self,
         hall: &mut Hall<'_>,
@@ -284,9 +289,10 @@ impl Frontends {
         let len = match request.kind {
             Kind::Read | Kind::Write => request.len,
             Kind::Cache if request.len <= CACHE_MAX => request.len,
-            // A long one is answered at once.
+            // A hint for a long range is answered at once.
             Kind::Cache => return Ok(false),
-            // Its reply: the memory is there before the question is asked.
+            // The reply's memory is taken before the backing is asked, because the answer cannot
+            // wait for memory later.
             Kind::Extents { reply_len, .. } => {
                 return match hall.tools.engine.admission_mut().take_reply(
                     hall.tools.now,
@@ -310,7 +316,7 @@ impl Frontends {
         Ok(true)
     }
 
-    /// A slot for a connection's request.
+    /// Takes a slot of the request table for a connection's request.
     fn insert(&mut self, hall: &mut Hall<'_>, index: u32, request: &Incoming<u64>) -> u32 {
         let connection = self.connections.get(index).expect("it is being served");
         let who = ConnectionRef {
@@ -323,9 +329,9 @@ impl Frontends {
         hall.tools.requests.insert(who, of, request, since)
     }
 
-    /// Answers a request that is not tried.
+    /// Answers a request without trying it.
     fn reject(&mut self, hall: &mut Hall<'_>, index: u32, token: u64, answer: Answer) {
-        // Answered without data, as a flush is.
+        // The kind stands for any request whose reply carries no data.
         let request = Incoming {
             kind: Kind::Flush,
             offset: 0,
@@ -338,13 +344,14 @@ impl Frontends {
         self.answer(hall, slot);
     }
 
-    /// Gives a request a slot, and hands it in unless its payload is still to come.
+    /// Gives a request a slot, and hands it to the engine unless its payload has yet to arrive.
     fn accept(&mut self, hall: &mut Hall<'_>, index: u32, request: &Incoming<u64>, claimed: bool) {
         let slot = self.insert(hall, index, request);
         hall.tools.requests.get_mut(slot).claimed = claimed;
         let connection = self.connections.get(index).expect("it is being served");
         let (disk, own_memory) = (connection.disk, connection.memory == PayloadMemory::Own);
-        // A read gets its buffer only when it is dispatched to the device.
+        // A read gets its buffer only when it is dispatched, so that reads waiting in the engine
+        // hold no memory.
         match request.kind {
             Kind::Read | Kind::Write if own_memory => hall.tools.requests.take_offered(slot),
             Kind::Write => {
@@ -379,7 +386,7 @@ impl Frontends {
         self.hand_in(hall, index, slot);
     }
 
-    /// Hands a request to the engine. A refusal is queued as an error reply.
+    /// Hands a request to the engine. A refusal becomes an error reply.
     fn hand_in(&mut self, hall: &mut Hall<'_>, index: u32, slot: u32) {
         let entry = hall.tools.requests.get(slot);
         let op = entry.kind.op();
@@ -423,8 +430,8 @@ impl Frontends {
     }
 }
 
-/// Returns the answer to a request with guest memory that is not tried: its memory is not as long
-/// as its payload, or there is nothing to do.
+/// Returns the answer to a request with guest memory that must not be tried: its memory is not as
+/// long as its payload, or there is nothing to do. `None` lets it proceed.
 #[cold]
 fn refuse_with_own_memory(
     request: &Incoming<u64>,
@@ -440,8 +447,8 @@ fn refuse_with_own_memory(
     (offered != len as usize).then_some(Answer::Error(Failure::Invalid, message))
 }
 
-/// Index into `Vm::stalled` for a request: writes and reads use separate payload
-/// memory.
+/// Returns the index into `Vm::stalled` for a request: writes have a queue of their own, because
+/// reads and writes use separate payload memory.
 fn queue_of(kind: Kind) -> usize {
     usize::from(kind != Kind::Write)
 }

@@ -1,5 +1,5 @@
-//! Connections of a loop: served by turns, answered, closed. What they speak is behind the
-//! [door](crate::frontend::door).
+//! Connections of a loop: served in turn, answered, closed. Their protocol is behind the traits of
+//! [`door`](crate::frontend::door).
 //!
 //! ```text
 //!   ready connections --turns--> intake: poll, claim, hand in to the engine
@@ -27,7 +27,7 @@ pub(super) use connection::CONNECTIONS_MAX;
 use connection::{Connection, Connections, State};
 use turns::Turns;
 
-/// Connections of a loop, and whose turn it is.
+/// Connections of a loop and the order in which they are served.
 #[derive(Default)]
 pub(super) struct Frontends {
     connections: Connections,
@@ -37,7 +37,7 @@ pub(super) struct Frontends {
     handed_in_late: bool,
 }
 
-/// Parts of the loop that its connections work with.
+/// Parts of the loop that connections borrow for one call.
 pub(super) struct Hall<'a> {
     pub(super) tools: Tools<'a>,
     pub(super) vms: &'a mut Vms,
@@ -45,37 +45,38 @@ pub(super) struct Hall<'a> {
 }
 
 impl Frontends {
-    /// Returns true if a connection is to be served, or the engine asked, without waiting.
+    /// Returns true if the next turn must not wait, because a connection is ready or a request was
+    /// handed in after the last dispatch.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.turns.waiting() > 0 || self.handed_in_late
     }
 
-    /// Notes that all requests handed in so far will be dispatched.
+    /// Notes that the dispatch that follows sees all requests handed in so far.
     #[inline]
     pub(super) fn begin_dispatch(&mut self) {
         self.handed_in_late = false;
     }
 
-    /// Connections, those that are being closed included.
+    /// Returns the number of connections, including those that are being closed.
     pub(super) fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Number of connections to one of these disks.
+    /// Returns the number of connections to one of these disks.
     pub(super) fn count_of(&self, disks: &[usize]) -> usize {
         let theirs = self.connections.iter().filter(|c| disks.contains(&c.disk));
         theirs.count()
     }
 
-    /// Peers that are connected to one of these disks, each with its disk.
+    /// Iterates over the peers that are connected to one of these disks, each with its disk.
     pub(super) fn peers_of(&self, disks: &[usize]) -> impl Iterator<Item = (&str, usize)> {
         let theirs = move |c: &&Connection| disks.contains(&c.disk) && c.state != State::Gone;
         let connections = self.connections.iter().filter(theirs);
         connections.map(|connection| (connection.peer.as_str(), connection.disk))
     }
 
-    /// Has every connection answered and closed; none is read from any more.
+    /// Stops reading from all connections; each is closed once its requests are answered.
     pub(super) fn begin_drain(&mut self, hall: &mut Hall<'_>) {
         for index in self.connections.indices() {
             let connection = self.connections.get(index).expect("it is there");
@@ -100,10 +101,10 @@ impl Frontends {
     }
 }
 
-// Connections whose handshake is done, taken over from the reception.
+// Connections whose handshake is done, taken over from the control thread.
 
 impl Frontends {
-    /// Takes a connection over from the reception.
+    /// Takes over a connection from the control thread, or refuses it by dropping it.
     pub(super) fn adopt(&mut self, hall: &mut Hall<'_>, adopted: Adopted) {
         let Adopted {
             opening,
@@ -115,7 +116,8 @@ impl Frontends {
         if !hall.tools.may_stall {
             return;
         }
-        // It may have gone since the client chose it, and another one have taken its place.
+        // The serial number decides, not the name: the disk that the client chose may have been
+        // removed meanwhile, and another may have its name.
         let chosen = |(_, state): &(usize, &DiskState)| {
             state.serial == serial && !hall.vms[state.vm].leaving
         };
@@ -178,11 +180,12 @@ fn refused(export: &str, peer: &str, why: &dyn std::fmt::Display) {
     }
 }
 
-// Questions for a disk's extents. The engine knows nothing of them: the disk's backing is asked,
-// which may take its time.
+// Queries for a disk's extents. They bypass the engine: the disk's backing answers them, possibly
+// on another thread and much later.
 
 impl Frontends {
-    /// Has a question about extents answered, at once or later.
+    /// Queries the extents of a disk's range, at most `most` of them. The reply follows now or in a
+    /// later turn.
     fn ask_extents(&mut self, hall: &mut Hall<'_>, connection: u32, slot: u32, most: u32) {
         let token = hall.tools.requests.tag(slot);
         let entry = hall.tools.requests.get(slot);
@@ -190,7 +193,7 @@ impl Frontends {
         let connection = self.connections.get(connection).expect("it asks");
         let disk = connection.disk;
         if offset + u64::from(len) > hall.device.disks[disk].disk.size {
-            // The disk has become shorter than the client knows.
+            // The disk has been shrunk since the client's handshake.
             let entry = hall.tools.requests.get_mut(slot);
             entry.answer = entry.kind.beyond_end();
             return self.answer(hall, slot);
@@ -207,7 +210,7 @@ impl Frontends {
         self.take_extents(hall);
     }
 
-    /// Takes what backings have found out.
+    /// Answers the extent queries that backings have finished.
     pub(super) fn take_extents(&mut self, hall: &mut Hall<'_>) {
         let mut statuses = hall.device.take_statuses();
         for status in statuses.drain(..) {
@@ -233,14 +236,15 @@ impl Frontends {
     }
 }
 
-// Ends of connections: one that leaves is answered first, one that vanished, broke a rule or is
-// stuck is not. See the states in `connection`.
+// Ends of connections. One that disconnects is answered first; one that vanished, broke a rule or
+// is stuck is not. The states are described in `connection`.
 
-/// Time without progress after which a client is cut off while the daemon ends.
+/// Time without progress after which a client is disconnected during a stop of the daemon.
 const STUCK_AT_END: Nanos = Nanos::from_secs(5);
 
 impl Frontends {
-    /// The connection broke, or the client closed it without a word.
+    /// Ends a connection whose socket broke or was closed without a disconnect request. `errno` is
+    /// the error of the socket, `None` for an end of file.
     fn vanish(&mut self, hall: &mut Hall<'_>, index: u32, errno: Option<i32>) {
         let Some(connection) = self.connections.get(index) else {
             return;
@@ -259,7 +263,7 @@ impl Frontends {
         self.close(hall, index);
     }
 
-    /// Ends a connection at once. What is in flight for it goes on without an answer.
+    /// Ends a connection at once. Its requests in flight are finished, but not answered.
     fn close(&mut self, hall: &mut Hall<'_>, index: u32) {
         let connection = self.connections.get(index).expect("it is there");
         if connection.state != State::Gone {
@@ -273,7 +277,8 @@ impl Frontends {
         self.settle(hall, index);
     }
 
-    /// Lets a connection go when the time has come.
+    /// Makes the transition that the connection's state allows now: to `Gone` once all is answered,
+    /// to removal once nobody uses its memory.
     fn settle(&mut self, hall: &mut Hall<'_>, index: u32) {
         let Some(connection) = self.connections.get(index) else {
             return;
@@ -307,9 +312,9 @@ impl Frontends {
         self.free_ended(hall);
     }
 
-    /// While the daemon ends, cuts off clients that make no progress in a payload or in taking
-    /// replies. Before that, no client is cut off for being slow with memory of its VM's guaranteed
-    /// part.
+    /// Disconnects clients that make no progress in sending a payload or in taking replies, while
+    /// the daemon stops. Before that, a slow client only holds memory of its own VM's guaranteed
+    /// part, so it may take its time.
     pub(super) fn cut_off_stuck(&mut self, hall: &mut Hall<'_>) {
         let patience = STUCK_AT_END;
         if hall.tools.may_stall {
@@ -331,10 +336,10 @@ impl Frontends {
         }
     }
 
-    /// Closes slow connections of VMs that borrow payload memory, while another VM waits for memory
-    /// that was lent. Slow is a connection whose current payload or send takes longer than its
-    /// frontend [allows](crate::frontend::door::Frontend::overdue). The client may reconnect; no
-    /// request is answered with an error.
+    /// Closes slow connections of VMs that borrow payload memory, while another VM waits for lent
+    /// memory. A connection is slow if its current payload or send takes longer than its frontend
+    /// [allows](crate::frontend::door::Frontend::overdue). The client may reconnect; no request is
+    /// answered with an error.
     pub(super) fn close_overdue(&mut self, hall: &mut Hall<'_>) {
         if !hall.tools.may_stall || !hall.tools.engine.admission().is_contended() {
             return;

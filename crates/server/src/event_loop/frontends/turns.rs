@@ -1,19 +1,19 @@
-//! Order in which connections are served: each with something to poll gets a turn with a budget.
+//! Round robin of the connections: each one that has something to poll gets a turn with a budget.
 
 use std::collections::VecDeque;
 
 use crate::frontend::door::ConnectionRef;
 
-/// Connections that are to be served, by their places in the loop.
+/// Lists of connections to be served, by their index in the loop.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Connections with something to poll, in the order of their turns.
     ready: VecDeque<u32>,
     /// Connections with something to send or to receive.
     touched: Vec<u32>,
-    /// Connections to be told once the kernel has taken what was submitted.
+    /// Connections that wait for the kernel to take what they submitted.
     submitted: Vec<ConnectionRef>,
-    /// Lists that a connection is in, by its place.
+    /// Lists that each connection is in, by its index.
     marks: Vec<Marks>,
 }
 
@@ -24,13 +24,13 @@ struct Marks {
 }
 
 impl Turns {
-    /// Makes room for the connection at a place.
+    /// Makes room for the connection at an index. Its marks stay if the index was used before.
     pub(super) fn add(&mut self, index: u32) {
         let places = self.marks.len().max(index as usize + 1);
         self.marks.resize(places, Marks::default());
     }
 
-    /// Gives a connection with something to poll a place among those that wait for their turn.
+    /// Queues a connection with something to poll for its turn.
     #[inline]
     pub(super) fn make_ready(&mut self, index: u32) {
         let marks = &mut self.marks[index as usize];
@@ -45,13 +45,13 @@ impl Turns {
         self.marks[index as usize].ready
     }
 
-    /// Connections that wait for their turn.
+    /// Returns the number of connections that wait for their turn.
     #[inline]
     pub(super) fn waiting(&self) -> usize {
         self.ready.len()
     }
 
-    /// Takes the connection whose turn it is. It may have gone meanwhile.
+    /// Takes the connection whose turn it is. The connection may have been removed meanwhile.
     #[inline]
     pub(super) fn next(&mut self) -> Option<u32> {
         let index = self.ready.pop_front()?;
@@ -59,7 +59,7 @@ impl Turns {
         Some(index)
     }
 
-    /// Has a connection looked at before the loop's turn ends.
+    /// Marks a connection for the exchange at the end of this turn of the loop.
     #[inline]
     pub(super) fn touch(&mut self, index: u32) {
         let marks = &mut self.marks[index as usize];
@@ -68,37 +68,38 @@ impl Turns {
         }
     }
 
-    /// Takes the list of touched connections. Each is in it until [`Turns::look`] names it.
+    /// Takes the list of touched connections. A connection in it counts as touched until
+    /// [`Turns::look`] is called for it.
     #[inline]
     pub(super) fn take_touched(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Notes that a touched connection is looked at: from now on it may be touched anew.
+    /// Notes that the exchange of a touched connection begins: from now on it may be touched anew.
     #[inline]
     pub(super) fn look(&mut self, index: u32) {
         self.marks[index as usize].touched = false;
     }
 
-    /// Notes that a connection stays in the list of touched ones.
+    /// Notes that a connection stays in the list for the next turn.
     #[inline]
     pub(super) fn keep(&mut self, index: u32) {
         self.marks[index as usize].touched = true;
     }
 
-    /// Takes the list back, with the connections that stay in it.
+    /// Puts the list back with the connections that stay in it, ahead of those touched meanwhile.
     #[inline]
     pub(super) fn put_touched(&mut self, mut touched: Vec<u32>) {
         touched.append(&mut self.touched);
         self.touched = touched;
     }
 
-    /// Has a connection told once the kernel has taken what was submitted.
+    /// Has a connection notified once the kernel has taken what was submitted.
     pub(super) fn await_submission(&mut self, who: ConnectionRef) {
         self.submitted.push(who);
     }
 
-    /// Takes a connection that is to be told; for a batch, in any order.
+    /// Takes a connection whose submission has ended; the order within a batch is arbitrary.
     pub(super) fn next_submitted(&mut self) -> Option<ConnectionRef> {
         self.submitted.pop()
     }

@@ -1,4 +1,5 @@
-//! One disk, one file: two that were configured on the same one are found out, however it is spelt.
+//! Registry of the files behind disks: two disks on the same file are detected however the path is
+//! spelt, through links and bind mounts too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::store::whole;
 /// File identity as [`sys::identity`] returns it: file system and inode, or block device.
 type Identity = (bool, u64, u64);
 
-/// Files that the disks of a daemon have open, over all its devices. Clones share one list. Its
+/// Files that the disks of a daemon have open, over all its devices. Clones share one registry. Its
 /// lock is never held during a system call.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
@@ -23,7 +24,7 @@ pub struct Files {
     known: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
-/// A disk on a file.
+/// Disk that uses a file.
 #[derive(Clone, Debug)]
 pub struct User {
     pub(super) vm: String,
@@ -39,8 +40,8 @@ impl Files {
         *self.known() = paths.collect();
     }
 
-    /// Returns true if a disk on this path was created or served before, so that no new one may
-    /// take its place.
+    /// Returns true if a disk at this path was created or served before, so that no new file may be
+    /// created in its place.
     pub(crate) fn knows(&self, path: &Path) -> bool {
         self.known().contains(&whole(path))
     }
@@ -56,7 +57,8 @@ impl Files {
         users.map(|user| user.watched.clone()).collect()
     }
 
-    /// Refuses a file that another disk uses, unless neither writes: locks would not tell who.
+    /// Refuses a file that another disk uses, unless both only read. The locks on files cannot name
+    /// the other disk.
     pub(super) fn refuse_shared(
         &self,
         vm: &str,
@@ -95,7 +97,7 @@ impl Files {
         }
     }
 
-    /// A disk has been closed.
+    /// Removes a disk that has been closed.
     pub fn remove(&self, export: &str) {
         self.all().retain(|_, users| {
             users.retain(|user| user.export != export);

@@ -1,5 +1,5 @@
-//! From the configuration to a device that is ready: its disks opened and laid out, its engine
-//! told of them; then, in `start`, its loop on a thread of its own.
+//! Preparation of a device by its configuration: opens its disks, lays them out and registers them
+//! with a new engine. The module `start` then moves it to a thread of its own.
 
 mod files;
 mod start;
@@ -29,78 +29,78 @@ use crate::frontend::{PLUMBING, Volume};
 pub use files::Files;
 use files::User;
 
-/// VMs that a device has room for, beyond those of the configuration; twice as many as those
-/// where they are more.
+/// Minimum number of VMs for which a device has room. With more than half as many in the
+/// configuration, it has room for twice those.
 const VMS: usize = 4096;
 
-/// Why a device could not be started.
+/// Reasons why a device could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A disk could not be opened.
     #[error("VM {vm:?}, export {export:?}: {source}")]
     Disk {
-        /// The VM.
+        /// Name of the VM.
         vm: String,
-        /// The export.
+        /// Name of the export.
         export: String,
-        /// Where the configuration names it.
+        /// Position in the configuration; `None` if the disk was not read from a text.
         place: Option<Box<Place>>,
-        /// Why.
+        /// Reason.
         source: OpenError,
     },
-    /// Two disks on one file, by two spellings or a link.
+    /// Two disks are on one file, through two spellings or a link.
     #[error(
         "VM {vm:?}, export {export:?}: {} is the same file as {}, which export {:?} of VM {:?} \
          uses; a disk needs a file of its own",
         path.display(), first.path.display(), first.export, first.vm
     )]
     SameFile {
-        /// The VM.
+        /// Name of the VM.
         vm: String,
-        /// The export.
+        /// Name of the export.
         export: String,
-        /// Its file.
+        /// Path of its file.
         path: PathBuf,
-        /// Where the configuration names it.
+        /// Position in the configuration; `None` if the disk was not read from a text.
         place: Option<Box<Place>>,
-        /// Who was first.
+        /// Disk that has the file open already.
         first: Box<User>,
     },
     /// The disks do not fit the device.
     #[error("device {device:?}: {source}")]
     Layout {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Where the configuration describes it.
+        /// Position of the device in the configuration; `None` if it was not read from a text.
         place: Option<Box<Place>>,
-        /// By how much.
+        /// Sizes of device and disks.
         source: TooSmall,
     },
     /// The engine refused the configuration.
     #[error("device {device:?}: {source}")]
     Engine {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// Where the configuration describes it.
+        /// Position of the device in the configuration; `None` if it was not read from a text.
         place: Option<Box<Place>>,
-        /// Why.
+        /// Reason.
         source: EngineError,
     },
     /// A system call failed.
     #[error("device {device:?}: cannot {what}: {source}")]
     Io {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// What was tried.
+        /// Verb phrase for the step that failed, to follow "cannot".
         what: &'static str,
-        /// How it failed.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl SetupError {
-    /// What of the configuration could not be had; `None` where it is not about that, or did not
-    /// come from a text.
+    /// Returns the position in the configuration that the error is about; `None` for failed system
+    /// calls and for configurations that were not read from a text.
     pub fn place(&self) -> Option<&Place> {
         match self {
             SetupError::Disk { place, .. }
@@ -112,7 +112,7 @@ impl SetupError {
     }
 }
 
-/// A device whose disks are open and whose loop has not begun.
+/// Device whose disks are open and whose loop has not started.
 pub struct Prepared {
     name: String,
     engine: Engine,
@@ -132,10 +132,11 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    /// Opens everything a device needs.
+    /// Opens the disks of device `index` of the configuration and prepares its engine.
     ///
     /// # Errors
-    /// Names the VM, the export and the path of what could not be opened.
+    /// Fails if a disk cannot be opened or does not fit the device. The error names the VM, the
+    /// export and the path.
     pub fn open(config: &Config, index: usize, files: &Files) -> Result<Prepared, SetupError> {
         let device = &config.devices[index];
         let tenants: Vec<_> = (config.vms.iter().filter(|vm| vm.device == index)).collect();
@@ -186,6 +187,7 @@ impl Prepared {
             let added = own.add_disk(&mut engine, &mut vms, vm, new.disk, base);
             added.map_err(refused)?;
         }
+        // An unaligned I/O may need up to a physical block more at each end.
         let bounce = (u64::from(max_io) + 2 * u64::from(block)).next_power_of_two();
         Ok(Prepared {
             name: device.name.clone(),
@@ -199,7 +201,7 @@ impl Prepared {
         })
     }
 
-    /// Returns the volumes of the device, each with the connections of the VM that owns it.
+    /// Returns the volumes of the device, each with the connection counter of the VM that owns it.
     pub fn volumes(&self) -> Vec<(Volume, Arc<VmConnections>)> {
         let disks = self.device.disks.iter();
         let offered = disks.map(|(at, disk)| {
@@ -211,7 +213,7 @@ impl Prepared {
 }
 
 /// Opens the disks of a device's VMs, each with the index of its VM among `tenants`. Opening a file
-/// fails after `open_timeout` of the configuration.
+/// fails after `daemon.open_timeout` of the configuration.
 fn open_disks(
     config: &Config,
     device: &DeviceConfig,
@@ -241,11 +243,11 @@ fn open_disks(
     Ok(disks)
 }
 
-/// Opens a disk of a VM. May block for as long as the file system does not answer, so it is called
+/// Opens a disk of a VM. May block for as long as the file system does not answer, so call it
 /// through `bounded`. The caller adds a disk that it keeps to `files`.
 ///
 /// # Errors
-/// When another disk is on the same file, or it cannot be opened.
+/// Fails if another disk uses the file, or the file cannot be opened.
 pub fn open_disk(
     device: &DeviceConfig,
     vm: &str,
@@ -292,7 +294,8 @@ fn cannot_open(vm: &str, disk: &DiskConfig, source: OpenError) -> SetupError {
     }
 }
 
-/// Where on its device a disk would like to lie: where its first byte does.
+/// Returns the device address at which a disk should be laid out: the address of its first byte
+/// where the backing knows it.
 fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
     match kind {
         DeviceKind::File => disk.medium.first_address(),
@@ -300,8 +303,8 @@ fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
     }
 }
 
-/// What the engine has to keep to: what the configuration says, within what the model, the disks'
-/// blocks and the pool's buffers allow.
+/// Returns the engine's configuration: the device's settings within the bounds of the model, the
+/// disks' blocks and the pool's buffers. `vms` is the number of configured VMs.
 fn engine_config(
     device: &DeviceConfig,
     disks: &[(usize, NewDisk)],
@@ -330,17 +333,18 @@ fn engine_config(
     scheduling.engine_config(device, (2 * vms).max(VMS) as u32)
 }
 
-/// Time that it takes to position a device of such disks, as far as the kernel tells: one disk
-/// that turns is enough. What is learnt of costs goes beyond that.
+/// Returns the time to position a device with these disks, as a first estimate until costs are
+/// learnt: that of a hard disk if the kernel calls at least one disk rotational, else 0.
 fn positioning(disks: &[(usize, NewDisk)]) -> Nanos {
     let mut disks = disks.iter();
-    match disks.any(|(_, new)| new.disk.is_rotational() == Some(true)) {
-        true => POSITIONING,
-        false => Nanos::ZERO,
+    if disks.any(|(_, new)| new.disk.is_rotational() == Some(true)) {
+        POSITIONING
+    } else {
+        Nanos::ZERO
     }
 }
 
-/// Creates a device's engine, which knows of no VM yet.
+/// Creates the engine of a device, without VMs.
 fn new_engine(
     device: &DeviceConfig,
     config: EngineConfig,
@@ -364,7 +368,7 @@ fn new_engine(
     Ok(engine)
 }
 
-/// Tells the engine of the VMs, which have no disks yet.
+/// Registers the VMs with the engine, without their disks.
 fn add_vms(
     engine: &mut Engine,
     tenants: &[&VmConfig],

@@ -1,4 +1,4 @@
-//! From a device that is ready to its loop, on a thread of its own.
+//! Start of a prepared device's loop on a thread of its own.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -15,17 +15,18 @@ use crate::command::Command;
 use crate::frontend::table::Requests;
 use crate::ring::{Ring, Wake, clock, sys};
 
-/// Submissions between two turns of the ring; more are submitted in between.
+/// Size of io_uring's submission queue. A turn with more submissions enters the kernel in between.
 const RING_ENTRIES: u32 = 1024;
-/// The ring's table of files, where the process may have so many.
+/// Maximum size of the ring's table of registered files; the process's limit on open files bounds
+/// it, too.
 const FILES_MAX: u32 = 16_384;
 
 impl Prepared {
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
-    /// The thread tells what it leaves behind; `news` is told when a job ends.
+    /// The thread returns the loop's final state. `news` is notified when a deadline transfer ends.
     ///
     /// # Errors
-    /// When the kernel refuses the ring or the thread.
+    /// Fails if the kernel refuses the ring, the eventfd or the thread.
     pub fn spawn(
         self,
         guard: impl Send + 'static,
@@ -116,8 +117,9 @@ impl Prepared {
     }
 }
 
-/// Runs a loop. Cut short, or in a panic, it keeps its memory until the process ends: the kernel
-/// may still be copying a write from a payload, and would find zeroes there, neither old nor new.
+/// Runs a loop. If it is cut short or panics with I/O in flight, its memory is leaked until the
+/// process ends: the kernel may still be copying a payload to disk, and with the memory unmapped
+/// would write zeroes, which are neither the old data nor the new.
 fn run_to_its_end(event_loop: Loop) -> io::Result<Remains> {
     let mut event_loop = ManuallyDrop::new(event_loop);
     let ended = event_loop.run();
