@@ -1,9 +1,9 @@
-//! System calls that may block for ever, under a deadline.
+//! System calls that may block for ever, under a time-out.
 //!
 //! `open`, `stat` and the like do not return while the file system below them does not answer: a
 //! dead network server, a FUSE process that is stopped. Signals do not interrupt them. Each such
-//! call is therefore made on a thread of its own. At the deadline that thread is abandoned: the
-//! caller goes on, and a result that comes later is dropped.
+//! call is therefore made on a thread of its own. At the time-out the thread is abandoned: the
+//! caller goes on, and a later result is dropped.
 
 use std::fmt;
 use std::io;
@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Most abandoned threads at a time; each holds a stack and kernel resources of its call.
+/// Maximum number of abandoned threads at a time; each holds a stack and the kernel resources of
+/// its call.
 const ABANDONED_MAX: usize = 64;
 
-/// Abandoned threads whose call has not returned yet.
+/// Number of abandoned threads whose call has not returned yet.
 static ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
 /// Reason why a bounded call has no result.
@@ -68,6 +69,8 @@ impl Settled {
 
     /// Gives up waiting. Returns false if the thread has just returned.
     fn abandon(&self) -> bool {
+        // Counted before the flag is set: otherwise a thread that returns in between would subtract
+        // first, and the counter would wrap.
         ABANDONED.fetch_add(1, Ordering::Relaxed);
         let abandoned = self.first();
         if !abandoned {
@@ -104,8 +107,8 @@ fn begin<T: Send + 'static>(
     Ok(settled)
 }
 
-/// Makes a call that may block, and waits for its result for at most `limit`. A result that comes
-/// later is dropped.
+/// Makes a call that may block, and waits at most `limit` for its result. A later result is
+/// dropped.
 ///
 /// # Errors
 /// If the call did not return in time, could not be started, or panicked.
@@ -118,7 +121,7 @@ pub(crate) fn call<T: Send + 'static>(
     match receiver.recv_timeout(limit) {
         Ok(result) => result,
         Err(_) if settled.abandon() => Err(NotDone::Late(limit)),
-        // The thread has returned just before the flag was set: its result is in the channel.
+        // The thread returned just before the flag was set, so its result is in the channel.
         Err(_) => receiver.recv().unwrap_or(Err(NotDone::Panicked)),
     }
 }

@@ -1,14 +1,14 @@
 //! Limits on NBD connections, by VM and by device.
 //!
 //! A device serves at most [`DEVICE_CONNECTIONS_MAX`] connections, and each VM has at most its
-//! `max_connections` of them. [`GUARANTEED`] connections are reserved for each VM; on a device with
-//! too many VMs for that, an equal share of its places is.
+//! `max_connections` of them. [`GUARANTEED`] connections are reserved for each VM; a device with
+//! too many VMs for that reserves an equal share of its places for each.
 //!
 //! The lock is taken when a connection begins and ends, never for a request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most connections of one device, over all its VMs.
+/// Maximum number of connections of one device, over all its VMs.
 pub const DEVICE_CONNECTIONS_MAX: usize = 4096;
 /// Connections reserved for each VM.
 pub const GUARANTEED: usize = 16;

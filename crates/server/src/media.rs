@@ -1,4 +1,4 @@
-//! Watch over the files of disks: detects files that were truncated, removed or replaced.
+//! Monitor of the files of disks: detects files that were truncated, removed or replaced.
 //!
 //! ```text
 //!   once a second, on a thread of its own:  stat(path) --> state of the medium
@@ -64,7 +64,7 @@ impl State {
     }
 }
 
-/// File of a disk under observation, shared by the disk's event loop and the watching thread.
+/// File of a disk under observation, shared by the disk's event loop and the checking thread.
 #[derive(Debug)]
 pub struct Watched {
     path: PathBuf,
@@ -72,9 +72,9 @@ pub struct Watched {
     identity: (bool, u64, u64),
     /// Last state seen, as the discriminant of a [`State`].
     state: AtomicU8,
-    /// Least size of the file in bytes: the size of the disk.
+    /// Minimum size of the file in bytes, which is the size of the disk.
     size: AtomicU64,
-    /// Counter of changes of `size`: a check during a change is discarded.
+    /// Number of changes of `size`, times two: a check that overlaps a change is discarded.
     changes: AtomicU32,
     /// True if a check has not returned within [`ANSWERS_WITHIN`].
     silent: AtomicBool,
@@ -116,7 +116,7 @@ impl Watched {
         ))
     }
 
-    /// Sets the least size in bytes. To be called before the file is truncated and after it was
+    /// Sets the minimum size in bytes. Call this before the file is truncated and after it was
     /// extended.
     pub(crate) fn set_size(&self, size: u64) {
         self.changes.fetch_add(1, Ordering::AcqRel);

@@ -1,14 +1,14 @@
-//! Memory that event loop and kernel share: regions, ranges of them, pools.
+//! Memory that event loop and kernel share: regions, ranges of them, pools of buffers.
 //!
-//! A [`Region`] is a stretch of anonymous memory whose addresses stay reserved until the process
-//! ends; dropping it gives its pages back, not its addresses. A [`Mem`] is a range of a region,
-//! freely copied, and therefore always mapped: whatever becomes of an I/O, the kernel never
-//! writes into memory that means something else. (Guest memory will join as another origin of
-//! `Mem`, with the same promise kept by its own means.)
+//! A [`Region`] is a range of anonymous memory whose addresses stay reserved until the process
+//! ends; dropping it returns its pages, not its addresses. A [`Mem`] is a range of a region, freely
+//! copied and therefore always mapped: whatever becomes of an I/O, the kernel never writes into
+//! memory that has another use by now. (Guest memory will join as another origin of `Mem` and will
+//! keep this promise by its own means.)
 //!
-//! The bytes are only ever copied in and out, never borrowed, because the kernel may be working
-//! on them. That nobody copies while it does is the loop's business: a buffer given to an I/O is
-//! left alone until that I/O's completion was seen.
+//! Bytes are only copied in and out, never borrowed, because the kernel may be working on them. The
+//! loop ensures that nobody copies meanwhile: it does not touch a buffer of an I/O until it has
+//! seen the I/O's completion.
 
 mod pool;
 
@@ -31,10 +31,10 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Reserves at least `len` bytes (rounded up to whole pages) of zeroes.
+    /// Reserves at least `len` bytes of zeroes, rounded up to whole pages.
     ///
     /// # Errors
-    /// When the address space or the system's commit limit is exhausted.
+    /// Fails if the address space or the system's commit limit is exhausted.
     pub fn new(len: usize) -> io::Result<Region> {
         let len = len.max(1).next_multiple_of(PAGE);
         // SAFETY: a new private anonymous mapping at an address of the kernel's choosing
@@ -52,7 +52,8 @@ impl Region {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Huge pages would commit 2 MiB for the first byte; a failure costs only memory.
+        // With huge pages, the first byte written would commit 2 MiB. If this fails, only memory is
+        // lost.
         // SAFETY: the range was mapped above and is owned by this region.
         unsafe { libc::madvise(base, len, libc::MADV_NOHUGEPAGE) };
         Ok(Region {
@@ -61,17 +62,17 @@ impl Region {
         })
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never true.
+    /// Returns false, because a region has at least one page.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A range of it. Panics when it is not inside.
+    /// Returns the range of `len` bytes at `offset`. Panics if it is not inside the region.
     pub fn mem(&self, offset: usize, len: usize) -> Mem {
         assert!(
             offset <= self.len && len <= self.len - offset,
@@ -85,7 +86,7 @@ impl Region {
         })
     }
 
-    /// Makes a range read as zeroes and gives its whole pages back to the system.
+    /// Makes a range read as zeroes and returns its whole pages to the system.
     pub fn discard(&self, offset: usize, len: usize) {
         let range = self.mem(offset, len);
         let first = offset.next_multiple_of(PAGE);
@@ -112,12 +113,12 @@ impl Region {
 }
 
 impl Region {
-    /// Moves all of its pages to the front of a longer region that nobody has used; its own
-    /// bytes read as zeroes afterwards. Nobody else, and no kernel, may be at work on either.
-    /// Panics when the other is shorter.
+    /// Moves all pages to the front of `longer`, a region that nobody has used; this region reads
+    /// as zeroes afterwards. No thread and no I/O may use either meanwhile. Panics if `longer` is
+    /// shorter than this region.
     ///
     /// # Errors
-    /// When the kernel refuses; then nothing has moved.
+    /// Fails if the kernel refuses; nothing has moved then.
     pub fn move_pages(&self, longer: &Region) -> io::Result<()> {
         assert!(longer.len >= self.len, "the other region is shorter");
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
@@ -133,22 +134,23 @@ impl Region {
                 longer.base.cast::<libc::c_void>(),
             )
         };
-        match moved == libc::MAP_FAILED {
-            true => Err(io::Error::last_os_error()),
-            false => Ok(()),
+        if moved == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
         }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Not unmapped, see the module's documentation.
+        // The addresses stay mapped, because a `Mem` or an I/O in flight may still refer to them.
         // SAFETY: the range was mapped by `new` and is still reserved.
         unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_DONTNEED) };
     }
 }
 
-/// A range of a [`Region`]; has the layout of an `iovec`.
+/// Range of a [`Region`], with the layout of an `iovec`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Mem(libc::iovec);
@@ -157,28 +159,28 @@ pub struct Mem(libc::iovec);
 unsafe impl Send for Mem {}
 
 impl Mem {
-    /// No bytes.
+    /// Range without bytes.
     pub const EMPTY: Mem = Mem(libc::iovec {
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
     });
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.iov_len
     }
 
-    /// True for no bytes.
+    /// Returns true if the range has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.iov_len == 0
     }
 
-    /// Its address, for alignment and for submission.
+    /// Returns the address of the first byte.
     pub fn addr(&self) -> usize {
         self.0.iov_base as usize
     }
 
-    /// `len` bytes from `offset` on. Panics when they are not inside.
+    /// Returns the `len` bytes at `offset`. Panics if they are not inside the range.
     pub fn slice(&self, offset: usize, len: usize) -> Mem {
         assert!(
             offset <= self.len() && len <= self.len() - offset,
@@ -190,12 +192,12 @@ impl Mem {
         })
     }
 
-    /// Everything from `offset` on.
+    /// Returns everything from `offset` on. Panics if `offset` is past the end.
     pub fn from(&self, offset: usize) -> Mem {
         self.slice(offset, self.len() - offset)
     }
 
-    /// This range and the one right behind it as one. Panics when there is a gap.
+    /// Joins this range with the one that begins where it ends. Panics if there is a gap.
     pub fn joined(&self, behind: Mem) -> Mem {
         assert_eq!(
             self.addr() + self.len(),
@@ -208,7 +210,7 @@ impl Mem {
         })
     }
 
-    /// Fills its front with `bytes`. Panics when they are more than fit.
+    /// Copies `bytes` to the front of the range. Panics if they do not fit.
     pub fn write(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len(), "more bytes than room");
         // SAFETY: the destination is mapped and writable for `self.len()` bytes (module
@@ -216,7 +218,7 @@ impl Mem {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr(), bytes.len()) };
     }
 
-    /// Copies its front out. Panics when `bytes` wants more than there is.
+    /// Copies the front of the range to `bytes`. Panics if `bytes` is longer than the range.
     pub fn read(&self, bytes: &mut [u8]) {
         assert!(
             bytes.len() <= self.len(),
@@ -226,14 +228,14 @@ impl Mem {
         unsafe { std::ptr::copy_nonoverlapping(self.ptr(), bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    /// Copies `from` to its front. Panics when that does not fit. The ranges may overlap.
+    /// Copies `from` to the front of the range. Panics if it does not fit. The ranges may overlap.
     pub fn copy(&self, from: Mem) {
         assert!(from.len() <= self.len(), "more bytes than room");
         // SAFETY: both ranges are mapped (module invariant); `ptr::copy` allows overlap.
         unsafe { std::ptr::copy(from.ptr(), self.ptr(), from.len()) };
     }
 
-    /// Fills it with zeroes.
+    /// Fills the range with zeroes.
     pub fn zero(&self) {
         if !self.is_empty() {
             // SAFETY: the range is mapped and writable (module invariant).
@@ -252,7 +254,7 @@ impl std::fmt::Debug for Mem {
     }
 }
 
-/// Copies the ranges of `from` over those of `to`, in order. Panics when `to` is shorter.
+/// Copies the bytes of the ranges `from` to those of `to`, in order. Panics if `to` is shorter.
 pub fn copy_ranges(to: &[Mem], from: &[Mem]) {
     let mut to = to.iter().copied();
     let mut room = Mem::EMPTY;
@@ -270,7 +272,8 @@ pub fn copy_ranges(to: &[Mem], from: &[Mem]) {
     }
 }
 
-/// The part of `ranges` that starts `offset` bytes in and is `len` bytes long, appended to `out`.
+/// Appends the part of `ranges` that begins `offset` bytes in and is `len` bytes long to `out`.
+/// Panics if `ranges` is shorter.
 pub fn sub_ranges(ranges: &[Mem], mut offset: usize, mut len: usize, out: &mut Vec<Mem>) {
     for range in ranges {
         if offset >= range.len() {

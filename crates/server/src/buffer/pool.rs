@@ -1,10 +1,10 @@
-//! Buffers in size classes, whose idle memory is given back to the kernel.
+//! Pool of buffers in size classes, which returns idle memory to the kernel.
 //!
-//! Each class has addresses enough for the whole bound, so no mixture of sizes can fragment it;
-//! what is bounded is what may be committed: buffers in use and *warm* ones (free, but with
-//! pages behind them) together. A class that needs pages takes them from other classes' warm
-//! buffers. Free lists are last-in first-out: what is handed out was used a moment ago and is
-//! likely in the cache, and what lies at the bottom is what [`Pool::trim`] gives back.
+//! Each class has enough addresses for the whole limit, so no mix of sizes can fragment it. The
+//! limit bounds committed memory: buffers in use together with *warm* ones, which are free but have
+//! pages. A class that needs pages takes them from warm buffers of other classes. Free lists are
+//! last in, first out: the buffer handed out was used last and is likely in the CPU cache, and
+//! those at the bottom are idle and go back in [`Pool::trim`].
 
 use std::io;
 
@@ -15,11 +15,13 @@ use super::{Mem, Region};
 /// Bytes of a page; every buffer is aligned to it.
 pub const PAGE: usize = 4096;
 
+/// Base-2 logarithm of the smallest size class in bytes.
 const SMALLEST: u32 = PAGE.trailing_zeros();
+/// Base-2 logarithm of the largest size class in bytes: 32 MiB.
 const LARGEST: u32 = 25;
 const CLASSES: usize = (LARGEST - SMALLEST + 1) as usize;
 
-/// Memory of one owner, to be returned with [`Pool::put`].
+/// Buffer with one owner, to be returned with [`Pool::put`].
 #[derive(Debug)]
 #[must_use = "a buffer that is dropped is lost to its pool"]
 pub struct Buffer {
@@ -29,23 +31,26 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Its bytes, as many as the size class has.
+    /// Returns the memory of the buffer, as long as its size class.
     pub fn mem(&self) -> Mem {
         self.mem
     }
 
-    /// Bytes it counts for.
+    /// Returns the bytes that the buffer counts for.
     pub fn size(&self) -> u64 {
         self.mem.len() as u64
     }
 }
 
-/// See the module's documentation.
+/// Pool of buffers in size classes with one limit on committed memory.
 #[derive(Debug)]
 pub struct Pool {
     classes: Vec<Class>,
+    /// Bound on `used` + `warm`, in bytes.
     limit: u64,
+    /// Bytes in use.
     used: u64,
+    /// Bytes that are free and still have pages.
     warm: u64,
 }
 
@@ -53,24 +58,25 @@ pub struct Pool {
 struct Class {
     region: Region,
     size: usize,
-    /// Free and committed; last returned at the end.
+    /// Indices of free buffers with pages, last returned at the end.
     warm: Vec<u32>,
-    /// Free, their pages given back.
+    /// Indices of free buffers whose pages were returned to the system.
     cold: Vec<u32>,
-    /// Never used from here on.
+    /// Index of the first buffer that was never used; all after it were not either.
     fresh: u32,
-    /// How short `warm` has been since the last trim: the first so many were not needed.
+    /// Minimum length of `warm` since the last trim: that many buffers at its front were not
+    /// needed.
     least: usize,
 }
 
 impl Pool {
-    /// Longest buffer there is: 32 MiB.
+    /// Size of the largest buffer, 32 MiB.
     pub const BUFFER_MAX: usize = 1 << LARGEST;
 
     /// Creates a pool for buffers of `limit` bytes in all, counted by [`buffer_bytes`].
     ///
     /// # Errors
-    /// When the address space is exhausted.
+    /// Fails if the address space is exhausted.
     pub fn new(limit: u64) -> io::Result<Pool> {
         let mut classes = Vec::with_capacity(CLASSES);
         for shift in SMALLEST..=LARGEST {
@@ -127,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the pool.
     pub fn put(&mut self, buffer: Buffer) {
         let size = buffer.size();
         self.used -= size;
@@ -135,17 +141,17 @@ impl Pool {
         self.classes[buffer.class as usize].warm.push(buffer.index);
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Bytes free with pages behind them.
+    /// Returns the bytes that are free and still have pages.
     pub fn warm(&self) -> u64 {
         self.warm
     }
 
-    /// Gives back the pages of at most `most` buffers that were free since the last trim.
+    /// Returns the pages of at most `most` buffers that were not used since the last trim.
     pub fn trim(&mut self, most: usize) {
         let mut left = most;
         for class in &mut self.classes {
@@ -162,7 +168,8 @@ impl Pool {
         }
     }
 
-    /// Gives warm buffers' pages back until `size` more bytes fit the bound, or none are left.
+    /// Returns pages of warm buffers to the system until `size` more bytes fit the limit or none
+    /// are left.
     fn make_room(&mut self, size: u64) {
         for class in &mut self.classes {
             while self.used + self.warm + size > self.limit {

@@ -1,9 +1,10 @@
-//! Faults for tests: what a test makes of the calls on one file, between the loop and the kernel.
+//! Faults in single system calls on a file, for tests: injected between the event loop and the
+//! kernel.
 //!
-//! A test [`set`]s its faults for a file before the daemon opens it; every ring that takes the file
-//! asks them about each call. What is let through is done by the kernel, all of it or a part; what
-//! is not is a no-operation, which completes with the error instead. A late one waits in the kernel
-//! behind a timer, its memory with it, as on a disk that takes its time.
+//! A test [`set`]s the faults of a file before the daemon opens it; every ring that adds the file
+//! asks them about each call. A call that passes is done by the kernel, in full or in part. A call
+//! that fails is replaced by a no-operation, which completes with the error. A delayed call waits
+//! in the kernel behind a timer with its memory, as on a slow disk.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,13 +18,13 @@ use io_uring::{opcode, squeue};
 use super::{Completion, FileId, Ring, Step, sys};
 use crate::buffer::{Mem, PAGE, sub_ranges};
 
-/// What the loop is about to ask of a file.
+/// Call that the loop is about to submit on a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     pub(crate) what: What,
-    /// First byte.
+    /// First byte of the file.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
 }
 
@@ -35,19 +36,19 @@ pub(crate) enum What {
     Allocate,
 }
 
-/// What becomes of it.
+/// Decision about a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     None,
-    /// At most so many bytes are transferred, not none.
+    /// Transfers at most this many bytes, which must not be 0.
     Short(usize),
-    /// It ends with this error, nothing done.
+    /// Fails with this error number, without any effect.
     Error(i32),
-    /// It begins so much later.
+    /// Starts after this delay.
     Late(Duration),
 }
 
-/// The call that a step asks for, if it asks for one.
+/// Returns the call that a step makes; `None` for steps without a system call.
 fn call(step: Step, ranges: &[Mem]) -> Option<Call> {
     let bytes = ranges.iter().map(|range| range.len() as u64).sum();
     let (what, offset, len) = match step {
@@ -60,38 +61,39 @@ fn call(step: Step, ranges: &[Mem]) -> Option<Call> {
     Some(Call { what, offset, len })
 }
 
-/// Says of each call what becomes of it.
+/// Function that decides about each call.
 pub(crate) type Faults = Arc<Mutex<dyn FnMut(Call) -> Fault + Send>>;
 
 type Identity = (bool, u64, u64);
 
 static FAULTS: LazyLock<Mutex<HashMap<Identity, Faults>>> = LazyLock::new(Mutex::default);
 
-/// Sets the faults of a file for all rings that take it from now on.
+/// Sets the faults of a file for the next ring that adds it.
 pub(crate) fn set(file: &File, faults: impl FnMut(Call) -> Fault + Send + 'static) {
     let identity = sys::identity(&file.metadata().unwrap());
     let faults = Arc::new(Mutex::new(faults));
     FAULTS.lock().unwrap().insert(identity, faults);
 }
 
-/// Takes the faults set for a file along. An inode may be another file's by and by, so they are no
-/// longer set afterwards.
+/// Removes and returns the faults that were set for a file. They are removed because a later file
+/// may get the same inode.
 pub(crate) fn take(file: &File) -> Option<Faults> {
     let identity = sys::identity(&file.metadata().unwrap());
     FAULTS.lock().unwrap().remove(&identity)
 }
 
-/// A ring's part of it.
+/// Faults of the files in one ring's table.
 #[derive(Default)]
 pub(super) struct Disturber {
-    /// By the file's place in the table.
+    /// Faults by the file's index in the table.
     files: HashMap<u32, Faults>,
-    /// What operations report instead, by their token: an error, or at most so many bytes.
+    /// Results to report in place of the kernel's, by token: an error, or a maximum number of
+    /// bytes.
     reports: HashMap<u64, Result<u32, i32>>,
 }
 
 impl Disturber {
-    /// Takes the faults set for a file along.
+    /// Takes over the faults that were set for a file.
     pub(super) fn add(&mut self, index: u32, fd: &OwnedFd) {
         if let Some(faults) = take(&File::from(fd.try_clone().unwrap())) {
             self.files.insert(index, faults);
@@ -102,7 +104,7 @@ impl Disturber {
         self.files.remove(&index);
     }
 
-    /// What becomes of a call on a file.
+    /// Decides about a call on a file.
     fn ask(&self, index: u32, call: Call) -> Fault {
         match self.files.get(&index) {
             Some(faults) => (faults.lock().unwrap())(call),
@@ -110,7 +112,7 @@ impl Disturber {
         }
     }
 
-    /// Puts what operations report instead in the place of what the kernel reported.
+    /// Replaces the kernel's results by those that faults ask for.
     pub(super) fn report(&mut self, completions: &mut [Completion]) {
         for completion in completions {
             match self.reports.remove(&completion.token) {
@@ -123,8 +125,9 @@ impl Disturber {
 }
 
 impl Ring {
-    /// Has a step's call go wrong where its file's faults say so. True: it is on its way, and ends
-    /// with an error. Else `ranges` are what is left of its memory.
+    /// Applies the faults of a file to the call of a step. Returns true if the call was replaced
+    /// and will complete with an error. Otherwise the caller submits it with `ranges`, which may
+    /// have become shorter.
     pub(crate) fn disturb(
         &mut self,
         file: FileId,
@@ -143,7 +146,8 @@ impl Ring {
                 return true;
             }
             Fault::Short(n) => {
-                // Direct I/O is in whole blocks, whatever is reported of them.
+                // Direct I/O transfers whole blocks, so the kernel gets whole blocks and only the
+                // report is short.
                 let len = n.next_multiple_of(PAGE).min(call.len as usize);
                 self.disturber.reports.insert(token, Ok(n as u32));
                 let mut clipped = Vec::new();
@@ -155,12 +159,13 @@ impl Ring {
         false
     }
 
-    /// Has what is pushed next begin later.
+    /// Delays the entry that is pushed next.
     fn delay_next(&mut self, by: Duration) {
         if self.free_entries() < 2 {
             self.flush_full();
         }
-        // The kernel reads it when it is submitted, whenever that is.
+        // The kernel reads the time at submission, which may be any time later, so it must stay in
+        // memory.
         let time: &'static Timespec = Box::leak(Box::new(Timespec::from(by)));
         let entry = opcode::Timeout::new(time).flags(TimeoutFlags::ETIME_SUCCESS);
         let link = squeue::Flags::IO_LINK | squeue::Flags::SKIP_SUCCESS;

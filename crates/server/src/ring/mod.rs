@@ -1,12 +1,17 @@
-//! One io_uring with safe submissions.
+//! One io_uring with a safe interface for submissions.
 //!
-//! The kernel works on three kinds of memory, and each has its own reason to be there until the
-//! kernel is done: bytes are [`Mem`], which stay mapped until the process ends; the vectors that
-//! list them are only read while they are submitted (`IORING_FEAT_SUBMIT_STABLE`) and live in
-//! an arena that is emptied after submission; files are owned by the ring's table, and the
-//! kernel holds its own reference while an operation runs.
+//! The kernel works on three kinds of memory, and each is valid until the kernel is done for a
+//! reason of its own:
 //!
-//! Must be created on the thread that uses it: single issuer, task work deferred to the waits.
+//! - Bytes are [`Mem`], which stay mapped until the process ends.
+//! - Vectors that list them are only read during submission (`IORING_FEAT_SUBMIT_STABLE`). They are
+//!   in an arena that is emptied after submission.
+//! - Files are owned by the ring's table, and the kernel holds a reference of its own while an
+//!   operation runs.
+//!
+//! A ring must be created on the thread that uses it: it has a single issuer
+//! (`IORING_SETUP_SINGLE_ISSUER`), and the kernel defers its task work to the waits of that thread
+//! (`IORING_SETUP_DEFER_TASKRUN`).
 
 use std::fs::File;
 use std::io;
@@ -27,47 +32,52 @@ mod wake;
 pub use step::Step;
 pub use wake::Wake;
 
-/// A file in a ring's table.
+/// Index of a file in a ring's table of registered files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileId(u32);
 
-/// An operation ended.
+/// Result of a finished operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// The word it was submitted with.
+    /// `user_data` of the submission.
     pub token: u64,
-    /// Bytes, or what else the operation returns.
+    /// Return value of the operation, mostly a number of bytes, or its error number.
     pub result: Result<u32, i32>,
-    /// For a receive: more is waiting in the socket.
+    /// True after a receive if more bytes wait in the socket (`IORING_CQE_F_SOCK_NONEMPTY`).
     pub more: bool,
 }
 
-/// See the module's documentation.
+/// One io_uring, its registered files and the arenas of its submissions.
 pub struct Ring {
     ring: IoUring,
     files: Vec<Option<OwnedFd>>,
     /// Flags by file index: true if reads and writes go to a kernel worker at once (`IOSQE_ASYNC`).
     aside: Vec<bool>,
     free_files: Vec<u32>,
+    /// Arena of the vectors of prepared operations, emptied after submission. Its capacity is fixed,
+    /// because the kernel is given addresses in it.
     vectors: Vec<Mem>,
+    /// Arena of message headers, with the same rules.
     messages: Vec<libc::msghdr>,
+    /// Completions that were taken to make room for submissions, and not yet by the caller.
     completions: Vec<Completion>,
     #[cfg(test)]
     disturber: faults::Disturber,
 }
 
-/// Vectors that may be listed between two submissions.
+/// Number of vectors that may be listed between two submissions.
 const VECTORS: usize = 8192;
-/// Most ranges one operation may have (`UIO_MAXIOV`).
+/// Maximum number of ranges in one operation (`UIO_MAXIOV` of Linux).
 pub const RANGES_MAX: usize = 1024;
+/// `IORING_RECVSEND_POLL_FIRST`: waits for the socket to be readable before the first attempt.
 const POLL_FIRST: u16 = 1;
 const DSYNC: i32 = libc::RWF_DSYNC;
 
 impl Ring {
-    /// A ring with room for `entries` submissions at a time and a table of `files` files.
+    /// Creates a ring with room for `entries` submissions at a time and a table of `files` files.
     ///
     /// # Errors
-    /// When the kernel is older than 6.1, io_uring is disabled, or memory may not be locked.
+    /// Fails if the kernel is older than 6.1, io_uring is disabled, or memory must not be locked.
     pub fn new(entries: u32, files: u32) -> io::Result<Ring> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -75,6 +85,8 @@ impl Ring {
             .setup_taskrun_flag()
             .setup_submit_all()
             .setup_clamp()
+            // Receives of thousands of connections may complete between two turns, so the completion
+            // queue is larger than the kernel's default of twice the submissions.
             .setup_cqsize(entries * 4)
             .build(entries)?;
         if !ring.params().is_feature_submit_stable() {
@@ -97,10 +109,10 @@ impl Ring {
         })
     }
 
-    /// Takes a file into the table.
+    /// Adds a file to the table.
     ///
     /// # Errors
-    /// When the table is full.
+    /// Fails with `EMFILE` if the table is full, or with the error of the registration.
     pub fn add_file(&mut self, fd: OwnedFd) -> io::Result<FileId> {
         let Some(index) = self.free_files.pop() else {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
@@ -129,13 +141,15 @@ impl Ring {
     /// Removes a file from the table and returns it; the kernel keeps it until the last operation
     /// on it ends. Closing it may block if its file system does not answer.
     pub fn remove_file(&mut self, file: FileId) -> OwnedFd {
-        // What was prepared for this file must not meet the slot's next one.
+        // Operations prepared for this file must be submitted before its index can mean another
+        // file.
         while !self.ring.submission().is_empty() && self.submit(0, None).is_ok() {}
         let fd = self.files[file.0 as usize]
             .take()
             .expect("the file is in the table");
         #[cfg(test)]
         self.disturber.remove(file.0);
+        // If the kernel refuses, the index stays unused rather than mean two files.
         let gone = self.ring.submitter().register_files_update(file.0, &[-1]);
         if gone.is_ok() {
             self.free_files.push(file.0);
@@ -143,7 +157,7 @@ impl Ring {
         fd
     }
 
-    /// Shuts a socket down in both directions: its operations end, its peer notices.
+    /// Shuts a socket down in both directions: its pending operations end and its peer is notified.
     pub fn shut_down_socket(&self, file: FileId) {
         let fd = self.files[file.0 as usize]
             .as_ref()
@@ -152,10 +166,10 @@ impl Ring {
         unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_RDWR) };
     }
 
-    /// Another handle to a file in the table.
+    /// Returns another handle to a file in the table.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// Fails if the process has no free descriptor.
     pub fn clone_file(&self, file: FileId) -> io::Result<File> {
         let fd = self.files[file.0 as usize]
             .as_ref()
@@ -163,7 +177,7 @@ impl Ring {
         Ok(File::from(fd.try_clone()?))
     }
 
-    /// Reads from `offset` into `to`, at most [`RANGES_MAX`] ranges.
+    /// Prepares a read from `offset` into `to`, which is at most [`RANGES_MAX`] ranges.
     pub fn read(&mut self, file: FileId, to: &[Mem], offset: u64, token: u64) {
         let entry = match to {
             &[one] => opcode::Read::new(Fixed(file.0), one.addr() as *mut u8, one.len() as u32)
@@ -179,7 +193,8 @@ impl Ring {
         self.push_io(file, entry, token);
     }
 
-    /// Writes `from` at `offset`; with `dsync`, durable when it ends.
+    /// Prepares a write of `from` at `offset`. With `dsync` the data is durable when the write
+    /// completes (`RWF_DSYNC`).
     pub fn write(&mut self, file: FileId, from: &[Mem], offset: u64, dsync: bool, token: u64) {
         let flags = if dsync { DSYNC } else { 0 };
         let entry = match from {
@@ -198,7 +213,7 @@ impl Ring {
         self.push_io(file, entry, token);
     }
 
-    /// Makes a file's data durable.
+    /// Prepares an `fdatasync(2)`.
     pub fn sync_data(&mut self, file: FileId, token: u64) {
         self.push(
             opcode::Fsync::new(Fixed(file.0))
@@ -208,9 +223,9 @@ impl Ring {
         );
     }
 
-    /// Sets the most io_uring workers that file I/O may occupy at once (bounded workers in
-    /// `io_uring_register_iowq_max_workers(3)`); 0 leaves the limit as it is. Returns the limit
-    /// before.
+    /// Sets the maximum number of io_uring workers that file I/O may occupy at once (bounded
+    /// workers in `io_uring_register_iowq_max_workers(3)`); 0 leaves the limit as it is. Returns
+    /// the previous limit.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -221,7 +236,7 @@ impl Ring {
         Ok(limits[0])
     }
 
-    /// `fallocate(2)`.
+    /// Prepares a `fallocate(2)`.
     pub fn allocate(&mut self, file: FileId, mode: i32, offset: u64, len: u64, token: u64) {
         self.push(
             opcode::Fallocate::new(Fixed(file.0), len)
@@ -232,27 +247,28 @@ impl Ring {
         );
     }
 
-    /// Reads an eventfd's count into eight bytes, once there is one.
+    /// Prepares a read of an eventfd's count into eight bytes, which completes once the eventfd is
+    /// signalled.
     pub fn await_wake(&mut self, file: FileId, to: Mem, token: u64) {
         let entry = opcode::Read::new(Fixed(file.0), to.addr() as *mut u8, 8.min(to.len()) as u32);
         self.push(entry.build(), token);
     }
 
-    /// Completes in a second (with an error that says so). Unlike the timeout of a turn it costs
-    /// nothing while turns are short.
+    /// Prepares a timer that completes after one second, with the error `ETIME`. Unlike the
+    /// time-out of a turn, it costs nothing while turns are short.
     pub fn tick(&mut self, token: u64) {
         static SECOND: Timespec = Timespec::new().sec(1);
         self.push(opcode::Timeout::new(&SECOND).build(), token);
     }
 
-    /// Submits a poll that completes once the socket has bytes to receive, or was closed.
+    /// Prepares a poll that completes once the socket has bytes to receive or was closed.
     pub fn await_readable(&mut self, file: FileId, token: u64) {
         let entry = opcode::PollAdd::new(Fixed(file.0), libc::POLLIN as u32);
         self.push(entry.build(), token);
     }
 
-    /// Receives from a socket into `to`.
-    /// `idle`: nothing is expected to be there yet.
+    /// Prepares a receive from a socket into `to`. `idle` is true if no bytes are expected to be
+    /// there yet, which saves the kernel a futile attempt.
     pub fn receive(&mut self, file: FileId, to: &[Mem], idle: bool, token: u64) {
         let prio = if idle { POLL_FIRST } else { 0 };
         let entry = match to {
@@ -269,12 +285,14 @@ impl Ring {
         self.push(entry, token);
     }
 
-    /// Sends `from`, at most [`RANGES_MAX`] ranges. With `all`, it ends when everything was sent
-    /// or with an error. With `then`, which needs `all`, everything must fit the socket at once;
-    /// a receive follows, and only that reports: the send has ended when it was submitted. Where
-    /// it does not fit, only the send reports, how far it came, and the receive is cancelled in
-    /// silence. (Were the send to wait, a client that writes before it reads would wait for the
-    /// receive, and both for ever.)
+    /// Prepares a send of `from`, which is at most [`RANGES_MAX`] ranges.
+    ///
+    /// With `all` the send completes when everything was sent, or with an error. With `then`, which
+    /// needs `all`, everything must fit the socket's buffer at once, and a receive follows. A send
+    /// that fits reports nothing: it has ended when it was submitted, and only the receive
+    /// completes. Otherwise the send reports how many bytes it sent, and the receive is cancelled
+    /// without a completion. Such a send must not wait for the socket: a client that writes before
+    /// it reads would wait for the receive, and both would wait for ever.
     pub fn send(
         &mut self,
         file: FileId,
@@ -292,7 +310,7 @@ impl Ring {
         };
         let flags = (libc::MSG_NOSIGNAL | wait) as u32;
         if then.is_some() && self.free_entries() < 2 {
-            // A link does not reach across two submissions.
+            // Linked entries must be in one submission.
             self.flush_full();
         }
         let entry = match from {
@@ -315,13 +333,13 @@ impl Ring {
         self.push(entry.ioprio(POLL_FIRST).build(), receive);
     }
 
-    /// Submits what was prepared and waits for one completion, at most `timeout` (for ever:
-    /// `None`; not at all: zero). The completions are then taken with [`Ring::take`].
+    /// Submits all prepared operations and waits for one completion, for at most `timeout`: `None`
+    /// waits without limit, zero does not wait. [`Ring::take`] then takes the completions.
     ///
     /// # Errors
-    /// When the kernel refuses, which means that the ring is unusable.
+    /// Fails if the kernel refuses a submission, after which the ring is unusable.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // Those taken early, to make room for submissions, count too.
+        // Completions that `submit` has taken to make room count too.
         let waiting = !self.completions.is_empty() || !self.ring.completion().is_empty();
         match timeout {
             Some(Duration::ZERO) => self.submit(0, None),
@@ -330,7 +348,7 @@ impl Ring {
         }
     }
 
-    /// The completions there are, oldest first.
+    /// Appends the completions to `out`, oldest first.
     pub fn take(&mut self, out: &mut Vec<Completion>) {
         #[cfg(test)]
         let before = out.len();
@@ -342,8 +360,9 @@ impl Ring {
         self.disturber.report(&mut out[before..]);
     }
 
-    /// True when the kernel has taken everything that was prepared, and the last [`Ring::take`]
-    /// has brought all that ended by being submitted: none waits for room in the ring.
+    /// Returns true if the kernel has taken everything that was prepared and the last
+    /// [`Ring::take`] has returned every operation that ended at its submission. Completions that
+    /// overflowed the ring would be missing.
     pub fn is_caught_up(&mut self) -> bool {
         let queue = self.ring.submission();
         queue.is_empty() && !queue.cq_overflow()
@@ -360,7 +379,8 @@ impl Ring {
         };
         match result {
             Ok(_) => {}
-            // Time, a signal, or completions that must be taken first.
+            // Time-out or signal; below, completions that must be taken before the kernel accepts
+            // more.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => {}
             Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
                 for entry in self.ring.completion() {
@@ -381,7 +401,7 @@ impl Ring {
         queue.capacity() - queue.len()
     }
 
-    /// Makes room by submitting.
+    /// Submits until the submission queue is empty.
     fn flush_full(&mut self) {
         while !self.ring.submission().is_empty() {
             self.submit(0, None).expect("the kernel takes submissions");
@@ -389,9 +409,10 @@ impl Ring {
     }
 
     fn push_io(&mut self, file: FileId, entry: squeue::Entry, token: u64) {
-        let entry = match self.aside[file.0 as usize] {
-            true => entry.flags(squeue::Flags::ASYNC),
-            false => entry,
+        let entry = if self.aside[file.0 as usize] {
+            entry.flags(squeue::Flags::ASYNC)
+        } else {
+            entry
         };
         self.push(entry, token);
     }
@@ -407,13 +428,14 @@ impl Ring {
         unsafe { self.ring.submission().push(&entry) }.expect("room was made");
     }
 
-    /// Puts ranges where they stay until they were submitted.
+    /// Copies ranges to the arena, where they stay until they were submitted.
     fn list(&mut self, ranges: &[Mem]) -> (*const libc::iovec, u32) {
         assert!(
             ranges.len() <= RANGES_MAX,
             "{} ranges in one operation",
             ranges.len()
         );
+        // The arena must not grow: that would move vectors whose addresses prepared entries hold.
         if self.vectors.capacity() - self.vectors.len() < ranges.len() {
             self.flush_full();
         }
@@ -439,7 +461,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The kernel takes a closed ring apart at leisure; files (and their locks) go now.
+        // The kernel frees a closed ring asynchronously; files, and their locks, must be released
+        // now.
         let _ = self.ring.submitter().unregister_files();
     }
 }

@@ -1,34 +1,35 @@
-//! System calls on a disk's file, as the state machine of an I/O asks for them.
+//! System calls that the state machine of a file I/O makes next.
 
 use tidegate_core::request::Outcome;
 
-/// The next system call. Its memory is in the vector that
-/// [`FileIo::step`](crate::backing::file_io::FileIo::step) filled.
+/// Next system call of a [`FileIo`](crate::backing::file_io::FileIo). Its memory is in the vector
+/// that [`FileIo::step`](crate::backing::file_io::FileIo::step) filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A bounce buffer of this many bytes is needed:
-    /// [`FileIo::give_bounce`](crate::backing::file_io::FileIo::give_bounce), then ask again.
+    /// Needs a bounce buffer of this many bytes: pass one to
+    /// [`FileIo::give_bounce`](crate::backing::file_io::FileIo::give_bounce) and ask for the step
+    /// again.
     Bounce(usize),
-    /// Read at this offset.
+    /// Read at this offset of the file.
     Read(u64),
-    /// Write at this offset.
+    /// Write to the file.
     Write {
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// Durable when it ends.
+        /// True if the data must be durable when the write completes.
         dsync: bool,
     },
     /// `fdatasync`.
     Sync,
     /// `fallocate`.
     Allocate {
-        /// Its mode.
+        /// `mode` of `fallocate(2)`.
         mode: i32,
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// It has ended.
+    /// The I/O has ended with this outcome.
     Done(Outcome),
 }

@@ -1,4 +1,4 @@
-//! What files are asked besides I/O: system calls that the standard library does not wrap.
+//! System calls that the standard library does not wrap, except I/O itself.
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata};
@@ -21,20 +21,20 @@ pub const TCP_GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 /// Length of a listening socket's accept queue; `net.core.somaxconn` may lower it.
 const BACKLOG: libc::c_int = 4096;
 
-/// The filesystem that lives in memory (`TMPFS_MAGIC`).
+/// Magic number of the tmpfs file system (`TMPFS_MAGIC`).
 pub const TMPFS: i64 = 0x0102_1994;
 
-/// Alignment that direct I/O needs.
+/// Alignment in bytes that direct I/O needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectAlign {
-    /// Of addresses in memory.
+    /// Alignment of addresses in memory.
     pub memory: u32,
-    /// Of offsets and lengths.
+    /// Alignment of offsets and lengths in the file.
     pub offset: u32,
 }
 
-/// What the kernel says direct I/O on this file needs; `None` when it does not say, zeroes when
-/// the file does not do direct I/O.
+/// Returns the alignment that direct I/O on this file needs by `statx(2)`; zeroes if the file does
+/// not support direct I/O, `None` if the kernel does not tell.
 pub fn direct_align(file: &File) -> Option<DirectAlign> {
     // SAFETY: `statx` consists of integers, for which zeroes are valid.
     let mut stat: libc::statx = unsafe { zeroed() };
@@ -57,7 +57,7 @@ pub fn direct_align(file: &File) -> Option<DirectAlign> {
     })
 }
 
-/// The magic number of the filesystem a file lies on.
+/// Returns the magic number of the file system that a file is on (`f_type` of `statfs(2)`).
 pub fn filesystem(file: &File) -> io::Result<i64> {
     // SAFETY: `statfs` consists of integers, for which zeroes are valid.
     let mut stat: libc::statfs = unsafe { zeroed() };
@@ -66,7 +66,8 @@ pub fn filesystem(file: &File) -> io::Result<i64> {
     Ok(stat.f_type as i64)
 }
 
-/// What tells whether two paths are the same file: its filesystem and inode, or the block device.
+/// Identity of a file: whether it is a block device, then device and inode numbers, or the number
+/// of the block device and 0. Two paths lead to the same file if their identities are equal.
 pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
     if meta.file_type().is_block_device() {
         (true, meta.rdev(), 0)
@@ -75,7 +76,8 @@ pub fn identity(meta: &Metadata) -> (bool, u64, u64) {
     }
 }
 
-/// Clears `O_NONBLOCK` on an open file: io_uring would fail I/O that has to wait with `EAGAIN`.
+/// Clears `O_NONBLOCK` on an open file, because io_uring would fail I/O that has to wait with
+/// `EAGAIN`.
 pub fn wait_for_io(file: &File) -> io::Result<()> {
     // SAFETY: takes no memory; the descriptor is open because it is borrowed.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
@@ -84,7 +86,8 @@ pub fn wait_for_io(file: &File) -> io::Result<()> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) })
 }
 
-/// Takes a lock on the open file that ends with it. `Ok(false)`: somebody else holds one.
+/// Locks an open file until it is closed (`F_OFD_SETLK`). Returns false if another open file holds
+/// a conflicting lock.
 pub fn lock(file: &File, exclusive: bool) -> io::Result<bool> {
     // SAFETY: `flock` consists of integers, for which zeroes are valid.
     let mut lock: libc::flock = unsafe { zeroed() };
@@ -103,7 +106,8 @@ pub fn lock(file: &File, exclusive: bool) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock up, whoever else still has the open file (a ring that is being taken apart).
+/// Releases the lock of an open file even if someone else still has the file open, such as a ring
+/// that the kernel is freeing.
 pub fn unlock(file: &File) {
     // SAFETY: `flock` consists of integers, for which zeroes are valid.
     let mut lock: libc::flock = unsafe { zeroed() };
@@ -113,7 +117,7 @@ pub fn unlock(file: &File) {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
 }
 
-/// Size of a block device in bytes.
+/// Returns the size of a block device in bytes.
 pub fn block_device_size(file: &File) -> io::Result<u64> {
     const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
     let mut size = 0u64;
@@ -122,7 +126,7 @@ pub fn block_device_size(file: &File) -> io::Result<u64> {
     Ok(size)
 }
 
-/// Logical block size of a block device.
+/// Returns the logical block size of a block device in bytes.
 pub fn block_device_block(file: &File) -> io::Result<u32> {
     const BLKSSZGET: libc::c_ulong = 0x1268;
     let mut size: libc::c_int = 0;
@@ -131,10 +135,12 @@ pub fn block_device_block(file: &File) -> io::Result<u32> {
     Ok(size as u32)
 }
 
-/// Where on its device a file's first extent lies.
+/// Returns the address in bytes of a file's first extent on its device, by `FIEMAP`; `None` if the
+/// file system does not tell or has not decided.
 pub fn first_extent(file: &File) -> Option<u64> {
     const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
-    /// The location is not known, or not settled yet.
+    /// `FIEMAP_EXTENT_UNKNOWN`, `_DELALLOC` and `_DATA_INLINE`: the location is unknown, not
+    /// decided or not block-aligned.
     const NOT_A_PLACE: u32 = 0x2 | 0x4 | 0x200;
     #[repr(C)]
     #[derive(Default)]
@@ -163,14 +169,14 @@ pub fn first_extent(file: &File) -> Option<u64> {
     (map.mapped == 1 && map.extent_flags & NOT_A_PLACE == 0).then_some(map.physical)
 }
 
-/// `fallocate(2)`, at once.
+/// Calls `fallocate(2)` synchronously.
 pub fn allocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
     // SAFETY: takes no memory.
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, len as i64) })
 }
 
-/// Has the kernel forget what it holds of a file in memory and the disk has, too: what is read next
-/// is what the disk has.
+/// Drops the clean pages of a file from the page cache, so that the next read gets the disk's
+/// content.
 pub fn drop_cached(file: &File) -> io::Result<()> {
     // SAFETY: takes no memory.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -179,8 +185,8 @@ pub fn drop_cached(file: &File) -> io::Result<()> {
     }
 }
 
-/// The first byte at or after `offset` that is data (or in a hole, with `hole`); `None` past
-/// the last one.
+/// Returns the offset of the first byte of data at or after `offset`, or of the first byte in a
+/// hole if `hole` is true; `None` at or past the end of the file.
 pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<Option<u64>> {
     let whence = if hole {
         libc::SEEK_HOLE
@@ -200,8 +206,8 @@ pub fn seek(file: &File, offset: u64, hole: bool) -> io::Result<Option<u64>> {
     }
 }
 
-/// An extended attribute's value, up to 64 bytes of it; `None` when there is none or the
-/// filesystem has no such thing.
+/// Returns the value of an extended attribute, up to 64 bytes; `None` if there is none or the file
+/// system does not support attributes.
 pub fn attribute(file: &File, name: &CStr) -> Option<Vec<u8>> {
     let mut value = [0u8; 64];
     // SAFETY: `name` is a C string; the value buffer is ours and its length is given.
@@ -295,7 +301,7 @@ pub fn lengthen_backlog(listener: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) })
 }
 
-/// Raises the soft limit of open files to the hard one; the number that is allowed now.
+/// Raises the soft limit on open files to the hard limit, and returns the limit in force.
 pub fn raise_open_files() -> u32 {
     // SAFETY: `rlimit` consists of integers, for which zeroes are valid.
     let mut limit: libc::rlimit = unsafe { zeroed() };
@@ -311,21 +317,22 @@ pub fn raise_open_files() -> u32 {
     limit.rlim_cur.clamp(64, u64::from(u32::MAX)) as u32
 }
 
-/// Has writes past the largest size that the system allows a file fail (`EFBIG`), instead of
-/// ending the process: a guest may ask for them.
+/// Ignores `SIGXFSZ`, so that writes past the system's maximum file size fail with `EFBIG` instead
+/// of ending the process. A guest can cause such writes.
 pub fn survive_file_size_limits() {
     // SAFETY: ignoring a signal installs no handler, and takes no memory of ours.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Has this thread's timers fire when they are due, not up to 50 µs later.
+/// Sets the timer slack of the calling thread to 1 ns, so that its timers fire when they are due
+/// and not up to 50 µs later.
 pub fn precise_timers() {
     // SAFETY: takes no memory; concerns only the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
-/// Gives memory that was freed back to the system, where the allocator would keep it. It looks at
-/// all of the heap, and threads that allocate meanwhile wait: nothing for an event loop.
+/// Returns freed heap memory to the system that the allocator would keep. Walks the whole heap
+/// while threads that allocate wait, so an event loop must not call it.
 pub fn trim_heap() {
     // SAFETY: takes nothing but how much to leave; it may be called at any time, by any thread.
     #[cfg(target_env = "gnu")]

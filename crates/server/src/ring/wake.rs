@@ -1,19 +1,19 @@
-//! An eventfd: how another thread wakes a loop that waits in its ring.
+//! Eventfd by which another thread wakes a loop that waits in its ring.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Wakes one loop.
+/// Waker of one event loop.
 #[derive(Debug)]
 pub struct Wake {
     fd: OwnedFd,
 }
 
 impl Wake {
-    /// A new one.
+    /// Creates an eventfd with a count of zero.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// Fails if the process has no free descriptor.
     pub fn new() -> io::Result<Wake> {
         // Blocking, because io_uring would otherwise answer a read at once with "try again".
         // SAFETY: takes no memory; the result is checked before it is owned.
@@ -26,18 +26,19 @@ impl Wake {
         Ok(Wake { fd })
     }
 
-    /// The descriptor the loop reads from.
+    /// Returns a descriptor for the loop to read from.
     ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// Fails if the process has no free descriptor.
     pub fn receiver(&self) -> io::Result<OwnedFd> {
         self.fd.try_clone()
     }
 
-    /// Wakes the loop, now or when it next waits.
+    /// Wakes the loop, now or when it waits next.
     pub fn wake(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: reads eight bytes that are ours. It would wait only once 2^64 wakes were missed.
+        // SAFETY: reads eight bytes that are ours. It would block only after 2^64 - 1 wakes without
+        // a read.
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
