@@ -1,4 +1,4 @@
-//! The door: what the backing of a disk and its event loop ask of each other.
+//! Interface between the backing of a disk and its event loop.
 //!
 //! ```text
 //!   event loop                        backing                       kernel, peer
@@ -29,7 +29,7 @@ use crate::buffer::{Mem, Pool};
 use crate::media::Watched;
 use crate::ring::{Completion, Ring, Wake};
 
-/// Bytes of one disk.
+/// Storage of the bytes of one disk.
 ///
 /// The memory of an I/O belongs to the backing from [`Backing::submit`] until the I/O ends, and not
 /// longer: an I/O may only end once the kernel works on none of its memory.
@@ -39,9 +39,9 @@ pub(crate) trait Backing {
     /// number of disks.
     type Shared;
 
-    /// Starts an I/O within the disk. Its bytes are read into or written from `ranges`, in order.
-    /// A change with `fua` is durable before it ends. `Some`: it has ended; `None`: it ends by
-    /// [`Port::end_io`], in this call or later.
+    /// Starts an I/O within the disk, which reads its bytes into `ranges` or writes them from
+    /// there, in order. A change with `fua` must be durable before the I/O ends. Returns `Some` if
+    /// the I/O has ended; with `None` it ends by [`Port::end_io`], in this call or later.
     fn submit(
         &mut self,
         shared: &mut Self::Shared,
@@ -50,7 +50,7 @@ pub(crate) trait Backing {
         ranges: impl Iterator<Item = Mem>,
     ) -> Option<Outcome>;
 
-    /// Handles the end of an operation that was submitted with a token of the port.
+    /// Handles the completion of an operation that was submitted with a token of the port.
     fn handle(
         &mut self,
         shared: &mut Self::Shared,
@@ -59,8 +59,8 @@ pub(crate) trait Backing {
         completion: Completion,
     );
 
-    /// Finds out which parts of a range are holes, now or later, and tells by
-    /// [`Port::tell_extents`]. The default knows of no holes.
+    /// Finds out which parts of a range are holes, now or later, and answers by
+    /// [`Port::tell_extents`]. The default reports everything as data.
     fn ask_extents(&mut self, _: &mut Self::Shared, port: &mut Port<'_>, question: Question) {
         let status = question.all_data();
         port.tell_extents(status);
@@ -70,39 +70,39 @@ pub(crate) trait Backing {
     /// [`Port::send_later`].
     fn send(&mut self, _: &mut Self::Shared, _: &mut Port<'_>) {}
 
-    /// Handles that a time has come which [`Port::wake_at`] named. May also be called without
-    /// reason.
+    /// Handles the expiry of a time passed to [`Port::wake_at`]. Can also be called without reason.
     fn handle_timeout(&mut self, _: &mut Self::Shared, _: &mut Port<'_>) {}
 
-    /// Enters the ring's table, before the first I/O.
+    /// Registers the backing's files with the ring, before the first I/O.
     ///
     /// # Errors
-    /// If the table or the process has no room.
+    /// Fails if the ring's table or the process has no room.
     fn attach(&mut self, _: &mut Ring) -> io::Result<()> {
         Ok(())
     }
 
-    /// Leaves the ring's table. Called once nothing is in flight and the backing
-    /// [is at rest](Backing::is_at_rest). What may block when it is closed stays in the backing,
+    /// Removes the backing's files from the ring. Called once no I/O is in flight and the backing
+    /// [is at rest](Backing::is_at_rest). Descriptors whose closing may block stay in the backing,
     /// which is dropped on another thread.
     fn detach(&mut self, _: &mut Ring) {}
 
-    /// Returns true if the kernel works on nothing of this backing. Comes true by itself while no
-    /// I/O is in flight.
+    /// Returns true if no operation of this backing is with the kernel. Must become true without
+    /// further calls once no I/O is in flight.
     fn is_at_rest(&self) -> bool {
         true
     }
 
-    /// Makes all that was written durable. May block: called at rest, at the loop's end or on
+    /// Makes all completed writes durable. May block: called at rest, at the end of the loop or on
     /// another thread.
     ///
     /// # Errors
-    /// If it cannot.
+    /// Fails with the error of the storage; some writes may then be lost.
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Fails all further changes, because [`Backing::sync`] failed. Nothing where it cannot.
+    /// Makes all further changes fail, because [`Backing::sync`] failed. Backings whose sync cannot
+    /// fail do nothing.
     fn sync_failed(&mut self, _: &io::Error) {}
 
     /// Returns true if I/Os end as soon as the ring has submitted them.
@@ -110,13 +110,13 @@ pub(crate) trait Backing {
         false
     }
 
-    /// Smallest unit in bytes that is written without reading first, a power of two, at least
-    /// 4096.
+    /// Returns the smallest unit in bytes that is written without a read before it: a power of two,
+    /// at least 4096.
     fn physical_block(&self) -> u32 {
         4096
     }
 
-    /// Unit in bytes of the sizes that the disk can be given; 1: any size.
+    /// Returns the unit in bytes of the sizes that the disk can be given; 1 allows any size.
     fn size_unit(&self) -> u32 {
         1
     }
@@ -124,23 +124,25 @@ pub(crate) trait Backing {
     /// Returns true if zeroing is faster than writing zeroes.
     fn zeroes_fast(&self, keep_allocated: bool) -> bool;
 
-    /// Reason why the disk refuses requests, or may not answer them; `None` while it is well.
+    /// Returns the reason why the disk refuses requests or may not answer them; `None` if there is
+    /// none.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// File under observation; `None` if the bytes are not in one.
+    /// Returns the file under observation; `None` if the bytes are not in a file.
     fn watched(&self) -> Option<&Arc<Watched>> {
         None
     }
 
-    /// File identity as [`sys::identity`](crate::ring::sys::identity) returns it; `None` if the
+    /// Returns the file identity, see [`sys::identity`](crate::ring::sys::identity); `None` if the
     /// bytes are not in a file.
     fn identity(&self) -> Option<(bool, u64, u64)> {
         None
     }
 
-    /// Address of the first byte on the physical device, as far as that is known. May block.
+    /// Returns the address of the first byte on the physical device; `None` if it is unknown. May
+    /// block.
     fn first_address(&self) -> Option<u64> {
         None
     }
@@ -148,40 +150,41 @@ pub(crate) trait Backing {
     /// Returns the work that another thread has to do before the disk has `size` bytes.
     ///
     /// # Errors
-    /// Says in an operator's words why the size cannot change.
+    /// Returns a message for the operator if the size cannot change.
     fn resize_work(&self, size: u64) -> Result<ResizeWork, String>;
 
-    /// Notes the size below which the bytes will not be cut, so that a cut that was asked for is
-    /// not taken for a loss.
+    /// Announces the size below which the file will not be cut, so that an intended truncation is
+    /// not taken for a loss of data.
     fn expect_size(&mut self, _size: u64) {}
 
     /// Takes a new size, after the [work](Backing::resize_work) on it.
     ///
     /// # Errors
-    /// If there is no memory for it, or the size cannot change; it then stays as it was.
+    /// Fails if there is no memory for it or the size cannot change; the old size then stays.
     fn resize(&mut self, size: u64) -> io::Result<()>;
 }
 
-/// Work of another thread that gives a disk another size.
+/// Work that another thread does to give a disk another size.
 #[derive(Debug, Default)]
 pub(crate) struct ResizeWork {
-    /// File that is to be made longer or shorter.
+    /// File to extend or to truncate.
     pub(crate) file: Option<File>,
-    /// Memory that is to be given back.
+    /// Memory to return to the system.
     pub(crate) tail: Option<Tail>,
 }
 
-/// Operation of the ring that a backing has submitted.
+/// Ring operation that a backing has submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     /// Operation of the I/O with this index.
     Io(u32),
-    /// Operation of the backing itself, such as a receive; `event` is the backing's number of it.
+    /// Operation of the backing itself, such as a receive; `event` is a number that the backing
+    /// chooses.
     Own { disk: u32, event: u8 },
 }
 
-/// Kinds of operations in the upper byte of their tokens; the loop's own have others, and the
-/// frontends' have the highest bit.
+/// Kinds of backing operations in the top byte of their tokens. Other values belong to the loop,
+/// and the highest bit marks tokens of frontends.
 const IO: u64 = 3;
 const OWN: u64 = 6;
 
@@ -195,7 +198,7 @@ impl Operation {
         }
     }
 
-    /// Returns the operation that a token stands for; `None`: the token is not a backing's.
+    /// Returns the operation that a token encodes; `None` if the token is not a backing's.
     #[inline]
     pub(crate) fn decode(bits: u64) -> Option<Operation> {
         match bits >> 56 {
@@ -209,27 +212,27 @@ impl Operation {
     }
 }
 
-/// Reports of backings to their loop; kept by the device and lent with the port.
+/// Reports of backings to their loop. The device owns them and lends them with the port.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     /// Indices and outcomes of I/Os that ended.
     pub(crate) ended: Vec<(u32, Outcome)>,
-    /// Answers to questions for extents.
+    /// Answers to extent queries.
     pub(crate) statuses: Vec<Status>,
-    /// Disks that have something to send.
+    /// Disks for which [`Backing::send`] is to be called.
     pub(crate) unsent: Vec<u32>,
-    /// Times at which disks want to be called.
+    /// Times for which disks requested a call of [`Backing::handle_timeout`], earliest first.
     timers: BinaryHeap<Reverse<(Nanos, u32)>>,
 }
 
 impl Reports {
-    /// Returns the first time at which a disk wants to be called.
+    /// Returns the earliest time at which a disk is to be called.
     #[inline]
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes a disk whose time has come. It may be gone.
+    /// Takes a disk whose time has come. The disk may have been removed meanwhile.
     #[inline]
     pub(crate) fn pop_timer(&mut self, now: Nanos) -> Option<u32> {
         self.next_timer().filter(|&at| at <= now)?;
@@ -237,13 +240,13 @@ impl Reports {
     }
 }
 
-/// Parts of the loop that a backing may use.
+/// Parts of the loop that a backing borrows for one call.
 pub(crate) struct Port<'a> {
     /// The loop's ring.
     pub(crate) ring: &'a mut Ring,
     /// Bounce buffers, headers and receive buffers.
     pub(crate) plumbing: &'a mut Pool,
-    /// Loop time.
+    /// Monotonic time, read once a turn of the loop.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for connections, which only tests have")
@@ -251,14 +254,14 @@ pub(crate) struct Port<'a> {
     pub(crate) now: Nanos,
     /// Wakes the loop from another thread.
     pub(crate) wake: &'a Arc<Wake>,
-    /// The disk's number in the loop.
+    /// Index of the disk in the loop.
     pub(crate) disk: u32,
     pub(crate) reports: &'a mut Reports,
 }
 
 impl Port<'_> {
-    /// Returns the token for an operation of the backing itself, whose end [`Backing::handle`] gets
-    /// with this `event`. Operations of one I/O have the token of [`Operation::Io`].
+    /// Returns the token for an operation of the backing itself; [`Backing::handle`] gets its
+    /// completion with this `event`. Operations of an I/O have the token of [`Operation::Io`].
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for connections, which only tests have")
@@ -274,12 +277,12 @@ impl Port<'_> {
         self.reports.ended.push((index, outcome));
     }
 
-    /// Answers a question for extents.
+    /// Answers an extent query.
     pub(crate) fn tell_extents(&mut self, status: Status) {
         self.reports.statuses.push(status);
     }
 
-    /// Has [`Backing::send`] called at the end of the turn's submissions.
+    /// Requests a call of [`Backing::send`] at the end of the turn's submissions.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for connections, which only tests have")
@@ -288,7 +291,7 @@ impl Port<'_> {
         self.reports.unsent.push(self.disk);
     }
 
-    /// Has [`Backing::handle_timeout`] called at this loop time.
+    /// Requests a call of [`Backing::handle_timeout`] at this loop time.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for connections, which only tests have")

@@ -1,5 +1,5 @@
-//! Block status: questions which parts of a disk are holes, and a thread that asks file systems, as
-//! `lseek` may read metadata.
+//! Block status: queries for the holes of a disk, and a thread that asks the file system, because
+//! `lseek` may read metadata from disk.
 
 use std::fs::File;
 use std::io;
@@ -8,37 +8,37 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::ring::{Wake, sys};
 
-/// Largest number of extents in one answer; the client asks again for what follows.
+/// Maximum number of extents in one answer; the client asks again for the rest.
 pub const EXTENTS_MAX: u32 = 1024;
 
-/// Part of a disk that is alike throughout.
+/// Part of a disk with one status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// Length in bytes, not zero.
     pub len: u32,
-    /// Nothing is allocated.
+    /// True if nothing is allocated.
     pub hole: bool,
-    /// Reads as zeroes.
+    /// True if it reads as zeroes.
     pub zero: bool,
 }
 
-/// Question which parts of a range of a disk are holes.
+/// Query for the holes in a range of a disk.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// Comes back with the answer.
+    /// Token that is returned with the answer.
     pub(crate) token: u64,
-    /// First byte.
+    /// First byte of the range.
     pub(crate) offset: u64,
-    /// Bytes, not zero.
+    /// Length of the range in bytes, not zero.
     pub(crate) len: u32,
-    /// Largest number of extents in the answer, not zero.
+    /// Maximum number of extents in the answer, not zero.
     pub(crate) most: u32,
-    /// Empty list for the answer, with the memory that earlier answers needed.
+    /// Empty list for the answer, reused so that its memory is.
     pub(crate) extents: Vec<Extent>,
 }
 
 impl Question {
-    /// Returns the answer of a backing that keeps no account of holes: all of it is data.
+    /// Answers that all of the range is data, for backings that do not know of holes.
     pub(crate) fn all_data(mut self) -> Status {
         self.extents.push(Extent {
             len: self.len,
@@ -48,7 +48,7 @@ impl Question {
         self.answer(Ok(()))
     }
 
-    /// Returns the answer with the extents that are in the list.
+    /// Answers with the extents that are in the list.
     pub(crate) fn answer(self, told: Result<(), Untold>) -> Status {
         Status {
             token: self.token,
@@ -61,23 +61,23 @@ impl Question {
 /// Answer to a [`Question`].
 #[derive(Debug)]
 pub(crate) struct Status {
-    /// The question's.
+    /// Token of the question.
     pub(crate) token: u64,
     pub(crate) told: Result<(), Untold>,
-    /// Extents from the question's offset on.
+    /// Consecutive extents from the question's offset on.
     pub(crate) extents: Vec<Extent>,
 }
 
-/// Reason why a question for extents has no answer.
+/// Reasons why an extent query failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Untold {
-    /// Descriptors or threads are short for the moment.
+    /// Descriptors or threads are short at the moment.
     TryAgain,
-    /// Whoever stores the bytes failed to tell.
+    /// The storage reported an error.
     Failed,
 }
 
-/// Question about a file.
+/// Query for the holes of a file.
 #[derive(Debug)]
 pub(crate) struct Survey {
     /// Handle to the file.
@@ -85,7 +85,7 @@ pub(crate) struct Survey {
     pub(crate) question: Question,
 }
 
-/// The thread that answers. It ends when this is dropped.
+/// Thread that answers extent queries. It ends when this handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Surveyor {
     questions: Sender<Survey>,
@@ -93,10 +93,10 @@ pub(crate) struct Surveyor {
 }
 
 impl Surveyor {
-    /// Starts the thread; it wakes the loop with each answer.
+    /// Starts the thread, which wakes the loop after each answer.
     ///
     /// # Errors
-    /// When there can be no more threads.
+    /// Fails if no thread can be started.
     pub(crate) fn start(wake: Arc<Wake>) -> io::Result<Surveyor> {
         let (questions, inbox) = channel::<Survey>();
         let (outbox, answers) = channel();
@@ -119,24 +119,24 @@ impl Surveyor {
         Ok(Surveyor { questions, answers })
     }
 
-    /// Asks.
+    /// Passes a query to the thread.
     pub(crate) fn ask(&self, survey: Survey) {
         self.questions
             .send(survey)
             .expect("the thread lives as long as this");
     }
 
-    /// Takes an answer, if there is one.
+    /// Takes an answer if there is one.
     pub(crate) fn answer(&self) -> Option<Status> {
         self.answers.try_recv().ok()
     }
 }
 
-/// Puts the extents of a range into the empty list `extents`, at most so many, alternating between
-/// data and holes.
+/// Appends the extents of a range to the empty list `extents`, at most `most` of them, alternating
+/// between data and holes.
 ///
 /// # Errors
-/// If the file system reports one.
+/// Fails if `lseek` reports an I/O error.
 pub(crate) fn survey(
     file: &File,
     offset: u64,
@@ -148,7 +148,7 @@ pub(crate) fn survey(
     let mut at = offset;
     while at < end && extents.len() < most as usize {
         let data = match sys::seek(file, at, false) {
-            // Block devices and some filesystems do not know: all of it may be data.
+            // Block devices and some file systems do not know holes: all may be data.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => at,
             other => other?.unwrap_or(end).min(end),
         };
@@ -161,7 +161,8 @@ pub(crate) fn survey(
                 .unwrap_or(end)
                 .min(end)
         };
-        // A file that is being written to may answer anything; it must go on.
+        // While the file is written to, answers can contradict each other; the loop must advance
+        // anyway.
         let to = if to > at { to } else { end };
         extents.push(Extent {
             len: (to - at) as u32,

@@ -1,4 +1,4 @@
-//! Opening files and block devices: locks, sizes, alignment, what they can do.
+//! Opening of files and block devices for serving: locks, sizes, alignment, capabilities.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,44 +15,45 @@ use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::media::{State, Watched};
 use crate::ring::sys;
 
-/// How long a lock that somebody else holds is waited for: the kernel gives back those of a killed
-/// daemon only once its last I/O has ended.
+/// Time for which a lock of another process is waited for: the kernel releases the locks of a
+/// killed daemon only when its last I/O has ended.
 const LOCK_WITHIN: Duration = Duration::from_secs(1);
+/// Pause between two attempts to lock.
 const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A file that is open for serving. The lock ends with it.
+/// File or block device that is open and locked for serving. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// It.
+    /// Open file.
     pub file: File,
-    /// What it is and what has become of it.
+    /// Properties of the file and errors so far.
     pub facts: FileFacts,
 }
 
-/// What there is to know about an open file.
+/// Properties of an open file, and its errors so far.
 #[derive(Clone, Debug)]
 pub struct FileFacts {
     /// File identity as [`sys::identity`] returns it: file system and inode, or block device.
     pub identity: (bool, u64, u64),
-    /// Bytes.
+    /// Size of the disk in bytes.
     pub size: u64,
-    /// Offsets and lengths must be multiples of it. 1 through the page cache.
+    /// Alignment in bytes of offsets and lengths; 1 through the page cache.
     pub align: u32,
-    /// Memory addresses must be multiples of it.
+    /// Alignment in bytes of memory addresses.
     pub memory_align: u32,
-    /// Goes past the page cache.
+    /// True if I/O is direct (`O_DIRECT`).
     pub direct: bool,
-    /// On a filesystem in memory: system calls end at once.
+    /// True on a file system in memory: operations complete at submission.
     pub in_memory: bool,
-    /// Not a regular file.
+    /// True for a block device, false for a regular file.
     pub block_device: bool,
     /// Method that makes a write with FUA durable.
     pub durably: Durably,
-    /// Holes can be punched, as far as is known.
+    /// True until punching a hole has failed.
     pub can_punch: bool,
-    /// Ranges can be zeroed and stay allocated, as far as is known.
+    /// True until zeroing a range that stays allocated has failed.
     pub can_zero: bool,
-    /// Errors so far: which were logged, and why changes fail since one of them.
+    /// Logged errors, and the reason why changes fail since one of them.
     pub standing: Standing,
     /// Observed state of the file: whole, missing, truncated or replaced.
     pub watched: Arc<Watched>,
@@ -78,7 +79,7 @@ impl FileFacts {
         self.watched.ended_early();
     }
 
-    /// Facts about nothing, for tests.
+    /// Returns properties for tests that have no file.
     #[cfg(test)]
     pub(crate) fn for_test(size: u64, align: u32) -> FileFacts {
         FileFacts {
@@ -99,10 +100,10 @@ impl FileFacts {
 }
 
 impl OpenFile {
-    /// Opens a disk's file, creating it where the configuration says so.
+    /// Opens a disk's file, and creates it where the configuration asks for that.
     ///
     /// # Errors
-    /// Says what was found and what would help.
+    /// Names the path and what was found.
     pub fn open(path: &Path, config: &DiskConfig) -> Result<OpenFile, OpenError> {
         let at = |what| {
             move |source| OpenError::Io {
@@ -112,7 +113,7 @@ impl OpenFile {
             }
         };
         let (plain, created) = patiently(|| open_or_create(path, config))?;
-        // Who made a file may write to it, even where its guest may not.
+        // The creator of a file fills it, even if its guest may only read.
         let writable = created || !config.read_only;
         let Sound { block_device, size } = sound(path, &plain, config, writable)?;
         let (file, direct, in_memory) =
@@ -128,7 +129,7 @@ impl OpenFile {
             if sys::identity(&plain.metadata().map_err(at("inspect"))?)
                 != sys::identity(&std::fs::metadata(path).map_err(at("inspect"))?)
             {
-                // Who made it gave up, while its lock was waited for.
+                // The creator removed the file again while its lock was waited for.
                 return Err(at("open")(io::ErrorKind::NotFound.into()));
             }
             fill(&plain, config, size).map_err(|error| {
@@ -173,7 +174,7 @@ fn options(read_only: bool, flags: i32) -> OpenOptions {
     options
 }
 
-/// Tries again for a while what is in use.
+/// Repeats an attempt that fails with `InUse` for up to [`LOCK_WITHIN`].
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let until = Instant::now() + LOCK_WITHIN;
     loop {
@@ -186,8 +187,8 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T, OpenError>) -> Result<T, 
     }
 }
 
-/// Opens the file, or makes a new one, empty as yet: it gets its size under the lock. True where
-/// it was made.
+/// Opens the file, or creates an empty one, which gets its size under the lock. Returns true if it
+/// was created.
 fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), OpenError> {
     let failed = |what| {
         move |source| OpenError::Io {
@@ -221,10 +222,10 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
     }
     config.size.ok_or(OpenError::NoSize)?;
     match options(false, 0).create_new(true).mode(0o600).open(path) {
-        // Somebody was faster.
+        // Another process created the file in between.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok((open()?, false)),
         Ok(file) => {
-            // Without this a crash may lose the name of a file whose bytes are safe.
+            // Without this, a crash could lose the name of a file whose bytes are durable.
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
             let dir = File::open(dir.unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all());
             dir.map_err(failed("sync the directory of"))?;
@@ -234,7 +235,7 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
     }
 }
 
-/// Gives an empty file its size, be it ours or one that somebody has made.
+/// Gives an empty file its size, whether this process created it or another did.
 fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
     if size == 0 || file.metadata()?.len() != 0 {
         return Ok(());
@@ -247,12 +248,14 @@ fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
         file.sync_all()
     };
     filled().inspect_err(|_| {
-        // What is half made would be refused for its size; empty, it can be tried again.
+        // A file of part of its size would be refused at the next start; an empty one is filled
+        // again.
         let _ = file.set_len(0);
     })
 }
 
-/// Opens the file past the page cache where that works.
+/// Opens the file for direct I/O if file system and size allow it, else for I/O through the page
+/// cache. Returns the file, the alignment of direct I/O, and whether the file system is in memory.
 fn reopen(
     path: &Path,
     plain: &File,
@@ -272,8 +275,9 @@ fn reopen(
     let open = |flags| open_same(path, identity, config.read_only, flags);
     let in_memory = sys::filesystem(plain).is_ok_and(|f| f == sys::TMPFS) && !block_device;
     let refused = if in_memory {
-        // Its files are the page cache. With these two flags io_uring serves them at once
-        // instead of handing each I/O to a kernel worker (there is nothing to wait for).
+        // Files on tmpfs are the page cache. With these two flags io_uring serves them at
+        // submission instead of passing each I/O to a kernel worker; the data are there, so nothing
+        // blocks.
         if let Ok(file) = open(libc::O_DIRECT | libc::O_NONBLOCK) {
             tracing::info!(path = %path.display(), "in memory (tmpfs): nothing here is durable");
             return Ok((file, None, true));
@@ -304,8 +308,8 @@ fn reopen(
     Ok((file, None, false))
 }
 
-/// Opens a path with these flags. The path may lead to another file by now: the identities are
-/// compared, so that the file that was inspected is the one that is served.
+/// Opens a path with these flags. Fails if the path leads to another file than the one with this
+/// `identity` by now, so that the file that was inspected is the one that is served.
 fn open_same(
     path: &Path,
     identity: (bool, u64, u64),
@@ -313,9 +317,10 @@ fn open_same(
     flags: i32,
 ) -> io::Result<File> {
     let (block_device, ..) = identity;
-    let exclusive = match block_device && !read_only {
-        true => libc::O_EXCL,
-        false => 0,
+    let exclusive = if block_device && !read_only {
+        libc::O_EXCL
+    } else {
+        0
     };
     // With O_NONBLOCK the kernel opens a removable block device even if no medium is in it.
     let at_once = if block_device { 0 } else { libc::O_NONBLOCK };
@@ -333,7 +338,7 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
     match sys::direct_align(file) {
         Some(align) => (align.offset > 0 && align.offset <= 1 << 16).then_some(align),
         None => {
-            // The kernel does not say: a page suits every device there is.
+            // The file system does not report it; 4096 bytes suit every common one.
             let block = if block_device {
                 sys::block_device_block(file).ok()?
             } else {
@@ -347,7 +352,7 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
     }
 }
 
-/// Marks as raw what is served for writing.
+/// Marks the file of a writable disk as raw, see [`probe`].
 fn mark(path: &Path, plain: &File, config: &DiskConfig) {
     if !config.read_only
         && let Err(error) = probe::mark(plain)
@@ -361,7 +366,8 @@ fn mark(path: &Path, plain: &File, config: &DiskConfig) {
     }
 }
 
-/// Punches a hole where nothing is: behind the end.
+/// Returns true if the file system can punch holes, tried behind the end of the file, where nothing
+/// is.
 fn can_punch(file: &File, size: u64) -> bool {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     sys::allocate(file, mode, size.next_multiple_of(4096), 4096).is_ok()

@@ -1,4 +1,4 @@
-//! One device I/O on a file, as a state machine: which system call next, what its result means.
+//! State machine of one I/O on a file: chooses the next system call and interprets its result.
 //!
 //! ```text
 //!   read, write, zeroes by writing:  [Head] -> [Tail] -> Transfer (again after a short one) -+
@@ -7,9 +7,9 @@
 //!                                                    (writes: where RWF_DSYNC is not trusted)
 //! ```
 //!
-//! Where direct I/O wants an alignment that the request does not have, a bounce buffer over the
-//! whole blocks carries it, and `Head` and `Tail` read the blocks that are only written in part;
-//! the caller holds a [range lock](super::range_lock) meanwhile.
+//! An I/O whose offset, length or memory is not aligned for direct I/O goes through a bounce buffer
+//! of whole blocks. `Head` and `Tail` read the blocks that are only written in part; the caller
+//! holds a [range lock](super::range_lock) meanwhile.
 
 use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 
@@ -18,30 +18,31 @@ use super::file::FileFacts;
 use crate::buffer::{Buffer, Mem, copy_ranges, sub_ranges};
 use crate::ring::{RANGES_MAX, Step};
 
-/// The longest piece of zeroes written at once.
+/// Maximum number of zero bytes in one write.
 pub const ZEROES: usize = 1 << 20;
 
-/// A call that is told to come again so many times in a row has failed: each goes by way of the
-/// ring, but a file that says nothing else would keep its loop busy for ever.
+/// Number of consecutive `EINTR` or `EAGAIN` results after which a call has failed. Each retry goes
+/// through the ring, but a file with no other answer would keep its loop busy for ever.
 const AGAIN_MAX: u16 = 100;
 
-/// See the module's documentation.
+/// State of one I/O on a file; reused for the next one.
 #[derive(Debug)]
 pub struct FileIo {
     stage: Stage,
     op: Op,
     fua: bool,
     keep_allocated: bool,
-    /// What is transferred now: of zeroes by writing, the current piece.
+    /// Range that is being transferred: the whole I/O, or one piece when zeroes are written. `done`
+    /// is the number of bytes transferred so far, from the block's start with a bounce buffer.
     offset: u64,
     len: usize,
     done: usize,
-    /// Consecutive results without progress. The second one means that the file ends before the
+    /// Consecutive results without progress. At the second one the file is taken to end before the
     /// disk does.
     fruitless: u8,
-    /// Calls in a row that are to be made again.
+    /// Consecutive results that ask to repeat the call.
     again: u16,
-    /// Where the whole range ends: further pieces of zeroes follow up to here.
+    /// End of the whole range, up to which pieces of zeroes follow.
     end: u64,
     /// The caller's memory, in order.
     ranges: Vec<Mem>,
@@ -60,7 +61,7 @@ enum Stage {
 }
 
 impl FileIo {
-    /// One at rest.
+    /// Creates a state without an I/O.
     pub fn new() -> FileIo {
         FileIo {
             stage: Stage::Done(Ok(())),
@@ -79,7 +80,7 @@ impl FileIo {
         }
     }
 
-    /// Begins an I/O. `zeroes` are [`ZEROES`] bytes of them.
+    /// Begins an I/O on the caller's `ranges`. `zeroes` is memory of [`ZEROES`] zero bytes.
     pub fn begin(
         &mut self,
         facts: &FileFacts,
@@ -109,12 +110,13 @@ impl FileIo {
             Op::Flush => Stage::Sync,
             Op::Discard | Op::WriteZeroes => Stage::Allocate,
         };
+        // A disk that has failed refuses without a system call.
         if !facts.takes(io.op != Op::Read) {
             self.stage = Stage::Done(Err(IoError::Io));
         }
     }
 
-    /// What to do next; its memory is put into `out`.
+    /// Returns the next system call and puts its memory into `out`.
     pub fn step(&mut self, facts: &FileFacts, out: &mut Vec<Mem>) -> Step {
         out.clear();
         loop {
@@ -138,17 +140,17 @@ impl FileIo {
         }
     }
 
-    /// Gives the bounce buffer that was asked for.
+    /// Supplies the bounce buffer that [`Step::Bounce`] asked for.
     pub fn give_bounce(&mut self, buffer: Buffer) {
         self.bounce = Some(buffer);
     }
 
-    /// Takes the bounce buffer back, once the I/O is done.
+    /// Takes the bounce buffer back once the I/O is done.
     pub fn take_bounce(&mut self) -> Option<Buffer> {
         self.bounce.take()
     }
 
-    /// Takes the result of the system call that [`FileIo::step`] asked for.
+    /// Handles the result of the system call that [`FileIo::step`] returned: a count or an errno.
     pub fn advance(&mut self, facts: &mut FileFacts, result: Result<u32, i32>) {
         let n = match result {
             Ok(n) => n as usize,
@@ -171,7 +173,7 @@ impl FileIo {
         }
     }
 
-    /// The whole blocks around what is transferred.
+    /// Returns the range of whole blocks around the transfer, as first byte and end.
     pub fn span(&self, facts: &FileFacts) -> (u64, u64) {
         let align = u64::from(facts.align);
         let end = self.offset + self.len as u64;
@@ -188,6 +190,7 @@ impl FileIo {
         if self.has_partial_blocks(facts) {
             return true;
         }
+        // Zeroes are aligned by construction, and the page cache takes any alignment.
         if facts.align == 1 || self.op == Op::WriteZeroes {
             return self.ranges.len() > RANGES_MAX;
         }
@@ -198,7 +201,7 @@ impl FileIo {
         self.ranges.len() > RANGES_MAX || self.ranges.iter().any(odd)
     }
 
-    /// The first block, when only a part of it is written: its offset and length.
+    /// Returns offset and length of the first block if it is only written in part.
     fn head(&self, facts: &FileFacts) -> Option<(u64, usize)> {
         let (start, end) = self.span(facts);
         let block = u64::from(facts.align);
@@ -207,7 +210,8 @@ impl FileIo {
         partial.then_some((start, block as usize))
     }
 
-    /// The last block, when only a part of it is written and it is not the first.
+    /// Returns offset and length of the last block if it is only written in part and is not the
+    /// first.
     fn tail(&self, facts: &FileFacts) -> Option<(u64, usize)> {
         let (start, end) = self.span(facts);
         let block = u64::from(facts.align);
@@ -215,7 +219,8 @@ impl FileIo {
         partial.then_some((end - block, block as usize))
     }
 
-    /// `None`: this stage has nothing to do, the next one was entered.
+    /// Returns the system call of a transfer stage; `None` if the stage has nothing to do and the
+    /// next one was entered.
     fn transfer_step(
         &mut self,
         facts: &FileFacts,
@@ -264,7 +269,7 @@ impl FileIo {
         })
     }
 
-    /// Lays the caller's bytes over the blocks that were read.
+    /// Copies the caller's bytes over the blocks that were read into the bounce buffer.
     fn fill_bounce(&mut self, facts: &FileFacts) {
         let (start, _) = self.span(facts);
         if let Some(bounce) = &self.bounce {
@@ -306,7 +311,7 @@ impl FileIo {
             self.len
         };
         if self.done + n < total {
-            // Direct I/O goes on at a block: a part of one is read again.
+            // Direct I/O resumes at a block, so a block that was read in part is read again.
             let to = (self.done + n) / facts.align as usize * facts.align as usize;
             if n > 0 && (to > self.done || self.fruitless == 0) {
                 self.fruitless = u8::from(to == self.done);
@@ -338,7 +343,7 @@ impl FileIo {
         let before = self.done;
         self.done += n;
         if self.done < total {
-            // Direct I/O goes on at a block: a part of one is written again.
+            // Direct I/O resumes at a block, so a block that was written in part is written again.
             self.done -= self.done % facts.align as usize;
             if self.done == before && self.fruitless > 0 {
                 return self.failed(facts, libc::EIO);
@@ -357,8 +362,8 @@ impl FileIo {
         };
     }
 
-    /// The next piece of zeroes by writing. Pieces end on a block, so that only the first and
-    /// the last can be partial.
+    /// Begins the next piece of written zeroes. Pieces end on a block, so that only the first and
+    /// the last one can be partial.
     fn next_zeroes(&mut self, facts: &FileFacts, from: u64) {
         let align = u64::from(facts.align);
         let piece = (ZEROES as u64 - 2 * align) / align * align;
@@ -372,6 +377,7 @@ impl FileIo {
         self.stage = Stage::Head;
     }
 
+    /// Returns the `fallocate` call of a discard or of zeroes; `None` if the file cannot do it.
     fn allocation(&mut self, facts: &FileFacts) -> Option<Step> {
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
@@ -398,7 +404,7 @@ impl FileIo {
         })
     }
 
-    /// No way to allocate: a discard is only advice, zeroes are written.
+    /// Continues without `fallocate`: a discard is only a hint, zeroes are written.
     fn after_allocation_failed(&mut self, facts: &FileFacts) {
         match self.op {
             // Other NBD servers sync on a trim with FUA even where they discard nothing, and
@@ -411,7 +417,7 @@ impl FileIo {
 
     fn failed(&mut self, facts: &mut FileFacts, errno: i32) {
         if self.stage == Stage::Allocate && matches!(errno, libc::EOPNOTSUPP | libc::EINVAL) {
-            // Not there: remember it, and let `step` choose what comes next.
+            // The file cannot do it: note that and let `step` choose the alternative.
             if self.op == Op::WriteZeroes && (self.keep_allocated || !facts.can_punch) {
                 facts.can_zero = false;
             } else {
@@ -420,7 +426,7 @@ impl FileIo {
             return;
         }
         let outcome = match errno {
-            // What the file may not grow to is as good as not there.
+            // A file that has reached its maximum size is reported like a full file system.
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => IoError::NoSpace,
             _ => IoError::Io,
         };
@@ -429,7 +435,8 @@ impl FileIo {
         let flagged = self.fua && facts.durably == Durably::Flag && self.stage == Stage::Transfer;
         let durable = self.stage == Stage::Sync || flagged;
         if durable && self.op != Op::Read && (self.stage == Stage::Sync || outcome == IoError::Io) {
-            // What the kernel could not write it may have forgotten: a later success would lie.
+            // The kernel may have dropped what it could not write, so a later success would prove
+            // nothing.
             let what = match self.op {
                 Op::Flush => "flush",
                 _ => "durable write",
@@ -443,8 +450,9 @@ impl FileIo {
     }
 }
 
-/// How something ends that the kernel says is durable. It reports what it could not write once a
-/// file: of several that wait for it at a time one fails, and what the others hear is no success.
+/// Returns the outcome of a sync that the kernel reports as successful. The kernel reports a
+/// write-back error only once for each open file: of several syncs that wait for it one fails, and
+/// the success of the others means nothing.
 fn durably(facts: &FileFacts) -> Outcome {
     match facts.standing.failed {
         Some(_) => Err(IoError::Io),

@@ -1,52 +1,52 @@
-//! Where each disk lies among its device's addresses.
+//! Layout of the disks in the addresses of their device.
 //!
-//! The engine knows one line of addresses a device; schedulers order and merge by them. Disks
-//! in memory and emulated ones lie one after the other, each on a whole MiB, in the order of the
-//! configuration. A file would like to lie where its first extent does on the physical device;
-//! all files are placed in the order of these wishes (those without one last), each where it
-//! wishes or, if the one before reaches beyond that, right behind it. So ranges never overlap,
-//! files that follow each other on the device do so here, and where a wish cannot be granted
-//! (a fragmented or sparse file is longer here than its first extent) only the guess of seek
+//! The engine knows one range of addresses for each device; schedulers sort and merge by them.
+//! Disks in memory and on emulated devices follow each other on whole MiB, in the order of the
+//! configuration. A file prefers the address of its first extent on the physical device. Files are
+//! placed in the order of their preferred addresses, those without one last: each at its preferred
+//! address, or right behind the previous file if that reaches further. So ranges never overlap, and
+//! files that follow each other on the device do so here. Where a preference cannot be met (a
+//! fragmented or sparse file is longer here than its first extent), only the estimate of seek
 //! distances suffers.
 //!
-//! A disk that comes later is given the first free place behind where it wishes to lie, or else
-//! the first of all; one that grows stays where it is if there is room behind it, and else moves.
+//! A disk that is added later gets the first free range at or behind its preferred address, else
+//! the first free range at all. A disk that grows stays if there is room behind it, and else moves.
 
 use std::collections::BTreeMap;
 
-/// Disks begin at multiples of this.
+/// Alignment of the disks' first addresses in bytes.
 pub const STEP: u64 = 1 << 20;
 
-/// A disk to be placed.
+/// Disk to be placed.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Where it would like to begin.
+    /// Preferred first address.
     pub at: Option<u64>,
 }
 
-/// The disks do not fit.
+/// The disks of a device together are larger than its address range.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the disks need {needed} bytes of addresses, but the device has {capacity}")]
 pub struct TooSmall {
-    /// Bytes, each disk rounded up.
+    /// Required bytes, with each disk but the last rounded up to [`STEP`].
     pub needed: u64,
-    /// Bytes.
+    /// Size of the device in bytes.
     pub capacity: u64,
 }
 
-/// The first address of each disk.
+/// Returns the first address of each disk.
 ///
 /// # Errors
-/// When they do not fit `capacity`.
+/// Fails if the disks do not fit `capacity` bytes.
 pub fn place(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
     let mut order: Vec<usize> = (0..disks.len()).collect();
     order.sort_by_key(|&i| (disks[i].at.is_none(), disks[i].at));
     let total = disks.iter().fold(0u64, |sum, d| {
         sum.saturating_add(d.size.next_multiple_of(STEP))
     });
-    // The last disk's own end counts, not what it is rounded up to.
+    // The last disk counts with its own size, not rounded up.
     let mut bases = vec![0; disks.len()];
     let mut next = 0u64;
     let mut end = 0u64;
@@ -54,7 +54,7 @@ pub fn place(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
     for i in order {
         left -= disks[i].size.next_multiple_of(STEP);
         let wish = disks[i].at.unwrap_or(0) / STEP * STEP;
-        // No wish may push those behind it out of the addresses.
+        // A preference must not push the disks behind it past the device's end.
         let last = capacity
             .checked_sub(left)
             .and_then(|c| c.checked_sub(disks[i].size))
@@ -73,34 +73,34 @@ pub fn place(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
     Ok(bases)
 }
 
-/// There is no place for a disk among those there are.
+/// No free range of a device is large enough for a disk.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "no room for {size} bytes on the device: the largest free place has {largest} of its \
      {capacity}"
 )]
 pub struct NoRoom {
-    /// Bytes that were wanted.
+    /// Size of the disk in bytes.
     pub size: u64,
-    /// Bytes of the largest free place.
+    /// Size of the largest free range in bytes.
     pub largest: u64,
-    /// Bytes of the device.
+    /// Size of the device in bytes.
     pub capacity: u64,
 }
 
-/// The addresses of a device, and which of them are taken.
+/// Address range of a device, and the parts of it that disks occupy.
 #[derive(Debug)]
 pub struct Layout {
     capacity: u64,
-    /// First address of each disk, and the one behind its last.
+    /// End of each disk's range by its first address.
     taken: BTreeMap<u64, u64>,
 }
 
 impl Layout {
-    /// With these disks from the start, and the first address of each.
+    /// Places the initial disks and returns the first address of each.
     ///
     /// # Errors
-    /// When they do not fit `capacity`.
+    /// Fails if the disks do not fit `capacity` bytes.
     pub fn new(disks: &[Wanted], capacity: u64) -> Result<(Layout, Vec<u64>), TooSmall> {
         let bases = place(disks, capacity)?;
         let ends = bases.iter().zip(disks);
@@ -109,10 +109,10 @@ impl Layout {
         Ok((Layout { capacity, taken }, bases))
     }
 
-    /// Takes a place for one more disk; its first address.
+    /// Takes a range for one more disk and returns its first address.
     ///
     /// # Errors
-    /// When no free place is large enough.
+    /// Fails if no free range is large enough.
     pub fn take(&mut self, wanted: Wanted) -> Result<u64, NoRoom> {
         let wish = wanted.at.unwrap_or(0) / STEP * STEP;
         let fits = |from: u64, to: u64| to.checked_sub(from).is_some_and(|n| n >= wanted.size);
@@ -136,16 +136,16 @@ impl Layout {
         Ok(base)
     }
 
-    /// Gives back the place of the disk that begins at `base`. Panics where none does.
+    /// Frees the range of the disk that begins at `base`. Panics if none does.
     pub fn release(&mut self, base: u64) {
         self.taken.remove(&base).expect("a disk begins there");
     }
 
-    /// Gives the disk that begins at `base` another size; where it begins from now on. Panics
-    /// where none does.
+    /// Changes the size of the disk that begins at `base` and returns its new first address. Panics
+    /// if no disk begins there.
     ///
     /// # Errors
-    /// When no free place is large enough; then it stays as it is.
+    /// Fails if no free range is large enough; the disk then keeps its range.
     pub fn resize(&mut self, base: u64, size: u64) -> Result<u64, NoRoom> {
         let end = self.taken.remove(&base).expect("a disk begins there");
         let next = self.taken.range(base..).next();
@@ -160,7 +160,7 @@ impl Layout {
         })
     }
 
-    /// The free places, first and last address, from where a disk may begin.
+    /// Iterates over the free ranges, as the first address at which a disk may begin and the end.
     fn free(&self) -> impl Iterator<Item = (u64, u64)> {
         let begins = std::iter::once(0).chain(self.taken.values().copied());
         let ends = (self.taken.keys().copied()).chain([self.capacity]);

@@ -1,4 +1,4 @@
-//! The backings that a loop works with, as one type: calls are dispatched by a `match`.
+//! Backings as one enumeration, so that calls are dispatched by a `match` that can be inlined.
 
 use std::io;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::buffer::Mem;
 use crate::media::Watched;
 use crate::ring::{Completion, Ring};
 
-/// Bytes of a disk, by where they are.
+/// Backing of a disk, by kind.
 #[derive(Debug)]
 pub(crate) enum Medium {
-    /// In memory.
+    /// Bytes in memory.
     Memory(Memory),
-    /// In a file or a block device.
+    /// Bytes in a file or block device.
     File(FileBacking),
-    /// At a peer, for tests.
+    /// Bytes on a peer, for tests.
     #[cfg(test)]
     Remote(Remote),
 }
 
-/// State that the disks of a device share, for each kind of backing.
+/// State that the disks of a device share, by kind of backing.
 #[derive(Debug)]
 pub(crate) struct Shared {
     memory: Scratch,
@@ -38,10 +38,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Creates what disks share on a device that works on `io_slots` I/Os at a time.
+    /// Creates the shared state of a device with at most `io_slots` I/Os in flight.
     ///
     /// # Errors
-    /// If the address space is exhausted.
+    /// Fails if the address space is exhausted.
     pub(crate) fn new(io_slots: u32) -> io::Result<Shared> {
         Ok(Shared {
             memory: Scratch::default(),
@@ -51,13 +51,13 @@ impl Shared {
         })
     }
 
-    /// Reports what helper threads have found out since.
+    /// Reports the answers that helper threads have found.
     pub(crate) fn collect(&mut self, reports: &mut Reports) {
         self.files.collect(reports);
     }
 }
 
-/// Calls a method of whichever backing a medium is.
+/// Calls a method of the backing, whatever its kind.
 macro_rules! call {
     ($medium:expr, $backing:ident => $call:expr) => {
         match $medium {
@@ -69,7 +69,7 @@ macro_rules! call {
     };
 }
 
-/// Calls a method that takes what disks share.
+/// Calls a method with the shared state of the backing's kind.
 macro_rules! call_with {
     ($medium:expr, $all:expr, $backing:ident, $shared:ident => $call:expr) => {
         match $medium {

@@ -1,9 +1,9 @@
-//! The bytes of a disk in memory, whose size may change.
+//! Bytes of a disk in memory, whose size can change.
 //!
-//! A [`Region`]'s addresses stay reserved until the process ends, because the kernel may still be
-//! writing to them. The bytes of a disk are only ever copied at once, by the loop, and never
-//! given to the kernel: so the addresses of one that went are the next one's, and VMs may come
-//! and go for as long as the daemon runs.
+//! The addresses of a [`Region`] stay reserved until the process ends, because the kernel might
+//! still write to them. The bytes of a disk in memory are only copied by the loop and never given
+//! to the kernel. So the region of a removed disk is reused for a later one, and VMs can come and
+//! go for as long as the daemon runs.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,16 +14,16 @@ use crate::buffer::{Mem, Region};
 use crate::config::{DeviceConfig, DeviceKind, DiskConfig};
 use crate::ring::sys;
 
-/// Regions whose disk has gone, all zeroes. Asked when disks are opened and closed, never on a
-/// request's path.
+/// Regions of removed disks, all zeroes. Used when disks are opened, resized and closed, never for
+/// a request.
 static SPARE: Mutex<Vec<Region>> = Mutex::new(Vec::new());
 
 fn spare() -> MutexGuard<'static, Vec<Region>> {
-    // A list of regions is whole, whoever panicked.
+    // A panic cannot leave the list of regions half changed.
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A region that is a spare one, of zeroes, once nobody has it any more.
+/// Region that is zeroed and becomes spare when it is dropped.
 #[derive(Debug)]
 struct Lent(Option<Region>);
 
@@ -42,15 +42,15 @@ impl Drop for Lent {
     }
 }
 
-/// A disk's bytes.
+/// Memory of a disk.
 #[derive(Debug)]
 pub struct Memory {
     region: Arc<Lent>,
     len: usize,
 }
 
-/// What lies behind the new end of a disk that becomes shorter. While this is there the addresses
-/// are nobody else's, whatever becomes of the disk.
+/// Memory behind the new end of a disk that becomes shorter. As long as this exists the region is
+/// not reused, even if the disk is removed meanwhile.
 #[derive(Debug)]
 pub struct Tail {
     region: Arc<Lent>,
@@ -59,8 +59,8 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Makes it read as zeroes and gives its pages back to the system, which takes some tens of
-    /// milliseconds a GiB that was written to.
+    /// Zeroes the memory by returning its pages to the system, which takes some tens of
+    /// milliseconds for each GiB that was written to.
     pub fn discard(self) {
         let region = self.region.region();
         region.discard(self.from, self.to - self.from);
@@ -68,10 +68,10 @@ impl Tail {
 }
 
 impl Memory {
-    /// `len` bytes of zeroes.
+    /// Creates a memory of `len` zero bytes.
     ///
     /// # Errors
-    /// When the address space or the system's commit limit is exhausted.
+    /// Fails if the address space or the system's commit limit is exhausted.
     pub fn new(len: usize) -> io::Result<Memory> {
         Ok(Memory {
             region: Arc::new(Lent(Some(region(len)?))),
@@ -79,8 +79,8 @@ impl Memory {
         })
     }
 
-    /// What there is from `len` on, to be discarded by somebody who has the time before it is made
-    /// shorter. Nobody may write there any more. `None`: there is nothing.
+    /// Returns the memory from `len` on, to be discarded by another thread before the disk is made
+    /// shorter; `None` if there is none. Nobody may write there any more.
     pub fn tail(&self, len: usize) -> Option<Tail> {
         (len < self.len).then(|| Tail {
             region: self.region.clone(),
@@ -89,7 +89,7 @@ impl Memory {
         })
     }
 
-    /// A range of it. Panics when it is not inside.
+    /// Returns a range of the memory. Panics if it is not inside the disk.
     pub fn mem(&self, offset: usize, len: usize) -> Mem {
         assert!(
             offset <= self.len && len <= self.len - offset,
@@ -98,21 +98,22 @@ impl Memory {
         self.region.region().mem(offset, len)
     }
 
-    /// Makes a range read as zeroes and gives its whole pages back to the system.
+    /// Makes a range read as zeroes and returns its whole pages to the system.
     pub fn discard(&self, offset: usize, len: usize) {
         self.region.region().discard(offset, len);
     }
 
-    /// Makes it longer, by zeroes, or shorter, where its [`Tail`] was discarded. Longer, its pages
-    /// may move to other addresses, which takes some milliseconds a GiB that was written to.
+    /// Makes the disk longer by zeroes, or shorter after its [`Tail`] was discarded. When it grows,
+    /// its pages may move to other addresses, which takes some milliseconds for each GiB that was
+    /// written to.
     ///
     /// # Errors
-    /// When the address space or the system's commit limit is exhausted; then it stays as it is.
+    /// Fails if the address space or the system's commit limit is exhausted; the length then stays.
     pub fn set_len(&mut self, len: usize) -> io::Result<()> {
         if len > self.region.region().len() {
             let longer = Lent(Some(region(len)?));
             self.region.region().move_pages(longer.region())?;
-            // The one before has no pages any more, so that giving it back takes no time.
+            // The old region has no pages any more, so zeroing it on drop takes no time.
             self.region = Arc::new(longer);
         }
         self.len = len;
@@ -120,7 +121,7 @@ impl Memory {
     }
 }
 
-/// The shortest spare region that is long enough and not twice as long, or a new one.
+/// Returns the shortest spare region that is long enough and at most twice as long, or a new one.
 fn region(len: usize) -> io::Result<Region> {
     let mut spare = spare();
     let fits = |region: &Region| region.len() >= len && region.len() / 2 <= len;

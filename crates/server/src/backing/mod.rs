@@ -1,7 +1,8 @@
-//! Where a disk's bytes are: files, block devices, memory.
+//! Backings, which store the bytes of disks: files, block devices, memory.
 //!
-//! A backing is a `door::Backing` in a module here, and a member of `Medium`, through which loops
-//! call it. An emulated device has disks of the same backings; its model is the device's.
+//! A backing implements `door::Backing` in a module here and is a variant of `Medium`, through
+//! which loops call it. Disks of an emulated device have the same backings; the disk model belongs
+//! to the device.
 
 pub(crate) mod door;
 pub mod dsync;
@@ -38,58 +39,58 @@ pub(crate) use medium::{Medium, Shared};
 pub use memory::{Memory, Tail};
 use on_file::FileBacking;
 
-/// An opened disk.
+/// Open disk.
 #[derive(Debug)]
 pub struct Disk {
     /// NBD export name.
     pub export: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Refuses writes.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Smallest unit that clients may address.
+    /// Smallest unit in bytes that clients may address.
     pub block_size: u32,
-    /// Its bytes.
+    /// Storage of the disk's bytes.
     pub(crate) medium: Medium,
-    /// What goes wrong with it on purpose, from the start.
+    /// Fault rules that hold from the start.
     pub faults: Vec<Rule>,
 }
 
-/// Why a disk could not be opened.
+/// Reasons why a disk could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A system call failed.
     #[error("{}: cannot {what}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was tried.
+        /// Verb phrase for the step that failed, to follow "cannot".
         what: &'static str,
-        /// How it failed.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// Somebody else has it open for serving.
+    /// Another process serves the file: it holds the lock, a lease or an exclusive open.
     #[error("{}: in use by another process: it holds the lock", path.display())]
     InUse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Not raw.
+    /// The file looks like an image of another format.
     #[error(
         "{}: looks like a {format} image, and only raw disks are served; convert it \
          (`qemu-img convert -O raw {} NEW`), or, if these bytes are a raw disk's own, say \
          `format = \"raw\"`", path.display(), path.display()
     )]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it looks like.
+        /// Name of the format that the header announces.
         format: &'static str,
     },
     /// The path is neither a regular file nor a block device. The file was not opened.
     #[error("{}: is {found}, and a disk lies on a regular file or a block device", path.display())]
     Kind {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Kind of the file, with its article: "a FIFO".
         found: &'static str,
@@ -109,48 +110,48 @@ pub enum OpenError {
         /// Reason, as the predicate of a sentence: "is not there" or "is empty".
         found: &'static str,
     },
-    /// The file could not be opened before the deadline.
+    /// The file could not be opened before the time-out.
     #[error("{}: cannot be opened: {source}", path.display())]
     Late {
         /// Path of the file.
         path: PathBuf,
         /// Reason why opening did not end.
         source: NotDone,
-        /// Key of the deadline under `[daemon]`, as the configuration spells it.
+        /// Key of the time-out under `[daemon]`, as the configuration spells it.
         key: &'static str,
     },
-    /// Its size is not what was configured.
+    /// The size of the file is not the configured one.
     #[error("{}: is {found} bytes long, but size says {configured}", path.display())]
     Size {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it has.
+        /// Size of the file in bytes.
         found: u64,
-        /// What it should have.
+        /// Configured size in bytes.
         configured: u64,
     },
-    /// Its size cannot be served.
+    /// The size is zero or not a multiple of the block size.
     #[error("{what}: a size of {size} bytes is not a positive multiple of its block size {block}")]
     SizeNotBlocks {
-        /// The path or the export.
+        /// Path of the file, or export name of a disk without one.
         what: String,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// Bytes.
+        /// Block size in bytes.
         block: u32,
     },
-    /// No size was given where nothing else tells it.
+    /// A disk that is to be created, or is in memory, has no size.
     #[error("no size given for a disk that is to be made")]
     NoSize,
-    /// A disk on a file device without a path.
+    /// A disk on a device of kind `file` has no path.
     #[error("no path given for a disk on a device of files")]
     NoPath,
-    /// There is not enough memory for its bytes.
+    /// The memory of a disk in memory could not be reserved.
     #[error("cannot reserve {size} bytes of memory: {source}")]
     Memory {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// How it failed.
+        /// Error of the system call.
         source: io::Error,
     },
 }
@@ -176,14 +177,17 @@ impl OpenError {
         matches!(self, OpenError::Io { .. } | OpenError::InUse { .. })
     }
 
-    /// What would help, where that is not said already.
+    /// Returns advice for the operator, unless the error itself gives it.
     pub fn help(&self) -> Option<String> {
         let help = match self {
             OpenError::Io { path, source, .. } => return help_with_io(path, source.kind()),
-            OpenError::Kind { found, .. } => match *found == DIRECTORY {
-                true => "name a file in it, or a block device".to_owned(),
-                false => "name a file that holds the disk's bytes, or a block device".to_owned(),
-            },
+            OpenError::Kind { found, .. } => {
+                if *found == DIRECTORY {
+                    "name a file in it, or a block device".to_owned()
+                } else {
+                    "name a file that holds the disk's bytes, or a block device".to_owned()
+                }
+            }
             OpenError::Lost { export, .. } => format!(
                 "put the file back (is its file system mounted?); where a new, empty disk is \
                  wanted: `tidegate disk forget {export}`, with `--config FILE` while the daemon \
@@ -228,10 +232,10 @@ fn help_with_io(path: &Path, error: io::ErrorKind) -> Option<String> {
 }
 
 impl Disk {
-    /// Opens, and where configured creates, a disk of a device.
+    /// Opens a disk of a device, and creates its file where the configuration asks for that.
     ///
     /// # Errors
-    /// Says which file, what was found, and what would help.
+    /// Names the file and what was found; [`OpenError::help`] has the advice.
     pub fn open(device: &DeviceConfig, config: &DiskConfig) -> Result<Disk, OpenError> {
         let in_memory = || {
             let size = config.size.ok_or(OpenError::NoSize)?;
@@ -265,22 +269,24 @@ impl Disk {
         })
     }
 
-    /// Reason why the disk refuses requests, or may not answer them; `None` while it is well.
+    /// Returns the reason why the disk refuses requests or may not answer them; `None` if there is
+    /// none.
     pub fn failure(&self) -> Option<String> {
         self.medium.failure()
     }
 
-    /// Observed state of the disk's file; `None` for a disk that is in none.
+    /// Returns the observed state of the disk's file; `None` for a disk in memory.
     pub fn media_state(&self) -> Option<State> {
         self.medium.watched().map(|watched| watched.state())
     }
 
-    /// The smallest unit that is written without reading first.
+    /// Returns the smallest unit in bytes that is written without a read before it.
     pub fn physical_block(&self) -> u32 {
         self.medium.physical_block()
     }
 
-    /// Returns whether the device behind its file turns, as the kernel says; `None`: it does not.
+    /// Returns true if the kernel reports that the device behind the file is rotational; `None` if
+    /// it does not tell.
     pub fn is_rotational(&self) -> Option<bool> {
         let (_, device, _) = self.medium.identity()?;
         let number = format!("{}:{}", libc::major(device), libc::minor(device));

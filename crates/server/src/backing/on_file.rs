@@ -1,5 +1,5 @@
-//! A disk in a file or block device: system calls through the ring, one after the other for each
-//! I/O, and range locks where writes share a block.
+//! Backing in a file or block device: the system calls of an I/O go through the ring one after the
+//! other, and range locks order writes that share a block.
 
 use std::fs::File;
 use std::io;
@@ -22,21 +22,21 @@ use crate::ring::{Completion, FileId, Ring, Step, sys};
 #[derive(Debug)]
 pub(crate) struct FileBacking {
     open: OpenFile,
-    /// Place of the file in the ring's table.
+    /// Index of the file in the ring's table.
     entry: Option<FileId>,
     /// Ranges locked by writes; empty unless a write in flight covers a block only in part.
     locks: RangeLocks,
-    /// Handle for questions about extents, once there was one.
+    /// Handle for extent queries, once there was one.
     survey: Option<Arc<File>>,
     /// Second descriptor of the file, which was in the ring's table; set when the event loop gives
     /// the disk back, so that both are closed where that may block.
     registered: Option<OwnedFd>,
 }
 
-/// I/Os of all files of a device.
+/// I/Os on the files of a device.
 #[derive(Debug)]
 pub(crate) struct FileIos {
-    /// By index of the I/O.
+    /// I/Os by index.
     slots: Vec<Slot>,
     zeroes: Region,
     scratch: Vec<Mem>,
@@ -44,22 +44,22 @@ pub(crate) struct FileIos {
     surveyor: Option<Surveyor>,
 }
 
-/// I/O of a file.
+/// State of one I/O on a file.
 #[derive(Debug)]
 struct Slot {
     io: FileIo,
     disk: u32,
-    /// True while the range of the I/O is in the disk's locks.
+    /// True while the I/O has an entry in the disk's range locks.
     locked: bool,
-    /// True while the I/O changes bytes of the file.
+    /// True while the I/O is in flight and changes bytes of the file.
     changing: bool,
 }
 
 impl FileIos {
-    /// Creates room for so many I/Os at a time.
+    /// Creates room for `io_slots` I/Os at a time.
     ///
     /// # Errors
-    /// If the address space is exhausted.
+    /// Fails if the address space is exhausted.
     pub(crate) fn new(io_slots: u32) -> io::Result<FileIos> {
         let slot = |_| Slot {
             io: FileIo::new(),
@@ -76,7 +76,7 @@ impl FileIos {
         })
     }
 
-    /// Reports what the surveyor has found out.
+    /// Reports the answers of the surveyor.
     pub(crate) fn collect(&mut self, reports: &mut Reports) {
         while let Some(status) = self.surveyor.as_ref().and_then(Surveyor::answer) {
             reports.statuses.push(status);
@@ -85,7 +85,7 @@ impl FileIos {
 }
 
 impl FileBacking {
-    /// Takes an open file over.
+    /// Creates the backing of an open file.
     pub(crate) fn new(open: OpenFile) -> FileBacking {
         FileBacking {
             open,
@@ -116,7 +116,7 @@ impl FileBacking {
         self.locks.acquire(index, from, to)
     }
 
-    /// Submits an I/O's next system call, or ends it.
+    /// Submits the next system call of an I/O, or ends the I/O.
     fn step(&mut self, ios: &mut FileIos, port: &mut Port<'_>, index: u32) {
         let slot = &mut ios.slots[index as usize];
         let id = self.entry.expect("a file is in the table from the start");
@@ -142,7 +142,7 @@ impl FileBacking {
         }
     }
 
-    /// Ends an I/O and lets those go on that waited for its range.
+    /// Ends an I/O and continues those that waited for its range.
     fn end(&mut self, ios: &mut FileIos, port: &mut Port<'_>, index: u32, outcome: Outcome) {
         let slot = &mut ios.slots[index as usize];
         if let Some(bounce) = slot.io.take_bounce() {
@@ -150,6 +150,7 @@ impl FileBacking {
         }
         slot.changing = false;
         if std::mem::take(&mut slot.locked) {
+            // The list is taken out, because `step` may end I/Os and so come back here.
             let mut granted = std::mem::take(&mut ios.granted);
             granted.clear();
             self.locks.release(index, &mut granted);
@@ -181,6 +182,7 @@ impl Backing for FileBacking {
         if matches!(io.op, Op::Write | Op::WriteZeroes | Op::Discard) {
             slot.changing = true;
             let partial = slot.io.has_partial_blocks(facts);
+            // Whole-block writes take a lock only while some write in flight needs one.
             if (partial || !self.locks.is_empty()) && !self.lock(ios, port.disk, index) {
                 return None;
             }
@@ -204,7 +206,7 @@ impl Backing for FileBacking {
         self.step(ios, port, index);
     }
 
-    /// The file system may take its time, so it is asked by a thread of its own.
+    /// Passes the query to a thread of its own, because the file system may block.
     fn ask_extents(&mut self, ios: &mut FileIos, port: &mut Port<'_>, question: Question) {
         let asked = match &self.survey {
             Some(file) => Ok(file.clone()),
@@ -226,9 +228,8 @@ impl Backing for FileBacking {
     fn attach(&mut self, ring: &mut Ring) -> io::Result<()> {
         let entry = ring.add_file(self.open.file.try_clone()?.into())?;
         if self.open.facts.durably == Durably::Sync {
-            // An unknown file system may call its server already at submission, as FUSE does for a
-            // file's attributes. One that does not answer would stop the loop with every disk on
-            // it.
+            // An unknown file system may call its server at submission, as FUSE does for a file's
+            // attributes. A server that does not answer would stop the loop with every disk on it.
             ring.set_aside(entry);
         }
         self.entry = Some(entry);
@@ -237,7 +238,7 @@ impl Backing for FileBacking {
 
     fn detach(&mut self, ring: &mut Ring) {
         if let Some(entry) = self.entry.take() {
-            // Dropped with the disk on a thread that may block, because closing can.
+            // Dropped with the disk on a thread that may block, because closing can block.
             self.registered = Some(ring.remove_file(entry));
         }
     }

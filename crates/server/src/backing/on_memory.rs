@@ -1,4 +1,4 @@
-//! A disk in memory: each I/O is copied at once.
+//! Backing in memory: each I/O is copied at once.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::memory::Memory;
 use crate::buffer::{Mem, copy_ranges};
 use crate::ring::Completion;
 
-/// List of an I/O's memory while its bytes are copied.
+/// Ranges of an I/O's memory while its bytes are copied.
 pub(crate) type Scratch = Vec<Mem>;
 
 impl Backing for Memory {
@@ -28,8 +28,8 @@ impl Backing for Memory {
         match io.op {
             Op::Read => copy_ranges(scratch, &[self.mem(offset, len)]),
             Op::Write => copy_ranges(&[self.mem(offset, len)], scratch),
-            // Nothing is ever allocated in memory for good, so there is nothing to keep: filling
-            // gigabytes page by page would only hold up everybody else for seconds.
+            // Memory has no allocation that `keep_allocated` could keep, and writing gigabytes of
+            // zeroes page by page would stop the loop for seconds.
             Op::Discard | Op::WriteZeroes => self.discard(offset, len),
             Op::Flush => {}
         }

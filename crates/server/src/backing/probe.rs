@@ -1,10 +1,10 @@
-//! Telling raw disks from images of other formats.
+//! Distinction of raw disks from images of other formats.
 //!
-//! A raw disk whose guest writes another format's header must not be taken for an image of that
-//! format, nor refused at the next start. So a file carries a mark (an extended attribute) from
-//! the moment it is first served for writing: by then its bytes had been looked at, and whatever
-//! they look like later is the guest's doing. Where attributes do not exist (block devices, some
-//! filesystems), `format = "raw"` says the same.
+//! A raw disk whose guest writes the header of another format must not be taken for an image of
+//! that format, nor be refused at the next start. So a file gets a mark (an extended attribute)
+//! when it is first served for writing: its content was checked then, and any later content is the
+//! guest's doing. Where attributes do not exist (block devices, some file systems), `format =
+//! "raw"` has the same effect.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -12,20 +12,22 @@ use std::os::unix::fs::FileExt;
 
 use crate::ring::sys;
 
+/// Extended attribute of a file that was served for writing.
 const MARK: &CStr = c"user.tidegate.format";
 const RAW: &[u8] = b"raw";
 
-/// Longest header looked at.
+/// Number of bytes of a file that are searched for a header.
 const HEADER: usize = 512;
 
-/// The format that a file's bytes announce, other than raw.
+/// Returns the image format that the header of a file announces; `None` if it is none that is
+/// known.
 pub fn foreign_format(file: &File) -> std::io::Result<Option<&'static str>> {
     let mut header = [0u8; HEADER];
     let n = file.read_at(&mut header, 0)?;
     Ok(recognise(&header[..n]))
 }
 
-/// What a header announces.
+/// Returns the image format that a header announces.
 fn recognise(header: &[u8]) -> Option<&'static str> {
     let magics: [(usize, &[u8], &str); 8] = [
         (0, b"QFI\xfb", "qcow2"),
@@ -43,15 +45,15 @@ fn recognise(header: &[u8]) -> Option<&'static str> {
         .map(|(_, _, name)| *name)
 }
 
-/// True when the file was marked as raw.
+/// Returns true if the file was marked as raw.
 pub fn is_marked(file: &File) -> bool {
     sys::attribute(file, MARK).is_some_and(|value| value == RAW)
 }
 
-/// Marks the file as raw.
+/// Marks the file as raw with an extended attribute.
 ///
 /// # Errors
-/// Where there are no extended attributes.
+/// Fails if the file system has no extended attributes or the file is read-only.
 pub fn mark(file: &File) -> std::io::Result<()> {
     sys::set_attribute(file, MARK, RAW)
 }

@@ -1,4 +1,4 @@
-//! Writes to overlapping blocks, one after the other.
+//! Range locks, which put writes to overlapping blocks in sequence.
 //!
 //! A write that covers a block only in part reads the block and writes back all of it, which would
 //! undo another write to the same block in between. While a disk has such a write in flight, each
@@ -7,10 +7,10 @@
 //! they read. The list is as short as the device's queue, and empty on a disk whose clients write
 //! whole blocks.
 
-/// The ranges of one disk that are written to or wait for it.
+/// Ranges of one disk that writes hold or wait for.
 #[derive(Debug, Default)]
 pub struct RangeLocks {
-    /// In the order of arrival.
+    /// Entries in order of arrival.
     entries: Vec<Entry>,
 }
 
@@ -23,7 +23,8 @@ struct Entry {
 }
 
 impl RangeLocks {
-    /// Asks for `[start, end)`. True: it is held now; false: [`RangeLocks::release`] will name it.
+    /// Requests `[start, end)` for the write `id`. Returns true if it is held now; else
+    /// [`RangeLocks::release`] will name the write.
     pub fn acquire(&mut self, id: u32, start: u64, end: u64) -> bool {
         let held = !self.entries.iter().any(|e| e.start < end && start < e.end);
         self.entries.push(Entry {
@@ -47,7 +48,8 @@ impl RangeLocks {
         });
     }
 
-    /// Gives up what `id` holds; puts those that hold their range from now on into `granted`.
+    /// Releases the range of `id` and appends the writes that hold their range from now on to
+    /// `granted`. Panics if `id` does not hold one.
     pub fn release(&mut self, id: u32, granted: &mut Vec<u32>) {
         let at = self
             .entries
@@ -66,7 +68,7 @@ impl RangeLocks {
         }
     }
 
-    /// True when nobody holds or waits.
+    /// Returns true if no write holds or waits for a range.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

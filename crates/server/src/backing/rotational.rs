@@ -1,26 +1,26 @@
-//! Whether the disk behind a file or a block device turns, as the kernel tells it.
+//! Detection of rotational disks behind files and block devices, by sysfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tidegate_core::time::Nanos;
 
-/// Directory of all block devices by their numbers.
+/// Sysfs directory of all block devices by their numbers.
 pub(crate) const SYSFS: &str = "/sys/dev/block";
 
-/// Average positioning of a disk that turns of which nothing else is known: a seek of 8.5 ms and
-/// half a turn at 7200 a minute, as data sheets of desktop disks have them.
+/// Average positioning time of a hard disk of which nothing else is known: a seek of 8.5 ms and
+/// half a turn at 7200 rpm (4.2 ms), as in data sheets of desktop disks.
 pub(crate) const POSITIONING: Nanos = Nanos::from_micros(12_700);
 
-/// Layers of virtual devices that are looked through, such as LVM on RAID.
+/// Maximum number of layers of virtual devices that are followed, such as LVM on RAID.
 const LAYERS: u32 = 8;
 
-/// Returns whether a block device turns, by its directory under `root` and its number
-/// (`major:minor`): a partition as its disk, a virtual device as soon as one of those below it
-/// does. `None`: the kernel does not tell, or the disk is a hypervisor's, of which it always says
-/// so.
+/// Returns true if a block device is rotational, by its directory under `root` and its number
+/// (`major:minor`). A partition counts as its disk; a virtual device is rotational if one of the
+/// devices below it is. Returns `None` if the kernel does not tell, or the disk is a hypervisor's,
+/// for which the kernel defaults to rotational.
 pub(crate) fn is_rotational(root: &Path, number: &str) -> Option<bool> {
-    // Links lead to where the device hangs.
+    // The links in this directory lead to the device's place in the device tree.
     let of = fs::canonicalize(root.join(number)).ok()?;
     turns(&of, LAYERS)
 }
@@ -48,18 +48,18 @@ fn turns(of: &Path, layers: u32) -> Option<bool> {
     }
 }
 
-/// Returns whether a device is one of a hypervisor, for which the kernel guesses that it turns.
+/// Returns true if the device is a hypervisor's, for which the kernel's value is only a default.
 fn is_guess(of: &Path) -> bool {
     let mut names = of.components();
     let guessed = names.any(|name| {
         let name = name.as_os_str().to_string_lossy();
         name.starts_with("virtio") || name.starts_with("vbd-")
     });
-    // Some hypervisors say what there is.
+    // Some hypervisors report the truth, and then it is never the default.
     guessed && fs::read_to_string(of.join("queue/rotational")).is_ok_and(|told| told.trim() != "0")
 }
 
-/// Directories of the devices that a virtual one lies on.
+/// Returns the directories of the devices below a virtual device.
 fn slaves(of: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(of.join("slaves")).into_iter().flatten();
     let paths = entries

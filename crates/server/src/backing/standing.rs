@@ -1,16 +1,16 @@
-//! Errors of a disk's backing: logged at most once a minute, and remembered where nothing that
-//! follows may be called durable.
+//! Errors of a disk's backing: logged at most once a minute, and remembered once later writes can
+//! no longer be called durable.
 
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Time between two errors of a disk in the log.
+/// Minimum time between two log lines about errors of a disk.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// Errors of a disk's backing so far.
+/// Error state of a disk's backing.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// Reason why all further writes and flushes fail; `None` while they do not.
+    /// Reason why all writes and flushes fail from now on; `None` while they do not.
     pub failed: Option<String>,
     /// Time at which an error was last logged, and number of errors since.
     warned: Option<(Instant, u64)>,
@@ -19,7 +19,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Returns the standing of a backing without errors.
+    /// Creates the state of a backing without errors.
     pub fn new(name: String) -> Standing {
         Standing {
             failed: None,
@@ -28,7 +28,8 @@ impl Standing {
         }
     }
 
-    /// From now on everything that changes the disk fails, until it is opened again.
+    /// Makes all changes of the disk fail from now on until it is opened again. `what` is the
+    /// operation that failed with `errno`.
     pub fn fail(&mut self, errno: i32, what: &str) {
         if self.failed.is_some() {
             return;
@@ -42,7 +43,7 @@ impl Standing {
         self.failed = Some(why);
     }
 
-    /// Logs an error of an I/O, one a minute: a guest may cause as many as it likes.
+    /// Logs an error of an I/O, at most one a minute, because a guest can cause any number of them.
     pub fn warn(&mut self, errno: i32, what: &str) {
         let now = Instant::now();
         let unsaid = match &mut self.warned {
