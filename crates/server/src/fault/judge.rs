@@ -1,4 +1,4 @@
-//! Which requests of a disk the rules strike. A pure unit: requests and times in, verdicts out.
+//! Judgement of a disk's requests by its fault rules, without I/O or clock.
 
 use tidegate_core::random::SplitMix64;
 use tidegate_core::request::Op;
@@ -6,63 +6,64 @@ use tidegate_core::time::Nanos;
 
 use super::rule::{CERTAIN_PPM, Rule, State, Verdict};
 
-/// After a rule has been heard of, it is not heard of again for so long.
+/// Minimum time between two log messages about one rule.
 const HEARD_AGAIN: Nanos = Nanos::from_secs(10);
 
-/// The rules of a disk, in the order in which they are asked. The first that strikes decides.
+/// Fault rules of a disk, in the order in which they are tried. The first that strikes decides.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     rules: Vec<Armed>,
-    /// The last number that was given to a rule.
+    /// Number that was given to a rule last.
     last: u32,
 }
 
-/// A rule and how it fared.
+/// Rule with its state and counters.
 #[derive(Clone, Debug)]
 struct Armed {
     number: u32,
     rule: Rule,
-    /// When its time begins.
+    /// Time at which the rule is armed.
     begins: Nanos,
     random: SplitMix64,
     met: u64,
     injected: u64,
-    /// When it was last heard of, and how often it has struck since.
+    /// Time of the last log message, and number of requests struck since.
     heard: Option<(Nanos, u64)>,
 }
 
-/// What became of a request, and what is to be said about it.
+/// Verdict on a request, and what to log about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Judged {
-    /// What becomes of it.
+    /// Verdict on the request.
     pub verdict: Verdict,
-    /// A rule struck it.
+    /// True if a rule struck the request.
     pub struck: bool,
-    /// What the log is to hear.
+    /// Message to log, if one is due.
     pub heard: Option<Heard>,
 }
 
-/// A rule has struck, and it is time to say so.
+/// Log message about a rule that has struck.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heard {
-    /// Its number.
+    /// Number of the rule.
     pub number: u32,
-    /// How often it struck since it was last said, this time not counted.
+    /// Number of requests struck since the last message, not counting this one.
     pub unsaid: u64,
 }
 
-/// A rule as it stands.
+/// State of a rule at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleSnapshot {
-    /// What it is called.
+    /// Number of the rule.
     pub number: u32,
-    /// What it says.
+    /// Definition of the rule.
     pub rule: Rule,
-    /// Where it is in its life.
+    /// Phase in the life of the rule.
     pub state: State,
-    /// Requests that it was about while it was armed, and that no rule before it struck.
+    /// Number of requests that the rule applied to while it was armed and that no earlier rule
+    /// struck.
     pub met: u64,
-    /// Requests that it struck.
+    /// Number of requests that the rule struck.
     pub injected: u64,
 }
 
@@ -80,14 +81,14 @@ impl Armed {
         }
     }
 
-    /// Whether it strikes a request that it meets.
+    /// Counts a request that the rule applies to, and returns true if it strikes.
     fn strikes(&mut self) -> bool {
         self.met += 1;
         if !self.met.is_multiple_of(self.rule.every) {
             return false;
         }
         let ppm = self.rule.probability_ppm;
-        // What is certain takes no draw, so that it costs none.
+        // Certainty takes no draw, which saves the time.
         let strikes = ppm >= CERTAIN_PPM || self.random.below(CERTAIN_PPM.into()) < ppm.into();
         self.injected += u64::from(strikes);
         strikes
@@ -111,10 +112,10 @@ impl Armed {
 }
 
 impl Faults {
-    /// As many rules as a disk may have: each request is held against all of them.
+    /// Maximum number of rules of a disk, because each request is tested against all of them.
     pub const RULES_MAX: usize = 64;
 
-    /// Sets a rule at this time, behind those there are; its number. `None`: there are
+    /// Adds a rule behind the others at the time `now` and returns its number; `None` if there are
     /// [`Faults::RULES_MAX`] already.
     pub fn add(&mut self, now: Nanos, rule: Rule) -> Option<u32> {
         if self.rules.len() >= Faults::RULES_MAX {
@@ -133,20 +134,20 @@ impl Faults {
         Some(self.last)
     }
 
-    /// Takes the rule of this number away; whether there was one.
+    /// Removes the rule with this number. Returns false if there is none.
     pub fn remove(&mut self, number: u32) -> bool {
         let before = self.rules.len();
         self.rules.retain(|armed| armed.number != number);
         self.rules.len() < before
     }
 
-    /// Whether there is no rule.
+    /// Returns true if there is no rule.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Decides what becomes of a request, and counts it. To be asked once a request, whatever
-    /// parts it is served in: a rule that strikes each second one would otherwise count parts.
+    /// Judges a request and counts it. Call this once for each request, whatever parts it is served
+    /// in: a rule for every second request would otherwise count parts.
     pub fn judge(&mut self, now: Nanos, op: Op, offset: u64, len: u64) -> Judged {
         for armed in &mut self.rules {
             if armed.state(now) == State::Armed
@@ -170,7 +171,7 @@ impl Faults {
         }
     }
 
-    /// The rules as they stand at this time.
+    /// Returns the state of the rules at the time `now`.
     pub fn snapshot(&self, now: Nanos) -> Vec<RuleSnapshot> {
         let one = |armed: &Armed| RuleSnapshot {
             number: armed.number,

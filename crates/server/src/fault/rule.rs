@@ -1,120 +1,121 @@
-//! One rule: which requests it is about, when, and what becomes of them.
+//! Fault rule: the requests that it applies to, when it applies, and its effect.
 
 use tidegate_core::request::{IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_units::Millionths;
 
-/// What reaches a medium whole or not at all, in bytes: torn writes end on a multiple of it.
+/// Sector size in bytes, the unit that reaches a disk in full or not at all: torn writes end on a
+/// multiple of it.
 pub const SECTOR: u64 = 512;
 
-/// Operations, as a set.
+/// Set of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ops(u8);
 
 impl Ops {
-    /// None of them.
+    /// Empty set.
     pub const NONE: Ops = Ops(0);
-    /// All of them.
+    /// Set of all operations.
     pub const ANY: Ops = Ops(0b1_1111);
-    /// Those of which a part can reach the medium.
+    /// Set of the operations of which a part can reach the medium.
     pub const CHANGES: Ops = Ops::of(Op::Write)
         .and(Ops::of(Op::Discard))
         .and(Ops::of(Op::WriteZeroes));
 
-    /// One of them.
+    /// Returns the set of one operation.
     pub const fn of(op: Op) -> Ops {
         Ops(1 << op as u8)
     }
 
-    /// Those of both.
+    /// Returns the union of both sets.
     pub const fn and(self, other: Ops) -> Ops {
         Ops(self.0 | other.0)
     }
 
-    /// Whether this one is among them.
+    /// Returns true if the set has this operation.
     pub const fn contains(self, op: Op) -> bool {
         self.0 & Ops::of(op).0 != 0
     }
 
-    /// Whether none of them is outside of `other`.
+    /// Returns true if the set is a subset of `other`.
     pub const fn within(self, other: Ops) -> bool {
         self.0 & !other.0 == 0
     }
 
-    /// Each of them.
+    /// Iterates over the operations of the set.
     pub fn iter(self) -> impl Iterator<Item = Op> {
         Op::ALL.into_iter().filter(move |&op| self.contains(op))
     }
 }
 
-/// What becomes of a request that a rule strikes, but for the time it takes.
+/// Effect on a request that a rule strikes, besides its delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It is done as it should be.
+    /// The request is served normally.
     None,
-    /// Nothing of it is done, and it fails.
+    /// The request fails without being served.
     Error(IoError),
-    /// Only its first bytes reach the medium.
+    /// Only the first bytes of the request reach the medium.
     Torn {
-        /// How many, from the request's first; at its end they are cut down to whole sectors.
+        /// Number of bytes from the request's first one. The end is rounded down to a whole sector.
         keep: u64,
-        /// What its guest is told: of a disk that lies, that all is well.
+        /// Result that the guest is told; a disk that lies tells success.
         answer: Outcome,
     },
 }
 
-/// A rule. Every condition that it states must hold.
+/// Fault rule. A request is struck if all conditions hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// Operations.
+    /// Operations that the rule applies to.
     pub on: Ops,
-    /// The first byte of the disk that it is about.
+    /// First byte of the disk's range that the rule applies to.
     pub from: u64,
-    /// The first byte behind those it is about; `u64::MAX`: up to the disk's end.
+    /// End of the range; `u64::MAX` means the disk's end.
     pub to: u64,
-    /// Strikes each so-manieth of the requests it meets; at least 1.
+    /// Strikes every n-th of the matching requests; at least 1.
     pub every: u64,
-    /// Strikes with this probability, in millionths; at most a million.
+    /// Probability of striking, in millionths.
     pub probability_ppm: u32,
-    /// Decides the draws: the same seed draws the same.
+    /// Seed of the draws: the same seed gives the same draws.
     pub seed: u64,
-    /// Begins so long after it was set, or the daemon was started.
+    /// Time from setting the rule, or from the start of the daemon, until it is armed.
     pub after: Nanos,
-    /// Ends so long after it began; `None`: never.
+    /// Time for which the rule is armed; `None` for ever.
     pub lasts: Option<Nanos>,
-    /// Strikes at most so often; `None`: without end.
+    /// Maximum number of requests that the rule strikes; `None` without limit.
     pub count: Option<u64>,
-    /// The request takes so much longer.
+    /// Delay of a struck request.
     pub stall: Nanos,
-    /// What else becomes of it.
+    /// Effect on a struck request besides the delay.
     pub effect: Effect,
 }
 
-/// A probability of one.
+/// Probability of one, in millionths.
 pub(crate) const CERTAIN_PPM: u32 = Millionths::WHOLE.0;
 
-/// Where a rule is in its life.
+/// Phase in the life of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Its time has not come.
+    /// `after` has not passed yet.
     Waiting,
-    /// It meets requests.
+    /// The rule is in force.
     Armed,
-    /// Its time is over, or it has struck as often as it may.
+    /// The rule's time is over, or it has struck `count` requests.
     Over,
 }
 
-/// What becomes of a request.
+/// Decision about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// It takes so much longer.
+    /// Delay of the request.
     pub stall: Nanos,
-    /// What else.
+    /// Effect besides the delay.
     pub effect: Effect,
 }
 
 impl Verdict {
-    /// Nothing goes wrong.
+    /// Verdict on a request that no rule strikes.
     pub const WELL: Verdict = Verdict {
         stall: Nanos::ZERO,
         effect: Effect::None,
@@ -122,7 +123,7 @@ impl Verdict {
 }
 
 impl Effect {
-    /// The bytes of a request at `offset` that reach the medium, from its first; `None`: all.
+    /// Returns the number of bytes of a request at `offset` that reach the medium; `None` for all.
     pub fn kept(self, offset: u64, len: u64) -> Option<u64> {
         match self {
             Effect::None => None,
@@ -137,7 +138,7 @@ impl Effect {
 }
 
 impl Rule {
-    /// One that strikes every request, always; `effect` is all there is to it.
+    /// Returns a rule that applies `effect` to every request, always.
     pub const fn always(effect: Effect) -> Rule {
         Rule {
             on: Ops::ANY,
@@ -154,13 +155,14 @@ impl Rule {
         }
     }
 
-    /// It is about some part of the disk only.
+    /// Returns true if the rule is restricted to a part of the disk.
     pub const fn has_range(&self) -> bool {
         self.from != 0 || self.to != u64::MAX
     }
 
-    /// Whether it is about a request, whatever the time. A flush has no place, so only rules
-    /// without one are about it. Torn are only changes, and only those longer than what is kept.
+    /// Returns true if the rule applies to a request, whatever the time. A flush has no range, so
+    /// only rules without a range apply to it. Torn rules apply to changes that are longer than
+    /// what is kept.
     pub fn is_about(&self, op: Op, offset: u64, len: u64) -> bool {
         if !self.on.contains(op) {
             return false;

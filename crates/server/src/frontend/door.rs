@@ -1,4 +1,4 @@
-//! The door: what a frontend and its event loop ask of each other.
+//! Interface between a frontend, which is one connection of a protocol, and its event loop.
 //!
 //! ```text
 //!    transport             frontend                            event loop
@@ -7,11 +7,11 @@
 //!                      room: may another one be answered?
 //! ```
 //!
-//! A [`Frontend`] is one connection of a protocol. It works on what its [`Port`] lends it and knows
-//! neither engine nor VMs nor disks, so that a connection may be served by any thread that has a
-//! ring and a request table: one loop a device today, several loops that share a device's
-//! connections later. Payloads lie in buffers of the loop's pool (NBD), or in memory that the
-//! connection brings along, as a guest's ([`PayloadMemory`]).
+//! A [`Frontend`] works with what its [`Port`] lends it and knows neither engine nor VMs nor disks,
+//! so that any thread with a ring and a request table can serve a connection: one loop for each
+//! device today, several loops that share a device's connections later. Payloads are in buffers of
+//! the loop's pool (NBD) or in memory of the connection itself, such as a guest's
+//! ([`PayloadMemory`]).
 //!
 //! Calls are dispatched by an enumeration ([`Transport`](super::Transport)), never by a pointer.
 
@@ -24,67 +24,71 @@ use super::table::Requests;
 use crate::buffer::Pool;
 use crate::ring::{Completion, Ring};
 
-/// Requests of one connection that are taken before it is the next one's turn.
+/// Number of requests that one connection may submit in a turn, before the next connection is
+/// served.
 const REQUESTS_A_TURN: u32 = 64;
-/// Payload bytes of one connection that are copied before it is the next one's turn.
+/// Bytes of payload that may be copied for one connection in a turn.
 const BYTES_A_TURN: usize = 256 << 10;
 
-/// One connection of a protocol that serves guests.
+/// Connection of a protocol that serves guests.
 ///
-/// A protocol whose requests arrive whole implements the items without a default; the others are
+/// A protocol whose requests arrive whole implements the items without a default. The others are
 /// for transports with system calls of their own, partial payloads or replies that take time.
 pub(crate) trait Frontend {
-    /// Name under which the connection knows a request; it comes back with the completion.
+    /// Identifier that the peer gave a request, returned with the reply.
     type Token: Word;
 
-    /// Origin of the memory in which payloads lie.
+    /// Memory that holds payloads.
     const MEMORY: PayloadMemory;
 
-    /// Returns the next request, or the reason why there is none. Guest memory of a request is put
-    /// into [`Requests::offered`]. Called until it returns something else than a request.
+    /// Returns the next request or the reason why there is none. Puts guest memory of the request
+    /// into [`Requests::offered`]. Called until it returns something other than a request.
     fn poll(&mut self, port: &mut Port<'_>, budget: &mut Budget) -> Polled<Self::Token>;
 
-    /// Takes the answered request in `slot`; its outcome and its data are in the request table.
+    /// Takes the finished request in `slot`; its outcome and data are in the request table.
     fn complete(&mut self, port: &mut Port<'_>, slot: u32) -> Completed;
 
-    /// Returns true if one more request can be answered. If not, the transport tells when there is
-    /// room, by [`Progress::sent`].
+    /// Returns true if one more request can be answered. If not, the transport reports free room by
+    /// [`Progress::sent`].
     fn room(&mut self, port: &mut Port<'_>) -> bool;
 
-    /// Handles the end of an operation that was submitted with [`Port::token`].
+    /// Handles the completion of an operation that was submitted with [`Port::token`].
     fn handle(&mut self, port: &mut Port<'_>, event: u8, completion: Completion) -> Progress;
 
-    /// Ends the transport: operations in flight end soon, nothing more is sent.
+    /// Shuts the transport down: operations in flight end soon, nothing more is sent.
     fn shut_down(&mut self, port: &mut Port<'_>);
 
-    /// Gives back what the connection holds; called once it [is at rest](Frontend::is_at_rest).
-    /// Slots that it still has go to [`Requests::end`].
+    /// Returns the connection's buffers and files; called once it [is at
+    /// rest](Frontend::is_at_rest). Passes the slots that it still has to [`Requests::end`].
     fn close(self, port: &mut Port<'_>);
 
-    /// Receives the payload of the write in `slot`, which [`Polled::Arrived`] reports. Called for
-    /// each write of a connection whose payloads lie in the loop's buffers.
+    /// Receives the payload of the write in `slot`, whose end [`Polled::Arrived`] reports. Called
+    /// for each write of a connection whose payloads are in the loop's buffers.
     fn await_payload(&mut self, _port: &mut Port<'_>, _slot: u32) {}
 
-    /// Returns the loop time from which the next request has waited for a place; `None`: now.
+    /// Returns the loop time since which the next request has waited to be admitted; `None` if it
+    /// has not.
     fn waits_since(&self) -> Option<Nanos> {
         None
     }
 
-    /// Notes that the VM has no place for the next request: time from now on is latency.
+    /// Notes that the next request must wait to be admitted: the wait counts as latency from now
+    /// on.
     fn stall(&mut self, _port: &mut Port<'_>) {}
 
-    /// Sends what has been completed. `alone`: nothing else is under way on this connection.
-    /// Returns true to have [`Frontend::submitted`] called.
+    /// Sends completed replies. `alone` is true if no other request of this connection is under
+    /// way. Returns true to request a call of [`Frontend::submitted`].
     fn flush(&mut self, _port: &mut Port<'_>, _alone: bool) -> bool {
         false
     }
 
-    /// Handles that the kernel has taken everything that was submitted, and has told what failed.
+    /// Handles that the kernel has taken all submissions and that failures among them were
+    /// reported.
     fn submitted(&mut self, _port: &mut Port<'_>) -> Progress {
         Progress::default()
     }
 
-    /// Has the transport tell of further requests; does nothing if it will anyway.
+    /// Makes the transport report further requests; does nothing if it will report them anyway.
     fn receive(&mut self, _port: &mut Port<'_>) {}
 
     /// Returns true while an operation that brings further requests is with the kernel.
@@ -92,46 +96,48 @@ pub(crate) trait Frontend {
         false
     }
 
-    /// Returns true if nothing waits to be sent.
+    /// Returns true if no reply waits to be sent.
     fn is_quiet(&self) -> bool {
         true
     }
 
-    /// Returns true if the kernel works on nothing of this connection any more.
+    /// Returns true if no operation of this connection is with the kernel.
     fn is_at_rest(&self) -> bool {
         true
     }
 
-    /// Returns what the peer fails to do if it has made no progress for longer than `patience`.
+    /// Returns a description of the peer's failure if it has made no progress for longer than
+    /// `patience`.
     fn stuck(&self, _now: Nanos, _patience: Nanos) -> Option<&'static str> {
         None
     }
 
-    /// Returns what the peer is too slow in if it keeps payload memory that others wait for.
+    /// Returns a description of the peer's delay if it is too slow while holding payload memory
+    /// that other VMs wait for.
     fn overdue(&self, _now: Nanos, _requests: &Requests) -> Option<&'static str> {
         None
     }
 }
 
-/// What a connection may use of the loop that serves it.
+/// Parts of the loop that a connection borrows for one call.
 pub(crate) struct Port<'a> {
     /// The loop's ring.
     pub(crate) ring: &'a mut Ring,
-    /// Requests of the loop, with their payloads.
+    /// Request table of the loop, with the payloads.
     pub(crate) requests: &'a mut Requests,
     /// Buffers for headers and receives.
     pub(crate) plumbing: &'a mut Pool,
-    /// Loop time.
+    /// Monotonic time, read once a turn of the loop.
     pub(crate) now: Nanos,
-    /// The connection itself.
+    /// Reference to the connection itself.
     pub(crate) who: ConnectionRef,
-    /// True if the VM has no place for the connection's next request.
+    /// True if the connection's next request waits for a request slot or payload memory.
     pub(crate) stalled: bool,
 }
 
 impl Port<'_> {
-    /// Returns the word for an operation whose end [`Frontend::handle`] gets as `event`, at most
-    /// [`EVENT_MAX`].
+    /// Returns the token for an operation whose completion [`Frontend::handle`] gets with `event`,
+    /// at most [`EVENT_MAX`].
     pub(crate) fn token(&self, event: u8) -> u64 {
         Event {
             who: self.who,
@@ -141,22 +147,22 @@ impl Port<'_> {
     }
 }
 
-/// Largest number of an event.
+/// Largest event number; events have seven bits of a token.
 pub(crate) const EVENT_MAX: u8 = 0x7f;
-/// Event that is handled before all others of a turn and before [`Frontend::submitted`]: the end of
-/// a send, or of an operation that failed.
+/// Event that is handled before all others of a turn and before [`Frontend::submitted`]: completion
+/// of a send, or of an operation that failed.
 pub(crate) const SENT: u8 = 0;
 
-/// End of an operation of a connection.
+/// Completed operation of a connection, as encoded in its token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
     /// Connection that submitted the operation.
     pub(crate) who: ConnectionRef,
-    /// Number that the connection gave it.
+    /// Number that the connection chose.
     pub(crate) event: u8,
 }
 
-/// Bit that tells events of connections from the loop's own.
+/// Bit that marks tokens of connections, as opposed to those of backings and of the loop itself.
 const IS_EVENT: u64 = 1 << 63;
 
 impl Event {
@@ -166,7 +172,7 @@ impl Event {
         IS_EVENT | u64::from(self.event) << 56 | who
     }
 
-    /// Returns the event that a word stands for; `None`: the word is of the loop's own.
+    /// Returns the event that a token encodes; `None` if the token is not a connection's.
     pub(crate) fn decode(bits: u64) -> Option<Event> {
         let who = ConnectionRef {
             index: bits as u32,
@@ -179,7 +185,7 @@ impl Event {
     }
 }
 
-/// Work that a connection may do in one turn.
+/// Work that a connection may still do in this turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     requests: u32,
@@ -187,7 +193,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns the budget of a turn.
+    /// Returns the budget for one turn.
     pub(crate) fn of_a_turn() -> Budget {
         Budget {
             requests: REQUESTS_A_TURN,
@@ -200,7 +206,7 @@ impl Budget {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Returns false if the budget is used up: the next request waits for the next turn.
+    /// Returns false if the budget is used up, so that the next request waits for the next turn.
     #[inline]
     pub(crate) fn may_take_request(&self) -> bool {
         self.requests > 0 && self.bytes > 0
@@ -216,57 +222,58 @@ impl Budget {
 /// Result of [`Frontend::poll`].
 #[derive(Debug)]
 pub(crate) enum Polled<T> {
-    /// A request. Its payload follows where payloads lie in the loop's buffers.
+    /// Request; its payload follows if payloads are in the loop's buffers.
     Request(Incoming<T>),
     /// The payload of the write in this slot is complete.
     Arrived(u32),
-    /// A request that is answered with a failure without being tried.
+    /// Request that is answered with a failure without being tried.
     Rejected {
         token: T,
         failure: Failure,
         message: &'static str,
     },
-    /// Nothing is there: the transport tells when there is.
+    /// Nothing has arrived; the transport reports when something has.
     Empty,
     /// The budget of the turn is used up.
     Later,
-    /// There is no [room](Frontend::room) for one more answer.
+    /// No [room](Frontend::room) is left for one more reply.
     Full,
-    /// The peer has taken its leave: what it asked for is answered, nothing more is read.
+    /// The peer has disconnected in order: its requests are answered, and nothing more is read.
     Left,
-    /// The peer broke a rule of the protocol, for the log.
+    /// The peer broke a rule of the protocol; the text is for the log.
     Broken(String),
 }
 
 /// State of a request after [`Frontend::complete`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Completed {
-    /// The peer has its answer.
+    /// The peer has its reply.
     Now,
-    /// The answer waits to be sent; its slot comes back by [`Requests::end`].
+    /// The reply waits to be sent; the slot comes back by [`Requests::end`].
     Later,
 }
 
-/// Result of the end of an operation.
+/// Effects of a completed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Progress {
-    /// Answers were sent: there may be room for others.
+    /// True if replies were sent, so that there may be room for others.
     pub(crate) sent: bool,
     pub(crate) next: Next,
 }
 
-/// What a connection wants next.
+/// Next action that a connection needs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Next {
     #[default]
     Nothing,
-    /// To be polled.
+    /// Poll the connection.
     Poll,
-    /// To send and receive.
+    /// Send and receive.
     Exchange,
-    /// To be answered and closed: no more requests come, for this reason (an errno, if any).
+    /// Answer what is outstanding and close: no more requests come. Holds the errno of the socket,
+    /// if any.
     Closed(Option<i32>),
-    /// To be closed: nothing can be sent, for this reason (an errno).
+    /// Close: nothing can be sent. Holds the errno of the socket.
     Broken(i32),
 }
 

@@ -1,9 +1,9 @@
-//! How guests reach a loop: protocols, and what loops and protocols have in common.
+//! Protocols by which guests reach a loop, and what loops and protocols have in common.
 //!
-//! A protocol is a `door::Frontend` in a module here ([`nbd`]), and a member of `Transport`,
-//! through which loops call it. The loop knows no protocol's errors and no protocol's description
-//! of a disk: each protocol turns [`Volume`], [`Failure`] and the requests of the `table` into its
-//! own.
+//! A protocol implements `door::Frontend` in a module here ([`nbd`]) and is a variant of
+//! `Transport`, through which loops call it. A loop knows neither the errors of a protocol nor its
+//! description of a disk: each protocol converts [`Volume`], [`Failure`] and the requests of the
+//! `table` to its own.
 
 pub(crate) mod door;
 pub mod nbd;
@@ -18,7 +18,7 @@ mod transport;
 pub use transport::Opening;
 pub(crate) use transport::{PLUMBING, Transport};
 
-/// A disk as a loop offers it to whoever serves guests.
+/// Disk as a loop describes it to frontends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Volume {
     /// Serial number of the disk, never reused while the daemon runs.
@@ -29,32 +29,32 @@ pub struct Volume {
     pub size: u64,
     /// Configured block size in bytes, a power of two.
     pub block_size: u32,
-    /// Block size of the medium in bytes, a power of two.
+    /// Physical block size in bytes, a power of two.
     pub physical_block: u32,
-    /// Longest request with a payload, in bytes.
+    /// Maximum length of a request with a payload, in bytes.
     pub payload_max: u32,
-    /// Writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Seeks cost time, as on a hard disk.
+    /// True if seeks cost time, as on a hard disk.
     pub rotational: bool,
 }
 
-/// Reasons for which a request fails, whichever protocol reports it.
+/// Reasons for which a request fails, independent of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The request is not allowed on this disk.
     NotPermitted,
-    /// The medium could not read or write.
+    /// The backing could not read or write.
     Io,
-    /// Memory is short for the moment.
+    /// Memory is short at the moment.
     NoMemory,
     /// The request makes no sense, or reaches beyond the end of the disk.
     Invalid,
-    /// The medium has no room left, or the disk ends before the data do.
+    /// The storage is full, or a write reaches beyond the end of the disk.
     NoSpace,
-    /// The request is longer than is served.
+    /// The request is longer than any that is served.
     TooLong,
-    /// The disk cannot do what was asked in the way it was asked.
+    /// The disk cannot do this in the way requested.
     Unsupported,
     /// The disk, its VM or the daemon is being removed.
     ShuttingDown,

@@ -1,8 +1,8 @@
-//! A queue inside the process, as a guest's driver sees one: requests name guest memory.
+//! Queue inside the process whose requests name guest memory, as a guest's driver would have it.
 //!
-//! Proof in tests that the [door](super::door) is no NBD in disguise, and an example of a small
-//! frontend: requests arrive whole, payloads lie in memory of the guest, and an answer is given at
-//! once. [`Guest`] is the other side.
+//! Shows in tests that the interface of [`door`](super::door) does not depend on NBD, and is an
+//! example of a small frontend: requests arrive whole, payloads are in memory of the guest, and
+//! replies are immediate. [`Guest`] is the other side.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,21 +19,21 @@ use super::door::{
 use crate::buffer::{Buffer, Mem, Region, copy_ranges};
 use crate::ring::{Completion, FileId, Wake};
 
-/// Patience of a guest that waits, before its test fails.
+/// Time for which a guest waits before its test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of an extent in guest memory: its length, and 1 for a hole.
+/// Length of an extent in guest memory in bytes: its length, then 1 for a hole.
 pub(crate) const EXTENT: usize = 8;
-/// Event of the doorbell.
+/// Event of the doorbell, which the guest rings.
 const KICKED: u8 = 1;
 
-/// Request of a guest: what it asks for, and the memory of its payload.
+/// Request of a guest, with the memory of its payload.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) request: Incoming<Id>,
     pub(crate) memory: Vec<Mem>,
 }
 
-/// The guest's number for a request.
+/// Number that the guest gives a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Id(pub(crate) u16);
 
@@ -47,19 +47,19 @@ impl Word for Id {
     }
 }
 
-/// How a request ended.
+/// Result of a request.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// A queue and the memory that its requests name.
+/// Queue and the memory that its requests name.
 #[derive(Debug)]
 struct Queue {
     state: Mutex<State>,
-    /// Rung by the loop after each answer, and when it lets go.
+    /// Signalled by the loop after each reply and when it releases the queue.
     rung: Condvar,
-    /// Rung by the guest.
+    /// Signalled by the guest.
     doorbell: Wake,
     memory: Region,
-    /// Answers that the guest may leave lying.
+    /// Number of replies that the guest may leave in the queue.
     places: usize,
 }
 
@@ -67,10 +67,10 @@ struct Queue {
 struct State {
     submissions: VecDeque<Submission>,
     answers: Vec<(Id, Outcome)>,
-    /// The guest takes its leave in order, or has died.
+    /// True once the guest has left in order (`leaves`) or vanished (`died`).
     leaves: bool,
     died: bool,
-    /// The loop has let go of queue and memory.
+    /// True once the loop has released queue and memory.
     closed: bool,
 }
 
@@ -80,12 +80,12 @@ impl Queue {
     }
 }
 
-/// The guest's side of a queue.
+/// Guest's side of a queue.
 #[derive(Debug)]
 pub(crate) struct Guest(Arc<Queue>);
 
 impl Guest {
-    /// Makes a queue with so much guest memory and room for `places` answers.
+    /// Creates a queue with `memory` bytes of guest memory and room for `places` replies.
     pub(crate) fn new(memory: usize, places: usize) -> Guest {
         Guest(Arc::new(Queue {
             state: Mutex::default(),
@@ -96,7 +96,7 @@ impl Guest {
         }))
     }
 
-    /// The side that goes to a loop.
+    /// Returns the side that goes to a loop.
     pub(crate) fn opening(&self) -> Opening {
         Opening(self.0.clone())
     }
@@ -110,7 +110,7 @@ impl Guest {
         self.0.doorbell.wake();
     }
 
-    /// Takes the answers there are, and waits for at least one; none once the loop has let go.
+    /// Waits for at least one reply and takes all there are; returns none once the loop has closed.
     pub(crate) fn answers(&self) -> Vec<(Id, Outcome)> {
         let state = self.0.lock();
         let waits = |state: &mut State| state.answers.is_empty() && !state.closed;
@@ -124,7 +124,7 @@ impl Guest {
         answers
     }
 
-    /// Answers that lie ready.
+    /// Returns the number of replies that wait in the queue.
     pub(crate) fn ready(&self) -> usize {
         self.0.lock().answers.len()
     }
@@ -143,7 +143,7 @@ impl Guest {
         self.0.lock().closed
     }
 
-    /// Waits until the loop has let go of the queue.
+    /// Waits until the loop has released the queue.
     pub(crate) fn wait_until_closed(&self) {
         let waits = |state: &mut State| !state.closed;
         let (_state, late) = (self.0.rung)
@@ -153,27 +153,27 @@ impl Guest {
     }
 }
 
-/// A queue on its way to a loop.
+/// Queue on its way to a loop.
 #[derive(Debug)]
 pub(crate) struct Opening(Arc<Queue>);
 
-/// A queue inside a loop. Keeps the guest's memory until it is closed.
+/// Queue inside a loop, which keeps the guest's memory alive until it is closed.
 #[derive(Debug)]
 pub(crate) struct Connection {
     queue: Arc<Queue>,
     doorbell: FileId,
     rung: Buffer,
-    /// A read of the doorbell is with the kernel.
+    /// True while a read of the doorbell is with the kernel.
     armed: bool,
-    /// Loop time since which the next request waits for a place.
+    /// Loop time since which the next request has waited to be admitted.
     waits_since: Option<Nanos>,
 }
 
 impl Connection {
-    /// Takes a queue over.
+    /// Opens a queue in a loop.
     ///
     /// # Errors
-    /// If the ring's table of files is full.
+    /// Fails if the ring's table of files is full.
     pub(crate) fn open(Opening(queue): Opening, port: &mut Port<'_>) -> io::Result<Connection> {
         let doorbell = port.ring.add_file(queue.doorbell.receiver()?)?;
         Ok(Connection {
@@ -228,8 +228,8 @@ impl Frontend for Connection {
                 buffer.from(n).write(&word.to_le_bytes());
                 n += EXTENT;
             }
-            // The guest's memory ends with an extent of no length if there are fewer than it asked
-            // for.
+            // An extent of length 0 ends the list in guest memory if there are fewer than
+            // requested.
             let memory = requests.guest_memory(slot);
             memory.iter().for_each(Mem::zero);
             copy_ranges(memory, &[buffer.slice(0, n)]);
@@ -256,9 +256,10 @@ impl Frontend for Connection {
     fn handle(&mut self, _: &mut Port<'_>, event: u8, _: Completion) -> Progress {
         assert_eq!(event, KICKED);
         self.armed = false;
-        let next = match self.queue.lock().died {
-            true => Next::Closed(None),
-            false => Next::Poll,
+        let next = if self.queue.lock().died {
+            Next::Closed(None)
+        } else {
+            Next::Poll
         };
         Progress { sent: true, next }
     }
@@ -295,7 +296,7 @@ impl Frontend for Connection {
     }
 }
 
-/// Request of this kind for `memory`, or for `len` bytes without payload.
+/// Builds a request for `memory`, or for `len` bytes without a payload.
 pub(crate) fn submission(
     id: u16,
     kind: Kind,

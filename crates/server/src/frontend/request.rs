@@ -1,10 +1,10 @@
-//! Requests in the words of loops: what a frontend reads, and how it ends.
+//! Requests and replies in the terms of loops, independent of the protocol.
 
 use tidegate_core::request::{Lane, Op};
 
 use super::Failure;
 
-/// A connection's place in its loop, and which of the place's users is meant.
+/// Reference to a connection of a loop; its generation tells it from others with the same index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ConnectionRef {
     pub(crate) index: u32,
@@ -12,7 +12,7 @@ pub(crate) struct ConnectionRef {
 }
 
 impl ConnectionRef {
-    /// Bits of a generation.
+    /// Mask of the 24 bits of a generation.
     pub(crate) const GENERATIONS: u32 = 0xff_ffff;
 }
 
@@ -22,15 +22,15 @@ pub(crate) struct Incoming<T> {
     pub(crate) kind: Kind,
     /// First byte on the disk.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
-    /// True if what is written must be durable before the answer.
+    /// True if the written data must be durable before the reply (forced unit access).
     pub(crate) fua: bool,
     pub(crate) token: T,
 }
 
 impl<T: Word> Incoming<T> {
-    /// Returns the request with its token as a word.
+    /// Returns the request with its token as a 64-bit word.
     #[inline]
     pub(crate) fn with_word(self) -> Incoming<u64> {
         Incoming {
@@ -51,26 +51,27 @@ pub(crate) enum Kind {
     Flush,
     Discard,
     WriteZeroes {
-        /// The range must stay allocated.
+        /// True if the range must stay allocated.
         keep_allocated: bool,
-        /// Refused unless that is faster than writing zeroes.
+        /// True if the request must fail unless zeroing is faster than writing zeroes.
         only_if_fast: bool,
     },
-    /// A read whose data nobody gets.
+    /// Read whose data is not sent (`NBD_CMD_CACHE`).
     Cache,
-    /// Question which parts of the range are holes.
+    /// Query for the holes in the range.
     Extents {
-        /// Largest number of extents in the answer, at least 1 and at most
+        /// Maximum number of extents in the reply, between 1 and
         /// [`EXTENTS_MAX`](crate::backing::extents::EXTENTS_MAX).
         most: u32,
-        /// Bytes of the reply. So much of the loop's payload memory bounds the questions under way,
-        /// also for connections with memory of their own, which offer as much.
+        /// Maximum length of the reply in bytes. This much payload memory of the loop is charged,
+        /// so that it bounds the queries under way, also for connections with memory of their own.
         reply_len: u32,
     },
 }
 
 impl Kind {
-    /// Engine operation of the request; `None` if the loop answers it without the engine.
+    /// Returns the engine operation of the request; `None` if the loop answers it without the
+    /// engine.
     pub(crate) fn op(self) -> Option<Op> {
         match self {
             Kind::Read | Kind::Cache => Some(Op::Read),
@@ -82,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Direction in which the request counts in the VM's statistics.
+    /// Returns the lane whose statistics count the request.
     pub(crate) fn lane(self) -> Lane {
         match self {
             Kind::Read | Kind::Cache | Kind::Extents { .. } => Lane::Read,
@@ -90,12 +91,12 @@ impl Kind {
         }
     }
 
-    /// Returns true if the answer has data for the connection.
+    /// Returns true if a successful reply carries data.
     pub(crate) fn answers_data(self) -> bool {
         matches!(self, Kind::Read | Kind::Extents { .. })
     }
 
-    /// Answer to a request that reaches beyond the end of its disk.
+    /// Returns the reply to a request that reaches beyond the end of its disk.
     pub(crate) fn beyond_end(self) -> Answer {
         let error = match self {
             Kind::Write | Kind::WriteZeroes { .. } => Failure::NoSpace,
@@ -105,17 +106,17 @@ impl Kind {
     }
 }
 
-/// Outcome of a request, with a message for people where it failed.
+/// Outcome of a request; an error has a message for humans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     Ok,
     Error(Failure, &'static str),
 }
 
-/// Token of a protocol as the word that the request table keeps.
+/// Request identifier of a protocol, convertible to the 64-bit word in the request table.
 pub(crate) trait Word: Copy {
     /// Returns the token as a word.
     fn to_word(self) -> u64;
-    /// Returns the token that became `word`.
+    /// Returns the token that [`Word::to_word`] turned into `word`.
     fn from_word(word: u64) -> Self;
 }

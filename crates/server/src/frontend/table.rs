@@ -1,4 +1,4 @@
-//! Request table: what a loop knows of each request between its arrival and the end of its reply.
+//! Request table of a loop: each request from its arrival to the end of its reply.
 
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
@@ -8,30 +8,30 @@ use crate::backing::extents::Extent;
 use crate::buffer::{Buffer, Mem, Pool};
 use crate::fault::Verdict;
 
-/// A request between its arrival and the end of its reply.
+/// Request between its arrival and the end of its reply.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// Tells the request from earlier and later users of the slot.
+    /// Distinguishes the request from earlier and later users of the slot.
     generation: u32,
-    /// Connection that asked.
+    /// Connection that sent the request.
     pub(crate) owner: ConnectionRef,
-    /// Index of the VM whose memory is used, in the loop's table.
+    /// Index in the loop's VMs; this VM's budgets are charged.
     pub(crate) vm: u32,
-    /// Index of the disk, in the loop's table.
+    /// Index in the loop's disks.
     pub(crate) disk: u32,
-    /// The frontend's name for the request; for NBD, the cookie.
+    /// Identifier that the peer gave the request; for NBD, the cookie.
     pub(crate) token: u64,
     pub(crate) kind: Kind,
-    /// Loop time at which the request was parsed, or from which it waited to be admitted.
+    /// Loop time at which the request was parsed, or since which it waited to be admitted.
     pub(crate) since: Nanos,
     pub(crate) offset: u64,
     pub(crate) len: u32,
     pub(crate) fua: bool,
     pub(crate) payload: Payload,
-    /// True while the slot holds a claim on an engine slot, before the request is handed in.
+    /// True while the slot holds a claim on an engine slot, until the engine takes the request.
     pub(crate) claimed: bool,
     pub(crate) answer: Answer,
-    /// Verdict of the disk's fault rules, once they were asked.
+    /// Verdict of the disk's fault rules, once they have judged the request.
     pub(crate) fault: Option<Verdict>,
 }
 
@@ -39,51 +39,53 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) enum Payload {
     None,
-    /// Buffer of the loop's pool.
+    /// Buffer from the loop's pool.
     Pool(Buffer),
-    /// Memory of the guest, listed in the table beside the slot.
+    /// Guest memory, listed beside the slot.
     Guest,
 }
 
-/// What a slot held of the engine's budgets.
+/// Resources of the engine that a released slot held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Released {
-    /// Index of the VM in the loop's table.
+    /// Index in the loop's VMs.
     pub(crate) vm: usize,
     /// Operation whose budget was charged.
     pub(crate) op: Op,
     /// True if the slot held a claim on an engine slot.
     pub(crate) claimed: bool,
-    /// True if the payload lay in guest memory.
+    /// True if the payload was in guest memory.
     pub(crate) is_guests: bool,
-    /// Bytes of payload memory; `None` if there was none of the pool.
+    /// Bytes of payload memory that were charged; `None` if the slot had no buffer.
     pub(crate) bytes: Option<u32>,
 }
 
-/// Lists that few requests need; they keep their memory while the slot changes hands.
+/// Lists that few requests need. They stay with the slot's index, so that their memory is reused.
 #[derive(Debug, Default)]
 struct Lists {
     ranges: Vec<Mem>,
     extents: Vec<Extent>,
 }
 
-/// All slots of a loop with their payloads; grows to the most that were ever needed at once.
+/// Slots of a loop with their payloads. Grows to the largest number in use at a time and never
+/// shrinks, so that no request allocates.
 #[derive(Debug)]
 pub(crate) struct Requests {
     slots: Vec<Option<Slot>>,
     lists: Vec<Lists>,
     generations: Vec<u32>,
     free: Vec<u32>,
-    /// Buffers for payloads, bounded by the engine's budgets.
+    /// Buffers for payloads; the engine's budgets bound their use.
     pool: Pool,
     /// Guest memory of the request that was polled last.
     pub(crate) offered: Vec<Mem>,
-    /// Slots whose replies have ended, each with the loop time at which it was sent.
+    /// Slots whose replies have ended, with the loop time at which each was sent; `None` if
+    /// dropped.
     ended: Vec<(u32, Option<Nanos>)>,
 }
 
 impl Requests {
-    /// Creates an empty table whose payloads lie in `pool`.
+    /// Creates an empty table whose payloads are in `pool`.
     pub(crate) fn new(pool: Pool) -> Requests {
         Requests {
             slots: Vec::new(),
@@ -96,7 +98,7 @@ impl Requests {
         }
     }
 
-    /// Takes a slot for a request of `(vm, disk)`; returns its number.
+    /// Takes a slot for a request of `(vm, disk)` and returns its index.
     pub(crate) fn insert(
         &mut self,
         owner: ConnectionRef,
@@ -130,7 +132,7 @@ impl Requests {
         index
     }
 
-    /// Gives a slot back. Its payload must have been [taken](Requests::release).
+    /// Frees a slot. Its payload must have been [released](Requests::release).
     pub(crate) fn remove(&mut self, index: u32) {
         let slot = self.slots[index as usize]
             .take()
@@ -154,13 +156,13 @@ impl Requests {
             .expect("the slot is in use")
     }
 
-    /// The word that stands for a slot outside of the loop.
+    /// Returns the tag by which the engine knows a slot: its generation and index.
     pub(crate) fn tag(&self, index: u32) -> u64 {
         u64::from(self.generations[index as usize]) << 32 | u64::from(index)
     }
 
-    /// The slot that a word stands for. Panics when it stands for an earlier user of the slot:
-    /// a request would be answered twice.
+    /// Returns the index of the slot with this tag. Panics if the tag is an earlier user's, because
+    /// going on would answer a request twice.
     pub(crate) fn by_tag(&self, tag: u64) -> u32 {
         let index = tag as u32;
         assert_eq!(
@@ -171,12 +173,12 @@ impl Requests {
         index
     }
 
-    /// Returns true if any slot in use is such a one.
+    /// Returns true if a slot in use satisfies `such`.
     pub(crate) fn any_of(&self, such: impl Fn(&Slot) -> bool) -> bool {
         self.slots.iter().flatten().any(such)
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -187,7 +189,7 @@ impl Requests {
         self.get_mut(index).payload = Payload::Pool(buffer);
     }
 
-    /// Gives the read of this tag a buffer unless it has memory already.
+    /// Gives the read with this tag a buffer unless it has memory already.
     pub(crate) fn give_read_buffer(&mut self, tag: u64) {
         let index = self.by_tag(tag);
         let slot = self.get(index);
@@ -196,19 +198,19 @@ impl Requests {
         }
     }
 
-    /// Makes the memory that was [offered](Requests::offered) the request's payload.
+    /// Makes the [offered](Requests::offered) memory the payload of a request.
     pub(crate) fn take_offered(&mut self, index: u32) {
         self.keep_offered(index);
         self.get_mut(index).payload = Payload::Guest;
     }
 
-    /// Keeps the memory that was [offered](Requests::offered) for the answer beside the request's
-    /// payload.
+    /// Keeps the [offered](Requests::offered) memory for the reply, beside the payload of the
+    /// request.
     pub(crate) fn keep_offered(&mut self, index: u32) {
         std::mem::swap(&mut self.lists[index as usize].ranges, &mut self.offered);
     }
 
-    /// Guest memory of a request for whose answer it was kept.
+    /// Returns the guest memory that was kept for the reply to a request.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "only tests have guests with memory of their own")
@@ -217,7 +219,8 @@ impl Requests {
         &self.lists[index as usize].ranges
     }
 
-    /// Buffer of a request's payload; `None` if there is none, or it lies in guest memory.
+    /// Returns the buffer of a request's payload; `None` without a payload or with one in guest
+    /// memory.
     #[inline]
     pub(crate) fn buffer(&self, index: u32) -> Option<Mem> {
         match &self.get(index).payload {
@@ -226,7 +229,8 @@ impl Requests {
         }
     }
 
-    /// Memory for `len` bytes of the payload of the request of this tag, from `offset` on.
+    /// Returns the memory of `len` bytes of a payload from `offset` on, for the request with this
+    /// tag.
     #[inline]
     pub(crate) fn ranges(&self, tag: u64, offset: usize, len: usize) -> Ranges<'_> {
         let index = self.by_tag(tag);
@@ -245,25 +249,25 @@ impl Requests {
         }
     }
 
-    /// Takes the slot's list of extents, empty, to be filled with an answer.
+    /// Takes the empty list of extents of a slot, to be filled with an answer.
     pub(crate) fn take_extents(&mut self, index: u32) -> Vec<Extent> {
         let mut extents = std::mem::take(&mut self.lists[index as usize].extents);
         extents.clear();
         extents
     }
 
-    /// Keeps the extents that answer a request.
+    /// Stores the extents that answer a request.
     pub(crate) fn put_extents(&mut self, index: u32, extents: Vec<Extent>) {
         self.lists[index as usize].extents = extents;
     }
 
-    /// Extents that answer a request.
+    /// Returns the extents that answer a request.
     pub(crate) fn extents(&self, index: u32) -> &[Extent] {
         &self.lists[index as usize].extents
     }
 
-    /// Takes a slot's payload and its claim; buffers go back to the pool. Returns what the engine
-    /// is to have back.
+    /// Takes a slot's payload and claim, and returns its buffer to the pool. Returns what the
+    /// caller has to return to the engine.
     pub(crate) fn release(&mut self, index: u32) -> Released {
         let slot = self.get_mut(index);
         let released = Released {
@@ -285,8 +289,8 @@ impl Requests {
         }
     }
 
-    /// Has the loop free slots whose replies have ended. `sent`: loop time at which the transport
-    /// took them; `None`: it did not.
+    /// Queues slots whose replies have ended to be freed by the loop. `sent` is the loop time at
+    /// which the transport took the replies; `None` if it did not.
     pub(crate) fn end(&mut self, slots: impl Iterator<Item = u32>, sent: Option<Nanos>) {
         self.ended.extend(slots.map(|slot| (slot, sent)));
     }
@@ -297,37 +301,37 @@ impl Requests {
         !self.ended.is_empty()
     }
 
-    /// Takes the slots to free, in the order in which their replies ended.
+    /// Takes the slots to be freed, in the order in which their replies ended.
     #[inline]
     pub(crate) fn take_ended(&mut self) -> Vec<(u32, Option<Nanos>)> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Takes the emptied list back, so that its memory is used again.
+    /// Puts the emptied list back, so that its memory is used again.
     #[inline]
     pub(crate) fn put_ended(&mut self, ended: Vec<(u32, Option<Nanos>)>) {
         self.ended = ended;
     }
 
-    /// Bytes of free buffers with memory behind them.
+    /// Returns the bytes of free buffers that still have pages.
     pub(crate) fn warm(&self) -> u64 {
         self.pool.warm()
     }
 
-    /// Gives memory of free buffers back to the system, see [`Pool::trim`].
+    /// Returns pages of at most `most` idle buffers to the system, see [`Pool::trim`].
     pub(crate) fn trim(&mut self, most: usize) {
         self.pool.trim(most);
     }
 }
 
-/// Memory of a part of a payload, in order.
+/// Iterator over the memory of a part of a payload, in order.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Ranges<'a> {
     one: Option<Mem>,
     rest: &'a [Mem],
-    /// Bytes of `rest` before the part.
+    /// Bytes of `rest` before the part begins.
     offset: usize,
-    /// Bytes of the part in `rest`.
+    /// Bytes of `rest` that belong to the part.
     len: usize,
 }
 

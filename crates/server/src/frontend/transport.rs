@@ -1,4 +1,4 @@
-//! The protocols that a loop serves, as one type: calls are dispatched by a `match`.
+//! Frontends as one enumeration, so that calls are dispatched by a `match` that can be inlined.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use super::queue;
 use super::table::Requests;
 use crate::ring::Completion;
 
-/// A connection on its way to a loop.
+/// Connection on its way to a loop.
 #[cfg_attr(
     test,
     expect(clippy::large_enum_variant, reason = "only tests have a second one")
 )]
 #[derive(Debug)]
 pub enum Opening {
-    /// NBD on a socket.
+    /// NBD connection on a socket.
     Nbd(nbd::Opening),
     /// Queue inside the process, for tests.
     #[cfg(test)]
@@ -27,7 +27,7 @@ pub enum Opening {
     Queue(queue::Opening),
 }
 
-/// A connection inside a loop, of one of the protocols.
+/// Connection inside a loop, by protocol.
 #[cfg_attr(
     test,
     expect(clippy::large_enum_variant, reason = "only tests have a second one")
@@ -39,7 +39,7 @@ pub(crate) enum Transport {
     Queue(queue::Connection),
 }
 
-/// Calls a method of whichever frontend a transport is.
+/// Calls a method of the frontend, whatever its protocol.
 macro_rules! call {
     ($transport:expr, $frontend:ident => $call:expr) => {
         match $transport {
@@ -50,11 +50,11 @@ macro_rules! call {
     };
 }
 
-/// Most plumbing that a connection uses, over all protocols.
+/// Maximum bytes of the loop's plumbing pool that a connection uses, over all protocols.
 pub(crate) const PLUMBING: usize = nbd::Connection::PLUMBING;
 
 impl Opening {
-    /// Origin of the connection's payload memory.
+    /// Returns the kind of memory that the connection's payloads use.
     pub(crate) fn memory(&self) -> PayloadMemory {
         match self {
             Opening::Nbd(_) => nbd::Connection::MEMORY,
@@ -65,10 +65,10 @@ impl Opening {
 }
 
 impl Transport {
-    /// Takes a connection over.
+    /// Opens a connection in a loop.
     ///
     /// # Errors
-    /// If the ring's table of files is full.
+    /// Fails if the ring's table of files is full.
     pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<Transport> {
         match opening {
             Opening::Nbd(opening) => nbd::Connection::open(opening, port).map(Transport::Nbd),
@@ -178,7 +178,7 @@ impl Transport {
     }
 }
 
-/// Turns the tokens of what was polled into words.
+/// Converts the token of a polled request to a word.
 #[inline]
 fn in_words<T: Word>(polled: Polled<T>) -> Polled<u64> {
     match polled {

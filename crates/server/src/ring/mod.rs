@@ -54,8 +54,8 @@ pub struct Ring {
     /// Flags by file index: true if reads and writes go to a kernel worker at once (`IOSQE_ASYNC`).
     aside: Vec<bool>,
     free_files: Vec<u32>,
-    /// Arena of the vectors of prepared operations, emptied after submission. Its capacity is fixed,
-    /// because the kernel is given addresses in it.
+    /// Arena of the vectors of prepared operations, emptied after submission. Its capacity is
+    /// fixed, because the kernel is given addresses in it.
     vectors: Vec<Mem>,
     /// Arena of message headers, with the same rules.
     messages: Vec<libc::msghdr>,
@@ -85,8 +85,8 @@ impl Ring {
             .setup_taskrun_flag()
             .setup_submit_all()
             .setup_clamp()
-            // Receives of thousands of connections may complete between two turns, so the completion
-            // queue is larger than the kernel's default of twice the submissions.
+            // Receives of thousands of connections may complete between two turns, so the
+            // completion queue is larger than the kernel's default of twice the submissions.
             .setup_cqsize(entries * 4)
             .build(entries)?;
         if !ring.params().is_feature_submit_stable() {

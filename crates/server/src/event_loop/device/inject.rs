@@ -122,8 +122,8 @@ impl Device {
             stall = stall.max(verdict.stall);
             if verdict.effect != Effect::None {
                 effect = of_part(verdict.effect, offset, len, io);
-                // `effect` of a merged I/O only matters as "some request is struck", so the last one
-                // may win.
+                // With several requests, `effect` only tells that some request is struck, so the
+                // last one may win.
             }
         }
         if requests > 1 && effect != Effect::None {

@@ -1,4 +1,4 @@
-//! NBD: exports, error numbers and heads of replies (`words`), and connections on sockets.
+//! NBD frontend: exports, error numbers and reply heads (`words`), and connections on sockets.
 
 mod connection;
 mod words;

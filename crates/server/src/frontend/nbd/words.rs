@@ -1,10 +1,10 @@
-//! The loop's words as NBD has them: exports, error numbers, heads of replies.
+//! Translation to NBD: volumes to exports, failures to error numbers, outcomes to reply heads.
 
 use tidegate_nbd::{Abilities, BlockSize, Export, NbdError, ReplyStyle};
 
 use crate::frontend::{Failure, Volume};
 
-/// Contents of a reply, as far as its head depends on them.
+/// Parts of a reply that its head depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Head {
     /// Success without data.
@@ -13,17 +13,17 @@ pub(crate) enum Head {
     Data {
         /// First byte of the disk that was read.
         offset: u64,
-        /// Bytes that follow.
+        /// Number of bytes that follow.
         len: u32,
     },
-    /// Success, with a payload that is the whole reply already.
+    /// Success whose payload is the encoded reply, head included.
     Encoded,
-    /// Failure, with a message for people.
+    /// Failure with a message for humans.
     Failed(Failure, &'static str),
 }
 
 impl Head {
-    /// Writes the head to the front of `out`; returns its length in bytes.
+    /// Writes the head to the front of `out` and returns its length in bytes.
     #[inline]
     pub(crate) fn encode(self, style: ReplyStyle, cookie: u64, out: &mut [u8]) -> usize {
         match self {
@@ -35,12 +35,13 @@ impl Head {
     }
 }
 
-/// Returns the export that clients are offered of a volume; its `id` is the volume's serial number.
+/// Returns the export that offers a volume to clients; its `id` is the volume's serial number.
 pub(crate) fn export(volume: Volume) -> Export {
     let mut export = Export::new(volume.serial, volume.name, volume.size);
     let preferred = volume.physical_block.max(volume.block_size);
-    // Any alignment is served. 512 bytes are the default of most tools and not a demand, so
-    // that the minimum is 1; a configured 4 KiB binds clients that negotiate block sizes.
+    // Any alignment is served, so the minimum is 1 with 512-byte blocks, which are the default of
+    // most tools and no demand. A configured block size of 4 KiB binds clients that negotiate block
+    // sizes.
     let minimum = match volume.block_size {
         ..=512 => 1,
         larger => larger,
@@ -57,7 +58,7 @@ pub(crate) fn export(volume: Volume) -> Export {
         write_zeroes: true,
         fast_zero: true,
         df: true,
-        // A flush is a flush of the whole file, whichever connection it comes on.
+        // A flush covers all connections of a disk, as `NBD_FLAG_CAN_MULTI_CONN` requires.
         multi_conn: true,
         cache: true,
         block_status: true,

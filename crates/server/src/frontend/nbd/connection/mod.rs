@@ -1,4 +1,4 @@
-//! An NBD connection after its handshake: requests come and replies go through one socket.
+//! NBD connection after its handshake: requests and replies on one socket.
 //!
 //! ```text
 //!   socket --Recv--> buffer --Session--> request            answered slots --> heads + payloads
@@ -27,38 +27,39 @@ use crate::ring::{Completion, FileId};
 use receive::Rx;
 use send::Tx;
 
-/// Bytes of a receive buffer.
+/// Size of a receive buffer in bytes.
 const RECEIVE: usize = 16 << 10;
-/// Bytes of the headers of one send.
+/// Size of the buffer for the reply heads of one send, in bytes.
 const HEADS: usize = 8 << 10;
-/// Replies that may wait for a client to take them, and their bytes.
+/// Maximum number of replies that may wait for a client to take them.
 const UNSENT_MAX: usize = 1024;
+/// Maximum bytes of replies that may wait for a client to take them.
 const UNSENT_BYTES_MAX: u64 = 16 << 20;
 /// Base time for one transfer of a client whose VM borrows payload memory while another VM waits
 /// for some; the time of the bytes at [`PACE`] is added.
 const PATIENCE: Nanos = Nanos::from_secs(2);
-/// Least rate of such a transfer in bytes per second; a network of 100 Mbit/s is faster.
+/// Minimum rate of such a transfer in bytes per second; a network of 100 Mbit/s is faster.
 const PACE: u64 = 8 << 20;
 
-/// Events of the socket, beside [`SENT`].
+/// Events of the socket, beside [`SENT`]: a receive has completed.
 const RECEIVED: u8 = 1;
-/// The socket of a stalled client has bytes to receive, or was closed.
+/// Event of a poll: the socket of a stalled client has bytes to receive, or was closed.
 const READABLE: u8 = 2;
 
-/// A connection whose handshake is done, on its way to a loop.
+/// NBD connection whose handshake is done, on its way to a loop.
 #[derive(Debug)]
 pub struct Opening {
-    /// Its socket, blocking.
+    /// Blocking socket.
     pub fd: OwnedFd,
-    /// In the transmission phase, all of its output sent.
+    /// Protocol state in the transmission phase; all output of the handshake was sent.
     pub session: Session,
-    /// What was agreed on.
+    /// Results of the negotiation.
     pub opened: Opened,
-    /// What was received beyond the handshake, at most 4 KiB.
+    /// Bytes received beyond the handshake, at most 4 KiB.
     pub leftover: Vec<u8>,
 }
 
-/// An NBD connection inside a loop.
+/// NBD connection inside a loop.
 #[derive(Debug)]
 pub(crate) struct Connection {
     file: FileId,
@@ -67,11 +68,11 @@ pub(crate) struct Connection {
     allocation_context: Option<u32>,
     rx: Rx,
     tx: Tx,
-    /// The socket was shut down.
+    /// True once the socket was shut down.
     shut_down: bool,
 }
 
-/// The client's name for a request.
+/// Identifier that the client gave a request, returned in the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cookie(pub(crate) u64);
 
@@ -88,13 +89,13 @@ impl Word for Cookie {
 }
 
 impl Connection {
-    /// Bytes of a loop's plumbing that one connection uses at most.
+    /// Maximum bytes of the loop's plumbing pool that one connection uses.
     pub(crate) const PLUMBING: usize = RECEIVE + HEADS;
 
-    /// Takes a connection over.
+    /// Opens a connection in a loop.
     ///
     /// # Errors
-    /// If the ring's table of files is full.
+    /// Fails if the ring's table of files is full.
     pub(crate) fn open(opening: Opening, port: &mut Port<'_>) -> io::Result<Connection> {
         let file = port.ring.add_file(opening.fd)?;
         let buffer = port.plumbing.get(RECEIVE);
@@ -110,7 +111,7 @@ impl Connection {
         })
     }
 
-    /// Encodes a block status reply into the slot's buffer, which has room for the longest.
+    /// Encodes a block status reply into the slot's buffer, which has room for the longest one.
     #[cold]
     fn encode_extents(&self, requests: &mut Requests, index: u32) {
         let mut bytes = [0u8; reply::block_status_len(EXTENTS_MAX as usize)];
@@ -129,7 +130,7 @@ impl Connection {
         requests.get_mut(index).len = n as u32;
     }
 
-    /// Returns true if a transfer of `bytes` that began at `began` takes longer than it may.
+    /// Returns true if a transfer of `bytes` that began at `began` takes longer than allowed.
     fn is_late(now: Nanos, began: Nanos, bytes: u64) -> bool {
         let takes = Nanos(bytes.saturating_mul(1_000_000_000) / PACE);
         now.since(began) > PATIENCE + takes
@@ -186,7 +187,7 @@ impl Frontend for Connection {
             READABLE => {
                 self.rx.polling = false;
                 // Only a client that is still stalled leaves these bytes waiting; any other
-                // receives them at once.
+                // client's bytes are received at once.
                 if port.stalled {
                     self.rx.drained = false;
                     self.rx.next_since = Some(port.now);
@@ -205,8 +206,8 @@ impl Frontend for Connection {
     fn stall(&mut self, port: &mut Port<'_>) {
         self.rx.since.get_or_insert(port.now);
         if self.rx.drained && !self.rx.polling {
-            // A poll tells when bytes arrive while none are received, so that their wait counts as
-            // latency.
+            // Nothing is received while the client is stalled. A poll reports the arrival of bytes,
+            // so that their wait counts as latency.
             self.rx.polling = true;
             let token = port.token(READABLE);
             port.ring.await_readable(self.file, token);

@@ -10,30 +10,30 @@ use crate::frontend::door::{Budget, Incoming, Kind, Next, Polled, Port, Progress
 use crate::frontend::table::Requests;
 use crate::ring::Completion;
 
-/// The receiving side.
+/// Receiving side of a connection.
 #[derive(Debug)]
 pub(super) struct Rx {
     pub(super) buffer: Buffer,
-    /// What was received and not parsed.
+    /// Part of the buffer that was received and not parsed yet.
     start: usize,
     end: usize,
-    /// A receive is with the kernel.
+    /// True while a receive is with the kernel.
     pub(super) receiving: bool,
-    /// The last one left nothing in the socket.
+    /// True if the last receive emptied the socket.
     pub(super) drained: bool,
-    /// A write whose payload is coming in, and how much of it is there.
+    /// Slot of the write whose payload is arriving, and the number of bytes that have arrived.
     pub(super) payload: Option<(u32, usize)>,
-    /// Loop time at which bytes of that payload were last received, and at which it began
+    /// Loop time at which bytes of that payload were last received (`moved`), and at which it began
     /// (`began`).
     pub(super) moved: Nanos,
     pub(super) began: Nanos,
-    /// Loop time from which the bytes in the buffer have waited for a slot or memory. Requests
-    /// parsed from them have waited since then, which counts as latency.
+    /// Loop time since which the bytes in the buffer have waited for a slot or memory. Requests
+    /// parsed from them have waited as long, which counts as latency.
     pub(super) since: Option<Nanos>,
     /// True while a poll for readability of the socket is with the kernel.
     pub(super) polling: bool,
-    /// Loop time at which the first bytes of the next receive arrived, if that was while the client
-    /// was stalled.
+    /// Loop time at which the first bytes of the next receive arrived, if the client was stalled
+    /// then.
     pub(super) next_since: Option<Nanos>,
 }
 
@@ -55,7 +55,7 @@ impl Rx {
         }
     }
 
-    /// Returns true if all that was received was parsed.
+    /// Returns true if everything that was received was parsed.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end
@@ -73,7 +73,7 @@ impl Rx {
     }
 }
 
-/// During transmission no export is looked up.
+/// Export list for the transmission phase, which looks none up.
 struct NoExports;
 
 impl Exports for NoExports {
@@ -84,7 +84,7 @@ impl Exports for NoExports {
 }
 
 impl Connection {
-    /// Handles the end of a receive.
+    /// Handles the completion of a receive.
     pub(super) fn received(&mut self, port: &mut Port<'_>, completion: Completion) -> Progress {
         self.rx.receiving = false;
         let sent = self.linked_send_ended(port);
@@ -110,8 +110,9 @@ impl Connection {
         Progress { sent, next }
     }
 
-    /// Lets the session look at the next bytes; `None` if they are no whole request.
+    /// Parses the next bytes; `None` if they are no complete request.
     pub(super) fn parse(&mut self) -> Option<Polled<Cookie>> {
+        // Copied, because memory that the kernel writes to is never borrowed.
         let rx = &mut self.rx;
         let mut bytes = [0u8; 4 * REQUEST_LEN];
         let n = (rx.end - rx.start).min(bytes.len());
@@ -136,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Copies what was received of a write's payload.
+    /// Copies received bytes to the payload of the write that is arriving.
     pub(super) fn fill_payload(
         &mut self,
         requests: &Requests,
@@ -160,7 +161,8 @@ impl Connection {
         Polled::Arrived(slot)
     }
 
-    /// Submits a receive if everything was parsed.
+    /// Submits a receive if everything was parsed. The rest of a write's payload is received in
+    /// place.
     pub(super) fn submit_receive(&mut self, port: &mut Port<'_>) {
         if self.rx.receiving || !self.rx.is_empty() {
             return;
@@ -182,7 +184,7 @@ impl Connection {
     }
 }
 
-/// Turns a parsed request into the loop's words.
+/// Converts a parsed request to the loop's terms.
 #[inline]
 fn incoming(request: &Request) -> Incoming<Cookie> {
     let kind = match request.command {

@@ -1,4 +1,4 @@
-//! Sending side of an NBD connection: answered requests become replies, many to a send.
+//! Sending side of an NBD connection: finished requests become replies, many to a send.
 
 use std::collections::VecDeque;
 
@@ -11,31 +11,31 @@ use crate::frontend::door::{Answer, Kind, Next, Port, Progress, SENT, Word};
 use crate::frontend::nbd::Head;
 use crate::frontend::table::Slot;
 
-/// Bytes after which a send is long enough, and after which it may be cut short, so that a slow
-/// client can be told from one that takes nothing.
+/// Bytes after which a send takes no more replies. A longer send may end early (no `MSG_WAITALL`),
+/// so that a slow client is distinguished from one that takes nothing.
 const SEND_BYTES: u64 = 256 << 10;
-/// Replies in one send at most; each takes two ranges.
+/// Maximum number of replies in one send; each takes two ranges.
 const SEND_REPLIES: usize = 256;
-/// A receive is linked to a send that will mostly fit the socket.
+/// Largest send in bytes to which a receive is linked: it will mostly fit the socket's buffer.
 const LINK_BYTES: u64 = 64 << 10;
 
-/// The sending side.
+/// Sending side of a connection.
 #[derive(Debug)]
 pub(super) struct Tx {
-    /// Answered requests that wait to be sent.
+    /// Slots of finished requests that wait to be sent.
     pub(super) queue: VecDeque<u32>,
-    /// Bytes of them, roughly.
+    /// Approximate bytes of the waiting replies.
     pub(super) bytes: u64,
-    /// Those in the send that is with the kernel.
+    /// Slots of the replies in the send that is with the kernel.
     pub(super) sending: Vec<u32>,
-    /// What of that is still to be sent.
+    /// Memory of that send which is still to be sent.
     ranges: Vec<Mem>,
-    /// Empty list that `ranges` changes places with after a short send.
+    /// Empty list that swaps places with `ranges` after a short send, to reuse its memory.
     rest: Vec<Mem>,
     pub(super) heads: Option<Buffer>,
-    /// A receive is linked to the send, which reports only failure.
+    /// True while a receive is linked to the send, so that the send completes only if it fails.
     linked: bool,
-    /// When the client last took something.
+    /// Loop time at which the client last took bytes.
     pub(super) moved: Nanos,
     /// Loop time at which the current send began, and its size in bytes (`began_bytes`).
     pub(super) began: Nanos,
@@ -65,7 +65,7 @@ impl Tx {
 }
 
 impl Connection {
-    /// Queues a request's reply.
+    /// Queues the reply to a request.
     pub(super) fn queue(&mut self, port: &Port<'_>, index: u32) {
         let slot = port.requests.get(index);
         let payload = port.requests.buffer(index).map_or(0, |_| slot.len);
@@ -76,8 +76,8 @@ impl Connection {
         self.tx.bytes += HEAD_LEN as u64 + u64::from(payload);
     }
 
-    /// Submits a send of queued replies unless one is under way. Returns true if it is one whose
-    /// end is not reported.
+    /// Submits a send of queued replies unless one is under way. Returns true if the send is
+    /// linked, so that its success is not reported.
     pub(super) fn send_replies(&mut self, port: &mut Port<'_>, alone: bool) -> bool {
         if self.tx.is_sending() || self.tx.queue.is_empty() || self.shut_down {
             return false;
@@ -115,8 +115,8 @@ impl Connection {
         self.submit_send(port, bytes, link)
     }
 
-    /// Submits what is left of a send; with `link`, and where no request is coming in, together
-    /// with the receive of the next request. Returns true if it is linked.
+    /// Submits the unsent ranges. With `link`, and if no request is arriving, the receive of the
+    /// next request is linked to the send. Returns true if it is.
     fn submit_send(&mut self, port: &mut Port<'_>, bytes: u64, link: bool) -> bool {
         let rx = &mut self.rx;
         let linked = link && !rx.receiving && rx.payload.is_none() && rx.is_empty();
@@ -130,11 +130,11 @@ impl Connection {
         linked
     }
 
-    /// Handles that a send ended, or a linked one failed.
+    /// Handles the completion of a send, or the failure of a linked one.
     pub(super) fn sent(&mut self, port: &mut Port<'_>, result: Result<u32, i32>) -> Progress {
         let now = port.now;
         if std::mem::take(&mut self.tx.linked) {
-            // The receive was cancelled with it, and does not report.
+            // The kernel cancelled the linked receive, which does not complete.
             self.rx.receiving = false;
         }
         let total: usize = self.tx.ranges.iter().map(Mem::len).sum();
@@ -165,9 +165,9 @@ impl Connection {
         Progress { sent, next }
     }
 
-    /// Notes the end of a linked send, if there is one. Linked sends do not wait, so once they were
-    /// submitted they have ended: those that failed have said so, and were told apart before this.
-    /// Their memory must not stay with clients that ask for nothing more.
+    /// Notes the end of a linked send, if there is one. Linked sends do not wait, so a submitted
+    /// one has ended, and failures were reported and handled before this call. Without this,
+    /// clients that send nothing more would keep the buffers of their last replies.
     pub(super) fn linked_send_ended(&mut self, port: &mut Port<'_>) -> bool {
         let linked = std::mem::take(&mut self.tx.linked);
         if linked {
@@ -178,7 +178,7 @@ impl Connection {
 
     /// Frees the replies of a send that ended. `sent` is the loop time at which the socket took
     /// them, `None` if it did not. A linked send has no completion of its own, and the loop may
-    /// sleep before it notices the end: the caller then passes the time of the turn that submitted
+    /// sleep before it notices the end. The caller then passes the time of the turn that submitted
     /// it, so that the client's idle time does not count.
     fn send_ended(&mut self, port: &mut Port<'_>, sent: Option<Nanos>) {
         self.tx.moved = port.now;
@@ -189,7 +189,7 @@ impl Connection {
     }
 }
 
-/// Returns the head of a request's reply.
+/// Returns the head of the reply to a request.
 fn head_of(slot: &Slot) -> Head {
     match (slot.answer, slot.kind) {
         (Answer::Error(failure, message), _) => Head::Failed(failure, message),
@@ -202,7 +202,7 @@ fn head_of(slot: &Slot) -> Head {
     }
 }
 
-/// Appends a range, as one with the last if it follows that in memory.
+/// Appends a range, joined with the last one if it follows that in memory.
 fn push_joined(ranges: &mut Vec<Mem>, range: Mem) {
     match ranges.last_mut() {
         _ if range.is_empty() => {}
