@@ -1,21 +1,21 @@
-//! Surroundings of a file that is read: its folder, and the library of what comes with the program.
+//! Context of a file that is read: its directory and the library of models, profiles and traces.
 
 use std::path::{Component, Path, PathBuf};
 
 use tidegate_config::{Field, Library};
 
-/// What fits into `sockaddr_un`, with its terminating zero.
+/// Maximum length of a socket path in bytes, without the terminating zero of `sockaddr_un`.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// What a file is read against.
+/// Context of a file that is read.
 pub(crate) struct Context<'a> {
-    /// Relative paths are relative to this.
+    /// Directory for relative paths.
     pub(crate) base: &'a Path,
     pub(crate) library: &'a dyn Library,
 }
 
 impl Context<'_> {
-    /// A path as the file means it.
+    /// Reads a path, relative to the file's directory.
     pub(crate) fn path(&self, field: &Field<'_>) -> Option<PathBuf> {
         path(self.base, field)
     }
@@ -34,7 +34,7 @@ impl Context<'_> {
     }
 }
 
-/// A path as a file in `base` means it.
+/// Reads a path, relative to `base`.
 pub(crate) fn path(base: &Path, field: &Field<'_>) -> Option<PathBuf> {
     let text = field.text()?;
     if text.is_empty() || text.contains('\0') {
@@ -44,13 +44,13 @@ pub(crate) fn path(base: &Path, field: &Field<'_>) -> Option<PathBuf> {
         );
         return None;
     }
-    // Without its "." parts, so that one file has one name here. A leading one stands even in
-    // `components()`, and `base` is empty where the file itself was named without a directory.
+    // "." parts are removed, so that a file has one spelling. `components()` keeps a leading one,
+    // and `base` is empty if the file was named without a directory.
     let path: PathBuf = (base.join(text).components())
         .filter(|part| *part != Component::CurDir)
         .collect();
-    Some(match path.as_os_str().is_empty() {
-        true => ".".into(),
-        false => path,
-    })
+    if path.as_os_str().is_empty() {
+        return Some(".".into());
+    }
+    Some(path)
 }

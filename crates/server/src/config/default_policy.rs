@@ -1,4 +1,4 @@
-//! What devices that name no policy have of the default one.
+//! Effects of the default policy on devices whose configuration names none.
 
 use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::newly_enforced;
@@ -8,33 +8,34 @@ use tidegate_policies::policy::PolicySpec;
 
 use super::Config;
 
-/// The policy that a device had, in builds before `slo`, where its configuration names none.
+/// Default policy before `slo`.
 pub const DEFAULT_BEFORE: &str = "mclock";
 
-/// A device whose configuration names no policy.
+/// Device whose configuration names no policy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ByDefault<'a> {
-    /// Its name.
+    /// Name of the device.
     pub device: &'a str,
-    /// What of its VMs' objectives is enforced, and was not before.
+    /// Parts of its VMs' objectives that the default policy enforces and the earlier default did
+    /// not.
     pub newly_enforced: Vec<NewlyEnforced<'a>>,
 }
 
-/// A part of an objective that the default policy puts in force.
+/// Part of an objective that the default policy has begun to enforce.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewlyEnforced<'a> {
-    /// The VM's name.
+    /// Name of the VM.
     pub vm: &'a str,
-    /// The part, as its key is spelt: `limit.burst`.
+    /// Key of the part, for example `limit.burst`.
     pub part: &'static str,
-    /// Its value, as a configuration spells it: `2000 IOPS for 10 s`.
+    /// Value as in a configuration, for example `2000 IOPS for 10 s`.
     pub value: String,
-    /// When the entry of the VM's schedule that changes it holds; `None`: it holds without one.
+    /// Times of the schedule entry that sets the part; `None` if it holds outside of the schedule.
     pub when: Option<String>,
 }
 
-/// Returns the devices of a configuration that name no policy, and what changed for their VMs when
-/// the default became another one.
+/// Returns the devices of a configuration that name no policy, with what changed for their VMs when
+/// the default policy changed.
 pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
     let named = |name| PolicySpec::named(name).expect("defaults are registered");
     let (before, now) = (named(DEFAULT_BEFORE), named(DEFAULT_POLICY));
@@ -48,7 +49,7 @@ pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
             let promised = vm.promised();
             let base = parts(promised.base());
             let entries = promised.entries().iter().flat_map(|entry| {
-                // What is the base's is said there.
+                // Parts that the base objective has are listed there.
                 let changed = parts(&entry.objective).into_iter();
                 let changed = changed.filter(|part| !base.contains(part));
                 changed.map(|part| (part, Some(entry.when.to_string())))
@@ -73,7 +74,7 @@ pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
 }
 
 impl std::fmt::Display for NewlyEnforced<'_> {
-    /// Writes `vm "oltp": latency 4 ms (18:00 to 24:00)`.
+    /// Formats as `vm "oltp": latency 4 ms (18:00 to 24:00)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "vm {:?}: {} {}", self.vm, self.part, self.value)?;
         match &self.when {

@@ -1,4 +1,4 @@
-//! `[[device]]`: what disks are made of, and how much is in flight.
+//! Reader of `[[device]]`.
 
 use tidegate_config::device::{self, Scheduling, keys as shared};
 use tidegate_config::{Field, Names, Section, library};
@@ -10,7 +10,7 @@ use super::keys::device as keys;
 pub(crate) use super::keys::device::Kind;
 use super::{DeviceConfig, DeviceKind};
 
-/// What is known of a device, even where it is wrong itself: enough to check its VMs.
+/// Properties of a device that the check of its VMs needs, known even if the device has errors.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
     pub(crate) name: Option<String>,
@@ -20,7 +20,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// What there is to know of one that is served. Its policy may be another one by now.
+    /// Returns the properties of a device that is served, without the policy, which may have
+    /// changed.
     pub(crate) fn of(device: &DeviceConfig) -> Known {
         let (kind, capacity) = match &device.kind {
             DeviceKind::File => (Kind::File, None),
@@ -36,14 +37,14 @@ impl Known {
     }
 }
 
-/// A device as far as it could be read.
+/// Device as far as it could be read.
 pub(crate) struct Draft<'a> {
     pub(crate) known: Known,
     pub(crate) config: Option<DeviceConfig>,
     pub(crate) field: Field<'a>,
 }
 
-/// Reads every device.
+/// Reads all devices.
 pub(crate) fn read_all<'a>(fields: &[Field<'a>], context: &Context<'_>) -> Vec<Draft<'a>> {
     let mut names = Names::default();
     fields
@@ -98,7 +99,7 @@ fn complete(
     })
 }
 
-/// The model of an emulated device. `None`: something was wrong and has been reported.
+/// Reads the model of an emulated device; `None` if there were errors, which were reported.
 fn model(
     section: &mut Section<'_>,
     kind: Option<Kind>,

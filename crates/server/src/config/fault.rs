@@ -1,4 +1,4 @@
-//! `[[vm.disk.fault]]`: what goes wrong with a disk on purpose. The control API takes the same.
+//! Reader of fault rules: `[[vm.disk.fault]]` and the same keys in the control API.
 
 use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Section, document};
@@ -10,28 +10,28 @@ use super::keys::fault as keys;
 use super::keys::fault::{ERRORS, OPERATION_WORDS};
 use crate::fault::{Effect, Faults, Ops, Rule, SECTOR};
 
-/// Reads a rule in JSON, as the control API takes it.
+/// Reads a fault rule in JSON, for the control API.
 ///
 /// # Errors
-/// Everything wrong with it.
+/// Returns all errors.
 pub fn from_json(json: &serde_json::Value) -> Result<Rule, ConfigErrors> {
     document::read_json(json, "", |field| from_field(field, None))
 }
 
-/// What an operation is called in a rule.
+/// Returns the word for an operation in fault rules.
 pub fn operation(op: Op) -> &'static str {
     let found = OPERATION_WORDS.iter().find(|(_, ops)| *ops == Ops::of(op));
     found.map_or("any", |(word, _)| word)
 }
 
-/// What an outcome is called in a rule.
+/// Returns the word for an outcome in fault rules.
 pub fn outcome(outcome: Outcome) -> &'static str {
     let found = ERRORS.iter().find(|(_, other)| *other == outcome);
     found.map_or("EIO", |(word, _)| word)
 }
 
-/// Reads every rule of a disk of `size` bytes, where that is known. `None`: something was wrong
-/// and has been reported.
+/// Reads all fault rules of a disk of `size` bytes, if that is known; `None` if there were errors,
+/// which were reported.
 pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Rule>> {
     if let Some(field) = fields.get(Faults::RULES_MAX) {
         let max = Faults::RULES_MAX;
@@ -86,7 +86,7 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     })
 }
 
-/// One word, or a list of them.
+/// Reads one operation or a list of them.
 fn operations(field: &Field<'_>) -> Option<Ops> {
     if !matches!(field.node().value, Value::List(_)) {
         return field.choice(&OPERATION_WORDS);
@@ -106,7 +106,7 @@ fn operations(field: &Field<'_>) -> Option<Ops> {
     (read.into_iter()).try_fold(Ops::NONE, |all, ops| Some(all.and(ops?)))
 }
 
-/// `"0.1 %"`, in millionths.
+/// Reads a probability such as `"0.1 %"` and returns it in millionths.
 fn probability(field: &Field<'_>) -> Option<u32> {
     let allowed = "more than 0 to 100 % with at most four decimals, such as \"0.1 %\"";
     if matches!(field.node().value, Value::Integer(_) | Value::Float(_)) {
@@ -127,7 +127,8 @@ fn probability(field: &Field<'_>) -> Option<u32> {
     }
 }
 
-/// A time-out is what dying disks are known by, so its word is answered with how to have one.
+/// Reads an error word. `ETIMEDOUT`, by which operators know a dying disk, is answered with how to
+/// imitate that.
 fn error_word(field: &Field<'_>) -> Option<Outcome> {
     if matches!(&field.node().value, Value::Text(text) if text == "ETIMEDOUT") {
         let allowed = "\"EIO\", and a stall for the time that it takes: stall = \"30 s\"";
@@ -137,7 +138,7 @@ fn error_word(field: &Field<'_>) -> Option<Outcome> {
     field.choice(&ERRORS)
 }
 
-/// Reads what a rule does; `operations` is the spelling of that key in the document.
+/// Reads the effect of a rule; `operations` is the spelling of that key in the document.
 fn effect(section: &mut Section<'_>, on: Option<Ops>, operations: &str) -> Option<Effect> {
     let (error, torn) = (section.field(&keys::ERROR), section.field(&keys::TORN));
     let answer = match &error {
@@ -173,7 +174,7 @@ fn effect(section: &mut Section<'_>, on: Option<Ops>, operations: &str) -> Optio
     })
 }
 
-/// What fits together only in part.
+/// Checks that the keys of a rule fit together.
 fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option<u64>) {
     if !["error", "stall", "torn"]
         .iter()

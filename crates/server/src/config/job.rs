@@ -1,4 +1,4 @@
-//! What the control API takes as a job: so many bytes, by when.
+//! Reader of deadline transfers in the control API: an amount of data and a deadline.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,23 +8,25 @@ use tidegate_core::time::Nanos;
 
 use crate::job::{Due, JobOrder, between};
 
-/// More than any disk holds, and less than makes a sum of jobs overflow.
+/// Maximum size of a transfer in bytes: more than any disk has, and small enough that sums of
+/// transfers do not overflow.
 const BYTES_MAX: u64 = 1 << 60;
-/// Longer than any daemon runs.
+/// Maximum time to a deadline, one year.
 const DEADLINE_MAX: Nanos = Nanos::from_secs(365 * 86_400);
-/// A hundred times as long as the device needs is no deadline any more.
+/// Maximum tolerance: 100 times the makespan, beyond which a deadline means nothing.
 const TOLERANCE_MAX: f64 = 100.0;
+/// Thousandths in one.
 const THOUSANDTHS: f64 = 1e3;
 
 const SIZE: &str = "how many bytes are to be read and written: \"2 GiB\"";
 const WHEN: &str = "one of deadline = \"60 s\", by = \"14:03\" and tolerance = 0.3, such as \
                     {\"deadline\": \"60 s\"}";
 
-/// Reads a job in JSON: `size`, and `deadline`, `by` or `tolerance`. It is `now`; times of day are
-/// those of `zone`.
+/// Reads a transfer in JSON: `size`, and one of `deadline`, `by` and `tolerance`. `now` is the
+/// present time; times of day are in `zone`.
 ///
 /// # Errors
-/// Everything wrong with it.
+/// Returns all errors.
 pub fn from_json(
     json: &serde_json::Value,
     now: Timestamp,
@@ -60,7 +62,7 @@ fn due(section: &mut Section<'_>, now: Timestamp, zone: &TimeZone) -> Option<Due
             None
         }
         _ => {
-            // The last of them is the one too many.
+            // The last of the keys is the one to remove.
             if let Some(field) = named.iter().flatten().last() {
                 field.error("says once more by when it is to be done", WHEN);
             }

@@ -1,9 +1,9 @@
-//! The daemon's configuration, complete and checked: nothing is opened before all of it holds.
+//! Configuration of the daemon, read and checked as a whole before anything is opened.
 //!
-//! [`load`] reads a TOML file into a [`Config`]. Everything wrong with the file is reported
-//! together, each mistake with its place, what was found and what is allowed; a [`Config`] is
-//! only made where nothing is. How fields are read, and what a scenario of the simulator says
-//! in the same words, is [`tidegate_config`]'s; the daemon's own sections are here.
+//! [`load`] reads a TOML file into a [`Config`]. All errors in the file are reported together, each
+//! with its position, what was found and what is allowed; a [`Config`] is only returned if there
+//! are none. The reader of fields, and sections that a scenario of the simulator has as well, are
+//! in [`tidegate_config`]; sections that only the daemon has are here.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -46,13 +46,13 @@ pub use tidegate_config::{
     schedule, unenforced,
 };
 
-/// A configuration, and what is to be said about it.
+/// Configuration with its warnings.
 pub type Loaded = tidegate_config::Loaded<Config>;
 
 /// Reads and checks a configuration file.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all errors in the file.
 pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let text =
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
@@ -60,11 +60,11 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     parse(&text, &path.display().to_string(), base)
 }
 
-/// Reads and checks the text of a configuration file. `file` is its name in messages, `base`
-/// what relative paths are relative to.
+/// Reads and checks the text of a configuration file. `file` is its name in messages, `base` the
+/// directory for relative paths.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all errors in the text.
 pub fn parse(text: &str, file: &str, base: &Path) -> Result<Loaded, ConfigErrors> {
     parse_with(text, file, base, &Beside(base))
 }
@@ -80,7 +80,7 @@ fn parse_with(
     })
 }
 
-/// Entry of the fuzz targets: whatever the bytes, no panic, and a refusal that can be shown.
+/// Entry point of fuzz targets: no input may panic, and a refusal must have a message.
 pub fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -104,22 +104,22 @@ pub fn fuzz(data: &[u8]) {
     let _ = tidegate_units::parse_rate(text);
 }
 
-/// Everything `tidegate serve` needs.
+/// Complete configuration of the daemon.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What relative paths are relative to: the directory of the file.
+    /// Directory for relative paths, which is that of the file.
     pub base: PathBuf,
-    /// Deadlines for opening disks and for an orderly end.
+    /// Time-outs for opening disks and for an orderly stop.
     pub daemon: DaemonConfig,
-    /// The control API's socket.
+    /// Socket of the control API.
     pub control: ControlConfig,
-    /// Where changes are kept that shall survive a restart. `None`: nowhere.
+    /// Store of changes that survive a restart; `None` if none is configured.
     pub store: Option<StoreConfig>,
-    /// Where NBD clients connect.
+    /// Addresses on which NBD clients connect.
     pub listeners: Vec<ListenConfig>,
-    /// Backing devices: one event loop and one engine each.
+    /// Devices, each with its own event loop and engine.
     pub devices: Vec<DeviceConfig>,
-    /// VMs, each on one device.
+    /// VMs and background processes, each on one device.
     pub vms: Vec<VmConfig>,
 }
 
@@ -137,9 +137,9 @@ impl Config {
 /// Section `[daemon]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DaemonConfig {
-    /// Deadline for opening a disk's file, 1 s to 1 h.
+    /// Time-out for opening a disk's file, 1 s to 1 h.
     pub open_within: Duration,
-    /// Deadline for an orderly end, after which the daemon ends at once; 1 s to 1 h.
+    /// Time-out for an orderly stop, after which the daemon ends at once; 1 s to 1 h.
     pub stop_within: Duration,
     /// Key of `open_within` as the configuration spells it, for messages.
     pub open_key: &'static str,
@@ -159,142 +159,144 @@ impl Default for DaemonConfig {
     }
 }
 
-/// `[control]`
+/// Section `[control]`.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
     /// Unix socket of the HTTP API.
     pub socket: PathBuf,
-    /// Its file mode.
+    /// File mode of the socket.
     pub mode: u32,
-    /// Where the file says it; `None` where no file does.
+    /// Position in the file; `None` if the section is missing.
     pub place: Option<Place>,
 }
 
-/// `[store]`
+/// Section `[store]`.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Its file, made where there is none.
+    /// Path of the database file, which is created if it is missing.
     pub path: PathBuf,
-    /// How often what controllers have learnt is kept, 1 s to 1 h.
+    /// Interval at which learnt state is written to the store, 1 s to 1 h.
     pub learnt_every: Nanos,
-    /// Where the file says it; `None` where no file does.
+    /// Position in the file; `None` if the section is missing.
     pub place: Option<Place>,
 }
 
-/// `[[listen]]`
+/// Section `[[listen]]`.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// Where.
+    /// Address to listen on.
     pub address: ListenAddress,
-    /// Exports offered here, the first one also under the empty name. Empty: all of them, no
-    /// default.
+    /// Exports offered here; the first one is also offered under the empty name. If empty, all
+    /// exports are offered, and none under the empty name.
     pub exports: Vec<String>,
-    /// Where the file says it; `None` where no file does.
+    /// Position in the file; `None` if not read from a text.
     pub place: Option<Place>,
 }
 
-/// Where a listener listens.
+/// Address of a listener.
 #[derive(Clone, Debug)]
 pub enum ListenAddress {
-    /// A unix socket and its file mode.
+    /// Unix socket.
     Unix {
-        /// The socket's path.
+        /// Path of the socket.
         path: PathBuf,
-        /// Its file mode, 0o600 unless said.
+        /// File mode of the socket, 0o600 by default.
         mode: u32,
     },
-    /// TCP.
+    /// TCP address and port.
     Tcp(SocketAddr),
 }
 
-/// `[[device]]`
+/// Section `[[device]]`.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Its name, unique.
+    /// Unique name of the device.
     pub name: String,
-    /// What its disks are made of.
+    /// Medium of its disks.
     pub kind: DeviceKind,
-    /// Whether its configuration names a policy; where not, it has the default one.
+    /// True if the configuration names a policy; else the device has the default one.
     pub names_policy: bool,
-    /// How it is scheduled.
+    /// Policy, queue depth and other keys of scheduling.
     pub scheduling: Scheduling,
-    /// Where the file says it; `None` where no file does.
+    /// Position in the file; `None` if not read from a text.
     pub place: Option<Place>,
 }
 
-/// What the disks of a device are made of.
+/// Medium of a device's disks.
 #[derive(Clone, Debug)]
 pub enum DeviceKind {
-    /// Files or block devices that share one physical device; each disk names its path.
+    /// Files or block devices on one physical device; each disk names its path.
     File,
-    /// Bytes in memory, no delay.
+    /// Memory, without delay.
     Memory,
-    /// Bytes in memory or a sparse file (a disk with a path), completed when a model says so.
+    /// Memory, or a sparse file for a disk with a path, whose I/Os take as long as in a device
+    /// model.
     Emulated {
-        /// The model, from the catalogue or a file, ready to be built.
+        /// Device model, from the catalogue or a file.
         model: Box<catalogue::Entry>,
     },
 }
 
-/// `[[vm]]`
+/// Section `[[vm]]`.
 #[derive(Clone, Debug)]
 pub struct VmConfig {
-    /// Its name, unique.
+    /// Unique name of the VM.
     pub name: String,
     /// Index into [`Config::devices`].
     pub device: usize,
-    /// A process of the host, such as a backup, not a VM: it has what the VMs leave.
+    /// True for a process of the host, such as a backup, which is served what the VMs leave.
     pub background: bool,
-    /// What it is promised now; in a configuration that was read, outside of its schedule.
+    /// Objective in force; in a configuration that was just read, the one outside of the schedule.
     pub objective: Objective,
-    /// What of that changes by the clock, and what does not; `None`: nothing does.
+    /// Objectives by time, including the one outside of the schedule; `None` without a schedule.
     pub schedule: Option<Arc<Schedule>>,
-    /// Most NBD connections to the VM at a time, over all its disks; 1 to 4096.
+    /// Maximum number of NBD connections to the VM at a time, over all its disks; 1 to 4096.
     pub max_connections: u32,
-    /// Its disks, at least one.
+    /// Disks of the VM, at least one.
     pub disks: Vec<DiskConfig>,
 }
 
-/// `[[vm.disk]]`
+/// Section `[[vm.disk]]`.
 #[derive(Clone, Debug)]
 pub struct DiskConfig {
-    /// NBD export name, unique; the VM's name unless said.
+    /// NBD export name, unique; the VM's name by default.
     pub export: String,
-    /// File or block device. `None` on memory devices.
+    /// Path of the file or block device; `None` for a disk in memory.
     pub path: Option<PathBuf>,
-    /// Size in bytes. `None`: as large as the file is.
+    /// Size in bytes; `None` for the size of the file.
     pub size: Option<u64>,
-    /// What to do when the file is not there.
+    /// Action if the file is missing or empty.
     pub create: Create,
-    /// Whether a file that looks like another format's image is taken as it is.
+    /// Interpretation of the file's content.
     pub format: DiskFormat,
-    /// Refuse writes.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Smallest unit clients may address: 1 (anything, by read-modify-write), 512 or 4096.
+    /// Smallest unit in bytes that clients may address: 1 (any range, by read-modify-write), 512 or
+    /// 4096.
     pub block_size: u32,
-    /// What goes wrong with it on purpose.
+    /// Fault rules that hold from the start.
     pub faults: Vec<Rule>,
-    /// Where the file says it; `None` where no file does.
+    /// Position in the file; `None` if not read from a text.
     pub place: Option<Place>,
 }
 
-/// What to do when a disk's file is not there.
+/// Action if a disk's file is missing or empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Create {
-    /// An error.
+    /// Refuse to open the disk.
     No,
-    /// A sparse file.
+    /// Create a sparse file.
     Sparse,
-    /// A file with all its blocks allocated.
+    /// Create a file with all its blocks allocated.
     Preallocated,
 }
 
-/// What the bytes of a disk's file are taken for.
+/// Interpretation of the content of a disk's file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskFormat {
-    /// Raw, unless they look like an image of another format, which is refused: a guest must not
-    /// be able to write itself such a header. A file known to be raw carries a mark that says so.
+    /// Raw, unless the content looks like an image of another format, which is refused: the guest
+    /// could have written such a header. A file that was served before carries a mark as raw.
     Probe,
-    /// Raw, whatever they look like.
+    /// Raw, whatever the content looks like.
     Raw,
 }

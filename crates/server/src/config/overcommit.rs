@@ -1,4 +1,4 @@
-//! Warnings about devices whose request slots or payload memory are too few for their VMs.
+//! Warnings about devices with too few request slots or too little payload memory for their VMs.
 
 use tidegate_config::Field;
 use tidegate_core::budget::{Bounds, Budget, Shares};

@@ -1,4 +1,4 @@
-//! The file as a whole: sections, what they refer to, what must be unique.
+//! Reader of the configuration file as a whole: sections, references between them, uniqueness.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,26 +15,26 @@ use super::{
     overcommit, vm,
 };
 
-/// Where the control API listens unless the file says.
+/// Default path of the control API's socket.
 pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
     KeyDefault::Text(path) => path,
     _ => panic!("the control API has a socket unless it says"),
 };
-/// Only the daemon's own user.
+/// File mode that admits only the daemon's own user.
 const DEFAULT_SOCKET_MODE: u32 = keys::CONTROL_MODE.default_number() as u32;
-/// Where something listens already.
+/// Sockets and addresses that sections have claimed.
 #[derive(Default)]
 struct Taken {
-    /// Sockets and addresses as they are written.
+    /// Sockets and addresses as they are spelt.
     names: Names,
-    /// TCP addresses, and where they stand.
+    /// TCP addresses and their positions in the file.
     tcp: Vec<(SocketAddr, Span)>,
 }
 
 impl Taken {
     fn claim_tcp(&mut self, address: SocketAddr, field: &Field<'_>) {
         if address.port() == 0 {
-            // Any that is free: never somebody else's.
+            // Port 0 means any free one, which never conflicts.
             return;
         }
         let overlapping =
@@ -52,19 +52,19 @@ impl Taken {
     }
 }
 
-/// Whether Linux refuses to bind the one where the other is bound. `[::]` stands for all addresses
-/// of IPv4, too.
+/// Returns true if Linux refuses to bind one of the addresses while the other is bound. `[::]`
+/// stands for all addresses of IPv4 as well.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let wider = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(all) => all.is_unspecified() && b.is_ipv4(),
         IpAddr::V6(all) => all.is_unspecified(),
     };
-    // An address of IPv4 may be written as one of IPv6.
+    // An IPv4 address may be spelt as one of IPv6.
     let [ip, other] = [a, b].map(|address| address.ip().to_canonical());
     a.port() == b.port() && (ip == other || wider(ip, other) || wider(other, ip))
 }
 
-/// Reads the whole file. `None`: something was wrong and has been reported.
+/// Reads the whole file; `None` if there were errors, which were reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
     let mut section = Section::with_keys(root, &keys::FILE)?;
     let mut sockets = Taken::default();
@@ -276,7 +276,7 @@ fn address(
     }
 }
 
-/// The exports a listener offers.
+/// Reads the exports that a listener offers.
 fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
     let mut seen = Names::default();
     let mut offered = Some(Vec::new());

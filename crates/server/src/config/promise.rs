@@ -1,4 +1,4 @@
-//! What a VM is promised: what is in force, and by what it changes with the clock.
+//! Objectives of a VM over time: the base, the schedule and what is in force.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tidegate_core::objective::Objective;
 use super::VmConfig;
 
 impl VmConfig {
-    /// All that it is promised, by the clock.
+    /// Returns the base objective with the schedule.
     pub fn promised(&self) -> Schedule {
         match &self.schedule {
             Some(schedule) => Schedule::clone(schedule),
@@ -18,13 +18,14 @@ impl VmConfig {
         }
     }
 
-    /// Promises it something else, the base of which is in force until somebody looks at the clock.
+    /// Sets objective and schedule. The base is in force until [`VmConfig::put_in_force`] is
+    /// called.
     pub fn promise(&mut self, promised: Schedule) {
         self.objective = *promised.base();
         self.schedule = by_the_clock(promised);
     }
 
-    /// What it is promised at a time.
+    /// Returns the objective at a time.
     pub fn promised_at(&self, time: Timestamp) -> &Objective {
         match &self.schedule {
             Some(schedule) => schedule.at(time).objective,
@@ -32,8 +33,8 @@ impl VmConfig {
         }
     }
 
-    /// The entries of its schedule that are over for good: their numbers, from one, and when they
-    /// held.
+    /// Returns the entries of the schedule that will never hold again, by their numbers from one
+    /// and with the times at which they held.
     pub fn entries_over(&self) -> Vec<(usize, String)> {
         let now = Timestamp::now();
         let promised = self.promised();
@@ -43,18 +44,19 @@ impl VmConfig {
             .collect()
     }
 
-    /// Puts in force what its schedule says of a time.
+    /// Puts the objective of a time in force.
     pub fn put_in_force(&mut self, time: Timestamp) {
         self.objective = *self.promised_at(time);
     }
 }
 
-/// A schedule as it is kept with a VM: one that says nothing is none.
+/// Returns a schedule as [`VmConfig::schedule`] has it: `None` if it has no entries.
 pub fn by_the_clock(promised: Schedule) -> Option<Arc<Schedule>> {
     (!promised.is_constant()).then(|| Arc::new(promised))
 }
 
-/// A `[vm.objective]` in JSON: every part of the base, and the schedule, also where there is none.
+/// Converts an objective with its schedule to JSON, with every part of the base and `null` without
+/// a schedule.
 pub fn words(promised: &Schedule) -> Value {
     let mut words = objective::to_json(promised.base());
     words["timezone"] = promised.timezone().into();

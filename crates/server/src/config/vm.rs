@@ -1,4 +1,4 @@
-//! `[[vm]]` and `[[vm.disk]]`: who is served, and which bytes are theirs.
+//! Reader of `[[vm]]` and `[[vm.disk]]`.
 
 use std::path::{Path, PathBuf};
 
@@ -18,16 +18,17 @@ use super::{
 
 /// Default of `max_connections`.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = keys::MAX_CONNECTIONS.default_number() as u32;
+/// Allowed values of `block_size` in bytes.
 const BLOCK_SIZES: [u64; 3] = [1, 512, 4096];
 
-/// What must be unique over all VMs.
+/// Names and sizes seen so far, to find duplicates and disks that do not fit.
 struct Seen<'a> {
     vms: Names,
     exports: &'a mut Names,
     paths: Names,
-    /// Finds the traces of workloads. `None`: a VM has no workloads here, as through the API.
+    /// Library that has the traces of workloads; `None` where a VM has no workloads, as in the API.
     library: Option<&'a dyn Library>,
-    /// Bytes that disks take on each device.
+    /// Sum of the disks' sizes on each device in bytes.
     used: Vec<u64>,
 }
 
@@ -43,11 +44,11 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Reads a VM in JSON, in the words of the configuration. Whether its names are free, and its
-/// disks fit beside those there are, is for whoever knows them to say.
+/// Reads a VM in JSON with the keys of the configuration. Does not check whether its names are free
+/// and its disks fit beside those that are served.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all errors.
 pub fn from_json(
     json: &serde_json::Value,
     devices: &[DeviceConfig],
@@ -68,7 +69,7 @@ pub fn from_json(
     })
 }
 
-/// A VM in the words that [`from_json`] reads; `device` is its device's name.
+/// Returns a VM as JSON that [`from_json`] reads; `device` is the name of its device.
 pub fn to_json(vm: &VmConfig, device: &str) -> serde_json::Value {
     let disks: Vec<serde_json::Value> = vm.disks.iter().map(disk_to_json).collect();
     let mut words = serde_json::json!({
@@ -95,7 +96,7 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
         "read_only": disk.read_only,
         "block_size": units::format_bytes(disk.block_size.into()),
     });
-    // What has no word is left out.
+    // Keys without a value for "none" are left out.
     if let Some(path) = &disk.path {
         words["path"] = path.display().to_string().into();
     }
@@ -108,10 +109,10 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
     words
 }
 
-/// Reads a disk of a VM on this device in JSON, as [`from_json`].
+/// Reads a disk of a VM on this device in JSON, like [`from_json`].
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all errors.
 pub fn disk_from_json(
     json: &serde_json::Value,
     vm: &str,
@@ -129,7 +130,7 @@ pub fn disk_from_json(
 /// Reads a size in JSON, `{"size": "2 GiB"}`.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns all errors.
 pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
     document::read_json(json, "", |field| {
         let mut section = Section::of(field)?;
@@ -140,7 +141,7 @@ pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
     })
 }
 
-/// Reads every VM of a file, with their workloads, as [`read_all`].
+/// Reads all VMs of a file, including their workloads.
 pub(crate) fn read_file(
     fields: &[Field<'_>],
     devices: &[Known],
@@ -152,8 +153,8 @@ pub(crate) fn read_file(
     read_all(fields, devices, exports, files, context.base, library)
 }
 
-/// Reads every VM. `None` where something was wrong with it, which has been reported. `files` are
-/// those that are taken already; `library` finds the traces of workloads, where VMs may have any.
+/// Reads all VMs; `None` for each that has errors, which were reported. `files` are paths that are
+/// taken already; `library` has the traces of workloads, `None` if VMs may have no workloads.
 fn read_all(
     fields: &[Field<'_>],
     devices: &[Known],
@@ -219,8 +220,8 @@ fn read(
     })
 }
 
-/// Checks the workloads of a VM, which `tidegate sim` has its guest issue and nothing else needs.
-/// False: something was wrong and has been reported.
+/// Checks the workloads of a VM, which only `tidegate sim` uses. Returns false if there were
+/// errors, which were reported.
 fn workloads(
     section: &mut Section<'_>,
     disks: &[Option<DiskConfig>],
@@ -234,8 +235,8 @@ fn workloads(
     read.filter(Option::is_none).count() == 0
 }
 
-/// What a VM is promised, and warnings of what of that is not as it seems. `policy`: that of the
-/// file, where there is one.
+/// Reads a VM's objective and schedule. Warns of parts that `policy`, the one in the file, does not
+/// enforce, and of schedule entries that hide others.
 fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) -> Option<Schedule> {
     let promised = schedule::from_field(field, &Schedule::default())?;
     let Some(policy) = policy else {
@@ -258,7 +259,7 @@ fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) ->
     Some(promised)
 }
 
-/// Which device a VM lives on: the only one unless it says.
+/// Reads the device of a VM; without the key, the only device.
 fn device(section: &mut Section<'_>, devices: &[Known]) -> Option<usize> {
     let names = || devices.iter().filter_map(|device| device.name.as_deref());
     let Some(field) = section.field(&keys::ON_DEVICE) else {

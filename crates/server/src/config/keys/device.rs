@@ -10,7 +10,7 @@ pub(crate) enum Kind {
     File,
     /// Bytes in memory.
     Memory,
-    /// Bytes in memory or a file, as slow as a model says.
+    /// Memory or a file, with the delays of a device model.
     Emulated,
 }
 
@@ -21,7 +21,7 @@ pub(in crate::config) const KINDS: [(&str, Kind); 3] = [
     ("emulated", Kind::Emulated),
 ];
 
-/// Name of a device.
+/// Key `name` of a device.
 pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
     "name",
     KeyKind::Name,
@@ -29,7 +29,7 @@ pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
     "unique; letters, digits, `-`, `_`, `.`; at most 64",
 );
 
-/// Media of a device's disks.
+/// Key `kind`.
 pub(in crate::config) const KIND: KeyInfo = KeyInfo::new(
     "kind",
     KeyKind::Choice(&words(&KINDS)),
@@ -38,7 +38,7 @@ pub(in crate::config) const KIND: KeyInfo = KeyInfo::new(
      bytes in memory or a file, as slow as a device model says",
 );
 
-/// Model of an emulated device.
+/// Key `model` of an emulated device.
 pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
     "model",
     KeyKind::Path,
@@ -47,10 +47,10 @@ pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
      `.toml` file",
 );
 
-/// Keys of a served device alone, before those that a simulated one has as well.
+/// Keys that only a served device has; those that a simulated one has as well follow.
 const OWN: [KeyInfo; 3] = [NAME, KIND, MODEL];
 
-/// `[[device]]`
+/// Section `[[device]]`.
 pub(in crate::config) const DEVICE: SectionInfo = SectionInfo {
     name: "device",
     keys: &joined::<{ OWN.len() + shared::SCHEDULING }>(

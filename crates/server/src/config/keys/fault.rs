@@ -6,9 +6,10 @@ use tidegate_core::time::Nanos;
 
 use crate::fault::Ops;
 
-/// Longer than any daemon lives between two drills.
+/// Maximum time before and of a rule, one year: longer than a daemon runs between two drills.
 const TIME_MAX: Nanos = Nanos::from_secs(365 * 86_400);
-/// Longer than any drill. A stall holds one of the device's places for so long.
+/// Maximum delay of a request, one hour: longer than any drill. The request occupies one of the
+/// device's slots meanwhile.
 const STALL_MAX: Nanos = Nanos::from_secs(3600);
 
 /// Words of `operations`.
@@ -20,7 +21,7 @@ pub(in crate::config) const OPERATION_WORDS: [(&str, Ops); 6] = [
     ("write-zeroes", Ops::of(Op::WriteZeroes)),
     ("any", Ops::ANY),
 ];
-/// Words of `error`: what a disk may answer that NBD can carry. It has no word for a time-out.
+/// Words of `error`: outcomes that NBD can transmit, which has no error for a time-out.
 pub(in crate::config) const ERRORS: [(&str, Outcome); 5] = [
     ("EIO", Err(IoError::Io)),
     ("ENOSPC", Err(IoError::NoSpace)),
@@ -30,14 +31,14 @@ pub(in crate::config) const ERRORS: [(&str, Outcome); 5] = [
 ];
 const OPERATION: KeyKind = KeyKind::Choice(&words(&OPERATION_WORDS));
 
-/// Operations that a rule meets.
+/// Key `operations`.
 pub(in crate::config) const OPERATIONS: KeyInfo = KeyInfo::new(
     "operations",
     KeyKind::OneOf(&[OPERATION, KeyKind::List(&OPERATION)]),
     KeyDefault::Text("any"),
     "the operations that it meets",
 );
-/// First byte of the disk that a rule meets.
+/// Key `from`.
 pub(in crate::config) const FROM: KeyInfo = KeyInfo::number(
     "from",
     KeyKind::Bytes,
@@ -45,7 +46,7 @@ pub(in crate::config) const FROM: KeyInfo = KeyInfo::number(
     (0, u64::MAX - 1),
     "requests that touch a byte from here on ...",
 );
-/// Bytes of the disk that a rule meets.
+/// Key `length`.
 pub(in crate::config) const LENGTH: KeyInfo = KeyInfo::new(
     "length",
     KeyKind::Bytes,
@@ -53,7 +54,7 @@ pub(in crate::config) const LENGTH: KeyInfo = KeyInfo::new(
     "... to so far behind it. A flush has no place: only rules without one meet it",
 )
 .within(1, u64::MAX);
-/// Share of the requests that a rule meets, by number.
+/// Key `every`.
 pub(in crate::config) const EVERY: KeyInfo = KeyInfo::number(
     "every",
     KeyKind::Count,
@@ -61,7 +62,7 @@ pub(in crate::config) const EVERY: KeyInfo = KeyInfo::number(
     (1, 1 << 32),
     "each so-manieth of those it meets",
 );
-/// Share of the requests that a rule meets, by chance.
+/// Key `probability`.
 pub(in crate::config) const PROBABILITY: KeyInfo = KeyInfo::new(
     "probability",
     KeyKind::Form(&TextForm {
@@ -71,7 +72,7 @@ pub(in crate::config) const PROBABILITY: KeyInfo = KeyInfo::new(
     KeyDefault::Text("100 %"),
     "by chance",
 );
-/// Seed of the draws.
+/// Key `seed`.
 pub(in crate::config) const SEED: KeyInfo = KeyInfo::number(
     "seed",
     KeyKind::Count,
@@ -79,7 +80,7 @@ pub(in crate::config) const SEED: KeyInfo = KeyInfo::number(
     (0, u64::MAX),
     "decides the draws: requests in the same order meet the same",
 );
-/// Time before a rule holds.
+/// Key `after`.
 pub(in crate::config) const AFTER: KeyInfo = KeyInfo::number(
     "after",
     KeyKind::Duration,
@@ -87,7 +88,7 @@ pub(in crate::config) const AFTER: KeyInfo = KeyInfo::number(
     (0, TIME_MAX.0),
     "from so long after the daemon's start on, or after the rule was set",
 );
-/// Time for which a rule holds.
+/// Key `duration`.
 pub(in crate::config) const DURATION: KeyInfo = KeyInfo::new(
     "duration",
     KeyKind::Duration,
@@ -95,7 +96,7 @@ pub(in crate::config) const DURATION: KeyInfo = KeyInfo::new(
     "for so long from then on",
 )
 .within(1, TIME_MAX.0);
-/// Most requests that a rule strikes.
+/// Key `count`.
 pub(in crate::config) const COUNT: KeyInfo = KeyInfo::new(
     "count",
     KeyKind::Count,
@@ -103,7 +104,7 @@ pub(in crate::config) const COUNT: KeyInfo = KeyInfo::new(
     "at most so often",
 )
 .within(1, u64::MAX);
-/// Time that a struck request takes longer.
+/// Key `stall`.
 pub(in crate::config) const STALL: KeyInfo = KeyInfo::new(
     "stall",
     KeyKind::Duration,
@@ -111,7 +112,7 @@ pub(in crate::config) const STALL: KeyInfo = KeyInfo::new(
     "the request takes so much longer; alone or with one of the others",
 )
 .within(1, STALL_MAX.0);
-/// Error of a struck request.
+/// Key `error`.
 pub(in crate::config) const ERROR: KeyInfo = KeyInfo::new(
     "error",
     KeyKind::Choice(&words(&ERRORS)),
@@ -119,7 +120,7 @@ pub(in crate::config) const ERROR: KeyInfo = KeyInfo::new(
     "the request fails and nothing of it is done, with one of the errors that NBD can say. It has \
      no word for a time-out: take `\"EIO\"` with a `stall`. `\"none\"` goes with `torn` alone",
 );
-/// Bytes that a struck request writes.
+/// Key `torn`.
 pub(in crate::config) const TORN: KeyInfo = KeyInfo::new(
     "torn",
     KeyKind::Bytes,
@@ -129,7 +130,7 @@ pub(in crate::config) const TORN: KeyInfo = KeyInfo::new(
      \"none\"` it is answered as if all were well: a disk that lies",
 );
 
-/// `[[vm.disk.fault]]`
+/// Section `[[vm.disk.fault]]`.
 pub(in crate::config) const FAULT: SectionInfo = SectionInfo {
     name: "vm.disk.fault",
     keys: &[

@@ -1,4 +1,4 @@
-//! Keys of the daemon's configuration: every section of it, and what its keys may say.
+//! Tables of the keys of the daemon's configuration, by section.
 
 pub(super) mod device;
 pub(super) mod fault;
@@ -14,7 +14,7 @@ use tidegate_workload::read::keys::WORKLOAD;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A time from 1 s to 1 h, of so many seconds unless it is said.
+/// Describes a key for a time from 1 s to 1 h, with a default in seconds.
 const fn seconds(name: &'static str, default: u64, help: &'static str) -> KeyInfo {
     KeyInfo {
         name,
@@ -26,7 +26,7 @@ const fn seconds(name: &'static str, default: u64, help: &'static str) -> KeyInf
     }
 }
 
-/// Deadline for opening a disk's file.
+/// Key `open_timeout`.
 pub(super) const OPEN_TIMEOUT: KeyInfo = seconds(
     "open_timeout",
     30,
@@ -34,7 +34,7 @@ pub(super) const OPEN_TIMEOUT: KeyInfo = seconds(
      start fails; for a VM that is added for all its disks together, and then it is not added",
 );
 
-/// Deadline for an orderly end, below the 90 s after which systemd kills a stopping service.
+/// Key `stop_timeout`. The default is below the 90 s after which systemd kills a stopping service.
 pub(super) const STOP_TIMEOUT: KeyInfo = seconds(
     "stop_timeout",
     60,
@@ -42,14 +42,14 @@ pub(super) const STOP_TIMEOUT: KeyInfo = seconds(
      the service manager grants (systemd: 90 s)",
 );
 
-/// Interval at which learnt state is kept: what is learnt in a minute is soon learnt again.
+/// Key `snapshot_interval`. What is learnt in the default of a minute is soon learnt again.
 pub(super) const SNAPSHOT_INTERVAL: KeyInfo = seconds(
     "snapshot_interval",
     60,
     "how often what a policy has learnt of its VMs is kept",
 );
 
-/// The store's file.
+/// Key `path` of the store.
 pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
     "path",
     KeyKind::Path,
@@ -59,7 +59,7 @@ pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
     "the file, made where there is none; its directory must exist",
 );
 
-/// The control API's socket.
+/// Key `socket` of the control API.
 pub(super) const SOCKET: KeyInfo = KeyInfo::new(
     "socket",
     KeyKind::Path,
@@ -67,18 +67,18 @@ pub(super) const SOCKET: KeyInfo = KeyInfo::new(
     "its path, at most 107 bytes; its directory must exist",
 );
 
-/// Mode of a socket's file: of the daemon's own user alone unless it says.
+/// Describes a key for a socket's file mode, by default for the daemon's own user only.
 const fn mode(help: &'static str) -> KeyInfo {
     KeyInfo::number("mode", KeyKind::Mode, 0o600, (0, 0o777), help)
 }
 
-/// Mode of the control API's socket.
+/// Key `mode` of the control API's socket.
 pub(super) const CONTROL_MODE: KeyInfo = mode(
     "its file mode, in quotes. Whoever may write to this socket has all the access to files that \
      the daemon has, which is root's where it runs as root: see below",
 );
 
-/// Path on which a listener listens.
+/// Key `unix`.
 pub(super) const UNIX: KeyInfo = KeyInfo::new(
     "unix",
     KeyKind::Path,
@@ -91,7 +91,7 @@ const ADDRESS: TextForm = TextForm {
     pattern: "^([0-9.]+|\\[[0-9a-fA-F:.%]+\\]):[0-9]{1,5}$",
 };
 
-/// Address on which a listener listens.
+/// Key `tcp`.
 pub(super) const TCP: KeyInfo = KeyInfo::new(
     "tcp",
     KeyKind::Form(&ADDRESS),
@@ -99,10 +99,10 @@ pub(super) const TCP: KeyInfo = KeyInfo::new(
     "`\"127.0.0.1:10809\"` or `\"[::1]:10809\"`; names are not looked up",
 );
 
-/// Mode of a listener's socket.
+/// Key `mode` of a listener's socket.
 pub(super) const LISTEN_MODE: KeyInfo = mode("file mode of the unix socket");
 
-/// Exports that a listener offers.
+/// Key `exports`.
 pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
     "exports",
     KeyKind::List(&KeyKind::Text),
@@ -111,36 +111,36 @@ pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
      under the empty name",
 );
 
-/// `[daemon]`
+/// Section `[daemon]`.
 pub(super) const DAEMON: SectionInfo = SectionInfo {
     name: "daemon",
     keys: &[OPEN_TIMEOUT, STOP_TIMEOUT],
 };
 
-/// `[control]`
+/// Section `[control]`.
 pub(super) const CONTROL: SectionInfo = SectionInfo {
     name: "control",
     keys: &[SOCKET, CONTROL_MODE],
 };
 
-/// `[store]`
+/// Section `[store]`.
 pub(super) const STORE: SectionInfo = SectionInfo {
     name: "store",
     keys: &[STORE_PATH, SNAPSHOT_INTERVAL],
 };
 
-/// `[[listen]]`
+/// Section `[[listen]]`.
 pub(super) const LISTEN: SectionInfo = SectionInfo {
     name: "listen",
     keys: &[UNIX, TCP, LISTEN_MODE, EXPORTS],
 };
 
-/// A section of the file that may be left out.
+/// Describes an optional section of the file.
 const fn optional(name: &'static str, kind: KeyKind, help: &'static str) -> KeyInfo {
     KeyInfo::new(name, kind, KeyDefault::Unset(""), help)
 }
 
-/// Listeners of the file.
+/// Sections `[[listen]]` of the file.
 pub(super) const LISTENERS: KeyInfo = KeyInfo::new(
     "listen",
     KeyKind::Tables(&LISTEN),
@@ -148,7 +148,7 @@ pub(super) const LISTENERS: KeyInfo = KeyInfo::new(
     "where NBD clients connect",
 );
 
-/// Devices of the file.
+/// Sections `[[device]]` of the file.
 pub(super) const DEVICES: KeyInfo = KeyInfo::new(
     "device",
     KeyKind::Tables(&device::DEVICE),
@@ -156,7 +156,7 @@ pub(super) const DEVICES: KeyInfo = KeyInfo::new(
     "what is scheduled: one event loop and one engine each",
 );
 
-/// The whole file.
+/// Sections of the whole file.
 pub(super) const FILE: SectionInfo = SectionInfo {
     name: "",
     keys: &[
@@ -177,7 +177,7 @@ pub(super) const FILE: SectionInfo = SectionInfo {
     ],
 };
 
-/// Sections of the file, without those within a workload, which are a scenario's.
+/// Returns the sections of the file, without those inside a workload, which scenarios describe.
 #[cfg(test)]
 pub(super) fn sections() -> Vec<&'static SectionInfo> {
     let of_workloads = WORKLOAD.with_inner();
@@ -186,8 +186,8 @@ pub(super) fn sections() -> Vec<&'static SectionInfo> {
     sections
 }
 
-/// Sections whose tables stand in the documentation of the configuration: all of the file's, the
-/// entries of a schedule without what they share with the objective.
+/// Returns the sections whose tables are in the documentation of the configuration: all of the
+/// file's, with the entries of a schedule without the keys that they share with the objective.
 #[cfg(test)]
 fn documented() -> Vec<&'static SectionInfo> {
     let mut sections = sections();
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// `TIDEGATE_BLESS=1` writes the tables anew.
+    /// Set `TIDEGATE_BLESS=1` to write the tables.
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");

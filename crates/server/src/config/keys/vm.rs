@@ -17,35 +17,35 @@ pub(in crate::config) const CREATES: [(&str, Create); 3] = [
 /// Words of `format`.
 pub(in crate::config) const FORMATS: [(&str, DiskFormat); 1] = [("raw", DiskFormat::Raw)];
 
-/// Name of a VM.
+/// Key `name` of a VM.
 pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
     "name",
     KeyKind::Name,
     KeyDefault::Required("a name of its own: name = \"oltp\""),
     "unique; letters, digits, `-`, `_`, `.`; at most 64",
 );
-/// Device of a VM.
+/// Key `device` of a VM.
 pub(in crate::config) const ON_DEVICE: KeyInfo = KeyInfo::new(
     "device",
     KeyKind::Name,
     KeyDefault::Unset("the only one"),
     "where its disks lie; must be named where there are several",
 );
-/// Mark of what is no VM, but a process of the host.
+/// Key `background`.
 pub(in crate::config) const BACKGROUND: KeyInfo = KeyInfo::flag(
     "background",
     false,
     "a process of the host, such as a backup or a scrub, not a VM: it has what the VMs leave",
 );
-/// Objective of a VM.
+/// Key `objective`.
 pub(in crate::config) const OBJECTIVE: KeyInfo = KeyInfo::new(
     "objective",
     KeyKind::Table(&schedule::keys::OBJECTIVE),
     KeyDefault::Unset("an equal share"),
     "what it is promised (below)",
 );
-/// Most NBD connections to a VM. Known clients need fewer than the default: QEMU opens 1 to 16
-/// connections to a disk (`multi-conn`), nbdcopy 4.
+/// Key `max_connections`. Known clients need fewer than the default: QEMU opens 1 to 16 connections
+/// to a disk (`multi-conn`), nbdcopy 4.
 pub(in crate::config) const MAX_CONNECTIONS: KeyInfo = KeyInfo::number(
     "max_connections",
     KeyKind::Count,
@@ -54,14 +54,14 @@ pub(in crate::config) const MAX_CONNECTIONS: KeyInfo = KeyInfo::number(
     "NBD clients that may be connected at a time, over all its disks; one more is refused \
      ([troubleshoot.md](troubleshoot.md#connection-refused))",
 );
-/// Disks of a VM.
+/// Key `disk` of a VM.
 pub(in crate::config) const DISKS: KeyInfo = KeyInfo::new(
     "disk",
     KeyKind::Tables(&DISK),
     KeyDefault::Required("add a [[vm.disk]] below it"),
     "its disks, at least one (below)",
 );
-/// Load of a VM in simulations.
+/// Key `workload` of a VM, used by simulations only.
 pub(in crate::config) const WORKLOADS: KeyInfo = KeyInfo::new(
     "workload",
     KeyKind::Tables(&WORKLOAD),
@@ -71,7 +71,7 @@ pub(in crate::config) const WORKLOADS: KeyInfo = KeyInfo::new(
      without effect there",
 );
 
-/// `[[vm]]`. The last key is a file's alone.
+/// Section `[[vm]]`. Its last key, `workload`, is not in the API.
 pub(in crate::config) const VM: SectionInfo = SectionInfo {
     name: "vm",
     keys: &[
@@ -85,16 +85,16 @@ pub(in crate::config) const VM: SectionInfo = SectionInfo {
     ],
 };
 
-/// VM of the API, which has no loads.
+/// VM in the API, which has no workloads.
 pub(in crate::config) const VM_OF_API: SectionInfo = SectionInfo {
     name: VM.name,
     keys: VM.keys.split_at(VM.keys.len() - 1).0,
 };
 
-/// Longest name of an export in bytes, which is NBD's.
+/// Maximum length of an export name in bytes, from the NBD protocol.
 pub(in crate::config) const EXPORT_NAME_MAX: usize = 4096;
 
-/// Name under which a disk is offered.
+/// Key `export`.
 pub(in crate::config) const EXPORT: KeyInfo = KeyInfo::new(
     "export",
     KeyKind::Form(&TextForm {
@@ -104,7 +104,7 @@ pub(in crate::config) const EXPORT: KeyInfo = KeyInfo::new(
     KeyDefault::Unset("the VM's name"),
     "NBD export name, unique over all VMs",
 );
-/// Medium of a disk.
+/// Key `path` of a disk.
 pub(in crate::config) const PATH: KeyInfo = KeyInfo::new(
     "path",
     KeyKind::Path,
@@ -112,7 +112,7 @@ pub(in crate::config) const PATH: KeyInfo = KeyInfo::new(
     "the file or block device; needed on a file device, optional on an emulated one, not on a \
      memory one",
 );
-/// Smallest unit that clients may address.
+/// Key `block_size`.
 pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
     "block_size",
     KeyKind::Bytes,
@@ -122,8 +122,7 @@ pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
      clients that ask for block sizes are told that as the smallest unit, and kept to it; else \
      they are told 1 byte",
 );
-/// Size of a disk. The largest is more than any file system holds, and well below the largest
-/// offset there is.
+/// Key `size`. The maximum is more than any file system holds and well below the largest offset.
 pub(in crate::config) const SIZE: KeyInfo = KeyInfo::new(
     "size",
     KeyKind::Bytes,
@@ -131,7 +130,7 @@ pub(in crate::config) const SIZE: KeyInfo = KeyInfo::new(
     "needed where there is no file; in whole blocks",
 )
 .within(1, 1 << 60);
-/// Way in which a disk's missing file is made, if at all.
+/// Key `create`.
 pub(in crate::config) const CREATE: KeyInfo = KeyInfo::new(
     "create",
     KeyKind::Choice(&words(&CREATES)),
@@ -140,16 +139,16 @@ pub(in crate::config) const CREATE: KeyInfo = KeyInfo::new(
      `\"preallocated\"` give it its `size`, unless a [store](persistence.md) knows that \
      the disk was served before",
 );
-/// Format of a disk's file.
+/// Key `format`.
 pub(in crate::config) const FORMAT: KeyInfo = KeyInfo::new(
     "format",
     KeyKind::Choice(&words(&FORMATS)),
     KeyDefault::Unset("probed"),
     "`\"raw\"`: take the bytes as they are, also where they look like another format's image",
 );
-/// Refusal of writes.
+/// Key `read_only`.
 pub(in crate::config) const READ_ONLY: KeyInfo = KeyInfo::flag("read_only", false, "refuse writes");
-/// Fault rules of a disk.
+/// Key `fault` of a disk.
 pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(
     "fault",
     KeyKind::Tables(&FAULT),
@@ -157,7 +156,7 @@ pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(
     "rules by which it misbehaves on purpose (below)",
 );
 
-/// `[[vm.disk]]`
+/// Section `[[vm.disk]]`.
 pub(in crate::config) const DISK: SectionInfo = SectionInfo {
     name: "vm.disk",
     keys: &[
