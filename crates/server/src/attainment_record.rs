@@ -1,11 +1,11 @@
-//! Stored form of the attainment of a device's VMs: one JSON document for all VMs of a device.
+//! Attainment of a device's VMs, as it is kept in the store: JSON, all VMs of a device together.
 //!
 //! ```text
 //!   { "version": 1, "at": seconds since 1970,
 //!     "vms": { name: [ { "part", "promise", counts, minutes, hours } ] } }
 //! ```
 //!
-//! The time during which the daemon was down counts in the history as time without verdicts.
+//! Time in which the daemon was down passes in the history: nothing was judged in it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::attainment::{Part, PartRecord};
 use tidegate_core::time::Nanos;
 
-/// Key of the attainment in the store, beside the learnt state of the device.
+/// Name of the state in the store, beside what was learnt of the device.
 pub(crate) const STORED_AS: &str = "attainment";
 const VERSION: u32 = 1;
 
@@ -24,7 +24,7 @@ pub(crate) type Records = Vec<(String, Vec<PartRecord>)>;
 #[derive(Serialize, Deserialize)]
 struct Stored {
     version: u32,
-    /// Time at which the attainment was exported, in seconds since 1970.
+    /// Seconds since 1970.
     at: i64,
     vms: BTreeMap<String, Vec<StoredPart>>,
 }
@@ -64,7 +64,7 @@ impl StoredPart {
         }
     }
 
-    /// Converts the stored form; `None` if this daemon does not know the part.
+    /// Record of a part; `None`: this daemon does not know it.
     fn record(self) -> Option<PartRecord> {
         Some(PartRecord {
             part: Part::named(&self.part)?,
@@ -83,7 +83,7 @@ impl StoredPart {
     }
 }
 
-/// Encodes the attainment of VMs, which was exported at the time `at`.
+/// Returns the attainment of VMs as bytes; `at` is when it was taken.
 pub(crate) fn to_bytes(records: &Records, at: Timestamp) -> Vec<u8> {
     let vms = records.iter().map(|(vm, parts)| {
         let parts = parts.iter().map(StoredPart::of).collect();
@@ -97,11 +97,11 @@ pub(crate) fn to_bytes(records: &Records, at: Timestamp) -> Vec<u8> {
     serde_json::to_vec(&stored).expect("numbers and text become JSON")
 }
 
-/// Decodes the output of [`to_bytes`]. Returns the records and their age in seconds at the time
-/// `now`.
+/// Reads what [`to_bytes`] wrote. Returns the records, and how many seconds before `now` they were
+/// taken.
 ///
 /// # Errors
-/// Fails if the bytes are no such record, or one of another version.
+/// When it is something else, or of a newer version.
 pub(crate) fn from_bytes(bytes: &[u8], now: Timestamp) -> Result<(Records, u32), String> {
     let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if stored.version != VERSION {
@@ -110,7 +110,7 @@ pub(crate) fn from_bytes(bytes: &[u8], now: Timestamp) -> Result<(Records, u32),
             stored.version
         ));
     }
-    // If the wall clock was set back meanwhile, the age is taken to be 0.
+    // A clock that was set back in between has no time pass.
     let ago = now.as_second().saturating_sub(stored.at).max(0);
     let records = stored.vms.into_iter().map(|(vm, parts)| {
         let parts = parts.into_iter().filter_map(StoredPart::record).collect();
