@@ -170,9 +170,10 @@ fn may_admit(places: usize, vms: &[Option<Tally>], at: usize) -> Result<(), NotA
             .map(|vm| guaranteed.min(vm.max).saturating_sub(vm.open) as usize)
             .sum()
     };
-    match places.saturating_sub(open) > kept {
-        true => Ok(()),
-        false => Err(NotAdmitted::DeviceFull { places }),
+    if places.saturating_sub(open) > kept {
+        Ok(())
+    } else {
+        Err(NotAdmitted::DeviceFull { places })
     }
 }
 

@@ -271,12 +271,13 @@ impl Watcher {
             .filter(|file| file.silent.load(Ordering::Relaxed));
         let silent: BTreeSet<_> = silent.map(|file| file.filesystem()).collect();
         files.retain(|file| {
-            let of_its_own = file.filesystem().is_none();
-            let silent = match of_its_own {
-                true => file.silent.load(Ordering::Relaxed),
-                false => silent.contains(&file.filesystem()),
+            // A block device shares no file system with other files.
+            let is_silent = if file.filesystem().is_none() {
+                file.silent.load(Ordering::Relaxed)
+            } else {
+                silent.contains(&file.filesystem())
             };
-            !silent
+            !is_silent
         });
         if files.is_empty() {
             return;

@@ -245,10 +245,11 @@ proptest! {
         write in any::<bool>(),
     ) {
         let block = BLOCK as usize;
-        let (offset, lens) = match aligned {
-            true => (offset / u64::from(BLOCK) * u64::from(BLOCK),
-                lens.iter().map(|len| len.next_multiple_of(block)).collect()),
-            false => (offset, lens),
+        let (offset, lens) = if aligned {
+            (offset / u64::from(BLOCK) * u64::from(BLOCK),
+                lens.iter().map(|len| len.next_multiple_of(block)).collect())
+        } else {
+            (offset, lens)
         };
         let len = lens.iter().sum::<usize>().min((SIZE - offset) as usize);
         prop_assume!(len == lens.iter().sum::<usize>());

@@ -6,18 +6,18 @@ use tidegate_core::objective::Objective;
 use tidegate_policies::policy::PolicySpec;
 
 use super::device::OldestIos;
-use super::tell;
+use super::respond;
 use super::{Loop, Phase};
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 impl Loop {
     pub(super) fn take_commands(&mut self) {
         self.device.collect_statuses();
-        let (frontends, mut hall) = self.frontends_and_hall();
-        frontends.take_extents(&mut hall);
+        let (frontends, mut ctx) = self.frontends_and_context();
+        frontends.take_extents(&mut ctx);
         loop {
             match self.commands.try_recv() {
-                Ok(command) => self.obey(command),
+                Ok(command) => self.execute(command),
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {
                     // All senders are gone, so no command could ever end this loop.
@@ -30,28 +30,28 @@ impl Loop {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
-            Command::Snapshot { reply } => tell(reply, self.snapshot()),
+            Command::Snapshot { reply } => respond(reply, self.snapshot()),
             Command::Look { vm, reply } => {
                 let found = self.vms.named(&vm).map(|at| self.vm_snapshot(at));
-                tell(reply, found);
+                respond(reply, found);
             }
             Command::SetObjective {
                 vm,
                 objective,
                 reply,
-            } => tell(reply, self.set_objective(&vm, &objective)),
-            Command::SetPolicy { policy, reply } => tell(reply, self.set_policy(&policy)),
+            } => respond(reply, self.set_objective(&vm, &objective)),
+            Command::SetPolicy { policy, reply } => respond(reply, self.set_policy(&policy)),
             Command::ChangeFaults {
                 export,
                 change,
                 reply,
-            } => tell(reply, self.change_faults(&export, change)),
-            Command::ExportLearnt { from, reply } => tell(reply, self.export_learnt(from)),
-            Command::AddVm { vm, reply } => tell(reply, self.add_vm(*vm)),
+            } => respond(reply, self.change_faults(&export, change)),
+            Command::ExportLearnt { from, reply } => respond(reply, self.export_learnt(from)),
+            Command::AddVm { vm, reply } => respond(reply, self.add_vm(*vm)),
             Command::RemoveVm { vm, force, reply } => self.remove_vm(&vm, force, reply),
-            Command::AddDisk { vm, disk, reply } => tell(reply, self.add_disk(&vm, *disk)),
+            Command::AddDisk { vm, disk, reply } => respond(reply, self.add_disk(&vm, *disk)),
             Command::RemoveDisk {
                 vm,
                 export,
@@ -71,14 +71,14 @@ impl Loop {
                 serial,
                 size,
                 reply,
-            } => tell(reply, self.finish_resize(&vm, &export, serial, size)),
-            Command::ExportVm { vm, reply } => tell(reply, self.export_vm(&vm)),
+            } => respond(reply, self.finish_resize(&vm, &export, serial, size)),
+            Command::ExportVm { vm, reply } => respond(reply, self.export_vm(&vm)),
             Command::ImportVm {
                 vm,
                 learnt,
                 moved,
                 reply,
-            } => tell(reply, self.import_vm(&vm, &learnt, moved)),
+            } => respond(reply, self.import_vm(&vm, &learnt, moved)),
             Command::ImportLearnt { learnt, moved } => self.import_learnt(&learnt, moved),
             Command::ImportAttainment { records, ago } => self.import_attainment(&records, ago),
             Command::ImportDevice(learnt) => self.import_device(&learnt),
@@ -87,13 +87,13 @@ impl Loop {
                 order,
                 at,
                 reply,
-            } => tell(reply, self.begin_job(&vm, &order, at)),
-            Command::CancelJob { vm, reply } => tell(reply, self.cancel_job(&vm)),
-            Command::ExportJobs { reply } => tell(reply, self.export_jobs()),
-            Command::ResumeJobs { jobs, at } => self.resume_jobs(jobs, at),
+            } => respond(reply, self.begin_transfer(&vm, &order, at)),
+            Command::CancelJob { vm, reply } => respond(reply, self.cancel_transfer(&vm)),
+            Command::ExportJobs { reply } => respond(reply, self.export_transfers()),
+            Command::ResumeJobs { jobs, at } => self.resume_transfers(jobs, at),
             Command::Adopt(adopted) => {
-                let (frontends, mut hall) = self.frontends_and_hall();
-                frontends.adopt(&mut hall, *adopted);
+                let (frontends, mut ctx) = self.frontends_and_context();
+                frontends.adopt(&mut ctx, *adopted);
             }
             Command::Drain => self.begin_drain(),
             Command::Abort => self.abort(),
@@ -154,7 +154,7 @@ impl Loop {
             learnt_costs: self.engine.device().learnt_costs(),
             uncounted: self.engine.device().uncounted(),
             oldest_io: oldest.oldest(),
-            vms: (self.vms.iter().filter(|(_, vm)| !vm.leaving))
+            vms: (self.vms.iter().filter(|(_, vm)| !vm.is_removed))
                 .map(|(at, _)| self.vm_snapshot_with(at, &oldest))
                 .collect(),
             taken_at: self.now,
@@ -179,7 +179,7 @@ impl Loop {
             disks: (vm.disks.iter())
                 .map(|&disk| self.disk_snapshot_with(disk, oldest))
                 .collect(),
-            clients: self.frontends.count_of(&vm.disks) as u32,
+            clients: self.frontends.count_on(&vm.disks) as u32,
             pending: self.engine.tenants().pending(vm.id),
             in_flight: self.engine.tenants().in_flight(vm.id),
             holdings: self.engine.admission().holdings(vm.id),
@@ -188,7 +188,7 @@ impl Loop {
             seconds: self.engine.tenants().vm_seconds(self.now, vm.id),
             attainment: self.engine.tenants().attainment(self.now, vm.id),
             tuning: self.engine.tenants().tuning(vm.id),
-            jobs: self.vm_jobs(index),
+            jobs: self.vm_transfers(index),
             connections: vm.connections.clone(),
             reply_time: vm.reply_time.clone(),
         }
@@ -223,8 +223,8 @@ impl Loop {
         // requests at 2 IOPS would outlast the stop time-out of any service manager.
         let unlimited = PolicySpec::named("fifo").expect("fifo is in the registry");
         self.engine.set_policy(self.now, &unlimited);
-        let (frontends, mut hall) = self.frontends_and_hall();
-        frontends.begin_drain(&mut hall);
+        let (frontends, mut ctx) = self.frontends_and_context();
+        frontends.begin_drain(&mut ctx);
     }
 
     /// Ends the loop once every request was answered and every connection closed.

@@ -494,14 +494,15 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
                     let len = rng.random_range(1..64);
                     let first = rng.random_range(0..=SECTORS - len);
                     let reads = rng.random_bool(0.3);
-                    let (command, payload) = match reads {
-                        true => (Command::Read { df: false }, Vec::new()),
-                        false => (
+                    let (command, payload) = if reads {
+                        (Command::Read { df: false }, Vec::new())
+                    } else {
+                        (
                             Command::Write,
                             (first..first + len)
                                 .flat_map(|at| mark(at, round))
                                 .collect(),
-                        ),
+                        )
                     };
                     let request = request(command, cookie, first * 512, (len * 512) as u32);
                     client.send(request, &payload);

@@ -176,12 +176,13 @@ impl Torn {
         if taken.iter().any(meets) {
             return None;
         }
-        let command = match self.rng.random_bool(0.8) {
-            true => Command::Write,
-            false => Command::WriteZeroes {
+        let command = if self.rng.random_bool(0.8) {
+            Command::Write
+        } else {
+            Command::WriteZeroes {
                 no_hole: self.rng.random_bool(0.5),
                 fast_zero: false,
-            },
+            }
         };
         let mut chosen = request(command, cookie, offset, len as u32);
         chosen.fua = self.rng.random_bool(0.1);
@@ -191,9 +192,10 @@ impl Torn {
             self.rng.fill_bytes(&mut new);
         }
         let op = if zeroes { Op::WriteZeroes } else { Op::Write };
-        let kept = match self.rule.is_about(op, offset, len) {
-            true => self.rule.effect.kept(offset, len),
-            false => None,
+        let kept = if self.rule.is_about(op, offset, len) {
+            self.rule.effect.kept(offset, len)
+        } else {
+            None
         };
         self.struck += u64::from(kept.is_some());
         let reaches = kept.unwrap_or(len) as usize;

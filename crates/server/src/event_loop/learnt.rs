@@ -64,9 +64,10 @@ impl Loop {
         let known: Vec<_> = known.collect();
         let device = &self.name;
         let vms = known.len();
-        let refused = match moved {
-            true => self.engine.tenants_mut().import_moved(self.now, known),
-            false => self.engine.tenants_mut().import_learnt(self.now, known),
+        let refused = if moved {
+            self.engine.tenants_mut().import_moved(self.now, known)
+        } else {
+            self.engine.tenants_mut().import_learnt(self.now, known)
         };
         for (id, error) in &refused {
             let vm = self.vms.iter().find(|(_, vm)| vm.id == *id);
@@ -94,9 +95,10 @@ impl Loop {
     ) -> Result<VmSnapshot, CommandError> {
         let index = self.vms.named(vm)?;
         let learnt = [(self.vms[index].id, learnt)];
-        let refused = match moved {
-            true => self.engine.tenants_mut().import_moved(self.now, learnt),
-            false => self.engine.tenants_mut().import_learnt(self.now, learnt),
+        let refused = if moved {
+            self.engine.tenants_mut().import_moved(self.now, learnt)
+        } else {
+            self.engine.tenants_mut().import_learnt(self.now, learnt)
         };
         match refused.into_iter().next() {
             Some((_, error)) => Err(CommandError::Refused(format!("not taken over: {error}"))),

@@ -16,9 +16,9 @@
 //! eventfd of commands are all that another thread can reach. After warm-up no allocation is made
 //! for a request.
 
-mod adequacy;
 mod control;
 mod device;
+mod device_alerts;
 #[cfg(test)]
 mod fault_tests;
 mod faults;
@@ -27,17 +27,17 @@ mod frontends;
 mod hung_tests;
 #[cfg(test)]
 mod inject_tests;
-mod jobs;
 mod learnt;
-mod leave;
 #[cfg(test)]
 mod merge_tests;
-mod notices;
-mod places;
+mod removal;
 #[cfg(test)]
 mod reply_tests;
 mod setup;
-mod tenants;
+mod slab;
+mod target_alerts;
+mod transfers;
+mod vm_changes;
 mod vms;
 
 use std::collections::VecDeque;
@@ -61,12 +61,12 @@ use crate::frontend::door::{Event, SENT};
 use crate::frontend::table::Requests;
 use crate::job::KeptJob;
 use crate::ring::{Completion, FileId, Ring, Wake, clock};
-use adequacy::Adequacy;
-use device::{Device, Tools};
-use frontends::{Frontends, Hall};
-use jobs::Jobs;
-use leave::Leaving;
-use tenants::Shrinking;
+use device::{Device, LoopParts};
+use frontends::{FrontendContext, Frontends};
+use removal::Removal;
+use target_alerts::TargetAlert;
+use transfers::Transfers;
+use vm_changes::Shrinking;
 use vms::Vms;
 
 pub use setup::{Files, Prepared, SetupError, open_disk};
@@ -154,10 +154,10 @@ struct Vm {
     /// the order in which they stopped: with a write (index 0), with anything else (index 1).
     stalled: [VecDeque<u32>; 2],
     /// True once the VM was removed but still has requests or I/Os in flight.
-    leaving: bool,
+    is_removed: bool,
     /// Last log message on whether the device delivers the VM's target.
-    adequacy: Adequacy,
-    jobs: Jobs,
+    target_alert: TargetAlert,
+    transfers: Transfers,
     connections: Arc<VmConnections>,
     /// Times from the parse of a request until its reply was sent, indexed by lane.
     reply_time: Box<[Histogram; 2]>,
@@ -171,7 +171,7 @@ struct Loop {
     device: Device,
     vms: Vms,
     /// VMs and disks that were removed and still have I/Os in flight, requests or connections.
-    leaving: Vec<Leaving>,
+    removals: Vec<Removal>,
     /// Disks that become shorter once nothing is in flight beyond their new ends.
     shrinking: Vec<Shrinking>,
     frontends: Frontends,
@@ -189,13 +189,13 @@ struct Loop {
     now: Nanos,
     completions: Vec<Completion>,
     /// Last log message on whether the promises fit the device by learnt costs.
-    feasible: notices::Feasible,
+    feasibility_alert: device_alerts::FeasibilityAlert,
     /// Number of deadline transfers that run.
-    running_jobs: u32,
+    running_transfers: u32,
     /// Notified when a deadline transfer has ended, so that the control thread deletes it from the
     /// store.
-    news: Arc<Notify>,
-    /// True while the timer of the housekeeping is armed.
+    transfer_ended: Arc<Notify>,
+    /// True while the timer of the housekeeping is arm_rules.
     ticking: bool,
     upkeep_due: bool,
     phase: Phase,
@@ -224,22 +224,22 @@ impl Loop {
             self.ring.turn(self.timeout())?;
             self.now = clock();
             self.take_completions();
-            let (frontends, mut hall) = self.frontends_and_hall();
-            frontends.serve(&mut hall);
+            let (frontends, mut ctx) = self.frontends_and_context();
+            frontends.serve(&mut ctx);
             frontends.begin_dispatch();
             self.engine.device_mut().reckon_promises(self.now);
             self.dispatch();
-            let (frontends, mut hall) = self.frontends_and_hall();
-            frontends.exchange(&mut hall);
-            frontends.serve_unblocked(&mut hall);
-            self.end_jobs();
-            self.leave_further();
-            self.shrink_further();
+            let (frontends, mut ctx) = self.frontends_and_context();
+            frontends.exchange(&mut ctx);
+            frontends.serve_unblocked(&mut ctx);
+            self.take_ended_transfers();
+            self.finish_removals();
+            self.finish_shrinks();
             self.upkeep();
         }
         Ok(Remains {
             flushed: self.flushed,
-            jobs: self.export_jobs(),
+            jobs: self.export_transfers(),
         })
     }
 
@@ -260,27 +260,27 @@ impl Loop {
         // Failed sends of a chain come first, then the end of their submission, and only then
         // anything that could prepare a new send: a reply queued in between would go out of order.
         let caught_up = self.ring.is_caught_up();
-        let (frontends, mut hall) = self.frontends_and_hall();
+        let (frontends, mut ctx) = self.frontends_and_context();
         for completion in &completions {
             if let Token::Connection(event) = Token::decode(completion.token)
                 && event.event == SENT
             {
-                frontends.handle_event(&mut hall, event, *completion);
+                frontends.handle_event(&mut ctx, event, *completion);
             }
         }
         if caught_up {
-            frontends.submissions_ended(&mut hall);
+            frontends.submissions_ended(&mut ctx);
         }
         for completion in completions.drain(..) {
             match Token::decode(completion.token) {
                 Token::Connection(event) if event.event == SENT => {} // Handled above.
                 Token::Connection(event) => {
-                    let (frontends, mut hall) = self.frontends_and_hall();
-                    frontends.handle_event(&mut hall, event, completion);
+                    let (frontends, mut ctx) = self.frontends_and_context();
+                    frontends.handle_event(&mut ctx, event, completion);
                 }
                 Token::Backing(operation) => {
-                    let (device, mut tools) = self.device_and_tools();
-                    device.operation_ended(&mut tools, operation, completion);
+                    let (device, mut parts) = self.device_and_parts();
+                    device.operation_ended(&mut parts, operation, completion);
                 }
                 Token::Tick => {
                     self.ticking = false;
@@ -296,18 +296,18 @@ impl Loop {
         if self.engine.next_timeout().is_some_and(|t| t <= self.now) {
             self.engine.handle_timeout(self.now);
         }
-        let (device, mut tools) = self.device_and_tools();
-        device.device_due(&mut tools);
+        let (device, mut parts) = self.device_and_parts();
+        device.take_due(&mut parts);
         if self.device.has_statuses() {
-            let (frontends, mut hall) = self.frontends_and_hall();
-            frontends.take_extents(&mut hall);
+            let (frontends, mut ctx) = self.frontends_and_context();
+            frontends.take_extents(&mut ctx);
         }
     }
 
     /// Splits the loop into the device driver and the parts that it borrows.
     #[inline]
-    fn device_and_tools(&mut self) -> (&mut Device, Tools<'_>) {
-        let tools = Tools {
+    fn device_and_parts(&mut self) -> (&mut Device, LoopParts<'_>) {
+        let parts = LoopParts {
             engine: &mut self.engine,
             requests: &mut self.requests,
             ring: &mut self.ring,
@@ -316,13 +316,13 @@ impl Loop {
             wake: &self.wake,
             may_stall: self.phase == Phase::Running,
         };
-        (&mut self.device, tools)
+        (&mut self.device, parts)
     }
 
     /// Splits the loop into its connections and the parts that they borrow.
     #[inline]
-    fn frontends_and_hall(&mut self) -> (&mut Frontends, Hall<'_>) {
-        let tools = Tools {
+    fn frontends_and_context(&mut self) -> (&mut Frontends, FrontendContext<'_>) {
+        let parts = LoopParts {
             engine: &mut self.engine,
             requests: &mut self.requests,
             ring: &mut self.ring,
@@ -331,52 +331,52 @@ impl Loop {
             wake: &self.wake,
             may_stall: self.phase == Phase::Running,
         };
-        let hall = Hall {
-            tools,
+        let ctx = FrontendContext {
+            parts,
             vms: &mut self.vms,
             device: &mut self.device,
         };
-        (&mut self.frontends, hall)
+        (&mut self.frontends, ctx)
     }
 
     /// Releases requests that fault rules stall, of one disk or, with `None`, of all.
     fn end_stalls(&mut self, of: Option<usize>) {
-        let (device, mut tools) = self.device_and_tools();
-        device.end_stalls(&mut tools, of);
+        let (device, mut parts) = self.device_and_parts();
+        device.end_stalls(&mut parts, of);
     }
 
     /// Starts I/Os that the engine picks and takes requests that it has finished, until there are
     /// none.
     fn dispatch(&mut self) {
         loop {
-            let (device, mut tools) = self.device_and_tools();
-            while let Some(io) = tools.engine.poll_dispatch(tools.now) {
-                device.start(&mut tools, io);
+            let (device, mut parts) = self.device_and_parts();
+            while let Some(io) = parts.engine.poll_dispatch(parts.now) {
+                device.start(&mut parts, io);
             }
             // An answered request frees a slot of the engine, which may make another I/O possible.
             let mut idle = true;
-            let (frontends, mut hall) = self.frontends_and_hall();
-            while let Some(done) = hall.tools.engine.poll_done() {
+            let (frontends, mut ctx) = self.frontends_and_context();
+            while let Some(done) = ctx.parts.engine.poll_done() {
                 idle = false;
-                frontends.done(&mut hall, &done);
+                frontends.done(&mut ctx, &done);
             }
             if idle {
                 break;
             }
         }
-        let (device, mut tools) = self.device_and_tools();
-        device.send_queued(&mut tools);
+        let (device, mut parts) = self.device_and_parts();
+        device.send_queued(&mut parts);
     }
 
     /// Updates the set of disks that hang and dispatches I/Os of the others. Called once a second.
     fn look_for_hung_disks(&mut self) {
         if self.engine.device_mut().look_for_hung_disks(self.now) {
-            let (device, mut tools) = self.device_and_tools();
-            device.give_workers(&mut tools);
+            let (device, mut parts) = self.device_and_parts();
+            device.adjust_workers(&mut parts);
             self.dispatch();
         }
-        let (device, mut tools) = self.device_and_tools();
-        device.tell_hung(&mut tools);
+        let (device, mut parts) = self.device_and_parts();
+        device.log_hung_disks(&mut parts);
     }
 
     fn await_wake(&mut self) {
@@ -389,7 +389,7 @@ impl Loop {
         // they are trimmed.
         let warm = self.requests.warm() + self.plumbing.warm();
         let reckons = self.engine.device().has_promises_to_reckon();
-        let busy = self.requests.len() > 0 || warm > 0 || self.running_jobs > 0 || reckons;
+        let busy = self.requests.len() > 0 || warm > 0 || self.running_transfers > 0 || reckons;
         busy || self.phase == Phase::Draining
     }
 
@@ -403,25 +403,19 @@ impl Loop {
         }
         self.requests.trim(4096);
         self.plumbing.trim(4096);
-        let (frontends, mut hall) = self.frontends_and_hall();
-        frontends.cut_off_stuck(&mut hall);
-        frontends.close_overdue(&mut hall);
+        let (frontends, mut ctx) = self.frontends_and_context();
+        frontends.disconnect_stuck(&mut ctx);
+        frontends.close_overdue(&mut ctx);
         self.look_for_hung_disks();
-        notices::tell_notices(&mut self.engine, &self.name);
-        self.feasible.tell(self.now, &self.engine, &self.name);
-        self.given_way.tell(&self.engine, &self.name);
-        self.tell_adequacy();
-        self.tell_jobs();
+        device_alerts::log_notices(&mut self.engine, &self.name);
+        self.feasibility_alert
+            .log_change(self.now, &self.engine, &self.name);
+        self.log_target_alerts();
+        self.log_missed_transfers();
     }
 }
 
-/// Drops the result of sending an answer: an error means that the receiver is gone, which is
-/// harmless.
-fn answer_ended<T>(result: Result<(), T>) {
-    drop(result);
-}
-
-/// Answers a command if its sender still waits.
-fn tell<T>(reply: oneshot::Sender<T>, answer: T) {
-    answer_ended(reply.send(answer));
+/// Answers a command. An answer whose receiver has gone is dropped, which is harmless.
+fn respond<T>(reply: oneshot::Sender<T>, answer: T) {
+    drop(reply.send(answer));
 }

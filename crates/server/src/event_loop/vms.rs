@@ -9,20 +9,20 @@ use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 
 use super::Vm;
-use super::places::Places;
+use super::slab::Slab;
 use crate::command::CommandError;
 use crate::connections::VmConnections;
 
 /// VMs of a loop. A VM keeps its index until it is removed.
 #[derive(Debug, Default)]
 pub(super) struct Vms {
-    places: Places<Vm>,
-    /// Index of each VM in `places`, by the engine's [`VmId`]; `usize::MAX` if there is none.
+    vms: Slab<Vm>,
+    /// Index of each VM in `vms`, by the engine's [`VmId`]; `usize::MAX` if there is none.
     by_id: Vec<usize>,
 }
 
 /// Arguments of [`Vms::add`].
-pub(super) struct NewTenant<'a> {
+pub(super) struct VmArgs<'a> {
     pub(super) name: &'a str,
     /// True for a background process of the host, which is scheduled beside VMs.
     pub(super) background: bool,
@@ -36,20 +36,21 @@ impl Vms {
         &mut self,
         engine: &mut Engine,
         now: Nanos,
-        new: NewTenant<'_>,
+        new: VmArgs<'_>,
     ) -> Result<usize, EngineError> {
-        let id = match new.background {
-            true => engine.tenants_mut().add_background(now, new.objective),
-            false => engine.tenants_mut().add_vm(now, new.objective),
-        }?;
-        let at = self.places.insert(Vm {
+        let id = if new.background {
+            engine.tenants_mut().add_background(now, new.objective)?
+        } else {
+            engine.tenants_mut().add_vm(now, new.objective)?
+        };
+        let at = self.vms.insert(Vm {
             name: new.name.to_owned(),
             id,
             disks: Vec::new(),
             stalled: Default::default(),
-            leaving: false,
-            adequacy: Default::default(),
-            jobs: Default::default(),
+            is_removed: false,
+            target_alert: Default::default(),
+            transfers: Default::default(),
             connections: new.connections,
             reply_time: Default::default(),
         });
@@ -62,7 +63,7 @@ impl Vms {
 
     /// Removes a VM whose requests have all ended. Panics if there is none at `at`.
     pub(super) fn remove(&mut self, at: usize) -> Vm {
-        self.places.remove(at)
+        self.vms.remove(at)
     }
 
     /// Returns the index of the VM with this id.
@@ -73,7 +74,7 @@ impl Vms {
 
     /// Returns the index of the VM with this name, unless it is being removed.
     pub(super) fn named(&self, name: &str) -> Result<usize, CommandError> {
-        let found = (self.places.iter()).find(|(_, vm)| vm.name == name && !vm.leaving);
+        let found = (self.vms.iter()).find(|(_, vm)| vm.name == name && !vm.is_removed);
         found
             .map(|(at, _)| at)
             .ok_or_else(|| CommandError::UnknownVm(name.to_owned()))
@@ -81,12 +82,12 @@ impl Vms {
 
     /// Iterates over indices and VMs, in order of index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Vm)> {
-        self.places.iter()
+        self.vms.iter()
     }
 
     /// Iterates over VMs, mutably, in order of index.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Vm> {
-        self.places.values_mut()
+        self.vms.values_mut()
     }
 }
 
@@ -95,14 +96,14 @@ impl Index<usize> for Vms {
 
     #[inline]
     fn index(&self, at: usize) -> &Vm {
-        &self.places[at]
+        &self.vms[at]
     }
 }
 
 impl IndexMut<usize> for Vms {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut Vm {
-        &mut self.places[at]
+        &mut self.vms[at]
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
         let connections = DeviceConnections::new(10);
         let mut vms = Vms::default();
         let mut add = |vms: &mut Vms, name| {
-            let new = NewTenant {
+            let new = VmArgs {
                 name,
                 background: false,
                 objective: &Objective::default(),
@@ -146,7 +147,7 @@ mod tests {
         let (a, b) = (add(&mut vms, "a"), add(&mut vms, "b"));
         assert_eq!(vms.named("b").expect("there"), b);
         assert_eq!(vms.place(vms[a].id), a);
-        vms[a].leaving = true;
+        vms[a].is_removed = true;
         assert!(vms.named("a").is_err());
         let again = add(&mut vms, "a");
         assert_eq!(vms.named("a").expect("the new one"), again);

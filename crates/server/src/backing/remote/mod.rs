@@ -1,9 +1,9 @@
-//! A disk that another server stores: a remote export in miniature, for tests.
+//! Backing on another server, in miniature: a remote export for tests.
 //!
-//! Proof that the [door](super::door) takes a backing that is a socket, and an example of one:
-//! requests of a turn are sent together, replies come in any pieces, a connection that was cut is
-//! made again, and what was in flight is sent again or fails ([`OnCut`]). [`peer`] is the other
-//! side.
+//! Shows that the interface of [`door`](super::door) fits a backing behind a socket, and is an
+//! example of one. Requests of a turn are sent together, replies arrive in any pieces, a broken
+//! connection is made again, and requests in flight are sent again or fail ([`OnCut`]). [`peer`] is
+//! the other side.
 
 pub(crate) mod peer;
 
@@ -23,37 +23,37 @@ use crate::buffer::{Buffer, Mem, sub_ranges};
 use crate::ring::{Completion, FileId, RANGES_MAX, Ring};
 use peer::{Ask, EXTENT, Export, Head, LAST_FLUSH, OnCut, REPLY, REQUEST};
 
-/// Events of a disk's connection.
+/// Events of a disk's connection: a send, or a receive, has completed.
 const SENT: u8 = 0;
 const RECEIVED: u8 = 1;
-/// Requests that are sent together.
+/// Maximum number of requests that are sent together.
 const BATCH: usize = 64;
 /// Time until a refused connection is tried again.
 const AGAIN: Nanos = Nanos::from_millis(2);
-/// Number of a question for extents; I/Os have their index.
+/// Number of an extent query on the wire; I/Os have their index.
 const QUESTION: u64 = 1 << 32;
-/// Attempts to reach a peer that refuses, for the last flush, and the pause between them.
+/// Attempts to reach a peer that refuses, for the last flush, and the pause between two of them.
 const SYNC_TRIES: u32 = 500;
 const SYNC_PAUSE: Duration = Duration::from_millis(2);
 
-/// Disk at a peer.
+/// Disk on a peer.
 #[derive(Debug)]
 pub(crate) struct Remote {
     export: Arc<Export>,
     standing: Standing,
     wire: Option<Wire>,
-    /// I/Os that are not sent yet.
+    /// I/Os that were not sent yet.
     queue: VecDeque<u32>,
-    /// Questions, the first of them sent or next.
+    /// Extent queries; `asked` is true once the first one was sent.
     questions: VecDeque<Question>,
     asked: bool,
-    /// I/Os that have not ended.
+    /// Number of I/Os that have not ended.
     in_flight: usize,
-    /// A call of [`Backing::send`] is on its way.
+    /// True while a call of [`Backing::send`] is requested.
     sends: bool,
-    /// A refused connection is tried again at the next timeout.
+    /// True while a refused connection waits for the next timeout to be tried again.
     waits: bool,
-    /// Socket that was in the ring's table, closed where that may block.
+    /// Descriptor that was in the ring's table, closed on a thread that may block.
     registered: Option<OwnedFd>,
 }
 
@@ -61,16 +61,16 @@ pub(crate) struct Remote {
 #[derive(Debug)]
 struct Wire {
     entry: FileId,
-    /// Heads of the batch that is being sent.
+    /// Buffer of the request heads of the batch that is being sent.
     heads: Option<Buffer>,
-    /// Rest of the batch.
+    /// Unsent rest of the batch.
     out: Vec<Mem>,
     sending: bool,
-    /// Head of the reply, and extents.
+    /// Buffer for the head of a reply, and for extents.
     inbox: Buffer,
-    /// Memory that is left to receive of the reply's head, or of its data.
+    /// Memory that is yet to be received of the reply's head or of its data.
     input: Vec<Mem>,
-    /// Reply whose data are received: number, errno, bytes.
+    /// Reply whose data are being received: number, errno, length of the data.
     reply: Option<(u64, i32, usize)>,
     receiving: bool,
     broken: bool,
@@ -79,13 +79,13 @@ struct Wire {
 /// I/Os of all remote disks of a device.
 #[derive(Debug)]
 pub(crate) struct RemoteIos {
-    /// By index of the I/O; `None`: not in flight.
+    /// I/Os by index.
     slots: Vec<Slot>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// I/O in flight, with the number of its disk.
+    /// I/O in flight with the index of its disk; `None` if the slot is free.
     io: Option<(u32, DeviceIo)>,
     ranges: Vec<Mem>,
 }
@@ -125,7 +125,7 @@ impl Remote {
         }
     }
 
-    /// Makes a connection unless there is one. False: not now.
+    /// Connects to the peer unless connected. Returns false if that must wait.
     fn connect(&mut self, port: &mut Port<'_>) -> bool {
         if self.wire.is_some() {
             return true;
@@ -156,7 +156,7 @@ impl Remote {
         true
     }
 
-    /// Fills a batch with what waits.
+    /// Fills a batch with waiting requests.
     fn fill(&mut self, ios: &RemoteIos, port: &mut Port<'_>) {
         let wire = self.wire.as_mut().expect("connected");
         let heads = port.plumbing.get(BATCH * REQUEST);
@@ -207,7 +207,7 @@ impl Remote {
         }
     }
 
-    /// Sends and receives, as far as there is something to.
+    /// Sends and receives as far as there is something to.
     fn exchange(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
         let is_idle = self.in_flight == 0 && self.questions.is_empty();
         if is_idle || !self.connect(port) {
@@ -235,7 +235,7 @@ impl Remote {
         }
     }
 
-    /// Takes received bytes; goes on with the data of a reply, or with the next one.
+    /// Takes received bytes, then continues with the data of the reply or with the next reply.
     fn take_received(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>, n: usize) {
         let wire = self.wire.as_mut().expect("it was received on");
         advance(&mut wire.input, n);
@@ -303,8 +303,8 @@ impl Remote {
         port.end_io(index, outcome);
     }
 
-    /// Outcome of an I/O by what the peer answered. What it could not make durable it may have
-    /// forgotten: a later success would lie.
+    /// Returns the outcome of an I/O for the peer's errno. Data that the peer could not make
+    /// durable may be lost, so a later success would prove nothing.
     fn outcome(&mut self, io: &DeviceIo, errno: i32) -> Outcome {
         let durable = io.op == Op::Flush || (io.fua && io.op != Op::Read);
         match errno {
@@ -322,8 +322,8 @@ impl Remote {
         }
     }
 
-    /// Goes on after a cut, once the kernel works on nothing of the connection any more: memory of
-    /// I/Os in flight is only then free to be used again.
+    /// Reconnects after a broken connection once no operation of it is with the kernel: only then
+    /// may memory of I/Os in flight be used again.
     fn mend(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
         let wire = self.wire.as_mut().expect("it was cut");
         if !std::mem::replace(&mut wire.broken, true) {
@@ -488,7 +488,7 @@ impl Backing for Remote {
     }
 }
 
-/// Takes `n` bytes off the front.
+/// Removes `n` bytes from the front of `ranges`.
 fn advance(ranges: &mut Vec<Mem>, n: usize) {
     let total: usize = ranges.iter().map(|range| range.len()).sum();
     let mut rest = Vec::new();

@@ -1,8 +1,8 @@
-//! The other side: threads that serve a file to whoever connects, one request after the other.
+//! Peer of a remote backing: threads that serve a file to each connection, one request at a time.
 //!
-//! A request is 24 bytes: its number, the first byte on the disk, the length, what is asked, flags;
-//! a write's data follow. A reply is 16 bytes: the number, an errno, the length of the data that
-//! follow.
+//! A request has 24 bytes: its number, the first byte on the disk, the length, the operation and
+//! flags; the data of a write follow. A reply has 16 bytes: the number, an errno, and the length of
+//! the data that follow.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -18,11 +18,11 @@ use crate::config::DiskConfig;
 use crate::ring::faults::{self, Call, Fault, Faults, What};
 use crate::ring::sys;
 
-/// Bytes of a request without data.
+/// Length of a request without data, in bytes.
 pub(super) const REQUEST: usize = 24;
-/// Bytes of a reply without data.
+/// Length of a reply without data, in bytes.
 pub(super) const REPLY: usize = 16;
-/// Bytes of an extent in a reply: its length, and 1 for a hole.
+/// Length of an extent in a reply, in bytes: the extent's length, then 1 for a hole.
 pub(super) const EXTENT: usize = 8;
 
 /// Operation of a request.
@@ -45,7 +45,7 @@ const ASKS: [Ask; 6] = [
     Ask::Extents,
 ];
 
-/// Request as it is sent.
+/// Head of a request on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) number: u64,
@@ -55,7 +55,7 @@ pub(super) struct Head {
     pub(super) fua: bool,
 }
 
-/// Number of a flush that meets no faults: the last one of a disk.
+/// Number of the last flush of a disk, to which no faults apply.
 pub(super) const LAST_FLUSH: u64 = u64::MAX;
 
 impl Head {
@@ -80,25 +80,25 @@ impl Head {
     }
 }
 
-/// Fate of requests in flight when a connection is cut.
+/// Treatment of requests in flight when a connection breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnCut {
-    /// Sent again on the next connection.
+    /// Send them again on the next connection.
     Resend,
-    /// Failed.
+    /// Fail them.
     Fail,
 }
 
-/// Exported file.
+/// File that a peer exports.
 pub(crate) struct Export {
     pub(super) name: String,
     pub(super) size: u64,
     pub(super) on_cut: OnCut,
     file: File,
     faults: Mutex<Option<Faults>>,
-    /// Connections that are refused from now on, one after the other.
+    /// Number of connections that are yet to be refused.
     pub(super) refusals: AtomicU32,
-    /// Connections that were cut.
+    /// Number of connections that were broken on purpose.
     pub(super) cuts: AtomicU64,
 }
 
@@ -108,16 +108,16 @@ impl std::fmt::Debug for Export {
     }
 }
 
-/// Directories whose disks are exports of a peer.
+/// Directories whose files are exported by a peer.
 static SERVED: LazyLock<Mutex<HashMap<PathBuf, OnCut>>> = LazyLock::new(Mutex::default);
 
-/// Has all disks with a path in this directory opened through a peer that serves the file there.
+/// Makes all disks with a path in this directory open through a peer that serves the file there.
 pub(crate) fn serve(directory: &Path, on_cut: OnCut) {
     let mut served = SERVED.lock().unwrap();
     served.insert(directory.to_owned(), on_cut);
 }
 
-/// Returns the export of a disk with this path; `None` if its directory is not served.
+/// Returns the export of a disk with this path; `None` if its directory is not exported.
 pub(crate) fn export(path: &Path, config: &DiskConfig) -> Option<Arc<Export>> {
     let on_cut = *SERVED.lock().unwrap().get(path.parent()?)?;
     let mut options = OpenOptions::new();
@@ -138,10 +138,10 @@ pub(crate) fn export(path: &Path, config: &DiskConfig) -> Option<Arc<Export>> {
 }
 
 impl Export {
-    /// Connects to a thread of the peer's.
+    /// Connects to a thread of the peer.
     ///
     /// # Errors
-    /// If it refuses.
+    /// Fails if the peer refuses.
     pub(super) fn connect(self: &Arc<Export>) -> io::Result<UnixStream> {
         let one_less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
@@ -153,7 +153,7 @@ impl Export {
         std::thread::spawn(move || {
             if export.serve(theirs).is_err() {
                 export.cuts.fetch_add(1, Ordering::Relaxed);
-                // Every third cut takes a while to mend.
+                // Every third broken connection takes a while to be restored.
                 let often = export.cuts.load(Ordering::Relaxed);
                 export
                     .refusals
@@ -163,7 +163,7 @@ impl Export {
         Ok(ours)
     }
 
-    /// Serves a connection until the client leaves. An error cuts it.
+    /// Serves a connection until the client leaves. An error breaks the connection.
     fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
         let mut head = [0; REQUEST];
         let mut data = Vec::new();
@@ -181,7 +181,8 @@ impl Export {
             let fault = self.fault_of(&head);
             let mut pieces = usize::MAX;
             let done = match fault {
-                // An interrupted call is a cut connection: before or after it was done.
+                // A fault of an interrupted call breaks the connection, before or after the call
+                // was done.
                 Fault::Error(libc::EINTR) => return Err(io::ErrorKind::ConnectionReset.into()),
                 Fault::Error(libc::EAGAIN) => {
                     self.work(&head, &mut data)?;

@@ -36,13 +36,13 @@ impl Device {
             resizing: false,
             in_flight: 0,
             hung: None,
-            faults: inject::armed(&disk, clock()),
+            faults: inject::arm_rules(&disk, clock()),
             injected: 0,
             disk,
         });
         vms[vm].disks.push(at);
-        let places = self.by_id.len().max(id.index() + 1);
-        self.by_id.resize(places, usize::MAX);
+        let len = self.by_id.len().max(id.index() + 1);
+        self.by_id.resize(len, usize::MAX);
         self.by_id[id.index()] = at;
         Ok(at)
     }

@@ -8,7 +8,7 @@
 use tidegate_core::engine::Engine;
 use tidegate_core::time::Nanos;
 
-use super::{Device, Tools};
+use super::{Device, LoopParts};
 
 /// Limits on the io_uring worker threads that file I/Os of this loop may occupy.
 #[derive(Clone, Copy, Debug)]
@@ -47,18 +47,18 @@ impl Device {
     /// Raises the limit on io_uring workers by the number of I/Os that hung disks hold. All files
     /// of a ring share one pool of workers, hardly larger than the number of processors, which such
     /// I/Os could exhaust.
-    pub(in super::super) fn give_workers(&mut self, tools: &mut Tools<'_>) {
-        let more = tools.engine.device().uncounted();
+    pub(in super::super) fn adjust_workers(&mut self, parts: &mut LoopParts<'_>) {
+        let more = parts.engine.device().uncounted();
         if more == self.workers.more {
             return;
         }
         if self.workers.usual == 0 {
-            match tools.ring.set_workers_most(0) {
+            match parts.ring.set_workers_most(0) {
                 Ok(usual) => self.workers.usual = usual,
                 Err(error) => return tracing::warn!("io_uring's workers are not known: {error}"),
             }
         }
-        match tools
+        match parts
             .ring
             .set_workers_most(self.workers.usual.saturating_add(more))
         {
@@ -68,8 +68,8 @@ impl Device {
     }
 
     /// Logs disks that have begun to hang, and disks that have recovered.
-    pub(in super::super) fn tell_hung(&mut self, tools: &mut Tools<'_>) {
-        let Tools { engine, now, .. } = tools;
+    pub(in super::super) fn log_hung_disks(&mut self, parts: &mut LoopParts<'_>) {
+        let LoopParts { engine, now, .. } = parts;
         let mut ended = false;
         for state in self.disks.values_mut() {
             let since = engine.device().hung_since(state.id);
@@ -94,7 +94,7 @@ impl Device {
             state.hung = since;
         }
         if ended {
-            self.give_workers(tools);
+            self.adjust_workers(parts);
         }
     }
 

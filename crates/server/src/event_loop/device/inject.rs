@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use tidegate_core::request::{DeviceIo, IoError, Op};
 use tidegate_core::time::Nanos;
 
-use super::{Device, DiskState, Tools};
+use super::{Device, DiskState, LoopParts};
 use crate::backing::Disk;
 use crate::fault::{Effect, Faults, Judged, Verdict};
 
@@ -39,7 +39,7 @@ impl Stalls {
 
 /// Arms the configured rules of a disk at the time `now`, and logs that there are some. Returns
 /// `None` without rules: each I/O of such a disk only tests this option.
-pub(super) fn armed(disk: &Disk, now: Nanos) -> Option<Box<Faults>> {
+pub(super) fn arm_rules(disk: &Disk, now: Nanos) -> Option<Box<Faults>> {
     let mut faults = Box::<Faults>::default();
     for &rule in &disk.faults {
         let number = (faults.add(now, rule)).expect("the configuration has no more");
@@ -70,24 +70,24 @@ impl Device {
     #[cold]
     pub(super) fn inject(
         &mut self,
-        tools: &mut Tools<'_>,
+        parts: &mut LoopParts<'_>,
         index: usize,
         disk: usize,
         io: &DeviceIo,
     ) -> Option<u32> {
         let verdict = match io.op {
-            Op::Flush => self.disks[disk].judge(tools.now, io.op, 0, 0),
-            _ => self.judge_parts(tools, disk, io),
+            Op::Flush => self.disks[disk].judge(parts.now, io.op, 0, 0),
+            _ => self.judge_parts(parts, disk, io),
         };
-        if verdict.stall > Nanos::ZERO && tools.may_stall {
-            let until = Nanos(tools.now.0.saturating_add(verdict.stall.0));
+        if verdict.stall > Nanos::ZERO && parts.may_stall {
+            let until = Nanos(parts.now.0.saturating_add(verdict.stall.0));
             self.ios[index].stalled = true;
             self.stalls.0.push(Reverse((until, index as u32)));
         }
         match verdict.effect {
             Effect::None => Some(io.len),
             Effect::Error(error) => {
-                self.medium_ended(tools, index, Err(error));
+                self.medium_ended(parts, index, Err(error));
                 None
             }
             Effect::Torn { keep, answer } => {
@@ -96,7 +96,7 @@ impl Device {
                     // The tear is within this I/O, so the length fits 32 bits.
                     return Some(keep as u32);
                 }
-                self.medium_ended(tools, index, Ok(()));
+                self.medium_ended(parts, index, Ok(()));
                 None
             }
         }
@@ -104,13 +104,13 @@ impl Device {
 
     /// Derives the verdict on an I/O from the verdicts on its requests. For a torn request, the
     /// kept bytes are counted from the I/O's first byte.
-    fn judge_parts(&mut self, tools: &mut Tools<'_>, disk: usize, io: &DeviceIo) -> Verdict {
-        let Tools {
+    fn judge_parts(&mut self, parts: &mut LoopParts<'_>, disk: usize, io: &DeviceIo) -> Verdict {
+        let LoopParts {
             engine,
             requests: table,
             now,
             ..
-        } = tools;
+        } = parts;
         let state = &mut self.disks[disk];
         let (mut requests, mut stall, mut effect) = (0, Nanos::ZERO, Effect::None);
         for segment in engine.io_segments(io.id) {
@@ -121,7 +121,7 @@ impl Device {
             requests += 1;
             stall = stall.max(verdict.stall);
             if verdict.effect != Effect::None {
-                effect = of_part(verdict.effect, offset, len, io);
+                effect = effect_on_part(verdict.effect, offset, len, io);
                 // With several requests, `effect` only tells that some request is struck, so the
                 // last one may win.
             }
@@ -144,31 +144,31 @@ impl Device {
     }
 
     /// Releases the I/Os whose stall is over.
-    pub(super) fn stalls_due(&mut self, tools: &mut Tools<'_>) {
-        while let Some(index) = self.stalls.pop_due(tools.now) {
-            self.stall_ended(tools, index as usize);
+    pub(super) fn stalls_due(&mut self, parts: &mut LoopParts<'_>) {
+        while let Some(index) = self.stalls.pop_due(parts.now) {
+            self.stall_ended(parts, index as usize);
         }
     }
 
     /// Ends stalls at once: those of one disk, or all with `None`.
-    pub(in super::super) fn end_stalls(&mut self, tools: &mut Tools<'_>, of: Option<usize>) {
+    pub(in super::super) fn end_stalls(&mut self, parts: &mut LoopParts<'_>, of: Option<usize>) {
         let ios = &self.ios;
         let ended = |index: u32| of.is_none_or(|disk| ios[index as usize].disk == disk);
         let mut stalls = std::mem::take(&mut self.stalls.0).into_vec();
         for Reverse((until, index)) in &mut stalls {
             if ended(*index) {
-                *until = tools.now;
+                *until = parts.now;
             }
         }
         self.stalls.0 = stalls.into();
-        self.stalls_due(tools);
+        self.stalls_due(parts);
     }
 
-    fn stall_ended(&mut self, tools: &mut Tools<'_>, index: usize) {
+    fn stall_ended(&mut self, parts: &mut LoopParts<'_>, index: usize) {
         let entry = &mut self.ios[index];
         entry.stalled = false;
         if entry.medium.is_some() && !entry.held {
-            self.io_ended(tools, index);
+            self.io_ended(parts, index);
         }
     }
 }
@@ -180,14 +180,14 @@ impl DiskState {
         let faults = self.faults.as_mut().expect("the disk has rules");
         let judged = faults.judge(now, op, offset, len);
         self.injected += u64::from(judged.struck);
-        say(&self.disk.export, op, &judged);
+        log_strike(&self.disk.export, op, &judged);
         judged.verdict
     }
 }
 
 /// Returns the effect on an I/O that serves all or a part of a request, from the `effect` on that
 /// request at `offset` and with length `len`.
-fn of_part(effect: Effect, offset: u64, len: u64, io: &DeviceIo) -> Effect {
+fn effect_on_part(effect: Effect, offset: u64, len: u64, io: &DeviceIo) -> Effect {
     let Effect::Torn { answer, .. } = effect else {
         return effect;
     };
@@ -195,16 +195,17 @@ fn of_part(effect: Effect, offset: u64, len: u64, io: &DeviceIo) -> Effect {
         return Effect::None;
     };
     let keep = (offset + kept).saturating_sub(io.offset);
-    match keep >= io.len.into() {
+    if keep >= io.len.into() {
         // The tear is in a later part, so this one is written in full. It must not fail either,
         // because the engine asks for no more parts of a failed request.
-        true => Effect::None,
-        false => Effect::Torn { keep, answer },
+        Effect::None
+    } else {
+        Effect::Torn { keep, answer }
     }
 }
 
 /// Logs that a rule struck a request, unless its log lines are rate-limited.
-fn say(export: &str, op: Op, judged: &Judged) {
+fn log_strike(export: &str, op: Op, judged: &Judged) {
     let Some(heard) = judged.heard else { return };
     let rule = heard.number;
     let operation = crate::config::fault::operation(op);

@@ -22,7 +22,7 @@ use tidegate_core::request::{DeviceIo, DiskId, IoId, Op, Outcome};
 use tidegate_core::time::Nanos;
 use tidegate_device::{Model, ModelIo};
 
-use super::places::Places;
+use super::slab::Slab;
 use crate::backing::door::{Operation, Port, Reports};
 use crate::backing::extents::{Question, Status};
 use crate::backing::layout::Layout;
@@ -38,7 +38,7 @@ use inject::Stalls;
 
 /// Disks of a device, their I/Os in flight, and the disk model of an emulated device.
 pub(super) struct Device {
-    pub(super) disks: Places<DiskState>,
+    pub(super) disks: Slab<DiskState>,
     /// Ranges of the device's addresses that disks occupy.
     pub(super) layout: Layout,
     /// Index into `disks` by the engine's [`DiskId`]; `usize::MAX` if there is none.
@@ -60,7 +60,7 @@ pub(super) struct Device {
 }
 
 /// Parts of the loop that the device driver borrows for one call.
-pub(super) struct Tools<'a> {
+pub(super) struct LoopParts<'a> {
     pub(super) engine: &'a mut Engine,
     pub(super) requests: &'a mut Requests,
     pub(super) ring: &'a mut Ring,
@@ -144,7 +144,7 @@ impl Device {
         description: String,
     ) -> io::Result<Device> {
         Ok(Device {
-            disks: Places::default(),
+            disks: Slab::default(),
             layout,
             by_id: Vec::new(),
             ios: (0..io_slots).map(|_| Io::new()).collect(),
@@ -180,7 +180,7 @@ impl Device {
 
 impl Device {
     /// Starts an I/O that the engine has picked.
-    pub(super) fn start(&mut self, tools: &mut Tools<'_>, mut io: DeviceIo) {
+    pub(super) fn start(&mut self, parts: &mut LoopParts<'_>, mut io: DeviceIo) {
         let index = io.id.index();
         let disk = self.by_id[io.disk.index()];
         self.disks[disk].in_flight += 1;
@@ -193,53 +193,53 @@ impl Device {
         entry.held = self.model.is_some();
         if let Some(model) = &mut self.model {
             if model.has_room() {
-                model.submit(tools.now, model_io(model.as_ref(), &io));
+                model.submit(parts.now, model_io(model.as_ref(), &io));
             } else {
                 self.waits_for_model.push_back(index as u32);
             }
         }
         if io.op == Op::Read {
-            self.take_read_buffers(tools, io.id);
+            self.take_read_buffers(parts, io.id);
         }
         if self.disks[disk].faults.is_some() {
-            let Some(len) = self.inject(tools, index, disk, &io) else {
+            let Some(len) = self.inject(parts, index, disk, &io) else {
                 return;
             };
             io.len = len;
         }
-        self.begin(tools, index, disk, &io);
+        self.begin(parts, index, disk, &io);
     }
 
     /// Gives each request of a read a buffer if it has none. The engine dispatches a read only
     /// after it has reserved the memory.
-    fn take_read_buffers(&mut self, tools: &mut Tools<'_>, io: IoId) {
-        for segment in tools.engine.io_segments(io) {
-            tools.requests.give_read_buffer(segment.tag);
+    fn take_read_buffers(&mut self, parts: &mut LoopParts<'_>, io: IoId) {
+        for segment in parts.engine.io_segments(io) {
+            parts.requests.give_read_buffer(segment.tag);
         }
     }
 
     /// Submits an I/O to its backing. `io` may be shorter than the engine's I/O only if that
     /// carries one request, as after a torn write.
-    fn begin(&mut self, tools: &mut Tools<'_>, index: usize, disk: usize, io: &DeviceIo) {
-        let requests = &tools.requests;
-        let ranges = tools.engine.io_segments(io.id).flat_map(|segment| {
+    fn begin(&mut self, parts: &mut LoopParts<'_>, index: usize, disk: usize, io: &DeviceIo) {
+        let requests = &parts.requests;
+        let ranges = parts.engine.io_segments(io.id).flat_map(|segment| {
             let len = segment.len.min(io.len) as usize;
             requests.ranges(segment.tag, segment.offset as usize, len)
         });
         let mut port = Port {
-            ring: tools.ring,
-            plumbing: tools.plumbing,
-            now: tools.now,
-            wake: tools.wake,
+            ring: parts.ring,
+            plumbing: parts.plumbing,
+            now: parts.now,
+            wake: parts.wake,
             disk: disk as u32,
             reports: &mut self.reports,
         };
         let medium = &mut self.disks[disk].disk.medium;
         let ended = medium.submit(&mut self.shared, &mut port, io, ranges);
         if let Some(outcome) = ended {
-            self.medium_ended(tools, index, outcome);
+            self.medium_ended(parts, index, outcome);
         }
-        self.take_ended(tools);
+        self.take_ended(parts);
     }
 
     /// Returns true if the kernel works on nothing for the backings.
@@ -251,33 +251,33 @@ impl Device {
     /// Calls the backing of a disk, then takes the I/Os that the call ended.
     fn with_medium(
         &mut self,
-        tools: &mut Tools<'_>,
+        parts: &mut LoopParts<'_>,
         disk: usize,
         call: impl FnOnce(&mut Medium, &mut Shared, &mut Port<'_>),
     ) {
         let mut port = Port {
-            ring: tools.ring,
-            plumbing: tools.plumbing,
-            now: tools.now,
-            wake: tools.wake,
+            ring: parts.ring,
+            plumbing: parts.plumbing,
+            now: parts.now,
+            wake: parts.wake,
             disk: disk as u32,
             reports: &mut self.reports,
         };
         let medium = &mut self.disks[disk].disk.medium;
         call(medium, &mut self.shared, &mut port);
-        self.take_ended(tools);
+        self.take_ended(parts);
     }
 
     /// Takes the I/Os that backings have finished.
     #[inline]
-    fn take_ended(&mut self, tools: &mut Tools<'_>) {
+    fn take_ended(&mut self, parts: &mut LoopParts<'_>) {
         if self.reports.ended.is_empty() {
             return;
         }
         // The list is taken out and put back, so that its memory is used again.
         let mut ended = std::mem::take(&mut self.reports.ended);
         for (index, outcome) in ended.drain(..) {
-            self.medium_ended(tools, index as usize, outcome);
+            self.medium_ended(parts, index as usize, outcome);
         }
         self.reports.ended = ended;
     }
@@ -285,7 +285,7 @@ impl Device {
     /// Passes the completion of a ring operation to the backing that submitted it.
     pub(super) fn operation_ended(
         &mut self,
-        tools: &mut Tools<'_>,
+        parts: &mut LoopParts<'_>,
         operation: Operation,
         completion: Completion,
     ) {
@@ -293,28 +293,28 @@ impl Device {
             Operation::Io(index) => self.ios[index as usize].disk,
             Operation::Own { disk, .. } => disk as usize,
         };
-        self.with_medium(tools, disk, |medium, shared, port| {
+        self.with_medium(parts, disk, |medium, shared, port| {
             medium.handle(shared, port, operation, completion);
         });
     }
 
     /// Lets backings send what they queued during this turn.
     #[inline]
-    pub(super) fn send_queued(&mut self, tools: &mut Tools<'_>) {
+    pub(super) fn send_queued(&mut self, parts: &mut LoopParts<'_>) {
         while let Some(disk) = self.reports.unsent.pop() {
-            self.with_medium(tools, disk as usize, |medium, shared, port| {
+            self.with_medium(parts, disk as usize, |medium, shared, port| {
                 medium.send(shared, port);
             });
         }
     }
 
     /// Calls the backings whose timers have expired.
-    fn timers_due(&mut self, tools: &mut Tools<'_>) {
-        while let Some(disk) = self.reports.pop_timer(tools.now) {
+    fn timers_due(&mut self, parts: &mut LoopParts<'_>) {
+        while let Some(disk) = self.reports.pop_timer(parts.now) {
             let disk = disk as usize;
             // A timer may outlive the disk that set it.
             if self.disks.is_taken(disk) {
-                self.with_medium(tools, disk, |medium, shared, port| {
+                self.with_medium(parts, disk, |medium, shared, port| {
                     medium.handle_timeout(shared, port);
                 });
             }
@@ -322,8 +322,13 @@ impl Device {
     }
 
     /// Queries the extents of a disk; [`Device::take_statuses`] returns the answer.
-    pub(super) fn ask_extents(&mut self, tools: &mut Tools<'_>, disk: usize, question: Question) {
-        self.with_medium(tools, disk, |medium, shared, port| {
+    pub(super) fn ask_extents(
+        &mut self,
+        parts: &mut LoopParts<'_>,
+        disk: usize,
+        question: Question,
+    ) {
+        self.with_medium(parts, disk, |medium, shared, port| {
             medium.ask_extents(shared, port, question);
         });
     }
@@ -351,32 +356,37 @@ impl Device {
 
     /// Records the result of the backing, and ends the I/O unless the model or a stall still holds
     /// it.
-    pub(super) fn medium_ended(&mut self, tools: &mut Tools<'_>, index: usize, outcome: Outcome) {
+    pub(super) fn medium_ended(
+        &mut self,
+        parts: &mut LoopParts<'_>,
+        index: usize,
+        outcome: Outcome,
+    ) {
         let entry = &mut self.ios[index];
         entry.medium = Some(outcome.and(entry.answer));
         self.disks[entry.disk].in_flight -= 1;
         if !(entry.held || entry.stalled) {
-            self.io_ended(tools, index);
+            self.io_ended(parts, index);
         }
     }
 
     /// Releases the I/Os that the model has finished, and those whose stall is over.
-    pub(super) fn device_due(&mut self, tools: &mut Tools<'_>) {
-        self.stalls_due(tools);
-        self.timers_due(tools);
+    pub(super) fn take_due(&mut self, parts: &mut LoopParts<'_>) {
+        self.stalls_due(parts);
+        self.timers_due(parts);
         let Some(model) = &mut self.model else {
             return;
         };
-        if model.next_completion().is_none_or(|at| at > tools.now) {
+        if model.next_completion().is_none_or(|at| at > parts.now) {
             return;
         }
         while let Some(model) = &mut self.model
-            && let Some(completion) = model.pop_completed(tools.now)
+            && let Some(completion) = model.pop_completed(parts.now)
         {
             let entry = &mut self.ios[completion.id as usize];
             entry.held = false;
             if entry.medium.is_some() && !entry.stalled {
-                self.io_ended(tools, completion.id as usize);
+                self.io_ended(parts, completion.id as usize);
             }
         }
         while let Some(model) = &mut self.model
@@ -385,11 +395,11 @@ impl Device {
         {
             let io = self.ios[index as usize].io;
             let io = io.expect("what waits for the model is in flight");
-            model.submit(tools.now, model_io(model.as_ref(), &io));
+            model.submit(parts.now, model_io(model.as_ref(), &io));
         }
     }
 
-    pub(super) fn io_ended(&mut self, tools: &mut Tools<'_>, index: usize) {
+    pub(super) fn io_ended(&mut self, parts: &mut LoopParts<'_>, index: usize) {
         let entry = &mut self.ios[index];
         let outcome = entry
             .medium
@@ -397,7 +407,7 @@ impl Device {
             .expect("its bytes are where they belong");
         let id = entry.id();
         entry.io = None;
-        tools.engine.handle_completion(tools.now, id, outcome);
+        parts.engine.handle_completion(parts.now, id, outcome);
     }
 }
 

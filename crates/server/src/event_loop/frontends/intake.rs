@@ -10,7 +10,7 @@ use tidegate_core::engine::{PayloadMemory, Refusal};
 use tidegate_core::request as engine;
 
 use super::connection::{Stall, State};
-use super::{Frontends, Hall};
+use super::{FrontendContext, Frontends};
 use crate::frontend::Failure;
 use crate::frontend::door::{
     Answer, Budget, ConnectionRef, Event, Incoming, Kind, Next, Polled, Progress,
@@ -25,7 +25,7 @@ const CACHE_MAX: u32 = 4 << 20;
 /// Result of serving a connection for a while.
 enum Served {
     /// All was taken: receive more.
-    Hungry,
+    WantsMore,
     /// The turn's budget is used up, and there is more to take.
     Again,
     /// The next request waits for something to be freed.
@@ -36,31 +36,31 @@ enum Served {
 
 impl Frontends {
     /// Serves the stalled connections that may go on, then gives each ready one a turn.
-    pub(in crate::event_loop) fn serve(&mut self, hall: &mut Hall<'_>) {
-        self.serve_unblocked(hall);
+    pub(in crate::event_loop) fn serve(&mut self, ctx: &mut FrontendContext<'_>) {
+        self.serve_unblocked(ctx);
         // Counted before the loop, so that a connection that is ready again waits for the next turn
         // of the loop.
         for _ in 0..self.turns.waiting() {
-            let index = self.turns.next().expect("counted");
-            self.serve_connection(hall, index, false);
+            let index = self.turns.next_ready().expect("counted");
+            self.serve_connection(ctx, index, false);
         }
     }
 
     /// Serves the stalled connections of VMs that have slots or memory again. The connections of a
     /// VM go in the order in which they stopped; the first that still finds too little ends the
     /// VM's turn, so that none behind it overtakes it.
-    pub(in crate::event_loop) fn serve_unblocked(&mut self, hall: &mut Hall<'_>) {
-        while let Some(id) = hall.tools.engine.admission_mut().poll_unblocked() {
-            let vm = hall.vms.place(id);
-            for kind in 0..hall.vms[vm].stalled.len() {
-                while let Some(index) = hall.vms[vm].stalled[kind].pop_front() {
+    pub(in crate::event_loop) fn serve_unblocked(&mut self, ctx: &mut FrontendContext<'_>) {
+        while let Some(id) = ctx.parts.engine.admission_mut().poll_unblocked() {
+            let vm = ctx.vms.place(id);
+            for kind in 0..ctx.vms[vm].stalled.len() {
+                while let Some(index) = ctx.vms[vm].stalled[kind].pop_front() {
                     let Some(connection) = self.connections.get(index) else {
                         continue;
                     };
                     connection.stall = None;
                     self.handed_in_late = true;
-                    self.serve_connection(hall, index, true);
-                    if hall.vms[vm].stalled[kind].front() == Some(&index) {
+                    self.serve_connection(ctx, index, true);
+                    if ctx.vms[vm].stalled[kind].front() == Some(&index) {
                         break;
                     }
                 }
@@ -70,33 +70,33 @@ impl Frontends {
 
     /// Serves one connection for a turn. `first` is true if it was at the head of its VM's queue of
     /// stalled connections.
-    fn serve_connection(&mut self, hall: &mut Hall<'_>, index: u32, first: bool) {
+    fn serve_connection(&mut self, ctx: &mut FrontendContext<'_>, index: u32, first: bool) {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
         if connection.stall.is_some() || connection.transport.is_receiving() {
             return;
         }
-        match self.take_requests(hall, index, first) {
-            Served::Hungry => self.turns.touch(index),
+        match self.take_requests(ctx, index, first) {
+            Served::WantsMore => self.turns.touch(index),
             Served::Again => self.turns.make_ready(index),
             Served::Ended => {}
-            Served::Stalled(stall) => self.stall(hall, index, stall),
+            Served::Stalled(stall) => self.stall(ctx, index, stall),
         }
     }
 
-    fn stall(&mut self, hall: &mut Hall<'_>, index: u32, stall: Stall) {
+    fn stall(&mut self, ctx: &mut FrontendContext<'_>, index: u32, stall: Stall) {
         let connection = self.connections.get(index).expect("it was just served");
         connection.stall = Some(stall);
         let Stall::Intake { first } = stall else {
             return;
         };
         let held = connection.held.as_ref().expect("a request waits");
-        let (vm, kind) = (hall.device.vm_of(connection.disk), queue_of(held.kind));
-        self.with_transport(hall, index, |connection, port| {
+        let (vm, kind) = (ctx.device.vm_of(connection.disk), queue_of(held.kind));
+        self.with_transport(ctx, index, |connection, port| {
             connection.transport.stall(port)
         });
-        let queue = &mut hall.vms[vm].stalled[kind];
+        let queue = &mut ctx.vms[vm].stalled[kind];
         // A connection that was at the head and still finds too little keeps its place.
         if first {
             queue.push_front(index);
@@ -108,34 +108,34 @@ impl Frontends {
     /// Handles the end of an operation of a connection.
     pub(in crate::event_loop) fn handle_event(
         &mut self,
-        hall: &mut Hall<'_>,
+        ctx: &mut FrontendContext<'_>,
         Event { who, event }: Event,
         completion: Completion,
     ) {
         if self.connections.resolve(who).is_none() {
             return;
         }
-        let progress = self.with_transport(hall, who.index, |connection, port| {
+        let progress = self.with_transport(ctx, who.index, |connection, port| {
             connection.transport.handle(port, event, completion)
         });
-        self.take_progress(hall, who.index, progress);
+        self.take_progress(ctx, who.index, progress);
     }
 
     /// Tells connections that the kernel has taken the operations that they submitted.
-    pub(in crate::event_loop) fn submissions_ended(&mut self, hall: &mut Hall<'_>) {
+    pub(in crate::event_loop) fn submissions_ended(&mut self, ctx: &mut FrontendContext<'_>) {
         while let Some(who) = self.turns.next_submitted() {
             if self.connections.resolve(who).is_some() {
-                let progress = self.with_transport(hall, who.index, |connection, port| {
+                let progress = self.with_transport(ctx, who.index, |connection, port| {
                     connection.transport.submitted(port)
                 });
-                self.take_progress(hall, who.index, progress);
+                self.take_progress(ctx, who.index, progress);
             }
         }
     }
 
     fn take_progress(
         &mut self,
-        hall: &mut Hall<'_>,
+        ctx: &mut FrontendContext<'_>,
         index: u32,
         Progress { sent, next }: Progress,
     ) {
@@ -150,17 +150,22 @@ impl Frontends {
         let is_open = connection.state == State::Open;
         match next {
             Next::Nothing => {}
-            Next::Poll | Next::Closed(_) if !is_open => self.settle(hall, index),
+            Next::Poll | Next::Closed(_) if !is_open => self.advance_state(ctx, index),
             Next::Poll => self.turns.make_ready(index),
             Next::Exchange => self.turns.touch(index),
-            Next::Closed(errno) => self.vanish(hall, index, errno),
-            Next::Broken(errno) => self.vanish(hall, index, Some(errno)),
+            Next::Closed(errno) => self.connection_lost(ctx, index, errno),
+            Next::Broken(errno) => self.connection_lost(ctx, index, Some(errno)),
         }
     }
 
     /// Takes requests of a connection until its budget is used up, it has none left, or one lacks a
     /// slot or memory.
-    fn take_requests(&mut self, hall: &mut Hall<'_>, index: u32, mut first: bool) -> Served {
+    fn take_requests(
+        &mut self,
+        ctx: &mut FrontendContext<'_>,
+        index: u32,
+        mut first: bool,
+    ) -> Served {
         let mut budget = Budget::of_a_turn();
         loop {
             let connection = self.connections.get(index).expect("it is being served");
@@ -168,38 +173,38 @@ impl Frontends {
                 return Served::Ended;
             }
             let polled = match connection.held.take() {
-                Some(held) => self.poll_held(hall, index, held),
+                Some(held) => self.poll_held(ctx, index, held),
                 None => {
                     first = false;
-                    hall.tools.requests.offered.clear();
-                    self.with_transport(hall, index, |connection, port| {
+                    ctx.parts.requests.offered.clear();
+                    self.with_transport(ctx, index, |connection, port| {
                         connection.transport.poll(port, &mut budget)
                     })
                 }
             };
             match polled {
                 Polled::Request(request) => {
-                    if let Some(served) = self.take_request(hall, index, request, first) {
+                    if let Some(served) = self.take_request(ctx, index, request, first) {
                         return served;
                     }
                 }
-                Polled::Arrived(slot) => self.hand_in(hall, index, slot),
+                Polled::Arrived(slot) => self.hand_in(ctx, index, slot),
                 Polled::Rejected {
                     token,
                     failure,
                     message,
-                } => self.reject(hall, index, token, Answer::Error(failure, message)),
-                Polled::Empty => return Served::Hungry,
+                } => self.reject(ctx, index, token, Answer::Error(failure, message)),
+                Polled::Empty => return Served::WantsMore,
                 Polled::Later => return Served::Again,
                 Polled::Full => return Served::Stalled(Stall::Unsent),
                 Polled::Left => {
                     let connection = self.connections.get(index).expect("it is being served");
                     connection.state = State::Leaving;
-                    self.settle(hall, index);
+                    self.advance_state(ctx, index);
                     return Served::Ended;
                 }
                 Polled::Broken(why) => {
-                    self.cut_off_rude(hall, index, &why);
+                    self.disconnect_offender(ctx, index, &why);
                     return Served::Ended;
                 }
             }
@@ -207,8 +212,13 @@ impl Frontends {
     }
 
     /// Takes the held request again, unless there is no room for its reply.
-    fn poll_held(&mut self, hall: &mut Hall<'_>, index: u32, held: Incoming<u64>) -> Polled<u64> {
-        let room = self.with_transport(hall, index, |connection, port| {
+    fn poll_held(
+        &mut self,
+        ctx: &mut FrontendContext<'_>,
+        index: u32,
+        held: Incoming<u64>,
+    ) -> Polled<u64> {
+        let room = self.with_transport(ctx, index, |connection, port| {
             connection.transport.room(port)
         });
         let connection = self.connections.get(index).expect("it is being served");
@@ -216,28 +226,25 @@ impl Frontends {
             connection.held = Some(held);
             return Polled::Full;
         }
-        std::mem::swap(
-            &mut hall.tools.requests.offered,
-            &mut connection.held_ranges,
-        );
+        std::mem::swap(&mut ctx.parts.requests.offered, &mut connection.held_ranges);
         Polled::Request(held)
     }
 
     /// Closes a connection whose peer broke a rule.
     #[cold]
-    fn cut_off_rude(&mut self, hall: &mut Hall<'_>, index: u32, why: &str) {
+    fn disconnect_offender(&mut self, ctx: &mut FrontendContext<'_>, index: u32, why: &str) {
         let connection = self.connections.get(index).expect("it is being served");
         if log_limit::CUT_OFF.allows(Instant::now()) {
-            let export = &hall.device.disks[connection.disk].disk.export;
+            let export = &ctx.device.disks[connection.disk].disk.export;
             tracing::warn!(%export, peer = %connection.peer, "client cut off: {why}");
         }
-        self.close(hall, index);
+        self.close(ctx, index);
     }
 
     /// Takes one request. Returns `None` if the connection can go on with its next one.
     fn take_request(
         &mut self,
-        hall: &mut Hall<'_>,
+        ctx: &mut FrontendContext<'_>,
         index: u32,
         request: Incoming<u64>,
         first: bool,
@@ -245,25 +252,22 @@ impl Frontends {
         let connection = self.connections.get(index).expect("it is being served");
         let own_memory = connection.memory == PayloadMemory::Own;
         if own_memory
-            && let Some(answer) = refuse_with_own_memory(&request, &hall.tools.requests.offered)
+            && let Some(answer) = refuse_with_own_memory(&request, &ctx.parts.requests.offered)
         {
-            self.reject(hall, index, request.token, answer);
+            self.reject(ctx, index, request.token, answer);
             return None;
         }
-        match self.claim(hall, index, &request, first) {
-            Ok(claimed) => self.accept(hall, index, &request, claimed),
+        match self.claim(ctx, index, &request, first) {
+            Ok(claimed) => self.accept(ctx, index, &request, claimed),
             Err(Refusal::Full) => {
                 let connection = self.connections.get(index).expect("it is being served");
                 connection.held = Some(request);
-                std::mem::swap(
-                    &mut hall.tools.requests.offered,
-                    &mut connection.held_ranges,
-                );
+                std::mem::swap(&mut ctx.parts.requests.offered, &mut connection.held_ranges);
                 return Some(Served::Stalled(Stall::Intake { first }));
             }
             Err(_) => {
                 // The VM or the disk was removed.
-                self.close(hall, index);
+                self.close(ctx, index);
                 return Some(Served::Ended);
             }
         }
@@ -276,14 +280,14 @@ impl Frontends {
     /// while there is no slot or memory; any other error means that the VM or the disk was removed.
     fn claim(
         &mut self,
-        hall: &mut Hall<'_>,
+        ctx: &mut FrontendContext<'_>,
         index: u32,
         request: &Incoming<u64>,
         first: bool,
     ) -> Result<bool, Refusal> {
         let connection = self.connections.get(index).expect("it is being served");
-        let (client, vm) = (connection.engine, hall.device.vm_of(connection.disk));
-        if !first && !hall.vms[vm].stalled[queue_of(request.kind)].is_empty() {
+        let (client, vm) = (connection.engine, ctx.device.vm_of(connection.disk));
+        if !first && !ctx.vms[vm].stalled[queue_of(request.kind)].is_empty() {
             return Err(Refusal::Full);
         }
         let len = match request.kind {
@@ -294,13 +298,11 @@ impl Frontends {
             // The reply's memory is taken before the backing is asked, because the answer cannot
             // wait for memory later.
             Kind::Extents { reply_len, .. } => {
-                return match hall.tools.engine.admission_mut().take_reply(
-                    hall.tools.now,
-                    client,
-                    reply_len,
-                ) {
-                    true => Ok(false),
-                    false => Err(Refusal::Full),
+                let mut admission = ctx.parts.engine.admission_mut();
+                return if admission.take_reply(ctx.parts.now, client, reply_len) {
+                    Ok(false)
+                } else {
+                    Err(Refusal::Full)
                 };
             }
             Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => 0,
@@ -309,28 +311,33 @@ impl Frontends {
             .kind
             .op()
             .expect("the engine knows nothing of extents");
-        hall.tools
+        ctx.parts
             .engine
             .admission_mut()
-            .claim(hall.tools.now, client, op, len)?;
+            .claim(ctx.parts.now, client, op, len)?;
         Ok(true)
     }
 
     /// Takes a slot of the request table for a connection's request.
-    fn insert(&mut self, hall: &mut Hall<'_>, index: u32, request: &Incoming<u64>) -> u32 {
+    fn insert(
+        &mut self,
+        ctx: &mut FrontendContext<'_>,
+        index: u32,
+        request: &Incoming<u64>,
+    ) -> u32 {
         let connection = self.connections.get(index).expect("it is being served");
         let who = ConnectionRef {
             index,
             generation: connection.generation,
         };
-        let since = connection.transport.waits_since().unwrap_or(hall.tools.now);
+        let since = connection.transport.waits_since().unwrap_or(ctx.parts.now);
         let disk = connection.disk;
-        let of = (hall.device.vm_of(disk) as u32, disk as u32);
-        hall.tools.requests.insert(who, of, request, since)
+        let of = (ctx.device.vm_of(disk) as u32, disk as u32);
+        ctx.parts.requests.insert(who, of, request, since)
     }
 
     /// Answers a request without trying it.
-    fn reject(&mut self, hall: &mut Hall<'_>, index: u32, token: u64, answer: Answer) {
+    fn reject(&mut self, ctx: &mut FrontendContext<'_>, index: u32, token: u64, answer: Answer) {
         // The kind stands for any request whose reply carries no data.
         let request = Incoming {
             kind: Kind::Flush,
@@ -339,56 +346,62 @@ impl Frontends {
             fua: false,
             token,
         };
-        let slot = self.insert(hall, index, &request);
-        hall.tools.requests.get_mut(slot).answer = answer;
-        self.answer(hall, slot);
+        let slot = self.insert(ctx, index, &request);
+        ctx.parts.requests.get_mut(slot).answer = answer;
+        self.answer(ctx, slot);
     }
 
     /// Gives a request a slot, and hands it to the engine unless its payload has yet to arrive.
-    fn accept(&mut self, hall: &mut Hall<'_>, index: u32, request: &Incoming<u64>, claimed: bool) {
-        let slot = self.insert(hall, index, request);
-        hall.tools.requests.get_mut(slot).claimed = claimed;
+    fn accept(
+        &mut self,
+        ctx: &mut FrontendContext<'_>,
+        index: u32,
+        request: &Incoming<u64>,
+        claimed: bool,
+    ) {
+        let slot = self.insert(ctx, index, request);
+        ctx.parts.requests.get_mut(slot).claimed = claimed;
         let connection = self.connections.get(index).expect("it is being served");
         let (disk, own_memory) = (connection.disk, connection.memory == PayloadMemory::Own);
         // A read gets its buffer only when it is dispatched, so that reads waiting in the engine
         // hold no memory.
         match request.kind {
-            Kind::Read | Kind::Write if own_memory => hall.tools.requests.take_offered(slot),
+            Kind::Read | Kind::Write if own_memory => ctx.parts.requests.take_offered(slot),
             Kind::Write => {
-                hall.tools.requests.give_buffer(slot, request.len as usize);
-                self.with_transport(hall, index, |connection, port| {
+                ctx.parts.requests.give_buffer(slot, request.len as usize);
+                self.with_transport(ctx, index, |connection, port| {
                     connection.transport.await_payload(port, slot);
                 });
                 return;
             }
             Kind::Extents { most, reply_len } => {
-                hall.tools.requests.give_buffer(slot, reply_len as usize);
+                ctx.parts.requests.give_buffer(slot, reply_len as usize);
                 if own_memory {
-                    hall.tools.requests.keep_offered(slot);
+                    ctx.parts.requests.keep_offered(slot);
                 }
-                return self.ask_extents(hall, index, slot, most);
+                return self.ask_extents(ctx, index, slot, most);
             }
-            Kind::Cache if !claimed => return self.answer(hall, slot),
+            Kind::Cache if !claimed => return self.answer(ctx, slot),
             Kind::WriteZeroes {
                 only_if_fast: true,
                 keep_allocated,
-            } if !hall.device.disks[disk]
+            } if !ctx.device.disks[disk]
                 .disk
                 .medium
                 .zeroes_fast(keep_allocated) =>
             {
-                hall.tools.requests.get_mut(slot).answer =
+                ctx.parts.requests.get_mut(slot).answer =
                     Answer::Error(Failure::Unsupported, "zeroes would have to be written");
-                return self.answer(hall, slot);
+                return self.answer(ctx, slot);
             }
             _ => {}
         }
-        self.hand_in(hall, index, slot);
+        self.hand_in(ctx, index, slot);
     }
 
     /// Hands a request to the engine. A refusal becomes an error reply.
-    fn hand_in(&mut self, hall: &mut Hall<'_>, index: u32, slot: u32) {
-        let entry = hall.tools.requests.get(slot);
+    fn hand_in(&mut self, ctx: &mut FrontendContext<'_>, index: u32, slot: u32) {
+        let entry = ctx.parts.requests.get(slot);
         let op = entry.kind.op();
         let request = engine::Request {
             op: op.expect("the engine knows nothing of extents"),
@@ -402,18 +415,18 @@ impl Frontends {
                     ..
                 }
             ),
-            tag: hall.tools.requests.tag(slot),
+            tag: ctx.parts.requests.tag(slot),
         };
         let connection = self.connections.get(index).expect("it is being served");
-        let since = connection.transport.waits_since().unwrap_or(hall.tools.now);
+        let since = connection.transport.waits_since().unwrap_or(ctx.parts.now);
         let client = connection.engine;
-        let taken = (hall.tools.engine).admission_mut().handle_claimed_request(
-            hall.tools.now,
+        let taken = (ctx.parts.engine).admission_mut().handle_claimed_request(
+            ctx.parts.now,
             client,
             request,
             since,
         );
-        let entry = hall.tools.requests.get_mut(slot);
+        let entry = ctx.parts.requests.get_mut(slot);
         entry.answer = match taken {
             Ok(_) => {
                 entry.claimed = false;
@@ -426,7 +439,7 @@ impl Frontends {
             }
             Err(Refusal::OutOfRange { .. } | Refusal::Empty) => entry.kind.beyond_end(),
         };
-        self.answer(hall, slot);
+        self.answer(ctx, slot);
     }
 }
 

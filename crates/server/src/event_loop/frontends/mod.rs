@@ -9,13 +9,13 @@
 mod answer;
 mod connection;
 mod intake;
-mod turns;
+mod round_robin;
 
 use std::time::Instant;
 
 use tidegate_core::time::Nanos;
 
-use super::device::{Device, DiskState, Tools};
+use super::device::{Device, DiskState, LoopParts};
 use super::vms::Vms;
 use crate::backing::extents::{Question, Untold};
 use crate::command::Adopted;
@@ -25,21 +25,21 @@ use crate::log_limit;
 
 pub(super) use connection::CONNECTIONS_MAX;
 use connection::{Connection, Connections, State};
-use turns::Turns;
+use round_robin::RoundRobin;
 
 /// Connections of a loop and the order in which they are served.
 #[derive(Default)]
 pub(super) struct Frontends {
     connections: Connections,
-    turns: Turns,
+    turns: RoundRobin,
     /// True if requests were handed in after this turn's dispatch, so that the next turn must not
     /// wait.
     handed_in_late: bool,
 }
 
 /// Parts of the loop that connections borrow for one call.
-pub(super) struct Hall<'a> {
-    pub(super) tools: Tools<'a>,
+pub(super) struct FrontendContext<'a> {
+    pub(super) parts: LoopParts<'a>,
     pub(super) vms: &'a mut Vms,
     pub(super) device: &'a mut Device,
 }
@@ -64,39 +64,39 @@ impl Frontends {
     }
 
     /// Returns the number of connections to one of these disks.
-    pub(super) fn count_of(&self, disks: &[usize]) -> usize {
+    pub(super) fn count_on(&self, disks: &[usize]) -> usize {
         let theirs = self.connections.iter().filter(|c| disks.contains(&c.disk));
         theirs.count()
     }
 
     /// Iterates over the peers that are connected to one of these disks, each with its disk.
-    pub(super) fn peers_of(&self, disks: &[usize]) -> impl Iterator<Item = (&str, usize)> {
+    pub(super) fn peers_on(&self, disks: &[usize]) -> impl Iterator<Item = (&str, usize)> {
         let theirs = move |c: &&Connection| disks.contains(&c.disk) && c.state != State::Gone;
         let connections = self.connections.iter().filter(theirs);
         connections.map(|connection| (connection.peer.as_str(), connection.disk))
     }
 
     /// Stops reading from all connections; each is closed once its requests are answered.
-    pub(super) fn begin_drain(&mut self, hall: &mut Hall<'_>) {
+    pub(super) fn begin_drain(&mut self, ctx: &mut FrontendContext<'_>) {
         for index in self.connections.indices() {
             let connection = self.connections.get(index).expect("it is there");
             if connection.state == State::Open {
                 connection.state = State::Leaving;
             }
-            self.settle(hall, index);
+            self.advance_state(ctx, index);
         }
     }
 
     /// Closes the connections to these disks at once.
-    pub(super) fn cut_off(&mut self, hall: &mut Hall<'_>, disks: &[usize], why: &str) {
+    pub(super) fn disconnect(&mut self, ctx: &mut FrontendContext<'_>, disks: &[usize], why: &str) {
         for index in self.connections.indices() {
             let connection = self.connections.get(index).expect("it is there");
             if !disks.contains(&connection.disk) || connection.state == State::Gone {
                 continue;
             }
-            let export = &hall.device.disks[connection.disk].disk.export;
+            let export = &ctx.device.disks[connection.disk].disk.export;
             tracing::info!(%export, peer = %connection.peer, "client cut off: {why}");
-            self.close(hall, index);
+            self.close(ctx, index);
         }
     }
 }
@@ -105,7 +105,7 @@ impl Frontends {
 
 impl Frontends {
     /// Takes over a connection from the control thread, or refuses it by dropping it.
-    pub(super) fn adopt(&mut self, hall: &mut Hall<'_>, adopted: Adopted) {
+    pub(super) fn adopt(&mut self, ctx: &mut FrontendContext<'_>, adopted: Adopted) {
         let Adopted {
             opening,
             serial,
@@ -113,25 +113,25 @@ impl Frontends {
             peer,
             permit,
         } = adopted;
-        if !hall.tools.may_stall {
+        if !ctx.parts.may_stall {
             return;
         }
         // The serial number decides, not the name: the disk that the client chose may have been
         // removed meanwhile, and another may have its name.
         let chosen = |(_, state): &(usize, &DiskState)| {
-            state.serial == serial && !hall.vms[state.vm].leaving
+            state.serial == serial && !ctx.vms[state.vm].is_removed
         };
-        let Some(disk) = hall.device.disks.iter().find(chosen).map(|(at, _)| at) else {
+        let Some(disk) = ctx.device.disks.iter().find(chosen).map(|(at, _)| at) else {
             return refused(&export, &peer, &"the export has gone");
         };
         let Some(who) = self.connections.vacant() else {
             return refused(&export, &peer, &"too many on this device");
         };
         let memory = opening.memory();
-        let client = hall
-            .tools
+        let client = ctx
+            .parts
             .engine
-            .connect_with(hall.device.disks[disk].id, memory);
+            .connect_with(ctx.device.disks[disk].id, memory);
         let engine = match client {
             Ok(engine) => engine,
             Err(error) => return refused(&export, &peer, &error),
@@ -139,10 +139,10 @@ impl Frontends {
         let opened = Transport::open(
             opening,
             &mut Port {
-                ring: hall.tools.ring,
-                requests: hall.tools.requests,
-                plumbing: hall.tools.plumbing,
-                now: hall.tools.now,
+                ring: ctx.parts.ring,
+                requests: ctx.parts.requests,
+                plumbing: ctx.parts.plumbing,
+                now: ctx.parts.now,
                 who,
                 stalled: false,
             },
@@ -150,7 +150,7 @@ impl Frontends {
         let transport = match opened {
             Ok(transport) => transport,
             Err(error) => {
-                hall.tools.engine.handle_disconnect(hall.tools.now, engine);
+                ctx.parts.engine.handle_disconnect(ctx.parts.now, engine);
                 return refused(&export, &peer, &error);
             }
         };
@@ -186,17 +186,23 @@ fn refused(export: &str, peer: &str, why: &dyn std::fmt::Display) {
 impl Frontends {
     /// Queries the extents of a disk's range, at most `most` of them. The reply follows now or in a
     /// later turn.
-    fn ask_extents(&mut self, hall: &mut Hall<'_>, connection: u32, slot: u32, most: u32) {
-        let token = hall.tools.requests.tag(slot);
-        let entry = hall.tools.requests.get(slot);
+    fn ask_extents(
+        &mut self,
+        ctx: &mut FrontendContext<'_>,
+        connection: u32,
+        slot: u32,
+        most: u32,
+    ) {
+        let token = ctx.parts.requests.tag(slot);
+        let entry = ctx.parts.requests.get(slot);
         let (offset, len) = (entry.offset, entry.len);
         let connection = self.connections.get(connection).expect("it asks");
         let disk = connection.disk;
-        if offset + u64::from(len) > hall.device.disks[disk].disk.size {
+        if offset + u64::from(len) > ctx.device.disks[disk].disk.size {
             // The disk has been shrunk since the client's handshake.
-            let entry = hall.tools.requests.get_mut(slot);
+            let entry = ctx.parts.requests.get_mut(slot);
             entry.answer = entry.kind.beyond_end();
-            return self.answer(hall, slot);
+            return self.answer(ctx, slot);
         }
         connection.outstanding += 1;
         let question = Question {
@@ -204,19 +210,19 @@ impl Frontends {
             offset,
             len,
             most,
-            extents: hall.tools.requests.take_extents(slot),
+            extents: ctx.parts.requests.take_extents(slot),
         };
-        hall.device.ask_extents(&mut hall.tools, disk, question);
-        self.take_extents(hall);
+        ctx.device.ask_extents(&mut ctx.parts, disk, question);
+        self.take_extents(ctx);
     }
 
     /// Answers the extent queries that backings have finished.
-    pub(super) fn take_extents(&mut self, hall: &mut Hall<'_>) {
-        let mut statuses = hall.device.take_statuses();
+    pub(super) fn take_extents(&mut self, ctx: &mut FrontendContext<'_>) {
+        let mut statuses = ctx.device.take_statuses();
         for status in statuses.drain(..) {
-            let slot = hall.tools.requests.by_tag(status.token);
-            hall.tools.requests.put_extents(slot, status.extents);
-            let entry = hall.tools.requests.get_mut(slot);
+            let slot = ctx.parts.requests.by_tag(status.token);
+            ctx.parts.requests.put_extents(slot, status.extents);
+            let entry = ctx.parts.requests.get_mut(slot);
             match status.told {
                 Ok(()) => {}
                 Err(Untold::TryAgain) => {
@@ -230,9 +236,9 @@ impl Frontends {
             if let Some(connection) = self.connections.resolve(who) {
                 connection.outstanding -= 1;
             }
-            self.answer(hall, slot);
+            self.answer(ctx, slot);
         }
-        hall.device.put_statuses(statuses);
+        ctx.device.put_statuses(statuses);
     }
 }
 
@@ -245,93 +251,93 @@ const STUCK_AT_END: Nanos = Nanos::from_secs(5);
 impl Frontends {
     /// Ends a connection whose socket broke or was closed without a disconnect request. `errno` is
     /// the error of the socket, `None` for an end of file.
-    fn vanish(&mut self, hall: &mut Hall<'_>, index: u32, errno: Option<i32>) {
+    fn connection_lost(&mut self, ctx: &mut FrontendContext<'_>, index: u32, errno: Option<i32>) {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
         if connection.state == State::Gone {
-            return self.settle(hall, index);
+            return self.advance_state(ctx, index);
         }
         if log_limit::GONE.allows(Instant::now()) {
-            let export = &hall.device.disks[connection.disk].disk.export;
+            let export = &ctx.device.disks[connection.disk].disk.export;
             let why = errno.map_or("closed without a word".to_owned(), |e| {
                 std::io::Error::from_raw_os_error(e).to_string()
             });
             let outstanding = connection.outstanding;
             tracing::info!(%export, peer = %connection.peer, outstanding, "client gone: {why}");
         }
-        self.close(hall, index);
+        self.close(ctx, index);
     }
 
     /// Ends a connection at once. Its requests in flight are finished, but not answered.
-    fn close(&mut self, hall: &mut Hall<'_>, index: u32) {
+    fn close(&mut self, ctx: &mut FrontendContext<'_>, index: u32) {
         let connection = self.connections.get(index).expect("it is there");
         if connection.state != State::Gone {
             connection.state = State::Gone;
             let id = connection.engine;
-            self.with_transport(hall, index, |connection, port| {
+            self.with_transport(ctx, index, |connection, port| {
                 connection.transport.shut_down(port);
             });
-            hall.tools.engine.handle_disconnect(hall.tools.now, id);
+            ctx.parts.engine.handle_disconnect(ctx.parts.now, id);
         }
-        self.settle(hall, index);
+        self.advance_state(ctx, index);
     }
 
     /// Makes the transition that the connection's state allows now: to `Gone` once all is answered,
     /// to removal once nobody uses its memory.
-    fn settle(&mut self, hall: &mut Hall<'_>, index: u32) {
+    fn advance_state(&mut self, ctx: &mut FrontendContext<'_>, index: u32) {
         let Some(connection) = self.connections.get(index) else {
             return;
         };
         match connection.state {
-            State::Leaving if connection.is_quiet() => self.close(hall, index),
-            State::Gone if connection.is_at_rest() => self.remove(hall, index),
+            State::Leaving if connection.is_quiet() => self.close(ctx, index),
+            State::Gone if connection.is_at_rest() => self.remove(ctx, index),
             State::Open | State::Leaving | State::Gone => {}
         }
     }
 
-    fn remove(&mut self, hall: &mut Hall<'_>, index: u32) {
+    fn remove(&mut self, ctx: &mut FrontendContext<'_>, index: u32) {
         let Connection {
             generation,
             transport,
             disk,
             ..
         } = self.connections.remove(index);
-        let vm = hall.device.vm_of(disk);
-        for queue in &mut hall.vms[vm].stalled {
+        let vm = ctx.device.vm_of(disk);
+        for queue in &mut ctx.vms[vm].stalled {
             queue.retain(|&stalled| stalled != index);
         }
         transport.close(&mut Port {
-            ring: hall.tools.ring,
-            requests: hall.tools.requests,
-            plumbing: hall.tools.plumbing,
-            now: hall.tools.now,
+            ring: ctx.parts.ring,
+            requests: ctx.parts.requests,
+            plumbing: ctx.parts.plumbing,
+            now: ctx.parts.now,
             who: ConnectionRef { index, generation },
             stalled: false,
         });
-        self.free_ended(hall);
+        self.free_ended(ctx);
     }
 
     /// Disconnects clients that make no progress in sending a payload or in taking replies, while
     /// the daemon stops. Before that, a slow client only holds memory of its own VM's guaranteed
     /// part, so it may take its time.
-    pub(super) fn cut_off_stuck(&mut self, hall: &mut Hall<'_>) {
+    pub(super) fn disconnect_stuck(&mut self, ctx: &mut FrontendContext<'_>) {
         let patience = STUCK_AT_END;
-        if hall.tools.may_stall {
+        if ctx.parts.may_stall {
             return;
         }
         for index in self.connections.indices() {
             let connection = self.connections.get(index).expect("it is there");
-            let Some(what) = connection.transport.stuck(hall.tools.now, patience) else {
+            let Some(what) = connection.transport.stuck(ctx.parts.now, patience) else {
                 continue;
             };
             if connection.state != State::Gone {
                 if log_limit::CUT_OFF.allows(Instant::now()) {
-                    let export = &hall.device.disks[connection.disk].disk.export;
+                    let export = &ctx.device.disks[connection.disk].disk.export;
                     let peer = &connection.peer;
                     tracing::warn!(%export, %peer, "client cut off: {what} for {patience}");
                 }
-                self.close(hall, index);
+                self.close(ctx, index);
             }
         }
     }
@@ -340,37 +346,37 @@ impl Frontends {
     /// memory. A connection is slow if its current payload or send takes longer than its frontend
     /// [allows](crate::frontend::door::Frontend::overdue). The client may reconnect; no request is
     /// answered with an error.
-    pub(super) fn close_overdue(&mut self, hall: &mut Hall<'_>) {
-        if !hall.tools.may_stall || !hall.tools.engine.admission().is_contended() {
+    pub(super) fn close_overdue(&mut self, ctx: &mut FrontendContext<'_>) {
+        if !ctx.parts.may_stall || !ctx.parts.engine.admission().is_contended() {
             return;
         }
         for index in self.connections.indices() {
             let connection = self.connections.get(index).expect("it is there");
-            let vm = hall.device.vm_of(connection.disk);
+            let vm = ctx.device.vm_of(connection.disk);
             if connection.state == State::Gone
-                || !hall
-                    .tools
+                || !ctx
+                    .parts
                     .engine
                     .admission()
-                    .holdings(hall.vms[vm].id)
+                    .holdings(ctx.vms[vm].id)
                     .borrows
             {
                 continue;
             }
             let Some(what) = connection
                 .transport
-                .overdue(hall.tools.now, hall.tools.requests)
+                .overdue(ctx.parts.now, ctx.parts.requests)
             else {
                 continue;
             };
-            let export = &hall.device.disks[connection.disk].disk.export;
+            let export = &ctx.device.disks[connection.disk].disk.export;
             tracing::warn!(
                 %export,
                 peer = %connection.peer,
                 "connection closed: {what} while its VM holds more than its part of the payload \
                  memory and another VM waits for some"
             );
-            self.close(hall, index);
+            self.close(ctx, index);
         }
     }
 }

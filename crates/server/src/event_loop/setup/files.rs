@@ -37,22 +37,22 @@ pub struct User {
 impl Files {
     /// Replaces the paths of disks that were created or served before.
     pub(crate) fn set_known(&self, paths: impl Iterator<Item = PathBuf>) {
-        *self.known() = paths.collect();
+        *self.lock_known() = paths.collect();
     }
 
     /// Returns true if a disk at this path was created or served before, so that no new file may be
     /// created in its place.
     pub(crate) fn knows(&self, path: &Path) -> bool {
-        self.known().contains(&whole(path))
+        self.lock_known().contains(&whole(path))
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+    fn lock_known(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the observed state of each file, for the media watcher.
     pub(crate) fn watched(&self) -> Vec<Weak<Watched>> {
-        let files = self.all();
+        let files = self.lock_used();
         let users = files.values().flatten();
         users.map(|user| user.watched.clone()).collect()
     }
@@ -68,7 +68,7 @@ impl Files {
         let Ok(meta) = std::fs::metadata(path) else {
             return Ok(());
         };
-        let files = self.all();
+        let files = self.lock_used();
         let users = files.get(&sys::identity(&meta));
         let other = (users.into_iter().flatten()).find(|user| !(user.read_only && disk.read_only));
         match other {
@@ -87,7 +87,7 @@ impl Files {
     pub(crate) fn add(&self, vm: &str, disk: &Disk, path: &Path) {
         let medium = &disk.medium;
         if let (Some(identity), Some(watched)) = (medium.identity(), medium.watched()) {
-            self.all().entry(identity).or_default().push(User {
+            self.lock_used().entry(identity).or_default().push(User {
                 vm: vm.to_owned(),
                 export: disk.export.clone(),
                 path: path.to_owned(),
@@ -99,13 +99,13 @@ impl Files {
 
     /// Removes a disk that has been closed.
     pub fn remove(&self, export: &str) {
-        self.all().retain(|_, users| {
+        self.lock_used().retain(|_, users| {
             users.retain(|user| user.export != export);
             !users.is_empty()
         });
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<Identity, Vec<User>>> {
+    fn lock_used(&self) -> MutexGuard<'_, HashMap<Identity, Vec<User>>> {
         // A panic cannot leave the map half changed: each change is one call.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,7 +15,7 @@ use tidegate_device::Spec;
 use super::PAYLOAD_MAX;
 use super::device::Device;
 use super::frontends::CONNECTIONS_MAX;
-use super::vms::{NewTenant, Vms};
+use super::vms::{VmArgs, Vms};
 use crate::backing::file_io::ZEROES;
 use crate::backing::layout::{Layout, TooSmall, Wanted};
 use crate::backing::rotational::POSITIONING;
@@ -258,7 +258,7 @@ pub fn open_disk(
         files.refuse_shared(vm, disk, path)?;
     }
     let opened = open_known(device, disk, files).map_err(|source| cannot_open(vm, disk, source))?;
-    let at = wish(&device.kind, &opened);
+    let at = preferred_address(&device.kind, &opened);
     Ok(NewDisk { disk: opened, at })
 }
 
@@ -296,7 +296,7 @@ fn cannot_open(vm: &str, disk: &DiskConfig, source: OpenError) -> SetupError {
 
 /// Returns the device address at which a disk should be laid out: the address of its first byte
 /// where the backing knows it.
-fn wish(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
+fn preferred_address(kind: &DeviceKind, disk: &Disk) -> Option<u64> {
     match kind {
         DeviceKind::File => disk.medium.first_address(),
         DeviceKind::Memory | DeviceKind::Emulated { .. } => None,
@@ -376,7 +376,7 @@ fn add_vms(
 ) -> Result<Vms, EngineError> {
     let mut vms = Vms::default();
     for vm in tenants {
-        let tenant = NewTenant {
+        let tenant = VmArgs {
             name: &vm.name,
             background: vm.background,
             objective: &vm.objective,

@@ -23,14 +23,14 @@ const FILES_MAX: u32 = 16_384;
 
 impl Prepared {
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
-    /// The thread returns the loop's final state. `news` is notified when a deadline transfer ends.
+    /// The thread returns the loop's final state. `transfer_ended` is notified when a deadline transfer ends.
     ///
     /// # Errors
     /// Fails if the kernel refuses the ring, the eventfd or the thread.
     pub fn spawn(
         self,
         guard: impl Send + 'static,
-        news: Arc<Notify>,
+        transfer_ended: Arc<Notify>,
     ) -> Result<(LoopHandle, JoinHandle<io::Result<Remains>>), SetupError> {
         let device = self.name.clone();
         let failed = |what: &'static str| {
@@ -52,7 +52,7 @@ impl Prepared {
             .name(format!("loop {}", self.name))
             .spawn(move || {
                 let _guard = guard;
-                match self.into_loop(commands, wake, news) {
+                match self.into_loop(commands, wake, transfer_ended) {
                     Ok(event_loop) => {
                         let _ = started.send(Ok(()));
                         run_to_its_end(event_loop)
@@ -77,7 +77,7 @@ impl Prepared {
         mut self,
         commands: Receiver<Command>,
         wake: Arc<Wake>,
-        news: Arc<Notify>,
+        transfer_ended: Arc<Notify>,
     ) -> io::Result<Loop> {
         sys::precise_timers();
         let files = sys::raise_open_files().min(FILES_MAX);
@@ -93,7 +93,7 @@ impl Prepared {
             engine: self.engine,
             device: self.device,
             vms: self.vms,
-            leaving: Vec::new(),
+            removals: Vec::new(),
             shrinking: Vec::new(),
             frontends: Default::default(),
             admission: self.connections,
@@ -105,10 +105,9 @@ impl Prepared {
             wake_file,
             now: clock(),
             completions: Vec::new(),
-            feasible: Default::default(),
-            given_way: Default::default(),
-            running_jobs: 0,
-            news,
+            feasibility_alert: Default::default(),
+            running_transfers: 0,
+            transfer_ended,
             ticking: false,
             upkeep_due: false,
             phase: Phase::Running,

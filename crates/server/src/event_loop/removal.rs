@@ -7,13 +7,13 @@
 //!
 //! The disks go back to whoever asked: flushing and closing a file takes its time.
 
-use super::{Loop, answer_ended};
+use super::{Loop, respond};
 use crate::backing::Disk;
 use crate::command::{CommandError, Reply};
 
 /// A VM or a disk that was removed and is not quite gone.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct Removal {
     disks: Vec<usize>,
     /// The VM goes, too.
     vm: Option<usize>,
@@ -22,11 +22,7 @@ pub(super) struct Leaving {
 
 impl Loop {
     /// The places of a VM and of one of its disks.
-    pub(super) fn disk_named(
-        &self,
-        vm: &str,
-        export: &str,
-    ) -> Result<(usize, usize), CommandError> {
+    pub(super) fn find_disk(&self, vm: &str, export: &str) -> Result<(usize, usize), CommandError> {
         let of = self.vms.named(vm)?;
         let mut disks = self.vms[of].disks.iter().copied();
         disks
@@ -45,16 +41,16 @@ impl Loop {
         });
         let at = match removable {
             Ok(at) => at,
-            Err(error) => return answer_ended(reply.send(Err(error))),
+            Err(error) => return respond(reply, Err(error)),
         };
         let vm = &mut self.vms[at];
-        vm.leaving = true;
+        vm.is_removed = true;
         let (id, disks) = (vm.id, std::mem::take(&mut vm.disks));
-        self.cut_off(&disks, "its VM was removed");
+        self.disconnect(&disks, "its VM was removed");
         let removed = self.engine.tenants_mut().remove_vm(self.now, id);
         removed.expect("a VM of the loop is one of the engine");
         let vm = Some(at);
-        self.leaving.push(Leaving { disks, vm, reply });
+        self.removals.push(Removal { disks, vm, reply });
     }
 
     pub(super) fn remove_disk(
@@ -64,23 +60,23 @@ impl Loop {
         force: bool,
         reply: Reply<Vec<Disk>>,
     ) {
-        let removable = self.disk_named(vm, export).and_then(|(of, at)| {
+        let removable = self.find_disk(vm, export).and_then(|(of, at)| {
             self.may_remove(&[at], force)?;
             Ok((of, at))
         });
         let (of, at) = match removable {
             Ok(places) => places,
-            Err(error) => return answer_ended(reply.send(Err(error))),
+            Err(error) => return respond(reply, Err(error)),
         };
         self.vms[of].disks.retain(|&disk| disk != at);
-        self.cut_off(&[at], "its disk was removed");
+        self.disconnect(&[at], "its disk was removed");
         let removed = self
             .engine
             .tenants_mut()
             .remove_disk(self.now, self.device.disks[at].id);
         removed.expect("a disk of the loop is one of the engine");
         let disks = vec![at];
-        self.leaving.push(Leaving {
+        self.removals.push(Removal {
             disks,
             vm: None,
             reply,
@@ -88,59 +84,63 @@ impl Loop {
     }
 
     fn may_remove(&self, disks: &[usize], force: bool) -> Result<(), CommandError> {
-        if self.is_shrinking(disks) {
+        if self.is_any_shrinking(disks) {
             return Err(CommandError::Refused(
                 "a disk of it is being made shorter".to_owned(),
             ));
         }
-        let connected = self.frontends.peers_of(disks).map(|(peer, disk)| {
+        let connected = self.frontends.peers_on(disks).map(|(peer, disk)| {
             let export = &self.device.disks[disk].disk.export;
             format!("{peer} to {export:?}")
         });
         let connected: Vec<String> = connected.collect();
-        match force || connected.is_empty() {
-            true => Ok(()),
-            false => Err(CommandError::InUse(connected)),
+        if force || connected.is_empty() {
+            Ok(())
+        } else {
+            Err(CommandError::InUse(connected))
         }
     }
 
-    fn cut_off(&mut self, disks: &[usize], why: &str) {
-        let (frontends, mut hall) = self.frontends_and_hall();
-        frontends.cut_off(&mut hall, disks, why);
+    fn disconnect(&mut self, disks: &[usize], why: &str) {
+        let (frontends, mut ctx) = self.frontends_and_context();
+        frontends.disconnect(&mut ctx, disks, why);
         // What a fault rule holds up would hold up the end.
         disks.iter().for_each(|&disk| self.end_stalls(Some(disk)));
     }
 
     /// Lets go what was removed and has come to rest.
-    pub(super) fn leave_further(&mut self) {
+    pub(super) fn finish_removals(&mut self) {
         let mut at = 0;
-        while at < self.leaving.len() {
-            if self.is_busy(&self.leaving[at]) {
+        while at < self.removals.len() {
+            if self.is_busy(&self.removals[at]) {
                 at += 1;
                 continue;
             }
-            let Leaving { disks, vm, reply } = self.leaving.swap_remove(at);
-            let disks = disks.into_iter().map(|disk| self.take_out(disk)).collect();
+            let Removal { disks, vm, reply } = self.removals.swap_remove(at);
+            let disks = disks
+                .into_iter()
+                .map(|disk| self.detach_disk(disk))
+                .collect();
             if let Some(vm) = vm {
                 self.vms.remove(vm);
             }
-            answer_ended(reply.send(Ok(disks)));
+            respond(reply, Ok(disks));
         }
     }
 
-    fn is_busy(&self, leaving: &Leaving) -> bool {
+    fn is_busy(&self, removal: &Removal) -> bool {
         let of_disk = |disk: &usize| {
             self.device.disks[*disk].in_flight > 0
                 || !self.device.disks[*disk].disk.medium.is_at_rest()
                 || self.requests.any_of(|slot| slot.disk as usize == *disk)
-                || self.frontends.count_of(&[*disk]) > 0
+                || self.frontends.count_on(&[*disk]) > 0
         };
         let of_vm = |vm: usize| self.requests.any_of(|slot| slot.vm as usize == vm);
-        leaving.disks.iter().any(of_disk) || leaving.vm.is_some_and(of_vm)
+        removal.disks.iter().any(of_disk) || removal.vm.is_some_and(of_vm)
     }
 
     /// Takes a disk out of the loop: its place on the device and in the tables is free.
-    pub(super) fn take_out(&mut self, at: usize) -> Disk {
+    pub(super) fn detach_disk(&mut self, at: usize) -> Disk {
         let mut state = self.device.disks.remove(at);
         // Its number may be another disk's by now: the engine let it go when it was removed.
         let by_id = &mut self.device.by_id[state.id.index()];

@@ -4,67 +4,67 @@ use std::ops::{Index, IndexMut};
 
 /// Values by index. An index stays valid until its value is removed and is then given to another.
 #[derive(Debug)]
-pub(super) struct Places<T> {
-    places: Vec<Option<T>>,
+pub(super) struct Slab<T> {
+    values: Vec<Option<T>>,
     free: Vec<usize>,
 }
 
-impl<T> Default for Places<T> {
-    fn default() -> Places<T> {
-        Places {
-            places: Vec::new(),
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab {
+            values: Vec::new(),
             free: Vec::new(),
         }
     }
 }
 
-impl<T> Places<T> {
+impl<T> Slab<T> {
     /// Stores a value and returns its index.
-    pub(super) fn insert(&mut self, thing: T) -> usize {
+    pub(super) fn insert(&mut self, value: T) -> usize {
         let at = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
+            self.values.push(None);
+            self.values.len() - 1
         });
-        self.places[at] = Some(thing);
+        self.values[at] = Some(value);
         at
     }
 
     /// Removes and returns the value at `at`. Panics if there is none.
     pub(super) fn remove(&mut self, at: usize) -> T {
-        let thing = self.places[at].take().expect("the place is taken");
+        let value = self.values[at].take().expect("the place is taken");
         self.free.push(at);
-        thing
+        value
     }
 
     /// Returns true if `at` is the index of a value.
     pub(super) fn is_taken(&self, at: usize) -> bool {
-        self.places.get(at).is_some_and(Option::is_some)
+        self.values.get(at).is_some_and(Option::is_some)
     }
 
     /// Iterates over indices and values, in order of index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        (self.places.iter().enumerate()).filter_map(|(at, thing)| Some((at, thing.as_ref()?)))
+        (self.values.iter().enumerate()).filter_map(|(at, value)| Some((at, value.as_ref()?)))
     }
 
     /// Iterates over the values, mutably, in order of index.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.places.iter_mut().flatten()
+        self.values.iter_mut().flatten()
     }
 }
 
-impl<T> Index<usize> for Places<T> {
+impl<T> Index<usize> for Slab<T> {
     type Output = T;
 
     #[inline]
     fn index(&self, at: usize) -> &T {
-        self.places[at].as_ref().expect("the place is taken")
+        self.values[at].as_ref().expect("the place is taken")
     }
 }
 
-impl<T> IndexMut<usize> for Places<T> {
+impl<T> IndexMut<usize> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.places[at].as_mut().expect("the place is taken")
+        self.values[at].as_mut().expect("the place is taken")
     }
 }
 
@@ -74,17 +74,17 @@ mod tests {
 
     #[test]
     fn a_place_that_was_left_is_taken_again_and_the_others_keep_theirs() {
-        let mut places = Places::default();
-        let numbers = ["a", "b", "c"].map(|thing| places.insert(thing));
+        let mut values = Slab::default();
+        let numbers = ["a", "b", "c"].map(|value| values.insert(value));
         assert_eq!(numbers, [0, 1, 2]);
-        assert_eq!(places.remove(1), "b");
-        let there: Vec<_> = places.iter().map(|(at, &thing)| (at, thing)).collect();
+        assert_eq!(values.remove(1), "b");
+        let there: Vec<_> = values.iter().map(|(at, &value)| (at, value)).collect();
         assert_eq!(there, [(0, "a"), (2, "c")]);
-        assert_eq!(places.insert("d"), 1);
-        assert_eq!((places[1], places[2]), ("d", "c"));
-        places.remove(0);
+        assert_eq!(values.insert("d"), 1);
+        assert_eq!((values[1], values[2]), ("d", "c"));
+        values.remove(0);
         assert_eq!(
-            [0, 1, 3].map(|at| places.is_taken(at)),
+            [0, 1, 3].map(|at| values.is_taken(at)),
             [false, true, false]
         );
     }

@@ -14,8 +14,8 @@
 //! protocol's error.
 
 use super::device::{DiskState, Io};
-use super::vms::NewTenant;
-use super::{Loop, Phase, answer_ended};
+use super::vms::VmArgs;
+use super::{Loop, Phase, respond};
 use crate::backing::door::ResizeWork;
 use crate::backing::layout::Wanted;
 use crate::command::{CommandError, NewDisk, NewVm, Reply, Resizing, VmSnapshot};
@@ -31,8 +31,8 @@ pub(super) struct Shrinking {
 
 impl Loop {
     pub(super) fn add_vm(&mut self, new: NewVm) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
-        self.takes_more()?;
-        let tenant = NewTenant {
+        self.check_running()?;
+        let tenant = VmArgs {
             name: &new.name,
             background: new.background,
             objective: &new.objective,
@@ -48,7 +48,7 @@ impl Loop {
                     .remove_vm(self.now, self.vms[vm].id);
                 removed.expect("it was just added");
                 for disk in self.vms.remove(vm).disks {
-                    self.take_out(disk);
+                    self.detach_disk(disk);
                 }
                 return Err(error);
             }
@@ -62,13 +62,13 @@ impl Loop {
         vm: &str,
         new: NewDisk,
     ) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
-        self.takes_more()?;
+        self.check_running()?;
         let vm = self.vms.named(vm)?;
         let at = self.place_disk(vm, new)?;
         Ok((self.vm_snapshot(vm), vec![self.device.volume(at)]))
     }
 
-    pub(super) fn takes_more(&self) -> Result<(), CommandError> {
+    pub(super) fn check_running(&self) -> Result<(), CommandError> {
         match self.phase {
             Phase::Running => Ok(()),
             _ => Err(CommandError::Refused("the daemon is ending".to_owned())),
@@ -106,7 +106,7 @@ impl Loop {
             self.vms[vm].disks.retain(|&disk| disk != place);
             let removed = self.engine.tenants_mut().remove_disk(self.now, id);
             removed.expect("it was just added");
-            self.take_out(place);
+            self.detach_disk(place);
             let what = format!("export {export:?}: cannot take its file: {error}");
             return Err(CommandError::Refused(what));
         }
@@ -127,8 +127,8 @@ impl Loop {
                 resizing,
                 reply,
             }),
-            Ok((_, resizing)) => answer_ended(reply.send(Ok(resizing))),
-            Err(error) => answer_ended(reply.send(Err(error))),
+            Ok((_, resizing)) => respond(reply, Ok(resizing)),
+            Err(error) => respond(reply, Err(error)),
         }
     }
 
@@ -141,8 +141,8 @@ impl Loop {
         size: u64,
         force: bool,
     ) -> Result<(usize, Resizing), CommandError> {
-        self.takes_more()?;
-        let (_, at) = self.disk_named(vm, export)?;
+        self.check_running()?;
+        let (_, at) = self.find_disk(vm, export)?;
         let state = &mut self.device.disks[at];
         if state.resizing {
             let what = format!("export {export:?} is being given another size");
@@ -184,7 +184,7 @@ impl Loop {
         serial: u32,
         size: u64,
     ) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
-        let (of, at) = self.disk_named(vm, export)?;
+        let (of, at) = self.find_disk(vm, export)?;
         let state = &mut self.device.disks[at];
         if state.serial != serial {
             let (vm, export) = (vm.to_owned(), export.to_owned());
@@ -208,12 +208,12 @@ impl Loop {
     }
 
     /// Returns true if one of these disks is being made shorter.
-    pub(super) fn is_shrinking(&self, disks: &[usize]) -> bool {
+    pub(super) fn is_any_shrinking(&self, disks: &[usize]) -> bool {
         self.shrinking.iter().any(|s| disks.contains(&s.disk))
     }
 
     /// Answers the commands of disks that no longer have an I/O in flight beyond their new end.
-    pub(super) fn shrink_further(&mut self) {
+    pub(super) fn finish_shrinks(&mut self) {
         let mut at = 0;
         while at < self.shrinking.len() {
             let disk = self.shrinking[at].disk;
@@ -226,7 +226,7 @@ impl Loop {
             let Shrinking {
                 resizing, reply, ..
             } = self.shrinking.swap_remove(at);
-            answer_ended(reply.send(Ok(resizing)));
+            respond(reply, Ok(resizing));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::frontend::door::ConnectionRef;
 
 /// Lists of connections to be served, by their index in the loop.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct RoundRobin {
     /// Connections with something to poll, in the order of their turns.
     ready: VecDeque<u32>,
     /// Connections with something to send or to receive.
@@ -23,11 +23,11 @@ struct Marks {
     touched: bool,
 }
 
-impl Turns {
+impl RoundRobin {
     /// Makes room for the connection at an index. Its marks stay if the index was used before.
     pub(super) fn add(&mut self, index: u32) {
-        let places = self.marks.len().max(index as usize + 1);
-        self.marks.resize(places, Marks::default());
+        let len = self.marks.len().max(index as usize + 1);
+        self.marks.resize(len, Marks::default());
     }
 
     /// Queues a connection with something to poll for its turn.
@@ -53,7 +53,7 @@ impl Turns {
 
     /// Takes the connection whose turn it is. The connection may have been removed meanwhile.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<u32> {
+    pub(super) fn next_ready(&mut self) -> Option<u32> {
         let index = self.ready.pop_front()?;
         self.marks[index as usize].ready = false;
         Some(index)
@@ -69,7 +69,7 @@ impl Turns {
     }
 
     /// Takes the list of touched connections. A connection in it counts as touched until
-    /// [`Turns::look`] is called for it.
+    /// [`RoundRobin::begin_exchange`] is called for it.
     #[inline]
     pub(super) fn take_touched(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.touched)
@@ -77,13 +77,13 @@ impl Turns {
 
     /// Notes that the exchange of a touched connection begins: from now on it may be touched anew.
     #[inline]
-    pub(super) fn look(&mut self, index: u32) {
+    pub(super) fn begin_exchange(&mut self, index: u32) {
         self.marks[index as usize].touched = false;
     }
 
     /// Notes that a connection stays in the list for the next turn.
     #[inline]
-    pub(super) fn keep(&mut self, index: u32) {
+    pub(super) fn keep_touched(&mut self, index: u32) {
         self.marks[index as usize].touched = true;
     }
 
@@ -109,9 +109,9 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn turns(places: u32) -> Turns {
-        let mut turns = Turns::default();
-        (0..places).for_each(|index| turns.add(index));
+    fn turns(connections: u32) -> RoundRobin {
+        let mut turns = RoundRobin::default();
+        (0..connections).for_each(|index| turns.add(index));
         turns
     }
 
@@ -122,10 +122,10 @@ mod tests {
             turns.make_ready(index);
         }
         assert_eq!(turns.waiting(), 3);
-        assert_eq!(turns.next(), Some(2));
+        assert_eq!(turns.next_ready(), Some(2));
         assert!(!turns.is_ready(2) && turns.is_ready(0));
         turns.make_ready(2);
-        let rest: Vec<u32> = std::iter::from_fn(|| turns.next()).collect();
+        let rest: Vec<u32> = std::iter::from_fn(|| turns.next_ready()).collect();
         assert_eq!(rest, [0, 1, 2]);
     }
 
@@ -137,9 +137,9 @@ mod tests {
         turns.touch(0);
         let mut list = turns.take_touched();
         assert_eq!(list, [0, 1]);
-        turns.look(0);
-        turns.look(1);
-        turns.keep(1);
+        turns.begin_exchange(0);
+        turns.begin_exchange(1);
+        turns.keep_touched(1);
         turns.touch(0);
         turns.touch(1);
         list.retain(|&index| index == 1);
@@ -153,6 +153,6 @@ mod tests {
         turns.make_ready(0);
         turns.add(0);
         turns.make_ready(0);
-        assert_eq!((turns.next(), turns.next()), (Some(0), None));
+        assert_eq!((turns.next_ready(), turns.next_ready()), (Some(0), None));
     }
 }

@@ -18,25 +18,25 @@ const QUIET: Nanos = Nanos::from_secs(60);
 
 /// Deadline transfers of one VM, beyond what the engine knows of them.
 #[derive(Debug, Default)]
-pub(super) struct Jobs {
+pub(super) struct Transfers {
     /// Start and deadline of the running transfer on the wall clock; `None` if none runs.
     since: Option<Since>,
-    given_up: GivenUp,
+    miss_alert: MissAlert,
     last: Option<EndedJob>,
     ended: EndedJobs,
 }
 
 /// Whether a transfer is known to miss its deadline, and when that was logged.
 #[derive(Debug, Default)]
-struct GivenUp {
+struct MissAlert {
     is: bool,
     /// Loop time of the last warning; `None` before the first one.
     said: Option<Nanos>,
 }
 
-impl GivenUp {
+impl MissAlert {
     /// Records the present verdict and returns true if a warning is to be logged now.
-    fn look(&mut self, now: Nanos, is: bool) -> bool {
+    fn update(&mut self, now: Nanos, is: bool) -> bool {
         let lately = self.said.is_some_and(|said| now.since(said) < QUIET);
         if !is || self.is || lately {
             self.is &= is;
@@ -49,15 +49,15 @@ impl GivenUp {
 
 impl Loop {
     /// Begins a deadline transfer now; `at` is the present time of the wall clock.
-    pub(super) fn begin_job(
+    pub(super) fn begin_transfer(
         &mut self,
         vm: &str,
         order: &JobOrder,
         at: Timestamp,
     ) -> Result<VmSnapshot, CommandError> {
-        self.takes_more()?;
+        self.check_running()?;
         let index = self.vms.named(vm)?;
-        if let Some(running) = self.running_job(index)
+        if let Some(running) = self.running_transfer(index)
             && !order.replace
         {
             let (moved, bytes) = (running.moved(), running.bytes());
@@ -85,7 +85,7 @@ impl Loop {
             deadline: deadline.max(Nanos(1)),
         };
         CommandError::check_job(order, spec.deadline)?;
-        self.take_up(index, &spec, since)?;
+        self.start_transfer(index, &spec, since)?;
         tracing::info!(vm, bytes = order.bytes, due = %since.due, "job begun");
         Ok(self.vm_snapshot(index))
     }
@@ -105,24 +105,29 @@ impl Loop {
         }
     }
 
-    fn take_up(&mut self, index: usize, spec: &JobSpec, since: Since) -> Result<(), CommandError> {
+    fn start_transfer(
+        &mut self,
+        index: usize,
+        spec: &JobSpec,
+        since: Since,
+    ) -> Result<(), CommandError> {
         let id = self.vms[index].id;
         let begun = self.engine.jobs_mut().begin_job(self.now, id, spec);
         begun.map_err(|error| CommandError::Refused(error.to_string()))?;
         // The end of a replaced transfer must be recorded before the new one takes its place.
-        self.end_jobs();
-        let jobs = &mut self.vms[index].jobs;
-        (jobs.since, jobs.given_up) = (Some(since), GivenUp::default());
-        self.running_jobs += 1;
+        self.take_ended_transfers();
+        let jobs = &mut self.vms[index].transfers;
+        (jobs.since, jobs.miss_alert) = (Some(since), MissAlert::default());
+        self.running_transfers += 1;
         Ok(())
     }
 
     /// Cancels the deadline transfer of a VM.
-    pub(super) fn cancel_job(&mut self, vm: &str) -> Result<VmSnapshot, CommandError> {
+    pub(super) fn cancel_transfer(&mut self, vm: &str) -> Result<VmSnapshot, CommandError> {
         let index = self.vms.named(vm)?;
         let ended = self.engine.jobs_mut().end_job(self.now, self.vms[index].id);
         match ended.map_err(|error| CommandError::Refused(error.to_string()))? {
-            Some(_) => self.end_jobs(),
+            Some(_) => self.take_ended_transfers(),
             None => return Err(CommandError::NoJob(vm.to_owned())),
         }
         Ok(self.vm_snapshot(index))
@@ -130,14 +135,18 @@ impl Loop {
 
     /// Returns the running transfers by the name of their VM, in the form in which the store
     /// persists them.
-    pub(super) fn export_jobs(&self) -> Vec<(String, KeptJob)> {
-        let running = self.vms.iter().filter(|(_, vm)| vm.jobs.since.is_some());
-        let kept = |(at, vm): (usize, &Vm)| Some((vm.name.clone(), self.running_job(at)?.kept()));
+    pub(super) fn export_transfers(&self) -> Vec<(String, KeptJob)> {
+        let running = self
+            .vms
+            .iter()
+            .filter(|(_, vm)| vm.transfers.since.is_some());
+        let kept =
+            |(at, vm): (usize, &Vm)| Some((vm.name.clone(), self.running_transfer(at)?.kept()));
         running.filter_map(kept).collect()
     }
 
     /// Resumes persisted transfers; `at` is the present time of the wall clock.
-    pub(super) fn resume_jobs(&mut self, kept: Vec<(String, KeptJob)>, at: Timestamp) {
+    pub(super) fn resume_transfers(&mut self, kept: Vec<(String, KeptJob)>, at: Timestamp) {
         for (vm, job) in kept {
             let spec = JobSpec {
                 bytes: job.bytes - job.moved,
@@ -153,7 +162,7 @@ impl Loop {
             let resumed = self
                 .vms
                 .named(&vm)
-                .and_then(|index| self.take_up(index, &spec, since));
+                .and_then(|index| self.start_transfer(index, &spec, since));
             match resumed {
                 Ok(()) => tracing::info!(vm, left = spec.bytes, due = %job.due, "its job goes on"),
                 Err(error) => tracing::warn!(vm, "its job does not go on: {error}"),
@@ -162,23 +171,23 @@ impl Loop {
     }
 
     /// Records and logs the transfers that have ended since the last call.
-    pub(super) fn end_jobs(&mut self) {
+    pub(super) fn take_ended_transfers(&mut self) {
         while let Some(end) = self.engine.jobs_mut().poll_job_end() {
             let place = self.vms.iter().find(|(_, vm)| vm.id == end.vm);
             let Some(index) = place.map(|(at, _)| at) else {
                 continue;
             };
             let at = job::before(Timestamp::now(), self.now.since(end.ended));
-            self.end_job(index, &end, at);
+            self.record_end(index, &end, at);
         }
     }
 
-    fn end_job(&mut self, index: usize, end: &JobEnd, at: Timestamp) {
+    fn record_end(&mut self, index: usize, end: &JobEnd, at: Timestamp) {
         let vm = &mut self.vms[index];
-        let Some(since) = vm.jobs.since.take() else {
+        let Some(since) = vm.transfers.since.take() else {
             return;
         };
-        self.running_jobs -= 1;
+        self.running_transfers -= 1;
         let left = end.job.due().since(end.ended);
         let ended = EndedJob {
             bytes: end.job.bytes.saturating_add(since.moved),
@@ -193,25 +202,25 @@ impl Loop {
             late: Nanos(end.late.0.saturating_add(since.overdue.0)),
             outcome: end.outcome,
         };
-        vm.jobs.ended.count(ended.result());
-        vm.jobs.last = Some(ended);
-        tell_end(&self.name, &vm.name, &ended);
-        self.news.notify_one();
+        vm.transfers.ended.count(ended.result());
+        vm.transfers.last = Some(ended);
+        log_end(&self.name, &vm.name, &ended);
+        self.transfer_ended.notify_one();
     }
 
     /// Returns the running transfer, the last one and the tally of a VM.
-    pub(super) fn vm_jobs(&self, index: usize) -> VmJobs {
-        let jobs = &self.vms[index].jobs;
+    pub(super) fn vm_transfers(&self, index: usize) -> VmJobs {
+        let jobs = &self.vms[index].transfers;
         VmJobs {
-            running: self.running_job(index),
+            running: self.running_transfer(index),
             last: jobs.last,
             ended: jobs.ended,
         }
     }
 
-    fn running_job(&self, index: usize) -> Option<RunningJob> {
+    fn running_transfer(&self, index: usize) -> Option<RunningJob> {
         let vm = &self.vms[index];
-        let since = vm.jobs.since?;
+        let since = vm.transfers.since?;
         let status = self.engine.jobs().job(self.now, vm.id)?;
         let capacity = self.engine.jobs().best_bandwidth();
         let outlook = match (status.bandwidth, status.forecast.done) {
@@ -229,15 +238,19 @@ impl Loop {
     }
 
     /// Logs the transfers that have become unable to meet their deadline since the last call.
-    pub(super) fn tell_jobs(&mut self) {
-        if self.running_jobs == 0 {
+    pub(super) fn log_missed_transfers(&mut self) {
+        if self.running_transfers == 0 {
             return;
         }
-        for vm in self.vms.values_mut().filter(|vm| vm.jobs.since.is_some()) {
+        for vm in self
+            .vms
+            .values_mut()
+            .filter(|vm| vm.transfers.since.is_some())
+        {
             let Some(job) = self.engine.jobs().job(self.now, vm.id) else {
                 continue;
             };
-            if vm.jobs.given_up.look(self.now, job.given_up) {
+            if vm.transfers.miss_alert.update(self.now, job.given_up) {
                 tracing::warn!(
                     device = %self.name,
                     vm = vm.name,
@@ -250,7 +263,7 @@ impl Loop {
     }
 }
 
-fn tell_end(device: &str, vm: &str, job: &EndedJob) {
+fn log_end(device: &str, vm: &str, job: &EndedJob) {
     let (bytes, took) = (job.bytes, span(job::between(job.begun, job.ended)));
     match job.result() {
         JobResult::Met => {
@@ -271,16 +284,16 @@ mod tests {
 
     #[test]
     fn that_a_job_is_given_up_is_said_once_and_no_more_often_than_once_a_minute() {
-        let mut given_up = GivenUp::default();
-        let mut look = |second, is| given_up.look(Nanos::from_secs(second), is);
-        assert!(!look(1, false));
-        assert!(look(2, true));
-        assert!(!look(3, true), "it was said");
-        assert!(!look(90, true));
-        assert!(!look(91, false));
-        assert!(look(92, true), "once more, and not lately");
-        assert!(!look(93, false));
-        assert!(!look(94, true), "lately");
-        assert!(look(152, true), "it still is");
+        let mut given_up = MissAlert::default();
+        let mut update = |second, is| given_up.update(Nanos::from_secs(second), is);
+        assert!(!update(1, false));
+        assert!(update(2, true));
+        assert!(!update(3, true), "it was said");
+        assert!(!update(90, true));
+        assert!(!update(91, false));
+        assert!(update(92, true), "once more, and not lately");
+        assert!(!update(93, false));
+        assert!(!update(94, true), "lately");
+        assert!(update(152, true), "it still is");
     }
 }

@@ -7,7 +7,7 @@ use tidegate_core::watch::{LearntCap, Notice, Parting};
 use tidegate_units::format_bandwidth;
 
 /// Logs what the engine has found out about the device since the last call.
-pub(super) fn tell_notices(engine: &mut Engine, device: &str) {
+pub(super) fn log_notices(engine: &mut Engine, device: &str) {
     while let Some(notice) = engine.device_mut().poll_notice() {
         match notice {
             Notice::Parted(drift) if drift.parted == Some(Parting::Faster) => tracing::info!(
@@ -42,7 +42,7 @@ pub(super) fn tell_notices(engine: &mut Engine, device: &str) {
 
 /// Last log message on whether all promises of a device fit it.
 #[derive(Debug, Default)]
-pub(super) struct Feasible {
+pub(super) struct FeasibilityAlert {
     /// Verdict of that message; `None` before the first one, while costs are not known.
     fits: Option<bool>,
     /// Loop time of that message.
@@ -52,11 +52,11 @@ pub(super) struct Feasible {
 /// Time after a message in which no other is logged, however often the verdict changes.
 const QUIET: Nanos = Nanos::from_secs(60);
 
-impl Feasible {
+impl FeasibilityAlert {
     /// Logs when promises that were accepted before costs were known turn out not to fit, or fit
     /// again. A device with a profile needs no message: an objective that does not fit was refused,
     /// or forced, when it was set.
-    pub(super) fn tell(&mut self, now: Nanos, engine: &Engine, device: &str) {
+    pub(super) fn log_change(&mut self, now: Nanos, engine: &Engine, device: &str) {
         match self.changed(now, engine.device().feasibility()) {
             Some(false) => tracing::warn!(
                 device,
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn that_promises_do_not_fit_is_said_once_costs_are_learnt_and_no_more_often_than_once_a_minute()
     {
-        let mut said = Feasible::default();
+        let mut said = FeasibilityAlert::default();
         let mut at = |second, fits, is_learnt| {
             let found = Feasibility {
                 fits,

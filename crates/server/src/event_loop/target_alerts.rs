@@ -12,7 +12,7 @@ const QUIET: Nanos = Nanos::from_secs(60);
 
 /// Last log message on whether the device delivers a VM's target.
 #[derive(Debug, Default)]
-pub(super) struct Adequacy {
+pub(super) struct TargetAlert {
     short: bool,
     /// Loop time of that message; `None` before the first one.
     said: Option<Nanos>,
@@ -20,16 +20,16 @@ pub(super) struct Adequacy {
 
 /// Message to be logged now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Say {
+enum Change {
     Short(Inadequate),
     Enough,
 }
 
-impl Adequacy {
-    fn look(&mut self, now: Nanos, tuning: Option<&Tuning>) -> Option<Say> {
+impl TargetAlert {
+    fn update(&mut self, now: Nanos, tuning: Option<&Tuning>) -> Option<Change> {
         let Some(tuning) = tuning else {
             // The VM has no target any more; a new one begins afresh.
-            *self = Adequacy::default();
+            *self = TargetAlert::default();
             return None;
         };
         let short = tuning.inadequate;
@@ -38,26 +38,26 @@ impl Adequacy {
             return None;
         }
         (self.short, self.said) = (short.is_some(), Some(now));
-        Some(short.map_or(Say::Enough, Say::Short))
+        Some(short.map_or(Change::Enough, Change::Short))
     }
 }
 
 impl Loop {
     /// Logs for which VMs the device has stopped delivering the target, or delivers it again, since
     /// the last call.
-    pub(super) fn tell_adequacy(&mut self) {
+    pub(super) fn log_target_alerts(&mut self) {
         if self.engine.policy().parts().0.is_none() {
             return;
         }
         let device = self.name.as_str();
         for vm in self.vms.values_mut() {
             let tuning = self.engine.tenants().tuning(vm.id);
-            let Some(say) = vm.adequacy.look(self.now, tuning.as_ref()) else {
+            let Some(change) = vm.target_alert.update(self.now, tuning.as_ref()) else {
                 continue;
             };
             let vm_name = vm.name.as_str();
-            match say {
-                Say::Short(short) => tracing::warn!(
+            match change {
+                Change::Short(short) => tracing::warn!(
                     device,
                     vm = vm_name,
                     target = %self.engine.tenants().objective(vm.id).target,
@@ -66,7 +66,7 @@ impl Loop {
                     "capacity is inadequate: the VM asks for its target and the device does not do \
                      it; lower the target, or move somebody to another device"
                 ),
-                Say::Enough => tracing::info!(
+                Change::Enough => tracing::info!(
                     device,
                     vm = vm_name,
                     "capacity is adequate again: the device does the VM's target"
@@ -102,22 +102,22 @@ mod tests {
 
     #[test]
     fn a_change_is_said_once_and_no_more_often_than_once_a_minute() {
-        let mut adequacy = Adequacy::default();
-        let mut look = |second, short: Option<bool>| {
+        let mut target_alert = TargetAlert::default();
+        let mut update = |second, short: Option<bool>| {
             let tuning = short.map(tuning);
-            let say = adequacy.look(Nanos::from_secs(second), tuning.as_ref());
-            say.map(|say| say != Say::Enough)
+            let change = target_alert.update(Nanos::from_secs(second), tuning.as_ref());
+            change.map(|change| change != Change::Enough)
         };
-        assert_eq!(look(5, Some(false)), None, "that it does is no news");
-        assert_eq!(look(6, Some(true)), Some(true));
-        assert_eq!(look(7, Some(true)), None);
+        assert_eq!(update(5, Some(false)), None, "that it does is no news");
+        assert_eq!(update(6, Some(true)), Some(true));
+        assert_eq!(update(7, Some(true)), None);
         for second in 8..66 {
-            assert_eq!(look(second, Some(second % 2 == 0)), None, "{second}");
+            assert_eq!(update(second, Some(second % 2 == 0)), None, "{second}");
         }
-        assert_eq!(look(66, Some(true)), None, "as it was said");
-        assert_eq!(look(67, Some(false)), Some(false));
-        assert_eq!(look(200, Some(true)), Some(true));
-        assert_eq!(look(201, None), None);
-        assert_eq!(look(202, Some(true)), Some(true), "of another target");
+        assert_eq!(update(66, Some(true)), None, "as it was said");
+        assert_eq!(update(67, Some(false)), Some(false));
+        assert_eq!(update(200, Some(true)), Some(true));
+        assert_eq!(update(201, None), None);
+        assert_eq!(update(202, Some(true)), Some(true), "of another target");
     }
 }
