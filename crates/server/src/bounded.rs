@@ -45,10 +45,10 @@ impl fmt::Display for NotDone {
             ),
             NotDone::TooMany => write!(
                 f,
-                "not tried: {ABANDONED_MAX} earlier calls on files still have no answer from the \
+                "not tried: {ABANDONED_MAX} earlier calls on files still wait for an answer from the \
                  kernel"
             ),
-            NotDone::NoThread(error) => write!(f, "no thread can be started for it: {error}"),
+            NotDone::NoThread(error) => write!(f, "cannot start a thread for it: {error}"),
             NotDone::Panicked => write!(f, "it panicked: this is a bug"),
         }
     }

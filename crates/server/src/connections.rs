@@ -43,14 +43,14 @@ pub struct ConnectionCounts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotAdmitted {
     /// The VM has as many connections as its `max_connections` allows.
-    #[error("its VM has {max} connections already, the most that max_connections allows")]
+    #[error("its VM has {max} connections already, the maximum by max_connections")]
     VmFull {
         /// The VM's `max_connections`.
         max: u32,
     },
     /// The free places of the device are reserved for other VMs.
     #[error(
-        "its device serves {places} connections, and those that are free are kept for other VMs"
+        "its device serves at most {places} connections, and the free ones are kept for other VMs"
     )]
     DeviceFull {
         /// Most connections of the device.

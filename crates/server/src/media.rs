@@ -109,10 +109,10 @@ impl Watched {
             State::Whole => return None,
             State::Gone => "is gone",
             State::Shrunk => "is shorter than the disk",
-            State::Replaced => "is another file than the one that is served",
+            State::Replaced => "leads to another file than the one that is served",
         };
         Some(format!(
-            "{path} {lost}: requests fail until it is there again, whole and the same"
+            "{path} {lost}: requests fail until the original file is there again at its full size"
         ))
     }
 
@@ -162,7 +162,10 @@ impl Watched {
         }
         match self.problem() {
             Some(problem) => tracing::error!("{problem}"),
-            None => tracing::warn!("{} is whole again: served", self.path.display()),
+            None => tracing::warn!(
+                "{} is whole again: requests are served",
+                self.path.display()
+            ),
         }
     }
 

@@ -76,7 +76,11 @@ fn a_job_is_waited_for_and_told_met_missed_or_cancelled() {
         "{}",
         met.out
     );
-    assert!(daemon.logged(&["job met", "vm=\"a\""]), "{}", daemon.log());
+    assert!(
+        daemon.logged(&["transfer met its deadline", "vm=\"a\""]),
+        "{}",
+        daemon.log()
+    );
 
     let missed = waited_for(&daemon, &["--deadline", "1 ms"], || write(&daemon, "1m"));
     assert_eq!(missed.status.code(), Some(1), "{}", missed.out);
@@ -190,7 +194,7 @@ fn a_job_outlives_a_crash_and_one_that_was_cancelled_does_not() {
         assert_eq!(after[what], before[what], "{what}: {after}");
     }
     assert!(
-        daemon.logged(&["its job goes on", "vm=\"a\""]),
+        daemon.logged(&["transfer resumed", "vm=\"a\""]),
         "{}",
         daemon.log()
     );

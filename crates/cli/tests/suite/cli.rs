@@ -286,9 +286,9 @@ fn check_refuses_the_disks_that_serve_would_refuse() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     for part in [
         "looks like a qcow2 image",
-        "directory: is a directory, and a disk lies on a regular file",
+        "directory: is a directory; a disk needs a regular file",
         "is 4096 bytes long, but size says 1048576",
-        "fifo: is a FIFO, and a disk lies on a regular file",
+        "fifo: is a FIFO; a disk needs a regular file",
         "vm \"image\": export \"image\"",
         "t.toml:9:8",
     ] {

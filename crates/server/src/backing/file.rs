@@ -279,10 +279,10 @@ fn reopen(
         // submission instead of passing each I/O to a kernel worker; the data are there, so nothing
         // blocks.
         if let Ok(file) = open(libc::O_DIRECT | libc::O_NONBLOCK) {
-            tracing::info!(path = %path.display(), "in memory (tmpfs): nothing here is durable");
+            tracing::info!(path = %path.display(), "on tmpfs, which is in memory: no write is durable");
             return Ok((file, None, true));
         }
-        "the filesystem is in memory"
+        "the file system is in memory"
     } else {
         match open(libc::O_DIRECT) {
             Ok(file) => match alignment(&file, block_device) {
@@ -290,10 +290,10 @@ fn reopen(
                     return Ok((file, Some(align), false));
                 }
                 Some(_) => "its size is not a multiple of the device's block size",
-                None => "the filesystem does not do direct I/O on it",
+                None => "the file system does not support direct I/O on it",
             },
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-                "the filesystem does not do direct I/O"
+                "the file system does not support direct I/O"
             }
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
                 return Err(OpenError::InUse {
@@ -303,7 +303,7 @@ fn reopen(
             Err(source) => return Err(failed("open")(source)),
         }
     };
-    tracing::warn!(path = %path.display(), "goes through the page cache: {refused}");
+    tracing::warn!(path = %path.display(), "no direct I/O, goes through the page cache: {refused}");
     let file = open(0).map_err(failed("open"))?;
     Ok((file, None, false))
 }
@@ -326,7 +326,7 @@ fn open_same(
     let at_once = if block_device { 0 } else { libc::O_NONBLOCK };
     let file = options(read_only, flags | exclusive | at_once).open(path)?;
     if sys::identity(&file.metadata()?) != identity {
-        return Err(io::Error::other("another file has taken its place"));
+        return Err(io::Error::other("the path leads to another file by now"));
     }
     if flags & libc::O_NONBLOCK == 0 {
         sys::wait_for_io(&file)?;
@@ -360,8 +360,8 @@ fn mark(path: &Path, plain: &File, config: &DiskConfig) {
     {
         tracing::warn!(
             path = %path.display(),
-            "cannot mark the file as raw ({error}): should its guest write another format's \
-             header, the next start will refuse it unless `format = \"raw\"` is said"
+            "cannot mark the file as raw ({error}): if its guest writes the header of another \
+             format, the next start refuses it; `format = \"raw\"` avoids that"
         );
     }
 }

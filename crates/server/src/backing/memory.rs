@@ -158,7 +158,7 @@ fn beyond<'a>(
         let [total, host] = [total, host].map(format_bytes);
         format!(
             "disks in memory have {total} together, and the host has {host} of memory: once guests \
-             have written that much the kernel ends the daemon"
+             have written that much, the kernel kills the daemon"
         )
     })
 }

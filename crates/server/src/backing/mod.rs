@@ -78,8 +78,7 @@ pub enum OpenError {
     /// The file looks like an image of another format.
     #[error(
         "{}: looks like a {format} image, and only raw disks are served; convert it \
-         (`qemu-img convert -O raw {} NEW`), or, if these bytes are a raw disk's own, say \
-         `format = \"raw\"`", path.display(), path.display()
+         (`qemu-img convert -O raw {} NEW`), or set `format = \"raw\"` if the file is a raw disk", path.display(), path.display()
     )]
     Format {
         /// Path of the file.
@@ -88,7 +87,7 @@ pub enum OpenError {
         format: &'static str,
     },
     /// The path is neither a regular file nor a block device. The file was not opened.
-    #[error("{}: is {found}, and a disk lies on a regular file or a block device", path.display())]
+    #[error("{}: is {found}; a disk needs a regular file or a block device", path.display())]
     Kind {
         /// Path of the file.
         path: PathBuf,
@@ -98,7 +97,7 @@ pub enum OpenError {
     /// The file of a disk that was served before is missing or empty. No new one is created in its
     /// place.
     #[error(
-        "{}: {found}, and the disk {export:?} was served from there before: no empty one is made \
+        "{}: {found}, but the disk {export:?} was served from it before: no empty file is created \
          in its place",
         path.display()
     )]
@@ -141,10 +140,10 @@ pub enum OpenError {
         block: u32,
     },
     /// A disk that is to be created, or is in memory, has no size.
-    #[error("no size given for a disk that is to be made")]
+    #[error("`size` is missing: a disk that is created needs one")]
     NoSize,
     /// A disk on a device of kind `file` has no path.
-    #[error("no path given for a disk on a device of files")]
+    #[error("`path` is missing: a disk on a device of kind \"file\" needs one")]
     NoPath,
     /// The memory of a disk in memory could not be reserved.
     #[error("cannot reserve {size} bytes of memory: {source}")]
@@ -189,16 +188,16 @@ impl OpenError {
                 }
             }
             OpenError::Lost { export, .. } => format!(
-                "put the file back (is its file system mounted?); where a new, empty disk is \
-                 wanted: `tidegate disk forget {export}`, with `--config FILE` while the daemon \
-                 does not run"
+                "put the file back (is its file system mounted?); for a new, empty disk: \
+                 `tidegate disk forget {export}`, with `--config FILE` while the daemon does not \
+                 run"
             ),
             OpenError::Late { key, .. } => format!(
-                "see to the file system it lies on (a network server or a FUSE process that does \
-                 not answer?); `{key}` under [daemon] says how long is waited"
+                "check its file system (a network server or a FUSE process that does not answer?); \
+                 `{key}` under [daemon] is the time-out"
             ),
             OpenError::InUse { path } => format!(
-                "one process at a time serves a disk: end the other one (`fuser {}` says which)",
+                "one process at a time may serve a disk: stop the other one (`fuser {}` names it)",
                 path.display()
             ),
             OpenError::Size { found, .. } => format!(
@@ -217,14 +216,14 @@ fn help_with_io(path: &Path, error: io::ErrorKind) -> Option<String> {
             if let Some(help) = missing_directory(path) {
                 return Some(help);
             }
-            "make the file, or have it made: create = \"sparse\" and a size"
+            "create the file, or let the daemon create it: create = \"sparse\" and a size"
         }
         io::ErrorKind::PermissionDenied => {
             "the daemon's user must be able to read and write it, or to read it with \
              read_only = true"
         }
         io::ErrorKind::StorageFull => {
-            "make room, or create = \"sparse\", which takes space only as the guest writes"
+            "free some space, or create = \"sparse\", which takes space only as the guest writes"
         }
         _ => return None,
     };

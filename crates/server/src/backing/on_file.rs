@@ -288,7 +288,8 @@ impl Backing for FileBacking {
 
     fn resize_work(&self, _: u64) -> Result<ResizeWork, String> {
         let file = self.open.file.try_clone();
-        let file = file.map_err(|error| format!("cannot open its file once more: {error}"))?;
+        let file =
+            file.map_err(|error| format!("cannot duplicate the descriptor of its file: {error}"))?;
         Ok(ResizeWork {
             file: Some(file),
             tail: None,

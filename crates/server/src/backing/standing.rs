@@ -58,7 +58,7 @@ impl Standing {
         let error = io::Error::from_raw_os_error(errno);
         let more = match unsaid {
             0 => String::new(),
-            n => format!(" ({n} more since the last time this was said)"),
+            n => format!(" ({n} more since the last message)"),
         };
         tracing::warn!(
             path = %self.name,

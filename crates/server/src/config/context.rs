@@ -39,7 +39,7 @@ pub(crate) fn path(base: &Path, field: &Field<'_>) -> Option<PathBuf> {
     let text = field.text()?;
     if text.is_empty() || text.contains('\0') {
         field.error(
-            format!("{} is no path", field.describe()),
+            format!("{} is not a path", field.describe()),
             "the path of a file",
         );
         return None;

@@ -37,7 +37,7 @@ pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Ru
         let max = Faults::RULES_MAX;
         field.error(
             format!("{} rules for one disk", fields.len()),
-            &format!("at most {max}: every request is held against each"),
+            &format!("at most {max}: every request is tested against each rule"),
         );
         return None;
     }
@@ -94,7 +94,7 @@ fn operations(field: &Field<'_>) -> Option<Ops> {
     let words = field.elements()?;
     if words.is_empty() {
         field.error(
-            "names no operation",
+            "is an empty list of operations",
             "[\"write\", \"discard\"], or leave it out for any",
         );
         return None;
@@ -131,8 +131,8 @@ fn probability(field: &Field<'_>) -> Option<u32> {
 /// imitate that.
 fn error_word(field: &Field<'_>) -> Option<Outcome> {
     if matches!(&field.node().value, Value::Text(text) if text == "ETIMEDOUT") {
-        let allowed = "\"EIO\", and a stall for the time that it takes: stall = \"30 s\"";
-        field.error("NBD has no word for ETIMEDOUT", allowed);
+        let allowed = "\"EIO\" with a delay: stall = \"30 s\"";
+        field.error("NBD has no error for a time-out", allowed);
         return None;
     }
     field.choice(&ERRORS)
@@ -149,8 +149,8 @@ fn effect(section: &mut Section<'_>, on: Option<Ops>, operations: &str) -> Optio
         return match (answer, error) {
             (Some(Err(error)), _) => Some(Effect::Error(error)),
             (Some(Ok(())), Some(field)) => {
-                let allowed = "only what is torn may be answered as if it were well: add torn";
-                field.error("\"none\" is no error", allowed);
+                let allowed = "add torn, or name an error";
+                field.error("error = \"none\" without torn", allowed);
                 None
             }
             _ => Some(Effect::None),
@@ -182,13 +182,13 @@ fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option
     {
         let allowed = "error = \"EIO\", stall = \"2 s\", torn = \"512 B\", or a stall with one of \
                        the others";
-        section.error("does not say what happens", allowed);
+        section.error("the rule has no effect", allowed);
     }
     if let Some(seed) = section.find("seed")
         && !section.has("probability")
     {
         seed.error(
-            "there is nothing to draw",
+            "seed without probability",
             "add a probability, or leave it out",
         );
     }
@@ -196,7 +196,7 @@ fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option
     if let Some(place) = place
         && on == Some(Ops::of(Op::Flush))
     {
-        place.error("a flush has no place on the disk", "leave it out");
+        place.error("a flush has no position on the disk", "leave it out");
     }
     if let (Some(from), Some(size), Some(field)) = (from, size, section.find("from"))
         && from >= size
@@ -271,14 +271,14 @@ mod tests {
             (json!({}), "error = \"EIO\""),
             (
                 json!({ "error": "none" }),
-                "\"none\" is no error; only what is torn",
+                "error = \"none\" without torn; add torn",
             ),
-            (
-                json!({ "error": "ETIMEDOUT" }),
-                "for the time that it takes",
-            ),
+            (json!({ "error": "ETIMEDOUT" }), "with a delay"),
             (json!({ "error": "EROFS" }), "\"EIO\", \"ENOSPC\""),
-            (json!({ "error": "EIO", "on": [] }), "names no operation"),
+            (
+                json!({ "error": "EIO", "on": [] }),
+                "is an empty list of operations",
+            ),
             (json!({ "error": "EIO", "on": "trim" }), "\"discard\""),
             (json!({ "error": "EIO", "probability": 1 }), "\"1 %\""),
             (
@@ -293,10 +293,10 @@ mod tests {
                 json!({ "error": "EIO", "probability": "0.00001 %" }),
                 "four decimals",
             ),
-            (json!({ "error": "EIO", "seed": 1 }), "nothing to draw"),
+            (json!({ "error": "EIO", "seed": 1 }), "without probability"),
             (
                 json!({ "error": "EIO", "on": "flush", "from": "1 MiB" }),
-                "no place",
+                "no position",
             ),
             (json!({ "error": "EIO", "every": 0 }), "out of range"),
             (json!({ "error": "EIO", "for": "0 s" }), "out of range"),

@@ -58,13 +58,13 @@ fn due(section: &mut Section<'_>, now: Timestamp, zone: &TimeZone) -> Option<Due
             Some(Due::Tolerance((part * THOUSANDTHS).round() as u64))
         }
         [None, None, None] => {
-            section.error("says not by when it is to be done", WHEN);
+            section.error("the deadline is missing", WHEN);
             None
         }
         _ => {
             // The last of the keys is the one to remove.
             if let Some(field) = named.iter().flatten().last() {
-                field.error("says once more by when it is to be done", WHEN);
+                field.error("more than one deadline", WHEN);
             }
             None
         }
@@ -173,13 +173,13 @@ mod tests {
             (
                 json!({ "size": "1 B" }),
                 "",
-                "says not by when",
+                "the deadline is missing",
                 "deadline = \"60 s\"",
             ),
             (
                 json!({ "size": "1 B", "deadline": "1 s", "by": "14:03" }),
                 "by",
-                "once more",
+                "more than one",
                 "one of deadline",
             ),
             (

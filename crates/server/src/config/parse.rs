@@ -42,8 +42,8 @@ impl Taken {
         match overlapping {
             Some((other, first)) => {
                 let what = format!("{address} takes addresses of {other}");
-                let allowed = "one that means every address (0.0.0.0 or [::]) leaves its port to \
-                               no other: leave one of them out, or take another port";
+                let allowed = "0.0.0.0 or [::] takes its port on every address: remove one of \
+                               the two, or use another port";
                 field.push(field.diagnostic(what).after(first).allowing(allowed));
             }
             None => self.names.claim(&address.to_string(), "address", field),
@@ -103,7 +103,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         if vms.iter().flatten().all(|vm| vm.device != index) && vms.iter().all(Option::is_some) {
             draft.field.warn(
                 "no VM has a disk on it",
-                "add a [[vm]], or one with `tidegate vm add` while it is served",
+                "add a [[vm]] here, or later with `tidegate vm add`",
             );
         }
         if let Some(device) = &draft.config {
@@ -239,8 +239,8 @@ fn address(
             if let Some(mode) = mode_field {
                 mode.error(
                     "a TCP port has no file mode",
-                    "leave it out; who may connect is up to \
-                            the address and a firewall",
+                    "leave it out; the address and a firewall decide \
+                            who may connect",
                 );
             }
             let Ok(address) = field.text()?.parse::<SocketAddr>() else {
@@ -268,7 +268,7 @@ fn address(
         }
         (None, None) => {
             section.error(
-                "says nowhere to listen",
+                "no address to listen on",
                 "unix = \"nbd.sock\" or tcp = \"127.0.0.1:10809\"",
             );
             None
@@ -289,7 +289,9 @@ fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
         if !exports.contains(name) {
             let allowed = match nearest(name, exports.iter()) {
                 Some(near) => format!("did you mean {near:?}?"),
-                None => "it is offered here once a disk that is exported so was added".to_owned(),
+                None => {
+                    "it will be offered here once a disk with this export name is added".to_owned()
+                }
             };
             field.warn(format!("no disk is exported as {name:?}"), &allowed);
         }

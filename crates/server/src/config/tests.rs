@@ -410,7 +410,7 @@ fn a_model_from_a_file_is_found_beside_the_configuration() {
 fn a_second_device_makes_every_vm_say_where_it_is() {
     let said = errors(&WHOLE.replace("device = \"disk1\"\n", ""));
     assert!(
-        said.contains("vm \"bulk\": does not say which device"),
+        said.contains("vm \"bulk\": `device` is missing, and there"),
         "{said}"
     );
     assert!(said.contains("\"disk0\" or \"disk1\""), "{said}");

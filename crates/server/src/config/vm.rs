@@ -253,7 +253,7 @@ fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) ->
         let place = places.get(later).unwrap_or(field);
         place.warn(
             what,
-            "of entries that hold at a time the last one in the list is in force",
+            "of entries that hold at the same time, the last one in the list is in force",
         );
     }
     Some(promised)
@@ -265,7 +265,10 @@ fn device(section: &mut Section<'_>, devices: &[Known]) -> Option<usize> {
     let Some(field) = section.field(&keys::ON_DEVICE) else {
         if devices.len() > 1 {
             let allowed = format!("device = {}", one_of(names()));
-            section.error("does not say which device it is on", &allowed);
+            section.error(
+                "`device` is missing, and there are several devices",
+                &allowed,
+            );
         }
         return (devices.len() == 1).then_some(0);
     };
@@ -328,7 +331,7 @@ fn export(
         let name = vm?.to_owned();
         if seen.exports.contains(&name) {
             disk.error(
-                format!("its export would be called {name:?} like another one"),
+                format!("its export would have the name {name:?}, which another disk has"),
                 &format!("name it: export = \"{name}-data\""),
             );
         } else {
@@ -383,7 +386,7 @@ fn block_size(section: &mut Section<'_>) -> Option<u32> {
     let bytes = field.bytes(0..=u64::MAX)?;
     if !BLOCK_SIZES.contains(&bytes) {
         field.error(
-            format!("{} is no block size", field.describe()),
+            format!("{} is not a block size", field.describe()),
             "\"1 B\" (any range, by reading, changing and writing back), \"512 B\" or \"4 KiB\"",
         );
         return None;
@@ -406,7 +409,7 @@ fn size(
         if needed {
             section.error(
                 "`size` is missing",
-                "a disk in memory has the size it is told: size = \"1 GiB\"",
+                "a disk in memory needs a size: size = \"1 GiB\"",
             );
             return None;
         }
@@ -450,7 +453,7 @@ fn check_create(
     }
     if read_only == Some(true) {
         field.warn(
-            "where it is created it is empty, and read_only keeps it so",
+            "a file that is created is empty, and read_only keeps it empty",
             "create = \"no\"",
         );
     }

@@ -104,7 +104,7 @@ impl Loop {
     /// exit before the kernel completes them.
     fn abort(&mut self) {
         let left = self.requests.len();
-        tracing::warn!(device = %self.name, "cut short, {left} requests not answered");
+        tracing::warn!(device = %self.name, "stopped at once, with {left} requests not answered");
         self.phase = Phase::Ended;
         for (_, state) in self.device.disks.iter() {
             if state.in_flight > 0 {

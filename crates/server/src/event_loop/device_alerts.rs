@@ -19,19 +19,19 @@ pub(super) fn log_notices(engine: &mut Engine, device: &str) {
             Notice::Parted(drift) => tracing::warn!(
                 device,
                 ratio = drift.ratio,
-                "the device is slower than its profile says: look at its health and at who \
-                     else uses it, or measure it again with `tidegate profile`"
+                "the device is slower than its profile says: check its health and its other \
+                     users, or measure it again with `tidegate profile`"
             ),
             Notice::Agrees(drift) => tracing::info!(
                 device,
                 ratio = drift.ratio,
-                "the device does what its profile says again"
+                "the device matches its profile again"
             ),
             Notice::Capped(cap) => tracing::warn!(
                 device,
                 cap = cap_in_words(&cap),
-                "something in front of the device caps it; I/Os go at 97 % of that, so that \
-                     they queue where the policy decides"
+                "a limit in front of the device caps it; I/Os are issued at 97 % of the cap, \
+                     so that they queue where the policy orders them"
             ),
             Notice::Uncapped => {
                 tracing::info!(device, "nothing caps the device any more");
@@ -46,7 +46,7 @@ pub(super) struct FeasibilityAlert {
     /// Verdict of that message; `None` before the first one, while costs are not known.
     fits: Option<bool>,
     /// Loop time of that message.
-    said: Nanos,
+    logged: Nanos,
 }
 
 /// Time after a message in which no other is logged, however often the verdict changes.
@@ -60,12 +60,11 @@ impl FeasibilityAlert {
         match self.changed(now, engine.device().feasibility()) {
             Some(false) => tracing::warn!(
                 device,
-                "by the costs that were learnt, what is promised does not fit the device: promise \
-                 less, or measure a profile (`tidegate profile`) for `tidegate plan` to say what \
-                 would"
+                "by learnt costs, the objectives do not fit the device: promise less, or measure a \
+                 profile (`tidegate profile`), by which `tidegate plan` tells what fits"
             ),
             Some(true) => {
-                tracing::info!(device, "by learnt costs what is promised fits the device");
+                tracing::info!(device, "by learnt costs, the objectives fit the device");
             }
             None => {}
         }
@@ -74,12 +73,12 @@ impl FeasibilityAlert {
     /// Returns the new verdict by learnt costs if it is to be logged now.
     fn changed(&mut self, now: Nanos, found: Option<Feasibility>) -> Option<bool> {
         let fits = found.filter(|found| found.is_learnt)?.fits;
-        let quiet = self.fits.is_some() && now.since(self.said) < QUIET;
+        let quiet = self.fits.is_some() && now.since(self.logged) < QUIET;
         // The first verdict is logged only if promises do not fit.
         if quiet || fits == self.fits.unwrap_or(true) {
             return None;
         }
-        (self.fits, self.said) = (Some(fits), now);
+        (self.fits, self.logged) = (Some(fits), now);
         Some(fits)
     }
 }

@@ -28,7 +28,7 @@ impl Loop {
                 let faults = state.faults.get_or_insert_default();
                 if faults.add(self.now, *rule).is_none() {
                     let max = Faults::RULES_MAX;
-                    let what = format!("the disk has {max} fault rules, and no room for more");
+                    let what = format!("the disk has {max} fault rules already, the maximum");
                     return Err(CommandError::Refused(what));
                 }
             }

@@ -72,10 +72,10 @@ impl Loop {
         for (id, error) in &refused {
             let vm = self.vms.iter().find(|(_, vm)| vm.id == *id);
             let vm = vm.map_or("?", |(_, vm)| &vm.name);
-            tracing::info!(%device, %vm, "what was learnt of it is not taken over: {error}");
+            tracing::info!(%device, %vm, "learnt state not imported: {error}");
         }
         let vms = vms - refused.len();
-        tracing::info!(%device, vms, "the policy goes on with what it had learnt");
+        tracing::info!(%device, vms, "the policy has its learnt state again");
     }
 
     /// Exports learnt state of one VM; `None` if the controller has none.
@@ -101,7 +101,9 @@ impl Loop {
             self.engine.tenants_mut().import_learnt(self.now, learnt)
         };
         match refused.into_iter().next() {
-            Some((_, error)) => Err(CommandError::Refused(format!("not taken over: {error}"))),
+            Some((_, error)) => Err(CommandError::Refused(format!(
+                "learnt state not imported: {error}"
+            ))),
             None => Ok(self.vm_snapshot(index)),
         }
     }
@@ -117,9 +119,9 @@ impl Loop {
             };
             let part = part.name();
             match taken {
-                Ok(()) => tracing::info!(%device, part, "goes on with what was learnt of it"),
+                Ok(()) => tracing::info!(%device, part, "learnt state imported"),
                 Err(error) => tracing::info!(
-                    %device, part, "what was learnt of it is not taken over: {error}"
+                    %device, part, "learnt state not imported: {error}"
                 ),
             }
         }

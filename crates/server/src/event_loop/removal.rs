@@ -2,32 +2,33 @@
 //! requests are cancelled, and I/Os in flight end first and keep their memory until then.
 //!
 //! ```text
-//!   there --RemoveVm, RemoveDisk--> leaving --nothing in flight, no client--> given back
+//!   served --RemoveVm, RemoveDisk--> Removal --no request, I/O, connection--> disks returned
 //! ```
 //!
-//! The disks go back to whoever asked: flushing and closing a file takes its time.
+//! The disks are returned to the sender of the command, because flushing and closing a file may
+//! block.
 
 use super::{Loop, respond};
 use crate::backing::Disk;
 use crate::command::{CommandError, Reply};
 
-/// A VM or a disk that was removed and is not quite gone.
+/// Removal of a VM or a disk that waits for requests, I/Os and connections to end.
 #[derive(Debug)]
 pub(super) struct Removal {
     disks: Vec<usize>,
-    /// The VM goes, too.
+    /// Index of the VM if it is removed as well.
     vm: Option<usize>,
     reply: Reply<Vec<Disk>>,
 }
 
 impl Loop {
-    /// The places of a VM and of one of its disks.
+    /// Returns the indices of a VM and of its disk with this export name.
     pub(super) fn find_disk(&self, vm: &str, export: &str) -> Result<(usize, usize), CommandError> {
-        let of = self.vms.named(vm)?;
-        let mut disks = self.vms[of].disks.iter().copied();
+        let vm_index = self.vms.named(vm)?;
+        let mut disks = self.vms[vm_index].disks.iter().copied();
         disks
             .find(|&at| self.device.disks[at].disk.export == export)
-            .map(|at| (of, at))
+            .map(|at| (vm_index, at))
             .ok_or_else(|| CommandError::UnknownDisk {
                 vm: vm.to_owned(),
                 export: export.to_owned(),
@@ -60,15 +61,15 @@ impl Loop {
         force: bool,
         reply: Reply<Vec<Disk>>,
     ) {
-        let removable = self.find_disk(vm, export).and_then(|(of, at)| {
+        let removable = self.find_disk(vm, export).and_then(|(vm_index, at)| {
             self.may_remove(&[at], force)?;
-            Ok((of, at))
+            Ok((vm_index, at))
         });
-        let (of, at) = match removable {
-            Ok(places) => places,
+        let (vm_index, at) = match removable {
+            Ok(indices) => indices,
             Err(error) => return respond(reply, Err(error)),
         };
-        self.vms[of].disks.retain(|&disk| disk != at);
+        self.vms[vm_index].disks.retain(|&disk| disk != at);
         self.disconnect(&[at], "its disk was removed");
         let removed = self
             .engine
@@ -86,7 +87,7 @@ impl Loop {
     fn may_remove(&self, disks: &[usize], force: bool) -> Result<(), CommandError> {
         if self.is_any_shrinking(disks) {
             return Err(CommandError::Refused(
-                "a disk of it is being made shorter".to_owned(),
+                "one of its disks is being made smaller".to_owned(),
             ));
         }
         let connected = self.frontends.peers_on(disks).map(|(peer, disk)| {
@@ -104,11 +105,11 @@ impl Loop {
     fn disconnect(&mut self, disks: &[usize], why: &str) {
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.disconnect(&mut ctx, disks, why);
-        // What a fault rule holds up would hold up the end.
+        // A request that a fault rule stalls would delay the removal.
         disks.iter().for_each(|&disk| self.end_stalls(Some(disk)));
     }
 
-    /// Lets go what was removed and has come to rest.
+    /// Finishes the removals for which nothing is in flight any more.
     pub(super) fn finish_removals(&mut self) {
         let mut at = 0;
         while at < self.removals.len() {
@@ -139,10 +140,10 @@ impl Loop {
         removal.disks.iter().any(of_disk) || removal.vm.is_some_and(of_vm)
     }
 
-    /// Takes a disk out of the loop: its place on the device and in the tables is free.
+    /// Takes a disk out of the loop and frees its index and its range of the device.
     pub(super) fn detach_disk(&mut self, at: usize) -> Disk {
         let mut state = self.device.disks.remove(at);
-        // Its number may be another disk's by now: the engine let it go when it was removed.
+        // The engine has freed the disk's id, which may be another disk's by now.
         let by_id = &mut self.device.by_id[state.id.index()];
         if *by_id == at {
             *by_id = usize::MAX;

@@ -13,16 +13,17 @@ const QUIET: Nanos = Nanos::from_secs(60);
 /// Last log message on whether the device delivers a VM's target.
 #[derive(Debug, Default)]
 pub(super) struct TargetAlert {
-    short: bool,
+    /// True if the message was that the device falls short of the target.
+    is_short: bool,
     /// Loop time of that message; `None` before the first one.
-    said: Option<Nanos>,
+    logged: Option<Nanos>,
 }
 
 /// Message to be logged now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Short(Inadequate),
-    Enough,
+    Adequate,
 }
 
 impl TargetAlert {
@@ -32,13 +33,13 @@ impl TargetAlert {
             *self = TargetAlert::default();
             return None;
         };
-        let short = tuning.inadequate;
-        let lately = self.said.is_some_and(|said| now.since(said) < QUIET);
-        if short.is_some() == self.short || lately {
+        let shortfall = tuning.inadequate;
+        let is_quiet = self.logged.is_some_and(|at| now.since(at) < QUIET);
+        if shortfall.is_some() == self.is_short || is_quiet {
             return None;
         }
-        (self.short, self.said) = (short.is_some(), Some(now));
-        Some(short.map_or(Change::Enough, Change::Short))
+        (self.is_short, self.logged) = (shortfall.is_some(), Some(now));
+        Some(shortfall.map_or(Change::Adequate, Change::Short))
     }
 }
 
@@ -63,13 +64,13 @@ impl Loop {
                     target = %self.engine.tenants().objective(vm.id).target,
                     can_be_had = format_bandwidth(short.bytes_per_s),
                     ios_per_s = short.ios_per_s / 1000,
-                    "capacity is inadequate: the VM asks for its target and the device does not do \
-                     it; lower the target, or move somebody to another device"
+                    "capacity is inadequate: the VM asks for its target and the device does not \
+                     deliver it; lower the target, or move a VM to another device"
                 ),
-                Change::Enough => tracing::info!(
+                Change::Adequate => tracing::info!(
                     device,
                     vm = vm_name,
-                    "capacity is adequate again: the device does the VM's target"
+                    "capacity is adequate again: the device delivers the VM's target"
                 ),
             }
         }
@@ -106,7 +107,7 @@ mod tests {
         let mut update = |second, short: Option<bool>| {
             let tuning = short.map(tuning);
             let change = target_alert.update(Nanos::from_secs(second), tuning.as_ref());
-            change.map(|change| change != Change::Enough)
+            change.map(|change| change != Change::Adequate)
         };
         assert_eq!(update(5, Some(false)), None, "that it does is no news");
         assert_eq!(update(6, Some(true)), Some(true));

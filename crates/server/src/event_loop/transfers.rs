@@ -26,23 +26,24 @@ pub(super) struct Transfers {
     ended: EndedJobs,
 }
 
-/// Whether a transfer is known to miss its deadline, and when that was logged.
+/// Last warning that a transfer cannot meet its deadline.
 #[derive(Debug, Default)]
 struct MissAlert {
-    is: bool,
+    /// True while the warning holds.
+    is_missed: bool,
     /// Loop time of the last warning; `None` before the first one.
-    said: Option<Nanos>,
+    logged: Option<Nanos>,
 }
 
 impl MissAlert {
     /// Records the present verdict and returns true if a warning is to be logged now.
-    fn update(&mut self, now: Nanos, is: bool) -> bool {
-        let lately = self.said.is_some_and(|said| now.since(said) < QUIET);
-        if !is || self.is || lately {
-            self.is &= is;
+    fn update(&mut self, now: Nanos, is_missed: bool) -> bool {
+        let is_quiet = self.logged.is_some_and(|at| now.since(at) < QUIET);
+        if !is_missed || self.is_missed || is_quiet {
+            self.is_missed &= is_missed;
             return false;
         }
-        (self.is, self.said) = (true, Some(now));
+        (self.is_missed, self.logged) = (true, Some(now));
         true
     }
 }
@@ -86,7 +87,7 @@ impl Loop {
         };
         CommandError::check_job(order, spec.deadline)?;
         self.start_transfer(index, &spec, since)?;
-        tracing::info!(vm, bytes = order.bytes, due = %since.due, "job begun");
+        tracing::info!(vm, bytes = order.bytes, due = %since.due, "transfer started");
         Ok(self.vm_snapshot(index))
     }
 
@@ -164,8 +165,8 @@ impl Loop {
                 .named(&vm)
                 .and_then(|index| self.start_transfer(index, &spec, since));
             match resumed {
-                Ok(()) => tracing::info!(vm, left = spec.bytes, due = %job.due, "its job goes on"),
-                Err(error) => tracing::warn!(vm, "its job does not go on: {error}"),
+                Ok(()) => tracing::info!(vm, left = spec.bytes, due = %job.due, "transfer resumed"),
+                Err(error) => tracing::warn!(vm, "transfer not resumed: {error}"),
             }
         }
     }
@@ -255,8 +256,8 @@ impl Loop {
                     device = %self.name,
                     vm = vm.name,
                     late = span(job.forecast.late),
-                    "its job cannot be met as things are, and has what the others leave: give it \
-                     more time, or move somebody to another device"
+                    "the transfer cannot meet its deadline as things are, and gets what other VMs \
+                     leave: give it more time, or move a VM to another device"
                 );
             }
         }
@@ -267,13 +268,27 @@ fn log_end(device: &str, vm: &str, job: &EndedJob) {
     let (bytes, took) = (job.bytes, span(job::between(job.begun, job.ended)));
     match job.result() {
         JobResult::Met => {
-            tracing::info!(device, vm, bytes, took, early = span(job.early), "job met");
+            tracing::info!(
+                device,
+                vm,
+                bytes,
+                took,
+                early = span(job.early),
+                "transfer met its deadline"
+            );
         }
         JobResult::Missed => {
-            tracing::warn!(device, vm, bytes, took, late = span(job.late), "job missed");
+            tracing::warn!(
+                device,
+                vm,
+                bytes,
+                took,
+                late = span(job.late),
+                "transfer missed its deadline"
+            );
         }
         JobResult::Cancelled => {
-            tracing::info!(device, vm, bytes, moved = job.moved, "job cancelled");
+            tracing::info!(device, vm, bytes, moved = job.moved, "transfer cancelled");
         }
     }
 }

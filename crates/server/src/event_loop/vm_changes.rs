@@ -71,7 +71,7 @@ impl Loop {
     pub(super) fn check_running(&self) -> Result<(), CommandError> {
         match self.phase {
             Phase::Running => Ok(()),
-            _ => Err(CommandError::Refused("the daemon is ending".to_owned())),
+            _ => Err(CommandError::Refused("the daemon is stopping".to_owned())),
         }
     }
 
@@ -85,8 +85,8 @@ impl Loop {
         if needs > has {
             // Requests are split at the device's blocks, whose size is fixed when the loop starts.
             return Err(CommandError::Refused(format!(
-                "export {:?} has blocks of {needs} bytes, and its device was started with {has}; \
-                 a disk of the configuration may have them",
+                "export {:?} has blocks of {needs} bytes, and its device was started with blocks \
+                 of {has}; larger blocks need a disk in the configuration file and a restart",
                 disk.export
             )));
         }
@@ -107,7 +107,7 @@ impl Loop {
             let removed = self.engine.tenants_mut().remove_disk(self.now, id);
             removed.expect("it was just added");
             self.detach_disk(place);
-            let what = format!("export {export:?}: cannot take its file: {error}");
+            let what = format!("export {export:?}: cannot register its file: {error}");
             return Err(CommandError::Refused(what));
         }
         Ok(place)
@@ -145,7 +145,7 @@ impl Loop {
         let (_, at) = self.find_disk(vm, export)?;
         let state = &mut self.device.disks[at];
         if state.resizing {
-            let what = format!("export {export:?} is being given another size");
+            let what = format!("export {export:?} is already being resized");
             return Err(CommandError::Refused(what));
         }
         let now = state.disk.size;

@@ -55,7 +55,9 @@ impl Device {
         if self.workers.usual == 0 {
             match parts.ring.set_workers_most(0) {
                 Ok(usual) => self.workers.usual = usual,
-                Err(error) => return tracing::warn!("io_uring's workers are not known: {error}"),
+                Err(error) => {
+                    return tracing::warn!("cannot query the limit on io_uring workers: {error}");
+                }
             }
         }
         match parts
@@ -63,7 +65,7 @@ impl Device {
             .set_workers_most(self.workers.usual.saturating_add(more))
         {
             Ok(_) => self.workers.more = more,
-            Err(error) => tracing::warn!("io_uring refuses {more} more workers: {error}"),
+            Err(error) => tracing::warn!("cannot allow io_uring {more} more workers: {error}"),
         }
     }
 
@@ -77,15 +79,15 @@ impl Device {
             match (since, state.hung) {
                 (Some(since), None) => tracing::warn!(
                     export,
-                    "disk hangs: no I/O of it has ended for {:.1} s; it gets one at a time, and \
-                     others go on",
+                    "disk hangs: none of its I/Os has ended for {:.1} s; it gets one I/O at a \
+                     time, and other disks go on",
                     now.since(since).as_secs_f64()
                 ),
                 (None, Some(since)) => {
                     ended = true;
                     tracing::warn!(
                         export,
-                        "disk hangs no more, after {:.1} s",
+                        "disk has recovered after hanging for {:.1} s",
                         now.since(since).as_secs_f64()
                     );
                 }

@@ -48,7 +48,7 @@ pub(super) fn arm_rules(disk: &Disk, now: Nanos) -> Option<Box<Faults>> {
             tracing::warn!(
                 export,
                 rule = number,
-                "fault rule begins past the disk's end, at {size} bytes: it meets nothing"
+                "fault rule begins past the disk's end, at {size} bytes: it applies to nothing"
             );
         }
     }
@@ -211,7 +211,7 @@ fn log_strike(export: &str, op: Op, judged: &Judged) {
     let operation = crate::config::fault::operation(op);
     let more = match heard.unsaid {
         0 => String::new(),
-        n => format!(" ({n} more since the last time this was said)"),
+        n => format!(" ({n} more since the last message)"),
     };
     tracing::warn!(
         export,

@@ -122,10 +122,10 @@ impl Frontends {
             state.serial == serial && !ctx.vms[state.vm].is_removed
         };
         let Some(disk) = ctx.device.disks.iter().find(chosen).map(|(at, _)| at) else {
-            return refused(&export, &peer, &"the export has gone");
+            return refused(&export, &peer, &"the export was removed");
         };
         let Some(who) = self.connections.vacant() else {
-            return refused(&export, &peer, &"too many on this device");
+            return refused(&export, &peer, &"the device has its maximum of connections");
         };
         let memory = opening.memory();
         let client = ctx
@@ -229,7 +229,7 @@ impl Frontends {
                     entry.answer = Answer::Error(Failure::NoMemory, "try again");
                 }
                 Err(Untold::Failed) => {
-                    entry.answer = Answer::Error(Failure::Io, "the filesystem does not tell");
+                    entry.answer = Answer::Error(Failure::Io, "the file system reports no extents");
                 }
             }
             let who = entry.owner;
@@ -260,7 +260,7 @@ impl Frontends {
         }
         if log_limit::GONE.allows(Instant::now()) {
             let export = &ctx.device.disks[connection.disk].disk.export;
-            let why = errno.map_or("closed without a word".to_owned(), |e| {
+            let why = errno.map_or("closed without a disconnect request".to_owned(), |e| {
                 std::io::Error::from_raw_os_error(e).to_string()
             });
             let outstanding = connection.outstanding;
