@@ -45,8 +45,8 @@ impl fmt::Display for NotDone {
             ),
             NotDone::TooMany => write!(
                 f,
-                "not tried: {ABANDONED_MAX} earlier calls on files still wait for an answer from the \
-                 kernel"
+                "not tried: {ABANDONED_MAX} earlier calls on files still wait for an answer from \
+                 the kernel"
             ),
             NotDone::NoThread(error) => write!(f, "cannot start a thread for it: {error}"),
             NotDone::Panicked => write!(f, "it panicked: this is a bug"),

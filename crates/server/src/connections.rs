@@ -50,7 +50,8 @@ pub enum NotAdmitted {
     },
     /// The free places of the device are reserved for other VMs.
     #[error(
-        "its device serves at most {places} connections, and the free ones are kept for other VMs"
+        "its device serves at most {places} connections, and the free ones are reserved for other \
+         VMs"
     )]
     DeviceFull {
         /// Most connections of the device.
@@ -162,7 +163,7 @@ fn may_admit(places: usize, vms: &[Option<Tally>], at: usize) -> Result<(), NotA
     let all = || vms.iter().flatten();
     let guaranteed = (GUARANTEED.min(places / all().count())) as u32;
     let open: usize = all().map(|vm| vm.open as usize).sum();
-    let kept: usize = if own.open < guaranteed {
+    let reserved: usize = if own.open < guaranteed {
         0
     } else {
         // The VM's own share of the sum is 0, because its guaranteed connections are in use.
@@ -170,7 +171,7 @@ fn may_admit(places: usize, vms: &[Option<Tally>], at: usize) -> Result<(), NotA
             .map(|vm| guaranteed.min(vm.max).saturating_sub(vm.open) as usize)
             .sum()
     };
-    if places.saturating_sub(open) > kept {
+    if places.saturating_sub(open) > reserved {
         Ok(())
     } else {
         Err(NotAdmitted::DeviceFull { places })
@@ -216,12 +217,12 @@ mod tests {
         let greedy = admit(&vms[0], 1000);
         assert_eq!(greedy.len(), 100 - 16 - 5);
         let full = NotAdmitted::DeviceFull { places: 100 };
-        assert_eq!(vms[0].admit().expect_err("kept for others"), full);
+        assert_eq!(vms[0].admit().expect_err("reserved for others"), full);
         let second = admit(&vms[1], 1000);
         assert_eq!((second.len(), admit(&vms[2], 1000).len()), (16, 5));
         // The third VM's five permits were dropped at once, and their places are still reserved for
         // it.
-        assert_eq!(vms[1].admit().expect_err("kept for the third"), full);
+        assert_eq!(vms[1].admit().expect_err("reserved for the third"), full);
         assert_eq!(admit(&vms[2], 1000).len(), 5);
     }
 

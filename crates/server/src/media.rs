@@ -28,9 +28,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::ring::sys;
 
 /// Time between two checks of a file.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Deadline for a check of a file; after that its thread is abandoned.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State of the file or block device of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,8 +76,8 @@ pub struct Watched {
     size: AtomicU64,
     /// Number of changes of `size`, times two: a check that overlaps a change is discarded.
     changes: AtomicU32,
-    /// True if a check has not returned within [`ANSWERS_WITHIN`].
-    silent: AtomicBool,
+    /// True if a check has not returned within [`ANSWER_TIMEOUT`].
+    is_unresponsive: AtomicBool,
 }
 
 impl Watched {
@@ -90,7 +90,7 @@ impl Watched {
             state: AtomicU8::new(State::Whole as u8),
             size: AtomicU64::new(size),
             changes: AtomicU32::new(0),
-            silent: AtomicBool::new(false),
+            is_unresponsive: AtomicBool::new(false),
         }
     }
 
@@ -103,7 +103,7 @@ impl Watched {
     pub fn problem(&self) -> Option<String> {
         let path = self.path.display();
         let lost = match self.state() {
-            State::Whole if self.silent.load(Ordering::Relaxed) => {
+            State::Whole if self.is_unresponsive.load(Ordering::Relaxed) => {
                 return Some(format!("the file system of {path} does not answer"));
             }
             State::Whole => return None,
@@ -130,7 +130,7 @@ impl Watched {
     }
 
     /// Checks the path once. Blocks for as long as the file system does not answer.
-    fn look(&self) {
+    fn check(&self) {
         let changes = self.changes.load(Ordering::Acquire);
         let size = self.size.load(Ordering::Acquire);
         let seen = match std::fs::metadata(&self.path) {
@@ -211,8 +211,8 @@ impl Round {
     fn run(&self) {
         for (at, file) in self.files.iter().enumerate() {
             self.at.store(at, Ordering::Release);
-            file.look();
-            if file.silent.swap(false, Ordering::Relaxed) {
+            file.check();
+            if file.is_unresponsive.swap(false, Ordering::Relaxed) {
                 tracing::warn!("the file system of {} answers again", file.path.display());
             }
             if self.abandoned.load(Ordering::Acquire) {
@@ -262,7 +262,7 @@ impl Watcher {
                 return;
             }
             let stuck = &round.files[at];
-            stuck.silent.store(true, Ordering::Relaxed);
+            stuck.is_unresponsive.store(true, Ordering::Relaxed);
             round.abandoned.store(true, Ordering::Release);
             tracing::error!("{}", stuck.problem().unwrap_or_default());
             self.worker = None;
@@ -271,12 +271,12 @@ impl Watcher {
         let mut files = files();
         let silent = files
             .iter()
-            .filter(|file| file.silent.load(Ordering::Relaxed));
+            .filter(|file| file.is_unresponsive.load(Ordering::Relaxed));
         let silent: BTreeSet<_> = silent.map(|file| file.filesystem()).collect();
         files.retain(|file| {
             // A block device shares no file system with other files.
             let is_silent = if file.filesystem().is_none() {
-                file.silent.load(Ordering::Relaxed)
+                file.is_unresponsive.load(Ordering::Relaxed)
             } else {
                 silent.contains(&file.filesystem())
             };
@@ -312,8 +312,8 @@ impl Watcher {
 /// Checks the files of all disks every second, until the future is dropped. `files` returns the
 /// files of the disks that are open now.
 pub(crate) async fn watch(files: impl Fn() -> Vec<Weak<Watched>>) {
-    let mut watcher = Watcher::new(ANSWERS_WITHIN);
-    let mut every = interval(LOOK_EVERY);
+    let mut watcher = Watcher::new(ANSWER_TIMEOUT);
+    let mut every = interval(CHECK_INTERVAL);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;
@@ -336,7 +336,7 @@ mod tests {
     }
 
     fn seen(watched: &Watched) -> State {
-        watched.look();
+        watched.check();
         watched.state()
     }
 

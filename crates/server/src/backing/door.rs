@@ -5,7 +5,7 @@
 //!   device I/O, its memory ---------> submit ---------------------> ring operations
 //!   end of a turn's submissions ----> send: what was only queued -> ring operations
 //!   its I/Os' outcomes <------------- handle <--------------------- operations that ended
-//!   block status <------------------- ask_extents
+//!   block status <------------------- query_extents
 //! ```
 //!
 //! A [`Backing`] stores the bytes of one disk: memory, a file, a connection to another server. It
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use tidegate_core::request::{DeviceIo, Outcome};
 use tidegate_core::time::Nanos;
 
-use super::extents::{Question, Status};
+use super::extents::{ExtentAnswer, ExtentQuery};
 use super::memory::Tail;
 use crate::buffer::{Mem, Pool};
 use crate::media::Watched;
@@ -60,10 +60,10 @@ pub(crate) trait Backing {
     );
 
     /// Finds out which parts of a range are holes, now or later, and answers by
-    /// [`Port::tell_extents`]. The default reports everything as data.
-    fn ask_extents(&mut self, _: &mut Self::Shared, port: &mut Port<'_>, question: Question) {
-        let status = question.all_data();
-        port.tell_extents(status);
+    /// [`Port::answer_extents`]. The default reports everything as data.
+    fn query_extents(&mut self, _: &mut Self::Shared, port: &mut Port<'_>, query: ExtentQuery) {
+        let status = query.all_data();
+        port.answer_extents(status);
     }
 
     /// Sends what was queued, once for all submissions of a turn. Called after
@@ -218,7 +218,7 @@ pub(crate) struct Reports {
     /// Indices and outcomes of I/Os that ended.
     pub(crate) ended: Vec<(u32, Outcome)>,
     /// Answers to extent queries.
-    pub(crate) statuses: Vec<Status>,
+    pub(crate) extent_answers: Vec<ExtentAnswer>,
     /// Disks for which [`Backing::send`] is to be called.
     pub(crate) unsent: Vec<u32>,
     /// Times for which disks requested a call of [`Backing::handle_timeout`], earliest first.
@@ -278,8 +278,8 @@ impl Port<'_> {
     }
 
     /// Answers an extent query.
-    pub(crate) fn tell_extents(&mut self, status: Status) {
-        self.reports.statuses.push(status);
+    pub(crate) fn answer_extents(&mut self, status: ExtentAnswer) {
+        self.reports.extent_answers.push(status);
     }
 
     /// Requests a call of [`Backing::send`] at the end of the turn's submissions.

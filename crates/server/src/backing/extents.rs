@@ -24,7 +24,7 @@ pub struct Extent {
 
 /// Query for the holes in a range of a disk.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct ExtentQuery {
     /// Token that is returned with the answer.
     pub(crate) token: u64,
     /// First byte of the range.
@@ -37,9 +37,9 @@ pub(crate) struct Question {
     pub(crate) extents: Vec<Extent>,
 }
 
-impl Question {
+impl ExtentQuery {
     /// Answers that all of the range is data, for backings that do not know of holes.
-    pub(crate) fn all_data(mut self) -> Status {
+    pub(crate) fn all_data(mut self) -> ExtentAnswer {
         self.extents.push(Extent {
             len: self.len,
             hole: false,
@@ -49,28 +49,28 @@ impl Question {
     }
 
     /// Answers with the extents that are in the list.
-    pub(crate) fn answer(self, told: Result<(), Untold>) -> Status {
-        Status {
+    pub(crate) fn answer(self, result: Result<(), QueryError>) -> ExtentAnswer {
+        ExtentAnswer {
             token: self.token,
-            told,
+            result,
             extents: self.extents,
         }
     }
 }
 
-/// Answer to a [`Question`].
+/// Answer to a [`ExtentQuery`].
 #[derive(Debug)]
-pub(crate) struct Status {
-    /// Token of the question.
+pub(crate) struct ExtentAnswer {
+    /// Token of the query.
     pub(crate) token: u64,
-    pub(crate) told: Result<(), Untold>,
-    /// Consecutive extents from the question's offset on.
+    pub(crate) result: Result<(), QueryError>,
+    /// Consecutive extents from the query's offset on.
     pub(crate) extents: Vec<Extent>,
 }
 
 /// Reasons why an extent query failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Untold {
+pub(crate) enum QueryError {
     /// Descriptors or threads are short at the moment.
     TryAgain,
     /// The storage reported an error.
@@ -79,35 +79,35 @@ pub(crate) enum Untold {
 
 /// Query for the holes of a file.
 #[derive(Debug)]
-pub(crate) struct Survey {
+pub(crate) struct FileQuery {
     /// Handle to the file.
     pub(crate) file: Arc<File>,
-    pub(crate) question: Question,
+    pub(crate) query: ExtentQuery,
 }
 
 /// Thread that answers extent queries. It ends when this handle is dropped.
 #[derive(Debug)]
-pub(crate) struct Surveyor {
-    questions: Sender<Survey>,
-    answers: Receiver<Status>,
+pub(crate) struct ExtentThread {
+    queries: Sender<FileQuery>,
+    answers: Receiver<ExtentAnswer>,
 }
 
-impl Surveyor {
+impl ExtentThread {
     /// Starts the thread, which wakes the loop after each answer.
     ///
     /// # Errors
     /// Fails if no thread can be started.
-    pub(crate) fn start(wake: Arc<Wake>) -> io::Result<Surveyor> {
-        let (questions, inbox) = channel::<Survey>();
+    pub(crate) fn start(wake: Arc<Wake>) -> io::Result<ExtentThread> {
+        let (queries, inbox) = channel::<FileQuery>();
         let (outbox, answers) = channel();
         let answer_all = move || {
-            for Survey { file, mut question } in inbox {
-                let Question {
+            for FileQuery { file, mut query } in inbox {
+                let ExtentQuery {
                     offset, len, most, ..
-                } = question;
-                let told = survey(&file, offset, len, most, &mut question.extents);
-                let told = told.map_err(|_| Untold::Failed);
-                if outbox.send(question.answer(told)).is_err() {
+                } = query;
+                let told = find_extents(&file, offset, len, most, &mut query.extents);
+                let told = told.map_err(|_| QueryError::Failed);
+                if outbox.send(query.answer(told)).is_err() {
                     return;
                 }
                 wake.wake();
@@ -116,18 +116,18 @@ impl Surveyor {
         std::thread::Builder::new()
             .name("extents".into())
             .spawn(answer_all)?;
-        Ok(Surveyor { questions, answers })
+        Ok(ExtentThread { queries, answers })
     }
 
     /// Passes a query to the thread.
-    pub(crate) fn ask(&self, survey: Survey) {
-        self.questions
+    pub(crate) fn ask(&self, survey: FileQuery) {
+        self.queries
             .send(survey)
             .expect("the thread lives as long as this");
     }
 
     /// Takes an answer if there is one.
-    pub(crate) fn answer(&self) -> Option<Status> {
+    pub(crate) fn answer(&self) -> Option<ExtentAnswer> {
         self.answers.try_recv().ok()
     }
 }
@@ -137,7 +137,7 @@ impl Surveyor {
 ///
 /// # Errors
 /// Fails if `lseek` reports an I/O error.
-pub(crate) fn survey(
+pub(crate) fn find_extents(
     file: &File,
     offset: u64,
     len: u32,
@@ -185,7 +185,7 @@ mod tests {
         file.set_len(4 << 20).unwrap();
         file.write_all_at(&[1; 65536], 1 << 20).unwrap();
         let mut extents = Vec::new();
-        survey(&file, 0, 4 << 20, EXTENTS_MAX, &mut extents).unwrap();
+        find_extents(&file, 0, 4 << 20, EXTENTS_MAX, &mut extents).unwrap();
         let total: u64 = extents.iter().map(|e| u64::from(e.len)).sum();
         assert_eq!(total, 4 << 20);
         let mut at = 0u64;
@@ -195,7 +195,7 @@ mod tests {
             at += u64::from(e.len);
         }
         extents.clear();
-        survey(&file, 5, 100, 1, &mut extents).unwrap();
+        find_extents(&file, 5, 100, 1, &mut extents).unwrap();
         assert_eq!(extents.len(), 1);
     }
 }

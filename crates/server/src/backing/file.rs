@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::dsync::Durably;
-use super::inspect::{Sound, refuse_foreign, refuse_special, sound};
-use super::standing::Standing;
+use super::error_state::ErrorState;
+use super::inspect::{Checked, check_file, refuse_foreign, refuse_special};
 use super::{OpenError, probe};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::media::{State, Watched};
@@ -17,9 +17,9 @@ use crate::ring::sys;
 
 /// Time for which a lock of another process is waited for: the kernel releases the locks of a
 /// killed daemon only when its last I/O has ended.
-const LOCK_WITHIN: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between two attempts to lock.
-const LOCK_AGAIN: Duration = Duration::from_millis(20);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// File or block device that is open and locked for serving. Dropping it releases the lock.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub struct FileFacts {
     /// True until zeroing a range that stays allocated has failed.
     pub can_zero: bool,
     /// Logged errors, and the reason why changes fail since one of them.
-    pub standing: Standing,
+    pub errors: ErrorState,
     /// Observed state of the file: whole, missing, truncated or replaced.
     pub watched: Arc<Watched>,
 }
@@ -70,7 +70,7 @@ impl FileFacts {
     /// Returns true if an I/O may be started: the file is whole and, for one that `changes` data (a
     /// write, discard or flush), no earlier sync has failed.
     pub fn takes(&self, changes: bool) -> bool {
-        self.watched.state() == State::Whole && !(changes && self.standing.failed.is_some())
+        self.watched.state() == State::Whole && !(changes && self.errors.failed.is_some())
     }
 
     /// Records that a read ended before the end of the disk, so the file was truncated. Requests
@@ -94,7 +94,7 @@ impl FileFacts {
             can_punch: true,
             can_zero: true,
             watched: Arc::new(Watched::new(Path::new("test"), (false, 0, 0), size)),
-            standing: Standing::new("test".to_owned()),
+            errors: ErrorState::new("test".to_owned()),
         }
     }
 }
@@ -112,13 +112,13 @@ impl OpenFile {
                 source,
             }
         };
-        let (plain, created) = patiently(|| open_or_create(path, config))?;
+        let (plain, created) = retry_while_in_use(|| open_or_create(path, config))?;
         // The creator of a file fills it, even if its guest may only read.
         let writable = created || !config.read_only;
-        let Sound { block_device, size } = sound(path, &plain, config, writable)?;
+        let Checked { block_device, size } = check_file(path, &plain, config, writable)?;
         let (file, direct, in_memory) =
-            patiently(|| reopen(path, &plain, config, block_device, size))?;
-        patiently(|| match sys::lock(&file, !config.read_only) {
+            retry_while_in_use(|| reopen(path, &plain, config, block_device, size))?;
+        retry_while_in_use(|| match sys::lock(&file, !config.read_only) {
             Ok(true) => Ok(()),
             Ok(false) => Err(OpenError::InUse {
                 path: path.to_owned(),
@@ -132,7 +132,7 @@ impl OpenFile {
                 // The creator removed the file again while its lock was waited for.
                 return Err(at("open")(io::ErrorKind::NotFound.into()));
             }
-            fill(&plain, config, size).map_err(|error| {
+            set_initial_size(&plain, config, size).map_err(|error| {
                 if created {
                     let _ = std::fs::remove_file(path);
                 }
@@ -140,7 +140,7 @@ impl OpenFile {
             })?;
         }
         refuse_foreign(path, &plain, config)?;
-        mark(path, &plain, config);
+        mark_raw(path, &plain, config);
         let align = direct.map_or(1, |a| a.offset.max(1));
         let probing = !config.read_only && !block_device;
         let identity = sys::identity(&plain.metadata().map_err(at("inspect"))?);
@@ -156,7 +156,7 @@ impl OpenFile {
             can_punch: !config.read_only && (!probing || can_punch(&file, size)),
             can_zero: !config.read_only,
             watched: Arc::new(Watched::new(path, identity, size)),
-            standing: Standing::new(path.display().to_string()),
+            errors: ErrorState::new(path.display().to_string()),
         };
         Ok(OpenFile { file, facts })
     }
@@ -174,13 +174,15 @@ fn options(read_only: bool, flags: i32) -> OpenOptions {
     options
 }
 
-/// Repeats an attempt that fails with `InUse` for up to [`LOCK_WITHIN`].
-fn patiently<T>(mut attempt: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    let until = Instant::now() + LOCK_WITHIN;
+/// Repeats an attempt that fails with `InUse` for up to [`LOCK_TIMEOUT`].
+fn retry_while_in_use<T>(
+    mut attempt: impl FnMut() -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match attempt() {
             Err(OpenError::InUse { .. }) if Instant::now() < until => {
-                std::thread::sleep(LOCK_AGAIN);
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
             }
             other => return other,
         }
@@ -236,7 +238,7 @@ fn open_or_create(path: &Path, config: &DiskConfig) -> Result<(File, bool), Open
 }
 
 /// Gives an empty file its size, whether this process created it or another did.
-fn fill(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
+fn set_initial_size(file: &File, config: &DiskConfig, size: u64) -> io::Result<()> {
     if size == 0 || file.metadata()?.len() != 0 {
         return Ok(());
     }
@@ -279,7 +281,7 @@ fn reopen(
         // submission instead of passing each I/O to a kernel worker; the data are there, so nothing
         // blocks.
         if let Ok(file) = open(libc::O_DIRECT | libc::O_NONBLOCK) {
-            tracing::info!(path = %path.display(), "on tmpfs, which is in memory: no write is durable");
+            tracing::info!(path = %path.display(), "on tmpfs: in memory, nothing is durable");
             return Ok((file, None, true));
         }
         "the file system is in memory"
@@ -353,7 +355,7 @@ fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
 }
 
 /// Marks the file of a writable disk as raw, see [`probe`].
-fn mark(path: &Path, plain: &File, config: &DiskConfig) {
+fn mark_raw(path: &Path, plain: &File, config: &DiskConfig) {
     if !config.read_only
         && let Err(error) = probe::mark(plain)
         && config.format != DiskFormat::Raw

@@ -23,7 +23,7 @@ pub const ZEROES: usize = 1 << 20;
 
 /// Number of consecutive `EINTR` or `EAGAIN` results after which a call has failed. Each retry goes
 /// through the ring, but a file with no other answer would keep its loop busy for ever.
-const AGAIN_MAX: u16 = 100;
+const RETRIES_MAX: u16 = 100;
 
 /// State of one I/O on a file; reused for the next one.
 #[derive(Debug)]
@@ -39,9 +39,9 @@ pub struct FileIo {
     done: usize,
     /// Consecutive results without progress. At the second one the file is taken to end before the
     /// disk does.
-    fruitless: u8,
+    no_progress: u8,
     /// Consecutive results that ask to repeat the call.
-    again: u16,
+    retries: u16,
     /// End of the whole range, up to which pieces of zeroes follow.
     end: u64,
     /// The caller's memory, in order.
@@ -71,8 +71,8 @@ impl FileIo {
             offset: 0,
             len: 0,
             done: 0,
-            fruitless: 0,
-            again: 0,
+            no_progress: 0,
+            retries: 0,
             end: 0,
             ranges: Vec::new(),
             bounce: None,
@@ -100,8 +100,8 @@ impl FileIo {
         self.offset = io.offset;
         self.len = io.len as usize;
         self.done = 0;
-        self.fruitless = 0;
-        self.again = 0;
+        self.no_progress = 0;
+        self.retries = 0;
         self.end = io.offset + u64::from(io.len);
         self.zeroes = zeroes;
         self.stage = match io.op {
@@ -154,13 +154,13 @@ impl FileIo {
     pub fn advance(&mut self, facts: &mut FileFacts, result: Result<u32, i32>) {
         let n = match result {
             Ok(n) => n as usize,
-            Err(libc::EINTR | libc::EAGAIN) if self.again < AGAIN_MAX => {
-                self.again += 1;
+            Err(libc::EINTR | libc::EAGAIN) if self.retries < RETRIES_MAX => {
+                self.retries += 1;
                 return;
             }
             Err(errno) => return self.failed(facts, errno),
         };
-        self.again = 0;
+        self.retries = 0;
         match self.stage {
             Stage::Head => self.block_read(facts, n, self.head(facts), Stage::Tail),
             Stage::Tail => self.block_read(facts, n, self.tail(facts), Stage::Transfer),
@@ -168,7 +168,7 @@ impl FileIo {
             Stage::Transfer => self.wrote_some(facts, n),
             Stage::Allocate if self.fua => self.stage = Stage::Sync,
             Stage::Allocate => self.stage = Stage::Done(Ok(())),
-            Stage::Sync => self.stage = Stage::Done(durably(facts)),
+            Stage::Sync => self.stage = Stage::Done(sync_outcome(facts)),
             Stage::Done(_) => panic!("a result for an I/O that had ended"),
         }
     }
@@ -288,11 +288,11 @@ impl FileIo {
         next: Stage,
     ) {
         let (_, len) = block.expect("only a partial block is read");
-        if n > 0 && n < len && self.fruitless == 0 {
-            self.fruitless = 1;
+        if n > 0 && n < len && self.no_progress == 0 {
+            self.no_progress = 1;
             return;
         }
-        self.fruitless = 0;
+        self.no_progress = 0;
         if n < len {
             // Without its old bytes the block cannot be written back around the caller's data.
             return self.ended_early(facts);
@@ -313,8 +313,8 @@ impl FileIo {
         if self.done + n < total {
             // Direct I/O resumes at a block, so a block that was read in part is read again.
             let to = (self.done + n) / facts.align as usize * facts.align as usize;
-            if n > 0 && (to > self.done || self.fruitless == 0) {
-                self.fruitless = u8::from(to == self.done);
+            if n > 0 && (to > self.done || self.no_progress == 0) {
+                self.no_progress = u8::from(to == self.done);
                 self.done = to;
                 return;
             }
@@ -345,10 +345,10 @@ impl FileIo {
         if self.done < total {
             // Direct I/O resumes at a block, so a block that was written in part is written again.
             self.done -= self.done % facts.align as usize;
-            if self.done == before && self.fruitless > 0 {
+            if self.done == before && self.no_progress > 0 {
                 return self.failed(facts, libc::EIO);
             }
-            self.fruitless = u8::from(self.done == before);
+            self.no_progress = u8::from(self.done == before);
             return;
         }
         let written_to = self.offset + self.len as u64;
@@ -357,7 +357,7 @@ impl FileIo {
         }
         self.stage = match (self.fua, facts.durably) {
             (false, _) => Stage::Done(Ok(())),
-            (true, Durably::Flag) => Stage::Done(durably(facts)),
+            (true, Durably::Flag) => Stage::Done(sync_outcome(facts)),
             (true, Durably::Sync) => Stage::Sync,
         };
     }
@@ -371,7 +371,7 @@ impl FileIo {
         self.offset = from;
         self.len = (to - from) as usize;
         self.done = 0;
-        self.fruitless = 0;
+        self.no_progress = 0;
         self.ranges.clear();
         self.ranges.push(self.zeroes.slice(0, self.len));
         self.stage = Stage::Head;
@@ -441,11 +441,11 @@ impl FileIo {
                 Op::Flush => "flush",
                 _ => "durable write",
             };
-            facts.standing.fail(errno, what);
+            facts.errors.fail(errno, what);
             self.stage = Stage::Done(Err(IoError::Io));
             return;
         }
-        facts.standing.warn(errno, what(self.op));
+        facts.errors.warn(errno, op_name(self.op));
         self.stage = Stage::Done(Err(outcome));
     }
 }
@@ -453,14 +453,14 @@ impl FileIo {
 /// Returns the outcome of a sync that the kernel reports as successful. The kernel reports a
 /// write-back error only once for each open file: of several syncs that wait for it one fails, and
 /// the success of the others means nothing.
-fn durably(facts: &FileFacts) -> Outcome {
-    match facts.standing.failed {
+fn sync_outcome(facts: &FileFacts) -> Outcome {
+    match facts.errors.failed {
         Some(_) => Err(IoError::Io),
         None => Ok(()),
     }
 }
 
-fn what(op: Op) -> &'static str {
+fn op_name(op: Op) -> &'static str {
     match op {
         Op::Read => "read",
         Op::Write => "write",

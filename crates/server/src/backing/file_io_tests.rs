@@ -180,7 +180,7 @@ fn survivable() -> impl Strategy<Value = Vec<Fault>> {
         Just(Fault::Error(libc::EINTR)),
         Just(Fault::Error(libc::EAGAIN)),
     ];
-    // An undisturbed call after each disturbed one: two fruitless ones in a row mean the end.
+    // An undisturbed call after each disturbed one: two without progress in a row mean the end.
     proptest::collection::vec(fault, 0..8)
         .prop_map(|faults| faults.into_iter().flat_map(|f| [Fault::None, f]).collect())
 }
@@ -367,7 +367,7 @@ fn a_failed_flush_fails_the_disk_for_good() {
         bench.run(&mut fake, io(Op::Flush, 0, 0, false)),
         Err(IoError::Io)
     );
-    assert!(bench.facts.standing.failed.is_some());
+    assert!(bench.facts.errors.failed.is_some());
     for op in [Op::Write, Op::Flush, Op::WriteZeroes, Op::Discard] {
         assert_eq!(
             bench.run(&mut fake, io(op, 0, 4096, false)),
@@ -387,7 +387,7 @@ fn a_failed_durable_write_fails_the_disk_and_a_plain_one_does_not() {
             bench.run(&mut fake, io(Op::Write, 0, 4096, fua)),
             Err(IoError::Io)
         );
-        assert_eq!(bench.facts.standing.failed.is_some(), fails);
+        assert_eq!(bench.facts.errors.failed.is_some(), fails);
     }
 }
 
@@ -401,7 +401,7 @@ fn a_full_store_says_so_and_goes_on() {
                 bench.run(&mut fake, io(op, 0, 4096, true)),
                 Err(IoError::NoSpace)
             );
-            assert!(bench.facts.standing.failed.is_none());
+            assert!(bench.facts.errors.failed.is_none());
             assert_eq!(bench.run(&mut fake, io(op, 0, 4096, true)), Ok(()));
         }
     }
@@ -485,7 +485,7 @@ fn a_durable_write_whose_sync_fails_fails_the_disk() {
         let mut fake = Fake::new(&faults);
         let outcome = bench.run(&mut fake, io(Op::Write, 0, 4096, true));
         assert_eq!(outcome, Err(IoError::Io));
-        assert_eq!(bench.facts.standing.failed.is_some(), fails, "{faults:?}");
+        assert_eq!(bench.facts.errors.failed.is_some(), fails, "{faults:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::ring::sys;
 
 /// Properties of a file that may be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Sound {
+pub(super) struct Checked {
     /// True for a block device, false for a regular file.
     pub(super) block_device: bool,
     /// Size of the disk in bytes.
@@ -27,12 +27,12 @@ pub(super) struct Sound {
 ///
 /// # Errors
 /// The reason why the file would be refused.
-pub(super) fn sound(
+pub(super) fn check_file(
     path: &Path,
     file: &File,
     config: &DiskConfig,
     writable: bool,
-) -> Result<Sound, OpenError> {
+) -> Result<Checked, OpenError> {
     let meta = file.metadata().map_err(|source| OpenError::Io {
         path: path.to_owned(),
         what: "inspect",
@@ -43,7 +43,7 @@ pub(super) fn sound(
     refuse_special(path, meta.file_type())?;
     let block_device = meta.file_type().is_block_device();
     match measure(path, file, block_device, writable, config) {
-        Ok(size) => Ok(Sound { block_device, size }),
+        Ok(size) => Ok(Checked { block_device, size }),
         // An image of another format has another size than its disk: the format is the error to
         // report.
         Err(error @ OpenError::Size { .. }) => {
@@ -157,7 +157,7 @@ pub fn inspect(config: &DiskConfig) -> Result<(), OpenError> {
         .custom_flags(libc::O_NONBLOCK)
         .open(path)
         .map_err(failed)?;
-    let Sound { size, .. } = sound(path, &file, config, !config.read_only)?;
+    let Checked { size, .. } = check_file(path, &file, config, !config.read_only)?;
     refuse_foreign(path, &file, config)?;
     OpenError::refuse_part_blocks(config, size)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::request::{DeviceIo, Outcome};
 
 use super::door::{Backing, Operation, Port, Reports, ResizeWork};
-use super::extents::Question;
+use super::extents::ExtentQuery;
 use super::memory::Memory;
 use super::on_file::{FileBacking, FileIos};
 use super::on_memory::Scratch;
@@ -115,14 +115,14 @@ impl Medium {
         call_with!(self, all, it, shared => it.handle(shared, port, operation, completion));
     }
 
-    /// See [`Backing::ask_extents`].
-    pub(crate) fn ask_extents(
+    /// See [`Backing::query_extents`].
+    pub(crate) fn query_extents(
         &mut self,
         all: &mut Shared,
         port: &mut Port<'_>,
-        question: Question,
+        query: ExtentQuery,
     ) {
-        call_with!(self, all, it, shared => it.ask_extents(shared, port, question));
+        call_with!(self, all, it, shared => it.query_extents(shared, port, query));
     }
 
     /// See [`Backing::send`].

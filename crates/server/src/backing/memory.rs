@@ -25,15 +25,15 @@ fn spare() -> MutexGuard<'static, Vec<Region>> {
 
 /// Region that is zeroed and becomes spare when it is dropped.
 #[derive(Debug)]
-struct Lent(Option<Region>);
+struct PooledRegion(Option<Region>);
 
-impl Lent {
+impl PooledRegion {
     fn region(&self) -> &Region {
         self.0.as_ref().expect("given back only by the end")
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledRegion {
     fn drop(&mut self) {
         if let Some(region) = self.0.take() {
             region.discard(0, region.len());
@@ -45,7 +45,7 @@ impl Drop for Lent {
 /// Memory of a disk.
 #[derive(Debug)]
 pub struct Memory {
-    region: Arc<Lent>,
+    region: Arc<PooledRegion>,
     len: usize,
 }
 
@@ -53,7 +53,7 @@ pub struct Memory {
 /// not reused, even if the disk is removed meanwhile.
 #[derive(Debug)]
 pub struct Tail {
-    region: Arc<Lent>,
+    region: Arc<PooledRegion>,
     from: usize,
     to: usize,
 }
@@ -74,7 +74,7 @@ impl Memory {
     /// Fails if the address space or the system's commit limit is exhausted.
     pub fn new(len: usize) -> io::Result<Memory> {
         Ok(Memory {
-            region: Arc::new(Lent(Some(region(len)?))),
+            region: Arc::new(PooledRegion(Some(region(len)?))),
             len,
         })
     }
@@ -111,7 +111,7 @@ impl Memory {
     /// Fails if the address space or the system's commit limit is exhausted; the length then stays.
     pub fn set_len(&mut self, len: usize) -> io::Result<()> {
         if len > self.region.region().len() {
-            let longer = Lent(Some(region(len)?));
+            let longer = PooledRegion(Some(region(len)?));
             self.region.region().move_pages(longer.region())?;
             // The old region has no pages any more, so zeroing it on drop takes no time.
             self.region = Arc::new(longer);

@@ -6,6 +6,7 @@
 
 pub(crate) mod door;
 pub mod dsync;
+pub mod error_state;
 pub mod extents;
 pub mod file;
 pub mod file_io;
@@ -22,7 +23,6 @@ pub(crate) mod remote;
 #[cfg(test)]
 mod remote_tests;
 pub(crate) mod rotational;
-pub mod standing;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,8 @@ pub enum OpenError {
     /// The file looks like an image of another format.
     #[error(
         "{}: looks like a {format} image, and only raw disks are served; convert it \
-         (`qemu-img convert -O raw {} NEW`), or set `format = \"raw\"` if the file is a raw disk", path.display(), path.display()
+         (`qemu-img convert -O raw {} NEW`), or set `format = \"raw\"` if the file is a raw disk",
+        path.display(), path.display()
     )]
     Format {
         /// Path of the file.

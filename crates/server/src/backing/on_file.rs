@@ -10,7 +10,7 @@ use tidegate_core::request::{DeviceIo, Op, Outcome};
 
 use super::door::{Backing, Operation, Port, Reports, ResizeWork};
 use super::dsync::Durably;
-use super::extents::{Question, Survey, Surveyor, Untold};
+use super::extents::{ExtentQuery, ExtentThread, FileQuery, QueryError};
 use super::file::OpenFile;
 use super::file_io::{FileIo, ZEROES};
 use super::range_lock::RangeLocks;
@@ -41,7 +41,7 @@ pub(crate) struct FileIos {
     zeroes: Region,
     scratch: Vec<Mem>,
     granted: Vec<u32>,
-    surveyor: Option<Surveyor>,
+    extent_thread: Option<ExtentThread>,
 }
 
 /// State of one I/O on a file.
@@ -72,14 +72,14 @@ impl FileIos {
             zeroes: Region::new(ZEROES)?,
             scratch: Vec::new(),
             granted: Vec::new(),
-            surveyor: None,
+            extent_thread: None,
         })
     }
 
-    /// Reports the answers of the surveyor.
+    /// Reports the answers of the extent thread.
     pub(crate) fn collect(&mut self, reports: &mut Reports) {
-        while let Some(status) = self.surveyor.as_ref().and_then(Surveyor::answer) {
-            reports.statuses.push(status);
+        while let Some(status) = self.extent_thread.as_ref().and_then(ExtentThread::answer) {
+            reports.extent_answers.push(status);
         }
     }
 }
@@ -124,7 +124,7 @@ impl FileBacking {
         loop {
             let step = slot.io.step(&self.open.facts, &mut ios.scratch);
             #[cfg(test)]
-            if port.ring.disturb(id, step, &mut ios.scratch, token) {
+            if port.ring.inject_fault(id, step, &mut ios.scratch, token) {
                 return;
             }
             match step {
@@ -207,22 +207,22 @@ impl Backing for FileBacking {
     }
 
     /// Passes the query to a thread of its own, because the file system may block.
-    fn ask_extents(&mut self, ios: &mut FileIos, port: &mut Port<'_>, question: Question) {
+    fn query_extents(&mut self, ios: &mut FileIos, port: &mut Port<'_>, query: ExtentQuery) {
         let asked = match &self.survey {
             Some(file) => Ok(file.clone()),
             None => self.open.file.try_clone().map(Arc::new),
         };
         let asked = asked.and_then(|file| {
-            if ios.surveyor.is_none() {
-                ios.surveyor = Some(Surveyor::start(port.wake.clone())?);
+            if ios.extent_thread.is_none() {
+                ios.extent_thread = Some(ExtentThread::start(port.wake.clone())?);
             }
             Ok(file)
         });
-        let (Ok(file), Some(surveyor)) = (asked, &ios.surveyor) else {
-            return port.tell_extents(question.answer(Err(Untold::TryAgain)));
+        let (Ok(file), Some(extent_thread)) = (asked, &ios.extent_thread) else {
+            return port.answer_extents(query.answer(Err(QueryError::TryAgain)));
         };
         self.survey = Some(file.clone());
-        surveyor.ask(Survey { file, question });
+        extent_thread.ask(FileQuery { file, query });
     }
 
     fn attach(&mut self, ring: &mut Ring) -> io::Result<()> {
@@ -230,7 +230,7 @@ impl Backing for FileBacking {
         if self.open.facts.durably == Durably::Sync {
             // An unknown file system may call its server at submission, as FUSE does for a file's
             // attributes. A server that does not answer would stop the loop with every disk on it.
-            ring.set_aside(entry);
+            ring.force_async(entry);
         }
         self.entry = Some(entry);
         Ok(())
@@ -249,7 +249,7 @@ impl Backing for FileBacking {
 
     fn sync_failed(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        self.open.facts.standing.fail(errno, "last flush");
+        self.open.facts.errors.fail(errno, "last flush");
     }
 
     fn is_instant(&self) -> bool {
@@ -271,7 +271,7 @@ impl Backing for FileBacking {
 
     fn failure(&self) -> Option<String> {
         let facts = &self.open.facts;
-        (facts.standing.failed.clone()).or_else(|| facts.watched.problem())
+        (facts.errors.failed.clone()).or_else(|| facts.watched.problem())
     }
 
     fn watched(&self) -> Option<&Arc<Watched>> {

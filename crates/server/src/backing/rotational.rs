@@ -21,27 +21,32 @@ const LAYERS: u32 = 8;
 /// for which the kernel defaults to rotational.
 pub(crate) fn is_rotational(root: &Path, number: &str) -> Option<bool> {
     // The links in this directory lead to the device's place in the device tree.
-    let of = fs::canonicalize(root.join(number)).ok()?;
-    turns(&of, LAYERS)
+    let device = fs::canonicalize(root.join(number)).ok()?;
+    is_device_rotational(&device, LAYERS)
 }
 
-fn turns(of: &Path, layers: u32) -> Option<bool> {
-    if of.join("partition").exists() {
-        return turns(of.parent()?, layers);
+fn is_device_rotational(device: &Path, layers: u32) -> Option<bool> {
+    if device.join("partition").exists() {
+        return is_device_rotational(device.parent()?, layers);
     }
-    if is_guess(of) {
+    if is_hypervisor_disk(device) {
         return None;
     }
-    let below = slaves(of);
+    let below = lower_devices(device);
     if !below.is_empty() && layers > 0 {
-        let told = below.iter().map(|slave| turns(slave, layers - 1));
+        let told = below
+            .iter()
+            .map(|slave| is_device_rotational(slave, layers - 1));
         let told: Vec<_> = told.collect();
         if told.contains(&Some(true)) {
             return Some(true);
         }
         return told.iter().all(Option::is_some).then_some(false);
     }
-    match fs::read_to_string(of.join("queue/rotational")).ok()?.trim() {
+    match fs::read_to_string(device.join("queue/rotational"))
+        .ok()?
+        .trim()
+    {
         "0" => Some(false),
         "1" => Some(true),
         _ => None,
@@ -49,19 +54,20 @@ fn turns(of: &Path, layers: u32) -> Option<bool> {
 }
 
 /// Returns true if the device is a hypervisor's, for which the kernel's value is only a default.
-fn is_guess(of: &Path) -> bool {
-    let mut names = of.components();
+fn is_hypervisor_disk(device: &Path) -> bool {
+    let mut names = device.components();
     let guessed = names.any(|name| {
         let name = name.as_os_str().to_string_lossy();
         name.starts_with("virtio") || name.starts_with("vbd-")
     });
     // Some hypervisors report the truth, and then it is never the default.
-    guessed && fs::read_to_string(of.join("queue/rotational")).is_ok_and(|told| told.trim() != "0")
+    guessed
+        && fs::read_to_string(device.join("queue/rotational")).is_ok_and(|told| told.trim() != "0")
 }
 
 /// Returns the directories of the devices below a virtual device.
-fn slaves(of: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(of.join("slaves")).into_iter().flatten();
+fn lower_devices(device: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(device.join("slaves")).into_iter().flatten();
     let paths = entries
         .flatten()
         .map(|entry| fs::canonicalize(entry.path()));

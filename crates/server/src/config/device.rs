@@ -12,23 +12,23 @@ use super::{DeviceConfig, DeviceKind};
 
 /// Properties of a device that the check of its VMs needs, known even if the device has errors.
 #[derive(Clone, Default)]
-pub(crate) struct Known {
+pub(crate) struct DeviceInfo {
     pub(crate) name: Option<String>,
     pub(crate) kind: Option<Kind>,
     pub(crate) policy: Option<PolicySpec>,
     pub(crate) capacity: Option<u64>,
 }
 
-impl Known {
+impl DeviceInfo {
     /// Returns the properties of a device that is served, without the policy, which may have
     /// changed.
-    pub(crate) fn of(device: &DeviceConfig) -> Known {
+    pub(crate) fn of(device: &DeviceConfig) -> DeviceInfo {
         let (kind, capacity) = match &device.kind {
             DeviceKind::File => (Kind::File, None),
             DeviceKind::Memory => (Kind::Memory, None),
             DeviceKind::Emulated { model } => (Kind::Emulated, Some(model.spec().capacity)),
         };
-        Known {
+        DeviceInfo {
             name: Some(device.name.clone()),
             kind: Some(kind),
             policy: None,
@@ -39,7 +39,7 @@ impl Known {
 
 /// Device as far as it could be read.
 pub(crate) struct Draft<'a> {
-    pub(crate) known: Known,
+    pub(crate) info: DeviceInfo,
     pub(crate) config: Option<DeviceConfig>,
     pub(crate) field: Field<'a>,
 }
@@ -56,21 +56,21 @@ pub(crate) fn read_all<'a>(fields: &[Field<'a>], context: &Context<'_>) -> Vec<D
 fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draft<'a> {
     let field = field.labelled("device");
     let mut draft = Draft {
-        known: Known::default(),
+        info: DeviceInfo::default(),
         config: None,
         field: field.clone(),
     };
     let Some(mut section) = Section::with_keys(&field, &keys::DEVICE) else {
         return draft;
     };
-    let known = &mut draft.known;
-    known.name = section.unique_name(&keys::NAME, "device", names);
-    known.kind = section.word(&keys::KIND, &keys::KINDS);
-    let model = model(&mut section, known.kind, context);
+    let info = &mut draft.info;
+    info.name = section.unique_name(&keys::NAME, "device", names);
+    info.kind = section.word(&keys::KIND, &keys::KINDS);
+    let model = model(&mut section, info.kind, context);
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
-    known.capacity = spec.map(|spec| spec.capacity);
-    known.policy = device::policy(&mut section);
-    let policy = known.policy.clone();
+    info.capacity = spec.map(|spec| spec.capacity);
+    info.policy = device::policy(&mut section);
+    let policy = info.policy.clone();
     let scheduling = Scheduling::read(&mut section, policy, spec, context.library);
     section.finish();
     draft.config = complete(&draft, model, scheduling);
@@ -82,8 +82,8 @@ fn complete(
     model: Option<Option<Entry>>,
     scheduling: Option<Scheduling>,
 ) -> Option<DeviceConfig> {
-    let known = &draft.known;
-    let kind = match (known.kind?, model?) {
+    let info = &draft.info;
+    let kind = match (info.kind?, model?) {
         (Kind::File, _) => DeviceKind::File,
         (Kind::Memory, _) => DeviceKind::Memory,
         (Kind::Emulated, model) => DeviceKind::Emulated {
@@ -91,7 +91,7 @@ fn complete(
         },
     };
     Some(DeviceConfig {
-        name: known.name.clone()?,
+        name: info.name.clone()?,
         kind,
         names_policy: draft.field.find(shared::POLICY.name).is_some(),
         scheduling: scheduling?,

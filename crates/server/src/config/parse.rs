@@ -24,14 +24,14 @@ pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
 const DEFAULT_SOCKET_MODE: u32 = keys::CONTROL_MODE.default_number() as u32;
 /// Sockets and addresses that sections have claimed.
 #[derive(Default)]
-struct Taken {
+struct Claimed {
     /// Sockets and addresses as they are spelt.
     names: Names,
     /// TCP addresses and their positions in the file.
     tcp: Vec<(SocketAddr, Span)>,
 }
 
-impl Taken {
+impl Claimed {
     fn claim_tcp(&mut self, address: SocketAddr, field: &Field<'_>) {
         if address.port() == 0 {
             // Port 0 means any free one, which never conflicts.
@@ -67,7 +67,7 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 /// Reads the whole file; `None` if there were errors, which were reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
     let mut section = Section::with_keys(root, &keys::FILE)?;
-    let mut sockets = Taken::default();
+    let mut sockets = Claimed::default();
     let daemon = match section.take("daemon") {
         Some(field) => daemon(&field),
         None => Some(DaemonConfig::default()),
@@ -95,7 +95,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
 
     let drafts = device::read_all(&device_tables, context);
     let mut exports = Names::default();
-    let known: Vec<_> = drafts.iter().map(|draft| draft.known.clone()).collect();
+    let known: Vec<_> = drafts.iter().map(|draft| draft.info.clone()).collect();
     let vms = vm::read_file(&vm_tables, &known, &mut exports, files, context);
     let listeners = listeners(&listen, &exports, &mut sockets, context);
     section.finish();
@@ -150,7 +150,7 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
     })
 }
 
-fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Option<ControlConfig> {
+fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Claimed) -> Option<ControlConfig> {
     let mut section = Section::with_keys(field, &keys::CONTROL)?;
     let socket = match section.field(&keys::SOCKET) {
         Some(field) => context.socket_path(&field).inspect(|path| {
@@ -173,7 +173,7 @@ fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Taken) -> Optio
 fn store(
     field: &Field<'_>,
     context: &Context<'_>,
-    sockets: &mut Taken,
+    sockets: &mut Claimed,
     files: &mut Names,
 ) -> Option<StoreConfig> {
     let mut section = Section::with_keys(field, &keys::STORE)?;
@@ -197,7 +197,7 @@ fn store(
 fn listeners(
     fields: &[Field<'_>],
     exports: &Names,
-    taken: &mut Taken,
+    taken: &mut Claimed,
     context: &Context<'_>,
 ) -> Vec<Option<ListenConfig>> {
     fields
@@ -221,7 +221,7 @@ fn listeners(
 fn address(
     section: &mut Section<'_>,
     context: &Context<'_>,
-    taken: &mut Taken,
+    taken: &mut Claimed,
 ) -> Option<ListenAddress> {
     let (unix, tcp) = (section.field(&keys::UNIX), section.field(&keys::TCP));
     let mode_field = section.field(&keys::LISTEN_MODE);

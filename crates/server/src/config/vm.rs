@@ -9,7 +9,7 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_units as units;
 
 use super::context::Context;
-use super::device::{Kind, Known};
+use super::device::{DeviceInfo, Kind};
 use super::keys::vm as keys;
 use super::{
     ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, context, fault,
@@ -54,7 +54,7 @@ pub fn from_json(
     devices: &[DeviceConfig],
     base: &Path,
 ) -> Result<VmConfig, ConfigErrors> {
-    let known: Vec<Known> = devices.iter().map(Known::of).collect();
+    let known: Vec<DeviceInfo> = devices.iter().map(DeviceInfo::of).collect();
     let mut exports = Names::default();
     document::read_json(json, "", |field| {
         let mut all = read_all(
@@ -119,7 +119,7 @@ pub fn disk_from_json(
     device: &DeviceConfig,
     base: &Path,
 ) -> Result<DiskConfig, ConfigErrors> {
-    let known = [Known::of(device)];
+    let known = [DeviceInfo::of(device)];
     let mut exports = Names::default();
     let mut seen = Seen::new(&mut exports, Names::default(), 1);
     document::read_json(json, "", |field| {
@@ -144,7 +144,7 @@ pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
 /// Reads all VMs of a file, including their workloads.
 pub(crate) fn read_file(
     fields: &[Field<'_>],
-    devices: &[Known],
+    devices: &[DeviceInfo],
     exports: &mut Names,
     files: Names,
     context: &Context<'_>,
@@ -157,7 +157,7 @@ pub(crate) fn read_file(
 /// taken already; `library` has the traces of workloads, `None` if VMs may have no workloads.
 fn read_all(
     fields: &[Field<'_>],
-    devices: &[Known],
+    devices: &[DeviceInfo],
     exports: &mut Names,
     files: Names,
     base: &Path,
@@ -175,7 +175,7 @@ fn read_all(
 
 fn read(
     field: &Field<'_>,
-    devices: &[Known],
+    devices: &[DeviceInfo],
     seen: &mut Seen<'_>,
     base: &Path,
 ) -> Option<VmConfig> {
@@ -260,7 +260,7 @@ fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) ->
 }
 
 /// Reads the device of a VM; without the key, the only device.
-fn device(section: &mut Section<'_>, devices: &[Known]) -> Option<usize> {
+fn device(section: &mut Section<'_>, devices: &[DeviceInfo]) -> Option<usize> {
     let names = || devices.iter().filter_map(|device| device.name.as_deref());
     let Some(field) = section.field(&keys::ON_DEVICE) else {
         if devices.len() > 1 {
@@ -282,7 +282,7 @@ fn disk(
     field: &Field<'_>,
     vm: Option<&str>,
     device: Option<usize>,
-    devices: &[Known],
+    devices: &[DeviceInfo],
     seen: &mut Seen<'_>,
     base: &Path,
 ) -> Option<DiskConfig> {
@@ -459,7 +459,7 @@ fn check_create(
     }
 }
 
-fn check_capacity(field: &Field<'_>, size: u64, device: &Known, used: &mut u64) {
+fn check_capacity(field: &Field<'_>, size: u64, device: &DeviceInfo, used: &mut u64) {
     let before = *used;
     *used = used.saturating_add(size);
     if let Some(capacity) = device.capacity.filter(|&capacity| *used > capacity) {

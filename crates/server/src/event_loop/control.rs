@@ -12,7 +12,7 @@ use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnap
 
 impl Loop {
     pub(super) fn take_commands(&mut self) {
-        self.device.collect_statuses();
+        self.device.collect_extent_answers();
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.take_extents(&mut ctx);
         loop {

@@ -192,7 +192,7 @@ impl Torn {
             self.rng.fill_bytes(&mut new);
         }
         let op = if zeroes { Op::WriteZeroes } else { Op::Write };
-        let kept = if self.rule.is_about(op, offset, len) {
+        let kept = if self.rule.applies_to(op, offset, len) {
             self.rule.effect.kept(offset, len)
         } else {
             None

@@ -298,7 +298,7 @@ impl Loop {
         }
         let (device, mut parts) = self.device_and_parts();
         device.take_due(&mut parts);
-        if self.device.has_statuses() {
+        if self.device.has_extent_answers() {
             let (frontends, mut ctx) = self.frontends_and_context();
             frontends.take_extents(&mut ctx);
         }

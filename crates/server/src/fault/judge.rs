@@ -7,7 +7,7 @@ use tidegate_core::time::Nanos;
 use super::rule::{CERTAIN_PPM, Rule, State, Verdict};
 
 /// Minimum time between two log messages about one rule.
-const HEARD_AGAIN: Nanos = Nanos::from_secs(10);
+const LOG_INTERVAL: Nanos = Nanos::from_secs(10);
 
 /// Fault rules of a disk, in the order in which they are tried. The first that strikes decides.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ struct Armed {
     met: u64,
     injected: u64,
     /// Time of the last log message, and number of requests struck since.
-    heard: Option<(Nanos, u64)>,
+    log: Option<(Nanos, u64)>,
 }
 
 /// Verdict on a request, and what to log about it.
@@ -39,16 +39,16 @@ pub struct Judged {
     /// True if a rule struck the request.
     pub struck: bool,
     /// Message to log, if one is due.
-    pub heard: Option<Heard>,
+    pub log: Option<RuleLog>,
 }
 
 /// Log message about a rule that has struck.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Heard {
+pub struct RuleLog {
     /// Number of the rule.
     pub number: u32,
     /// Number of requests struck since the last message, not counting this one.
-    pub unsaid: u64,
+    pub suppressed: u64,
 }
 
 /// State of a rule at a time.
@@ -94,19 +94,19 @@ impl Armed {
         strikes
     }
 
-    fn hear(&mut self, now: Nanos) -> Option<Heard> {
-        let unsaid = match &mut self.heard {
-            Some((last, unsaid)) if now.since(*last) < HEARD_AGAIN => {
-                *unsaid += 1;
+    fn log_due(&mut self, now: Nanos) -> Option<RuleLog> {
+        let suppressed = match &mut self.log {
+            Some((last, suppressed)) if now.since(*last) < LOG_INTERVAL => {
+                *suppressed += 1;
                 return None;
             }
-            Some((_, unsaid)) => *unsaid,
+            Some((_, suppressed)) => *suppressed,
             None => 0,
         };
-        self.heard = Some((now, 0));
-        Some(Heard {
+        self.log = Some((now, 0));
+        Some(RuleLog {
             number: self.number,
-            unsaid,
+            suppressed,
         })
     }
 }
@@ -129,7 +129,7 @@ impl Faults {
             random: SplitMix64::new(rule.seed),
             met: 0,
             injected: 0,
-            heard: None,
+            log: None,
         });
         Some(self.last)
     }
@@ -151,7 +151,7 @@ impl Faults {
     pub fn judge(&mut self, now: Nanos, op: Op, offset: u64, len: u64) -> Judged {
         for armed in &mut self.rules {
             if armed.state(now) == State::Armed
-                && armed.rule.is_about(op, offset, len)
+                && armed.rule.applies_to(op, offset, len)
                 && armed.strikes()
             {
                 return Judged {
@@ -160,14 +160,14 @@ impl Faults {
                         effect: armed.rule.effect,
                     },
                     struck: true,
-                    heard: armed.hear(now),
+                    log: armed.log_due(now),
                 };
             }
         }
         Judged {
             verdict: Verdict::WELL,
             struck: false,
-            heard: None,
+            log: None,
         }
     }
 

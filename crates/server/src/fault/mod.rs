@@ -33,5 +33,5 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use judge::{Faults, Heard, Judged, RuleSnapshot};
+pub use judge::{Faults, Judged, RuleLog, RuleSnapshot};
 pub use rule::{Effect, Ops, Rule, SECTOR, State, Verdict};

@@ -163,7 +163,7 @@ impl Rule {
     /// Returns true if the rule applies to a request, whatever the time. A flush has no range, so
     /// only rules without a range apply to it. Torn rules apply to changes that are longer than
     /// what is kept.
-    pub fn is_about(&self, op: Op, offset: u64, len: u64) -> bool {
+    pub fn applies_to(&self, op: Op, offset: u64, len: u64) -> bool {
         if !self.on.contains(op) {
             return false;
         }

@@ -76,9 +76,13 @@ fn a_place_is_met_by_whatever_touches_it_and_by_no_flush() {
         (Op::Discard, 0, 4 * MIB, true),
         (Op::Flush, 0, 0, false),
     ] {
-        assert_eq!(rule.is_about(op, offset, len), meets, "{op:?} at {offset}");
+        assert_eq!(
+            rule.applies_to(op, offset, len),
+            meets,
+            "{op:?} at {offset}"
+        );
     }
-    assert!(Rule::always(EIO).is_about(Op::Flush, 0, 0));
+    assert!(Rule::always(EIO).applies_to(Op::Flush, 0, 0));
 }
 
 #[test]
@@ -114,8 +118,8 @@ fn what_is_torn_keeps_whole_sectors_and_what_is_not_longer_is_not_torn() {
         on: Ops::CHANGES,
         ..Rule::always(torn(4096))
     };
-    assert!(!rule.is_about(Op::Write, 8192, 4096));
-    assert!(rule.is_about(Op::Write, 8192, 4608));
+    assert!(!rule.applies_to(Op::Write, 8192, 4096));
+    assert!(rule.applies_to(Op::Write, 8192, 4608));
 }
 
 #[test]
@@ -123,12 +127,17 @@ fn it_is_said_once_and_then_how_often_it_was_not() {
     let mut faults = faults(&[Rule::always(EIO)]);
     let mut at = |s| {
         let now = Nanos::from_secs(s);
-        faults.judge(now, Op::Read, 0, 512).heard
+        faults.judge(now, Op::Read, 0, 512).log
     };
-    let heard = |unsaid| Some(Heard { number: 1, unsaid });
-    assert_eq!((at(0), at(3), at(9)), (heard(0), None, None));
-    assert_eq!((at(10), at(11)), (heard(2), None));
-    assert_eq!(at(1000), heard(1));
+    let log = |suppressed| {
+        Some(RuleLog {
+            number: 1,
+            suppressed,
+        })
+    };
+    assert_eq!((at(0), at(3), at(9)), (log(0), None, None));
+    assert_eq!((at(10), at(11)), (log(2), None));
+    assert_eq!(at(1000), log(1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::backing::extents::{EXTENTS_MAX, survey};
+use crate::backing::extents::{EXTENTS_MAX, find_extents};
 use crate::backing::probe;
 use crate::backing::rotational::{SYSFS, is_rotational};
 use crate::ring::sys;
@@ -281,7 +281,7 @@ fn holes(file: &File, size: u64) -> io::Result<u64> {
     while at < size {
         let len = (size - at).min(u64::from(SURVEY)) as u32;
         extents.clear();
-        survey(file, at, len, EXTENTS_MAX, &mut extents)?;
+        find_extents(file, at, len, EXTENTS_MAX, &mut extents)?;
         for extent in &extents {
             holes += u64::from(if extent.hole { extent.len } else { 0 });
             at += u64::from(extent.len);

@@ -84,7 +84,7 @@ pub(crate) fn take(file: &File) -> Option<Faults> {
 
 /// Faults of the files in one ring's table.
 #[derive(Default)]
-pub(super) struct Disturber {
+pub(super) struct FaultInjector {
     /// Faults by the file's index in the table.
     files: HashMap<u32, Faults>,
     /// Results to report in place of the kernel's, by token: an error, or a maximum number of
@@ -92,7 +92,7 @@ pub(super) struct Disturber {
     reports: HashMap<u64, Result<u32, i32>>,
 }
 
-impl Disturber {
+impl FaultInjector {
     /// Takes over the faults that were set for a file.
     pub(super) fn add(&mut self, index: u32, fd: &OwnedFd) {
         if let Some(faults) = take(&File::from(fd.try_clone().unwrap())) {
@@ -105,7 +105,7 @@ impl Disturber {
     }
 
     /// Decides about a call on a file.
-    fn ask(&self, index: u32, call: Call) -> Fault {
+    fn decide(&self, index: u32, call: Call) -> Fault {
         match self.files.get(&index) {
             Some(faults) => (faults.lock().unwrap())(call),
             None => Fault::None,
@@ -128,7 +128,7 @@ impl Ring {
     /// Applies the faults of a file to the call of a step. Returns true if the call was replaced
     /// and will complete with an error. Otherwise the caller submits it with `ranges`, which may
     /// have become shorter.
-    pub(crate) fn disturb(
+    pub(crate) fn inject_fault(
         &mut self,
         file: FileId,
         step: Step,
@@ -138,10 +138,10 @@ impl Ring {
         let Some(call) = call(step, ranges) else {
             return false;
         };
-        match self.disturber.ask(file.0, call) {
+        match self.fault_injector.decide(file.0, call) {
             Fault::None => {}
             Fault::Error(errno) => {
-                self.disturber.reports.insert(token, Err(errno));
+                self.fault_injector.reports.insert(token, Err(errno));
                 self.push(opcode::Nop::new().build(), token);
                 return true;
             }
@@ -149,7 +149,7 @@ impl Ring {
                 // Direct I/O transfers whole blocks, so the kernel gets whole blocks and only the
                 // report is short.
                 let len = n.next_multiple_of(PAGE).min(call.len as usize);
-                self.disturber.reports.insert(token, Ok(n as u32));
+                self.fault_injector.reports.insert(token, Ok(n as u32));
                 let mut clipped = Vec::new();
                 sub_ranges(ranges, 0, len, &mut clipped);
                 *ranges = clipped;

@@ -52,7 +52,7 @@ pub struct Ring {
     ring: IoUring,
     files: Vec<Option<OwnedFd>>,
     /// Flags by file index: true if reads and writes go to a kernel worker at once (`IOSQE_ASYNC`).
-    aside: Vec<bool>,
+    forced_async: Vec<bool>,
     free_files: Vec<u32>,
     /// Arena of the vectors of prepared operations, emptied after submission. Its capacity is
     /// fixed, because the kernel is given addresses in it.
@@ -62,7 +62,7 @@ pub struct Ring {
     /// Completions that were taken to make room for submissions, and not yet by the caller.
     completions: Vec<Completion>,
     #[cfg(test)]
-    disturber: faults::Disturber,
+    fault_injector: faults::FaultInjector,
 }
 
 /// Number of vectors that may be listed between two submissions.
@@ -101,11 +101,11 @@ impl Ring {
             completions: Vec::with_capacity(ring.params().cq_entries() as usize),
             ring,
             files: (0..files).map(|_| None).collect(),
-            aside: vec![false; files as usize],
+            forced_async: vec![false; files as usize],
             free_files: (0..files).rev().collect(),
             vectors: Vec::with_capacity(VECTORS),
             #[cfg(test)]
-            disturber: Default::default(),
+            fault_injector: Default::default(),
         })
     }
 
@@ -126,16 +126,16 @@ impl Ring {
             return Err(error);
         }
         #[cfg(test)]
-        self.disturber.add(index, &fd);
+        self.fault_injector.add(index, &fd);
         self.files[index as usize] = Some(fd);
-        self.aside[index as usize] = false;
+        self.forced_async[index as usize] = false;
         Ok(FileId(index))
     }
 
     /// Makes reads and writes of a file start on a kernel worker (`IOSQE_ASYNC`), because its file
     /// system may block at submission and would stop the loop.
-    pub fn set_aside(&mut self, file: FileId) {
-        self.aside[file.0 as usize] = true;
+    pub fn force_async(&mut self, file: FileId) {
+        self.forced_async[file.0 as usize] = true;
     }
 
     /// Removes a file from the table and returns it; the kernel keeps it until the last operation
@@ -148,7 +148,7 @@ impl Ring {
             .take()
             .expect("the file is in the table");
         #[cfg(test)]
-        self.disturber.remove(file.0);
+        self.fault_injector.remove(file.0);
         // If the kernel refuses, the index stays unused rather than mean two files.
         let gone = self.ring.submitter().register_files_update(file.0, &[-1]);
         if gone.is_ok() {
@@ -184,7 +184,7 @@ impl Ring {
                 .offset(offset)
                 .build(),
             many => {
-                let (list, n) = self.list(many);
+                let (list, n) = self.push_vectors(many);
                 opcode::Readv::new(Fixed(file.0), list, n)
                     .offset(offset)
                     .build()
@@ -203,7 +203,7 @@ impl Ring {
                 .rw_flags(flags)
                 .build(),
             many => {
-                let (list, n) = self.list(many);
+                let (list, n) = self.push_vectors(many);
                 opcode::Writev::new(Fixed(file.0), list, n)
                     .offset(offset)
                     .rw_flags(flags)
@@ -229,7 +229,7 @@ impl Ring {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn set_workers_most(&mut self, most: u32) -> io::Result<u32> {
+    pub fn set_max_workers(&mut self, most: u32) -> io::Result<u32> {
         let mut limits = [most, 0];
         let submitter = self.ring.submitter();
         submitter.register_iowq_max_workers(&mut limits)?;
@@ -276,7 +276,7 @@ impl Ring {
                 .ioprio(prio)
                 .build(),
             many => {
-                let message = self.message(many);
+                let message = self.push_message(many);
                 opcode::RecvMsg::new(Fixed(file.0), message)
                     .ioprio(prio)
                     .build()
@@ -318,7 +318,7 @@ impl Ring {
                 .flags(flags as i32)
                 .build(),
             many => {
-                let message = self.message(many);
+                let message = self.push_message(many);
                 opcode::SendMsg::new(Fixed(file.0), message)
                     .flags(flags)
                     .build()
@@ -357,7 +357,7 @@ impl Ring {
             out.push(completion(&entry));
         }
         #[cfg(test)]
-        self.disturber.report(&mut out[before..]);
+        self.fault_injector.report(&mut out[before..]);
     }
 
     /// Returns true if the kernel has taken everything that was prepared and the last
@@ -409,7 +409,7 @@ impl Ring {
     }
 
     fn push_io(&mut self, file: FileId, entry: squeue::Entry, token: u64) {
-        let entry = if self.aside[file.0 as usize] {
+        let entry = if self.forced_async[file.0 as usize] {
             entry.flags(squeue::Flags::ASYNC)
         } else {
             entry
@@ -429,7 +429,7 @@ impl Ring {
     }
 
     /// Copies ranges to the arena, where they stay until they were submitted.
-    fn list(&mut self, ranges: &[Mem]) -> (*const libc::iovec, u32) {
+    fn push_vectors(&mut self, ranges: &[Mem]) -> (*const libc::iovec, u32) {
         assert!(
             ranges.len() <= RANGES_MAX,
             "{} ranges in one operation",
@@ -445,11 +445,11 @@ impl Ring {
         (self.vectors[at..].as_ptr().cast(), ranges.len() as u32)
     }
 
-    fn message(&mut self, ranges: &[Mem]) -> *mut libc::msghdr {
+    fn push_message(&mut self, ranges: &[Mem]) -> *mut libc::msghdr {
         if self.messages.len() == self.messages.capacity() || self.ring.submission().is_full() {
             self.flush_full();
         }
-        let (list, n) = self.list(ranges);
+        let (list, n) = self.push_vectors(ranges);
         // SAFETY: a message header of zeroes is valid: no name, no control data, no vectors.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = list.cast_mut();

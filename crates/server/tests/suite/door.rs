@@ -101,7 +101,7 @@ fn a_vm_with_very_many_connections_leaves_some_to_the_others() {
     // 16 of the device's 4096 places are reserved for the other VM.
     let greedy: Vec<Client> = (0..4080).map(|_| server.connect("disk")).collect();
     let said = refusal(&server.socket, "disk");
-    assert!(said.contains("kept for other VMs"), "{said}");
+    assert!(said.contains("reserved for other VMs"), "{said}");
     let others: Vec<Client> = (0..16).map(|_| server.connect("other")).collect();
     refusal(&server.socket, "other");
     drop((greedy, others));

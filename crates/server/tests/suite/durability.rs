@@ -36,7 +36,7 @@ fn of_syncs_at_the_same_time_none_succeeds_after_one_has_failed() {
     let region = Region::new(ZEROES + 4096).unwrap();
     let mut out = Vec::new();
     for (op, len) in [(Op::Flush, 0), (Op::Discard, 4096), (Op::Write, 4096)] {
-        open.facts.standing.failed = None;
+        open.facts.errors.failed = None;
         let mut begin = |op, len, fua| {
             let mut file_io = FileIo::new();
             let ranges = (len > 0).then(|| region.mem(ZEROES, len as usize));

@@ -17,8 +17,8 @@ use tidegate_core::request::{DeviceIo, IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 
 use super::door::{Backing, Operation, Port, ResizeWork};
-use super::extents::{EXTENTS_MAX, Extent, Question, Untold};
-use super::standing::Standing;
+use super::error_state::ErrorState;
+use super::extents::{EXTENTS_MAX, Extent, ExtentQuery, QueryError};
 use crate::buffer::{Buffer, Mem, sub_ranges};
 use crate::ring::{Completion, FileId, RANGES_MAX, Ring};
 use peer::{Ask, EXTENT, Export, Head, LAST_FLUSH, OnCut, REPLY, REQUEST};
@@ -40,12 +40,12 @@ const SYNC_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Remote {
     export: Arc<Export>,
-    standing: Standing,
+    errors: ErrorState,
     wire: Option<Wire>,
     /// I/Os that were not sent yet.
     queue: VecDeque<u32>,
     /// Extent queries; `asked` is true once the first one was sent.
-    questions: VecDeque<Question>,
+    queries: VecDeque<ExtentQuery>,
     asked: bool,
     /// Number of I/Os that have not ended.
     in_flight: usize,
@@ -101,11 +101,11 @@ impl RemoteIos {
 impl Remote {
     pub(crate) fn new(export: Arc<Export>) -> Remote {
         Remote {
-            standing: Standing::new(export.name.clone()),
+            errors: ErrorState::new(export.name.clone()),
             export,
             wire: None,
             queue: VecDeque::new(),
-            questions: VecDeque::new(),
+            queries: VecDeque::new(),
             asked: false,
             in_flight: 0,
             sends: false,
@@ -170,15 +170,15 @@ impl Remote {
             n < BATCH
         };
         let mut room = true;
-        if let Some(question) = self.questions.front()
+        if let Some(query) = self.queries.front()
             && !std::mem::replace(&mut self.asked, true)
         {
             let head = Head {
                 number: QUESTION,
-                offset: question.offset,
-                len: question.len,
+                offset: query.offset,
+                len: query.len,
                 ask: Ask::Extents,
-                fua: question.most == 1,
+                fua: query.most == 1,
             };
             room = add(head, &[]);
         }
@@ -209,7 +209,7 @@ impl Remote {
 
     /// Sends and receives as far as there is something to.
     fn exchange(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
-        let is_idle = self.in_flight == 0 && self.questions.is_empty();
+        let is_idle = self.in_flight == 0 && self.queries.is_empty();
         if is_idle || !self.connect(port) {
             return;
         }
@@ -273,12 +273,12 @@ impl Remote {
 
     fn end_question(&mut self, port: &mut Port<'_>, errno: i32, len: usize) {
         let wire = self.wire.as_ref().expect("it was received on");
-        let mut question = self.questions.pop_front().expect("it was asked");
+        let mut query = self.queries.pop_front().expect("it was asked");
         self.asked = false;
         let mut bytes = vec![0; len];
         wire.inbox.mem().read(&mut bytes);
-        let most = question.most as usize;
-        question
+        let most = query.most as usize;
+        query
             .extents
             .extend(bytes.chunks(EXTENT).take(most).map(|bytes| {
                 let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -291,9 +291,9 @@ impl Remote {
             }));
         let told = match errno {
             0 => Ok(()),
-            _ => Err(Untold::Failed),
+            _ => Err(QueryError::Failed),
         };
-        port.tell_extents(question.answer(told));
+        port.answer_extents(query.answer(told));
     }
 
     fn end(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>, index: u32, errno: i32) {
@@ -308,15 +308,15 @@ impl Remote {
     fn outcome(&mut self, io: &DeviceIo, errno: i32) -> Outcome {
         let durable = io.op == Op::Flush || (io.fua && io.op != Op::Read);
         match errno {
-            0 if durable && self.standing.failed.is_some() => Err(IoError::Io),
+            0 if durable && self.errors.failed.is_some() => Err(IoError::Io),
             0 => Ok(()),
             libc::ENOSPC if io.op != Op::Flush => Err(IoError::NoSpace),
             errno if durable => {
-                self.standing.fail(errno, "durable write or flush");
+                self.errors.fail(errno, "durable write or flush");
                 Err(IoError::Io)
             }
             errno => {
-                self.standing.warn(errno, "request");
+                self.errors.warn(errno, "request");
                 Err(IoError::Io)
             }
         }
@@ -365,7 +365,7 @@ impl Backing for Remote {
         io: &DeviceIo,
         ranges: impl Iterator<Item = Mem>,
     ) -> Option<Outcome> {
-        if io.op != Op::Read && self.standing.failed.is_some() {
+        if io.op != Op::Read && self.errors.failed.is_some() {
             return Some(Err(IoError::Io));
         }
         let slot = &mut ios.slots[io.id.index()];
@@ -411,8 +411,8 @@ impl Backing for Remote {
         self.exchange(ios, port);
     }
 
-    fn ask_extents(&mut self, _: &mut RemoteIos, port: &mut Port<'_>, question: Question) {
-        self.questions.push_back(question);
+    fn query_extents(&mut self, _: &mut RemoteIos, port: &mut Port<'_>, query: ExtentQuery) {
+        self.queries.push_back(query);
         self.send_soon(port);
     }
 
@@ -468,7 +468,7 @@ impl Backing for Remote {
 
     fn sync_failed(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        self.standing.fail(errno, "last flush");
+        self.errors.fail(errno, "last flush");
     }
 
     fn zeroes_fast(&self, _: bool) -> bool {
@@ -476,7 +476,7 @@ impl Backing for Remote {
     }
 
     fn failure(&self) -> Option<String> {
-        self.standing.failed.clone()
+        self.errors.failed.clone()
     }
 
     fn resize_work(&self, _: u64) -> Result<ResizeWork, String> {

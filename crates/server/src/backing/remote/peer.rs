@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use crate::backing::extents::{EXTENTS_MAX, Extent, survey};
+use crate::backing::extents::{EXTENTS_MAX, Extent, find_extents};
 use crate::config::DiskConfig;
 use crate::ring::faults::{self, Call, Fault, Faults, What};
 use crate::ring::sys;
@@ -252,7 +252,7 @@ impl Export {
             Ask::Extents => {
                 let mut extents: Vec<Extent> = Vec::new();
                 let most = if head.fua { 1 } else { EXTENTS_MAX };
-                survey(&self.file, offset, len, most, &mut extents)?;
+                find_extents(&self.file, offset, len, most, &mut extents)?;
                 for extent in &extents {
                     data.extend(extent.len.to_le_bytes());
                     data.extend(u32::from(extent.hole).to_le_bytes());

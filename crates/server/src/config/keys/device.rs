@@ -35,7 +35,7 @@ pub(in crate::config) const KIND: KeyInfo = KeyInfo::new(
     KeyKind::Choice(&words(&KINDS)),
     KeyDefault::Required("kind = \"file\", \"memory\" or \"emulated\""),
     "`\"file\"`: files or block devices; `\"memory\"`: bytes in memory, no delay; `\"emulated\"`: \
-     bytes in memory or a file, as slow as a device model says",
+     bytes in memory or a file, with the delays of a device model",
 );
 
 /// Key `model` of an emulated device.
@@ -43,8 +43,8 @@ pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
     "model",
     KeyKind::Path,
     KeyDefault::Unset(""),
-    "of an emulated device: a name of the catalogue ([devices.md](devices.md)) or the path of a \
-     `.toml` file",
+    "device model of an emulated device: a name in the catalogue ([devices.md](devices.md)) or the \
+     path of a `.toml` file",
 );
 
 /// Keys that only a served device has; those that a simulated one has as well follow.

@@ -36,7 +36,7 @@ pub(in crate::config) const OPERATIONS: KeyInfo = KeyInfo::new(
     "operations",
     KeyKind::OneOf(&[OPERATION, KeyKind::List(&OPERATION)]),
     KeyDefault::Text("any"),
-    "the operations that it meets",
+    "operations that the rule applies to",
 );
 /// Key `from`.
 pub(in crate::config) const FROM: KeyInfo = KeyInfo::number(
@@ -44,14 +44,14 @@ pub(in crate::config) const FROM: KeyInfo = KeyInfo::number(
     KeyKind::Bytes,
     0,
     (0, u64::MAX - 1),
-    "requests that touch a byte from here on ...",
+    "first byte of the range that the rule applies to",
 );
 /// Key `length`.
 pub(in crate::config) const LENGTH: KeyInfo = KeyInfo::new(
     "length",
     KeyKind::Bytes,
     KeyDefault::Unset("to the disk's end"),
-    "... to so far behind it. A flush has no place: only rules without one meet it",
+    "length of that range. A flush has no position: only rules without a range apply to it",
 )
 .within(1, u64::MAX);
 /// Key `every`.
@@ -60,7 +60,7 @@ pub(in crate::config) const EVERY: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     1,
     (1, 1 << 32),
-    "each so-manieth of those it meets",
+    "strikes every n-th of the requests that it applies to",
 );
 /// Key `probability`.
 pub(in crate::config) const PROBABILITY: KeyInfo = KeyInfo::new(
@@ -70,7 +70,7 @@ pub(in crate::config) const PROBABILITY: KeyInfo = KeyInfo::new(
         pattern: "^[0-9]{1,3}(\\.[0-9]{1,4})?\\s*%$",
     }),
     KeyDefault::Text("100 %"),
-    "by chance",
+    "strikes with this probability",
 );
 /// Key `seed`.
 pub(in crate::config) const SEED: KeyInfo = KeyInfo::number(
@@ -78,7 +78,7 @@ pub(in crate::config) const SEED: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     0,
     (0, u64::MAX),
-    "decides the draws: requests in the same order meet the same",
+    "seed of the draws: the same requests in the same order are struck",
 );
 /// Key `after`.
 pub(in crate::config) const AFTER: KeyInfo = KeyInfo::number(
@@ -86,14 +86,14 @@ pub(in crate::config) const AFTER: KeyInfo = KeyInfo::number(
     KeyKind::Duration,
     0,
     (0, TIME_MAX.0),
-    "from so long after the daemon's start on, or after the rule was set",
+    "time from the daemon's start, or from setting the rule, until it holds",
 );
 /// Key `duration`.
 pub(in crate::config) const DURATION: KeyInfo = KeyInfo::new(
     "duration",
     KeyKind::Duration,
     KeyDefault::Unset("without end"),
-    "for so long from then on",
+    "time for which the rule holds from then on",
 )
 .within(1, TIME_MAX.0);
 /// Key `count`.
@@ -101,7 +101,7 @@ pub(in crate::config) const COUNT: KeyInfo = KeyInfo::new(
     "count",
     KeyKind::Count,
     KeyDefault::Unset("without end"),
-    "at most so often",
+    "maximum number of requests that the rule strikes",
 )
 .within(1, u64::MAX);
 /// Key `stall`.
@@ -109,7 +109,7 @@ pub(in crate::config) const STALL: KeyInfo = KeyInfo::new(
     "stall",
     KeyKind::Duration,
     KeyDefault::Unset(""),
-    "the request takes so much longer; alone or with one of the others",
+    "delay of a struck request; alone, or with `error` or `torn`",
 )
 .within(1, STALL_MAX.0);
 /// Key `error`.
@@ -117,17 +117,17 @@ pub(in crate::config) const ERROR: KeyInfo = KeyInfo::new(
     "error",
     KeyKind::Choice(&words(&ERRORS)),
     KeyDefault::Unset(""),
-    "the request fails and nothing of it is done, with one of the errors that NBD can say. It has \
-     no word for a time-out: take `\"EIO\"` with a `stall`. `\"none\"` goes with `torn` alone",
+    "a struck request has no effect and fails with this error, one that NBD can transmit. NBD has \
+     no error for a time-out: use `\"EIO\"` with a `stall`. `\"none\"` is for `torn` only",
 );
 /// Key `torn`.
 pub(in crate::config) const TORN: KeyInfo = KeyInfo::new(
     "torn",
     KeyKind::Bytes,
     KeyDefault::Unset(""),
-    "of a write, a discard or a write of zeroes only the first bytes reach the medium, in whole \
-     sectors of 512 B (`\"0 B\"`: none), and it fails with `error`, or `\"EIO\"`. With `error = \
-     \"none\"` it is answered as if all were well: a disk that lies",
+    "only the first bytes of a struck write, discard or write of zeroes reach the medium, in \
+     whole sectors of 512 B (`\"0 B\"`: none), and it fails with `error`, by default `\"EIO\"`. \
+     With `error = \"none\"` it is reported as successful, as by a disk that lies",
 );
 
 /// Section `[[vm.disk.fault]]`.

@@ -30,33 +30,31 @@ const fn seconds(name: &'static str, default: u64, help: &'static str) -> KeyInf
 pub(super) const OPEN_TIMEOUT: KeyInfo = seconds(
     "open_timeout",
     30,
-    "how long the file of a disk may take to be opened. At the start for each disk, and then the \
-     start fails; for a VM that is added for all its disks together, and then it is not added",
+    "time-out for opening the file of a disk. It applies at start to each disk, and then the \
+     start fails; for a VM that is added, to all its disks together, and then it is not added",
 );
 
 /// Key `stop_timeout`. The default is below the 90 s after which systemd kills a stopping service.
 pub(super) const STOP_TIMEOUT: KeyInfo = seconds(
     "stop_timeout",
     60,
-    "how long an orderly end may take; then it is cut short, as by a second SIGTERM. Below what \
-     the service manager grants (systemd: 90 s)",
+    "time-out for an orderly stop; then the daemon ends at once, as with a second SIGTERM. Keep it \
+     below the service manager's time-out (systemd: 90 s)",
 );
 
 /// Key `snapshot_interval`. What is learnt in the default of a minute is soon learnt again.
 pub(super) const SNAPSHOT_INTERVAL: KeyInfo = seconds(
     "snapshot_interval",
     60,
-    "how often what a policy has learnt of its VMs is kept",
+    "interval at which learnt state of policies is written to the store",
 );
 
 /// Key `path` of the store.
 pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
     "path",
     KeyKind::Path,
-    KeyDefault::Required(
-        "the file that keeps what shall survive a restart: path = \"tidegate.redb\"",
-    ),
-    "the file, made where there is none; its directory must exist",
+    KeyDefault::Required("the file for changes that survive a restart: path = \"tidegate.redb\""),
+    "path of the file, created if it is missing; its directory must exist",
 );
 
 /// Key `socket` of the control API.
@@ -64,7 +62,7 @@ pub(super) const SOCKET: KeyInfo = KeyInfo::new(
     "socket",
     KeyKind::Path,
     KeyDefault::Text("/run/tidegate/control.sock"),
-    "its path, at most 107 bytes; its directory must exist",
+    "path of the socket, at most 107 bytes; its directory must exist",
 );
 
 /// Describes a key for a socket's file mode, by default for the daemon's own user only.
@@ -74,8 +72,8 @@ const fn mode(help: &'static str) -> KeyInfo {
 
 /// Key `mode` of the control API's socket.
 pub(super) const CONTROL_MODE: KeyInfo = mode(
-    "its file mode, in quotes. Whoever may write to this socket has all the access to files that \
-     the daemon has, which is root's where it runs as root: see below",
+    "file mode of the socket, in quotes. Who may write to this socket has the daemon's access to \
+     files, which is root's if it runs as root: see below",
 );
 
 /// Key `unix`.
@@ -153,14 +151,14 @@ pub(super) const DEVICES: KeyInfo = KeyInfo::new(
     "device",
     KeyKind::Tables(&device::DEVICE),
     KeyDefault::Required("add a [[device]] with name = \"disk0\" and kind = \"file\""),
-    "what is scheduled: one event loop and one engine each",
+    "devices to schedule, each with one event loop and one engine",
 );
 
 /// Sections of the whole file.
 pub(super) const FILE: SectionInfo = SectionInfo {
     name: "",
     keys: &[
-        optional("daemon", KeyKind::Table(&DAEMON), "deadlines of the daemon"),
+        optional("daemon", KeyKind::Table(&DAEMON), "time-outs of the daemon"),
         optional(
             "control",
             KeyKind::Table(&CONTROL),
@@ -169,11 +167,11 @@ pub(super) const FILE: SectionInfo = SectionInfo {
         optional(
             "store",
             KeyKind::Table(&STORE),
-            "the file of what shall survive a restart",
+            "the file for changes that survive a restart",
         ),
         LISTENERS,
         DEVICES,
-        optional("vm", KeyKind::Tables(&vm::VM), "who is served"),
+        optional("vm", KeyKind::Tables(&vm::VM), "VMs that are served"),
     ],
 };
 

@@ -29,20 +29,20 @@ pub(in crate::config) const ON_DEVICE: KeyInfo = KeyInfo::new(
     "device",
     KeyKind::Name,
     KeyDefault::Unset("the only one"),
-    "where its disks lie; must be named where there are several",
+    "device of its disks; required if there are several",
 );
 /// Key `background`.
 pub(in crate::config) const BACKGROUND: KeyInfo = KeyInfo::flag(
     "background",
     false,
-    "a process of the host, such as a backup or a scrub, not a VM: it has what the VMs leave",
+    "a process of the host, such as a backup or a scrub, which is served what the VMs leave",
 );
 /// Key `objective`.
 pub(in crate::config) const OBJECTIVE: KeyInfo = KeyInfo::new(
     "objective",
     KeyKind::Table(&schedule::keys::OBJECTIVE),
     KeyDefault::Unset("an equal share"),
-    "what it is promised (below)",
+    "everything that the VM is promised (below)",
 );
 /// Key `max_connections`. Known clients need fewer than the default: QEMU opens 1 to 16 connections
 /// to a disk (`multi-conn`), nbdcopy 4.
@@ -66,9 +66,9 @@ pub(in crate::config) const WORKLOADS: KeyInfo = KeyInfo::new(
     "workload",
     KeyKind::Tables(&WORKLOAD),
     KeyDefault::Unset("a usual load"),
-    "what its guest asks for when `tidegate sim` simulates the file \
-     ([simulation.md](simulation.md#a-configuration-of-the-daemon)); checked by `serve`, and \
-     without effect there",
+    "requests that its guest issues when `tidegate sim` simulates the file \
+     ([simulation.md](simulation.md#a-configuration-of-the-daemon)); `serve` checks and \
+     ignores it",
 );
 
 /// Section `[[vm]]`. Its last key, `workload`, is not in the API.
@@ -109,8 +109,8 @@ pub(in crate::config) const PATH: KeyInfo = KeyInfo::new(
     "path",
     KeyKind::Path,
     KeyDefault::Unset(""),
-    "the file or block device; needed on a file device, optional on an emulated one, not on a \
-     memory one",
+    "path of the file or block device; required with kind `file`, optional with `emulated`, not \
+     allowed with `memory`",
 );
 /// Key `block_size`.
 pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
@@ -118,16 +118,16 @@ pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
     KeyKind::Bytes,
     512,
     (1, 4096),
-    "`\"1 B\"`, `\"512 B\"` or `\"4 KiB\"`: the disk's size is a multiple of it. With `\"4 KiB\"` \
-     clients that ask for block sizes are told that as the smallest unit, and kept to it; else \
-     they are told 1 byte",
+    "`\"1 B\"`, `\"512 B\"` or `\"4 KiB\"`; the disk's size must be a multiple. With `\"4 KiB\"`, \
+     clients that ask for block sizes get it as the minimum and must keep to it; otherwise the \
+     minimum is 1 byte",
 );
 /// Key `size`. The maximum is more than any file system holds and well below the largest offset.
 pub(in crate::config) const SIZE: KeyInfo = KeyInfo::new(
     "size",
     KeyKind::Bytes,
     KeyDefault::Unset("as large as the file"),
-    "needed where there is no file; in whole blocks",
+    "required without a file; a multiple of `block_size`",
 )
 .within(1, 1 << 60);
 /// Key `create`.
@@ -144,7 +144,7 @@ pub(in crate::config) const FORMAT: KeyInfo = KeyInfo::new(
     "format",
     KeyKind::Choice(&words(&FORMATS)),
     KeyDefault::Unset("probed"),
-    "`\"raw\"`: take the bytes as they are, also where they look like another format's image",
+    "`\"raw\"`: serve the file as it is, even if it looks like an image of another format",
 );
 /// Key `read_only`.
 pub(in crate::config) const READ_ONLY: KeyInfo = KeyInfo::flag("read_only", false, "refuse writes");
@@ -153,7 +153,7 @@ pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(
     "fault",
     KeyKind::Tables(&FAULT),
     KeyDefault::Unset("none"),
-    "rules by which it misbehaves on purpose (below)",
+    "fault rules, by which the disk fails on purpose (below)",
 );
 
 /// Section `[[vm.disk]]`.

@@ -53,7 +53,7 @@ impl Device {
             return;
         }
         if self.workers.usual == 0 {
-            match parts.ring.set_workers_most(0) {
+            match parts.ring.set_max_workers(0) {
                 Ok(usual) => self.workers.usual = usual,
                 Err(error) => {
                     return tracing::warn!("cannot query the limit on io_uring workers: {error}");
@@ -62,7 +62,7 @@ impl Device {
         }
         match parts
             .ring
-            .set_workers_most(self.workers.usual.saturating_add(more))
+            .set_max_workers(self.workers.usual.saturating_add(more))
         {
             Ok(_) => self.workers.more = more,
             Err(error) => tracing::warn!("cannot allow io_uring {more} more workers: {error}"),

@@ -206,10 +206,10 @@ fn effect_on_part(effect: Effect, offset: u64, len: u64, io: &DeviceIo) -> Effec
 
 /// Logs that a rule struck a request, unless its log lines are rate-limited.
 fn log_strike(export: &str, op: Op, judged: &Judged) {
-    let Some(heard) = judged.heard else { return };
-    let rule = heard.number;
+    let Some(log) = judged.log else { return };
+    let rule = log.number;
     let operation = crate::config::fault::operation(op);
-    let more = match heard.unsaid {
+    let more = match log.suppressed {
         0 => String::new(),
         n => format!(" ({n} more since the last message)"),
     };

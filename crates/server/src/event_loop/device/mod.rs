@@ -24,7 +24,7 @@ use tidegate_device::{Model, ModelIo};
 
 use super::slab::Slab;
 use crate::backing::door::{Operation, Port, Reports};
-use crate::backing::extents::{Question, Status};
+use crate::backing::extents::{ExtentAnswer, ExtentQuery};
 use crate::backing::layout::Layout;
 use crate::backing::{Disk, Medium, Shared};
 use crate::buffer::Pool;
@@ -321,37 +321,37 @@ impl Device {
         }
     }
 
-    /// Queries the extents of a disk; [`Device::take_statuses`] returns the answer.
-    pub(super) fn ask_extents(
+    /// Queries the extents of a disk; [`Device::take_extent_answers`] returns the answer.
+    pub(super) fn query_extents(
         &mut self,
         parts: &mut LoopParts<'_>,
         disk: usize,
-        question: Question,
+        query: ExtentQuery,
     ) {
         self.with_medium(parts, disk, |medium, shared, port| {
-            medium.ask_extents(shared, port, question);
+            medium.query_extents(shared, port, query);
         });
     }
 
     /// Collects the results of helper threads.
-    pub(super) fn collect_statuses(&mut self) {
+    pub(super) fn collect_extent_answers(&mut self) {
         self.shared.collect(&mut self.reports);
     }
 
     /// Returns true if there are answers to extent queries.
     #[inline]
-    pub(super) fn has_statuses(&self) -> bool {
-        !self.reports.statuses.is_empty()
+    pub(super) fn has_extent_answers(&self) -> bool {
+        !self.reports.extent_answers.is_empty()
     }
 
     /// Takes the answers to extent queries, oldest first.
-    pub(super) fn take_statuses(&mut self) -> Vec<Status> {
-        std::mem::take(&mut self.reports.statuses)
+    pub(super) fn take_extent_answers(&mut self) -> Vec<ExtentAnswer> {
+        std::mem::take(&mut self.reports.extent_answers)
     }
 
     /// Takes the emptied list back, so that its memory is used again.
-    pub(super) fn put_statuses(&mut self, statuses: Vec<Status>) {
-        self.reports.statuses = statuses;
+    pub(super) fn put_extent_answers(&mut self, extent_answers: Vec<ExtentAnswer>) {
+        self.reports.extent_answers = extent_answers;
     }
 
     /// Records the result of the backing, and ends the I/O unless the model or a stall still holds

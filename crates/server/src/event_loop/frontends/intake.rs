@@ -379,7 +379,7 @@ impl Frontends {
                 if own_memory {
                     ctx.parts.requests.keep_offered(slot);
                 }
-                return self.ask_extents(ctx, index, slot, most);
+                return self.query_extents(ctx, index, slot, most);
             }
             Kind::Cache if !claimed => return self.answer(ctx, slot),
             Kind::WriteZeroes {

@@ -17,7 +17,7 @@ use tidegate_core::time::Nanos;
 
 use super::device::{Device, DiskState, LoopParts};
 use super::vms::Vms;
-use crate::backing::extents::{Question, Untold};
+use crate::backing::extents::{ExtentQuery, QueryError};
 use crate::command::Adopted;
 use crate::frontend::door::{Answer, ConnectionRef, Port};
 use crate::frontend::{Failure, Transport};
@@ -186,7 +186,7 @@ fn refused(export: &str, peer: &str, why: &dyn std::fmt::Display) {
 impl Frontends {
     /// Queries the extents of a disk's range, at most `most` of them. The reply follows now or in a
     /// later turn.
-    fn ask_extents(
+    fn query_extents(
         &mut self,
         ctx: &mut FrontendContext<'_>,
         connection: u32,
@@ -205,30 +205,30 @@ impl Frontends {
             return self.answer(ctx, slot);
         }
         connection.outstanding += 1;
-        let question = Question {
+        let query = ExtentQuery {
             token,
             offset,
             len,
             most,
             extents: ctx.parts.requests.take_extents(slot),
         };
-        ctx.device.ask_extents(&mut ctx.parts, disk, question);
+        ctx.device.query_extents(&mut ctx.parts, disk, query);
         self.take_extents(ctx);
     }
 
     /// Answers the extent queries that backings have finished.
     pub(super) fn take_extents(&mut self, ctx: &mut FrontendContext<'_>) {
-        let mut statuses = ctx.device.take_statuses();
-        for status in statuses.drain(..) {
-            let slot = ctx.parts.requests.by_tag(status.token);
-            ctx.parts.requests.put_extents(slot, status.extents);
+        let mut extent_answers = ctx.device.take_extent_answers();
+        for answer in extent_answers.drain(..) {
+            let slot = ctx.parts.requests.by_tag(answer.token);
+            ctx.parts.requests.put_extents(slot, answer.extents);
             let entry = ctx.parts.requests.get_mut(slot);
-            match status.told {
+            match answer.result {
                 Ok(()) => {}
-                Err(Untold::TryAgain) => {
+                Err(QueryError::TryAgain) => {
                     entry.answer = Answer::Error(Failure::NoMemory, "try again");
                 }
-                Err(Untold::Failed) => {
+                Err(QueryError::Failed) => {
                     entry.answer = Answer::Error(Failure::Io, "the file system reports no extents");
                 }
             }
@@ -238,7 +238,7 @@ impl Frontends {
             }
             self.answer(ctx, slot);
         }
-        ctx.device.put_statuses(statuses);
+        ctx.device.put_extent_answers(extent_answers);
     }
 }
 

@@ -23,7 +23,8 @@ const FILES_MAX: u32 = 16_384;
 
 impl Prepared {
     /// Starts the loop on a thread of its own, which drops `guard` when it ends, even by a panic.
-    /// The thread returns the loop's final state. `transfer_ended` is notified when a deadline transfer ends.
+    /// The thread returns the loop's final state. `transfer_ended` is notified when a deadline
+    /// transfer ends.
     ///
     /// # Errors
     /// Fails if the kernel refuses the ring, the eventfd or the thread.

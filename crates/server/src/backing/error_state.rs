@@ -5,25 +5,25 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// Minimum time between two log lines about errors of a disk.
-const WARN_AGAIN: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Error state of a disk's backing.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct ErrorState {
     /// Reason why all writes and flushes fail from now on; `None` while they do not.
     pub failed: Option<String>,
     /// Time at which an error was last logged, and number of errors since.
-    warned: Option<(Instant, u64)>,
+    logged: Option<(Instant, u64)>,
     /// Path or address, for the log.
     name: String,
 }
 
-impl Standing {
+impl ErrorState {
     /// Creates the state of a backing without errors.
-    pub fn new(name: String) -> Standing {
-        Standing {
+    pub fn new(name: String) -> ErrorState {
+        ErrorState {
             failed: None,
-            warned: None,
+            logged: None,
             name,
         }
     }
@@ -46,17 +46,17 @@ impl Standing {
     /// Logs an error of an I/O, at most one a minute, because a guest can cause any number of them.
     pub fn warn(&mut self, errno: i32, what: &str) {
         let now = Instant::now();
-        let unsaid = match &mut self.warned {
-            Some((last, unsaid)) if now.duration_since(*last) < WARN_AGAIN => {
-                *unsaid += 1;
+        let suppressed = match &mut self.logged {
+            Some((last, suppressed)) if now.duration_since(*last) < LOG_INTERVAL => {
+                *suppressed += 1;
                 return;
             }
-            Some((_, unsaid)) => *unsaid,
+            Some((_, suppressed)) => *suppressed,
             None => 0,
         };
-        self.warned = Some((now, 0));
+        self.logged = Some((now, 0));
         let error = io::Error::from_raw_os_error(errno);
-        let more = match unsaid {
+        let more = match suppressed {
             0 => String::new(),
             n => format!(" ({n} more since the last message)"),
         };
@@ -73,10 +73,10 @@ mod tests {
 
     #[test]
     fn errors_are_logged_once_a_minute() {
-        let mut standing = Standing::new("test".to_owned());
-        standing.warn(libc::EIO, "read");
-        standing.warn(libc::ENOSPC, "write");
-        standing.warn(libc::EIO, "read");
-        assert!(matches!(standing.warned, Some((_, 2))));
+        let mut errors = ErrorState::new("test".to_owned());
+        errors.warn(libc::EIO, "read");
+        errors.warn(libc::ENOSPC, "write");
+        errors.warn(libc::EIO, "read");
+        assert!(matches!(errors.logged, Some((_, 2))));
     }
 }
