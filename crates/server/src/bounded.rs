@@ -99,6 +99,7 @@ fn begin<T: Send + 'static>(
     std::thread::Builder::new()
         .name("file call".to_owned())
         .spawn(move || {
+            // A panic must reach the waiter as an error, not leave it waiting.
             let result = catch_unwind(AssertUnwindSafe(act)).map_err(|_| NotDone::Panicked);
             deliver(result);
             own.returned();

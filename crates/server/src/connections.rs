@@ -134,6 +134,7 @@ impl Drop for VmConnections {
     fn drop(&mut self) {
         let mut vms = self.device.lock();
         vms[self.at] = None;
+        // Indices of VMs that still exist must not change, so only the tail can go.
         while vms.last().is_some_and(Option::is_none) {
             vms.pop();
         }

@@ -338,6 +338,7 @@ fn open_same(
 
 fn alignment(file: &File, block_device: bool) -> Option<sys::DirectAlign> {
     match sys::direct_align(file) {
+        // 0 means no direct I/O; NBD block sizes end at 64 KiB.
         Some(align) => (align.offset > 0 && align.offset <= 1 << 16).then_some(align),
         None => {
             // The file system does not report it; 4096 bytes suit every common one.

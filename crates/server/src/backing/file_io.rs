@@ -366,6 +366,7 @@ impl FileIo {
     /// the last one can be partial.
     fn next_zeroes(&mut self, facts: &FileFacts, from: u64) {
         let align = u64::from(facts.align);
+        // Leaves room for a partial block at both ends, so that a piece fits the bounce buffer.
         let piece = (ZEROES as u64 - 2 * align) / align * align;
         let to = self.end.min(from / align * align + piece);
         self.offset = from;

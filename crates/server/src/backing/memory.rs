@@ -124,6 +124,7 @@ impl Memory {
 /// Returns the shortest spare region that is long enough and at most twice as long, or a new one.
 fn region(len: usize) -> io::Result<Region> {
     let mut spare = spare();
+    // A much longer region would waste addresses that a longer disk may need.
     let fits = |region: &Region| region.len() >= len && region.len() / 2 <= len;
     let fitting = spare.iter().enumerate().filter(|(_, region)| fits(region));
     match fitting.min_by_key(|(_, region)| region.len()) {

@@ -12,6 +12,7 @@ use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnap
 
 impl Loop {
     pub(super) fn take_commands(&mut self) {
+        // The extent thread signals the eventfd of commands.
         self.device.collect_extent_answers();
         let (frontends, mut ctx) = self.frontends_and_context();
         frontends.take_extents(&mut ctx);
@@ -236,6 +237,7 @@ impl Loop {
         if busy {
             return;
         }
+        // A sync may block, which is harmless now: the loop serves nobody any more.
         for state in self.device.disks.values_mut() {
             if !state.disk.read_only
                 && let Err(error) = state.disk.medium.sync()

@@ -217,6 +217,7 @@ impl Loop {
     fn run(&mut self) -> io::Result<Remains> {
         self.await_wake();
         while self.phase != Phase::Ended {
+            // Armed only on demand, so that a loop without work sleeps.
             if !self.ticking && self.needs_upkeep() {
                 self.ticking = true;
                 self.ring.tick(Token::Tick.encode());
@@ -227,10 +228,13 @@ impl Loop {
             let (frontends, mut ctx) = self.frontends_and_context();
             frontends.serve(&mut ctx);
             frontends.begin_dispatch();
+            // Before dispatch, because the outcome bounds the adapted depth.
             self.engine.device_mut().reckon_promises(self.now);
             self.dispatch();
             let (frontends, mut ctx) = self.frontends_and_context();
             frontends.exchange(&mut ctx);
+            // The replies just sent have returned slots and memory that stalled connections wait
+            // for.
             frontends.serve_unblocked(&mut ctx);
             self.take_ended_transfers();
             self.finish_removals();
@@ -251,6 +255,7 @@ impl Loop {
         }
         let mut next = self.engine.next_timeout().unwrap_or(Nanos::MAX);
         next = next.min(self.device.next_completion().unwrap_or(Nanos::MAX));
+        // The clock is read again, because the turn itself took time.
         (next != Nanos::MAX).then(|| Duration::from_nanos(next.since(clock()).0))
     }
 
@@ -401,6 +406,7 @@ impl Loop {
         if !std::mem::take(&mut self.upkeep_due) {
             return;
         }
+        // At most 4096 buffers a second, because returning pages is a system call for each buffer.
         self.requests.trim(4096);
         self.plumbing.trim(4096);
         let (frontends, mut ctx) = self.frontends_and_context();

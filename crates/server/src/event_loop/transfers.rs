@@ -189,6 +189,7 @@ impl Loop {
             return;
         };
         self.running_transfers -= 1;
+        // Zero for a transfer that ended after its deadline.
         let left = end.job.due().since(end.ended);
         let ended = EndedJob {
             bytes: end.job.bytes.saturating_add(since.moved),

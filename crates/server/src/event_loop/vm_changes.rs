@@ -186,6 +186,7 @@ impl Loop {
     ) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         let (of, at) = self.find_disk(vm, export)?;
         let state = &mut self.device.disks[at];
+        // Another disk may have been added under this name since the resize began.
         if state.serial != serial {
             let (vm, export) = (vm.to_owned(), export.to_owned());
             return Err(CommandError::UnknownDisk { vm, export });

@@ -54,6 +54,7 @@ impl Vms {
             connections: new.connections,
             reply_time: Default::default(),
         });
+        // Ids of removed VMs are reused, so the table stays as long as the most VMs at a time.
         if self.by_id.len() <= id.index() {
             self.by_id.resize(id.index() + 1, usize::MAX);
         }

@@ -129,6 +129,7 @@ impl Effect {
             Effect::None => None,
             Effect::Error(_) => Some(0),
             Effect::Torn { keep, .. } => {
+                // Sectors are counted on the disk, so the end is rounded, not the length.
                 let end = offset.saturating_add(keep) / SECTOR * SECTOR;
                 let kept = end.saturating_sub(offset);
                 (kept < len).then_some(kept)

@@ -110,6 +110,7 @@ impl Requests {
             self.slots.push(None);
             self.lists.push(Lists::default());
             self.generations.push(0);
+            // Reserved here, so that freeing a slot never allocates.
             self.free.reserve(self.slots.len());
             self.slots.len() as u32 - 1
         });

@@ -81,9 +81,13 @@ impl Ring {
     pub fn new(entries: u32, files: u32) -> io::Result<Ring> {
         let ring = IoUring::builder()
             .setup_single_issuer()
+            // Completions are processed only while this thread waits, never in the middle of a
+            // turn.
             .setup_defer_taskrun()
             .setup_taskrun_flag()
+            // An entry that fails at submission must not stop those behind it.
             .setup_submit_all()
+            // A smaller limit of the kernel is accepted, because a full queue is submitted early.
             .setup_clamp()
             // Receives of thousands of connections may complete between two turns, so the
             // completion queue is larger than the kernel's default of twice the submissions.
@@ -95,6 +99,7 @@ impl Ring {
                 "io_uring is too old",
             ));
         }
+        // Registered files save a reference count for each operation.
         ring.submitter().register_files_sparse(files)?;
         Ok(Ring {
             messages: Vec::with_capacity(ring.params().sq_entries() as usize),
@@ -270,6 +275,7 @@ impl Ring {
     /// Prepares a receive from a socket into `to`. `idle` is true if no bytes are expected to be
     /// there yet, which saves the kernel a futile attempt.
     pub fn receive(&mut self, file: FileId, to: &[Mem], idle: bool, token: u64) {
+        // Polling first saves a receive that would find nothing.
         let prio = if idle { POLL_FIRST } else { 0 };
         let entry = match to {
             &[one] => opcode::Recv::new(Fixed(file.0), one.addr() as *mut u8, one.len() as u32)
@@ -302,6 +308,7 @@ impl Ring {
         then: Option<(Mem, u64)>,
     ) {
         assert!(all || then.is_none(), "a short send does not break a link");
+        // With `MSG_WAITALL` io_uring repeats short sends itself.
         let wait = if all { libc::MSG_WAITALL } else { 0 };
         let wait = if then.is_some() {
             wait | libc::MSG_DONTWAIT
@@ -454,6 +461,7 @@ impl Ring {
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = list.cast_mut();
         message.msg_iovlen = n as usize;
+        // Never reallocates: the capacity was checked above.
         self.messages.push(message);
         self.messages.last_mut().expect("just pushed")
     }

@@ -44,7 +44,7 @@ pub(in crate::config) const FROM: KeyInfo = KeyInfo::number(
     KeyKind::Bytes,
     0,
     (0, u64::MAX - 1),
-    "first byte of the range that the rule applies to",
+    "first byte of the range; the rule applies to requests that touch it",
 );
 /// Key `length`.
 pub(in crate::config) const LENGTH: KeyInfo = KeyInfo::new(

@@ -42,6 +42,7 @@ impl Device {
         });
         vms[vm].disks.push(at);
         let len = self.by_id.len().max(id.index() + 1);
+        // Ids of removed disks are reused, so the table stays short.
         self.by_id.resize(len, usize::MAX);
         self.by_id[id.index()] = at;
         Ok(at)

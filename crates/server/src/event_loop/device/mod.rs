@@ -190,6 +190,7 @@ impl Device {
             "an I/O was started in a place that is taken"
         );
         (entry.io, entry.disk, entry.medium, entry.answer) = (Some(io), disk, None, Ok(()));
+        // With a model, the I/O ends when both the backing and the model have finished it.
         entry.held = self.model.is_some();
         if let Some(model) = &mut self.model {
             if model.has_room() {
@@ -201,6 +202,7 @@ impl Device {
         if io.op == Op::Read {
             self.take_read_buffers(parts, io.id);
         }
+        // Out of line: a disk without rules costs this test only.
         if self.disks[disk].faults.is_some() {
             let Some(len) = self.inject(parts, index, disk, &io) else {
                 return;
@@ -363,6 +365,7 @@ impl Device {
         outcome: Outcome,
     ) {
         let entry = &mut self.ios[index];
+        // An error of the backing takes precedence over a rule's result.
         entry.medium = Some(outcome.and(entry.answer));
         self.disks[entry.disk].in_flight -= 1;
         if !(entry.held || entry.stalled) {
@@ -433,6 +436,7 @@ fn model_io(model: &dyn Model, io: &DeviceIo) -> ModelIo {
     if io.op != Op::Discard {
         len = len.min(u64::from(spec.max_io));
     }
+    // A discard may be longer than `max_io`, but its length must fit 32 bits.
     let longest = u64::from(u32::MAX) / block * block;
     let len = len.min(longest) as u32;
     ModelIo {

@@ -150,6 +150,7 @@ impl Frontends {
                 self.turns.keep_touched(index);
                 at += 1;
             } else {
+                // The order within a turn does not matter.
                 touched.swap_remove(at);
             }
         }

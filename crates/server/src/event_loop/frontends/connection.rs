@@ -116,6 +116,7 @@ impl Connections {
         let connection = self.connections[index as usize]
             .take()
             .expect("the connection is there");
+        // Late completions of this connection no longer resolve.
         self.generations[index as usize] = (connection.generation + 1) & ConnectionRef::GENERATIONS;
         self.free.push(index);
         connection

@@ -60,6 +60,8 @@ impl Frontends {
                     connection.stall = None;
                     self.handed_in_late = true;
                     self.serve_connection(ctx, index, true);
+                    // It has stalled again and is back at the head, so the VM has too little for
+                    // it.
                     if ctx.vms[vm].stalled[kind].front() == Some(&index) {
                         break;
                     }
@@ -175,6 +177,7 @@ impl Frontends {
             let polled = match connection.held.take() {
                 Some(held) => self.poll_held(ctx, index, held),
                 None => {
+                    // Requests behind the held one were not at the head of the queue.
                     first = false;
                     ctx.parts.requests.offered.clear();
                     self.with_transport(ctx, index, |connection, port| {
@@ -429,6 +432,7 @@ impl Frontends {
         let entry = ctx.parts.requests.get_mut(slot);
         entry.answer = match taken {
             Ok(_) => {
+                // The claim now belongs to the engine.
                 entry.claimed = false;
                 connection.outstanding += 1;
                 return;

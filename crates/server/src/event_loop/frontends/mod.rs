@@ -213,6 +213,7 @@ impl Frontends {
             extents: ctx.parts.requests.take_extents(slot),
         };
         ctx.device.query_extents(&mut ctx.parts, disk, query);
+        // Backings without extents have answered already.
         self.take_extents(ctx);
     }
 
@@ -305,6 +306,7 @@ impl Frontends {
         } = self.connections.remove(index);
         let vm = ctx.device.vm_of(disk);
         for queue in &mut ctx.vms[vm].stalled {
+            // The index may be another connection's from now on.
             queue.retain(|&stalled| stalled != index);
         }
         transport.close(&mut Port {

@@ -146,6 +146,8 @@ impl Prepared {
             _ => None,
         };
         let spec = model.as_ref().map(|model| model.spec());
+        // Without a model the device has practically unlimited addresses, whose sums still fit 64
+        // bits.
         let capacity = spec.map_or(1 << 62, |s| s.capacity);
         let wanted: Vec<Wanted> = (disks.iter())
             .map(|(_, new)| Wanted {

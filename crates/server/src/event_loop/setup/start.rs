@@ -80,6 +80,7 @@ impl Prepared {
         wake: Arc<Wake>,
         transfer_ended: Arc<Notify>,
     ) -> io::Result<Loop> {
+        // Applies to the calling thread, which is the loop's.
         sys::precise_timers();
         let files = sys::raise_open_files().min(FILES_MAX);
         let mut ring = Ring::new(RING_ENTRIES, files)?;
@@ -99,6 +100,7 @@ impl Prepared {
             frontends: Default::default(),
             admission: self.connections,
             requests: Requests::new(Pool::new(self.buffer_memory)?),
+            // Bytes of an eventfd's count.
             wake_buffer: plumbing.get(8),
             plumbing,
             commands,

@@ -150,6 +150,7 @@ impl Frontend for Connection {
             if !budget.may_take_request() {
                 return Polled::Later;
             }
+            // Checked before parsing: a parsed request must be answerable.
             if !self.room(port) {
                 return Polled::Full;
             }

@@ -97,6 +97,7 @@ impl Connection {
                 let mut direct = 0;
                 if let Some((slot, filled)) = &mut self.rx.payload {
                     let len = port.requests.get(*slot).len as usize;
+                    // The vectored receive fills the payload first, then the buffer.
                     direct = n.min(len - *filled);
                     *filled += direct;
                 }

@@ -89,6 +89,7 @@ impl Connection {
         tx.ranges.clear();
         while let Some(&reply) = tx.queue.front() {
             let full = tx.sending.len() == SEND_REPLIES || bytes >= SEND_BYTES;
+            // An error reply has the longest head.
             if full || used + ERROR_LEN > HEADS {
                 break;
             }
@@ -119,6 +120,7 @@ impl Connection {
     /// next request is linked to the send. Returns true if it is.
     fn submit_send(&mut self, port: &mut Port<'_>, bytes: u64, link: bool) -> bool {
         let rx = &mut self.rx;
+        // The linked receive starts at the buffer's front, so no bytes may be in it or expected.
         let linked = link && !rx.receiving && rx.payload.is_none() && rx.is_empty();
         let then = linked.then(|| (rx.buffer.mem().slice(0, RECEIVE), port.token(RECEIVED)));
         if linked {
