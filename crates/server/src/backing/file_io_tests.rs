@@ -9,10 +9,10 @@ use crate::media::State;
 const SIZE: u64 = 64 << 10;
 const BLOCK: u32 = 4096;
 
-/// A file that does what it is told, as far as its faults let it.
+/// Fake file that carries out system calls as far as its faults allow.
 struct Fake {
     bytes: Vec<u8>,
-    /// Taken from the end, one a call; none left: no more faults.
+    /// Faults, taken from the end, one for each call; none are left once it is empty.
     faults: Vec<Fault>,
     synced: u32,
     calls: u32,
@@ -130,14 +130,14 @@ impl Bench {
         }
     }
 
-    /// Runs an I/O whose memory is the front of the region.
+    /// Runs an I/O on the front of the region.
     fn run(&mut self, fake: &mut Fake, io: DeviceIo) -> Outcome {
         let memory = self.region.mem(0, io.len as usize);
         let ranges = matches!(io.op, Op::Read | Op::Write).then_some(memory);
         self.run_on(fake, io, ranges.into_iter())
     }
 
-    /// Runs an I/O on this memory.
+    /// Runs an I/O on the given memory.
     fn run_on(
         &mut self,
         fake: &mut Fake,
@@ -219,8 +219,8 @@ proptest! {
     }
 }
 
-/// Pieces of requests as they lie in memory: each a piece apart from the one before, the last
-/// first.
+/// Memory of several requests: separate ranges with gaps between them, in descending order of
+/// address.
 fn scattered(lens: &[usize]) -> Vec<(usize, usize)> {
     let mut at = 0;
     let mut pieces: Vec<_> = (lens.iter().rev())
@@ -235,7 +235,7 @@ fn scattered(lens: &[usize]) -> Vec<(usize, usize)> {
 }
 
 proptest! {
-    /// What was merged of several requests lies in as many places.
+    /// An I/O of several merged requests has as many ranges.
     #[test]
     fn the_memory_of_several_requests_is_transferred_in_order(
         faults in survivable(),
@@ -343,7 +343,7 @@ fn past_the_end_of_a_file_that_was_cut_short_nothing_is_read() {
         let outcome = bench.run(&mut fake, io(op, offset, len, false));
         assert_eq!(outcome, Err(IoError::Io), "{op:?} {offset} {len}");
         assert!(fake.bytes == before, "{op:?} {offset} {len}");
-        // After the first such error the disk refuses all requests without a system call.
+        // After the first such error, the disk refuses all requests without a system call.
         let calls = fake.calls;
         for op in [Op::Read, Op::Write, Op::Flush, Op::WriteZeroes, Op::Discard] {
             let outcome = bench.run(&mut fake, io(op, 0, 4096, false));

@@ -1,7 +1,8 @@
 //! Read-only check of a disk's file for `tidegate check`: finds what `serve` would refuse.
 //!
-//! [`check_file`] is shared with opening. [`inspect`] does not block on special files or leases: the
-//! kind of the file is checked before it is opened, and O_NONBLOCK covers a replacement in between.
+//! [`check_file`] is shared with opening. [`inspect`] does not block on special files or leases:
+//! the kind of the file is checked before it is opened, and O_NONBLOCK covers a replacement in
+//! between.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;

@@ -36,11 +36,13 @@ pub struct TooSmall {
     pub capacity: u64,
 }
 
-/// Returns the first address of each disk.
+/// Returns the first address of each disk. Panics if a disk is empty.
 ///
 /// # Errors
 /// Fails if the disks do not fit `capacity` bytes.
 pub fn place(disks: &[Wanted], capacity: u64) -> Result<Vec<u64>, TooSmall> {
+    // Two empty ranges could begin at one address, which is the key of a disk here.
+    assert!(disks.iter().all(|disk| disk.size > 0), "a disk is empty");
     let mut order: Vec<usize> = (0..disks.len()).collect();
     order.sort_by_key(|&i| (disks[i].at.is_none(), disks[i].at));
     let total = disks.iter().fold(0u64, |sum, d| {
@@ -109,11 +111,12 @@ impl Layout {
         Ok((Layout { capacity, taken }, bases))
     }
 
-    /// Takes a range for one more disk and returns its first address.
+    /// Takes a range for one more disk and returns its first address. Panics if the disk is empty.
     ///
     /// # Errors
     /// Fails if no free range is large enough.
     pub fn take(&mut self, wanted: Wanted) -> Result<u64, NoRoom> {
+        assert!(wanted.size > 0, "a disk is empty");
         let wish = wanted.at.unwrap_or(0) / STEP * STEP;
         let fits = |from: u64, to: u64| to.checked_sub(from).is_some_and(|n| n >= wanted.size);
         let mut first = None;

@@ -1,5 +1,5 @@
-//! A disk at a peer, under a whole daemon: cuts, block status and sizes. Its bytes, errors and
-//! flushes are checked with those of all other disks, by the tests of the event loop.
+//! Disks on a peer, under a whole daemon: broken connections, block status and sizes. The tests of
+//! the event loop cover their bytes, errors and flushes together with those of all other disks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::ring::faults::{self, Call, Fault, What};
 
 const MIB: u64 = 1 << 20;
 
-/// A daemon with the disk `disk` at a peer with these faults.
+/// Starts a daemon with the disk `disk` on a peer with these faults.
 fn start(
     dir: &tempfile::TempDir,
     on_cut: OnCut,
@@ -29,8 +29,8 @@ fn start(
     Server::start(config)
 }
 
-/// Cuts the connection at every call whose number is a multiple of `every`, before the call or
-/// after it by turns.
+/// Breaks the connection at every call whose number is a multiple of `every`, alternately before
+/// and after the call.
 fn cuts(every: u32) -> (Arc<AtomicU32>, impl FnMut(Call) -> Fault + Send + 'static) {
     let cut = Arc::new(AtomicU32::new(0));
     let (count, mut calls) = (cut.clone(), 0);
@@ -97,7 +97,7 @@ fn what_was_in_flight_at_a_cut_fails_where_it_is_not_sent_again() {
         failed.contains(&true) && failed.contains(&false),
         "{failed:?}"
     );
-    // The next connection serves them: no flush was lost, so the disk is well.
+    // The next connection serves them. No flush was lost, so the disk has not failed.
     for cookie in (0..64).filter(|&cookie| !failed[cookie as usize]) {
         assert_eq!(client.read(cookie * 8192, 4096), [cookie as u8 + 1; 4096]);
     }

@@ -1,7 +1,7 @@
-//! Whole files: what is accepted, and what is said about what is not.
+//! Whole configuration files: what is accepted, and the messages about what is not.
 //!
-//! `golden/*.toml` are broken, each in its own way; beside each lies what is said about it.
-//! `TIDEGATE_BLESS=1` writes that anew, to be read before it is committed.
+//! `golden/*.toml` are files with errors; the messages are in the `.txt` file beside each.
+//! `TIDEGATE_BLESS=1` writes the messages anew, to be read before they are committed.
 
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn broken_files_are_answered_as_the_golden_ones_say() {
         let text = std::fs::read_to_string(&path).expect("readable");
         let base = Path::new("/etc/tidegate");
         let said = parse(&text, &name, base).expect_err(&name).to_string() + "\n";
-        // Which there are is the registry's to say: a new one breaks no file here.
+        // The list of policies comes from the registry, so a new policy changes no golden file.
         let said = said.replace(&policies, "{policies}");
         let expected = path.with_extension("txt");
         if bless {
@@ -125,7 +125,7 @@ path = "/dev/vg/bulk"
 read_only = true
 "#;
 
-/// The configuration of a good text, and its warnings.
+/// Returns the configuration of a valid text, with its warnings.
 fn parts(text: &str) -> (Config, Vec<Diagnostic>) {
     let loaded = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
     (loaded.config, loaded.warnings)
@@ -241,7 +241,7 @@ fn the_example_of_the_documentation_is_accepted() {
     let (example, _) = rest.split_once("```").expect("its end");
     let loaded = parse_text(example).unwrap_or_else(|e| panic!("{e}"));
     assert!(loaded.warnings.is_empty());
-    // Rules stand below a disk; the example's is the last thing in it.
+    // Fault rules stand below a disk; the example's disk is the last table in it.
     let (_, rules) = page
         .split_once("```toml\n[[vm.disk.fault]]")
         .expect("one of faults");
@@ -321,8 +321,8 @@ fn defaults_need_four_lines_a_section() {
     assert_eq!(config.vms[0].disks[0].block_size, 512);
 }
 
-/// Policies of the registry that enforce these parts of an objective, but tuners, which are for
-/// those that want a target.
+/// Returns the registry's policies that enforce these parts of an objective, without tuners, which
+/// are for VMs with a target.
 pub(crate) fn enforcing(parts: &[fn(&Honours) -> bool]) -> Vec<&'static str> {
     let names = registry().iter().map(|info| info.name);
     let enforce = |name: &&str| {
@@ -446,7 +446,7 @@ fn changes_merge_into_what_is_in_force() {
 }
 
 proptest::proptest! {
-    /// Lines of real files in any order, some cut: closer to a configuration than noise is.
+    /// Lines of real files in any order, some cut off: closer to a configuration than noise is.
     #[test]
     fn no_text_makes_it_panic(picks in proptest::collection::vec((0usize..70, 0usize..40), 0..60)) {
         let lines: Vec<&str> = WHOLE.lines().collect();
@@ -500,7 +500,7 @@ fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
     };
     for (policy, background, warnings) in [
         ("mclock", "false", 0),
-        // mClock keeps the limits of VMs, and never hears of the background.
+        // mClock enforces the limits of VMs and never sees background processes.
         ("mclock", "true", 1),
         ("limit", "true", 0),
     ] {
@@ -535,7 +535,7 @@ fn a_file_or_a_socket_has_one_name_however_it_is_spelled() {
         [[vm.disk]]
         path = ".//a.raw"
     "#;
-    // As `tidegate check t.toml` reads it, and as `tidegate check ./t.toml` does.
+    // Paths as `tidegate check t.toml` and `tidegate check ./t.toml` pass them.
     for base in ["", "."] {
         let said = parse(text, "t.toml", Path::new(base))
             .expect_err("accepted")
@@ -578,7 +578,7 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
     ] {
         parse_text(&text(first, second)).expect("both can be bound");
     }
-    // Loopback, however it is written: nobody else reaches it.
+    // Loopback addresses, however they are spelt: only this host can reach them.
     let loaded = parse_text(&text("[::ffff:127.0.0.1]:10809", "127.0.0.1:10810"));
     assert!(loaded.expect("both can be bound").warnings.is_empty());
 }

@@ -1,5 +1,5 @@
-//! Files whose calls fail, fall short or take their time, under a whole daemon: every byte against
-//! a copy, every error against who must get it.
+//! Faults in system calls on files, under a whole daemon: every byte is compared with a copy, and
+//! every error must reach the right client.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ use crate::ring::faults::{self, Call, Fault, What};
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const BLOCK: u64 = 4096;
 
-/// Directories on a filesystem that goes past the page cache, and on one that is in memory.
+/// Directories on a file system with direct I/O and on one in memory.
 fn directories() -> Vec<tempfile::TempDir> {
     let here = std::env::current_exe().unwrap();
     [here.parent().unwrap(), Path::new("/dev/shm")]
@@ -28,7 +28,7 @@ fn directories() -> Vec<tempfile::TempDir> {
         .collect()
 }
 
-/// A new file of the directory, with its faults.
+/// Creates a file in the directory, with faults.
 fn faulty(
     dir: &Path,
     name: &str,
@@ -42,8 +42,8 @@ fn faulty(
     path
 }
 
-/// Where disks lie in this test: files on each kind of filesystem, an emulated disk over one, and
-/// at a peer.
+/// Storage for the disks of a test: files on each kind of file system, an emulated disk on a file,
+/// and a peer.
 pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
     let model = tidegate_device::catalogue::load("nvme-1tb").unwrap();
     let emulated = DeviceKind::Emulated {
@@ -64,7 +64,8 @@ pub(super) fn places() -> Vec<(tempfile::TempDir, DeviceKind)> {
     places
 }
 
-/// The disk `disk` with these faults, and an undisturbed one of another VM, `other`.
+/// Configuration with the disk `disk`, whose file has these faults, and with a disk `other` of
+/// another VM, without faults.
 pub(super) fn two_disks(
     (dir, kind): &(tempfile::TempDir, DeviceKind),
     size: u64,
@@ -89,8 +90,8 @@ pub(super) fn plan(seed: u64, start: u64, size: u64, block: u64, requests: usize
     }
 }
 
-/// Short transfers, interruptions and delays, at random. The same call is not cut to less than a
-/// block twice: two results in a row that bring nothing are how the kernel says that a file ends.
+/// Random short transfers, interruptions and delays. A call is not cut to less than a block twice
+/// in a row, because two results without progress mean the end of the file.
 pub(super) fn noise(seed: u64) -> impl FnMut(Call) -> Fault + Send + 'static {
     let mut rng = Pcg64::seed_from_u64(seed);
     let mut cut = HashSet::new();
@@ -130,7 +131,8 @@ fn short_and_interrupted_calls_lose_no_byte() {
     }
 }
 
-/// Blocks that cannot be read or written, and blocks that there is no room for.
+/// Injects errors for the blocks that cannot be accessed ([`BAD`]) and for those without space
+/// ([`FULL`]).
 pub(super) const BAD: [u64; 3] = [5, 130, 131];
 pub(super) const FULL: [u64; 2] = [60, 200];
 pub(super) const BLOCKS: u64 = 256;
@@ -151,7 +153,7 @@ pub(super) fn bad_places(call: Call) -> Fault {
     }
 }
 
-/// What a request must be answered with; of two errors either.
+/// Returns the error that a request must be answered with; if both kinds apply, either is right.
 fn due(request: &Request) -> Vec<NbdError> {
     let (offset, len) = (request.offset, u64::from(request.len));
     let mut errors = Vec::new();
@@ -165,7 +167,7 @@ fn due(request: &Request) -> Vec<NbdError> {
     errors
 }
 
-/// One client's requests, each with what it must read; a failed change leaves anything.
+/// Requests of one client, with the data that reads must return. A failed change leaves any data.
 pub(super) struct Driver {
     rng: Pcg64,
     shadow: Vec<Option<u8>>,
@@ -183,7 +185,8 @@ impl Driver {
         }
     }
 
-    /// Mostly short ones beside each other, which the engine merges, and some that it splits.
+    /// Chooses a request: mostly short adjacent ones, which the engine merges, and some that it
+    /// splits.
     fn choose(&mut self, cookie: u64, block: u64) -> Request {
         let blocks = BLOCKS * BLOCK / block;
         let longest = if self.rng.random_bool(0.1) {
@@ -194,7 +197,7 @@ impl Driver {
         let len = self.rng.random_range(1..=longest / block);
         let mut at = self.rng.random_range(0..=blocks - len);
         if self.rng.random_bool(0.2) {
-            // At or beside a place that matters.
+            // At or beside a block with faults.
             let places = [&BAD[..], &FULL].concat();
             let place = places[self.rng.random_range(0..places.len())] * BLOCK / block;
             at = place
@@ -217,7 +220,7 @@ impl Driver {
             offset: at * block,
             len: (len * block) as u32,
         };
-        // A durable write that fails would fail the disk.
+        // A durable write that fails would fail the disk for good.
         let durable =
             !matches!(command, Command::Read { .. }) && !due(&request).contains(&NbdError::Eio);
         request.fua = durable && self.rng.random_bool(0.1);
@@ -285,7 +288,7 @@ impl Driver {
                 self.check(client);
                 continue;
             }
-            // Neighbours one after the other.
+            // Adjacent requests in sequence.
             let mut next = self.choose(cookie + 1, block);
             for _ in 0..self.rng.random_range(1..4) {
                 let end = next.offset + u64::from(next.len);
@@ -307,7 +310,7 @@ impl Driver {
 
 #[test]
 fn an_error_is_that_of_who_touches_the_place() {
-    // Over all runs: how many there are in one depends on who is faster.
+    // Summed over all runs, because the numbers of one run depend on timing.
     let (mut merged, mut split) = (0, 0);
     for (place, block) in places()
         .iter()
@@ -319,7 +322,7 @@ fn an_error_is_that_of_who_touches_the_place() {
             fault => fault,
         };
         let mut config = two_disks(place, BLOCKS * BLOCK, faults);
-        // So that merges and splits are many: what comes waits for what is with the device.
+        // Requests wait while the device is busy, so many are merged and split.
         config.devices[0].scheduling.depth = 1;
         config.devices[0].scheduling.max_io = 128 << 10;
         let server = Server::start(config);
@@ -358,7 +361,7 @@ fn a_failed_flush_fails_its_disk_and_no_other() {
         other.write(0, &[2; 4096]);
         assert_eq!(client.flush(), Err(NbdError::Eio));
         assert_eq!(other.flush(), Ok(()));
-        // The kernel would say now that all is well, and what it has forgotten would be lost.
+        // The kernel now reports success, although it has dropped the data.
         assert_eq!(client.flush(), Err(NbdError::Eio));
         let write = client.ask(Command::Write, 0, 512, &[3; 512]);
         assert_eq!(write.result, Err(NbdError::Eio));
@@ -438,7 +441,7 @@ fn what_is_late_is_finished_and_answered_before_the_end() {
             let request = request(Command::Write, at, at * BLOCK, BLOCK as u32);
             client.send(request, &[at as u8 | 1; BLOCK as usize]);
         }
-        // Some are answered, some with the kernel, some wait.
+        // Some requests are answered, some are with the kernel, some wait.
         let mut answered = vec![client.receive()];
         std::thread::scope(|scope| {
             scope.spawn(|| server.stop().unwrap());
@@ -452,21 +455,22 @@ fn what_is_late_is_finished_and_answered_before_the_end() {
             let block = &bytes[(answer.cookie * BLOCK) as usize..][..BLOCK as usize];
             assert!(block.iter().all(|byte| *byte == answer.cookie as u8 | 1));
         }
-        // What is not answered was not taken: it has not been written either.
+        // A request that was not answered was not read from the socket, so it was not written
+        // either.
         let written = bytes.chunks(BLOCK as usize).filter(|block| block[0] != 0);
         assert_eq!(written.count(), answered.len());
     }
 }
 
-/// What a client writes into a sector: which sector that is, and which client.
+/// Returns the data that a client writes into a sector: the sector's number and the client's.
 fn mark(sector: u64, client: u64) -> Vec<u8> {
     [sector.to_le_bytes(), client.to_le_bytes()]
         .concat()
         .repeat(32)
 }
 
-/// Its writes and reads are with the kernel for a while yet, and so is their memory, while others
-/// ask for memory all the time.
+/// The writes and reads of a vanished client stay with the kernel for a while, and so does their
+/// memory, while another client requests memory all the time.
 #[test]
 fn the_memory_of_a_vanished_client_is_nobody_elses() {
     const SECTORS: u64 = 4096;
@@ -478,8 +482,8 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
             (fault, _) => fault,
         };
         let mut config = two_disks(&place, SECTORS * 512, late);
-        // Little of it, so that it is waited for; enough for all that the other one asks for at
-        // once, for that one does not read while it writes.
+        // Little memory, so that requests wait for it; but enough for all that the other client
+        // sends at once, because it does not read while it writes.
         config.devices[0].scheduling.buffer_memory = 3 << 20;
         config.devices[0].scheduling.buffer_memory_per_vm = 2 << 20;
         let server = Server::start(config);
@@ -507,7 +511,7 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
                     let request = request(command, cookie, first * 512, (len * 512) as u32);
                     client.send(request, &payload);
                 }
-                // Sometimes once the first of them are under way, or answered.
+                // Sometimes after the first request has started or was answered.
                 if round % 3 == 0 {
                     client.receive();
                 }
@@ -515,7 +519,7 @@ fn the_memory_of_a_vanished_client_is_nobody_elses() {
             }
             other.join().unwrap();
         });
-        // What they left is theirs: all the more as nobody else writes here.
+        // Only these clients write here, so what they left must still be there.
         server.stop().unwrap();
         let bytes = std::fs::read(place.0.path().join("disk.raw")).unwrap();
         let mut written = 0;

@@ -1,5 +1,5 @@
-//! Disks that misbehave by rule, under a whole daemon: who gets which error, which bytes are where
-//! afterwards, and that nobody else notices.
+//! Fault rules under a whole daemon: each error must reach the right client, each byte must be in
+//! the right place, and other clients must not notice.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,8 @@ use crate::fault::{Effect, Ops, Rule, State};
 const EIO: Effect = Effect::Error(IoError::Io);
 const HOUR: Nanos = Nanos::from_secs(3600);
 
-/// Where disks lie: in memory, and where system calls are made to fail as well.
+/// Storage for the disks of a test: memory, and files in whose system calls faults are injected,
+/// too.
 pub(super) fn everywhere() -> Vec<(tempfile::TempDir, DeviceKind)> {
     let memory = (tempfile::tempdir().unwrap(), DeviceKind::Memory);
     let mut all = places();
@@ -27,7 +28,8 @@ pub(super) fn everywhere() -> Vec<(tempfile::TempDir, DeviceKind)> {
     all
 }
 
-/// The disk `disk` with these rules, and one of another VM, `other`, without.
+/// Configuration with the disk `disk`, which has these rules, and a disk `other` of another VM
+/// without rules.
 pub(super) fn two_disks(
     (dir, kind): &(tempfile::TempDir, DeviceKind),
     size: u64,
@@ -36,7 +38,7 @@ pub(super) fn two_disks(
     let path = |name| match kind {
         DeviceKind::Memory => None,
         _ => {
-            // Nothing of an earlier daemon's.
+            // Nothing may remain of an earlier daemon.
             let _ = std::fs::remove_file(dir.path().join(name));
             Some(dir.path().join(name))
         }
@@ -69,7 +71,7 @@ fn at(block: u64, on: Ops, effect: Effect) -> Rule {
     }
 }
 
-/// The bad places that a [`Driver`] knows of.
+/// Rules for the blocks with faults that a [`Driver`] knows.
 pub(super) fn bad_rules() -> Vec<Rule> {
     let bad = BAD.map(|block| at(block, Ops::ANY, EIO));
     let full = Effect::Error(IoError::NoSpace);
@@ -83,7 +85,7 @@ fn a_rule_fails_who_touches_its_place_once_and_nobody_else() {
     let (mut merged, mut split) = (0, 0);
     for (place, block) in everywhere().iter().zip([512, BLOCK].into_iter().cycle()) {
         let mut config = two_disks(place, BLOCKS * BLOCK, &rules);
-        // So that merges and splits are many: what comes waits for what is with the device.
+        // Requests wait while the device is busy, so many are merged and split.
         config.devices[0].scheduling.depth = 1;
         config.devices[0].scheduling.max_io = 128 << 10;
         let server = Server::start(config);
@@ -96,7 +98,7 @@ fn a_rule_fails_who_touches_its_place_once_and_nobody_else() {
         let snapshot = wait(server.handle.snapshot(0)).unwrap();
         merged += snapshot.vms[0].stats.merged;
         split += snapshot.vms[0].stats.split;
-        // Whatever they were merged with or split into, and however often they went.
+        // Each request was struck once, whatever it was merged with, split into or repeated.
         let now = &snapshot.vms[0].disks[0];
         assert!(
             driver.failed > 30,
@@ -106,7 +108,8 @@ fn a_rule_fails_who_touches_its_place_once_and_nobody_else() {
         assert_eq!(now.faults_injected, driver.failed as u64);
         assert_eq!(snapshot.vms[1].disks[0].faults_injected, 0);
         assert_eq!(now.failed, None);
-        // A place is nothing to a flush, and once the rules are gone nothing to anybody.
+        // A flush has no position, so these rules do not apply to it; once they are removed, they
+        // apply to nothing.
         let mut client = server.connect("disk");
         assert_eq!(client.flush(), Ok(()));
         assert!(change(&server, FaultChange::Clear).faults.is_empty());
@@ -137,7 +140,7 @@ fn requests_are_counted_not_the_parts_they_are_served_in() {
         let server = Server::start(config);
         let mut client = server.connect("disk");
         let mut failed = 0;
-        // Neighbours that are merged, and long ones that are split.
+        // Adjacent requests, which are merged, and long ones, which are split.
         for len in [512, 400 << 10] {
             for i in 0..30 {
                 let request = request(Command::Write, i, i * len, len as u32);
@@ -155,7 +158,7 @@ fn requests_are_counted_not_the_parts_they_are_served_in() {
     }
 }
 
-/// A client that writes as it likes, and knows which bytes must be where afterwards.
+/// Client that writes at random and knows which bytes must be on the disk afterwards.
 struct Torn {
     rng: Pcg64,
     shadow: Vec<u8>,
@@ -164,7 +167,8 @@ struct Torn {
 }
 
 impl Torn {
-    /// Any change of any range; how it must be answered. The shadow is what is there afterwards.
+    /// Chooses any change of any range and determines the expected reply. The shadow has the
+    /// expected content.
     fn choose(&mut self, cookie: u64, taken: &[Request]) -> Option<(Request, Vec<u8>, bool)> {
         let size = self.shadow.len() as u64;
         let longest = [4 * BLOCK, size / 2][usize::from(self.rng.random_bool(0.4))];
@@ -226,7 +230,8 @@ impl Torn {
                 assert_eq!(got.result.map(|_| ()), *due, "round {round}: {asked:?}");
             }
             let found = client.read(0, self.shadow.len() as u32);
-            // Byte by byte only where it is not the same: that takes a hundred times as long.
+            // Compared byte by byte only if the whole differs, because that takes a hundred times
+            // as long.
             if found != self.shadow {
                 let mut bytes = found.iter().zip(&self.shadow);
                 let wrong = bytes.position(|(got, want)| got != want);
@@ -241,7 +246,8 @@ fn a_torn_write_leaves_exactly_the_promised_prefix() {
     const SIZE: u64 = 256 << 10;
     let answers = [(Err(IoError::Io), Err(NbdError::Eio)), (Ok(()), Ok(()))];
     for place in everywhere() {
-        // Also more than a part of a request that is split: then it must go on to the tear.
+        // Some tears are beyond the first part of a split request, which must then go on up to the
+        // tear.
         let keeps = [0, 512, 5 * 512, 64 << 10, 70_144];
         for (keep, (answer, told)) in keeps.into_iter().flat_map(|k| answers.map(|a| (k, a))) {
             let rule = Rule {
@@ -283,7 +289,7 @@ fn who_stalls_holds_up_nobody_else_and_goes_on_when_the_rules_are_gone() {
             let payload = vec![8; if cookie == 2 { BLOCK as usize } else { 0 }];
             client.send(request(command, cookie, 7 * BLOCK, BLOCK as u32), &payload);
         }
-        // On the same disk, by the same client, and elsewhere.
+        // Requests of the same client on the same disk, and requests on another disk.
         for cookie in 3..10 {
             let offset = cookie * 20 * BLOCK;
             client.send(
@@ -354,7 +360,7 @@ fn the_order_to_stop_ends_every_stall() {
                 &[9; 512],
             );
         }
-        // Once the first of them have begun.
+        // After the first requests have started.
         let deadline = Instant::now() + Duration::from_secs(60);
         while disk_now(&server).faults_injected == 0 {
             assert!(Instant::now() < deadline, "no write has begun");
@@ -387,7 +393,7 @@ fn a_flush_that_fails_by_rule_leaves_the_disk_well() {
         client.write(0, &[1; 4096]);
         assert_eq!(other.flush(), Ok(()));
         assert_eq!(client.flush(), Err(NbdError::Eio));
-        // Nothing was forgotten, for nothing was asked of the kernel.
+        // No data was lost, because the kernel was never called.
         assert_eq!(client.flush(), Ok(()));
         assert_eq!(disk_now(&server).failed, None);
         server.stop().unwrap();

@@ -1,5 +1,5 @@
-//! Requests that are merged and cut, by limits that rise and fall under load, below a whole daemon:
-//! every byte against a copy, every error against who must get it.
+//! Merging and splitting under a whole daemon, with limits on the length of I/Os that change under
+//! load: every byte is compared with a copy, and every error must reach the right client.
 
 use tidegate_policies::policy::PolicySpec;
 
@@ -9,10 +9,10 @@ use crate::common::{Server, wait};
 use crate::config::Config;
 use crate::ring::faults::Fault;
 
-/// Pages of 4 KiB that I/Os have at most, one after the other; 0: as the device has it.
+/// Maximum length of I/Os in pages of 4 KiB, applied in sequence; 0 means the device's own.
 const PAGES: [u64; 7] = [11, 1, 0, 3, 32, 2, 5];
 
-/// All with a limit of so many pages, where they have one.
+/// Policies with a maximum of this many pages, as far as they have such a parameter.
 fn policies(pages: u64) -> Vec<PolicySpec> {
     let named = [
         "vcup",
@@ -28,7 +28,7 @@ fn policies(pages: u64) -> Vec<PolicySpec> {
     let all = named.into_iter().chain(composed);
     all.map(|policy| {
         let mut policy = policy.unwrap();
-        // Refused where there are no such parameters.
+        // Policies without these parameters refuse them.
         let _ = policy.set("pages", pages);
         let _ = policy.set("fill", pages * 9 % 101);
         policy
@@ -36,21 +36,22 @@ fn policies(pages: u64) -> Vec<PolicySpec> {
     .collect()
 }
 
-/// How many requests were merged, and how many parts there were beyond the first.
+/// Returns the number of merged requests, and the number of parts beyond the first of each request.
 fn drive(mut config: Config, block: u64) -> [u64; 2] {
-    // What comes waits for what is with the device.
+    // New requests wait while the device is busy.
     config.devices[0].scheduling.depth = 2;
     config.devices[0].scheduling.max_io = 128 << 10;
     config.devices[0].scheduling.merge_limit = 128 << 10;
     let server = Server::start(config);
     let mut driver = Driver::new(block);
     std::thread::scope(|scope| {
-        // A driver that fails is finished, too.
+        // Also set if a driver panics.
         let run = scope.spawn(|| driver.run(&mut server.connect("disk"), block, 1200));
         for pages in PAGES.into_iter().cycle() {
             for policy in policies(pages) {
                 wait(server.handle.set_policy(0, policy)).unwrap();
-                // Leaves it some requests; nothing hangs on how many.
+                // A short pause, whose length does not matter, lets some requests pass under this
+                // limit.
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             if run.is_finished() {

@@ -116,8 +116,13 @@ impl Faults {
     pub const RULES_MAX: usize = 64;
 
     /// Adds a rule behind the others at the time `now` and returns its number; `None` if there are
-    /// [`Faults::RULES_MAX`] already.
+    /// [`Faults::RULES_MAX`] already. Panics if `every` is 0 or the probability is above one.
     pub fn add(&mut self, now: Nanos, rule: Rule) -> Option<u32> {
+        assert!(rule.every > 0, "every 0th request cannot be struck");
+        assert!(
+            rule.probability_ppm <= CERTAIN_PPM,
+            "a probability above one"
+        );
         if self.rules.len() >= Faults::RULES_MAX {
             return None;
         }

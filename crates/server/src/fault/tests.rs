@@ -1,4 +1,4 @@
-//! The decisions by themselves: examples, and properties against a slow, obvious oracle.
+//! Verdicts of fault rules: examples, and properties checked against a slow, obvious oracle.
 
 use proptest::prelude::*;
 use tidegate_core::request::{IoError, Op};
@@ -17,7 +17,7 @@ fn faults(rules: &[Rule]) -> Faults {
     faults
 }
 
-/// Whether each of `n` writes of 4 KiB from the disk's start on was struck.
+/// Judges `n` adjacent writes of 4 KiB from the disk's start, and returns which were struck.
 fn strikes(faults: &mut Faults, n: u64) -> Vec<bool> {
     let write = |i| faults.judge(Nanos::ZERO, Op::Write, i * 4096, 4096).struck;
     (0..n).map(write).collect()
@@ -33,7 +33,7 @@ fn each_nth_of_those_it_meets_is_struck_up_to_its_count() {
     };
     let mut faults = faults(&[rule]);
     let (t, f) = (true, false);
-    // What it is not about is not counted.
+    // Requests that the rule does not apply to are not counted.
     assert!(!faults.judge(Nanos::ZERO, Op::Read, 0, 512).struck);
     let struck = strikes(&mut faults, 12);
     assert_eq!(struck, [f, f, t, f, f, t, f, f, f, f, f, f]);
@@ -111,7 +111,7 @@ fn what_is_torn_keeps_whole_sectors_and_what_is_not_longer_is_not_torn() {
     assert_eq!(torn(512).kept(4096, 4096), Some(512));
     assert_eq!(torn(0).kept(4096, 4096), Some(0));
     assert_eq!(torn(4096).kept(4096, 4096), None);
-    // One that begins within a sector: it ends with one all the same.
+    // A torn write that begins within a sector ends on a sector all the same.
     assert_eq!(torn(512).kept(100, 4096), Some(412));
     assert_eq!(torn(512).kept(1000, 10), None);
     let rule = Rule {
@@ -163,7 +163,7 @@ fn a_probability_is_about_as_likely_as_it_says() {
     for seed in 0..4 {
         let mut faults = faults(&[Rule { seed, ..rule }]);
         let struck = strikes(&mut faults, 100_000).iter().filter(|s| **s).count();
-        // Binomial: mean 1000, standard deviation 31.5; four of them.
+        // Binomial distribution: mean 1000, standard deviation 31.5; the bounds are four of them.
         assert!((874..=1126).contains(&struck), "seed {seed}: {struck}");
     }
 }
@@ -225,7 +225,7 @@ fn any_request() -> impl Strategy<Value = (u64, Op, u64, u64)> {
     })
 }
 
-/// Sector by sector, and over all that was asked before.
+/// Oracle of [`Rule::applies_to`], sector by sector, with the time of the rule.
 fn meets(rule: &Rule, (at, op, offset, len): (u64, Op, u64, u64)) -> bool {
     let (at, begins) = (Nanos::from_secs(at), rule.after);
     let in_time = at >= begins && rule.lasts.is_none_or(|lasts| at.0 < begins.0 + lasts.0);
@@ -248,8 +248,8 @@ fn meets(rule: &Rule, (at, op, offset, len): (u64, Op, u64, u64)) -> bool {
 }
 
 proptest! {
-    /// Each rule strikes only what it meets, no more often than it may, and every count adds up;
-    /// twice the same comes to the same.
+    /// Rules strike only requests that they apply to and at most `count` of them, all counters add
+    /// up, and the same requests get the same verdicts.
     #[test]
     fn the_rules_are_kept(
         rules in prop::collection::vec(any_rule(), 1..5),
@@ -263,7 +263,7 @@ proptest! {
             let now = Nanos::from_secs(at);
             let judged = first.judge(now, op, offset, len);
             prop_assert_eq!(judged, again.judge(now, op, offset, len));
-            // The oracle knows all but what is drawn: it follows the rules' own counters there.
+            // The oracle cannot know the draws, so it follows the rules' own counters there.
             let counted = first.snapshot(now);
             let mut struck = None;
             for (i, rule) in rules.iter().enumerate() {
@@ -291,7 +291,8 @@ proptest! {
         }
     }
 
-    /// What is kept of a torn write is a part of it, ends on a sector, and is no more than asked.
+    /// The kept part of a torn write is a prefix, ends on a sector, and is at most as long as
+    /// asked.
     #[test]
     fn what_is_kept_is_the_promised_prefix(
         keep in (0..64_u64).prop_map(|sectors| sectors * SECTOR),
@@ -303,7 +304,7 @@ proptest! {
             Some(kept) => {
                 prop_assert!(kept < len && kept <= keep);
                 prop_assert!(kept == 0 || (offset + kept) % SECTOR == 0);
-                // One sector more would be more than asked for.
+                // One more sector would be more than asked for.
                 prop_assert!(kept + SECTOR > keep);
             }
             None => prop_assert!(len <= keep),

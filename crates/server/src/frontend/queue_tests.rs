@@ -24,7 +24,7 @@ use crate::fault::{Effect, Rule};
 
 const MIB: usize = 1 << 20;
 
-/// A loop without a daemon, and what it offers.
+/// Loop without a daemon, and its volumes.
 struct Served {
     handle: LoopHandle,
     thread: JoinHandle<std::io::Result<Remains>>,
@@ -43,7 +43,7 @@ impl Served {
         }
     }
 
-    /// Connects a guest with so much memory to the first disk.
+    /// Connects a guest with `memory` bytes of guest memory to the first disk.
     fn connect(&self, memory: usize, places: usize) -> Guest {
         let guest = Guest::new(memory, places);
         let (volume, connections) = &self.volumes[0];
@@ -77,7 +77,7 @@ impl Served {
     }
 }
 
-/// Where disks lie: in memory, in a file, behind a model of a device, and at a peer.
+/// Storage for the disks of a test: memory, a file, an emulated device, and a peer.
 fn places() -> Vec<(tempfile::TempDir, DeviceKind, bool)> {
     let model = tidegate_device::catalogue::load("nvme-1tb").expect("in the catalogue");
     let emulated = DeviceKind::Emulated {
@@ -136,14 +136,14 @@ fn cut(rng: &mut Pcg64, whole: Mem) -> Vec<Mem> {
     ranges
 }
 
-/// A request in flight: its place on the disk, and what a read is to find.
+/// Request in flight: its range on the disk, and the data that a read must return.
 struct Pending {
     id: Id,
     span: std::ops::Range<usize>,
     found: Option<(Vec<Mem>, Vec<u8>)>,
 }
 
-/// Random requests for a part of the disk, several at a time, against a copy.
+/// Sends random requests to a part of the disk, several at a time, and compares with a copy.
 fn run(guest: &Guest, part: std::ops::Range<usize>, seed: u64) {
     const DEPTH: usize = 16;
     const LONGEST: usize = 32 << 10;
@@ -320,7 +320,7 @@ fn each_error_reaches_its_request_and_no_other() {
     served.stop();
 }
 
-/// Extents that a guest finds in its memory: length, and whether it is a hole.
+/// Returns the extents in guest memory: length, and true for a hole.
 fn extents_in(memory: &[Mem]) -> Vec<(u32, bool)> {
     let bytes = bytes(memory);
     let words = bytes
@@ -335,7 +335,7 @@ fn a_guest_is_told_in_its_own_memory_which_parts_are_holes() {
     let mut holes = 0;
     for place in places() {
         let mut config = config(&place, 4 * MIB);
-        // Room for four answers at a time.
+        // Room for four replies at a time.
         config.devices[0].scheduling.buffer_memory = 16 << 10;
         config.devices[0].scheduling.buffer_memory_per_vm = 16 << 10;
         let served = Served::start(&config);
@@ -422,7 +422,8 @@ fn a_guest_that_takes_no_answers_is_given_no_more_than_it_has_places_for() {
     served.stop();
 }
 
-/// A served disk whose requests take an hour, and a guest with some in flight and some waiting.
+/// Starts a loop whose disk takes an hour for a request, and a guest with some requests in flight
+/// and some waiting.
 fn with_requests_in_flight() -> (Served, Guest, tempfile::TempDir) {
     let place = places().swap_remove(1);
     let mut config = config(&place, MIB);
@@ -456,7 +457,7 @@ fn guest_memory_is_kept_until_the_device_has_left_it_alone() {
     while served.look().pending > 0 {
         std::thread::yield_now();
     }
-    // Those that waited are gone; those with the device still name the guest's memory.
+    // Waiting requests were cancelled; those with the device still use the guest's memory.
     assert_eq!(served.look().in_flight, 4);
     assert!(!guest.is_closed());
     let (reply, answer) = oneshot::channel();

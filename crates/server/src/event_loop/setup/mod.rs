@@ -315,6 +315,7 @@ fn engine_config(
 ) -> EngineConfig {
     let block = (disks.iter().map(|(_, new)| new.disk.physical_block()).max()).unwrap_or(4096);
     let block = block.max(model.map_or(0, |s| s.physical_block));
+    assert!(block.is_power_of_two(), "a physical block of {block} bytes");
     // An unaligned I/O needs a bounce buffer with up to a block more at each end.
     let scheduling = &device.scheduling;
     let longest = (scheduling.max_io)
