@@ -60,7 +60,7 @@ impl Durably {
 
     /// Returns the method for an open file or block device, and logs it once for each kind of file
     /// system.
-    pub fn of(file: &File, path: &Path, block_device: bool) -> Durably {
+    pub fn for_file(file: &File, path: &Path, block_device: bool) -> Durably {
         if block_device {
             // A block device's node lies on devtmpfs, whose `f_type` tells nothing about the
             // device.

@@ -105,9 +105,9 @@ impl ExtentThread {
                 let ExtentQuery {
                     offset, len, most, ..
                 } = query;
-                let told = find_extents(&file, offset, len, most, &mut query.extents);
-                let told = told.map_err(|_| QueryError::Failed);
-                if outbox.send(query.answer(told)).is_err() {
+                let result = find_extents(&file, offset, len, most, &mut query.extents);
+                let result = result.map_err(|_| QueryError::Failed);
+                if outbox.send(query.answer(result)).is_err() {
                     return;
                 }
                 wake.wake();
@@ -120,9 +120,9 @@ impl ExtentThread {
     }
 
     /// Passes a query to the thread.
-    pub(crate) fn ask(&self, survey: FileQuery) {
+    pub(crate) fn ask(&self, query: FileQuery) {
         self.queries
-            .send(survey)
+            .send(query)
             .expect("the thread lives as long as this");
     }
 

@@ -152,7 +152,7 @@ impl OpenFile {
             direct: direct.is_some(),
             in_memory,
             block_device,
-            durably: Durably::of(&file, path, block_device),
+            durably: Durably::for_file(&file, path, block_device),
             can_punch: !config.read_only && (!probing || can_punch(&file, size)),
             can_zero: !config.read_only,
             watched: Arc::new(Watched::new(path, identity, size)),

@@ -115,7 +115,7 @@ impl Layout {
     ///
     /// # Errors
     /// Fails if no free range is large enough.
-    pub fn take(&mut self, wanted: Wanted) -> Result<u64, NoRoom> {
+    pub fn allocate(&mut self, wanted: Wanted) -> Result<u64, NoRoom> {
         assert!(wanted.size > 0, "a disk is empty");
         let wish = wanted.at.unwrap_or(0) / STEP * STEP;
         let fits = |from: u64, to: u64| to.checked_sub(from).is_some_and(|n| n >= wanted.size);
@@ -158,7 +158,7 @@ impl Layout {
             return Ok(base);
         }
         let at = Some(base);
-        self.take(Wanted { size, at }).inspect_err(|_| {
+        self.allocate(Wanted { size, at }).inspect_err(|_| {
             self.taken.insert(base, end);
         })
     }
@@ -238,7 +238,7 @@ mod tests {
         let (mut layout, bases) = Layout::new(&disks, 8 * STEP).unwrap();
         assert_eq!(bases, [0, 2 * STEP, 3 * STEP]);
         layout.release(2 * STEP);
-        assert_eq!(layout.take(wanted(STEP / 2, None)), Ok(2 * STEP));
+        assert_eq!(layout.allocate(wanted(STEP / 2, None)), Ok(2 * STEP));
         assert_eq!(layout.resize(2 * STEP, STEP), Ok(2 * STEP));
         assert_eq!(layout.resize(2 * STEP, STEP + 1), Ok(4 * STEP));
         let refused = NoRoom {
@@ -246,11 +246,17 @@ mod tests {
             largest: 2 * STEP,
             capacity: 8 * STEP,
         };
-        assert_eq!(layout.take(wanted(3 * STEP, None)), Err(refused.clone()));
+        assert_eq!(
+            layout.allocate(wanted(3 * STEP, None)),
+            Err(refused.clone())
+        );
         assert_eq!(layout.resize(3 * STEP, 3 * STEP), Err(refused));
         // Still where it was: its place is not free.
-        assert_eq!(layout.take(wanted(STEP, Some(3 * STEP))), Ok(6 * STEP));
-        assert_eq!(layout.take(wanted(STEP, Some(7 * STEP + 9))), Ok(7 * STEP));
+        assert_eq!(layout.allocate(wanted(STEP, Some(3 * STEP))), Ok(6 * STEP));
+        assert_eq!(
+            layout.allocate(wanted(STEP, Some(7 * STEP + 9))),
+            Ok(7 * STEP)
+        );
     }
 
     proptest::proptest! {
@@ -271,7 +277,7 @@ mod tests {
                         }
                     }
                     _ => {
-                        if let Ok(base) = layout.take(wanted(size, Some(at))) {
+                        if let Ok(base) = layout.allocate(wanted(size, Some(at))) {
                             disks.push((base, size));
                         }
                     }

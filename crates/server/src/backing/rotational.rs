@@ -34,14 +34,14 @@ fn is_device_rotational(device: &Path, layers: u32) -> Option<bool> {
     }
     let below = lower_devices(device);
     if !below.is_empty() && layers > 0 {
-        let told = below
+        let answers = below
             .iter()
             .map(|slave| is_device_rotational(slave, layers - 1));
-        let told: Vec<_> = told.collect();
-        if told.contains(&Some(true)) {
+        let answers: Vec<_> = answers.collect();
+        if answers.contains(&Some(true)) {
             return Some(true);
         }
-        return told.iter().all(Option::is_some).then_some(false);
+        return answers.iter().all(Option::is_some).then_some(false);
     }
     match fs::read_to_string(device.join("queue/rotational"))
         .ok()?
@@ -62,7 +62,8 @@ fn is_hypervisor_disk(device: &Path) -> bool {
     });
     // Some hypervisors report the truth, and then it is never the default.
     guessed
-        && fs::read_to_string(device.join("queue/rotational")).is_ok_and(|told| told.trim() != "0")
+        && fs::read_to_string(device.join("queue/rotational"))
+            .is_ok_and(|value| value.trim() != "0")
 }
 
 /// Returns the directories of the devices below a virtual device.
@@ -89,9 +90,9 @@ mod tests {
             let of = root.path().join("devices").join(place);
             fs::create_dir_all(of.join("slaves")).expect("writable");
             match rotational {
-                Some(told) => {
+                Some(value) => {
                     fs::create_dir_all(of.join("queue")).expect("writable");
-                    fs::write(of.join("queue/rotational"), told).expect("writable");
+                    fs::write(of.join("queue/rotational"), value).expect("writable");
                 }
                 None => fs::write(of.join("partition"), "1\n").expect("writable"),
             }

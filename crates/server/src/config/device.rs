@@ -22,7 +22,7 @@ pub(crate) struct DeviceInfo {
 impl DeviceInfo {
     /// Returns the properties of a device that is served, without the policy, which may have
     /// changed.
-    pub(crate) fn of(device: &DeviceConfig) -> DeviceInfo {
+    pub(crate) fn from_config(device: &DeviceConfig) -> DeviceInfo {
         let (kind, capacity) = match &device.kind {
             DeviceKind::File => (Kind::File, None),
             DeviceKind::Memory => (Kind::Memory, None),

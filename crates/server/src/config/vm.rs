@@ -54,7 +54,7 @@ pub fn from_json(
     devices: &[DeviceConfig],
     base: &Path,
 ) -> Result<VmConfig, ConfigErrors> {
-    let known: Vec<DeviceInfo> = devices.iter().map(DeviceInfo::of).collect();
+    let known: Vec<DeviceInfo> = devices.iter().map(DeviceInfo::from_config).collect();
     let mut exports = Names::default();
     document::read_json(json, "", |field| {
         let mut all = read_all(
@@ -119,7 +119,7 @@ pub fn disk_from_json(
     device: &DeviceConfig,
     base: &Path,
 ) -> Result<DiskConfig, ConfigErrors> {
-    let known = [DeviceInfo::of(device)];
+    let known = [DeviceInfo::from_config(device)];
     let mut exports = Names::default();
     let mut seen = Seen::new(&mut exports, Names::default(), 1);
     document::read_json(json, "", |field| {

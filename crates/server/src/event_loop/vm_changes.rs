@@ -91,7 +91,7 @@ impl Loop {
             )));
         }
         let size = disk.size;
-        let base = self.device.layout.take(Wanted { size, at })?;
+        let base = self.device.layout.allocate(Wanted { size, at })?;
         let (engine, vms) = (&mut self.engine, &mut self.vms);
         let place = match self.device.add_disk(engine, vms, vm, disk, base) {
             Ok(place) => place,

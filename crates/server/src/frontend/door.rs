@@ -130,7 +130,7 @@ pub(crate) struct Port<'a> {
     /// Monotonic time, read once a turn of the loop.
     pub(crate) now: Nanos,
     /// Reference to the connection itself.
-    pub(crate) who: ConnectionRef,
+    pub(crate) connection_ref: ConnectionRef,
     /// True if the connection's next request waits for a request slot or payload memory.
     pub(crate) stalled: bool,
 }
@@ -140,7 +140,7 @@ impl Port<'_> {
     /// at most [`EVENT_MAX`].
     pub(crate) fn token(&self, event: u8) -> u64 {
         Event {
-            who: self.who,
+            connection_ref: self.connection_ref,
             event,
         }
         .encode()
@@ -157,7 +157,7 @@ pub(crate) const SENT: u8 = 0;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Event {
     /// Connection that submitted the operation.
-    pub(crate) who: ConnectionRef,
+    pub(crate) connection_ref: ConnectionRef,
     /// Number that the connection chose.
     pub(crate) event: u8,
 }
@@ -168,18 +168,19 @@ const IS_EVENT: u64 = 1 << 63;
 impl Event {
     pub(crate) fn encode(self) -> u64 {
         assert!(self.event <= EVENT_MAX, "an event has seven bits");
-        let who = u64::from(self.who.generation) << 32 | u64::from(self.who.index);
-        IS_EVENT | u64::from(self.event) << 56 | who
+        let connection_ref =
+            u64::from(self.connection_ref.generation) << 32 | u64::from(self.connection_ref.index);
+        IS_EVENT | u64::from(self.event) << 56 | connection_ref
     }
 
     /// Returns the event that a token encodes; `None` if the token is not a connection's.
     pub(crate) fn decode(bits: u64) -> Option<Event> {
-        let who = ConnectionRef {
+        let connection_ref = ConnectionRef {
             index: bits as u32,
             generation: (bits >> 32) as u32 & ConnectionRef::GENERATIONS,
         };
         (bits & IS_EVENT != 0).then_some(Event {
-            who,
+            connection_ref,
             event: (bits >> 56) as u8 & EVENT_MAX,
         })
     }
@@ -283,12 +284,15 @@ mod tests {
 
     #[test]
     fn an_event_survives_its_word_and_is_told_from_others() {
-        let who = ConnectionRef {
+        let connection_ref = ConnectionRef {
             index: u32::MAX,
             generation: ConnectionRef::GENERATIONS,
         };
         for event in [SENT, 1, EVENT_MAX] {
-            let event = Event { who, event };
+            let event = Event {
+                connection_ref,
+                event,
+            };
             assert_eq!(Event::decode(event.encode()), Some(event));
         }
         assert_eq!(Event::decode(3 << 56 | 7), None);

@@ -324,7 +324,7 @@ impl Remote {
 
     /// Reconnects after a broken connection once no operation of it is with the kernel: only then
     /// may memory of I/Os in flight be used again.
-    fn mend(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
+    fn reconnect(&mut self, ios: &mut RemoteIos, port: &mut Port<'_>) {
         let wire = self.wire.as_mut().expect("it was cut");
         if !std::mem::replace(&mut wire.broken, true) {
             port.ring.shut_down_socket(wire.entry);
@@ -397,8 +397,8 @@ impl Backing for Remote {
             _ => wire.receiving = false,
         }
         match (event, completion.result) {
-            _ if wire.broken => return self.mend(ios, port),
-            (_, Err(_)) | (RECEIVED, Ok(0)) => return self.mend(ios, port),
+            _ if wire.broken => return self.reconnect(ios, port),
+            (_, Err(_)) | (RECEIVED, Ok(0)) => return self.reconnect(ios, port),
             (RECEIVED, Ok(n)) => self.take_received(ios, port, n as usize),
             (_, Ok(n)) => {
                 advance(&mut wire.out, n as usize);

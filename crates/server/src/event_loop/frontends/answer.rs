@@ -24,8 +24,8 @@ impl Frontends {
                 IoError::BeyondEnd => slot.kind.beyond_end(),
             };
         }
-        let who = slot.owner;
-        if let Some(connection) = self.connections.resolve(who) {
+        let connection_ref = slot.owner;
+        if let Some(connection) = self.connections.resolve(connection_ref) {
             connection.outstanding -= 1;
         }
         self.answer(ctx, index);
@@ -34,26 +34,26 @@ impl Frontends {
     /// Gives a finished request to its connection, or frees it if the connection is gone.
     pub(super) fn answer(&mut self, ctx: &mut FrontendContext<'_>, index: u32) {
         let slot = ctx.parts.requests.get(index);
-        let who = slot.owner;
+        let connection_ref = slot.owner;
         if slot.answer != Answer::Ok || !slot.kind.answers_data() {
             // No payload is sent, so its memory can serve others before the reply has gone out.
             self.release(ctx, index);
         }
-        let Some(connection) = self.connections.resolve(who) else {
+        let Some(connection) = self.connections.resolve(connection_ref) else {
             return self.free_slot(ctx, index);
         };
         if connection.state == State::Gone {
             self.free_slot(ctx, index);
             // The connection may have waited for this request before it could be removed.
-            return self.turns.touch(who.index);
+            return self.turns.touch(connection_ref.index);
         }
-        let completed = self.with_transport(ctx, who.index, |connection, port| {
+        let completed = self.with_transport(ctx, connection_ref.index, |connection, port| {
             connection.transport.complete(port, index)
         });
         if completed == Completed::Now {
             self.free_answered(ctx, index, Some(ctx.parts.now));
         }
-        self.turns.touch(who.index);
+        self.turns.touch(connection_ref.index);
     }
 
     /// Calls a connection's transport, then frees the slots whose replies ended by that.
@@ -70,7 +70,7 @@ impl Frontends {
             requests: ctx.parts.requests,
             plumbing: ctx.parts.plumbing,
             now: ctx.parts.now,
-            who: ConnectionRef {
+            connection_ref: ConnectionRef {
                 index,
                 generation: connection.generation,
             },
@@ -169,10 +169,10 @@ impl Frontends {
             let alone = connection.outstanding == 0 && self.wants_requests(index);
             let linked = self.with_transport(ctx, index, |connection, port| {
                 let linked = connection.transport.flush(port, alone);
-                linked.then_some(port.who)
+                linked.then_some(port.connection_ref)
             });
-            if let Some(who) = linked {
-                self.turns.await_submission(who);
+            if let Some(connection_ref) = linked {
+                self.turns.await_submission(connection_ref);
             }
         }
         let connection = self.connections.get(index).expect("sending ends nobody");

@@ -111,26 +111,30 @@ impl Frontends {
     pub(in crate::event_loop) fn handle_event(
         &mut self,
         ctx: &mut FrontendContext<'_>,
-        Event { who, event }: Event,
+        Event {
+            connection_ref,
+            event,
+        }: Event,
         completion: Completion,
     ) {
-        if self.connections.resolve(who).is_none() {
+        if self.connections.resolve(connection_ref).is_none() {
             return;
         }
-        let progress = self.with_transport(ctx, who.index, |connection, port| {
+        let progress = self.with_transport(ctx, connection_ref.index, |connection, port| {
             connection.transport.handle(port, event, completion)
         });
-        self.take_progress(ctx, who.index, progress);
+        self.take_progress(ctx, connection_ref.index, progress);
     }
 
     /// Tells connections that the kernel has taken the operations that they submitted.
     pub(in crate::event_loop) fn submissions_ended(&mut self, ctx: &mut FrontendContext<'_>) {
-        while let Some(who) = self.turns.next_submitted() {
-            if self.connections.resolve(who).is_some() {
-                let progress = self.with_transport(ctx, who.index, |connection, port| {
-                    connection.transport.submitted(port)
-                });
-                self.take_progress(ctx, who.index, progress);
+        while let Some(connection_ref) = self.turns.next_submitted() {
+            if self.connections.resolve(connection_ref).is_some() {
+                let progress =
+                    self.with_transport(ctx, connection_ref.index, |connection, port| {
+                        connection.transport.submitted(port)
+                    });
+                self.take_progress(ctx, connection_ref.index, progress);
             }
         }
     }
@@ -329,14 +333,16 @@ impl Frontends {
         request: &Incoming<u64>,
     ) -> u32 {
         let connection = self.connections.get(index).expect("it is being served");
-        let who = ConnectionRef {
+        let connection_ref = ConnectionRef {
             index,
             generation: connection.generation,
         };
         let since = connection.transport.waits_since().unwrap_or(ctx.parts.now);
         let disk = connection.disk;
-        let of = (ctx.device.vm_of(disk) as u32, disk as u32);
-        ctx.parts.requests.insert(who, of, request, since)
+        let vm_and_disk = (ctx.device.vm_of(disk) as u32, disk as u32);
+        ctx.parts
+            .requests
+            .insert(connection_ref, vm_and_disk, request, since)
     }
 
     /// Answers a request without trying it.

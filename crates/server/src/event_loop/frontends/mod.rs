@@ -65,14 +65,14 @@ impl Frontends {
 
     /// Returns the number of connections to one of these disks.
     pub(super) fn count_on(&self, disks: &[usize]) -> usize {
-        let theirs = self.connections.iter().filter(|c| disks.contains(&c.disk));
-        theirs.count()
+        let on_disks = self.connections.iter().filter(|c| disks.contains(&c.disk));
+        on_disks.count()
     }
 
     /// Iterates over the peers that are connected to one of these disks, each with its disk.
     pub(super) fn peers_on(&self, disks: &[usize]) -> impl Iterator<Item = (&str, usize)> {
-        let theirs = move |c: &&Connection| disks.contains(&c.disk) && c.state != State::Gone;
-        let connections = self.connections.iter().filter(theirs);
+        let on_disks = move |c: &&Connection| disks.contains(&c.disk) && c.state != State::Gone;
+        let connections = self.connections.iter().filter(on_disks);
         connections.map(|connection| (connection.peer.as_str(), connection.disk))
     }
 
@@ -124,7 +124,7 @@ impl Frontends {
         let Some(disk) = ctx.device.disks.iter().find(chosen).map(|(at, _)| at) else {
             return refused(&export, &peer, &"the export was removed");
         };
-        let Some(who) = self.connections.vacant() else {
+        let Some(connection_ref) = self.connections.vacant() else {
             return refused(&export, &peer, &"the device has its maximum of connections");
         };
         let memory = opening.memory();
@@ -143,7 +143,7 @@ impl Frontends {
                 requests: ctx.parts.requests,
                 plumbing: ctx.parts.plumbing,
                 now: ctx.parts.now,
-                who,
+                connection_ref,
                 stalled: false,
             },
         );
@@ -155,7 +155,7 @@ impl Frontends {
             }
         };
         self.connections.insert(Connection {
-            generation: who.generation,
+            generation: connection_ref.generation,
             transport,
             memory,
             disk,
@@ -169,8 +169,8 @@ impl Frontends {
             _permit: permit,
         });
         tracing::debug!(%export, "client connected");
-        self.turns.add(who.index);
-        self.turns.make_ready(who.index);
+        self.turns.add(connection_ref.index);
+        self.turns.make_ready(connection_ref.index);
     }
 }
 
@@ -233,8 +233,8 @@ impl Frontends {
                     entry.answer = Answer::Error(Failure::Io, "the file system reports no extents");
                 }
             }
-            let who = entry.owner;
-            if let Some(connection) = self.connections.resolve(who) {
+            let connection_ref = entry.owner;
+            if let Some(connection) = self.connections.resolve(connection_ref) {
                 connection.outstanding -= 1;
             }
             self.answer(ctx, slot);
@@ -314,7 +314,7 @@ impl Frontends {
             requests: ctx.parts.requests,
             plumbing: ctx.parts.plumbing,
             now: ctx.parts.now,
-            who: ConnectionRef { index, generation },
+            connection_ref: ConnectionRef { index, generation },
             stalled: false,
         });
         self.free_ended(ctx);

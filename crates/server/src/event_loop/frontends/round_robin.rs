@@ -95,8 +95,8 @@ impl RoundRobin {
     }
 
     /// Has a connection notified once the kernel has taken what was submitted.
-    pub(super) fn await_submission(&mut self, who: ConnectionRef) {
-        self.submitted.push(who);
+    pub(super) fn await_submission(&mut self, connection_ref: ConnectionRef) {
+        self.submitted.push(connection_ref);
     }
 
     /// Takes a connection whose submission has ended; the order within a batch is arbitrary.
