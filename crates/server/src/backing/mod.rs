@@ -244,6 +244,7 @@ impl Disk {
             Ok((Medium::Memory(memory), size))
         };
         let (medium, size) = match (&device.kind, &config.path) {
+            // A disk of an emulated device without a path is in memory.
             (DeviceKind::Memory, _) | (DeviceKind::Emulated { .. }, None) => in_memory()?,
             #[cfg(test)]
             (_, Some(path)) if let Some(export) = remote::peer::export(path, config) => {

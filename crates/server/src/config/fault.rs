@@ -58,6 +58,7 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     let length = section.field(&keys::LENGTH);
     let to = match (&length, from) {
         (None, _) => Some(u64::MAX),
+        // An error in `from` was reported when it was read.
         (Some(field), from) => field
             .number(&keys::LENGTH)
             .and_then(|length| Some(from?.saturating_add(length))),

@@ -100,6 +100,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let listeners = listeners(&listen, &exports, &mut sockets, context);
     section.finish();
     for (index, draft) in drafts.iter().enumerate() {
+        // A VM with errors may be meant for this device, so nothing is said then.
         if vms.iter().flatten().all(|vm| vm.device != index) && vms.iter().all(Option::is_some) {
             draft.field.warn(
                 "no VM has a disk on it",

@@ -317,6 +317,7 @@ fn disk(
         read_only: read_only?,
         block_size: block_size?,
         faults: faults?,
+        // Errors of opening concern the file, so they point at its path.
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
 }
@@ -329,6 +330,7 @@ fn export(
 ) -> Option<String> {
     let Some(field) = section.field(&keys::EXPORT) else {
         let name = vm?.to_owned();
+        // The name was not written, so the advice must be to write one.
         if seen.exports.contains(&name) {
             disk.error(
                 format!("its export would have the name {name:?}, which another disk has"),

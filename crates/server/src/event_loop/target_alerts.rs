@@ -47,6 +47,7 @@ impl Loop {
     /// Logs for which VMs the device has stopped delivering the target, or delivers it again, since
     /// the last call.
     pub(super) fn log_target_alerts(&mut self) {
+        // Only controllers tune VMs to their targets.
         if self.engine.policy().parts().0.is_none() {
             return;
         }
@@ -63,6 +64,7 @@ impl Loop {
                     vm = vm_name,
                     target = %self.engine.tenants().objective(vm.id).target,
                     can_be_had = format_bandwidth(short.bytes_per_s),
+                    // The engine counts thousandths of an I/O.
                     ios_per_s = short.ios_per_s / 1000,
                     "capacity is inadequate: the VM asks for its target and the device does not \
                      deliver it; lower the target, or move a VM to another device"

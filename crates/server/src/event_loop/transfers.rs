@@ -193,10 +193,12 @@ impl Loop {
         let left = end.job.due().since(end.ended);
         let ended = EndedJob {
             bytes: end.job.bytes.saturating_add(since.moved),
+            // The last I/O may move more than was left.
             moved: (end.job.moved.min(end.job.bytes)).saturating_add(since.moved),
             begun: since.begun,
             due: since.due,
             ended: job::to_the_millisecond(at),
+            // A resumed transfer that was overdue already cannot be early.
             early: match since.overdue {
                 Nanos::ZERO => left,
                 _ => Nanos::ZERO,
@@ -226,6 +228,8 @@ impl Loop {
         let status = self.engine.jobs().job(self.now, vm.id)?;
         let capacity = self.engine.jobs().best_bandwidth();
         let outlook = match (status.bandwidth, status.forecast.done) {
+            // Without a measured bandwidth, neither of the VM nor of the device, nothing can be
+            // forecast.
             (None, _) if capacity == 0 => Outlook::Unknown,
             (_, Nanos::MAX) => Outlook::Never,
             (_, done) => Outlook::In(done.since(self.now)),

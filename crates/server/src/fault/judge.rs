@@ -70,6 +70,7 @@ pub struct RuleSnapshot {
 impl Armed {
     fn state(&self, now: Nanos) -> State {
         let ends = |lasts: Nanos| self.begins.0.saturating_add(lasts.0);
+        // Checked first: a rule that is used up stays so, whatever the time.
         if self.rule.count.is_some_and(|count| self.injected >= count) {
             State::Over
         } else if now < self.begins {

@@ -132,6 +132,7 @@ impl Effect {
                 // Sectors are counted on the disk, so the end is rounded, not the length.
                 let end = offset.saturating_add(keep) / SECTOR * SECTOR;
                 let kept = end.saturating_sub(offset);
+                // A request that would be kept whole is not torn.
                 (kept < len).then_some(kept)
             }
         }

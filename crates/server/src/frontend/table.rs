@@ -139,6 +139,7 @@ impl Requests {
             .take()
             .expect("the slot is in use");
         debug_assert!(matches!(slot.payload, Payload::None), "memory would leak");
+        // Tags of this request are stale from now on.
         self.generations[index as usize] = slot.generation.wrapping_add(1);
         self.free.push(index);
     }

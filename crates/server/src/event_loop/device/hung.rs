@@ -52,6 +52,7 @@ impl Device {
         if more == self.workers.more {
             return;
         }
+        // A limit of 0 changes nothing and returns the limit in force.
         if self.workers.usual == 0 {
             match parts.ring.set_max_workers(0) {
                 Ok(usual) => self.workers.usual = usual,
@@ -95,6 +96,7 @@ impl Device {
             }
             state.hung = since;
         }
+        // The I/Os of recovered disks no longer occupy extra workers.
         if ended {
             self.adjust_workers(parts);
         }

@@ -98,6 +98,7 @@ impl Connections {
             self.connections.push(None);
             self.generations.push(0);
         }
+        // Only peeked at: a connection that is refused after this leaves no gap.
         let index = *self.free.last()?;
         Some(ConnectionRef {
             index,

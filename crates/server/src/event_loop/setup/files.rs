@@ -65,6 +65,7 @@ impl Files {
         disk: &DiskConfig,
         path: &Path,
     ) -> Result<(), SetupError> {
+        // A missing file is in no use; opening reports every other error.
         let Ok(meta) = std::fs::metadata(path) else {
             return Ok(());
         };

@@ -227,6 +227,7 @@ fn open_disks(
     let mut disks = Vec::new();
     for (index, vm) in tenants.iter().enumerate() {
         for disk in &vm.disks {
+            // A disk in memory cannot block, so it needs no thread.
             let Some(path) = &disk.path else {
                 disks.push((index, open_disk(device, &vm.name, disk, files)?));
                 continue;
