@@ -35,6 +35,7 @@ impl Loop {
             })
     }
 
+    /// Removes a VM with its disks. Without `force` it is refused while a client is connected.
     pub(super) fn remove_vm(&mut self, name: &str, force: bool, reply: Reply<Vec<Disk>>) {
         let removable = self.vms.named(name).and_then(|at| {
             self.may_remove(&self.vms[at].disks, force)?;
@@ -54,6 +55,7 @@ impl Loop {
         self.removals.push(Removal { disks, vm, reply });
     }
 
+    /// Removes a disk. Without `force` it is refused while a client is connected.
     pub(super) fn remove_disk(
         &mut self,
         vm: &str,

@@ -1,12 +1,12 @@
 //! Adding of VMs and disks, and resizing of disks.
 //!
 //! ```text
-//!   StartResize --longer---> place taken ---------------------------+
-//!       |                                                           v
-//!       +-----shorter--> requests beyond fail; those in       file given its size, memory
-//!                        flight there end ------------------> cut off, by whoever asked
-//!                                                                   |
-//!   served with the new size <--FinishResize------------------------+
+//!   StartResize --larger----> range of addresses reserved -----------+
+//!       |                                                            v
+//!       +-------smaller--> waiting requests beyond the end     sender of the command extends or
+//!                          fail, I/Os there end -------------> truncates the file or memory
+//!                                                                    |
+//!   served with the new size <--FinishResize-------------------------+
 //! ```
 //!
 //! A client knows the size of its disk from the handshake and keeps to it until it connects again.
@@ -30,15 +30,16 @@ pub(super) struct Shrinking {
 }
 
 impl Loop {
+    /// Adds a VM with its disks. Changes nothing if the VM or one of the disks is refused.
     pub(super) fn add_vm(&mut self, new: NewVm) -> Result<(VmSnapshot, Vec<Volume>), CommandError> {
         self.check_running()?;
-        let tenant = VmArgs {
+        let args = VmArgs {
             name: &new.name,
             background: new.background,
             objective: &new.objective,
             connections: self.admission.add_vm(new.max_connections),
         };
-        let added = self.vms.add(&mut self.engine, self.now, tenant);
+        let added = self.vms.add(&mut self.engine, self.now, args);
         let vm = added.map_err(|error| CommandError::Refused(error.to_string()))?;
         for disk in new.disks {
             if let Err(error) = self.place_disk(vm, disk) {
@@ -68,6 +69,7 @@ impl Loop {
         Ok((self.vm_snapshot(vm), vec![self.device.volume(at)]))
     }
 
+    /// Refuses a command that adds work while the loop drains.
     pub(super) fn check_running(&self) -> Result<(), CommandError> {
         match self.phase {
             Phase::Running => Ok(()),
@@ -113,6 +115,8 @@ impl Loop {
         Ok(place)
     }
 
+    /// Starts the resizing of a disk. The answer has the work that the file needs; for a disk that
+    /// becomes smaller it comes once no I/O is in flight beyond the new end.
     pub(super) fn start_resize(
         &mut self,
         vm: &str,
@@ -177,6 +181,7 @@ impl Loop {
         Ok((at, resizing))
     }
 
+    /// Serves a disk with its new size, once its file has that size.
     pub(super) fn finish_resize(
         &mut self,
         vm: &str,

@@ -122,10 +122,10 @@ impl Frontends {
             state.serial == serial && !ctx.vms[state.vm].is_removed
         };
         let Some(disk) = ctx.device.disks.iter().find(chosen).map(|(at, _)| at) else {
-            return refused(&export, &peer, &"the export was removed");
+            return log_refusal(&export, &peer, &"the export was removed");
         };
         let Some(connection_ref) = self.connections.vacant() else {
-            return refused(&export, &peer, &"the device has its maximum of connections");
+            return log_refusal(&export, &peer, &"the device has its maximum of connections");
         };
         let memory = opening.memory();
         let client = ctx
@@ -134,7 +134,7 @@ impl Frontends {
             .connect_with(ctx.device.disks[disk].id, memory);
         let engine = match client {
             Ok(engine) => engine,
-            Err(error) => return refused(&export, &peer, &error),
+            Err(error) => return log_refusal(&export, &peer, &error),
         };
         let opened = Transport::open(
             opening,
@@ -151,7 +151,7 @@ impl Frontends {
             Ok(transport) => transport,
             Err(error) => {
                 ctx.parts.engine.handle_disconnect(ctx.parts.now, engine);
-                return refused(&export, &peer, &error);
+                return log_refusal(&export, &peer, &error);
             }
         };
         self.connections.insert(Connection {
@@ -174,7 +174,7 @@ impl Frontends {
     }
 }
 
-fn refused(export: &str, peer: &str, why: &dyn std::fmt::Display) {
+fn log_refusal(export: &str, peer: &str, why: &dyn std::fmt::Display) {
     if log_limit::REFUSED.allows(Instant::now()) {
         tracing::warn!(%export, %peer, "client refused: {why}");
     }

@@ -139,8 +139,8 @@ impl Prepared {
     /// export and the path.
     pub fn open(config: &Config, index: usize, files: &Files) -> Result<Prepared, SetupError> {
         let device = &config.devices[index];
-        let tenants: Vec<_> = (config.vms.iter().filter(|vm| vm.device == index)).collect();
-        let disks = open_disks(config, device, &tenants, files)?;
+        let vm_configs: Vec<_> = (config.vms.iter().filter(|vm| vm.device == index)).collect();
+        let disks = open_disks(config, device, &vm_configs, files)?;
         let model = match &device.kind {
             DeviceKind::Emulated { model } => Some(model.build()),
             _ => None,
@@ -166,11 +166,11 @@ impl Prepared {
             place: device.place.clone().map(Box::new),
             source,
         };
-        let engine_config = engine_config(device, &disks, spec, tenants.len());
+        let engine_config = engine_config(device, &disks, spec, vm_configs.len());
         let payload = device.scheduling.payload();
         let mut engine = new_engine(device, engine_config, spec).map_err(refused)?;
         let connections = DeviceConnections::new(CONNECTIONS_MAX);
-        let mut vms = add_vms(&mut engine, &tenants, &connections).map_err(refused)?;
+        let mut vms = add_vms(&mut engine, &vm_configs, &connections).map_err(refused)?;
         engine.device_mut().reckon_promises(Nanos::ZERO);
         let io_slots = engine_config.device.io_slots();
         let DeviceSpec {
@@ -214,18 +214,18 @@ impl Prepared {
     }
 }
 
-/// Opens the disks of a device's VMs, each with the index of its VM among `tenants`. Opening a file
-/// fails after `daemon.open_timeout` of the configuration.
+/// Opens the disks of a device's VMs, each with the index of its VM among `vm_configs`. Opening a
+/// file fails after `daemon.open_timeout` of the configuration.
 fn open_disks(
     config: &Config,
     device: &DeviceConfig,
-    tenants: &[&VmConfig],
+    vm_configs: &[&VmConfig],
     files: &Files,
 ) -> Result<Vec<(usize, NewDisk)>, SetupError> {
     let (within, key) = (config.daemon.open_within, config.daemon.open_key);
     let shared = Arc::new(device.clone());
     let mut disks = Vec::new();
-    for (index, vm) in tenants.iter().enumerate() {
+    for (index, vm) in vm_configs.iter().enumerate() {
         for disk in &vm.disks {
             // A disk in memory cannot block, so it needs no thread.
             let Some(path) = &disk.path else {
@@ -375,18 +375,18 @@ fn new_engine(
 /// Registers the VMs with the engine, without their disks.
 fn add_vms(
     engine: &mut Engine,
-    tenants: &[&VmConfig],
+    vm_configs: &[&VmConfig],
     connections: &Arc<DeviceConnections>,
 ) -> Result<Vms, EngineError> {
     let mut vms = Vms::default();
-    for vm in tenants {
-        let tenant = VmArgs {
+    for vm in vm_configs {
+        let args = VmArgs {
             name: &vm.name,
             background: vm.background,
             objective: &vm.objective,
             connections: connections.add_vm(vm.max_connections),
         };
-        vms.add(engine, Nanos::ZERO, tenant)?;
+        vms.add(engine, Nanos::ZERO, args)?;
     }
     Ok(vms)
 }
