@@ -11,6 +11,7 @@ use super::{Loop, Phase};
 use crate::command::{Command, CommandError, DeviceSnapshot, DiskSnapshot, VmSnapshot};
 
 impl Loop {
+    /// Executes the commands that have arrived. Begins to drain if all senders are gone.
     pub(super) fn take_commands(&mut self) {
         // The extent thread signals the eventfd of commands.
         self.device.collect_extent_answers();

@@ -58,6 +58,7 @@ impl Loop {
         Ok((self.vm_snapshot(vm), volumes.collect()))
     }
 
+    /// Adds a disk to a VM that is served. Changes nothing if it is refused.
     pub(super) fn add_disk(
         &mut self,
         vm: &str,

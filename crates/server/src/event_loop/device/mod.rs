@@ -162,6 +162,8 @@ impl Device {
         self.disks[disk].vm
     }
 
+    /// Returns the earliest time at which the model, a stall or a backing's timer is due; `None`
+    /// without any.
     pub(super) fn next_completion(&self) -> Option<Nanos> {
         let model = (self.model.as_ref()).and_then(|model| model.next_completion());
         let others = self
@@ -402,6 +404,7 @@ impl Device {
         }
     }
 
+    /// Reports the end of an I/O to the engine and frees its entry.
     pub(super) fn io_ended(&mut self, parts: &mut LoopParts<'_>, index: usize) {
         let entry = &mut self.ios[index];
         let outcome = entry
