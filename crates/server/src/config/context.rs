@@ -1,21 +1,21 @@
-//! Context of a file that is read: its directory and the library of models, profiles and traces.
+//! Context of a configuration file: its directory, and the library of catalogue files.
 
 use std::path::{Component, Path, PathBuf};
 
 use tidegate_config::{Field, Library};
 
-/// Maximum length of a socket path in bytes, without the terminating zero of `sockaddr_un`.
+/// Longest path of a unix socket in bytes: `sun_path` of `sockaddr_un`, less the terminating NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Context of a file that is read.
+/// Directory and library against which a file's values are resolved.
 pub(crate) struct Context<'a> {
-    /// Directory for relative paths.
+    /// Directory that relative paths are relative to.
     pub(crate) base: &'a Path,
     pub(crate) library: &'a dyn Library,
 }
 
 impl Context<'_> {
-    /// Reads a path, relative to the file's directory.
+    /// Returns the path that a field names, resolved against the base directory.
     pub(crate) fn path(&self, field: &Field<'_>) -> Option<PathBuf> {
         path(self.base, field)
     }
@@ -34,23 +34,23 @@ impl Context<'_> {
     }
 }
 
-/// Reads a path, relative to `base`.
+/// Returns the path that a field names, resolved against `base`.
 pub(crate) fn path(base: &Path, field: &Field<'_>) -> Option<PathBuf> {
     let text = field.text()?;
     if text.is_empty() || text.contains('\0') {
         field.error(
-            format!("{} is not a path", field.describe()),
+            format!("{} is no path", field.describe()),
             "the path of a file",
         );
         return None;
     }
-    // "." parts are removed, so that a file has one spelling. `components()` keeps a leading one,
-    // and `base` is empty if the file was named without a directory.
+    // "." components are removed, so that one file has one name in checks for duplicates. The join
+    // may keep a leading one, because `base` is empty for a file named without a directory.
     let path: PathBuf = (base.join(text).components())
         .filter(|part| *part != Component::CurDir)
         .collect();
-    if path.as_os_str().is_empty() {
-        return Some(".".into());
-    }
-    Some(path)
+    Some(match path.as_os_str().is_empty() {
+        true => ".".into(),
+        false => path,
+    })
 }

@@ -1,4 +1,5 @@
-//! Effects of the default policy on devices whose configuration names none.
+//! Devices that name no policy: parts of objectives that the present default policy enforces and
+//! the previous one did not.
 
 use tidegate_config::device::DEFAULT_POLICY;
 use tidegate_config::newly_enforced;
@@ -8,7 +9,7 @@ use tidegate_policies::policy::PolicySpec;
 
 use super::Config;
 
-/// Default policy before `slo`.
+/// Default policy of builds before `slo`, for devices whose configuration names none.
 pub const DEFAULT_BEFORE: &str = "mclock";
 
 /// Device whose configuration names no policy.
@@ -16,26 +17,25 @@ pub const DEFAULT_BEFORE: &str = "mclock";
 pub struct ByDefault<'a> {
     /// Name of the device.
     pub device: &'a str,
-    /// Parts of its VMs' objectives that the default policy enforces and the earlier default did
-    /// not.
+    /// Parts of objectives that are enforced now and were not before.
     pub newly_enforced: Vec<NewlyEnforced<'a>>,
 }
 
-/// Part of an objective that the default policy has begun to enforce.
+/// Part of an objective that the present default policy enforces and the previous one did not.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewlyEnforced<'a> {
     /// Name of the VM.
     pub vm: &'a str,
-    /// Key of the part, for example `limit.burst`.
+    /// Key of the part, such as `limit.burst`.
     pub part: &'static str,
-    /// Value as in a configuration, for example `2000 IOPS for 10 s`.
+    /// Value as a configuration spells it, such as `2000 IOPS for 10 s`.
     pub value: String,
-    /// Times of the schedule entry that sets the part; `None` if it holds outside of the schedule.
+    /// Times of the schedule's entry that sets the part; `None` for a part of the base objective.
     pub when: Option<String>,
 }
 
-/// Returns the devices of a configuration that name no policy, with what changed for their VMs when
-/// the default policy changed.
+/// Returns the devices of a configuration that name no policy, with the parts of their VMs'
+/// objectives that the change of the default policy put in force.
 pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
     let named = |name| PolicySpec::named(name).expect("defaults are registered");
     let (before, now) = (named(DEFAULT_BEFORE), named(DEFAULT_POLICY));
@@ -49,7 +49,7 @@ pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
             let promised = vm.promised();
             let base = parts(promised.base());
             let entries = promised.entries().iter().flat_map(|entry| {
-                // Parts that the base objective has are listed there.
+                // Parts that an entry does not change are listed with the base objective.
                 let changed = parts(&entry.objective).into_iter();
                 let changed = changed.filter(|part| !base.contains(part));
                 changed.map(|part| (part, Some(entry.when.to_string())))
@@ -74,7 +74,7 @@ pub fn by_default(config: &Config) -> Vec<ByDefault<'_>> {
 }
 
 impl std::fmt::Display for NewlyEnforced<'_> {
-    /// Formats as `vm "oltp": latency 4 ms (18:00 to 24:00)`.
+    /// Writes `vm "oltp": latency 4 ms (18:00 to 24:00)`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "vm {:?}: {} {}", self.vm, self.part, self.value)?;
         match &self.when {

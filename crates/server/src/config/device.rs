@@ -1,4 +1,4 @@
-//! Reader of `[[device]]`.
+//! `[[device]]`: medium of the disks, and scheduling.
 
 use tidegate_config::device::{self, Scheduling, keys as shared};
 use tidegate_config::{Field, Names, Section, library};
@@ -10,25 +10,25 @@ use super::keys::device as keys;
 pub(crate) use super::keys::device::Kind;
 use super::{DeviceConfig, DeviceKind};
 
-/// Properties of a device that the check of its VMs needs, known even if the device has errors.
+/// Device as far as it could be read: enough to check its VMs even if the section has errors.
 #[derive(Clone, Default)]
-pub(crate) struct DeviceInfo {
+pub(crate) struct DeviceSummary {
     pub(crate) name: Option<String>,
     pub(crate) kind: Option<Kind>,
     pub(crate) policy: Option<PolicySpec>,
     pub(crate) capacity: Option<u64>,
 }
 
-impl DeviceInfo {
-    /// Returns the properties of a device that is served, without the policy, which may have
-    /// changed.
-    pub(crate) fn from_config(device: &DeviceConfig) -> DeviceInfo {
+impl DeviceSummary {
+    /// Returns the summary of a device that is served. The policy is left out, because it may have
+    /// been replaced meanwhile.
+    pub(crate) fn of(device: &DeviceConfig) -> DeviceSummary {
         let (kind, capacity) = match &device.kind {
             DeviceKind::File => (Kind::File, None),
             DeviceKind::Memory => (Kind::Memory, None),
             DeviceKind::Emulated { model } => (Kind::Emulated, Some(model.spec().capacity)),
         };
-        DeviceInfo {
+        DeviceSummary {
             name: Some(device.name.clone()),
             kind: Some(kind),
             policy: None,
@@ -37,14 +37,14 @@ impl DeviceInfo {
     }
 }
 
-/// Device as far as it could be read.
+/// Device section as far as it could be read.
 pub(crate) struct Draft<'a> {
-    pub(crate) info: DeviceInfo,
+    pub(crate) known: DeviceSummary,
     pub(crate) config: Option<DeviceConfig>,
     pub(crate) field: Field<'a>,
 }
 
-/// Reads all devices.
+/// Reads every device.
 pub(crate) fn read_all<'a>(fields: &[Field<'a>], context: &Context<'_>) -> Vec<Draft<'a>> {
     let mut names = Names::default();
     fields
@@ -56,21 +56,21 @@ pub(crate) fn read_all<'a>(fields: &[Field<'a>], context: &Context<'_>) -> Vec<D
 fn read<'a>(field: &Field<'a>, names: &mut Names, context: &Context<'_>) -> Draft<'a> {
     let field = field.labelled("device");
     let mut draft = Draft {
-        info: DeviceInfo::default(),
+        known: DeviceSummary::default(),
         config: None,
         field: field.clone(),
     };
     let Some(mut section) = Section::with_keys(&field, &keys::DEVICE) else {
         return draft;
     };
-    let info = &mut draft.info;
-    info.name = section.unique_name(&keys::NAME, "device", names);
-    info.kind = section.word(&keys::KIND, &keys::KINDS);
-    let model = model(&mut section, info.kind, context);
+    let known = &mut draft.known;
+    known.name = section.unique_name(&keys::NAME, "device", names);
+    known.kind = section.word(&keys::KIND, &keys::KINDS);
+    let model = model(&mut section, known.kind, context);
     let spec = model.as_ref().and_then(Option::as_ref).map(Entry::spec);
-    info.capacity = spec.map(|spec| spec.capacity);
-    info.policy = device::policy(&mut section);
-    let policy = info.policy.clone();
+    known.capacity = spec.map(|spec| spec.capacity);
+    known.policy = device::policy(&mut section);
+    let policy = known.policy.clone();
     let scheduling = Scheduling::read(&mut section, policy, spec, context.library);
     section.finish();
     draft.config = complete(&draft, model, scheduling);
@@ -82,8 +82,8 @@ fn complete(
     model: Option<Option<Entry>>,
     scheduling: Option<Scheduling>,
 ) -> Option<DeviceConfig> {
-    let info = &draft.info;
-    let kind = match (info.kind?, model?) {
+    let known = &draft.known;
+    let kind = match (known.kind?, model?) {
         (Kind::File, _) => DeviceKind::File,
         (Kind::Memory, _) => DeviceKind::Memory,
         (Kind::Emulated, model) => DeviceKind::Emulated {
@@ -91,7 +91,7 @@ fn complete(
         },
     };
     Some(DeviceConfig {
-        name: info.name.clone()?,
+        name: known.name.clone()?,
         kind,
         names_policy: draft.field.find(shared::POLICY.name).is_some(),
         scheduling: scheduling?,
@@ -99,7 +99,8 @@ fn complete(
     })
 }
 
-/// Reads the model of an emulated device; `None` if there were errors, which were reported.
+/// Returns the model of an emulated device, or `Some(None)` for other kinds. `None` if there was an
+/// error, which has been reported.
 fn model(
     section: &mut Section<'_>,
     kind: Option<Kind>,
@@ -112,6 +113,7 @@ fn model(
         )?,
         kind => {
             let field = section.field(&keys::MODEL);
+            // Not reported for an unknown kind, which has its own error.
             if let (Some(field), Some(_)) = (field, kind) {
                 field.error(
                     "only emulated devices have a model",

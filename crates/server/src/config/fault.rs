@@ -1,4 +1,4 @@
-//! Reader of fault rules: `[[vm.disk.fault]]` and the same keys in the control API.
+//! `[[vm.disk.fault]]`: fault rules of a disk, as in the body of the control API.
 
 use tidegate_config::node::Value;
 use tidegate_config::{ConfigErrors, Field, Section, document};
@@ -10,19 +10,17 @@ use super::keys::fault as keys;
 use super::keys::fault::{ERRORS, OPERATION_WORDS};
 use crate::fault::{Effect, Faults, Ops, Rule, SECTOR};
 
-/// Reads a fault rule in JSON, for the control API.
+/// Parses a fault rule from JSON, as the control API takes it.
 ///
 /// # Errors
-/// Returns all errors.
+/// All mistakes in the rule.
 pub fn from_json(json: &serde_json::Value) -> Result<Rule, ConfigErrors> {
     document::read_json(json, "", |field| from_field(field, None))
 }
 
 /// Returns the word for an operation in fault rules.
 pub fn operation(op: Op) -> &'static str {
-    let found = OPERATION_WORDS
-        .iter()
-        .find(|(_, ops)| *ops == Ops::only(op));
+    let found = OPERATION_WORDS.iter().find(|(_, ops)| *ops == Ops::of(op));
     found.map_or("any", |(word, _)| word)
 }
 
@@ -32,14 +30,14 @@ pub fn outcome(outcome: Outcome) -> &'static str {
     found.map_or("EIO", |(word, _)| word)
 }
 
-/// Reads all fault rules of a disk of `size` bytes, if that is known; `None` if there were errors,
-/// which were reported.
+/// Reads the fault rules of a disk; `size` is the disk's size in bytes, if known. `None` if there
+/// was an error, which has been reported.
 pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Rule>> {
     if let Some(field) = fields.get(Faults::RULES_MAX) {
         let max = Faults::RULES_MAX;
         field.error(
             format!("{} rules for one disk", fields.len()),
-            &format!("at most {max}: every request is tested against each rule"),
+            &format!("at most {max}: every request is checked against each"),
         );
         return None;
     }
@@ -51,6 +49,7 @@ pub(crate) fn read_all(fields: &[Field<'_>], size: Option<u64>) -> Option<Vec<Ru
 
 fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     let mut section = Section::with_keys(field, &keys::FAULT)?;
+    // Spellings of earlier releases, accepted with a note.
     section.renamed("on", keys::OPERATIONS.name);
     section.renamed("for", keys::DURATION.name);
     let on = section.value(&keys::OPERATIONS, Ops::ANY, operations);
@@ -58,9 +57,9 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     let length = section.field(&keys::LENGTH);
     let to = match (&length, from) {
         (None, _) => Some(u64::MAX),
-        // An error in `from` was reported when it was read.
         (Some(field), from) => field
             .number(&keys::LENGTH)
+            // A range may reach beyond the end of the disk, which may grow.
             .and_then(|length| Some(from?.saturating_add(length))),
     };
     let every = section.number(&keys::EVERY);
@@ -89,7 +88,7 @@ fn from_field(field: &Field<'_>, size: Option<u64>) -> Option<Rule> {
     })
 }
 
-/// Reads one operation or a list of them.
+/// Reads an operation, or a list of operations.
 fn operations(field: &Field<'_>) -> Option<Ops> {
     if !matches!(field.node().value, Value::List(_)) {
         return field.choice(&OPERATION_WORDS);
@@ -97,7 +96,7 @@ fn operations(field: &Field<'_>) -> Option<Ops> {
     let words = field.elements()?;
     if words.is_empty() {
         field.error(
-            "is an empty list of operations",
+            "the list is empty",
             "[\"write\", \"discard\"], or leave it out for any",
         );
         return None;
@@ -106,10 +105,10 @@ fn operations(field: &Field<'_>) -> Option<Ops> {
         .iter()
         .map(|word| word.choice(&OPERATION_WORDS))
         .collect();
-    (read.into_iter()).try_fold(Ops::NONE, |all, ops| Some(all.union(ops?)))
+    (read.into_iter()).try_fold(Ops::NONE, |all, ops| Some(all.and(ops?)))
 }
 
-/// Reads a probability such as `"0.1 %"` and returns it in millionths.
+/// Reads a probability such as `"0.1 %"`, in millionths.
 fn probability(field: &Field<'_>) -> Option<u32> {
     let allowed = "more than 0 to 100 % with at most four decimals, such as \"0.1 %\"";
     if matches!(field.node().value, Value::Integer(_) | Value::Float(_)) {
@@ -130,18 +129,18 @@ fn probability(field: &Field<'_>) -> Option<u32> {
     }
 }
 
-/// Reads an error word. `ETIMEDOUT`, by which operators know a dying disk, is answered with how to
-/// imitate that.
+/// Reads the word for an error. `ETIMEDOUT`, which a dying disk returns, gets its own message: NBD
+/// cannot express it, but a stall can imitate it.
 fn error_word(field: &Field<'_>) -> Option<Outcome> {
     if matches!(&field.node().value, Value::Text(text) if text == "ETIMEDOUT") {
-        let allowed = "\"EIO\" with a delay: stall = \"30 s\"";
-        field.error("NBD has no error for a time-out", allowed);
+        let allowed = "\"EIO\" with a stall of the same length: stall = \"30 s\"";
+        field.error("NBD cannot return ETIMEDOUT", allowed);
         return None;
     }
     field.choice(&ERRORS)
 }
 
-/// Reads the effect of a rule; `operations` is the spelling of that key in the document.
+/// Reads what a rule does; `operations` is the spelling of that key in the document.
 fn effect(section: &mut Section<'_>, on: Option<Ops>, operations: &str) -> Option<Effect> {
     let (error, torn) = (section.field(&keys::ERROR), section.field(&keys::TORN));
     let answer = match &error {
@@ -152,8 +151,8 @@ fn effect(section: &mut Section<'_>, on: Option<Ops>, operations: &str) -> Optio
         return match (answer, error) {
             (Some(Err(error)), _) => Some(Effect::Error(error)),
             (Some(Ok(())), Some(field)) => {
-                let allowed = "add torn, or name an error";
-                field.error("error = \"none\" without torn", allowed);
+                let allowed = "only a torn request may be answered as successful: add torn";
+                field.error("\"none\" is no error", allowed);
                 None
             }
             _ => Some(Effect::None),
@@ -177,7 +176,7 @@ fn effect(section: &mut Section<'_>, on: Option<Ops>, operations: &str) -> Optio
     })
 }
 
-/// Checks that the keys of a rule fit together.
+/// Reports keys that contradict each other or lack their counterpart.
 fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option<u64>) {
     if !["error", "stall", "torn"]
         .iter()
@@ -185,21 +184,21 @@ fn check(section: &Section<'_>, on: Option<Ops>, from: Option<u64>, size: Option
     {
         let allowed = "error = \"EIO\", stall = \"2 s\", torn = \"512 B\", or a stall with one of \
                        the others";
-        section.error("the rule has no effect", allowed);
+        section.error("no effect is set", allowed);
     }
     if let Some(seed) = section.find("seed")
         && !section.has("probability")
     {
         seed.error(
-            "seed without probability",
+            "seed without probability has no effect",
             "add a probability, or leave it out",
         );
     }
     let place = section.find("from").or_else(|| section.find("length"));
     if let Some(place) = place
-        && on == Some(Ops::only(Op::Flush))
+        && on == Some(Ops::of(Op::Flush))
     {
-        place.error("a flush has no position on the disk", "leave it out");
+        place.error("a flush has no range of bytes", "leave it out");
     }
     if let (Some(from), Some(size), Some(field)) = (from, size, section.find("from"))
         && from >= size
@@ -239,7 +238,7 @@ mod tests {
             "stall": "2 s", "torn": "1 KiB", "error": "ENOSPC",
         }));
         let read = Rule {
-            on: Ops::only(Op::Write).union(Ops::only(Op::Discard)),
+            on: Ops::of(Op::Write).and(Ops::of(Op::Discard)),
             from: 1 << 30,
             to: (1 << 30) + (64 << 20),
             every: 7,
@@ -274,14 +273,14 @@ mod tests {
             (json!({}), "error = \"EIO\""),
             (
                 json!({ "error": "none" }),
-                "error = \"none\" without torn; add torn",
+                "\"none\" is no error; only a torn",
             ),
-            (json!({ "error": "ETIMEDOUT" }), "with a delay"),
-            (json!({ "error": "EROFS" }), "\"EIO\", \"ENOSPC\""),
             (
-                json!({ "error": "EIO", "on": [] }),
-                "is an empty list of operations",
+                json!({ "error": "ETIMEDOUT" }),
+                "with a stall of the same length",
             ),
+            (json!({ "error": "EROFS" }), "\"EIO\", \"ENOSPC\""),
+            (json!({ "error": "EIO", "on": [] }), "the list is empty"),
             (json!({ "error": "EIO", "on": "trim" }), "\"discard\""),
             (json!({ "error": "EIO", "probability": 1 }), "\"1 %\""),
             (
@@ -299,7 +298,7 @@ mod tests {
             (json!({ "error": "EIO", "seed": 1 }), "without probability"),
             (
                 json!({ "error": "EIO", "on": "flush", "from": "1 MiB" }),
-                "no position",
+                "no range",
             ),
             (json!({ "error": "EIO", "every": 0 }), "out of range"),
             (json!({ "error": "EIO", "for": "0 s" }), "out of range"),
@@ -309,7 +308,7 @@ mod tests {
                 json!({ "torn": "512 B", "on": ["write", "read"] }),
                 "cannot be torn",
             ),
-            // Advice has the spelling that is there.
+            // Hints use the spelling in the document.
             (
                 json!({ "torn": "512 B", "on": "read" }),
                 "cannot be torn; on = \"write\"",

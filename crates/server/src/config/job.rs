@@ -1,4 +1,4 @@
-//! Reader of deadline transfers in the control API: an amount of data and a deadline.
+//! Deadline transfers as the control API takes them: a size and a deadline.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,25 +8,23 @@ use tidegate_core::time::Nanos;
 
 use crate::job::{Due, JobOrder, between};
 
-/// Maximum size of a transfer in bytes: more than any disk has, and small enough that sums of
-/// transfers do not overflow.
+/// Maximum size in bytes: more than any disk holds, and small enough that sums do not overflow.
 const BYTES_MAX: u64 = 1 << 60;
-/// Maximum time to a deadline, one year.
+/// Maximum time until the deadline, a year.
 const DEADLINE_MAX: Nanos = Nanos::from_secs(365 * 86_400);
-/// Maximum tolerance: 100 times the makespan, beyond which a deadline means nothing.
+/// Maximum tolerance: a hundred times the duration that the device needs is no deadline any more.
 const TOLERANCE_MAX: f64 = 100.0;
-/// Thousandths in one.
 const THOUSANDTHS: f64 = 1e3;
 
-const SIZE: &str = "how many bytes are to be read and written: \"2 GiB\"";
+const SIZE: &str = "bytes to read and write in total: \"2 GiB\"";
 const WHEN: &str = "one of deadline = \"60 s\", by = \"14:03\" and tolerance = 0.3, such as \
                     {\"deadline\": \"60 s\"}";
 
-/// Reads a transfer in JSON: `size`, and one of `deadline`, `by` and `tolerance`. `now` is the
-/// present time; times of day are in `zone`.
+/// Parses a transfer from JSON: `size`, and one of `deadline`, `by` or `tolerance`. `now` is the
+/// present time, and times of day are in the time zone `zone`.
 ///
 /// # Errors
-/// Returns all errors.
+/// All mistakes in the JSON.
 pub fn from_json(
     json: &serde_json::Value,
     now: Timestamp,
@@ -58,13 +56,13 @@ fn due(section: &mut Section<'_>, now: Timestamp, zone: &TimeZone) -> Option<Due
             Some(Due::Tolerance((part * THOUSANDTHS).round() as u64))
         }
         [None, None, None] => {
-            section.error("the deadline is missing", WHEN);
+            section.error("no deadline is set", WHEN);
             None
         }
         _ => {
-            // The last of the keys is the one to remove.
+            // The error is reported at the last key, as the one that is too many.
             if let Some(field) = named.iter().flatten().last() {
-                field.error("more than one deadline", WHEN);
+                field.error("more than one deadline is set", WHEN);
             }
             None
         }
@@ -109,7 +107,7 @@ mod tests {
         for (by, expected) in [
             ("14:03", "2026-11-22T13:03:00Z"),
             ("14:02:31", "2026-11-22T13:02:31Z"),
-            // What is over today is tomorrow's.
+            // A time that has passed today is taken to be tomorrow's.
             ("14:02", "2026-11-23T13:02:00Z"),
             ("2026-12-01T06:00", "2026-12-01T05:00:00Z"),
             ("2026-12-01T06:00:00Z", "2026-12-01T06:00:00Z"),
@@ -124,8 +122,7 @@ mod tests {
         assert_eq!(bytes.expect("good"), 2 << 30);
     }
 
-    /// Asserts that an order is refused with this field, a part of what is wrong and a part of what
-    /// is allowed.
+    /// Asserts that an order is rejected at this field, with parts of the message and of the hint.
     fn assert_refused(json: &serde_json::Value, [at, what, allowed]: [&str; 3]) {
         let errors = read(json).expect_err("no job");
         let fits = errors.0.iter().any(|error| {
@@ -173,7 +170,7 @@ mod tests {
             (
                 json!({ "size": "1 B" }),
                 "",
-                "the deadline is missing",
+                "no deadline is set",
                 "deadline = \"60 s\"",
             ),
             (

@@ -1,9 +1,9 @@
-//! Configuration of the daemon, read and checked as a whole before anything is opened.
+//! Configuration of the daemon: read, checked, and complete before anything is opened.
 //!
-//! [`load`] reads a TOML file into a [`Config`]. All errors in the file are reported together, each
-//! with its position, what was found and what is allowed; a [`Config`] is only returned if there
-//! are none. The reader of fields, and sections that a scenario of the simulator has as well, are
-//! in [`tidegate_config`]; sections that only the daemon has are here.
+//! [`load`] reads a TOML file into a [`Config`]. It reports all mistakes in the file together, each
+//! with its place, the value found and the values allowed, and returns a [`Config`] only if there
+//! are none. Reading of fields, and the sections that scenarios of the simulator share, are in
+//! [`tidegate_config`]; this module has the daemon's own sections.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -46,13 +46,13 @@ pub use tidegate_config::{
     schedule, unenforced,
 };
 
-/// Configuration with its warnings.
+/// Configuration with the warnings about it.
 pub type Loaded = tidegate_config::Loaded<Config>;
 
 /// Reads and checks a configuration file.
 ///
 /// # Errors
-/// Returns all errors in the file.
+/// All mistakes in the file.
 pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let text =
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
@@ -61,10 +61,10 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
 }
 
 /// Reads and checks the text of a configuration file. `file` is its name in messages, `base` the
-/// directory for relative paths.
+/// directory that relative paths are relative to.
 ///
 /// # Errors
-/// Returns all errors in the text.
+/// All mistakes in the text.
 pub fn parse(text: &str, file: &str, base: &Path) -> Result<Loaded, ConfigErrors> {
     parse_with(text, file, base, &Beside(base))
 }
@@ -80,7 +80,7 @@ fn parse_with(
     })
 }
 
-/// Entry point of fuzz targets: no input may panic, and a refusal must have a message.
+/// Entry point of the fuzz targets: no input may panic, and each refusal has a message.
 pub fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
@@ -90,6 +90,7 @@ pub fn fuzz(data: &[u8]) {
         assert!(!errors.0.is_empty(), "refused without a reason");
         let _ = errors.to_string();
     }
+    // Bodies of the control API.
     if let Ok(json) = serde_json::from_str(text) {
         let _ = objective::merge(&Objective::default(), &json);
         if let Ok(schedule) = schedule::merge(&Schedule::default(), &json) {
@@ -104,22 +105,22 @@ pub fn fuzz(data: &[u8]) {
     let _ = tidegate_units::parse_rate(text);
 }
 
-/// Complete configuration of the daemon.
+/// Complete and checked configuration of `tidegate serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Directory for relative paths, which is that of the file.
+    /// Directory of the file, which relative paths are relative to.
     pub base: PathBuf,
-    /// Time-outs for opening disks and for an orderly stop.
+    /// Deadlines for opening disks and for an orderly end.
     pub daemon: DaemonConfig,
-    /// Socket of the control API.
+    /// The control API's socket.
     pub control: ControlConfig,
-    /// Store of changes that survive a restart; `None` if none is configured.
+    /// Store for state that survives a restart; `None` without one.
     pub store: Option<StoreConfig>,
-    /// Addresses on which NBD clients connect.
+    /// Listeners for NBD clients.
     pub listeners: Vec<ListenConfig>,
-    /// Devices, each with its own event loop and engine.
+    /// Devices, with one event loop and one engine each.
     pub devices: Vec<DeviceConfig>,
-    /// VMs and background processes, each on one device.
+    /// VMs, each on one device.
     pub vms: Vec<VmConfig>,
 }
 
@@ -137,9 +138,9 @@ impl Config {
 /// Section `[daemon]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DaemonConfig {
-    /// Time-out for opening a disk's file, 1 s to 1 h.
+    /// Deadline for opening a disk's file, 1 s to 1 h.
     pub open_within: Duration,
-    /// Time-out for an orderly stop, after which the daemon ends at once; 1 s to 1 h.
+    /// Deadline for an orderly end, after which the daemon ends at once; 1 s to 1 h.
     pub stop_within: Duration,
     /// Key of `open_within` as the configuration spells it, for messages.
     pub open_key: &'static str,
@@ -166,30 +167,30 @@ pub struct ControlConfig {
     pub socket: PathBuf,
     /// File mode of the socket.
     pub mode: u32,
-    /// Position in the file; `None` if the section is missing.
+    /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
 
 /// Section `[store]`.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Path of the database file, which is created if it is missing.
+    /// Path of the store, which is created if it does not exist.
     pub path: PathBuf,
-    /// Interval at which learnt state is written to the store, 1 s to 1 h.
+    /// Interval at which learnt state of controllers is written, 1 s to 1 h.
     pub learnt_every: Nanos,
-    /// Position in the file; `None` if the section is missing.
+    /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
 
 /// Section `[[listen]]`.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// Address to listen on.
+    /// Socket or address.
     pub address: ListenAddress,
-    /// Exports offered here; the first one is also offered under the empty name. If empty, all
-    /// exports are offered, and none under the empty name.
+    /// Names of the exports offered here, the first also under the empty name. If empty, all
+    /// exports are offered and none under the empty name.
     pub exports: Vec<String>,
-    /// Position in the file; `None` if not read from a text.
+    /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
 
@@ -210,29 +211,28 @@ pub enum ListenAddress {
 /// Section `[[device]]`.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Unique name of the device.
+    /// Name, unique over all devices.
     pub name: String,
-    /// Medium of its disks.
+    /// Medium of the disks.
     pub kind: DeviceKind,
-    /// True if the configuration names a policy; else the device has the default one.
+    /// True if the section names a policy; otherwise the default one is in force.
     pub names_policy: bool,
-    /// Policy, queue depth and other keys of scheduling.
+    /// Policy, queue depth and other scheduling parameters.
     pub scheduling: Scheduling,
-    /// Position in the file; `None` if not read from a text.
+    /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
 
 /// Medium of a device's disks.
 #[derive(Clone, Debug)]
 pub enum DeviceKind {
-    /// Files or block devices on one physical device; each disk names its path.
+    /// Files or block devices on one physical device; each disk has a path.
     File,
     /// Memory, without delay.
     Memory,
-    /// Memory, or a sparse file for a disk with a path, whose I/Os take as long as in a device
-    /// model.
+    /// Memory, or a sparse file for a disk with a path, with the timing of a device model.
     Emulated {
-        /// Device model, from the catalogue or a file.
+        /// Model, from the catalogue or a file, ready to be built.
         model: Box<catalogue::Entry>,
     },
 }
@@ -240,63 +240,63 @@ pub enum DeviceKind {
 /// Section `[[vm]]`.
 #[derive(Clone, Debug)]
 pub struct VmConfig {
-    /// Unique name of the VM.
+    /// Name, unique over all VMs.
     pub name: String,
     /// Index into [`Config::devices`].
     pub device: usize,
-    /// True for a process of the host, such as a backup, which is served what the VMs leave.
+    /// True for a process of the host, such as a backup, which gets what the VMs leave.
     pub background: bool,
-    /// Objective in force; in a configuration that was just read, the one outside of the schedule.
+    /// Objective in force; after reading a file the base objective, outside of all schedule
+    /// entries.
     pub objective: Objective,
-    /// Objectives by time, including the one outside of the schedule; `None` without a schedule.
+    /// Complete objective with its schedule; `None` if nothing changes by the clock.
     pub schedule: Option<Arc<Schedule>>,
-    /// Maximum number of NBD connections to the VM at a time, over all its disks; 1 to 4096.
+    /// Maximum number of NBD connections over all disks of the VM, 1 to 4096.
     pub max_connections: u32,
-    /// Disks of the VM, at least one.
+    /// Disks, at least one.
     pub disks: Vec<DiskConfig>,
 }
 
 /// Section `[[vm.disk]]`.
 #[derive(Clone, Debug)]
 pub struct DiskConfig {
-    /// NBD export name, unique; the VM's name by default.
+    /// NBD export name, unique over all VMs; the VM's name by default.
     pub export: String,
-    /// Path of the file or block device; `None` for a disk in memory.
+    /// File or block device; `None` on memory devices.
     pub path: Option<PathBuf>,
     /// Size in bytes; `None` for the size of the file.
     pub size: Option<u64>,
-    /// Action if the file is missing or empty.
+    /// Creation of a missing file.
     pub create: Create,
     /// Interpretation of the file's content.
     pub format: DiskFormat,
-    /// True if writes are refused.
+    /// Rejects writes.
     pub read_only: bool,
-    /// Smallest unit in bytes that clients may address: 1 (any range, by read-modify-write), 512 or
-    /// 4096.
+    /// Smallest unit of access in bytes: 1 (by read-modify-write), 512 or 4096.
     pub block_size: u32,
-    /// Fault rules that hold from the start.
+    /// Fault rules.
     pub faults: Vec<Rule>,
-    /// Position in the file; `None` if not read from a text.
+    /// Place in the file; `None` if no file sets it.
     pub place: Option<Place>,
 }
 
-/// Action if a disk's file is missing or empty.
+/// Creation of a disk's missing file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Create {
-    /// Refuse to open the disk.
+    /// Not created: a missing file is an error.
     No,
-    /// Create a sparse file.
+    /// Sparse file.
     Sparse,
-    /// Create a file with all its blocks allocated.
+    /// File with all blocks allocated.
     Preallocated,
 }
 
-/// Interpretation of the content of a disk's file.
+/// Interpretation of a disk's file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskFormat {
-    /// Raw, unless the content looks like an image of another format, which is refused: the guest
-    /// could have written such a header. A file that was served before carries a mark as raw.
+    /// Raw, and rejected if it looks like an image of another format: a guest must not be able to
+    /// write itself such a header. A file known to be raw carries a mark that says so.
     Probe,
-    /// Raw, whatever the content looks like.
+    /// Raw, whatever its content looks like.
     Raw,
 }

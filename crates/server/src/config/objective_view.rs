@@ -1,11 +1,11 @@
-//! Objectives as the API shows them: text with units.
+//! Objectives, as text with units.
 
 use tidegate_api::objective::ObjectiveView;
 use tidegate_config::objective;
 use tidegate_core::objective::Objective;
 
-/// Converts an objective to the values that a configuration would have; parts that are not promised
-/// are `None`.
+/// Returns an objective as the configuration would write it, with `None` for parts that are not
+/// promised.
 pub fn objective_view(objective: &Objective) -> ObjectiveView {
     let words = objective::to_json(objective);
     serde_json::from_value(words).expect("the registry's words are those of the API")

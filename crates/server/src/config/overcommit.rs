@@ -27,14 +27,15 @@ fn least_part(total: u64, shares: &[Shares]) -> u64 {
 /// one I/O of `max_io` bytes, or fewer request slots than the device takes at once.
 pub(super) fn warn(field: &Field<'_>, device: &DeviceConfig, vms: &[&VmConfig]) {
     let count = vms.len();
-    let all_shares = |shares: fn(&tidegate_core::objective::Objective) -> Shares| {
+    let of = |shares: fn(&tidegate_core::objective::Objective) -> Shares| {
         let shares = vms.iter().map(|vm| shares(&vm.objective));
         shares.collect::<Vec<_>>()
     };
     let device = &device.scheduling;
-    let least = least_part(device.payload().each(), &all_shares(Shares::of_memory));
+    let least = least_part(device.payload().each(), &of(Shares::of_memory));
     let needs = u64::from(device.max_io);
     if least < needs {
+        // Rounded down to pages, because odd numbers of bytes have no short form.
         let (least, needs) = (format_bytes(least / 4096 * 4096), format_bytes(needs));
         field.warn(
             format!(
@@ -44,7 +45,7 @@ pub(super) fn warn(field: &Field<'_>, device: &DeviceConfig, vms: &[&VmConfig]) 
             "a larger buffer_memory, or fewer VMs on the device",
         );
     }
-    let least = least_part(device.max_requests.into(), &all_shares(Shares::of_slots));
+    let least = least_part(device.max_requests.into(), &of(Shares::of_slots));
     let needs = device.depth.min(device.max_pending_per_vm);
     if least < u64::from(needs) {
         field.warn(

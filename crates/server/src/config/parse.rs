@@ -1,4 +1,4 @@
-//! Reader of the configuration file as a whole: sections, references between them, uniqueness.
+//! The file as a whole: its sections, references between them, and names that must be unique.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -20,21 +20,21 @@ pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
     KeyDefault::Text(path) => path,
     _ => panic!("the control API has a socket unless it says"),
 };
-/// File mode that admits only the daemon's own user.
+/// Default mode of the sockets' files: the daemon's own user alone.
 const DEFAULT_SOCKET_MODE: u32 = keys::CONTROL_MODE.default_number() as u32;
-/// Sockets and addresses that sections have claimed.
+/// Addresses and paths that a listener, the control API or the store has claimed.
 #[derive(Default)]
-struct Claimed {
-    /// Sockets and addresses as they are spelt.
+struct ClaimedAddresses {
+    /// Sockets, addresses and files as they are written.
     names: Names,
-    /// TCP addresses and their positions in the file.
+    /// TCP addresses with their places in the file.
     tcp: Vec<(SocketAddr, Span)>,
 }
 
-impl Claimed {
+impl ClaimedAddresses {
     fn claim_tcp(&mut self, address: SocketAddr, field: &Field<'_>) {
         if address.port() == 0 {
-            // Port 0 means any free one, which never conflicts.
+            // Port 0 takes any free port, so it never conflicts.
             return;
         }
         let overlapping =
@@ -42,8 +42,8 @@ impl Claimed {
         match overlapping {
             Some((other, first)) => {
                 let what = format!("{address} takes addresses of {other}");
-                let allowed = "0.0.0.0 or [::] takes its port on every address: remove one of \
-                               the two, or use another port";
+                let allowed = "0.0.0.0 or [::] takes the port on every address: leave one \
+                               out, or take another port";
                 field.push(field.diagnostic(what).after(first).allowing(allowed));
             }
             None => self.names.claim(&address.to_string(), "address", field),
@@ -52,22 +52,22 @@ impl Claimed {
     }
 }
 
-/// Returns true if Linux refuses to bind one of the addresses while the other is bound. `[::]`
-/// stands for all addresses of IPv4 as well.
+/// Returns true if Linux refuses to bind both addresses. `[::]` covers all addresses of IPv4 as
+/// well.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let wider = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(all) => all.is_unspecified() && b.is_ipv4(),
         IpAddr::V6(all) => all.is_unspecified(),
     };
-    // An IPv4 address may be spelt as one of IPv6.
+    // An IPv4 address may be written as an IPv4-mapped IPv6 address.
     let [ip, other] = [a, b].map(|address| address.ip().to_canonical());
     a.port() == b.port() && (ip == other || wider(ip, other) || wider(other, ip))
 }
 
-/// Reads the whole file; `None` if there were errors, which were reported.
+/// Reads the whole file. `None` if there was an error, which has been reported.
 pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config> {
     let mut section = Section::with_keys(root, &keys::FILE)?;
-    let mut sockets = Claimed::default();
+    let mut sockets = ClaimedAddresses::default();
     let daemon = match section.take("daemon") {
         Some(field) => daemon(&field),
         None => Some(DaemonConfig::default()),
@@ -93,18 +93,20 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let why = "add the file, block device or model that stores the disks";
     need_some(&section, &keys::DEVICES, why);
 
+    // Devices come first, because VMs refer to them; VMs before listeners, which name their
+    // exports.
     let drafts = device::read_all(&device_tables, context);
     let mut exports = Names::default();
-    let known: Vec<_> = drafts.iter().map(|draft| draft.info.clone()).collect();
+    let known: Vec<_> = drafts.iter().map(|draft| draft.known.clone()).collect();
     let vms = vm::read_file(&vm_tables, &known, &mut exports, files, context);
     let listeners = listeners(&listen, &exports, &mut sockets, context);
     section.finish();
     for (index, draft) in drafts.iter().enumerate() {
-        // A VM with errors may be meant for this device, so nothing is said then.
+        // A VM with an error may belong to this device, so the warning could be wrong.
         if vms.iter().flatten().all(|vm| vm.device != index) && vms.iter().all(Option::is_some) {
             draft.field.warn(
                 "no VM has a disk on it",
-                "add a [[vm]] here, or later with `tidegate vm add`",
+                "add a [[vm]], or one with `tidegate vm add` while it is served",
             );
         }
         if let Some(device) = &draft.config {
@@ -113,6 +115,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
         }
     }
     Some(Config {
+        // Errors return only here, after everything was read, so that all are reported together.
         base: context.base.to_owned(),
         daemon: daemon?,
         control: control?,
@@ -151,7 +154,11 @@ fn daemon(field: &Field<'_>) -> Option<DaemonConfig> {
     })
 }
 
-fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Claimed) -> Option<ControlConfig> {
+fn control(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    taken: &mut ClaimedAddresses,
+) -> Option<ControlConfig> {
     let mut section = Section::with_keys(field, &keys::CONTROL)?;
     let socket = match section.field(&keys::SOCKET) {
         Some(field) => context.socket_path(&field).inspect(|path| {
@@ -174,7 +181,7 @@ fn control(field: &Field<'_>, context: &Context<'_>, taken: &mut Claimed) -> Opt
 fn store(
     field: &Field<'_>,
     context: &Context<'_>,
-    sockets: &mut Claimed,
+    sockets: &mut ClaimedAddresses,
     files: &mut Names,
 ) -> Option<StoreConfig> {
     let mut section = Section::with_keys(field, &keys::STORE)?;
@@ -198,7 +205,7 @@ fn store(
 fn listeners(
     fields: &[Field<'_>],
     exports: &Names,
-    taken: &mut Claimed,
+    taken: &mut ClaimedAddresses,
     context: &Context<'_>,
 ) -> Vec<Option<ListenConfig>> {
     fields
@@ -222,7 +229,7 @@ fn listeners(
 fn address(
     section: &mut Section<'_>,
     context: &Context<'_>,
-    taken: &mut Claimed,
+    taken: &mut ClaimedAddresses,
 ) -> Option<ListenAddress> {
     let (unix, tcp) = (section.field(&keys::UNIX), section.field(&keys::TCP));
     let mode_field = section.field(&keys::LISTEN_MODE);
@@ -240,8 +247,7 @@ fn address(
             if let Some(mode) = mode_field {
                 mode.error(
                     "a TCP port has no file mode",
-                    "leave it out; the address and a firewall decide \
-                            who may connect",
+                    "leave it out; the address and a firewall decide who may connect",
                 );
             }
             let Ok(address) = field.text()?.parse::<SocketAddr>() else {
@@ -269,7 +275,7 @@ fn address(
         }
         (None, None) => {
             section.error(
-                "no address to listen on",
+                "neither unix nor tcp is set",
                 "unix = \"nbd.sock\" or tcp = \"127.0.0.1:10809\"",
             );
             None
@@ -290,11 +296,9 @@ fn offered(field: &Field<'_>, exports: &Names) -> Option<Vec<String>> {
         if !exports.contains(name) {
             let allowed = match nearest(name, exports.iter()) {
                 Some(near) => format!("did you mean {near:?}?"),
-                None => {
-                    "it will be offered here once a disk with this export name is added".to_owned()
-                }
+                None => "it is offered here once a disk with this name was added".to_owned(),
             };
-            field.warn(format!("no disk is exported as {name:?}"), &allowed);
+            field.warn(format!("no disk has the export name {name:?}"), &allowed);
         }
         if let Some(offered) = &mut offered {
             offered.push(name.to_owned());

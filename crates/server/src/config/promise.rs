@@ -1,4 +1,4 @@
-//! Objectives of a VM over time: the base, the schedule and what is in force.
+//! Objective of a VM with its schedule: what is in force now, and what is at another time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tidegate_core::objective::Objective;
 use super::VmConfig;
 
 impl VmConfig {
-    /// Returns the base objective with the schedule.
+    /// Returns the complete objective: the base with the schedule.
     pub fn promised(&self) -> Schedule {
         match &self.schedule {
             Some(schedule) => Schedule::clone(schedule),
@@ -18,8 +18,7 @@ impl VmConfig {
         }
     }
 
-    /// Sets objective and schedule. The base is in force until [`VmConfig::put_in_force`] is
-    /// called.
+    /// Replaces the complete objective; its base is in force until the schedule is applied.
     pub fn promise(&mut self, promised: Schedule) {
         self.objective = *promised.base();
         self.schedule = by_the_clock(promised);
@@ -33,8 +32,8 @@ impl VmConfig {
         }
     }
 
-    /// Returns the entries of the schedule that will never hold again, by their numbers from one
-    /// and with the times at which they held.
+    /// Returns the entries of the schedule that have ended for good: their numbers, from 1, and
+    /// their times.
     pub fn entries_over(&self) -> Vec<(usize, String)> {
         let now = Timestamp::now();
         let promised = self.promised();
@@ -44,19 +43,19 @@ impl VmConfig {
             .collect()
     }
 
-    /// Puts the objective of a time in force.
+    /// Puts the objective at a time in force.
     pub fn put_in_force(&mut self, time: Timestamp) {
         self.objective = *self.promised_at(time);
     }
 }
 
-/// Returns a schedule as [`VmConfig::schedule`] has it: `None` if it has no entries.
+/// Returns a schedule for [`VmConfig::schedule`]; `None` if it has no entries.
 pub fn by_the_clock(promised: Schedule) -> Option<Arc<Schedule>> {
     (!promised.is_constant()).then(|| Arc::new(promised))
 }
 
-/// Converts an objective with its schedule to JSON, with every part of the base and `null` without
-/// a schedule.
+/// Returns the JSON of a `[vm.objective]`: every part of the base, and the schedule, `null` where
+/// not set.
 pub fn words(promised: &Schedule) -> Value {
     let mut words = objective::to_json(promised.base());
     words["timezone"] = promised.timezone().into();

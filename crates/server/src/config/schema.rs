@@ -25,13 +25,13 @@ mod tests {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
     }
 
-    /// Blocks of TOML in a page of the documentation.
+    /// Returns the TOML blocks in a page of the documentation.
     fn blocks(page: &str) -> impl Iterator<Item = &str> {
         let starts = page.split("```toml\n").skip(1);
         starts.filter_map(|rest| rest.split_once("```").map(|(block, _)| block))
     }
 
-    /// The headings that a block of the documentation leaves out above its own.
+    /// Returns the headings that a block of the documentation presupposes.
     fn above(block: &str) -> &'static str {
         match block {
             _ if block.starts_with("[[vm.disk.") => "[[vm]]\n[[vm.disk]]\n",
@@ -40,7 +40,7 @@ mod tests {
         }
     }
 
-    /// Every table of the file once.
+    /// Configuration with every table once.
     const WHOLE: &str = r#"
 [daemon]
 open_timeout = "10 s"
@@ -142,7 +142,7 @@ error = "EIO"
                 let place = path.display().to_string();
                 match block.contains("[[listen]]") {
                     true => check(&whole, block, &place),
-                    // Policies one below the other are no document.
+                    // A block that lists alternative values of one key is no valid document.
                     false if is_configurations && block.starts_with('[') => {
                         check(&part, &format!("{}{block}", above(block)), &place);
                     }

@@ -1,7 +1,8 @@
-//! Whole configuration files: what is accepted, and the messages about what is not.
+//! Whole configuration files: valid ones, and the messages about broken ones.
 //!
-//! `golden/*.toml` are files with errors; the messages are in the `.txt` file beside each.
-//! `TIDEGATE_BLESS=1` writes the messages anew, to be read before they are committed.
+//! Each of `golden/*.toml` has mistakes of one kind, and the messages about it are in the file of
+//! the same name. `TIDEGATE_BLESS=1` writes the messages anew, to be reviewed before they are
+//! committed.
 
 use std::path::PathBuf;
 
@@ -41,7 +42,7 @@ fn broken_files_are_answered_as_the_golden_ones_say() {
         let text = std::fs::read_to_string(&path).expect("readable");
         let base = Path::new("/etc/tidegate");
         let said = parse(&text, &name, base).expect_err(&name).to_string() + "\n";
-        // The list of policies comes from the registry, so a new policy changes no golden file.
+        // Names of policies come from the registry, so that a new policy changes no golden file.
         let said = said.replace(&policies, "{policies}");
         let expected = path.with_extension("txt");
         if bless {
@@ -125,7 +126,7 @@ path = "/dev/vg/bulk"
 read_only = true
 "#;
 
-/// Returns the configuration of a valid text, with its warnings.
+/// Parses a valid text; returns the configuration and its warnings.
 fn parts(text: &str) -> (Config, Vec<Diagnostic>) {
     let loaded = parse_text(text).unwrap_or_else(|e| panic!("{e}"));
     (loaded.config, loaded.warnings)
@@ -241,7 +242,7 @@ fn the_example_of_the_documentation_is_accepted() {
     let (example, _) = rest.split_once("```").expect("its end");
     let loaded = parse_text(example).unwrap_or_else(|e| panic!("{e}"));
     assert!(loaded.warnings.is_empty());
-    // Fault rules stand below a disk; the example's disk is the last table in it.
+    // The rules follow a disk; the example's disk is its last table.
     let (_, rules) = page
         .split_once("```toml\n[[vm.disk.fault]]")
         .expect("one of faults");
@@ -288,7 +289,7 @@ fn old_spellings_are_the_same_configuration_with_notes() {
     let (new, old) = (read(new), read(&old));
     let daemon = |config: &Config| (config.daemon.open_within, config.daemon.stop_within);
     assert_eq!(daemon(&old.config), daemon(&new.config));
-    // Messages have the spelling that the user wrote.
+    // Messages use the spelling in the file.
     let keys = |config: &Config| [config.daemon.open_key, config.daemon.stop_key];
     assert_eq!(keys(&new.config), ["open_timeout", "stop_timeout"]);
     assert_eq!(keys(&old.config), ["open_within", "stop_within"]);
@@ -321,8 +322,8 @@ fn defaults_need_four_lines_a_section() {
     assert_eq!(config.vms[0].disks[0].block_size, 512);
 }
 
-/// Returns the registry's policies that enforce these parts of an objective, without tuners, which
-/// are for VMs with a target.
+/// Returns the policies of the registry that enforce these parts of an objective, without tuners,
+/// which require a target.
 pub(crate) fn enforcing(parts: &[fn(&Honours) -> bool]) -> Vec<&'static str> {
     let names = registry().iter().map(|info| info.name);
     let enforce = |name: &&str| {
@@ -409,10 +410,7 @@ fn a_model_from_a_file_is_found_beside_the_configuration() {
 #[test]
 fn a_second_device_makes_every_vm_say_where_it_is() {
     let said = errors(&WHOLE.replace("device = \"disk1\"\n", ""));
-    assert!(
-        said.contains("vm \"bulk\": `device` is missing, and there"),
-        "{said}"
-    );
+    assert!(said.contains("vm \"bulk\": no device is set"), "{said}");
     assert!(said.contains("\"disk0\" or \"disk1\""), "{said}");
 }
 
@@ -446,7 +444,8 @@ fn changes_merge_into_what_is_in_force() {
 }
 
 proptest::proptest! {
-    /// Lines of real files in any order, some cut off: closer to a configuration than noise is.
+    /// Concatenates lines of real files in random order, some truncated, as fuzz input that
+    /// resembles a configuration.
     #[test]
     fn no_text_makes_it_panic(picks in proptest::collection::vec((0usize..70, 0usize..40), 0..60)) {
         let lines: Vec<&str> = WHOLE.lines().collect();
@@ -500,7 +499,7 @@ fn a_background_tenant_is_told_what_nothing_enforces_for_it() {
     };
     for (policy, background, warnings) in [
         ("mclock", "false", 0),
-        // mClock enforces the limits of VMs and never sees background processes.
+        // mClock keeps the limits of VMs, and is not told of background processes.
         ("mclock", "true", 1),
         ("limit", "true", 0),
     ] {
@@ -535,7 +534,7 @@ fn a_file_or_a_socket_has_one_name_however_it_is_spelled() {
         [[vm.disk]]
         path = ".//a.raw"
     "#;
-    // Paths as `tidegate check t.toml` and `tidegate check ./t.toml` pass them.
+    // Base directories of `tidegate check t.toml` and of `tidegate check ./t.toml`.
     for base in ["", "."] {
         let said = parse(text, "t.toml", Path::new(base))
             .expect_err("accepted")
@@ -578,7 +577,7 @@ fn tcp_addresses_that_cannot_be_bound_together_are_refused() {
     ] {
         parse_text(&text(first, second)).expect("both can be bound");
     }
-    // Loopback addresses, however they are spelt: only this host can reach them.
+    // A loopback address in IPv4-mapped form, which other hosts cannot reach either.
     let loaded = parse_text(&text("[::ffff:127.0.0.1]:10809", "127.0.0.1:10810"));
     assert!(loaded.expect("both can be bound").warnings.is_empty());
 }

@@ -1,4 +1,4 @@
-//! Reader of `[[vm]]` and `[[vm.disk]]`.
+//! `[[vm]]` and `[[vm.disk]]`: VMs with their disks.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_units as units;
 
 use super::context::Context;
-use super::device::{DeviceInfo, Kind};
+use super::device::{DeviceSummary, Kind};
 use super::keys::vm as keys;
 use super::{
     ConfigErrors, Create, DeviceConfig, DiskConfig, DiskFormat, Schedule, VmConfig, context, fault,
@@ -18,23 +18,22 @@ use super::{
 
 /// Default of `max_connections`.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = keys::MAX_CONNECTIONS.default_number() as u32;
-/// Allowed values of `block_size` in bytes.
 const BLOCK_SIZES: [u64; 3] = [1, 512, 4096];
 
-/// Names and sizes seen so far, to find duplicates and disks that do not fit.
-struct Seen<'a> {
+/// Names that must be unique over all VMs, and other state of reading them.
+struct UniqueNames<'a> {
     vms: Names,
     exports: &'a mut Names,
     paths: Names,
-    /// Library that has the traces of workloads; `None` where a VM has no workloads, as in the API.
+    /// Finds the traces of workloads; `None` if VMs may have no workloads, as in the API.
     library: Option<&'a dyn Library>,
-    /// Sum of the disks' sizes on each device in bytes.
+    /// Sum of the disks' sizes in bytes on each device.
     used: Vec<u64>,
 }
 
-impl<'a> Seen<'a> {
-    fn new(exports: &'a mut Names, files: Names, devices: usize) -> Seen<'a> {
-        Seen {
+impl<'a> UniqueNames<'a> {
+    fn new(exports: &'a mut Names, files: Names, devices: usize) -> UniqueNames<'a> {
+        UniqueNames {
             vms: Names::default(),
             exports,
             paths: files,
@@ -44,17 +43,17 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Reads a VM in JSON with the keys of the configuration. Does not check whether its names are free
-/// and its disks fit beside those that are served.
+/// Parses a VM from JSON with the keys of the configuration. The caller has to check that its names
+/// are free and its disks fit beside the existing ones.
 ///
 /// # Errors
-/// Returns all errors.
+/// All mistakes in the JSON.
 pub fn from_json(
     json: &serde_json::Value,
     devices: &[DeviceConfig],
     base: &Path,
 ) -> Result<VmConfig, ConfigErrors> {
-    let known: Vec<DeviceInfo> = devices.iter().map(DeviceInfo::from_config).collect();
+    let known: Vec<DeviceSummary> = devices.iter().map(DeviceSummary::of).collect();
     let mut exports = Names::default();
     document::read_json(json, "", |field| {
         let mut all = read_all(
@@ -69,7 +68,7 @@ pub fn from_json(
     })
 }
 
-/// Returns a VM as JSON that [`from_json`] reads; `device` is the name of its device.
+/// Returns the JSON of a VM that [`from_json`] parses; `device` is the name of its device.
 pub fn to_json(vm: &VmConfig, device: &str) -> serde_json::Value {
     let disks: Vec<serde_json::Value> = vm.disks.iter().map(disk_to_json).collect();
     let mut words = serde_json::json!({
@@ -96,7 +95,7 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
         "read_only": disk.read_only,
         "block_size": units::format_bytes(disk.block_size.into()),
     });
-    // Keys without a value for "none" are left out.
+    // Keys without a value are left out.
     if let Some(path) = &disk.path {
         words["path"] = path.display().to_string().into();
     }
@@ -109,28 +108,28 @@ fn disk_to_json(disk: &DiskConfig) -> serde_json::Value {
     words
 }
 
-/// Reads a disk of a VM on this device in JSON, like [`from_json`].
+/// Parses a disk of a VM from JSON, like [`from_json`]; `device` is the VM's device.
 ///
 /// # Errors
-/// Returns all errors.
+/// All mistakes in the JSON.
 pub fn disk_from_json(
     json: &serde_json::Value,
     vm: &str,
     device: &DeviceConfig,
     base: &Path,
 ) -> Result<DiskConfig, ConfigErrors> {
-    let known = [DeviceInfo::from_config(device)];
+    let known = [DeviceSummary::of(device)];
     let mut exports = Names::default();
-    let mut seen = Seen::new(&mut exports, Names::default(), 1);
+    let mut seen = UniqueNames::new(&mut exports, Names::default(), 1);
     document::read_json(json, "", |field| {
         disk(field, Some(vm), Some(0), &known, &mut seen, base)
     })
 }
 
-/// Reads a size in JSON, `{"size": "2 GiB"}`.
+/// Parses a size in bytes from JSON such as `{"size": "2 GiB"}`.
 ///
 /// # Errors
-/// Returns all errors.
+/// All mistakes in the JSON.
 pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
     document::read_json(json, "", |field| {
         let mut section = Section::of(field)?;
@@ -141,10 +140,10 @@ pub fn size_from_json(json: &serde_json::Value) -> Result<u64, ConfigErrors> {
     })
 }
 
-/// Reads all VMs of a file, including their workloads.
+/// Reads the VMs of a file with their workloads, like [`read_all`].
 pub(crate) fn read_file(
     fields: &[Field<'_>],
-    devices: &[DeviceInfo],
+    devices: &[DeviceSummary],
     exports: &mut Names,
     files: Names,
     context: &Context<'_>,
@@ -153,19 +152,19 @@ pub(crate) fn read_file(
     read_all(fields, devices, exports, files, context.base, library)
 }
 
-/// Reads all VMs; `None` for each that has errors, which were reported. `files` are paths that are
-/// taken already; `library` has the traces of workloads, `None` if VMs may have no workloads.
+/// Reads VMs; `None` for each with an error, which has been reported. `files` are the paths that
+/// are claimed already; `library` finds the traces of workloads, if VMs may have any.
 fn read_all(
     fields: &[Field<'_>],
-    devices: &[DeviceInfo],
+    devices: &[DeviceSummary],
     exports: &mut Names,
     files: Names,
     base: &Path,
     library: Option<&dyn Library>,
 ) -> Vec<Option<VmConfig>> {
-    let mut seen = Seen {
+    let mut seen = UniqueNames {
         library,
-        ..Seen::new(exports, files, devices.len())
+        ..UniqueNames::new(exports, files, devices.len())
     };
     fields
         .iter()
@@ -175,8 +174,8 @@ fn read_all(
 
 fn read(
     field: &Field<'_>,
-    devices: &[DeviceInfo],
-    seen: &mut Seen<'_>,
+    devices: &[DeviceSummary],
+    seen: &mut UniqueNames<'_>,
     base: &Path,
 ) -> Option<VmConfig> {
     let field = field.labelled("vm");
@@ -204,10 +203,12 @@ fn read(
         .iter()
         .map(|field| disk(field, name.as_deref(), device, devices, seen, base))
         .collect();
+    // Sections are read to their end before any `?`, so that all mistakes are reported together.
     let loads = seen
         .library
         .is_none_or(|library| workloads(&mut section, &disks, library));
     section.finish();
+    // A broken workload fails the VM, although `serve` has no use for workloads.
     let promised = promised.filter(|_| loads)?;
     Some(VmConfig {
         name: name?,
@@ -220,8 +221,8 @@ fn read(
     })
 }
 
-/// Checks the workloads of a VM, which only `tidegate sim` uses. Returns false if there were
-/// errors, which were reported.
+/// Checks the workloads of a VM, which only `tidegate sim` uses. Returns false if there was an
+/// error, which has been reported.
 fn workloads(
     section: &mut Section<'_>,
     disks: &[Option<DiskConfig>],
@@ -235,8 +236,8 @@ fn workloads(
     read.filter(Option::is_none).count() == 0
 }
 
-/// Reads a VM's objective and schedule. Warns of parts that `policy`, the one in the file, does not
-/// enforce, and of schedule entries that hide others.
+/// Reads a VM's objective with its schedule, and warns about parts that `policy`, that of the file
+/// if there is one, does not enforce, and about entries that hide each other.
 fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) -> Option<Schedule> {
     let promised = schedule::from_field(field, &Schedule::default())?;
     let Some(policy) = policy else {
@@ -253,22 +254,19 @@ fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) ->
         let place = places.get(later).unwrap_or(field);
         place.warn(
             what,
-            "of entries that hold at the same time, the last one in the list is in force",
+            "of entries that hold at the same time, the last in the list is in force",
         );
     }
     Some(promised)
 }
 
-/// Reads the device of a VM; without the key, the only device.
-fn device(section: &mut Section<'_>, devices: &[DeviceInfo]) -> Option<usize> {
+/// Reads the VM's device: its index, by default the only one.
+fn device(section: &mut Section<'_>, devices: &[DeviceSummary]) -> Option<usize> {
     let names = || devices.iter().filter_map(|device| device.name.as_deref());
     let Some(field) = section.field(&keys::ON_DEVICE) else {
         if devices.len() > 1 {
             let allowed = format!("device = {}", one_of(names()));
-            section.error(
-                "`device` is missing, and there are several devices",
-                &allowed,
-            );
+            section.error("no device is set, and there are several", &allowed);
         }
         return (devices.len() == 1).then_some(0);
     };
@@ -282,8 +280,8 @@ fn disk(
     field: &Field<'_>,
     vm: Option<&str>,
     device: Option<usize>,
-    devices: &[DeviceInfo],
-    seen: &mut Seen<'_>,
+    devices: &[DeviceSummary],
+    seen: &mut UniqueNames<'_>,
     base: &Path,
 ) -> Option<DiskConfig> {
     let mut section = Section::with_keys(field, &keys::DISK)?;
@@ -317,7 +315,6 @@ fn disk(
         read_only: read_only?,
         block_size: block_size?,
         faults: faults?,
-        // Errors of opening concern the file, so they point at its path.
         place: field.find("path").unwrap_or_else(|| field.clone()).place(),
     })
 }
@@ -326,14 +323,13 @@ fn export(
     section: &mut Section<'_>,
     disk: &Field<'_>,
     vm: Option<&str>,
-    seen: &mut Seen<'_>,
+    seen: &mut UniqueNames<'_>,
 ) -> Option<String> {
     let Some(field) = section.field(&keys::EXPORT) else {
         let name = vm?.to_owned();
-        // The name was not written, so the advice must be to write one.
         if seen.exports.contains(&name) {
             disk.error(
-                format!("its export would have the name {name:?}, which another disk has"),
+                format!("its export name would be {name:?}, which another disk has"),
                 &format!("name it: export = \"{name}-data\""),
             );
         } else {
@@ -356,7 +352,7 @@ fn export(
 fn path(
     section: &mut Section<'_>,
     kind: Option<Kind>,
-    seen: &mut Seen<'_>,
+    seen: &mut UniqueNames<'_>,
     base: &Path,
 ) -> Option<Option<PathBuf>> {
     let Some(field) = section.field(&keys::PATH) else {
@@ -388,7 +384,7 @@ fn block_size(section: &mut Section<'_>) -> Option<u32> {
     let bytes = field.bytes(0..=u64::MAX)?;
     if !BLOCK_SIZES.contains(&bytes) {
         field.error(
-            format!("{} is not a block size", field.describe()),
+            format!("{} is no block size", field.describe()),
             "\"1 B\" (any range, by reading, changing and writing back), \"512 B\" or \"4 KiB\"",
         );
         return None;
@@ -455,14 +451,15 @@ fn check_create(
     }
     if read_only == Some(true) {
         field.warn(
-            "a file that is created is empty, and read_only keeps it empty",
+            "a created file is empty, and read_only keeps it empty",
             "create = \"no\"",
         );
     }
 }
 
-fn check_capacity(field: &Field<'_>, size: u64, device: &DeviceInfo, used: &mut u64) {
+fn check_capacity(field: &Field<'_>, size: u64, device: &DeviceSummary, used: &mut u64) {
     let before = *used;
+    // Counted even if it does not fit, so that every further disk is reported as well.
     *used = used.saturating_add(size);
     if let Some(capacity) = device.capacity.filter(|&capacity| *used > capacity) {
         let place = field.find("size").unwrap_or_else(|| field.clone());
@@ -474,6 +471,7 @@ fn check_capacity(field: &Field<'_>, size: u64, device: &DeviceInfo, used: &mut 
                 units::format_bytes(before),
                 units::format_bytes(capacity),
             ),
+            // In MiB, rounded down, so that the suggested size fits.
             &format!("at most {} MiB", room >> 20),
         );
     }
@@ -530,7 +528,7 @@ mod tests {
         let config = loaded.unwrap_or_else(|e| panic!("{e}")).config;
         for vm in &config.vms {
             let words = to_json(vm, &config.devices[vm.device].name);
-            // Paths are whole by then: what they are relative to may be another one.
+            // Stored paths are absolute, so the base directory must not matter.
             let again = from_json(&words, &config.devices, Path::new("/elsewhere"));
             let mut again = again.unwrap_or_else(|e| panic!("{e}"));
             for (again, disk) in again.disks.iter_mut().zip(&vm.disks) {

@@ -18,23 +18,23 @@ impl Ops {
     /// Set of all operations.
     pub const ANY: Ops = Ops(0b1_1111);
     /// Set of the operations of which a part can reach the medium.
-    pub const CHANGES: Ops = Ops::only(Op::Write)
-        .union(Ops::only(Op::Discard))
-        .union(Ops::only(Op::WriteZeroes));
+    pub const CHANGES: Ops = Ops::of(Op::Write)
+        .and(Ops::of(Op::Discard))
+        .and(Ops::of(Op::WriteZeroes));
 
     /// Returns the set of one operation.
-    pub const fn only(op: Op) -> Ops {
+    pub const fn of(op: Op) -> Ops {
         Ops(1 << op as u8)
     }
 
     /// Returns the union of both sets.
-    pub const fn union(self, other: Ops) -> Ops {
+    pub const fn and(self, other: Ops) -> Ops {
         Ops(self.0 | other.0)
     }
 
     /// Returns true if the set has this operation.
     pub const fn contains(self, op: Op) -> bool {
-        self.0 & Ops::only(op).0 != 0
+        self.0 & Ops::of(op).0 != 0
     }
 
     /// Returns true if the set is a subset of `other`.

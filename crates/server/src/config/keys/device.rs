@@ -10,7 +10,7 @@ pub(crate) enum Kind {
     File,
     /// Bytes in memory.
     Memory,
-    /// Memory or a file, with the delays of a device model.
+    /// Bytes in memory or a file, as slow as a model says.
     Emulated,
 }
 
@@ -21,7 +21,7 @@ pub(in crate::config) const KINDS: [(&str, Kind); 3] = [
     ("emulated", Kind::Emulated),
 ];
 
-/// Key `name` of a device.
+/// Name of a device.
 pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
     "name",
     KeyKind::Name,
@@ -29,28 +29,28 @@ pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
     "unique; letters, digits, `-`, `_`, `.`; at most 64",
 );
 
-/// Key `kind`.
+/// Media of a device's disks.
 pub(in crate::config) const KIND: KeyInfo = KeyInfo::new(
     "kind",
     KeyKind::Choice(&words(&KINDS)),
     KeyDefault::Required("kind = \"file\", \"memory\" or \"emulated\""),
     "`\"file\"`: files or block devices; `\"memory\"`: bytes in memory, no delay; `\"emulated\"`: \
-     bytes in memory or a file, with the delays of a device model",
+     bytes in memory or a file, as slow as a device model says",
 );
 
-/// Key `model` of an emulated device.
+/// Model of an emulated device.
 pub(in crate::config) const MODEL: KeyInfo = KeyInfo::new(
     "model",
     KeyKind::Path,
     KeyDefault::Unset(""),
-    "device model of an emulated device: a name in the catalogue ([devices.md](devices.md)) or the \
-     path of a `.toml` file",
+    "of an emulated device: a name of the catalogue ([devices.md](devices.md)) or the path of a \
+     `.toml` file",
 );
 
-/// Keys that only a served device has; those that a simulated one has as well follow.
+/// Keys of a served device alone, before those that a simulated one has as well.
 const OWN: [KeyInfo; 3] = [NAME, KIND, MODEL];
 
-/// Section `[[device]]`.
+/// `[[device]]`
 pub(in crate::config) const DEVICE: SectionInfo = SectionInfo {
     name: "device",
     keys: &joined::<{ OWN.len() + shared::SCHEDULING }>(

@@ -1,4 +1,4 @@
-//! The glossary and the tables of keys agree, both ways.
+//! Test that the glossary and the tables of keys agree, both ways.
 
 use tidegate_config::keys::{KeyInfo, KeyKind, SectionInfo};
 
@@ -6,8 +6,7 @@ use super::documented;
 
 const GLOSSARY: &str = include_str!("../../../../../docs/dev/GLOSSARY.md");
 
-/// Row of the glossary: the key or keys as they are now and as they are to be, and the places in
-/// which they stand.
+/// Row of the glossary: keys as they are now and as they are to be, and the sections they are in.
 struct Row {
     line: &'static str,
     now: Vec<&'static str>,
@@ -15,12 +14,12 @@ struct Row {
     places: Vec<&'static str>,
 }
 
-/// Texts between backticks.
+/// Returns the texts between backticks.
 fn quoted(cell: &'static str) -> Vec<&'static str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// Rows that are about a configuration; scenarios have keys of their own.
+/// Returns the rows about the configuration; scenarios have keys of their own.
 fn rows() -> Vec<Row> {
     let (configuration, _) = GLOSSARY.split_once("\n## Scenarios\n").expect("a section");
     let lines = configuration.lines().filter(|line| line.starts_with("| "));
@@ -36,7 +35,8 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// `vm.disk` of `[[vm.disk]]`; `None`: no heading.
+/// Returns the section's name in a heading, such as `vm.disk` in `[[vm.disk]]`; `None` for other
+/// text.
 fn heading(place: &str) -> Option<&str> {
     let inner = place.strip_prefix('[')?.strip_suffix(']')?;
     let list = inner
@@ -45,7 +45,7 @@ fn heading(place: &str) -> Option<&str> {
     Some(list.unwrap_or(inner))
 }
 
-/// The section of a place such as `objective.limit`, and the key in it.
+/// Splits a place such as `objective.limit` into the name of the section and the key.
 fn dotted<'a>(
     place: &'a str,
     sections: &[&'static SectionInfo],
@@ -61,7 +61,7 @@ fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The heading under which a key is a table of its own.
+/// Returns the name of the section that a key of kind table opens.
 fn own_heading(kind: KeyKind) -> Option<&'static str> {
     match kind {
         KeyKind::Table(section) | KeyKind::Tables(section) => Some(section.name),
@@ -80,7 +80,8 @@ impl Row {
                 .any(|place| dotted(place, sections) == Some((section, key.name)))
     }
 
-    /// Keys that the row puts into a section of the configuration, and those sections.
+    /// Returns the keys that the row documents, with their sections; the key is empty for a section
+    /// as a whole.
     fn claims(
         &self,
         sections: &[&'static SectionInfo],
@@ -133,7 +134,8 @@ fn every_key_of_the_glossary_is_read_unless_it_is_to_be_renamed() {
             let mut claims = claims.iter();
             claims.any(|(section, _)| section.has(name) || last_part(section.name) == name)
         };
-        // The names that hold are those of today, or the last ones where a rename was carried out.
+        // A row is valid with today's names, or with the final ones once the rename was carried
+        // out.
         let holds = |names: &[&str]| names.iter().all(|name| is_key(name));
         let words = !claims.is_empty() && !row.now.is_empty();
         if words && !holds(&row.now) && (row.last.is_empty() || !holds(&row.last)) {

@@ -1,4 +1,4 @@
-//! Tables of the keys of the daemon's configuration, by section.
+//! Keys of the daemon's configuration: sections with the kind, default and range of each key.
 
 pub(super) mod device;
 pub(super) mod fault;
@@ -14,7 +14,7 @@ use tidegate_workload::read::keys::WORKLOAD;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Describes a key for a time from 1 s to 1 h, with a default in seconds.
+/// Key with a duration of 1 s to 1 h, and a default in seconds.
 const fn seconds(name: &'static str, default: u64, help: &'static str) -> KeyInfo {
     KeyInfo {
         name,
@@ -26,57 +26,58 @@ const fn seconds(name: &'static str, default: u64, help: &'static str) -> KeyInf
     }
 }
 
-/// Key `open_timeout`.
+/// Deadline for opening a disk's file.
 pub(super) const OPEN_TIMEOUT: KeyInfo = seconds(
     "open_timeout",
     30,
-    "time-out for opening the file of a disk. It applies at start to each disk, and then the \
-     start fails; for a VM that is added, to all its disks together, and then it is not added",
+    "maximum time for opening the file of a disk. At start it applies to each disk, and the start \
+     fails; for a VM that is added it applies to all its disks together, and the VM is not added",
 );
 
-/// Key `stop_timeout`. The default is below the 90 s after which systemd kills a stopping service.
+/// Deadline for an orderly end, below the 90 s after which systemd kills a stopping service.
 pub(super) const STOP_TIMEOUT: KeyInfo = seconds(
     "stop_timeout",
     60,
-    "time-out for an orderly stop; then the daemon ends at once, as with a second SIGTERM. Keep it \
-     below the service manager's time-out (systemd: 90 s)",
+    "maximum time for an orderly stop; then the daemon stops at once, as after a second SIGTERM. \
+     Set it below the limit of the service manager (systemd: 90 s)",
 );
 
-/// Key `snapshot_interval`. What is learnt in the default of a minute is soon learnt again.
+/// Interval at which learnt state is written to the store. The default loses at most a minute's
+/// learning in a crash.
 pub(super) const SNAPSHOT_INTERVAL: KeyInfo = seconds(
     "snapshot_interval",
     60,
-    "interval at which learnt state of policies is written to the store",
+    "interval at which the learnt state of policies is written to the store",
 );
 
-/// Key `path` of the store.
+/// The store's file.
 pub(super) const STORE_PATH: KeyInfo = KeyInfo::new(
     "path",
     KeyKind::Path,
-    KeyDefault::Required("the file for changes that survive a restart: path = \"tidegate.redb\""),
-    "path of the file, created if it is missing; its directory must exist",
+    KeyDefault::Required("the file for state that survives a restart: path = \"tidegate.redb\""),
+    "the file, created if it does not exist; its directory must exist",
 );
 
-/// Key `socket` of the control API.
+/// The control API's socket.
 pub(super) const SOCKET: KeyInfo = KeyInfo::new(
     "socket",
     KeyKind::Path,
     KeyDefault::Text("/run/tidegate/control.sock"),
-    "path of the socket, at most 107 bytes; its directory must exist",
+    "its path, at most 107 bytes; its directory must exist",
 );
 
-/// Describes a key for a socket's file mode, by default for the daemon's own user only.
+/// Key with the mode of a socket's file; the default admits the daemon's own user alone.
 const fn mode(help: &'static str) -> KeyInfo {
     KeyInfo::number("mode", KeyKind::Mode, 0o600, (0, 0o777), help)
 }
 
-/// Key `mode` of the control API's socket.
+/// Mode of the control API's socket.
 pub(super) const CONTROL_MODE: KeyInfo = mode(
-    "file mode of the socket, in quotes. Who may write to this socket has the daemon's access to \
+    "its file mode, in quotes. Whoever may write to this socket has the daemon's access to \
      files, which is root's if it runs as root: see below",
 );
 
-/// Key `unix`.
+/// Path on which a listener listens.
 pub(super) const UNIX: KeyInfo = KeyInfo::new(
     "unix",
     KeyKind::Path,
@@ -89,7 +90,7 @@ const ADDRESS: TextForm = TextForm {
     pattern: "^([0-9.]+|\\[[0-9a-fA-F:.%]+\\]):[0-9]{1,5}$",
 };
 
-/// Key `tcp`.
+/// Address on which a listener listens.
 pub(super) const TCP: KeyInfo = KeyInfo::new(
     "tcp",
     KeyKind::Form(&ADDRESS),
@@ -97,10 +98,10 @@ pub(super) const TCP: KeyInfo = KeyInfo::new(
     "`\"127.0.0.1:10809\"` or `\"[::1]:10809\"`; names are not looked up",
 );
 
-/// Key `mode` of a listener's socket.
+/// Mode of a listener's socket.
 pub(super) const LISTEN_MODE: KeyInfo = mode("file mode of the unix socket");
 
-/// Key `exports`.
+/// Exports that a listener offers.
 pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
     "exports",
     KeyKind::List(&KeyKind::Text),
@@ -109,36 +110,36 @@ pub(super) const EXPORTS: KeyInfo = KeyInfo::new(
      under the empty name",
 );
 
-/// Section `[daemon]`.
+/// `[daemon]`
 pub(super) const DAEMON: SectionInfo = SectionInfo {
     name: "daemon",
     keys: &[OPEN_TIMEOUT, STOP_TIMEOUT],
 };
 
-/// Section `[control]`.
+/// `[control]`
 pub(super) const CONTROL: SectionInfo = SectionInfo {
     name: "control",
     keys: &[SOCKET, CONTROL_MODE],
 };
 
-/// Section `[store]`.
+/// `[store]`
 pub(super) const STORE: SectionInfo = SectionInfo {
     name: "store",
     keys: &[STORE_PATH, SNAPSHOT_INTERVAL],
 };
 
-/// Section `[[listen]]`.
+/// `[[listen]]`
 pub(super) const LISTEN: SectionInfo = SectionInfo {
     name: "listen",
     keys: &[UNIX, TCP, LISTEN_MODE, EXPORTS],
 };
 
-/// Describes an optional section of the file.
+/// Section of the file that may be left out.
 const fn optional(name: &'static str, kind: KeyKind, help: &'static str) -> KeyInfo {
     KeyInfo::new(name, kind, KeyDefault::Unset(""), help)
 }
 
-/// Sections `[[listen]]` of the file.
+/// Listeners of the file.
 pub(super) const LISTENERS: KeyInfo = KeyInfo::new(
     "listen",
     KeyKind::Tables(&LISTEN),
@@ -146,19 +147,19 @@ pub(super) const LISTENERS: KeyInfo = KeyInfo::new(
     "where NBD clients connect",
 );
 
-/// Sections `[[device]]` of the file.
+/// Devices of the file.
 pub(super) const DEVICES: KeyInfo = KeyInfo::new(
     "device",
     KeyKind::Tables(&device::DEVICE),
     KeyDefault::Required("add a [[device]] with name = \"disk0\" and kind = \"file\""),
-    "devices to schedule, each with one event loop and one engine",
+    "devices, with one event loop and one engine each",
 );
 
-/// Sections of the whole file.
+/// File as a whole.
 pub(super) const FILE: SectionInfo = SectionInfo {
     name: "",
     keys: &[
-        optional("daemon", KeyKind::Table(&DAEMON), "time-outs of the daemon"),
+        optional("daemon", KeyKind::Table(&DAEMON), "deadlines of the daemon"),
         optional(
             "control",
             KeyKind::Table(&CONTROL),
@@ -167,7 +168,7 @@ pub(super) const FILE: SectionInfo = SectionInfo {
         optional(
             "store",
             KeyKind::Table(&STORE),
-            "the file for changes that survive a restart",
+            "the file for state that survives a restart",
         ),
         LISTENERS,
         DEVICES,
@@ -175,7 +176,8 @@ pub(super) const FILE: SectionInfo = SectionInfo {
     ],
 };
 
-/// Returns the sections of the file, without those inside a workload, which scenarios describe.
+/// Returns all sections of the file; of those within a workload only the outermost, because the
+/// rest belongs to scenarios.
 #[cfg(test)]
 pub(super) fn sections() -> Vec<&'static SectionInfo> {
     let of_workloads = WORKLOAD.with_inner();
@@ -184,8 +186,8 @@ pub(super) fn sections() -> Vec<&'static SectionInfo> {
     sections
 }
 
-/// Returns the sections whose tables are in the documentation of the configuration: all of the
-/// file's, with the entries of a schedule without the keys that they share with the objective.
+/// Returns the sections that the documentation of the configuration has a table for: all of the
+/// file's; entries of a schedule without the keys that they share with the objective.
 #[cfg(test)]
 fn documented() -> Vec<&'static SectionInfo> {
     let mut sections = sections();
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Set `TIDEGATE_BLESS=1` to write the tables.
+    /// Compares the tables in the documentation with the keys; `TIDEGATE_BLESS=1` writes them anew.
     #[test]
     fn the_documentation_has_the_tables_that_the_reader_reads_by() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");

@@ -17,35 +17,35 @@ pub(in crate::config) const CREATES: [(&str, Create); 3] = [
 /// Words of `format`.
 pub(in crate::config) const FORMATS: [(&str, DiskFormat); 1] = [("raw", DiskFormat::Raw)];
 
-/// Key `name` of a VM.
+/// Name of a VM.
 pub(in crate::config) const NAME: KeyInfo = KeyInfo::new(
     "name",
     KeyKind::Name,
     KeyDefault::Required("a name of its own: name = \"oltp\""),
     "unique; letters, digits, `-`, `_`, `.`; at most 64",
 );
-/// Key `device` of a VM.
+/// Device of a VM.
 pub(in crate::config) const ON_DEVICE: KeyInfo = KeyInfo::new(
     "device",
     KeyKind::Name,
     KeyDefault::Unset("the only one"),
     "device of its disks; required if there are several",
 );
-/// Key `background`.
+/// Mark of a process of the host that is no VM.
 pub(in crate::config) const BACKGROUND: KeyInfo = KeyInfo::flag(
     "background",
     false,
-    "a process of the host, such as a backup or a scrub, which is served what the VMs leave",
+    "a process of the host, such as a backup or a scrub, not a VM: it gets what the VMs leave",
 );
-/// Key `objective`.
+/// Objective of a VM.
 pub(in crate::config) const OBJECTIVE: KeyInfo = KeyInfo::new(
     "objective",
     KeyKind::Table(&schedule::keys::OBJECTIVE),
     KeyDefault::Unset("an equal share"),
-    "everything that the VM is promised (below)",
+    "limits, reservation, latency and other objectives (below)",
 );
-/// Key `max_connections`. Known clients need fewer than the default: QEMU opens 1 to 16 connections
-/// to a disk (`multi-conn`), nbdcopy 4.
+/// Maximum number of NBD connections to a VM. Common clients need fewer than the default: QEMU
+/// opens 1 to 16 connections to a disk (`multi-conn`), nbdcopy 4.
 pub(in crate::config) const MAX_CONNECTIONS: KeyInfo = KeyInfo::number(
     "max_connections",
     KeyKind::Count,
@@ -54,24 +54,24 @@ pub(in crate::config) const MAX_CONNECTIONS: KeyInfo = KeyInfo::number(
     "NBD clients that may be connected at a time, over all its disks; one more is refused \
      ([troubleshoot.md](troubleshoot.md#connection-refused))",
 );
-/// Key `disk` of a VM.
+/// Disks of a VM.
 pub(in crate::config) const DISKS: KeyInfo = KeyInfo::new(
     "disk",
     KeyKind::Tables(&DISK),
     KeyDefault::Required("add a [[vm.disk]] below it"),
     "its disks, at least one (below)",
 );
-/// Key `workload` of a VM, used by simulations only.
+/// Workload of a VM in simulations.
 pub(in crate::config) const WORKLOADS: KeyInfo = KeyInfo::new(
     "workload",
     KeyKind::Tables(&WORKLOAD),
     KeyDefault::Unset("a usual load"),
     "requests that its guest issues when `tidegate sim` simulates the file \
-     ([simulation.md](simulation.md#a-configuration-of-the-daemon)); `serve` checks and \
-     ignores it",
+     ([simulation.md](simulation.md#a-configuration-of-the-daemon)); checked by `serve`, and \
+     without effect there",
 );
 
-/// Section `[[vm]]`. Its last key, `workload`, is not in the API.
+/// `[[vm]]`. The last key is allowed in files only, not in the API.
 pub(in crate::config) const VM: SectionInfo = SectionInfo {
     name: "vm",
     keys: &[
@@ -85,16 +85,16 @@ pub(in crate::config) const VM: SectionInfo = SectionInfo {
     ],
 };
 
-/// VM in the API, which has no workloads.
+/// `[[vm]]` in bodies of the API, without workloads.
 pub(in crate::config) const VM_OF_API: SectionInfo = SectionInfo {
     name: VM.name,
     keys: VM.keys.split_at(VM.keys.len() - 1).0,
 };
 
-/// Maximum length of an export name in bytes, from the NBD protocol.
+/// Longest name of an export in bytes, `NBD_MAX_STRING` of the NBD protocol.
 pub(in crate::config) const EXPORT_NAME_MAX: usize = 4096;
 
-/// Key `export`.
+/// Name under which a disk is offered.
 pub(in crate::config) const EXPORT: KeyInfo = KeyInfo::new(
     "export",
     KeyKind::Form(&TextForm {
@@ -104,33 +104,34 @@ pub(in crate::config) const EXPORT: KeyInfo = KeyInfo::new(
     KeyDefault::Unset("the VM's name"),
     "NBD export name, unique over all VMs",
 );
-/// Key `path` of a disk.
+/// Medium of a disk.
 pub(in crate::config) const PATH: KeyInfo = KeyInfo::new(
     "path",
     KeyKind::Path,
     KeyDefault::Unset(""),
-    "path of the file or block device; required with kind `file`, optional with `emulated`, not \
-     allowed with `memory`",
+    "the file or block device; needed on a file device, optional on an emulated one, not on a \
+     memory one",
 );
-/// Key `block_size`.
+/// Smallest unit of access of clients.
 pub(in crate::config) const BLOCK_SIZE: KeyInfo = KeyInfo::number(
     "block_size",
     KeyKind::Bytes,
     512,
     (1, 4096),
-    "`\"1 B\"`, `\"512 B\"` or `\"4 KiB\"`; the disk's size must be a multiple. With `\"4 KiB\"`, \
-     clients that ask for block sizes get it as the minimum and must keep to it; otherwise the \
-     minimum is 1 byte",
+    "`\"1 B\"`, `\"512 B\"` or `\"4 KiB\"`: the disk's size is a multiple of it. With `\"4 KiB\"` \
+     it is the minimum block size that clients are told, and enforced; else they are told 1 \
+     byte",
 );
-/// Key `size`. The maximum is more than any file system holds and well below the largest offset.
+/// Size of a disk, at most 1 EiB: more than file systems hold, and well below the largest file
+/// offset.
 pub(in crate::config) const SIZE: KeyInfo = KeyInfo::new(
     "size",
     KeyKind::Bytes,
     KeyDefault::Unset("as large as the file"),
-    "required without a file; a multiple of `block_size`",
+    "needed where there is no file; in whole blocks",
 )
 .within(1, 1 << 60);
-/// Key `create`.
+/// Creation of a disk's missing file.
 pub(in crate::config) const CREATE: KeyInfo = KeyInfo::new(
     "create",
     KeyKind::Choice(&words(&CREATES)),
@@ -139,24 +140,24 @@ pub(in crate::config) const CREATE: KeyInfo = KeyInfo::new(
      `\"preallocated\"` give it its `size`, unless a [store](persistence.md) knows that \
      the disk was served before",
 );
-/// Key `format`.
+/// Format of a disk's file.
 pub(in crate::config) const FORMAT: KeyInfo = KeyInfo::new(
     "format",
     KeyKind::Choice(&words(&FORMATS)),
     KeyDefault::Unset("probed"),
-    "`\"raw\"`: serve the file as it is, even if it looks like an image of another format",
+    "`\"raw\"`: take the bytes as they are, also where they look like another format's image",
 );
-/// Key `read_only`.
+/// Read-only export of a disk.
 pub(in crate::config) const READ_ONLY: KeyInfo = KeyInfo::flag("read_only", false, "refuse writes");
-/// Key `fault` of a disk.
+/// Fault rules of a disk.
 pub(in crate::config) const FAULTS: KeyInfo = KeyInfo::new(
     "fault",
     KeyKind::Tables(&FAULT),
     KeyDefault::Unset("none"),
-    "fault rules, by which the disk fails on purpose (below)",
+    "fault rules, which inject errors and delays (below)",
 );
 
-/// Section `[[vm.disk]]`.
+/// `[[vm.disk]]`
 pub(in crate::config) const DISK: SectionInfo = SectionInfo {
     name: "vm.disk",
     keys: &[

@@ -146,7 +146,14 @@ async fn changes_of_vms_that_are_refused_say_why() {
             "oltp",
             "1 client is connected: uid 0",
         ),
-        ("PUT", "/v1/vms/a", "{}", 422, "vm \"a\"", "several devices"),
+        (
+            "PUT",
+            "/v1/vms/a",
+            "{}",
+            422,
+            "vm \"a\"",
+            "no device is set",
+        ),
         (
             "PUT",
             "/v1/vms/a",
@@ -290,7 +297,7 @@ async fn policies_and_fault_rules_that_are_refused_say_why() {
             "export",
             "no export \"dusk\"",
         ),
-        ("POST", faults, "{}", 422, "", "the rule has no effect"),
+        ("POST", faults, "{}", 422, "", "no effect is set"),
         (
             "POST",
             faults,
