@@ -1,5 +1,5 @@
-//! Whether what is asked for is taken in: the one place that says no to an objective that the
-//! device cannot keep beside the others.
+//! Admission control: rejects an objective or a transfer that the device cannot keep beside the
+//! other VMs' objectives.
 
 use axum::http::StatusCode;
 use jiff::Timestamp;
@@ -10,34 +10,33 @@ use super::error::{ApiError, ApiResult};
 use crate::config::{DeviceConfig, Schedule, VmConfig};
 use crate::fitting;
 
-/// Bytes a second that no device moves.
+/// Upper end of the search for a rate that fits, in bytes per second: more than any device moves.
 const TRANSFER_MAX: u64 = 1 << 40;
 
-/// What would be in force for a VM, new or not, beside what is for the others.
+/// Requested objective of a VM, which may be new, and the VMs that share its device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proposal<'a> {
-    /// The device it is or would be on, with its profile, if it has one.
+    /// Device of the VM; its profile, if any, tells what fits.
     pub(super) device: &'a DeviceConfig,
-    /// Who is on it now, with what they are promised. The VM may be among them, with what it has
-    /// now.
+    /// VMs on the device with their present objectives; the VM itself may be among them.
     pub(super) vms: &'a [VmConfig],
-    /// The VM.
+    /// Name of the VM.
     pub(super) vm: &'a str,
-    /// A process of the host: it has what the VMs leave, and is promised nothing that could not
-    /// be kept.
+    /// True for a process of the host. It gets what the VMs leave, so its objective always fits.
     pub(super) background: bool,
 }
 
-/// Why an objective does not fit.
+/// Reason for which an objective does not fit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
-    /// What there is too little of.
+    /// Resource of which there is too little.
     pub(super) why: String,
-    /// The nearest objective that would fit.
+    /// Nearest objective that would fit.
     instead: String,
 }
 
-/// Whether a device can keep all that its VMs are promised at a time.
+/// Returns true if a device can keep the objectives that its VMs have at a time. Without a profile
+/// nothing is known to be too much.
 pub(super) fn fits_at(device: &DeviceConfig, vms: &[VmConfig], time: Timestamp) -> bool {
     let Some(device) = fitting::device(device) else {
         return true;
@@ -49,13 +48,14 @@ pub(super) fn fits_at(device: &DeviceConfig, vms: &[VmConfig], time: Timestamp) 
 }
 
 impl Proposal<'_> {
-    /// Refuses what does not fit, now or at any time as far as its own and the others' schedules
-    /// are looked at ahead, unless it is forced. Called before anything is opened or changed.
-    /// Without a profile nobody knows what a device can do, and everything is taken in; and where
-    /// too much is promised already, so is what makes that no worse.
+    /// Rejects an objective that does not fit, now or at a later time of any schedule on the
+    /// device, unless it is forced. To be called before anything is opened or changed. Without a
+    /// profile every objective is admitted. On a device that is overcommitted already, an objective
+    /// that makes it no worse is admitted.
     ///
     /// # Errors
-    /// 409 with what there is too little of, and the nearest objective that would fit.
+    /// 409 with the resource of which there is too little, and the nearest objective that would
+    /// fit.
     pub(super) fn check(&self, promised: &Schedule, now: Timestamp, force: bool) -> ApiResult<()> {
         let Some(Refusal { why, instead }) = self.refusal(promised, now) else {
             return Ok(());
@@ -73,9 +73,9 @@ impl Proposal<'_> {
     }
 
     fn refusal(&self, promised: &Schedule, now: Timestamp) -> Option<Refusal> {
-        // Nothing is reckoned for any time without one.
+        // Without a profile, nothing can be computed for any time.
         self.device.scheduling.profile.as_ref()?;
-        // An entry that is to come by force is nobody's question.
+        // An entry with `force` was asked for although it may not fit.
         let asked = |time: Timestamp| {
             let then = promised.at(time);
             let forced = then.entry.is_some_and(|at| promised.entries()[at].force);
@@ -95,15 +95,16 @@ impl Proposal<'_> {
         })
     }
 
-    /// Why an objective does not fit beside what is in force now, if so.
+    /// Returns the reason why an objective does not fit beside those in force now; `None` if it
+    /// fits.
     pub(super) fn refusal_now(&self, objective: &Objective) -> Option<Refusal> {
         self.beside(objective, |vm| &vm.objective)
     }
 
-    /// Returns the bytes a second that a transfer of the VM may need at most beside what is in
-    /// force now, and beside transfers that run (VM, bytes a second); `None`: `needs` fits, or
-    /// nobody knows what the device can do. Where too much is promised already, a transfer that
-    /// makes it worse does not fit.
+    /// Returns the highest rate in bytes per second of a transfer of the VM that fits beside the
+    /// objectives in force and the running transfers, given as VM and bytes per second. `None` if
+    /// `needs` fits, or if nothing is known about the device. On a device that is overcommitted
+    /// already, a transfer that makes it worse does not fit.
     pub(super) fn fitting_transfer(
         &self,
         needs: Option<u64>,
@@ -112,10 +113,11 @@ impl Proposal<'_> {
         let device = fitting::device(self.device)?;
         let with = |rate: u64| -> Vec<Tenant<'_>> {
             let transfer = |vm: &VmConfig| {
-                let its = running.iter().find(|(name, _)| *name == vm.name);
-                match vm.name == self.vm {
-                    true => rate,
-                    false => its.map_or(0, |its| its.1),
+                let running = running.iter().find(|(name, _)| *name == vm.name);
+                if vm.name == self.vm {
+                    rate
+                } else {
+                    running.map_or(0, |(_, rate)| *rate)
                 }
             };
             let vms = self.vms.iter();
@@ -134,6 +136,7 @@ impl Proposal<'_> {
         if needs.is_some_and(fits) {
             return None;
         }
+        // Bisection to a precision of 1/128 of the rate: each probe computes the fit of all VMs.
         let (mut yes, mut no) = (0, needs.unwrap_or(TRANSFER_MAX));
         while no - yes > (yes / 128).max(1) {
             let middle = yes + (no - yes) / 2;
@@ -142,7 +145,8 @@ impl Proposal<'_> {
         Some(yes)
     }
 
-    /// Why an objective does not fit where the others have what `theirs` says.
+    /// Returns the reason why an objective does not fit if the other VMs have the objectives that
+    /// `theirs` gives; `None` if it fits.
     fn beside<'a>(
         &'a self,
         objective: &'a Objective,
@@ -155,7 +159,7 @@ impl Proposal<'_> {
         let there = before.iter().position(|vm| vm.name == self.vm);
         let new = Tenant {
             background: self.background,
-            // Whether a new one's disks find room is seen when they are placed.
+            // Space for a new VM's disks is checked when the device places them.
             disk_bytes: there.map_or(0, |at| before[at].disk_bytes),
             transfer: there.map_or(0, |at| before[at].transfer),
             ..Tenant::new(self.vm, objective)
@@ -165,7 +169,8 @@ impl Proposal<'_> {
         after.splice(which..(which + 1).min(before.len()), [new]);
         let assumed = Assumed::default();
         let would_be = fit::reckon(&device, &after, &assumed);
-        // With a schedule there are many times to reckon for, at most of which all is well.
+        // The second computation is needed only if the objective does not fit: a schedule has many
+        // times to check, and most of them are fine.
         if would_be.fits() || !would_be.is_worse_than(&fit::reckon(&device, &before, &assumed)) {
             return None;
         }

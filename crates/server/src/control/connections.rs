@@ -185,6 +185,7 @@ impl Activity {
     }
 
     fn phase(&self) -> MutexGuard<'_, Phase> {
+        // Every phase is a valid state, so a panic elsewhere does no harm.
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -336,6 +337,7 @@ struct Unread {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Unread> {
+        // `poll_frame` cannot leave the body half read: a panic there is one of hyper's own state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! What is there already, and what is asked for under its name: where they differ.
+//! Differences between an existing VM or disk and a PUT of the same name, which PUT cannot change.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,8 @@ use super::error::ApiError;
 use crate::command::VmSnapshot;
 use crate::config::{DeviceConfig, DiskConfig, VmConfig};
 
-/// What cannot be changed by asking for another VM of the same name.
+/// Returns the differences between an existing VM and the requested one, apart from the objective
+/// and `max_connections`, which PUT may change.
 pub(super) fn vms(
     config: &VmConfig,
     now: &VmSnapshot,
@@ -56,13 +57,14 @@ fn differs(at: &str, now: impl ToString, asked: impl ToString) -> Problem {
     }
 }
 
-/// A disk's path, whole: what was kept has one that is, what is asked for need not.
+/// Returns a disk's absolute path. Paths from the store are absolute, those of a request need not
+/// be.
 fn whole(disk: &DiskConfig) -> Option<PathBuf> {
     let path = disk.path.as_ref()?;
     Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
 }
 
-/// What cannot be changed by asking for another disk of the same export.
+/// Returns the differences between an existing disk and the requested one of the same export name.
 pub(super) fn disks(old: &DiskConfig, now: &VmSnapshot, disk: &DiskConfig) -> Vec<Problem> {
     let mut all = Vec::new();
     let at = |field: &str| format!("disk {:?}: {field}", disk.export);
@@ -90,7 +92,7 @@ pub(super) fn disks(old: &DiskConfig, now: &VmSnapshot, disk: &DiskConfig) -> Ve
     all
 }
 
-/// `None`: nothing differs.
+/// Returns the error 409 that lists the differences; `None` if there are none.
 pub(super) fn refuse(name: &str, differences: Vec<Problem>) -> Option<ApiError> {
     if differences.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What the API answers when it cannot do what it was asked.
+//! Error answers of the API: status and body.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -12,7 +12,7 @@ use crate::command::CommandError;
 use crate::config::ConfigErrors;
 use crate::daemon::ControlError;
 
-/// An error with its status.
+/// Error answer of the API.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -46,7 +46,7 @@ impl ApiError {
         self
     }
 
-    /// No such thing, with the things there are.
+    /// Returns the error 404 for a name that does not exist, with the names that do.
     pub(crate) fn not_found(kind: &str, name: &str, known: &[String]) -> ApiError {
         let called = if kind == "vm" { "VM" } else { kind };
         let what = format!("there is no {called} {name:?}");
@@ -54,7 +54,7 @@ impl ApiError {
             .allowing(format!("there are: {}", known.join(", ")))
     }
 
-    /// The loop did not do it.
+    /// Returns the error for a change or question that the daemon or an event loop refused.
     pub(crate) fn control(error: &ControlError, at: &str) -> ApiError {
         let status = match error {
             ControlError::UnknownDevice(_) | ControlError::UnknownVm(_) => StatusCode::NOT_FOUND,
@@ -125,7 +125,8 @@ impl ApiError {
     }
 }
 
-/// Returns what would fit in place of a job of so many bytes, where `most` bytes a second fit.
+/// Returns the alternatives to a transfer of `bytes` bytes that does not fit by `deadline`: a later
+/// deadline, or fewer bytes, at the rate `most` in bytes per second that fits.
 fn smaller_job(most: u64, bytes: u64, deadline: Nanos) -> String {
     let force = "?force=true, to begin it all the same";
     if most == 0 {
@@ -137,7 +138,7 @@ fn smaller_job(most: u64, bytes: u64, deadline: Nanos) -> String {
         deadline,
         moved: 0,
     };
-    // In whole seconds, so that it fits as it is written.
+    // Rounded up to whole seconds, so that the deadline fits as it is written.
     let longer = job.latency(most).0.div_ceil(Nanos::SECOND.0);
     let smaller = u128::from(most) * u128::from(deadline.0) / u128::from(Nanos::SECOND.0);
     let smaller = u64::try_from(smaller).unwrap_or(u64::MAX);
@@ -173,7 +174,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// An answer in JSON, its last line ended for people at a terminal.
+/// Returns an answer in JSON that ends with a newline, for terminals.
 pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
     match serde_json::to_string_pretty(body) {
         Ok(text) => (status, [(CONTENT_TYPE, "application/json")], text + "\n").into_response(),

@@ -1,4 +1,4 @@
-//! `/v1/disks/{export}/faults`: what goes wrong with a disk on purpose.
+//! `/v1/disks/{export}/faults`: fault rules of a disk.
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -13,9 +13,9 @@ use super::view;
 use crate::command::{DiskSnapshot, FaultChange};
 use crate::config;
 
-/// A disk, and where it is.
+/// Disk with the device and the VM that it belongs to.
 struct Found {
-    /// The number of its device.
+    /// Index of the device.
     device: usize,
     device_name: String,
     vm: String,
@@ -29,7 +29,7 @@ impl Found {
 }
 
 impl<P: Plane> Api<P> {
-    /// The disk of this export.
+    /// Returns the disk with this export name.
     async fn disk(&self, export: &str) -> ApiResult<Found> {
         let mut known = Vec::new();
         for (device, snapshot) in self.snapshots().await?.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! One function a route.
+//! Handlers of devices, VMs, policies, statistics, health and metrics; one function per route.
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -41,7 +41,10 @@ impl<P: Plane> Api<P> {
         Ok(all)
     }
 
-    /// The number of the device called so.
+    /// Returns the index of a device.
+    ///
+    /// # Errors
+    /// 404 with the names of the devices that exist.
     fn device(&self, name: &str) -> ApiResult<usize> {
         let devices = self.plane.devices();
         let found = devices.iter().position(|(device, _)| device == name);
@@ -51,7 +54,10 @@ impl<P: Plane> Api<P> {
         })
     }
 
-    /// A VM as it stands.
+    /// Returns a snapshot of one VM.
+    ///
+    /// # Errors
+    /// 404 with the names of the VMs that exist, or 503 if the event loop does not answer.
     pub(super) async fn look(&self, vm: &str) -> ApiResult<VmSnapshot> {
         if self.plane.vm(vm).is_some() {
             return in_time(vm, self.plane.look(vm)).await;
@@ -62,7 +68,8 @@ impl<P: Plane> Api<P> {
     }
 }
 
-/// What the loop says, unless it says nothing.
+/// Waits for an answer of an event loop, for at most [`ANSWER_WITHIN`]. `at` is the object that an
+/// error names.
 pub(super) async fn in_time<T>(
     at: &str,
     answer: impl Future<Output = Result<T, ControlError>>,
@@ -83,7 +90,7 @@ pub(super) fn ok<T: Serialize>(body: &T) -> Response {
     json(StatusCode::OK, body)
 }
 
-/// What stands behind the `?`; `allowed`: what may.
+/// Parses the query string of a URI; `allowed` is the hint in the error 400.
 pub(super) fn query_of<T: DeserializeOwned>(uri: &Uri, allowed: &str) -> ApiResult<T> {
     let query = Query::try_from_uri(uri).map_err(|rejection| {
         ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query").allowing(allowed)
@@ -91,12 +98,13 @@ pub(super) fn query_of<T: DeserializeOwned>(uri: &Uri, allowed: &str) -> ApiResu
     Ok(query.0)
 }
 
-/// Reads the query of a change.
+/// Parses the query string of a change.
 pub(super) fn change_query(uri: &Uri) -> ApiResult<ChangeQuery> {
     query_of(uri, "?force=true or ?persist=true")
 }
 
-/// The body as JSON, whatever content type it claims.
+/// Parses a body as JSON, whatever content type it declares; `example` is the hint in the error
+/// 400.
 pub(super) fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
     let body = body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
@@ -169,7 +177,8 @@ pub(super) async fn set_objective<P: Plane>(
     let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
     let change = parse(body, example)?;
     let (own, vm) = (api.clone(), name.clone());
-    // Read, merge and write without anybody in between.
+    // The future holds the lock on changes, so no other client changes the objective between
+    // reading and writing it.
     api.change(&name, async move {
         let (config, _) = own.there(&vm).await?;
         let was = config.promised();
@@ -198,7 +207,7 @@ pub(super) async fn policy(Path(name): Path<String>) -> ApiResult<Response> {
     }
 }
 
-/// Returns the statistical interval that is asked for, in seconds.
+/// Returns the requested statistical interval in seconds, 1 to [`KEPT`].
 fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
     let Some(text) = &query.interval else {
         return Ok(INTERVAL_S);

@@ -1,4 +1,4 @@
-//! `/v1/vms/{name}/job` and `/v1/jobs`: so many bytes of a VM, by when.
+//! `/v1/vms/{name}/job` and `/v1/jobs`: deadline transfers.
 
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
@@ -20,7 +20,7 @@ use crate::job::{self, Due, JobOrder};
 const JOB: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
 
 impl<P: Plane> Api<P> {
-    /// The time that answers are given for.
+    /// Returns the present time and the host's time zone, for the times in answers.
     pub(super) fn at(&self) -> At {
         At {
             now: self.clock.now(),
@@ -32,8 +32,9 @@ impl<P: Plane> Api<P> {
         view::vm_transfers(vm, &self.at())
     }
 
-    /// Returns the bytes a second that a job of a VM may need at most, so that it fits beside what
-    /// is promised on its device; `None`: what it needs fits, or nobody knows.
+    /// Returns the maximum rate in bytes per second of a transfer of a VM so that it fits beside
+    /// the objectives on its device; `None` if its own rate fits, or nothing is known about the
+    /// device.
     async fn fitting_rate(&self, vm: &str, order: &JobOrder) -> ApiResult<Option<u64>> {
         let index = self.plane.vm(vm).map(|vm| vm.device);
         let configs = self.plane.device_configs();
@@ -52,7 +53,7 @@ impl<P: Plane> Api<P> {
         let needs = match order.due {
             Due::In(span) => Some(span),
             Due::At(due) => Some(job::between(self.clock.now(), due)),
-            // As long as the device takes, which its loop knows.
+            // The deadline follows from the device's speed, which only its event loop knows.
             Due::Tolerance(_) => None,
         };
         let proposal = Proposal {
@@ -65,8 +66,9 @@ impl<P: Plane> Api<P> {
         Ok(proposal.fitting_transfer(needs, &running))
     }
 
-    /// Keeps the jobs as they are. That a restart would lose one, or bring it back, is no reason to
-    /// refuse it.
+    /// Writes the transfers of the VM's device to the store. Returns the reason if that fails,
+    /// which is no reason to refuse the change: the worst case is that a restart loses a transfer
+    /// or brings it back.
     async fn keep_jobs(&self, vm: &str) -> Option<String> {
         let why = match in_time(vm, self.plane.persist_transfers(vm)).await {
             Ok(true) => return None,
@@ -112,7 +114,7 @@ pub(super) async fn begin<P: Plane>(
             true => None,
             false => own.fitting_rate(&vm, &order).await?,
         };
-        // What was waited for is no part of its time.
+        // The transfer begins only now: the wait for other changes is no part of its time.
         let begun = own.plane.begin_job(&vm, order, own.clock.now());
         let now = in_time(&vm, begun).await?;
         let not_kept = own.keep_jobs(&vm).await;

@@ -1,4 +1,4 @@
-//! What the policy has learnt of a VM: read as a file, and written from one.
+//! `/v1/vms/{name}/learnt`: export and import of the state that the policy has learnt of a VM.
 
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
@@ -18,7 +18,7 @@ pub(super) async fn export<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
-    // Of one that is not there it is said which are.
+    // Checked first, because its error lists the VMs that exist.
     api.look(&name).await?;
     Ok(ok(&in_time(&name, api.plane.export_vm(&name)).await?))
 }

@@ -15,10 +15,10 @@
 //!   PUT, PATCH, DELETE  /v1/vms/{name}/disks/{export}
 //! ```
 //!
-//! Every change answers with what is in force afterwards, and with what of it the policy in
-//! force does not enforce. Changes go one at a time, so that two clients that each change a
-//! part of an objective do not undo each other. Nothing here is on the path of an I/O: an event
-//! loop is asked by message, and one that does not answer in time is an error of that request.
+//! Each change answers with the state in force afterwards, and with the parts of it that the policy
+//! in force does not enforce. Changes are serialised, so that two clients that each change a part
+//! of an objective do not undo each other. No handler is on the path of an I/O: it asks an event
+//! loop by message, and a loop that does not answer in time is an error of that request alone.
 
 mod admit;
 mod connections;
@@ -51,25 +51,27 @@ use connections::Connections;
 use plane::Plane;
 use schedule::{Clock, Held};
 
-/// No request's body is larger: an objective has a few hundred bytes, what was learnt of a VM at
-/// most some ten thousand.
+/// Maximum size of a request's body in bytes. An objective takes a few hundred, the learnt state of
+/// a VM some ten thousand.
 const BODY_MAX: usize = 128 << 10;
-/// A loop that has not answered by then is stuck; its VMs' I/O may be as well.
+/// Deadline for an answer of an event loop. A loop that misses it is stuck, possibly with its VMs'
+/// I/O.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// What a change of who is served may take before its asker is told to look again: files are made
-/// and flushed, and what is in flight ends first.
+/// Deadline for a change of VMs or disks, after which the client gets 503: files are created and
+/// flushed, and I/Os in flight end first.
 const CHANGED_WITHIN: Duration = Duration::from_secs(60);
-/// How long to wait before accepting again when the process is out of descriptors.
+/// Pause after a failed `accept`, which most likely found no free file descriptor.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the handlers share.
+/// State that the handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct Api<P> {
     plane: P,
-    /// Held during a change.
+    /// Lock that is held during a change, which serialises changes.
     changing: Arc<Mutex<()>>,
     clock: Clock,
-    /// A schedule has changed: when it is to be looked at may have.
+    /// Signal that a schedule has changed, so that the time of its next entry has to be computed
+    /// anew.
     rescheduled: Arc<Notify>,
     held: Arc<std::sync::Mutex<Held>>,
 }
@@ -85,32 +87,32 @@ impl<P> Api<P> {
         }
     }
 
-    /// The VMs that do not have what their schedules say.
+    /// Returns the VMs whose schedules are not in force, with the reasons.
     fn held(&self) -> MutexGuard<'_, Held> {
-        // It is replaced whole, whoever panicked.
+        // A panic cannot leave the map half changed: it is always replaced as a whole.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Binds the socket the configuration names.
+/// Binds the socket of the control API.
 ///
 /// # Errors
-/// When somebody listens there already, or the system refuses.
+/// If another process listens on it, or a system call fails.
 pub fn bind(config: &ControlConfig) -> Result<Bound, BindError> {
     let (path, mode) = (config.socket.clone(), config.mode);
     Bound::new(&ListenAddress::Unix { path, mode })
 }
 
-/// Serves the API, and follows schedules, until the future is dropped; then the socket's file goes,
-/// too.
+/// Serves the API and applies schedules until the future is dropped, which also removes the
+/// socket's file.
 ///
 /// # Errors
-/// When the runtime cannot take the socket.
+/// If the runtime cannot register the socket.
 pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
     let listener = Listener::new(&bound)?;
     let api = Api::new(daemon, Clock::system());
     let router = router(api.clone());
-    // All of it ends with this.
+    // Dropping the two task sets, with this future, ends all connections and the schedules.
     let mut connections = Connections::new(router);
     let mut clockwork = tokio::task::JoinSet::new();
     clockwork.spawn(api.follow_schedules());

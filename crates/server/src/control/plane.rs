@@ -1,4 +1,5 @@
-//! What the API needs of the daemon; the daemon's handle has it, tests bring their own.
+//! Operations of the daemon that the API uses, as traits: [`DaemonHandle`] implements them, tests
+//! substitute their own.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use crate::job::JobOrder;
 use crate::learnt_file::LearntFile;
 use crate::reception::HandshakeCounts;
 
-/// The daemon as the API sees it.
+/// All operations of the daemon that the API uses.
 pub(crate) trait Plane:
     Inventory + Loops + Changes + Persistence + Clone + Send + Sync + 'static
 {
@@ -28,55 +29,55 @@ impl<P> Plane for P where
 {
 }
 
-/// Everything there is, as the daemon knows it without asking a loop. Devices go by their number.
+/// State that the daemon has without asking an event loop. Devices are identified by index.
 pub(crate) trait Inventory {
-    /// The devices' names and their VMs' names.
+    /// Returns the names of all devices with the names of their VMs.
     fn devices(&self) -> Vec<(String, Vec<String>)>;
 
-    /// What the devices were configured as, by their number.
+    /// Returns the configurations of all devices, by index.
     fn device_configs(&self) -> Vec<DeviceConfig>;
 
-    /// What relative paths are relative to.
+    /// Returns the directory that relative paths are relative to.
     fn base(&self) -> PathBuf;
 
-    /// A VM that is served now, in the words of the configuration.
+    /// Returns the configuration of a VM that is served now.
     fn vm(&self, name: &str) -> Option<VmConfig>;
 
-    /// The VMs of a device that are served now, with what they are promised.
+    /// Returns the configurations of the VMs that are served now on a device.
     fn vms_of(&self, device: usize) -> Vec<VmConfig>;
 
-    /// The VMs that are served now and have a schedule.
+    /// Returns the VMs that are served now and have a schedule.
     fn scheduled(&self) -> Vec<VmConfig>;
 
-    /// Whether a VM is in the configuration.
+    /// Returns true if the configuration file names the VM.
     fn is_configured(&self, vm: &str) -> bool;
 
     /// Counts of half-open connections and of handshakes that failed.
     fn handshakes(&self) -> HandshakeCounts;
 
-    /// What is wrong beside what the devices' snapshots show.
+    /// Returns the problems that the devices' snapshots do not show.
     fn problems(&self) -> Vec<Reason>;
 }
 
-/// Questions to the devices' event loops.
+/// Questions and changes that an event loop answers.
 pub(crate) trait Loops {
-    /// A VM as it stands.
+    /// Returns a snapshot of one VM.
     fn look(&self, vm: &str) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// A device as it stands.
+    /// Returns a snapshot of a device with all its VMs.
     fn snapshot(
         &self,
         device: usize,
     ) -> impl Future<Output = Result<DeviceSnapshot, ControlError>> + Send;
 
-    /// Replaces what a VM is promised now.
+    /// Replaces the objective of a VM that is in force now, not its schedule.
     fn set_objective(
         &self,
         vm: &str,
         objective: Objective,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// Has a VM go by another schedule from now on, or by none. What is in force stays so.
+    /// Replaces the schedule of a VM from now on. The objective in force stays.
     fn set_schedule(&self, vm: &str, schedule: Option<Arc<Schedule>>);
 
     /// Changes the maximum number of connections of a VM.
@@ -101,7 +102,7 @@ pub(crate) trait Loops {
         change: FaultChange,
     ) -> impl Future<Output = Result<DiskSnapshot, ControlError>> + Send;
 
-    /// Begins a job of a VM, at this time of day.
+    /// Begins a deadline transfer of a VM; `at` is the present time.
     fn begin_job(
         &self,
         vm: &str,
@@ -109,14 +110,14 @@ pub(crate) trait Loops {
         at: Timestamp,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// Ends the job of a VM that is not wanted any more.
+    /// Cancels the deadline transfer of a VM.
     fn cancel_job(&self, vm: &str)
     -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// What the policy has learnt of a VM.
+    /// Returns the state that the policy has learnt of a VM.
     fn export_vm(&self, vm: &str) -> impl Future<Output = Result<LearntFile, ControlError>> + Send;
 
-    /// Has the policy go on with what was learnt of a VM; what somebody ought to know of it.
+    /// Passes learnt state of a VM to the policy. Returns the VM and notes for the client.
     fn import_vm(
         &self,
         vm: &str,
@@ -125,27 +126,27 @@ pub(crate) trait Loops {
     ) -> impl Future<Output = Result<(VmSnapshot, Vec<String>), ControlError>> + Send;
 }
 
-/// Changes of who is served.
+/// Changes of VMs and disks.
 pub(crate) trait Changes {
-    /// Serves one more VM.
+    /// Adds a VM.
     fn add_vm(&self, vm: VmConfig)
     -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// Serves a VM no more; what could not be flushed.
+    /// Removes a VM. Returns the disks that could not be flushed, with the reasons.
     fn remove_vm(
         &self,
         name: &str,
         force: bool,
     ) -> impl Future<Output = Result<Vec<String>, ControlError>> + Send;
 
-    /// Gives a VM one more disk.
+    /// Adds a disk to a VM.
     fn add_disk(
         &self,
         vm: &str,
         disk: DiskConfig,
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
-    /// Takes a disk from a VM; what could not be flushed.
+    /// Removes a disk of a VM. Returns the reason if it could not be flushed.
     fn remove_disk(
         &self,
         vm: &str,
@@ -153,7 +154,7 @@ pub(crate) trait Changes {
         force: bool,
     ) -> impl Future<Output = Result<Vec<String>, ControlError>> + Send;
 
-    /// Gives a disk another size in bytes; smaller only where that is forced.
+    /// Changes the size of a disk, in bytes; a smaller size requires `force`.
     fn resize_disk(
         &self,
         vm: &str,
@@ -163,29 +164,30 @@ pub(crate) trait Changes {
     ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 }
 
-/// Everything that survives a restart.
+/// State that survives a restart.
 pub(crate) trait Persistence {
-    /// Keeps a VM as it is now, so that a restart brings it back.
+    /// Writes a VM to the store as it is now.
     fn persist_vm(&self, vm: &str) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Forgets what is kept of a VM; whether there was anything.
+    /// Deletes the records of a VM. Returns false if there were none.
     fn forget_vm(&self, vm: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
-    /// Whether what is kept of a VM may be forgotten.
+    /// Checks that the records of a VM may be deleted.
     fn may_forget(&self, vm: &str) -> Result<(), ControlError>;
 
     /// Forgets a disk that was served before, so that a new one may be created at its path. Returns
     /// false if the store does not know it.
     fn forget_disk(&self, name: &str) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
-    /// Whether what is kept of a VM names this disk.
+    /// Returns true if the VM's record in the store has a disk with this export name.
     fn persists_disk(
         &self,
         vm: &str,
         export: &str,
     ) -> impl Future<Output = Result<bool, ControlError>> + Send;
 
-    /// Keeps the jobs of a VM's device as they are now; whether there is where to.
+    /// Writes the deadline transfers of the VM's device to the store. Returns false if the
+    /// configuration names no store.
     fn persist_transfers(
         &self,
         vm: &str,

@@ -1,14 +1,15 @@
-//! Objectives that change by the clock.
+//! Schedules: objectives that change at times of day or dates, and the routes that edit them.
 //!
 //! ```text
-//!   clock --look--> what each schedule says now --differs--> admit --fits--> in force
-//!     ^                                                        |
-//!     +------ at the next beginning or end, a minute at most <-+- does not: as it was, said
+//!   clock --> objective due by each schedule --differs from the present--> admission --> in force
+//!     ^                                                                        |
+//!     +--- at the next change, after 60 s at most <----------------------------+ does not fit:
+//!                                                                                unchanged, logged
 //! ```
 //!
-//! What is to be in force follows from the time alone, so a look at the clock is all there is:
-//! whether it was set, went on while the host slept, or a change was made in between. A look sleeps
-//! for a minute at most, for a clock that is set tells nobody.
+//! The objective due is a function of the time alone, so checking the clock is enough, whether it
+//! was set, the host slept, or a change was made meanwhile. The check is repeated every 60 s at
+//! least, because nothing reports that the clock was set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,22 +37,22 @@ use crate::config::{self, Schedule, VmConfig};
 use crate::fitting::written;
 use crate::metrics::Scheduled;
 
-/// How long a look at the clock may be ago.
+/// Maximum time between two checks of the clock.
 const LOOK_WITHIN: Duration = Duration::from_secs(60);
-/// What is due and could not be done, because another change took long, is tried again after this.
+/// Time after which due changes are tried again if another change held the lock for too long.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const ENTRY: &str = "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
 
-/// Time of day, and the time zone in which people read it.
+/// Wall clock and the time zone of times for people; tests substitute both.
 #[derive(Clone)]
 pub(crate) struct Clock {
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// `None`: the system's, which may be set while the daemon runs.
+    /// Time zone; `None` for the system's, which may be changed while the daemon runs.
     zone: Option<TimeZone>,
 }
 
 impl Clock {
-    /// The system's.
+    /// Returns the system's clock and time zone.
     pub(super) fn system() -> Clock {
         Clock {
             now: Arc::new(Timestamp::now),
@@ -59,7 +60,7 @@ impl Clock {
         }
     }
 
-    /// One of a test's own.
+    /// Returns a clock that shows what `now` returns.
     #[cfg(test)]
     pub(super) fn of(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
         Clock {
@@ -68,7 +69,7 @@ impl Clock {
         }
     }
 
-    /// Sets the time zone.
+    /// Replaces the time zone.
     #[cfg(test)]
     pub(super) fn in_zone(self, zone: TimeZone) -> Clock {
         Clock {
@@ -77,12 +78,12 @@ impl Clock {
         }
     }
 
-    /// What it shows.
+    /// Returns the present time.
     pub(super) fn now(&self) -> Timestamp {
         (self.now)()
     }
 
-    /// Time zone of the times of day that people are shown.
+    /// Returns the time zone of times that are shown to people.
     pub(super) fn zone(&self) -> TimeZone {
         self.zone.clone().unwrap_or_else(TimeZone::system)
     }
@@ -94,21 +95,21 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// By VM, why what its schedule says is not in force.
+/// VMs whose due objective is not in force, with the reason.
 pub(super) type Held = BTreeMap<String, String>;
 
-/// What is known of devices while what is due is changed.
+/// State of one pass over the VMs with due changes.
 #[derive(Default)]
 struct Round {
-    /// Those that can keep all of it.
+    /// Devices that can keep all objectives that are due.
     fits: BTreeSet<usize>,
-    /// Those that do not do what they are told, and why: a thousand VMs shall not wait for the same
-    /// one.
+    /// Devices whose event loop did not answer, with the error: further VMs of the device are
+    /// skipped, because each would wait for the whole deadline.
     silent: BTreeMap<usize, String>,
 }
 
 impl<P: Plane> Api<P> {
-    /// Puts in force what schedules say, each at its time, until it is dropped.
+    /// Applies schedules until the future is dropped.
     pub(super) async fn follow_schedules(self) {
         loop {
             let wait = self.look_at_the_clock().await;
@@ -119,29 +120,28 @@ impl<P: Plane> Api<P> {
         }
     }
 
-    /// Puts in force what is due; how long nothing will be.
+    /// Applies the changes that are due. Returns the time until the next one, at most
+    /// [`LOOK_WITHIN`].
     pub(super) async fn look_at_the_clock(&self) -> Duration {
-        // What begins while something is changed is looked at once that is done.
+        // Taken before the changes, so that an entry that begins during them is seen by the next
+        // check.
         let began = self.clock.now();
-        match self.due().is_empty() {
-            true => self.held().clear(),
-            false => {
-                if self.change_what_is_due().await.is_err() {
-                    return AGAIN_AFTER;
-                }
-            }
+        if self.due().is_empty() {
+            self.held().clear();
+        } else if self.change_what_is_due().await.is_err() {
+            return AGAIN_AFTER;
         }
         let scheduled = self.plane.scheduled();
         let schedules = scheduled.iter().filter_map(|vm| vm.schedule.as_deref());
         let bounds = schedules.filter_map(|schedule| schedule.next_bound(began));
         bounds.min().map_or(LOOK_WITHIN, |at| {
             let left = Duration::try_from(self.clock.now().duration_until(at));
-            // Before now is at once.
+            // A time that has passed meanwhile becomes 0.
             left.unwrap_or_default().min(LOOK_WITHIN)
         })
     }
 
-    /// The VMs whose schedules say something else than is in force.
+    /// Returns the VMs whose schedules give another objective than the one in force.
     fn due(&self) -> Vec<VmConfig> {
         let now = self.clock.now();
         let mut scheduled = self.plane.scheduled();
@@ -149,8 +149,9 @@ impl<P: Plane> Api<P> {
         scheduled
     }
 
-    /// As a change, which nobody else changes anything beside. What does not fit yet may do so once
-    /// another has given something back.
+    /// Applies the changes that are due, under the lock on changes. Repeats the pass while it makes
+    /// progress, because a change that does not fit may fit once another VM has given something
+    /// back.
     async fn change_what_is_due(&self) -> ApiResult<()> {
         let _one_at_a_time = self.alone("schedule").await?;
         let mut round = Round::default();
@@ -177,8 +178,8 @@ impl<P: Plane> Api<P> {
         Ok(())
     }
 
-    /// The devices that can keep all that is due together. A thousand VMs whose evening begins at
-    /// the same time are not reckoned one by one.
+    /// Returns the devices that can keep all objectives that are due. One computation per device
+    /// replaces one per VM if many schedules change at the same time.
     fn fits_together(&self, due: &[VmConfig]) -> BTreeSet<usize> {
         let now = self.clock.now();
         let devices: BTreeSet<usize> = due.iter().map(|vm| vm.device).collect();
@@ -190,7 +191,7 @@ impl<P: Plane> Api<P> {
         devices.into_iter().filter(fits).collect()
     }
 
-    /// Puts in force what a VM's schedule says now; or why that is not to be.
+    /// Applies the objective that a VM's schedule gives now. Returns the reason if it cannot.
     async fn change_by_the_clock(&self, vm: &VmConfig, round: &mut Round) -> Result<(), String> {
         if let Some(why) = round.silent.get(&vm.device) {
             return Err(why.clone());
@@ -198,7 +199,8 @@ impl<P: Plane> Api<P> {
         let promised = vm.promised();
         let then = promised.at(self.clock.now());
         let entry = then.entry.map(|at| &promised.entries()[at]);
-        // Without any of them it has what it was promised first, and keeps no more than that.
+        // Outside of all entries the VM returns to its base objective, which was admitted when it
+        // was set.
         if entry.is_some_and(|entry| !entry.force)
             && !round.fits.contains(&vm.device)
             && let Some(refusal) = self.refusal_now(vm, then.objective)
@@ -235,7 +237,7 @@ impl<P: Plane> Api<P> {
         Some(format!("it does not fit: {}", refusal.why))
     }
 
-    /// The VMs that have schedules, and whether what these say is in force.
+    /// Returns the VMs that have a schedule, for the metrics.
     pub(super) fn scheduled(&self) -> Vec<Scheduled> {
         let devices = self.plane.devices();
         let all = self.plane.scheduled().into_iter();
@@ -251,7 +253,7 @@ impl<P: Plane> Api<P> {
         all.filter_map(one).collect()
     }
 
-    /// A VM as it stands, with its schedule and its job.
+    /// Returns a VM's view with its schedule and its deadline transfer.
     pub(super) fn view(&self, snapshot: &VmSnapshot) -> VmView {
         let config = self.plane.vm(&snapshot.name);
         self.view_with(
@@ -260,7 +262,7 @@ impl<P: Plane> Api<P> {
         )
     }
 
-    /// VMs as they stand, with their schedules and jobs.
+    /// Returns the views of VMs with their schedules and deadline transfers.
     pub(super) fn views<'a>(&self, all: impl Iterator<Item = &'a VmSnapshot>) -> Vec<VmView> {
         let scheduled = self.plane.scheduled().into_iter();
         let schedules: BTreeMap<_, _> = scheduled.map(|vm| (vm.name, vm.schedule)).collect();
@@ -278,7 +280,8 @@ impl<P: Plane> Api<P> {
         view
     }
 
-    /// A VM whose objective was changed; what of the change shows later is noted.
+    /// Returns the view of a VM after a change of its objective, with a note if an entry of the
+    /// schedule hides a part of the change for now.
     pub(super) fn changed(&self, snapshot: &VmSnapshot, was: &Schedule, is: &Schedule) -> VmView {
         let mut view = self.view(snapshot);
         let now = self.clock.now();

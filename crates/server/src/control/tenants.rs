@@ -1,5 +1,5 @@
-//! VMs and disks that are added, resized and removed. Every change is idempotent: asked for once
-//! more it changes nothing, and answers with what is in force.
+//! Routes that add, resize and remove VMs and disks. Every change is idempotent: repeated, it
+//! changes nothing and answers with the state in force.
 
 use std::future::Future;
 
@@ -30,7 +30,10 @@ const DISK: &str = "{\"path\": \"/vm/logs.raw\", \"size\": \"20 GiB\", \"create\
 const SIZE: &str = "{\"size\": \"40 GiB\"}";
 
 impl<P: Plane> Api<P> {
-    /// Waits until nobody else changes anything; nobody does as long as the answer is held.
+    /// Takes the lock on changes, which is held until the returned guard is dropped.
+    ///
+    /// # Errors
+    /// 503 if another change holds it for longer than [`CHANGED_WITHIN`].
     pub(super) async fn alone(&self, at: &str) -> ApiResult<OwnedMutexGuard<()>> {
         let alone = self.changing.clone().lock_owned();
         let alone = tokio::time::timeout(CHANGED_WITHIN, alone).await;
@@ -84,7 +87,10 @@ impl<P: Plane> Api<P> {
         }
     }
 
-    /// A VM that is there, in the words of the configuration, and as it stands.
+    /// Returns the configuration and a snapshot of a VM.
+    ///
+    /// # Errors
+    /// 404 if the VM is not served.
     pub(super) async fn there(&self, name: &str) -> ApiResult<(VmConfig, VmSnapshot)> {
         let now = self.look(name).await?;
         match self.plane.vm(name) {
@@ -93,8 +99,8 @@ impl<P: Plane> Api<P> {
         }
     }
 
-    /// Whether a VM may be promised this. `device` is the number of the one it is to be on, where
-    /// it is not there yet.
+    /// Checks that an objective of a VM fits its device. `device` is the index of the device for a
+    /// VM that does not exist yet.
     pub(super) fn admit(
         &self,
         vm: &str,
@@ -117,15 +123,13 @@ impl<P: Plane> Api<P> {
         proposal.check(promised, self.clock.now(), wish.force)
     }
 
-    /// Keeps a VM as it is now, where that was wished for.
+    /// Writes a VM to the store if the query has `persist`.
     pub(super) async fn keep(&self, vm: &str, wish: ChangeQuery) -> ApiResult<()> {
-        match wish.persist {
-            true => {
-                let kept = self.plane.persist_vm(vm).await;
-                kept.map_err(|error| ApiError::control(&error, vm))
-            }
-            false => Ok(()),
+        if !wish.persist {
+            return Ok(());
         }
+        let kept = self.plane.persist_vm(vm).await;
+        kept.map_err(|error| ApiError::control(&error, vm))
     }
 
     async fn put_vm(&self, mut vm: VmConfig, wish: ChangeQuery) -> ApiResult<Response> {
@@ -139,7 +143,7 @@ impl<P: Plane> Api<P> {
         let added = self.plane.add_vm(vm).await;
         let now = added.map_err(|error| ApiError::control(&error, &name))?;
         if let Err(error) = self.keep(&name, wish).await {
-            // It was asked for to stay, or not at all.
+            // Persisting was part of the request, so it fails as a whole.
             let _ = self.plane.remove_vm(&name, true).await;
             return Err(error);
         }
@@ -169,7 +173,7 @@ impl<P: Plane> Api<P> {
         view
     }
 
-    /// A VM that is there already is to be like this.
+    /// Changes an existing VM to what a PUT asks for; differences that cannot be changed are 409.
     async fn keep_vm(&self, vm: VmConfig, wish: ChangeQuery) -> ApiResult<Response> {
         let (config, now) = self.there(&vm.name).await?;
         let devices = self.plane.device_configs();
@@ -178,9 +182,10 @@ impl<P: Plane> Api<P> {
             return Err(refusal);
         }
         let (was, promised) = (config.promised(), vm.promised());
-        let now = match config.max_connections == vm.max_connections {
-            true => now,
-            false => self.set_max_connections(&config, &vm, wish).await?,
+        let now = if config.max_connections == vm.max_connections {
+            now
+        } else {
+            self.set_max_connections(&config, &vm, wish).await?
         };
         if was == promised {
             self.keep(&vm.name, wish).await?;
@@ -191,8 +196,11 @@ impl<P: Plane> Api<P> {
         Ok(ok(&self.view(&now)))
     }
 
-    /// Changes the maximum number of connections of a VM. The caller persists the VM where that was
-    /// asked for. Fails with 409 if it was, and the VM is one of the configuration.
+    /// Changes the maximum number of connections of a VM. The caller persists the VM if asked to.
+    ///
+    /// # Errors
+    /// 409 if the change is to be persisted and the VM is in the configuration file, whose value
+    /// would win at the next start.
     async fn set_max_connections(
         &self,
         now: &VmConfig,
@@ -215,8 +223,8 @@ impl<P: Plane> Api<P> {
         set.map_err(|error| ApiError::control(&error, vm))
     }
 
-    /// Promises a VM something else than before, and puts in force what of it holds now. Part of a
-    /// change: what the loop has done is waited for, or it is in force and nobody knows.
+    /// Replaces a VM's objective with its schedule, and applies what holds now. Waits for the event
+    /// loop without a deadline of its own, because an abandoned change could still come into force.
     pub(super) async fn promise(
         &self,
         vm: &str,
@@ -227,7 +235,7 @@ impl<P: Plane> Api<P> {
         let set = self.put_in_force(vm, promised).await;
         let now = set.map_err(|error| ApiError::control(&error, vm))?;
         if let Err(error) = self.keep(vm, wish).await {
-            // It was asked for to stay, or not at all.
+            // Persisting was part of the request, so it fails as a whole.
             let _ = self.put_in_force(vm, before).await;
             return Err(error);
         }
@@ -274,7 +282,8 @@ impl<P: Plane> Api<P> {
         Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
     }
 
-    /// The disks of a VM of the configuration are the configuration's business.
+    /// Rejects a persistent change of the disks of a VM in the configuration file, whose disks
+    /// would be served again at the next start.
     fn may_keep_disks(&self, vm: &str, wish: ChangeQuery) -> ApiResult<()> {
         if !wish.persist || !self.plane.is_configured(vm) {
             return Ok(());
@@ -302,7 +311,7 @@ impl<P: Plane> Api<P> {
         } else if wish.persist
             && (self.plane.persists_disk(name, &export).await).map_err(refused)?
         {
-            // It is gone since a removal that could not be kept, or was not to be.
+            // Removed from service before, but still in the record: the removal was not persisted.
             self.keep(name, wish).await?;
         } else {
             let known: Vec<_> = config.disks.into_iter().map(|disk| disk.export).collect();
@@ -329,14 +338,14 @@ impl<P: Plane> Api<P> {
             return Err(ApiError::not_found("disk", export, &known));
         };
         let before = disk.size;
-        // Also where it has that size: it may have it since a change that could not be made
+        // Repeated for an unchanged size as well: an earlier attempt may have failed to make it
         // durable.
         let resized = self.plane.resize_disk(name, export, size, wish.force).await;
         let now = resized.map_err(|error| ApiError::control(&error, export))?;
         if before != size {
             tracing::info!(vm = name, export, before, size, "disk resized");
         }
-        // Its file has the new size whatever becomes of this.
+        // If this fails, the file keeps its new size all the same.
         self.keep(name, wish).await?;
         let mut view = self.view(&now);
         if before == size {
@@ -356,7 +365,7 @@ impl<P: Plane> Api<P> {
     }
 }
 
-/// The name stands in the path; the body may repeat it.
+/// Adds the name from the path to the body under `key`; an equal name in the body is accepted.
 fn named(mut json: Value, key: &str, name: &str) -> ApiResult<Value> {
     if let Value::Object(fields) = &mut json {
         let said = fields.entry(key).or_insert_with(|| name.into());
@@ -401,11 +410,11 @@ pub(super) async fn delete_vm<P: Plane>(
                 (removed.map_err(refused)?, None)
             }
             Err(error) if error.status == StatusCode::NOT_FOUND => (Vec::new(), Some(error)),
-            // Nobody knows whether it is there.
+            // The error does not say whether the VM exists.
             Err(error) => return Err(error),
         };
         let forgotten = wish.persist && own.plane.forget_vm(&vm).await.map_err(refused)?;
-        // One that is only kept, because it could not be served, is there to be removed, too.
+        // A VM that could not be served exists in the store alone, and can be removed from it.
         if let Some(missing) = missing.filter(|_| !forgotten) {
             return Err(missing);
         }

@@ -1,4 +1,4 @@
-//! How a device compares with what it is known to be able to do, as answers show it.
+//! Views of a device's deviation from its profile, learnt cap and learnt costs.
 
 use tidegate_api::device::{
     CapView, CostView, CostsView, DriftView, FeasibilityView, SteppedDownView,

@@ -59,7 +59,7 @@ fn state(state: State) -> &'static str {
     }
 }
 
-/// A size that can be written back: exact, where a short one would be rounded.
+/// Formats a size so that it can be parsed back: in exact bytes where the short form would round.
 fn size(bytes: u64) -> String {
     let short = units::format_bytes(bytes);
     match units::parse_bytes(&short) {

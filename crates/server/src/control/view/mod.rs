@@ -1,6 +1,6 @@
-//! Answers of the API, made of snapshots, policies and objectives. Their types are
-//! [`tidegate_api`]'s; rates and sizes that were configured are text with units, exactly as the
-//! configuration takes them.
+//! Answers of the API, built from snapshots, policies and objectives. The types are those of
+//! [`tidegate_api`]; configured rates and sizes are text with units, as the configuration takes
+//! them.
 
 mod device;
 mod fault;
@@ -26,7 +26,7 @@ pub(crate) use schedule::schedule;
 pub(crate) use stats::stats;
 pub(crate) use transfer::{At, transfer, vm_transfers};
 
-/// Returns a device as it stood at a snapshot.
+/// Returns the view of a device.
 pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
     let facts = &snapshot.facts;
     let not_enforced = snapshot.vms.iter().flat_map(|vm| {
@@ -76,7 +76,8 @@ pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
     }
 }
 
-/// Returns a VM as it stood at a snapshot, which knows of no schedule and no time of day.
+/// Returns the view of a VM, without its schedule and its transfer, which the snapshot does not
+/// hold.
 pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
     let connections = snapshot.connections.counts();
     VmView {
@@ -120,8 +121,8 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
     }
 }
 
-/// Returns whether a VM's promises fit beside the others', in words; `None`: it is promised nothing
-/// that takes device time.
+/// Returns whether the objectives on a VM's device fit together, in words; `None` if the VM has no
+/// objective that takes device time.
 fn feasible(vm: &VmSnapshot) -> Option<&'static str> {
     let Objective {
         reservation,
@@ -139,7 +140,7 @@ fn feasible(vm: &VmSnapshot) -> Option<&'static str> {
     takes_time.then_some(words)
 }
 
-/// Returns the parts of an objective that a policy of these enforced parts does not enforce.
+/// Returns the parts of an objective that are not among those that a policy enforces.
 pub(crate) fn parts(objective: &Objective, honours: &Honours, background: bool) -> Vec<PartView> {
     let view = |part: config::Unenforced| PartView {
         part: part.part.to_owned(),

@@ -109,7 +109,7 @@ fn param(info: &ParamInfo, default: u64) -> ParamView {
     }
 }
 
-/// A parameter's value as the configuration takes it.
+/// Formats a parameter's value as the configuration takes it.
 fn with_unit(kind: ParamKind, value: u64) -> String {
     match kind {
         ParamKind::Bytes => units::format_bytes(value),

@@ -16,7 +16,7 @@ use crate::labels::op_name;
 /// `interval` is the statistical interval of beta in seconds, 1 to
 /// [`KEPT`](tidegate_core::seconds::KEPT).
 pub(crate) fn stats(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Vec<VmStatsView> {
-    // There may be thousands, and each has waited behind some.
+    // A map, because there may be thousands of VMs and each lists those it has waited behind.
     let names = device.vms.iter().map(|vm| (vm.id, vm.name.as_str()));
     let names: BTreeMap<VmId, &str> = names.collect();
     let view = |vm| vm_stats(device, &names, vm, buckets, interval);
@@ -63,7 +63,7 @@ fn vm_stats(
         think_time_ns: stats.think_time.0,
         waited_behind: (stats.waited_behind())
             .map(|(other, waited)| BehindView {
-                // It may be long gone.
+                // The VM may have been removed since.
                 vm: (*names.get(&other).unwrap_or(&"(removed)")).to_owned(),
                 ns: waited.0,
             })

@@ -1,4 +1,4 @@
-//! Deadline transfers, with their forecasts in people's words.
+//! Views of deadline transfers, with forecasts in words.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -13,31 +13,33 @@ use tidegate_units as units;
 use crate::command::VmSnapshot;
 use crate::job::{EndedJob, JobResult, Outlook, RunningJob, after, span, to_the_millisecond};
 
-/// The time for which something is shown, and where.
+/// Present time and time zone, for times that are shown to people.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
-    /// It.
+    /// Present time.
     pub(crate) now: Timestamp,
-    /// The host's.
+    /// Time zone of the host.
     pub(crate) zone: TimeZone,
 }
 
 impl At {
-    /// `2026-11-22T14:03:10.25+01:00[Europe/Berlin]`.
+    /// Formats a time as `2026-11-22T14:03:10.25+01:00[Europe/Berlin]`.
     fn written(&self, time: Timestamp) -> String {
         to_the_millisecond(time)
             .to_zoned(self.zone.clone())
             .to_string()
     }
 
-    /// `14:03:10`, with the date where it is not today's.
+    /// Formats a time as `14:03:10`, with the date if it is not today.
     fn in_words(&self, time: Timestamp) -> String {
         let local = time.to_zoned(self.zone.clone());
         let today = self.now.to_zoned(self.zone.clone()).date();
-        match local.date() == today {
-            true => local.strftime("%H:%M:%S").to_string(),
-            false => local.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-        }
+        let format = if local.date() == today {
+            "%H:%M:%S"
+        } else {
+            "%Y-%m-%d %H:%M:%S"
+        };
+        local.strftime(format).to_string()
     }
 }
 
@@ -101,7 +103,7 @@ fn ended_transfer(job: &EndedJob, at: &At) -> EndedTransferView {
     }
 }
 
-/// Nanoseconds in seconds, to the millisecond.
+/// Converts nanoseconds to seconds, rounded to the millisecond.
 fn seconds(nanos: i128) -> f64 {
     (nanos as f64 / 1e6).round() / 1e3
 }
@@ -110,12 +112,12 @@ fn balance(early: Nanos, late: Nanos) -> f64 {
     seconds(i128::from(early.0) - i128::from(late.0))
 }
 
-/// How long it has run.
+/// Returns the time in nanoseconds for which a transfer has run.
 fn ran(job: &RunningJob, at: &At) -> i128 {
     (job.since.begun.duration_until(at.now).as_nanos()).max(0)
 }
 
-/// What will come of a job.
+/// Returns the forecast of a running transfer in words.
 fn forecast(job: &RunningJob, at: &At) -> String {
     let due = at.in_words(job.since.due);
     let done = match job.outlook {
@@ -135,7 +137,7 @@ fn forecast(job: &RunningJob, at: &At) -> String {
     }
 }
 
-/// What came of a job.
+/// Returns the result of an ended transfer in words.
 fn ended(job: &EndedJob, at: &At) -> String {
     let (result, when) = (job.result().name(), at.in_words(job.ended));
     match job.result() {
@@ -172,7 +174,7 @@ fn notes(vm: &VmSnapshot, job: &RunningJob, at: &At) -> Vec<String> {
     notes
 }
 
-/// What would be possible instead.
+/// Returns a note on a transfer that cannot meet its deadline, with the nearest possible deadline.
 fn impossible(job: &RunningJob, at: &At) -> String {
     let what = "as far as is known, the whole device would not do it in time";
     let Some(rest) = job.at_best() else {
@@ -180,7 +182,7 @@ fn impossible(job: &RunningJob, at: &At) -> String {
     };
     let rate = units::format_bandwidth(rounded(job.best_bandwidth()));
     let left = units::format_bytes(job.status.job.left());
-    // Rounded up, the time of day as well: what is said to be possible is.
+    // The deadline and the time of day are rounded up, so that what is called possible is possible.
     let second = Nanos::SECOND.0;
     let ran = u64::try_from(ran(job, at)).unwrap_or(u64::MAX);
     let least = ran.saturating_add(rest.0).div_ceil(second);
@@ -195,13 +197,13 @@ fn impossible(job: &RunningJob, at: &At) -> String {
     )
 }
 
-/// To three digits.
+/// Rounds a number down to three significant digits.
 fn rounded(figure: u64) -> u64 {
     let step = 10_u64.pow(figure.checked_ilog10().unwrap_or(0).saturating_sub(2));
     figure / step * step
 }
 
-/// The policies that see to it that jobs are done in time, in words.
+/// Returns the names of the policies that enforce deadlines of transfers, in words.
 fn enforced_by() -> String {
     let named = policy::registry().iter().map(|info| info.name);
     let all = named.filter(|name| {
