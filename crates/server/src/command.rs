@@ -1,4 +1,4 @@
-//! What the control plane asks of an event loop, and what it answers.
+//! Protocol between the control plane and an event loop: commands, answers and snapshots.
 
 mod error;
 #[cfg(test)]
@@ -23,291 +23,293 @@ use crate::fault::Rule;
 use crate::frontend::{Opening, Volume};
 use crate::job::{JobOrder, KeptJob};
 
-/// What a change of what is served is answered with.
+/// Channel for the answer to a command that can be refused.
 pub type Reply<T> = oneshot::Sender<Result<T, CommandError>>;
 
-/// A disk that is open and is to be served.
+/// Open disk that is to be served.
 #[derive(Debug)]
 pub struct NewDisk {
-    /// It.
+    /// The open disk.
     pub disk: Disk,
-    /// Where on the device it would like to lie.
+    /// Preferred first byte on the device; `None` for any.
     pub at: Option<u64>,
 }
 
-/// A VM that is to be served.
+/// VM that is to be served.
 #[derive(Debug)]
 pub struct NewVm {
-    /// Its name, which nobody else has.
+    /// Name, unique over all VMs of the daemon.
     pub name: String,
-    /// A process of the host, not a VM.
+    /// True for a process of the host instead of a VM.
     pub background: bool,
-    /// What it is promised.
+    /// Objective to put in force.
     pub objective: Objective,
     /// Most NBD connections to the VM at a time, 1 to 4096.
     pub max_connections: u32,
-    /// Its disks.
+    /// Open disks, at least one.
     pub disks: Vec<NewDisk>,
 }
 
-/// A disk that waits to be given another size.
+/// Disk that is being resized; the event loop has prepared the change and waits for
+/// [`Command::FinishResize`].
 #[derive(Debug)]
 pub struct Resizing {
-    /// A handle to its file, if it has one.
+    /// Handle of the disk's file; `None` for a disk in memory.
     pub file: Option<File>,
-    /// What is cut off of a disk in memory, to be discarded.
+    /// Part of a disk in memory that is cut off and has to be discarded.
     pub tail: Option<Tail>,
-    /// Bytes that it has, or had.
+    /// Size in bytes before the change.
     pub before: u64,
     /// Serial number of the disk, never reused while the daemon runs.
     pub serial: u32,
 }
 
-/// A message to a device's event loop. A loop that is gone drops the reply's sender.
+/// Message to a device's event loop. A loop that has ended drops the channel of the answer.
 #[derive(Debug)]
 pub enum Command {
-    /// Everything there is to show.
+    /// Returns a snapshot of the device with all its VMs.
     Snapshot {
-        /// The answer.
+        /// Channel for the snapshot.
         reply: oneshot::Sender<DeviceSnapshot>,
     },
-    /// One VM: with a thousand of them a snapshot takes a loop longer than it may.
+    /// Returns a snapshot of one VM, because that of a device with a thousand VMs delays the loop.
     Look {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The answer.
+        /// Channel for the snapshot.
         reply: Reply<VmSnapshot>,
     },
-    /// Changes a VM's objective.
+    /// Replaces the objective of a VM.
     SetObjective {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// All of the new objective.
+        /// Complete new objective.
         objective: Box<Objective>,
-        /// What is in force now.
+        /// Channel for the VM's snapshot after the change.
         reply: oneshot::Sender<Result<VmSnapshot, CommandError>>,
     },
-    /// Changes the device's policy; nothing pending is lost.
+    /// Replaces the device's policy; requests that wait are passed on to the new one.
     SetPolicy {
-        /// The new one.
+        /// New policy with its parameters.
         policy: PolicySpec,
-        /// What is in force now.
+        /// Channel for the device's snapshot after the change.
         reply: oneshot::Sender<Result<DeviceSnapshot, CommandError>>,
     },
-    /// Changes what goes wrong with a disk on purpose.
+    /// Changes the fault rules of a disk.
     ChangeFaults {
-        /// The disk's NBD export name.
+        /// NBD export name of the disk.
         export: String,
-        /// The change.
+        /// Change of the rules.
         change: FaultChange,
-        /// The disk as it is then.
+        /// Channel for the disk's snapshot after the change.
         reply: oneshot::Sender<Result<DiskSnapshot, CommandError>>,
     },
-    /// What the policy's controller has learnt of some VMs.
+    /// Returns the state that the policy's controller has learnt of some VMs, and of the device.
     ExportLearnt {
-        /// Of those from this place on: zero, then [`LearntPart::next`].
+        /// Index of the first VM: 0, then [`LearntPart::next`].
         from: usize,
-        /// The answer.
+        /// Channel for the states.
         reply: oneshot::Sender<LearntPart>,
     },
-    /// Serves one more VM; answers with what clients are to be offered. Where it is refused its
-    /// disks are closed.
+    /// Adds a VM. If the loop refuses it, it closes the disks.
     AddVm {
-        /// The VM.
+        /// VM to add.
         vm: Box<NewVm>,
-        /// It as it stands, and its volumes.
+        /// Channel for the VM's snapshot, and the volumes to offer to clients.
         reply: Reply<(VmSnapshot, Vec<Volume>)>,
     },
-    /// Serves a VM no more: what waits is cancelled, what is in flight ends.
+    /// Removes a VM: cancels its waiting requests and waits for its I/Os in flight.
     RemoveVm {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// Even while clients are connected, which are cut off.
+        /// Cuts off connected clients; without it they are a reason to refuse.
         force: bool,
-        /// Its disks, to be flushed and closed; nothing is in flight for them any more.
+        /// Channel for the disks, which have no I/O in flight and are to be flushed and closed.
         reply: Reply<Vec<Disk>>,
     },
-    /// Gives a VM one more disk.
+    /// Adds a disk to a VM.
     AddDisk {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The disk.
+        /// Disk to add.
         disk: Box<NewDisk>,
-        /// The VM as it stands, and the disk's volume.
+        /// Channel for the VM's snapshot, and the disk's volume to offer to clients.
         reply: Reply<(VmSnapshot, Vec<Volume>)>,
     },
-    /// Takes a disk from a VM, as [`Command::RemoveVm`] does all of them.
+    /// Removes a disk of a VM, in the manner of [`Command::RemoveVm`].
     RemoveDisk {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The disk's export.
+        /// NBD export name of the disk.
         export: String,
-        /// Even while clients are connected.
+        /// Cuts off connected clients; without it they are a reason to refuse.
         force: bool,
-        /// The disk.
+        /// Channel for the disk, which has no I/O in flight.
         reply: Reply<Vec<Disk>>,
     },
-    /// Makes room for a disk of another size. Shorter, requests beyond the new end fail from now
-    /// on, and it is answered once none is in flight there. [`Command::FinishResize`] must follow.
+    /// Prepares a disk for another size. If it shrinks, requests beyond the new end fail from now
+    /// on, and the answer comes once no I/O is in flight there. [`Command::FinishResize`] must
+    /// follow.
     StartResize {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The disk's export.
+        /// NBD export name of the disk.
         export: String,
-        /// Bytes it is to have.
+        /// New size in bytes.
         size: u64,
-        /// Even shorter than it is.
+        /// Allows a smaller size.
         force: bool,
-        /// What has to be given that size.
+        /// Channel for the file or the memory to resize.
         reply: Reply<Resizing>,
     },
-    /// From now on a disk has this size: the one that was asked for, or the one it had where its
-    /// file could not be given another.
+    /// Puts a disk's size in force: the requested one, or the previous one if its file could not be
+    /// resized.
     FinishResize {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The disk's export.
+        /// NBD export name of the disk.
         export: String,
         /// Serial number of the disk that was resized: its name may belong to another disk by now.
         serial: u32,
-        /// Bytes it has.
+        /// Size in bytes.
         size: u64,
-        /// The VM as it stands, and the disk's volume.
+        /// Channel for the VM's snapshot, and the disk's volume to offer to clients.
         reply: Reply<(VmSnapshot, Vec<Volume>)>,
     },
-    /// What the policy's controller has learnt of one VM.
+    /// Returns the state that the policy's controller has learnt of one VM.
     ExportVm {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The answer; nothing where nothing was learnt.
+        /// Channel for the state; `None` if nothing was learnt.
         reply: Reply<Option<Blob>>,
     },
-    /// Has the policy's controller go on with what was learnt of one VM.
+    /// Passes learnt state of one VM to the policy's controller.
     ImportVm {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// What was learnt.
+        /// Learnt state.
         learnt: Blob,
-        /// Its disks lie elsewhere than where it was learnt.
+        /// True if the VM's disks are on other storage than when the state was learnt.
         moved: bool,
-        /// The VM as it stands.
+        /// Channel for the VM's snapshot.
         reply: Reply<VmSnapshot>,
     },
-    /// Has the policy's controller go on with what was learnt of some VMs.
+    /// Passes learnt states of VMs to the policy's controller.
     ImportLearnt {
-        /// What was learnt, by their names.
+        /// States by name of the VM.
         learnt: Vec<(String, Blob)>,
-        /// Their disks lie elsewhere than where it was learnt.
+        /// True if the VMs' disks are on other storage than when the states were learnt.
         moved: bool,
     },
-    /// Has the engine go on with the attainment of VMs, by their names.
+    /// Passes the recorded attainment of VMs to the engine.
     ImportAttainment {
-        /// Attainment of each part.
+        /// Records of each part of the objective, by name of the VM.
         records: Vec<(String, Vec<PartRecord>)>,
-        /// Seconds since it was taken.
+        /// Age of the records in seconds.
         ago: u32,
     },
-    /// Has the engine go on with what was learnt of the device.
+    /// Passes learnt states of the device to the engine.
     ImportDevice(Vec<(DeviceLearnt, Blob)>),
-    /// Begins a job of a VM.
+    /// Begins a deadline transfer of a VM.
     BeginJob {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The job.
+        /// Size and deadline.
         order: JobOrder,
-        /// What time of day it is.
+        /// Present time.
         at: Timestamp,
-        /// The VM as it stands.
+        /// Channel for the VM's snapshot.
         reply: Reply<VmSnapshot>,
     },
-    /// Ends the job of a VM that is not wanted any more.
+    /// Cancels the deadline transfer of a VM.
     CancelJob {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// The VM as it stands.
+        /// Channel for the VM's snapshot.
         reply: Reply<VmSnapshot>,
     },
-    /// The jobs that run, by their VMs' names, to be kept.
+    /// Returns the running transfers for the store.
     ExportJobs {
-        /// The answer.
+        /// Channel for the transfers, by name of the VM.
         reply: oneshot::Sender<Vec<(String, KeptJob)>>,
     },
-    /// Goes on with jobs that were kept, by their VMs' names.
+    /// Resumes transfers from the store.
     ResumeJobs {
-        /// The jobs.
+        /// Transfers by name of the VM.
         jobs: Vec<(String, KeptJob)>,
-        /// What time of day it is.
+        /// Present time.
         at: Timestamp,
     },
-    /// A connection of a guest whose handshake is done.
+    /// Takes over an NBD connection whose handshake is complete.
     Adopt(Box<Adopted>),
-    /// Stop reading, finish what is there, flush, answer, end the loop.
+    /// Stops reading, finishes the requests received, flushes, replies and ends the loop.
     Drain,
-    /// End the loop at once; what is not answered stays so.
+    /// Ends the loop at once; unfinished requests get no reply.
     Abort,
 }
 
-/// A connection of a guest whose handshake is done.
+/// NBD connection whose handshake is complete.
 #[derive(Debug)]
 pub struct Adopted {
-    /// What its protocol needs to serve it.
+    /// State of the frontend's protocol after the handshake.
     pub opening: Opening,
-    /// Serial number of the disk, as the [`Volume`] has it.
+    /// Serial number of the disk, as in its [`Volume`].
     pub serial: u32,
     /// Name of the disk, for the log.
     pub disk: String,
-    /// Who it is, for the log.
+    /// Remote end of the connection, for the log.
     pub peer: String,
     /// Permit for the connection among those of its VM.
     pub permit: ConnectionPermit,
 }
 
-/// A change of a disk's fault rules.
+/// Change of a disk's fault rules.
 #[derive(Clone, Debug)]
 pub enum FaultChange {
-    /// One more, behind those there are.
+    /// Appends a rule.
     Add(Box<Rule>),
-    /// Without the one of this number.
+    /// Removes the rule of this number.
     Remove(u32),
-    /// Without any.
+    /// Removes all rules.
     Clear,
 }
 
-/// What was learnt of some VMs of a device.
+/// Learnt states of some VMs of a device.
 #[derive(Debug)]
 pub struct LearntPart {
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: String,
-    /// What was learnt, with the VM's name, where anything was.
+    /// Learnt states by name of the VM; VMs without one are left out.
     pub states: Vec<(String, Blob)>,
-    /// Attainment of the VMs that were looked at, where anything is promised.
+    /// Attainment by name of the VM; VMs without an objective are left out.
     pub attainment: Vec<(String, Vec<PartRecord>)>,
-    /// Where to go on; `None`: those were the last.
+    /// Index of the next VM to ask for; `None` at the end.
     pub next: Option<usize>,
-    /// What was learnt of the device itself since it was told to go on; with the first VMs.
+    /// Learnt states of the device itself, with the first VMs only; `None` for a state that the
+    /// store is to delete.
     pub device: Vec<(DeviceLearnt, Option<Blob>)>,
 }
 
-/// What is learnt of a device, whoever uses it.
+/// Learnt states of a device that do not belong to a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceLearnt {
-    /// What requests cost.
+    /// Costs of requests.
     Costs,
-    /// The cap in front of it.
+    /// Cap below the device's own limit, such as a cloud's.
     Cap,
-    /// What it does in all, by how many VMs use it.
+    /// Throughput of the device by number of VMs that use it.
     Bandwidths,
 }
 
 impl DeviceLearnt {
-    /// All there are.
+    /// All kinds.
     pub const ALL: [DeviceLearnt; 3] = [
         DeviceLearnt::Costs,
         DeviceLearnt::Cap,
         DeviceLearnt::Bandwidths,
     ];
 
-    /// What it is kept under.
+    /// Returns the name under which the store keeps the state.
     pub fn name(self) -> &'static str {
         match self {
             DeviceLearnt::Costs => "costs",

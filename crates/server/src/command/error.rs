@@ -1,4 +1,4 @@
-//! Why requests of the control plane are refused, by a loop and by the daemon.
+//! Errors of the control plane: refusals by an event loop and by the daemon.
 
 use tidegate_core::time::Nanos;
 use tidegate_units::format_bandwidth;
@@ -6,79 +6,79 @@ use tidegate_units::format_bandwidth;
 use crate::backing::layout::NoRoom;
 use crate::job::JobOrder;
 
-/// Why a command was refused. Nothing has changed.
+/// Refusal of a command by an event loop, which has changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommandError {
-    /// No such VM on this device.
+    /// The device has no VM of this name.
     #[error("no VM named {0:?} on this device")]
     UnknownVm(String),
-    /// No disk of that name on this device.
+    /// The device has no disk with this export name.
     #[error("no export named {0:?} on this device")]
     UnknownExport(String),
-    /// No fault rule of that number.
+    /// The disk has no fault rule of this number.
     #[error("the disk has no fault rule {0}")]
     UnknownFault(u32),
-    /// No such disk of this VM.
+    /// The VM has no disk with this export name.
     #[error("VM {vm:?} has no disk that is exported as {export:?}")]
     UnknownDisk {
-        /// The VM.
+        /// Name of the VM.
         vm: String,
-        /// The export.
+        /// NBD export name.
         export: String,
     },
-    /// Clients are connected, and would be cut off.
+    /// NBD clients are connected and `force` was not given; lists their peers.
     #[error("{} connected: {}", counted(.0.len()), .0.join(", "))]
     InUse(Vec<String>),
-    /// Bytes would be lost.
+    /// The new size cuts off bytes and `force` was not given.
     #[error("{size} bytes are less than the {now} it has: what lies beyond would be lost")]
     Shrinks {
-        /// Bytes that it has.
+        /// Present size in bytes.
         now: u64,
-        /// Bytes that it was to have.
+        /// Requested size in bytes.
         size: u64,
     },
-    /// The VM has a job already.
+    /// The VM has a transfer that is running, and `replace` was not given.
     #[error("VM {vm:?} has a job that runs: {moved} of {bytes} bytes have moved")]
     HasJob {
-        /// The VM.
+        /// Name of the VM.
         vm: String,
-        /// Bytes of it that have moved.
+        /// Bytes of the transfer that have moved.
         moved: u64,
-        /// Bytes in all.
+        /// Bytes in total.
         bytes: u64,
     },
-    /// What the job needs a second does not fit beside what is promised on the device.
+    /// The rate that the transfer needs does not fit beside the objectives on the device.
     #[error("does not fit: it needs {}, and {} beside what is promised", format_bandwidth(*needs),
             fits(*most))]
     JobTooMuch {
-        /// Bytes a second that it needs.
+        /// Rate that it needs, in bytes per second.
         needs: u64,
-        /// Bytes a second that fit.
+        /// Highest rate that fits, in bytes per second.
         most: u64,
-        /// Its bytes.
+        /// Bytes of the transfer.
         bytes: u64,
-        /// Time it was to have.
+        /// Time from its beginning to its deadline.
         deadline: Nanos,
     },
-    /// What a job would take is not known.
+    /// The deadline depends on the device's speed, which has not been measured yet.
     #[error("nothing is known yet of what the device does")]
     Unmeasured,
-    /// The VM has no job.
+    /// The VM has no transfer that is running.
     #[error("VM {0:?} has no job that runs")]
     NoJob(String),
-    /// The device is full.
+    /// The disk does not fit on the device.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// The engine refused, or the system did.
+    /// The engine or a system call refused; holds the reason.
     #[error("{0}")]
     Refused(String),
 }
 
 impl CommandError {
-    /// Checks that a job which is to be done in so much time needs no more than it may.
+    /// Checks that a transfer with this time to its deadline needs no more than its maximum rate.
     ///
     /// # Errors
-    /// [`CommandError::JobTooMuch`] where it does.
+    /// [`CommandError::JobTooMuch`] if it needs more.
     pub fn check_job(order: &JobOrder, deadline: Nanos) -> Result<(), CommandError> {
         let needs = order.needs(deadline);
         match order.most.filter(|&most| needs > most) {
@@ -93,38 +93,37 @@ impl CommandError {
     }
 }
 
-/// Why a control request came to nothing. Nothing has changed, but for
-/// [`ControlError::NotDurable`].
+/// Error of a control request. Nothing has changed, except with [`ControlError::NotDurable`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No device of that name or number.
+    /// No device has this name or index.
     #[error("no device {0}")]
     UnknownDevice(String),
-    /// No VM of that name on any device.
+    /// No VM of this name is served.
     #[error("no VM named {0:?}")]
     UnknownVm(String),
     /// The device's event loop has ended.
     #[error("device {0:?} has shut down")]
     Gone(String),
-    /// A name that somebody has already.
+    /// The name of a VM or an export is in use.
     #[error("{what} {name:?} is there already: {by} has it")]
     Taken {
         /// `VM` or `export`.
         what: &'static str,
         /// The name.
         name: String,
-        /// Who has it.
+        /// Device or VM that has it.
         by: String,
     },
-    /// A VM has at least one disk.
+    /// The disk is the last one of its VM, which needs at least one.
     #[error("{0:?} is the only disk of its VM")]
     LastDisk(String),
-    /// A disk could not be opened, or not be given another size.
+    /// A disk could not be opened or resized.
     #[error("{what}")]
     Disk {
-        /// Which, and why.
+        /// Disk and reason.
         what: String,
-        /// What would help.
+        /// Hint, if there is one.
         help: Option<String>,
     },
     /// A file system call did not return before the deadline. A result that comes later is dropped.
@@ -133,32 +132,32 @@ pub enum ControlError {
         /// Name of the call and the deadline, as one sentence.
         what: String,
     },
-    /// A disk was given another size, and a crash may give it the one before again.
+    /// A disk was resized, but the new size may be lost in a crash.
     #[error("{0}")]
     NotDurable(String),
-    /// There is nowhere to keep anything.
+    /// The configuration names no store.
     #[error("the configuration names no store, so nothing survives a restart")]
     NoStore,
-    /// The configuration names it.
+    /// The VM is in the configuration file, so that the next start would bring it back.
     #[error("VM {0:?} is in the configuration, which brings it back at the next start")]
     Configured(String),
-    /// It could not be kept.
+    /// The store could not be read or written.
     #[error("{what}")]
     Store {
-        /// What was to be kept, and why it is not.
+        /// Record and reason.
         what: String,
-        /// What would help.
+        /// Hint, if there is one.
         help: Option<String>,
     },
-    /// What was learnt of a VM cannot be had, or be taken over.
+    /// Learnt state of a VM cannot be exported or imported.
     #[error("{what}")]
     Learnt {
-        /// Why.
+        /// Reason.
         what: String,
-        /// What would help.
+        /// Hint, if there is one.
         help: Option<String>,
     },
-    /// The loop refused.
+    /// The event loop refused.
     #[error(transparent)]
     Refused(#[from] CommandError),
 }

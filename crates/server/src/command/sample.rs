@@ -1,4 +1,4 @@
-//! A device's snapshot for tests.
+//! Snapshot of a device with any number of VMs, for unit tests.
 
 use tidegate_core::engine::{Engine, EngineConfig};
 use tidegate_core::objective::Objective;
@@ -12,7 +12,7 @@ use super::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 use crate::connections::DeviceConnections;
 use crate::job::VmJobs;
 
-/// A device under mClock, its first VM with a reservation and a latency.
+/// Returns the snapshot of a device under mClock, whose first VM has a reservation and a latency.
 pub(crate) fn snapshot(name: &str, vms: &[&str]) -> DeviceSnapshot {
     let policy = PolicySpec::named("mclock").expect("mclock is registered");
     let engine = Engine::new(EngineConfig::default(), &policy).expect("defaults are good");

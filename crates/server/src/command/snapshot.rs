@@ -1,4 +1,4 @@
-//! What a loop says of its device: everything as it stands.
+//! Snapshots: the state of a device, its VMs and disks at one moment, as an event loop reports it.
 
 use std::sync::Arc;
 
@@ -25,67 +25,67 @@ use crate::fault::RuleSnapshot;
 use crate::job::VmJobs;
 use crate::media::State;
 
-/// A device as it stands.
+/// State of a device at one moment.
 #[derive(Clone, Debug)]
 pub struct DeviceSnapshot {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// What it is made of, for people: `emulated hdd-7200-1tb`, `files`, `memory`.
+    /// Medium of the disks, for people: `emulated hdd-7200-1tb`, `files`, `memory`.
     pub backing: String,
     /// The policy in force.
     pub policy: Arc<dyn Policy>,
-    /// Depth, what is in flight, counters.
+    /// Queue depth, I/Os in flight and counters.
     pub facts: DeviceFacts,
-    /// Waits of the policy in force for requests that might come; `None`: it never does.
+    /// Deliberate waits of the policy in force for requests that might come; `None` for a policy
+    /// that never waits.
     pub waits: Option<Waits>,
-    /// How it compares with its profile; `None`: it has none.
+    /// Deviation from the saturation profile; `None` without a profile.
     pub drift: Option<Drift>,
-    /// The cap below it that was learnt; `None`: none was.
+    /// Cap below the device's own limit, such as a cloud's, if one was learnt.
     pub learnt_cap: Option<LearntCap>,
-    /// Depth in force and the reason for it; `None`: it is the configured one.
+    /// Adapted depth with the reason for it; `None` if the configured one is in force.
     pub adapted_depth: Option<DepthView>,
-    /// Time by which a floor's request may be late because the device is busy.
+    /// Time by which a request that is due under a reservation may be late because the device is
+    /// busy with other I/Os.
     pub blocking: Nanos,
-    /// Whether everything that is promised fits; `None`: what requests cost is not yet known.
+    /// Verdict on whether all objectives fit the device; `None` while costs are unknown.
     pub feasibility: Option<Feasibility>,
-    /// Promises that have given way because the device is slower than promised.
-    pub stepped_down: SteppedDown,
-    /// What was learnt of what requests cost; `None`: nothing is to be.
+    /// Learnt costs of requests; `None` if they are not learnt.
     pub learnt_costs: Option<Learnt>,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.
     pub uncounted: u32,
     /// Age of the oldest I/O with the device; `None` while there is none.
     pub oldest_io: Option<Nanos>,
-    /// Its VMs in the order of the configuration.
+    /// VMs in the order of the configuration.
     pub vms: Vec<VmSnapshot>,
-    /// Loop time when this was taken, in nanoseconds of the monotonic clock.
+    /// Time of the snapshot on the monotonic clock.
     pub taken_at: Nanos,
 }
 
-/// A VM as it stands.
+/// State of a VM at one moment.
 #[derive(Clone, Debug)]
 pub struct VmSnapshot {
-    /// Its name.
+    /// Name in the configuration.
     pub name: String,
-    /// The engine's handle of it: no other VM of the device ever has the same.
+    /// Handle in the engine, unique on the device for as long as the daemon runs.
     pub id: VmId,
-    /// Its device's name.
+    /// Name of the device.
     pub device: String,
-    /// The name of the policy in force there.
+    /// Name of the policy in force on the device.
     pub policy: String,
     /// The objective in force.
     pub objective: Objective,
-    /// Whether everything that is promised on the device fits; `None`: not yet known.
+    /// Verdict on whether all objectives on the device fit; `None` while costs are unknown.
     pub feasibility: Option<Feasibility>,
-    /// Which parts of an objective the device's policy enforces.
+    /// Parts of an objective that the device's policy enforces.
     pub honours: Honours,
-    /// A process of the host, not a VM.
+    /// True for a process of the host instead of a VM.
     pub background: bool,
-    /// Its exports with their sizes in bytes and whether their backing has failed.
+    /// Disks with their sizes and failures.
     pub disks: Vec<DiskSnapshot>,
-    /// Connected clients.
+    /// Number of NBD clients that are connected.
     pub clients: u32,
-    /// Requests waiting.
+    /// Number of requests that wait for the device.
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
@@ -94,15 +94,15 @@ pub struct VmSnapshot {
     /// Connections that are not read from because the VM has no request slot or payload memory
     /// left.
     pub stalled: u32,
-    /// Since it was added.
+    /// Counters since the VM was added.
     pub stats: Box<VmStats>,
-    /// What it moved in each of the last seconds.
+    /// Bytes moved in each of the last seconds.
     pub seconds: Seconds,
     /// Attainment of each part of the objective.
     pub attainment: Vec<PartAttainment>,
-    /// How it is tuned to its target; `None`: it is not.
+    /// State of the tuning to the VM's target; `None` if nothing tunes it.
     pub tuning: Option<Tuning>,
-    /// Its jobs.
+    /// Deadline transfers.
     pub jobs: VmJobs,
     /// Connections of the VM: open, allowed and refused.
     pub connections: Arc<VmConnections>,
@@ -111,19 +111,20 @@ pub struct VmSnapshot {
 }
 
 impl VmSnapshot {
-    /// How precisely its bandwidth was held of late, with statistical intervals of so many seconds.
+    /// Returns how precisely the bandwidth was held of late; `interval` is the statistical interval
+    /// in seconds.
     pub fn precision(&self, interval: u32) -> Precision {
         self.seconds
             .precision(self.objective.target.bytes_per_s, interval)
     }
 }
 
-/// A disk as it stands.
+/// State of a disk at one moment.
 #[derive(Clone, Debug)]
 pub struct DiskSnapshot {
     /// NBD export name.
     pub export: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Reason why the disk refuses requests: a failed fsync, or a file that is missing, truncated,
     /// replaced or on a file system that does not answer. `None` while it is well.
@@ -135,8 +136,8 @@ pub struct DiskSnapshot {
     /// Time since an I/O of the disk last ended, while the disk hangs; `None` otherwise. A hung
     /// disk gets one I/O at a time and other disks go on.
     pub hung: Option<Nanos>,
-    /// What goes wrong with it on purpose.
+    /// Fault rules with their counts.
     pub faults: Vec<RuleSnapshot>,
-    /// How often something did since the daemon started, over all rules that it ever had.
+    /// Number of faults injected since the daemon started, including those of removed rules.
     pub faults_injected: u64,
 }

@@ -1,4 +1,4 @@
-//! What can be changed in a store, alone or together.
+//! Changes of a store, which are applied alone or together in one transaction.
 
 use std::collections::BTreeSet;
 
@@ -7,54 +7,55 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use super::schema::{DEVICES, DISKS, JOBS, LEARNT, LearntKey, VMS};
 use super::{KnownDisk, VmRecord};
 
-/// One of several changes that are made together.
+/// Change of the store's records.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// Keeps a VM, in place of what was kept under its name.
+    /// Writes a VM's record, replacing one of the same name.
     PutVm(&'a VmRecord),
-    /// Forgets the VM of this name; not what its controllers have learnt.
+    /// Deletes the record of the VM of this name, but not its learnt states.
     RemoveVm(&'a str),
-    /// Keeps what a policy's controller has learnt of a VM on a device.
+    /// Writes the state that a policy's controller has learnt of a VM on a device.
     PutLearnt {
-        /// The device's name.
+        /// Name of the device.
         device: &'a str,
-        /// The policy's name.
+        /// Name of the policy.
         policy: &'a str,
-        /// The VM's name.
+        /// Name of the VM.
         vm: &'a str,
-        /// What the controller exported.
+        /// State as the controller exported it.
         state: &'a [u8],
     },
-    /// Keeps what a policy's controller has learnt of these VMs on a device, and nothing of others.
+    /// Writes the states that a policy's controller has learnt on a device, and deletes those of
+    /// VMs that are not among them.
     ReplaceLearnt {
-        /// The device's name.
+        /// Name of the device.
         device: &'a str,
-        /// The policy's name.
+        /// Name of the policy.
         policy: &'a str,
-        /// What it exported, with the VMs' names.
+        /// States by name of the VM.
         states: &'a [(&'a str, &'a [u8])],
     },
-    /// Keeps what was learnt of a device itself, in place of what was; `None`: nothing.
+    /// Writes a learnt state of a device itself, or deletes it.
     PutDevice {
-        /// The device's name.
+        /// Name of the device.
         device: &'a str,
-        /// What it is about.
+        /// Name of the state, such as `costs`.
         part: &'a str,
-        /// Which device that is.
+        /// Identity of the block devices on which it was learnt.
         identity: &'a str,
-        /// What was learnt.
+        /// State; `None` to delete it.
         state: Option<&'a [u8]>,
     },
-    /// Keeps these jobs of VMs of a device, and no others.
+    /// Writes the deadline transfers of a device's VMs, and deletes those of other VMs.
     ReplaceJobs {
-        /// The device's name.
+        /// Name of the device.
         device: &'a str,
-        /// The jobs in words, with the VMs' names.
+        /// Transfers as JSON, by name of the VM.
         jobs: &'a [(String, String)],
     },
-    /// Forgets the job of a VM, on every device.
+    /// Deletes the deadline transfer of a VM on every device.
     ForgetJob {
-        /// The VM's name.
+        /// Name of the VM.
         vm: &'a str,
     },
     /// Stores that a disk was created or served; replaces the record of the same path.
@@ -64,14 +65,14 @@ pub enum Change<'a> {
         /// NBD export name, or absolute path of the file.
         name: &'a str,
     },
-    /// Forgets what was learnt of a VM, on every device by every policy.
+    /// Deletes the learnt states of a VM on every device and of every policy.
     ForgetLearnt {
-        /// The VM's name.
+        /// Name of the VM.
         vm: &'a str,
     },
 }
 
-/// Makes one of the changes. Returns true if anything changed by it.
+/// Applies one change within a transaction. Returns true if it changed a record.
 pub(super) fn make_change(
     write: &WriteTransaction,
     change: &Change<'_>,
@@ -148,7 +149,7 @@ fn replace_learnt(
     Ok(changed)
 }
 
-/// Keeps an identity and what was learnt of it under a device's name and a part; `None`: nothing.
+/// Writes or deletes a row of [`DEVICES`]; the row is an identity and a state.
 fn put_device(
     write: &WriteTransaction,
     key: (&str, &str),

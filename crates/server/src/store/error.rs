@@ -1,72 +1,72 @@
-//! Why the store could not do what it was asked.
+//! Errors of the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::help::missing_directory;
 
-/// Why the store could not be opened, read or written.
+/// Error of opening, reading or writing the store.
 ///
-/// Where a change failed, it is there whole after the next opening or not at all; as a rule it is
-/// not. What was acknowledged before is there in any case.
+/// A change that failed is found whole or not at all after the next opening, usually not at all.
+/// Changes that were acknowledged before are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A system call failed.
     #[error("{}: cannot {what}: {source}", path.display())]
     Io {
-        /// The store's file.
+        /// Path of the store.
         path: PathBuf,
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
-        /// How it failed.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// Another process has it open.
+    /// Another process has the store open.
     #[error("{}: in use by another process: it holds the lock", path.display())]
     InUse {
-        /// The store's file.
+        /// Path of the store.
         path: PathBuf,
     },
-    /// It holds something else; it was not touched.
+    /// The file is no store of Tidegate; it was not touched.
     #[error("{}: {found}, not a store of Tidegate's; it is not touched", path.display())]
     NotAStore {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it is instead.
+        /// Kind of the file.
         found: String,
     },
-    /// A newer Tidegate wrote it; it was not touched.
+    /// A newer Tidegate wrote the store; it was not touched.
     #[error(
         "{}: its schema is version {found}, this daemon knows them up to {known}; it is not \
          touched",
         path.display()
     )]
     Newer {
-        /// The store's file.
+        /// Path of the store.
         path: PathBuf,
-        /// Its version.
+        /// Version of the store's schema.
         found: u64,
-        /// The newest that is known here.
+        /// Newest schema that this build knows.
         known: u64,
     },
-    /// Its bytes are not those that were written.
+    /// The content is not what was written.
     #[error("{}: damaged: {why}", path.display())]
     Damaged {
-        /// The store's file.
+        /// Path of the store.
         path: PathBuf,
-        /// What does not hold.
+        /// Check that failed.
         why: String,
     },
-    /// Somebody removed or replaced the file while it was open. Nothing was written.
+    /// The file was removed or replaced while the store was open. Nothing was written.
     #[error("{}: removed or replaced while the daemon had it open", path.display())]
     Replaced {
-        /// The store's file.
+        /// Path of the store.
         path: PathBuf,
     },
 }
 
 impl StoreError {
-    /// What would help, where that is known.
+    /// Returns a hint, if there is one.
     pub fn help(&self) -> Option<String> {
         let help = match self {
             StoreError::Io { path, source, .. } => return help_with_io(path, source),

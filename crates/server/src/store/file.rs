@@ -1,4 +1,4 @@
-//! The store's file: made whole, opened with care.
+//! File of the store: atomic creation, checks before it is opened, consistent copies.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -13,17 +13,17 @@ use super::schema::{self, STEPS, SchemaError};
 use super::{Opened, StoreError};
 use crate::ring::sys;
 
-/// Memory for pages of the file. Everything in it is read once, at start.
+/// Page cache of redb in bytes; small, because everything is read once, at start.
 const CACHE: usize = 1 << 20;
-/// A store is written to once in a while: copies that differ are made again so often, after so
-/// long.
+/// Most attempts at a consistent copy. The daemon writes to a store rarely, so few copies differ.
 const COPIES: u32 = 100;
+/// Pause between two attempts at a consistent copy.
 const COPY_AGAIN: Duration = Duration::from_millis(10);
-/// What every file of redb begins with.
+/// First bytes of every redb file.
 const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
-/// Makes an empty store beside its place and puts it there whole, so that no crash leaves half of
-/// one. Where another process was faster, its store stands.
+/// Creates an empty store under a temporary name and links it into place, so that a crash leaves no
+/// partial store. If another process was faster, its store stays.
 pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     let failed = |source| StoreError::Io {
         path: path.to_owned(),
@@ -33,30 +33,30 @@ pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     let directory = directory(path);
     let mut prefix = path.file_name().unwrap_or_default().to_owned();
     prefix.push(".new-");
-    // Readable by its owner alone, under a name that nobody else has, should another daemon be
-    // making one; removed again on every way that does not put it in its place.
+    // Readable by the owner alone, and under a unique name in case another daemon creates one at
+    // the same time; removed on every path that does not rename it.
     let beside = tempfile::Builder::new()
         .prefix(&prefix)
         .rand_bytes(16)
         .tempfile_in(directory)
         .map_err(failed)?;
     let (file, beside) = beside.into_parts();
-    // The order makes it durable: what it holds is synced by redb, then it gets its name, then
-    // the name is synced.
+    // This order makes it durable: redb syncs the content, then the file gets its name, then the
+    // directory is synced.
     fill(file)
         .and_then(|()| put(beside, path))
         .and_then(|()| File::open(directory)?.sync_all())
         .map_err(failed)
 }
 
-/// Gives a new file its name, unless there is one of that name.
+/// Links a new file to its final path, unless a file exists there.
 fn put(beside: TempPath, path: &Path) -> io::Result<()> {
     let Err(refused) = beside.persist_noclobber(path) else {
         return Ok(());
     };
     match refused.error.kind() {
         io::ErrorKind::AlreadyExists => Ok(()),
-        // What filesystems say that know neither hard links nor a rename that replaces nothing.
+        // Errors of file systems that support neither hard links nor a rename without replacement.
         io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied => {
             refused.path.persist(path).map_err(|refused| refused.error)
         }
@@ -71,7 +71,7 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-/// Makes an empty file a database with today's schema.
+/// Initialises an empty file as a database with the current schema.
 fn fill(file: File) -> io::Result<()> {
     let other = |error: redb::Error| match error {
         redb::Error::Io(error) => error,
@@ -81,13 +81,13 @@ fn fill(file: File) -> io::Result<()> {
     let database = (builder().create_with_backend(backend)).map_err(|e| other(e.into()))?;
     schema::upgrade(&database, STEPS).map_err(|error| match error {
         SchemaError::Database(error) => other(error),
-        // Only where somebody wrote to it in between.
+        // Only if another process wrote to the file in between.
         refused => io::Error::other(format!("{refused:?}")),
     })?;
     database.close().map_err(|error| other(error.into()))
 }
 
-/// Refuses what is no database, before anything could write to it.
+/// Rejects a file that is no redb database, before redb could write to it.
 pub(super) fn refuse_others(path: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io {
         path: path.to_owned(),
@@ -109,16 +109,17 @@ pub(super) fn refuse_others(path: &Path) -> Result<(), StoreError> {
     let file = File::open(path).map_err(io)?;
     let length = MAGIC.len() as u64;
     file.take(length).read_to_end(&mut start).map_err(io)?;
-    match start == MAGIC {
-        true => Ok(()),
-        false => Err(not("a file of another kind")),
+    if start == MAGIC {
+        Ok(())
+    } else {
+        Err(not("a file of another kind"))
     }
 }
 
 pub(super) fn open(path: &Path) -> Result<Opened, DatabaseError> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
-    // After a failed fsync memory may hold what the disk does not: whatever is kept from here on
-    // is to be what a restart of the machine would find.
+    // After a failed fsync the page cache may hold what the disk does not. Dropping it ensures that
+    // the store continues from what a reboot would find.
     file.sync_data()?;
     sys::drop_cached(&file)?;
     let identity = Some(sys::identity(&file.metadata()?));
@@ -126,7 +127,7 @@ pub(super) fn open(path: &Path) -> Result<Opened, DatabaseError> {
     Ok(Opened { database, identity })
 }
 
-/// Every byte of it as it was at one moment, also while somebody writes to it.
+/// Reads the whole file as it was at one moment, even while another process writes to it.
 pub(super) fn copy(path: &Path) -> io::Result<Vec<u8>> {
     read_twice(|| std::fs::read(path))
 }
@@ -135,7 +136,8 @@ fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u
     let mut before = read()?;
     for _ in 0..COPIES {
         let bytes = read()?;
-        // What is the same twice was so in between: as a crash then would have left it.
+        // Equal bytes in two reads existed at one moment in between, as a crash would have left
+        // them.
         if bytes == before {
             return Ok(bytes);
         }
@@ -148,7 +150,7 @@ fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u
     ))
 }
 
-/// A database in memory with these bytes.
+/// Opens a database in memory with these bytes.
 pub(super) fn in_memory(bytes: &[u8]) -> Result<Opened, DatabaseError> {
     let backend = InMemoryBackend::new();
     backend.set_len(bytes.len() as u64)?;
@@ -161,7 +163,7 @@ pub(super) fn in_memory(bytes: &[u8]) -> Result<Opened, DatabaseError> {
 pub(super) fn builder() -> redb::Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE);
-    // A file that was changed from outside is refused; without this it may be trusted.
+    // Without this check redb may trust a file that was changed from outside.
     builder.set_check_integrity_on_open(true);
     builder
 }

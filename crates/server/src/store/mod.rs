@@ -9,10 +9,10 @@
 //!                                    shut
 //! ```
 //!
-//! A change is durable when its call returns, and there whole or not at all after a crash. Where
-//! the disk refuses one (it is full), the caller is told and the store shuts; the next use opens
-//! it again with what was acknowledged. Every call may wait for the disk: the control plane makes
-//! them on threads that may block, event loops never.
+//! A change is durable when its call returns, and atomic in a crash. If the disk refuses a change,
+//! for example because it is full, the caller gets the error and the store is shut; the next use
+//! opens it again with the changes that were acknowledged. Every call may wait for the disk: the
+//! control plane makes them on threads that may block, event loops never make them.
 
 mod change;
 #[cfg(test)]
@@ -40,20 +40,20 @@ pub use error::StoreError;
 pub(crate) use record::whole;
 pub use record::{KnownDisk, Scope, VmRecord};
 
-/// The store.
+/// Store of a daemon. See the module's documentation.
 pub struct Store {
     path: PathBuf,
     open: Box<Opener>,
-    /// `None`: shut after an error.
+    /// Open database; `None` after an error, until the next use.
     database: Mutex<Option<Opened>>,
 }
 
-/// Opens what is there, recovered and checked.
+/// Function that opens the database, recovered and checked.
 type Opener = dyn Fn() -> Result<Opened, DatabaseError> + Send + Sync;
 
 struct Opened {
     database: Database,
-    /// Its filesystem and inode; `None` in memory.
+    /// Device and inode of the file; `None` for a database in memory.
     identity: Option<(bool, u64, u64)>,
 }
 
@@ -64,20 +64,20 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in this file, which is made where there is none.
+    /// Opens the store in a file, which is created if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read and written, holds something else, another process has it open, a
-    /// newer Tidegate wrote it, or it is damaged. It is left as it was.
+    /// If the file cannot be read and written, is no store, is in use, was written by a newer
+    /// Tidegate, or is damaged. The file is not changed then.
     pub fn open(path: impl Into<PathBuf>) -> Result<Store, StoreError> {
         Store::open_known(path, |_| Ok(()))
     }
 
-    /// Opens the store in this file as [`Store::open`] does, unless `known` refuses a copy of it:
-    /// opening the file itself writes to it, and what this build cannot read stays as it is.
+    /// Opens the store in a file unless `known` refuses a copy of it. Opening a redb file writes to
+    /// it, so a store that this build cannot read would otherwise be changed.
     ///
     /// # Errors
-    /// As [`Store::open`], and those of `known`.
+    /// Those of [`Store::open`] and of `known`.
     pub fn open_known<E: From<StoreError>>(
         path: impl Into<PathBuf>,
         known: impl FnOnce(&Store) -> Result<(), E>,
@@ -91,7 +91,7 @@ impl Store {
             file::make(&path)?;
         }
         file::refuse_others(&path)?;
-        // A copy that cannot be read says nothing that opening the file would not say better.
+        // If the copy cannot be read, opening the file gives the better error.
         let copied = file::copy(&path);
         match copied.map(|bytes| Store::over(path.clone(), move || file::in_memory(&bytes))) {
             Ok(Ok(copy)) => known(&copy)?,
@@ -102,11 +102,11 @@ impl Store {
         Ok(Store::over(path, move || file::open(&place))?)
     }
 
-    /// The VMs that are kept in this file, by name, without opening it: it is not touched, and may
-    /// be a daemon's that runs. None where there is no such file.
+    /// Returns the VMs in a store, ordered by name, from a copy: the file is not touched and may be
+    /// in use by a daemon. Returns none if the file does not exist.
     ///
     /// # Errors
-    /// As [`Store::open`], but for who has it open.
+    /// Those of [`Store::open`], except that the store may be in use.
     pub fn look(path: impl Into<PathBuf>) -> Result<Vec<VmRecord>, StoreError> {
         let path = path.into();
         let failed = |source| StoreError::Io {
@@ -131,36 +131,37 @@ impl Store {
             open: Box::new(open),
             database: Mutex::default(),
         };
-        // Whatever is wrong with it is for the start to find, not for the first change.
+        // Opened once at once, so that a broken store is an error at start instead of at the first
+        // change.
         store.with("open the store", |_| Ok(()))?;
         Ok(store)
     }
 
-    /// Its file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps a VM, in place of what was kept under its name.
+    /// Writes a VM's record, replacing one of the same name.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn put_vm(&self, vm: &VmRecord) -> Result<(), StoreError> {
         self.apply(&[Change::PutVm(vm)]).map(drop)
     }
 
-    /// Forgets the VM of this name. Whether it was there.
+    /// Deletes a VM's record. Returns true if there was one.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn remove_vm(&self, name: &str) -> Result<bool, StoreError> {
         Ok(self.apply(&[Change::RemoveVm(name)])? > 0)
     }
 
-    /// Keeps what a policy's controller has learnt of a VM on a device.
+    /// Writes the state that a policy's controller has learnt of a VM on a device.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn put_learnt(
         &self,
         device: &str,
@@ -177,19 +178,19 @@ impl Store {
         self.apply(&[change]).map(drop)
     }
 
-    /// Forgets what was learnt of a VM. Whether there was anything.
+    /// Deletes the learnt states of a VM. Returns true if there were any.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn forget_learnt(&self, vm: &str) -> Result<bool, StoreError> {
         Ok(self.apply(&[Change::ForgetLearnt { vm }])? > 0)
     }
 
-    /// Makes several changes in one transaction, in this order: all of them or none. Returns how
-    /// many of them changed anything; where none did, nothing is written.
+    /// Applies changes in one transaction, in this order: all of them or none. Returns the number
+    /// of changes that altered a record; if that is 0, nothing is written.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn apply(&self, changes: &[Change<'_>]) -> Result<usize, StoreError> {
         self.with("write to the store", |database| {
             let write = database.begin_write()?;
@@ -205,10 +206,10 @@ impl Store {
         })
     }
 
-    /// What is kept of a VM.
+    /// Returns the record of a VM.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn vm(&self, name: &str) -> Result<Option<VmRecord>, StoreError> {
         self.with("read the store", |database| {
             let vms = database.begin_read()?.open_table(VMS)?;
@@ -218,10 +219,10 @@ impl Store {
         })
     }
 
-    /// Every VM that is kept, by name.
+    /// Returns the records of all VMs, ordered by name.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn vms(&self) -> Result<Vec<VmRecord>, StoreError> {
         self.with("read the store", |database| {
             let vms = database.begin_read()?.open_table(VMS)?;
@@ -234,10 +235,10 @@ impl Store {
         })
     }
 
-    /// What a policy's controller has learnt of a VM on a device.
+    /// Returns the state that a policy's controller has learnt of a VM on a device.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn learnt(
         &self,
         device: &str,
@@ -251,11 +252,11 @@ impl Store {
         })
     }
 
-    /// What was learnt of a device itself, under the name of what it is about: which device that
-    /// was, and the state.
+    /// Returns a learnt state of a device itself, by the state's name, with the identity of the
+    /// block devices on which it was learnt.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn device(
         &self,
         device: &str,
@@ -271,10 +272,10 @@ impl Store {
         })
     }
 
-    /// The jobs that are kept of VMs of a device, in words, with the VMs' names.
+    /// Returns the deadline transfers of a device's VMs as JSON, by name of the VM.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn jobs(&self, device: &str) -> Result<Vec<(String, String)>, StoreError> {
         self.with("read the store", |database| {
             let jobs = database.begin_read()?.open_table(JOBS)?;
@@ -320,14 +321,14 @@ impl Store {
         Ok(self.apply(&[Change::ForgetDisk { name }])? > 0)
     }
 
-    /// Does something with the database, which is opened where it is shut, and shut where that
-    /// fails.
+    /// Runs `act` on the database: opens it if it is shut, and shuts it if `act` fails. `what`
+    /// names the action in errors.
     fn with<T>(
         &self,
         what: &'static str,
         act: impl FnOnce(&Database) -> Result<T, redb::Error>,
     ) -> Result<T, StoreError> {
-        // A panic in there leaves the database as a crash would, and it is made for those.
+        // A panic inside leaves the database as a crash would, from which redb recovers.
         let mut guard = self.database.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = match guard.take() {
             Some(opened) => opened,
@@ -361,7 +362,8 @@ impl Store {
         }
     }
 
-    /// What is written to a file that no path leads to any more is lost at the next start.
+    /// Checks that the path still leads to the open file, because writes to an unlinked file would
+    /// be lost at the next start.
     fn check_identity(&self, identity: (bool, u64, u64)) -> Result<(), StoreError> {
         let there = std::fs::metadata(&self.path).map(|meta| sys::identity(&meta));
         match there {

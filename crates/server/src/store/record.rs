@@ -1,4 +1,4 @@
-//! What is kept of a VM.
+//! Records of VMs and disks in the store.
 
 use std::path::{Path, PathBuf};
 
@@ -6,29 +6,29 @@ use serde_json::Value;
 
 use crate::config::DiskConfig;
 
-/// The version in which records are written.
+/// Version of the JSON in records that this build writes.
 const VERSION: u32 = 1;
 
-/// What is kept of a VM, in the words that the configuration and the API have for it: so that a
-/// newer daemon reads an old record with the readers that it reads those with, and their errors.
+/// Record of a VM, as JSON with the keys of the configuration and the API. Their readers, with
+/// their errors, therefore read old records as well.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmRecord {
-    /// The VM's name.
+    /// Name of the VM.
     pub name: String,
-    /// How much of it is kept.
+    /// Extent of the record.
     pub scope: Scope,
-    /// The version of the words.
+    /// Version of the JSON.
     version: u32,
-    /// JSON.
+    /// JSON of a `[[vm]]` or `[vm.objective]`.
     text: String,
 }
 
-/// How much of a VM a record holds.
+/// Extent of a VM's record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// All of it: a `[[vm]]` with its disks.
+    /// Complete VM: a `[[vm]]` with its disks.
     Whole,
-    /// Its objective, of a VM that the configuration file names.
+    /// Objective alone, of a VM that the configuration file names.
     Objective,
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn whole(path: &Path) -> PathBuf {
 }
 
 impl VmRecord {
-    /// A record of these words: for [`Scope::Whole`] those of a `[[vm]]` (`name`, `device`,
-    /// `background`, `objective`, `disk`), for [`Scope::Objective`] those of a `[vm.objective]`.
+    /// Creates a record: for [`Scope::Whole`] of the keys of a `[[vm]]` (`name`, `device`,
+    /// `background`, `objective`, `disk`), for [`Scope::Objective`] of those of a `[vm.objective]`.
     pub fn new(name: impl Into<String>, scope: Scope, words: &Value) -> VmRecord {
         VmRecord {
             name: name.into(),
@@ -89,7 +89,7 @@ impl VmRecord {
         }
     }
 
-    /// What stands in the table of VMs.
+    /// Returns the record of a row in the table of VMs.
     pub(super) fn from_row(
         name: &str,
         (version, scope, text): (u32, u8, &str),
@@ -104,15 +104,15 @@ impl VmRecord {
         })
     }
 
-    /// What is to stand in the table of VMs.
+    /// Returns the row for the table of VMs.
     pub(super) fn row(&self) -> (u32, u8, &str) {
         (self.version, self.scope.to_byte(), &self.text)
     }
 
-    /// Its words.
+    /// Returns the parsed JSON.
     ///
     /// # Errors
-    /// When it was written in words that are newer than this daemon.
+    /// If it was written by a newer daemon, or is not JSON.
     pub fn words(&self) -> Result<Value, String> {
         if self.version > VERSION {
             return Err(format!(

@@ -1,39 +1,39 @@
-//! What the store's file looks like inside, and how one of an older Tidegate becomes one of today.
+//! Tables of the store, and upgrades from the schemas of older builds.
 //!
-//! The number of its schema is kept in it. Each step makes the next schema of one; a new file has
-//! none, schema 0, and is made by the same steps. All steps that a file needs are one transaction:
-//! after a crash it has the old schema, whole, or the new one.
+//! The file holds the number of its schema. Each step turns one schema into the next; a new file
+//! has schema 0 and passes through the same steps. All steps of an upgrade are one transaction, so
+//! that a crash leaves either the old schema or the new one.
 
 use redb::{Database, ReadableDatabase, TableDefinition, TableError, WriteTransaction};
 
-/// Who wrote it: the number of the schema under [`KEY`].
+/// Table that marks a store of Tidegate: the number of its schema under [`KEY`].
 const MARK: TableDefinition<'_, &str, u64> = TableDefinition::new("tidegate");
 const KEY: &str = "schema";
 
-/// VMs by name: the version of the record, its scope, its words.
+/// VMs by name: version of the record, scope, JSON.
 pub(super) const VMS: TableDefinition<'_, &str, (u32, u8, &str)> = TableDefinition::new("vms");
 
-/// What controllers have learnt, by VM, device and policy.
+/// States that controllers have learnt, by VM, device and policy.
 pub(super) const LEARNT: TableDefinition<'_, LearntKey, &[u8]> = TableDefinition::new("learnt");
 
-/// What was learnt of devices, by device and what it is about: of which devices, and the state.
+/// Learnt states of devices, by device and name of the state: identity of the block devices, state.
 pub(super) const DEVICES: TableDefinition<'_, (&str, &str), (&str, &[u8])> =
     TableDefinition::new("devices");
 
-/// Jobs that run, by device and VM, in words.
+/// Running deadline transfers as JSON, by device and VM.
 pub(super) const JOBS: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("jobs");
 
 /// Disks that were created or served: absolute path of the file to NBD export name and VM name.
 pub(super) const DISKS: TableDefinition<'_, &str, (&str, &str)> = TableDefinition::new("disks");
 
-/// VM, device, policy.
+/// Key of [`LEARNT`]: VM, device, policy.
 pub(super) type LearntKey = (&'static str, &'static str, &'static str);
 
-/// Makes a schema of the one before.
+/// Upgrade from one schema to the next.
 pub(super) type Step = fn(&WriteTransaction) -> Result<(), redb::Error>;
 
-/// The step at index `n` makes schema `n + 1` of schema `n`. Those that a release has had never
-/// change; a new schema is a step more.
+/// Upgrades in order: the step at index `n` turns schema `n` into schema `n + 1`. Steps of released
+/// builds never change; a new schema appends a step.
 pub(super) const STEPS: &[Step] = &[first, devices, jobs, disks];
 
 fn first(write: &WriteTransaction) -> Result<(), redb::Error> {
@@ -57,12 +57,12 @@ fn disks(write: &WriteTransaction) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Why a file's schema cannot be made today's. Nothing has changed in it.
+/// Reason for which a file's schema cannot be upgraded; the file is unchanged.
 #[derive(Debug)]
 pub(super) enum SchemaError {
-    /// Somebody else's database.
+    /// Database of another program.
     Foreign,
-    /// Of a newer Tidegate: its schema, and the newest known here.
+    /// Schema of a newer Tidegate: its number, and the newest that this build knows.
     Newer(u64, u64),
     Database(redb::Error),
 }
@@ -73,7 +73,7 @@ impl<E: Into<redb::Error>> From<E> for SchemaError {
     }
 }
 
-/// Brings a database to the last schema of `steps`.
+/// Upgrades a database to the last schema of `steps`.
 pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaError> {
     let known = steps.len() as u64;
     let found = found(database)?;
@@ -95,7 +95,7 @@ pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaE
     Ok(())
 }
 
-/// The schema of what is there.
+/// Returns the number of a database's schema; 0 for an empty one.
 fn found(database: &Database) -> Result<u64, SchemaError> {
     let read = database.begin_read()?;
     match read.open_table(MARK) {
