@@ -1,10 +1,9 @@
-//! VMs and disks that come, go and change their size while the daemon runs.
+//! Addition, removal and resizing of VMs and disks while the daemon runs.
 //!
-//! Files are opened, given their size, flushed and closed on threads where that may take its
-//! time; the loops only ever get a disk that is ready, and give back one that is at rest. A
-//! change is made by one caller at a time, and must be carried through: whoever asks for one
-//! runs it as a task of its own, so that a client of the API that hangs up leaves nothing half
-//! done.
+//! Files are opened, resized, flushed and closed on threads that may block. An event loop only ever
+//! gets a disk that is ready, and gives back one without I/O in flight. Callers serialise changes,
+//! and run each as a task of its own, so that a client of the API that hangs up leaves no change
+//! half done.
 
 use std::fs::File;
 
@@ -15,7 +14,7 @@ use super::shared::Shared;
 use crate::command::{Command, ControlError, NewVm, Resizing, VmSnapshot};
 use crate::config::{Create, DiskConfig, VmConfig};
 
-/// Changes of who is served, over all parts of the daemon.
+/// Changes of VMs and disks, over all parts of the daemon.
 #[derive(Clone, Copy)]
 pub(super) struct Changes<'a> {
     shared: &'a Shared,
@@ -26,12 +25,11 @@ impl<'a> Changes<'a> {
         Changes { shared }
     }
 
-    /// Serves one more VM; answers with what is in force. Its files are made and opened as at the
-    /// start.
+    /// Adds a VM, creates and opens its files as at start, and returns its snapshot.
     ///
     /// # Errors
-    /// When a name is taken, a disk cannot be opened, or there is no room. Then nothing has
-    /// changed, but files that were made are left.
+    /// If a name is in use, a disk cannot be opened, or the device is full. Nothing has changed
+    /// then, except that files that were created are left.
     pub(super) async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
         let Shared {
             devices,
@@ -66,10 +64,10 @@ impl<'a> Changes<'a> {
         Ok(snapshot)
     }
 
-    /// Serves a VM no more. What could not be flushed is said, disk by disk.
+    /// Removes a VM. Returns the disks that could not be flushed, with the reasons.
     ///
     /// # Errors
-    /// When there is no such VM, or clients are connected and it is not forced.
+    /// If the VM is not served, or clients are connected and `force` is not set.
     pub(super) async fn remove_vm(
         &self,
         name: &str,
@@ -97,10 +95,10 @@ impl<'a> Changes<'a> {
         Ok(failed)
     }
 
-    /// Gives a VM one more disk; answers with what is in force.
+    /// Adds a disk to a VM and returns the VM's snapshot.
     ///
     /// # Errors
-    /// As [`Changes::add_vm`].
+    /// Those of [`Changes::add_vm`].
     pub(super) async fn add_disk(
         &self,
         vm: &str,
@@ -134,11 +132,11 @@ impl<'a> Changes<'a> {
         Ok(snapshot)
     }
 
-    /// Takes a disk from a VM. What could not be flushed is said.
+    /// Removes a disk of a VM. Returns the reason if it could not be flushed.
     ///
     /// # Errors
-    /// When there is no such disk, it is the only one, or clients are connected and it is not
-    /// forced.
+    /// If there is no such disk, it is the only one of its VM, or clients are connected and `force`
+    /// is not set.
     pub(super) async fn remove_disk(
         &self,
         vm: &str,
@@ -169,12 +167,12 @@ impl<'a> Changes<'a> {
         Ok(failed)
     }
 
-    /// Gives a disk another size in bytes; answers with what is in force. `force`: even a
-    /// smaller one. One that it has already is made durable.
+    /// Changes the size of a disk, in bytes, and returns the VM's snapshot. A smaller size requires
+    /// `force`. If the disk has the size already, it is made durable.
     ///
     /// # Errors
-    /// When there is no such disk, the size cannot be had, or it is smaller and that is not
-    /// forced. Then it stays as it was, but for [`ControlError::NotDurable`].
+    /// If there is no such disk, the size is not possible, or it is smaller and `force` is not set.
+    /// The size has not changed then, except with [`ControlError::NotDurable`].
     pub(super) async fn resize_disk(
         &self,
         vm: &str,
@@ -215,8 +213,8 @@ impl<'a> Changes<'a> {
         Ok(snapshot)
     }
 
-    /// Notes the size of a disk of which the configuration says one. What the configuration leaves
-    /// out is not said for it.
+    /// Updates a disk's size in the VM's configuration. If the configuration file gives no size,
+    /// none is added.
     fn note_size(&self, vm: &str, export: &str, size: u64) {
         let vms = &self.shared.vms;
         let is_whole = !vms.is_configured(vm);
@@ -228,8 +226,9 @@ impl<'a> Changes<'a> {
         });
     }
 
-    /// Makes the store forget disks that were removed, so that they can be created anew. Disks of a
-    /// VM in the configuration stay known, because the next start serves them again.
+    /// Deletes the store's records of disks that were removed, so that new ones may be created.
+    /// Disks of a VM in the configuration file keep theirs, because the next start serves them
+    /// again.
     async fn forget_disks(&self, vm: &str, exports: Vec<String>) {
         let Shared {
             vms,
@@ -243,7 +242,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Gives the file of a disk another size, or discards what is cut off of a disk in memory.
+/// Resizes the file of a disk, or discards the tail of a disk in memory.
 async fn resize_file(
     resizing: Resizing,
     disk: Option<&DiskConfig>,

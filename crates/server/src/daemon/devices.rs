@@ -1,4 +1,4 @@
-//! The devices of a daemon, and the questions to their event loops.
+//! Devices of a daemon, and the messages to their event loops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use crate::event_loop::LoopHandle;
 use crate::frontend::Volume;
 use crate::reception::Offer;
 
-/// Time in which a loop answers unless it is in trouble: it does so in its next turn.
+/// Deadline for an answer of an event loop that is not stuck; a healthy loop answers in its next
+/// iteration.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Device of the configuration, and the way to its loop.
+/// Device of the configuration with the channel to its event loop.
 #[derive(Debug)]
 pub struct DeviceEntry {
     config: DeviceConfig,
@@ -33,12 +34,12 @@ impl DeviceEntry {
         &self.config.name
     }
 
-    /// Returns the device as it was configured.
+    /// Returns the configuration of the device.
     pub(super) fn config(&self) -> &DeviceConfig {
         &self.config
     }
 
-    /// Offer of a volume of the device to clients.
+    /// Returns the offer of a volume of the device, for the listeners.
     pub(super) fn offer(&self, volume: Volume, connections: Arc<VmConnections>) -> Offer {
         let handle = self.handle.clone();
         Offer {
@@ -58,7 +59,7 @@ impl DeviceEntry {
     }
 }
 
-/// Devices in the order of the configuration, by their number from 0.
+/// Devices in the order of the configuration; an index is the number of a device.
 #[derive(Debug)]
 pub struct DeviceTable {
     entries: Vec<DeviceEntry>,
@@ -79,7 +80,7 @@ impl DeviceTable {
         self.entries[device].name()
     }
 
-    /// Returns the devices as they were configured.
+    /// Returns the configurations of all devices.
     pub fn configs(&self) -> Vec<DeviceConfig> {
         let entries = self.entries.iter();
         entries.map(|entry| entry.config.clone()).collect()
@@ -103,7 +104,7 @@ impl DeviceTable {
         }
     }
 
-    /// Sends a command and waits for the answer to it.
+    /// Sends a command and waits for the answer, without a deadline.
     ///
     /// # Errors
     /// If there is no such device or its loop has ended.
@@ -118,7 +119,7 @@ impl DeviceTable {
         answer.map_err(|_| ControlError::Gone(self.name(device).to_owned()))
     }
 
-    /// Returns a device as it stands.
+    /// Returns a snapshot of a device.
     ///
     /// # Errors
     /// If there is no such device or its loop has ended.
@@ -126,7 +127,7 @@ impl DeviceTable {
         self.ask(device, |reply| Command::Snapshot { reply }).await
     }
 
-    /// Replaces a device's policy; returns what is in force.
+    /// Replaces a device's policy and returns a snapshot of the device.
     ///
     /// # Errors
     /// If there is no such device, the engine refuses the policy, or the loop has ended.
@@ -139,7 +140,7 @@ impl DeviceTable {
         Ok(set.await??)
     }
 
-    /// Changes the fault rules of a disk of a device; returns what is in force.
+    /// Changes the fault rules of a disk and returns a snapshot of the disk.
     ///
     /// # Errors
     /// If there is no such device, export or rule, the rule is refused, or the loop has ended.

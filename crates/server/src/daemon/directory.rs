@@ -1,4 +1,4 @@
-//! The VMs that a daemon serves now.
+//! VMs that a daemon serves now.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use crate::command::ControlError;
 use crate::config::{DiskConfig, Schedule, VmConfig};
 use crate::kept::refuse_taken;
 
-/// VMs that are served now, in the words of the configuration and in the order in which they came.
+/// Configurations of the VMs that are served now, in the order in which they were added.
 #[derive(Debug)]
 pub struct VmDirectory {
-    /// Each change is made whole while this is held, and nothing is waited for.
+    /// Held only for one complete change, never while waiting for I/O.
     vms: Mutex<Vec<VmConfig>>,
-    /// Names of the VMs in the configuration, served or not.
+    /// Names of the VMs in the configuration file, served or not.
     configured: BTreeSet<String>,
 }
 
 impl VmDirectory {
-    /// Creates the directory of these VMs, all of which are in the configuration.
+    /// Creates the directory with the VMs of the configuration file.
     pub(super) fn new(configured: Vec<VmConfig>) -> VmDirectory {
         VmDirectory {
             configured: configured.iter().map(|vm| vm.name.clone()).collect(),
@@ -72,20 +72,20 @@ impl VmDirectory {
         theirs.map(|vm| vm.name.clone()).collect()
     }
 
-    /// Returns true if a VM is in the configuration, served or not.
+    /// Returns true if the configuration file names the VM, served or not.
     pub fn is_configured(&self, name: &str) -> bool {
         self.configured.contains(name)
     }
 
-    /// Refuses disks whose exports are served already.
+    /// Checks that no disk has an export name that is served already.
     ///
     /// # Errors
-    /// Names the first such export, and its VM.
+    /// If one has; names the VM that serves it.
     pub(super) fn refuse_taken(&self, disks: &[DiskConfig]) -> Result<(), ControlError> {
         refuse_taken(&self.lock(), disks)
     }
 
-    /// Adds a VM of which the name is free.
+    /// Adds a VM; the caller has checked that its name is free.
     pub(super) fn add(&self, vm: VmConfig) {
         self.lock().push(vm);
     }
@@ -102,12 +102,12 @@ impl VmDirectory {
         }
     }
 
-    /// Notes the objective that is in force for a VM.
+    /// Sets the objective that is in force for a VM.
     pub(super) fn set_objective(&self, name: &str, objective: Objective) {
         self.change(name, |vm| vm.objective = objective);
     }
 
-    /// Gives a VM another schedule from now on, or none. The objective in force stays.
+    /// Replaces the schedule of a VM. The objective in force stays.
     pub fn set_schedule(&self, name: &str, schedule: Option<Arc<Schedule>>) {
         self.change(name, |vm| vm.schedule = schedule);
     }
@@ -118,7 +118,7 @@ impl VmDirectory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<VmConfig>> {
-        // Each change is whole, whoever panicked.
+        // Each change leaves the list valid, even if a later one panicked.
         self.vms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

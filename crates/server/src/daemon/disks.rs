@@ -1,7 +1,7 @@
-//! Disks that are opened, offered and closed while the daemon runs.
+//! Opening, offering and closing of disks while the daemon runs.
 //!
-//! Files are opened, flushed and closed on threads where that may take its time; the loops only
-//! ever get a disk that is ready, and give back one that is at rest.
+//! Files are opened, flushed and closed on threads that may block. An event loop only ever gets a
+//! disk that is ready, and gives back one without I/O in flight.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,19 +21,20 @@ use crate::frontend::Volume;
 use crate::reception::Catalogue;
 use crate::ring::sys;
 
-/// Time between a removal and giving its memory back: of many removals all but the first are one.
+/// Time between the removal of a VM and returning its memory to the system; removals within it
+/// share one pass.
 const TRIM_AFTER: Duration = Duration::from_secs(1);
 
-/// Files that the disks of all devices have open, and what NBD clients are offered of them.
+/// Open files of the disks of all devices, and the volumes offered to NBD clients.
 #[derive(Debug)]
 pub(super) struct OpenDisks {
     files: Files,
     catalogue: Arc<Catalogue>,
     /// Deadline for opening a disk's file.
     open_within: Duration,
-    /// The store's file, which no disk may have.
+    /// Path of the store, which no disk may use.
     store: Option<PathBuf>,
-    /// Memory of what was removed is about to be given back.
+    /// True while a pass that returns memory to the system is scheduled.
     trimming: Arc<AtomicBool>,
 }
 
@@ -100,10 +101,10 @@ impl OpenDisks {
         Ok(opened)
     }
 
-    /// Forgets the files of disks that a loop has not taken, and has closed by now.
+    /// Removes the entries of disks that an event loop refused, and that it has closed.
     ///
     /// # Errors
-    /// If it has not taken them.
+    /// The refusal.
     pub(super) fn settle<T>(
         &self,
         taken: Result<Result<T, CommandError>, ControlError>,
@@ -118,8 +119,8 @@ impl OpenDisks {
         taken
     }
 
-    /// Flushes and closes disks that the loop has given back, and offers them no more. Returns what
-    /// could not be flushed.
+    /// Withdraws, flushes and closes disks that an event loop has given back. Returns those that
+    /// could not be flushed, with the reasons.
     pub(super) async fn close(&self, disks: Vec<Disk>) -> Vec<String> {
         for disk in &disks {
             self.catalogue.remove(&disk.export);
@@ -134,7 +135,8 @@ impl OpenDisks {
                     failed.push(what);
                 }
                 let export = disk.export.clone();
-                // The lock goes before somebody else may have the file.
+                // Dropping the disk releases its lock, before the entry lets another VM open the
+                // file.
                 drop(disk);
                 files.remove(&export);
             }
@@ -144,8 +146,8 @@ impl OpenDisks {
         closed.await.unwrap_or_else(panicked)
     }
 
-    /// Gives memory of what was removed back to the system, a while later, so that many removals
-    /// cost one pass over the heap.
+    /// Schedules returning free heap memory to the system after [`TRIM_AFTER`], so that many
+    /// removals cost one pass over the heap.
     pub(super) fn give_memory_back(&self) {
         let trimming = self.trimming.clone();
         if trimming.swap(true, Ordering::Relaxed) {
@@ -154,14 +156,14 @@ impl OpenDisks {
         let over = OnDrop(trimming);
         tokio::spawn(async move {
             tokio::time::sleep(TRIM_AFTER).await;
-            // Who is removed from here on is the next one's.
+            // Reset before the pass: a removal during it schedules the next one.
             drop(over);
             let _ = spawn_blocking(sys::trim_heap).await;
         });
     }
 }
 
-/// Opens disks of a VM one after the other. `own`: the store's file.
+/// Opens disks of a VM one after the other. `own` is the path of the store.
 fn open_all(
     device: &DeviceConfig,
     vm: &str,
@@ -190,7 +192,7 @@ fn open_all(
     Ok(opened)
 }
 
-/// Puts a flag down, even where the runtime ends first.
+/// Resets a flag when dropped, even if the runtime drops the task early.
 struct OnDrop(Arc<AtomicBool>);
 
 impl Drop for OnDrop {
@@ -208,8 +210,8 @@ fn refused(error: &SetupError) -> ControlError {
     ControlError::Disk { what, help }
 }
 
-/// Returns true if a disk that is asked for has the same file as an open one, and at least one of
-/// them writes.
+/// Returns true if a requested disk has the same file as an open one and at least one of them is
+/// writable.
 fn takes_file(open: &Disk, asked: &DiskConfig) -> bool {
     let (Some(identity), Some(path)) = (open.medium.identity(), &asked.path) else {
         return false;

@@ -1,4 +1,4 @@
-//! The way to control a daemon that runs: its parts, and what is done with several of them.
+//! Handle of a running daemon: its parts, and operations that involve several of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::learnt_file::LearntFile;
 use crate::reception::{Catalogue, HalfOpen};
 use crate::store::Store;
 
-/// Control of a daemon that runs, cloneable: what the control API is made of.
+/// Handle of a running daemon, cheap to clone; the control API is built on it.
 ///
-/// Who is served is [`DaemonHandle::vms`], what is asked of a device as a whole
-/// [`DaemonHandle::devices`]; the other methods go over several parts.
+/// [`DaemonHandle::vms`] has the VMs, [`DaemonHandle::devices`] the operations on one device; the
+/// other methods involve several parts.
 #[derive(Clone, Debug)]
 pub struct DaemonHandle {
     shared: Arc<Shared>,
@@ -69,7 +69,7 @@ impl DaemonHandle {
         &self.shared
     }
 
-    /// Returns the devices, and the way to their loops.
+    /// Returns the devices with the channels to their event loops.
     pub fn devices(&self) -> &DeviceTable {
         &self.shared.devices
     }
@@ -79,8 +79,8 @@ impl DaemonHandle {
         &self.shared.vms
     }
 
-    /// Returns what holds changes that shall survive a restart; `None` where the configuration
-    /// names no store. Its calls may wait for the disk: make them where a thread may block.
+    /// Returns the store; `None` if the configuration names none. Its methods may block on the
+    /// disk, so call them on a thread that may block.
     pub fn store(&self) -> Option<&Arc<Store>> {
         self.shared.persistence.store()
     }
@@ -95,18 +95,18 @@ impl DaemonHandle {
         self.shared.config
     }
 
-    /// Returns the directory of the configuration, which relative paths are relative to.
+    /// Returns the directory of the configuration file, which relative paths are relative to.
     pub fn base(&self) -> &Path {
         &self.shared.base
     }
 
-    /// Returns the half-open connections of all listeners: clients that have not chosen an export
-    /// yet.
+    /// Returns the half-open connections of all listeners: those of clients that have not chosen an
+    /// export yet.
     pub fn half_open(&self) -> &Arc<HalfOpen> {
         &self.shared.half_open
     }
 
-    /// Returns a VM in the words of the configuration, if it is served.
+    /// Returns the configuration of a VM that is served.
     pub fn vm(&self, name: &str) -> Option<VmConfig> {
         self.shared.vms.get(name)
     }
@@ -127,7 +127,7 @@ impl DaemonHandle {
         Ok(now)
     }
 
-    /// Returns a device as it stands.
+    /// Returns a snapshot of a device.
     ///
     /// # Errors
     /// If there is no such device or its loop has ended.
@@ -135,7 +135,7 @@ impl DaemonHandle {
         self.shared.devices.snapshot(device).await
     }
 
-    /// Returns a VM as it stands.
+    /// Returns a snapshot of a VM.
     ///
     /// # Errors
     /// If there is no such VM or its loop has ended.
@@ -144,8 +144,8 @@ impl DaemonHandle {
         self.ask_of(vm, look).await
     }
 
-    /// Replaces the objective of a VM that is in force now, not its schedule; returns what is in
-    /// force.
+    /// Replaces the objective of a VM that is in force now, not its schedule. Returns the VM's
+    /// snapshot.
     ///
     /// # Errors
     /// If there is no such VM, the engine refuses the objective, or the loop has ended.
@@ -165,7 +165,7 @@ impl DaemonHandle {
         Ok(now)
     }
 
-    /// Replaces a device's policy; returns what is in force.
+    /// Replaces a device's policy and returns a snapshot of the device.
     ///
     /// # Errors
     /// If there is no such device, the engine refuses the policy, or the loop has ended.
@@ -177,7 +177,7 @@ impl DaemonHandle {
         self.shared.devices.set_policy(device, policy).await
     }
 
-    /// Changes the fault rules of a disk of a device; returns what is in force.
+    /// Changes the fault rules of a disk and returns a snapshot of the disk.
     ///
     /// # Errors
     /// If there is no such device, export or rule, the rule is refused, or the loop has ended.
@@ -191,11 +191,11 @@ impl DaemonHandle {
         devices.change_faults(device, export, change).await
     }
 
-    /// Begins a deadline transfer of a VM, at this time of day.
+    /// Begins a deadline transfer of a VM; `at` is the present time. Returns the VM's snapshot.
     ///
     /// # Errors
-    /// If there is no such VM, it has a transfer that is not to be replaced, the engine refuses it,
-    /// or the loop has ended.
+    /// If there is no such VM, it has a transfer and `replace` is not set, the engine refuses the
+    /// transfer, or the loop has ended.
     pub async fn begin_job(
         &self,
         vm: &str,
@@ -211,7 +211,7 @@ impl DaemonHandle {
         self.ask_of(vm, begin).await
     }
 
-    /// Cancels the deadline transfer of a VM.
+    /// Cancels the deadline transfer of a VM and returns the VM's snapshot.
     ///
     /// # Errors
     /// If there is no such VM, it has no transfer, or the loop has ended.
@@ -220,8 +220,8 @@ impl DaemonHandle {
             .await
     }
 
-    /// Writes the deadline transfers of a VM's device to the store as they are now. Returns false
-    /// if there is no store; they are durable otherwise.
+    /// Writes the deadline transfers of a VM's device to the store, durably. Returns false if the
+    /// configuration names no store.
     ///
     /// # Errors
     /// If there is no such VM, its loop has ended, or the store cannot be written.
@@ -236,7 +236,7 @@ impl DaemonHandle {
         transfers.snapshot(devices, persistence, device).await
     }
 
-    /// Returns what the policy has learnt of a VM, as a file.
+    /// Returns the state that the policy has learnt of a VM, as a file.
     ///
     /// # Errors
     /// If there is no such VM, nothing was learnt of it, or its loop has ended.
@@ -244,12 +244,12 @@ impl DaemonHandle {
         self.learnt().export(name).await
     }
 
-    /// Has the policy go on with what was learnt of a VM, here or elsewhere. Returns the VM as it
-    /// stands, and notes for people.
+    /// Passes learnt state of a VM, from this or another daemon, to the policy. Returns the VM's
+    /// snapshot, and notes for the operator.
     ///
     /// # Errors
-    /// If there is no such VM, the policy in force does not take it over, or the loop has ended.
-    /// Then nothing has changed.
+    /// If there is no such VM, the policy in force rejects the state, or the loop has ended.
+    /// Nothing has changed then.
     pub async fn import_vm(
         &self,
         name: &str,
@@ -259,35 +259,36 @@ impl DaemonHandle {
         self.learnt().import(name, file, disks).await
     }
 
-    /// Serves one more VM; returns what is in force. Its files are made and opened as at the start.
+    /// Adds a VM, creates and opens its files as at start, and returns its snapshot.
     ///
     /// # Errors
-    /// If a name is taken, a disk cannot be opened, or there is no room. Then nothing has changed,
-    /// but files that were made are left.
+    /// If a name is in use, a disk cannot be opened, or the device is full. Nothing has changed
+    /// then, except that files that were created are left.
     pub async fn add_vm(&self, vm: VmConfig) -> Result<VmSnapshot, ControlError> {
         self.changes().add_vm(vm).await
     }
 
-    /// Serves a VM no more. Returns what could not be flushed, disk by disk.
+    /// Removes a VM. Returns the disks that could not be flushed, with the reasons.
     ///
     /// # Errors
-    /// If there is no such VM, or clients are connected and it is not forced.
+    /// If there is no such VM, or clients are connected and `force` is not set.
     pub async fn remove_vm(&self, name: &str, force: bool) -> Result<Vec<String>, ControlError> {
         self.changes().remove_vm(name, force).await
     }
 
-    /// Gives a VM one more disk; returns what is in force.
+    /// Adds a disk to a VM and returns the VM's snapshot.
     ///
     /// # Errors
-    /// As [`DaemonHandle::add_vm`].
+    /// Those of [`DaemonHandle::add_vm`].
     pub async fn add_disk(&self, vm: &str, disk: DiskConfig) -> Result<VmSnapshot, ControlError> {
         self.changes().add_disk(vm, disk).await
     }
 
-    /// Takes a disk from a VM. Returns what could not be flushed.
+    /// Removes a disk of a VM. Returns the reason if it could not be flushed.
     ///
     /// # Errors
-    /// If there is no such disk, it is the only one, or clients are connected and it is not forced.
+    /// If there is no such disk, it is the only one of its VM, or clients are connected and `force`
+    /// is not set.
     pub async fn remove_disk(
         &self,
         vm: &str,
@@ -297,12 +298,12 @@ impl DaemonHandle {
         self.changes().remove_disk(vm, export, force).await
     }
 
-    /// Gives a disk another size in bytes, a smaller one only if it is forced; returns what is in
-    /// force. A size that it has already is made durable.
+    /// Changes the size of a disk, in bytes, and returns the VM's snapshot. A smaller size requires
+    /// `force`. If the disk has the size already, it is made durable.
     ///
     /// # Errors
-    /// If there is no such disk, the size cannot be had, or it is smaller and that is not forced.
-    /// Then it stays as it was, but for [`ControlError::NotDurable`].
+    /// If there is no such disk, the size is not possible, or it is smaller and `force` is not set.
+    /// The size has not changed then, except with [`ControlError::NotDurable`].
     pub async fn resize_disk(
         &self,
         vm: &str,
@@ -313,8 +314,8 @@ impl DaemonHandle {
         self.changes().resize_disk(vm, export, size, force).await
     }
 
-    /// Writes a VM to the store as it is now: all of it, or the objective of one that the
-    /// configuration names. Durable when it returns.
+    /// Writes a VM to the store as it is now, durably: the complete VM, or only the objective if
+    /// the configuration file names the VM.
     ///
     /// # Errors
     /// If there is no store, no such VM, or the store cannot be written.
@@ -334,10 +335,10 @@ impl DaemonHandle {
         persistence.put_vm(vm, device, is_configured).await
     }
 
-    /// Checks that a VM may be forgotten by the store.
+    /// Checks that the store's records of a VM may be deleted.
     ///
     /// # Errors
-    /// If there is no store, or the configuration names the VM and would bring it back.
+    /// If there is no store, or the configuration file names the VM and would bring it back.
     pub(crate) fn may_forget(&self, name: &str) -> Result<(), ControlError> {
         let Shared {
             vms, persistence, ..
@@ -345,11 +346,11 @@ impl DaemonHandle {
         persistence.may_forget(name, vms)
     }
 
-    /// Makes the store forget a VM, with its deadline transfer and what was learnt of it. Returns
-    /// true if there was anything. Durable when it returns.
+    /// Deletes the store's records of a VM, durably: the VM, its deadline transfer and its learnt
+    /// states. Returns true if there were any.
     ///
     /// # Errors
-    /// If there is no store, the configuration names the VM, or the store cannot be written.
+    /// If there is no store, the configuration file names the VM, or the store cannot be written.
     pub(crate) async fn forget_vm(&self, name: &str) -> Result<bool, ControlError> {
         let Shared {
             vms, persistence, ..
@@ -357,9 +358,8 @@ impl DaemonHandle {
         persistence.forget_vm(name, vms).await
     }
 
-    /// Makes the store forget a disk that was served before, by its export name or its absolute
-    /// path, so that a new one may be created there. Durable on return. Returns false if the store
-    /// does not know the disk.
+    /// Deletes the store's record of a disk, durably, by its export name or its absolute path, so
+    /// that a new file may be created there. Returns false if there is no such record.
     ///
     /// # Errors
     /// If the disk is being served, there is no store, or the store cannot be written.
@@ -381,23 +381,23 @@ impl DaemonHandle {
         self.shared.persistence.has_disk(vm, export).await
     }
 
-    /// Returns a reason for each persisted VM that is not served.
+    /// Returns a reason for each VM in the store that is not served.
     pub fn problems(&self) -> Vec<Reason> {
         self.shared.persistence.problems(&self.shared.vms)
     }
 
-    /// Takes up what the store has. See [`Daemon::restore`](super::Daemon::restore).
+    /// Restores the state in the store. See [`Daemon::restore`](super::Daemon::restore).
     pub(super) async fn restore(&self) {
         Restore::new(&self.shared).all().await;
     }
 
-    /// Begins an orderly end, as SIGTERM does. [`Daemon::run`](super::Daemon::run) returns when
-    /// it is done.
+    /// Begins an orderly end, as SIGTERM does. [`Daemon::run`](super::Daemon::run) returns once it
+    /// is complete.
     pub fn shut_down(&self) {
         self.shared.stop.notify_one();
     }
 
-    /// Ends when [`DaemonHandle::shut_down`] was called.
+    /// Completes when [`DaemonHandle::shut_down`] is called.
     pub(super) async fn stopped(&self) {
         self.shared.stop.notified().await;
     }
@@ -410,7 +410,7 @@ impl DaemonHandle {
         Changes::new(&self.shared)
     }
 
-    /// Sends a command about a VM to its device's loop and waits for the answer to it.
+    /// Sends a command about a VM to its device's event loop and waits for the answer.
     async fn ask_of<T>(
         &self,
         vm: &str,

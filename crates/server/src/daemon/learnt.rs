@@ -1,4 +1,4 @@
-//! What the policy has learnt of a VM, taken out of one daemon and into another.
+//! Export and import of the state that the policy has learnt of a VM.
 
 use tidegate_api::query::LearntDisks;
 use tidegate_policies::policy;
@@ -11,7 +11,7 @@ use crate::config::VmConfig;
 use crate::identity::{Identity, LiesOn};
 use crate::learnt_file::LearntFile;
 
-/// States that policies have learnt of VMs, read from their loops and given to them.
+/// Learnt states of VMs, read from and written to the event loops.
 #[derive(Clone, Copy)]
 pub(super) struct LearntStates<'a> {
     devices: &'a DeviceTable,
@@ -23,7 +23,7 @@ impl<'a> LearntStates<'a> {
         LearntStates { devices, vms }
     }
 
-    /// Returns what the policy has learnt of a VM, as a file.
+    /// Returns the state that the policy has learnt of a VM, as a file.
     ///
     /// # Errors
     /// If there is no such VM, nothing was learnt of it, or its loop has ended.
@@ -43,12 +43,12 @@ impl<'a> LearntStates<'a> {
         Ok(LearntFile::new(whose, &disks, &learnt))
     }
 
-    /// Has the policy go on with what was learnt of a VM, here or elsewhere. Returns the VM as it
-    /// stands, and notes for people.
+    /// Passes learnt state of a VM, from this or another daemon, to the policy. Returns the VM's
+    /// snapshot, and notes for the operator.
     ///
     /// # Errors
-    /// If there is no such VM, the policy in force does not take it over, or the loop has ended.
-    /// Then nothing has changed.
+    /// If there is no such VM, the policy in force rejects the state, or the loop has ended.
+    /// Nothing has changed then.
     pub(super) async fn import(
         self,
         name: &str,
@@ -79,12 +79,12 @@ impl<'a> LearntStates<'a> {
         Ok((now, notes))
     }
 
-    /// Returns the identity of what a VM's disks lie on.
+    /// Returns the identity of the block devices under a VM's disks.
     async fn identity_of(self, vm: &VmConfig) -> Identity {
         let kind = &self.devices.entries()[vm.device].config().kind;
         let lies_on = LiesOn::of(kind, std::slice::from_ref(vm));
         let identity = spawn_blocking(move || lies_on.identity()).await;
-        // A panic was logged by the panic hook; then nothing tells.
+        // The panic hook has logged a panic; the identity is unknown then.
         identity.unwrap_or_else(|_| Identity::from_text(""))
     }
 }
@@ -116,7 +116,7 @@ fn not_taken(file: &LearntFile, error: CommandError) -> ControlError {
     }
 }
 
-/// The policies of which the controller is like this, in words.
+/// Displays the names of the policies whose controller satisfies a predicate.
 struct PolicyNames<F: Fn(Option<&str>) -> bool>(F);
 
 impl<F: Fn(Option<&str>) -> bool> std::fmt::Display for PolicyNames<F> {
@@ -128,8 +128,8 @@ impl<F: Fn(Option<&str>) -> bool> std::fmt::Display for PolicyNames<F> {
     }
 }
 
-/// What somebody ought to know of what was taken over. `elsewhere`: what the disks lie on, where
-/// that is another place.
+/// Returns notes for the operator on an import. `elsewhere` is the identity of the VM's disks if
+/// they are on other storage than where the state was learnt.
 fn notes(
     file: &LearntFile,
     now: &VmSnapshot,

@@ -1,4 +1,4 @@
-//! Starting, running and ending the daemon.
+//! Start, run and end of the daemon.
 //!
 //! ```text
 //!   start: open all disks, bind all sockets, start all loops; or nothing of it
@@ -49,36 +49,36 @@ pub use handle::DaemonHandle;
 use snapshots::Snapshots;
 use transfers::DeviceJobs;
 
-/// Why the daemon did not start. Nothing was left behind.
+/// Error of starting the daemon, which has released everything.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A device, its disks or its loop.
+    /// A device, its disks or its event loop could not be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// A listener.
+    /// A listener could not be bound.
     #[error("listener {source}")]
     Bind {
-        /// Where the configuration names it.
+        /// Place of the listener in the configuration.
         place: Option<Box<Place>>,
-        /// Why.
+        /// Reason.
         source: BindError,
     },
     /// Signals cannot be received.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
-    /// The store.
+    /// The store could not be opened.
     #[error("store {source}")]
     Store {
-        /// Where the configuration names it.
+        /// Place of the store in the configuration.
         place: Option<Box<Place>>,
-        /// Why.
+        /// Reason.
         source: StoreError,
     },
 }
 
 impl StartError {
-    /// What of the configuration could not be had; `None` where it is not about that, or did not
-    /// come from a text.
+    /// Returns the place in the configuration of what failed; `None` if the error concerns no part
+    /// of it, or the configuration was not read from a file.
     pub fn place(&self) -> Option<&Place> {
         match self {
             StartError::Setup(error) => error.place(),
@@ -88,24 +88,23 @@ impl StartError {
     }
 }
 
-/// Why the daemon ended before it was told to.
+/// Error that ended the daemon before it was told to end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// An event loop panicked: a bug. Its clients were cut off.
+    /// An event loop panicked, which is a bug. Its clients were disconnected.
     #[error("the event loop of device {0:?} panicked")]
     Panicked(String),
-    /// An event loop could not go on.
+    /// An event loop could not continue.
     #[error("the event loop of device {device:?} failed: {source}")]
     Failed {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// How.
+        /// Reason.
         source: io::Error,
     },
 }
 
-/// A daemon whose loops run and whose sockets are bound; clients are accepted by
-/// [`Daemon::run`].
+/// Daemon whose event loops run and whose sockets are bound; [`Daemon::run`] accepts clients.
 #[derive(Debug)]
 pub struct Daemon {
     handle: DaemonHandle,
@@ -115,7 +114,7 @@ pub struct Daemon {
     signals: Signals,
 }
 
-/// Loops of a daemon that is starting; should it fail to, they end.
+/// Event loops of a daemon that is starting. If the start fails, dropping this ends them.
 #[derive(Default)]
 struct Loops {
     devices: Vec<DeviceEntry>,
@@ -131,7 +130,7 @@ impl Drop for Loops {
     }
 }
 
-/// Tells that a loop has ended, however it did.
+/// Sends the index of a device when dropped, however its event loop ended.
 struct Ended(usize, mpsc::UnboundedSender<usize>);
 
 impl Drop for Ended {
@@ -141,13 +140,13 @@ impl Drop for Ended {
 }
 
 impl Daemon {
-    /// Opens everything that the configuration names and starts the loops. Within a runtime, for
-    /// from the beginning on SIGTERM and SIGINT wait for [`Daemon::run`].
+    /// Opens everything that the configuration names and starts the event loops. Must be called
+    /// within a tokio runtime, which receives SIGTERM and SIGINT for [`Daemon::run`] from now on.
     ///
     /// # Errors
-    /// Names the VM, export, path or address that stood in the way.
+    /// If anything cannot be opened; names the VM, export, path or address.
     pub fn start(mut config: Config) -> Result<Daemon, StartError> {
-        // From here on there is something to end in order, even before it is served.
+        // Registered first: a signal during the start must lead to an orderly end.
         let signals = Signals::new().map_err(StartError::Signals)?;
         sys::survive_file_size_limits();
         let store = open_store(&config)?;
@@ -204,29 +203,29 @@ impl Daemon {
         })
     }
 
-    /// The way to control it.
+    /// Returns the handle that controls the daemon.
     pub fn handle(&self) -> DaemonHandle {
         self.handle.clone()
     }
 
-    /// Serves the VMs that are in the store, beside those of the configuration, has the policies go
-    /// on with what they had learnt, and the VMs with their deadline transfers. A VM that cannot be
-    /// served keeps no other from being: that is logged, and a problem of `/healthz`. To be called
-    /// before anybody is served.
+    /// Restores the state in the store: serves its VMs beside those of the configuration, and
+    /// passes learnt states, attainment and deadline transfers to the event loops. A VM that cannot
+    /// be served does not keep others from being served: it is logged and reported by `/healthz`.
+    /// To be called before clients are accepted.
     pub async fn restore(&self) {
         self.handle.restore().await;
     }
 
-    /// The addresses clients connect to, in the order of the configuration.
+    /// Returns the listeners in the order of the configuration.
     pub fn listeners(&self) -> impl Iterator<Item = &Bound> {
         self.listeners.iter().map(|(bound, _)| &**bound)
     }
 
-    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Signals are
-    /// caught from [`Daemon::start`] on. Runs on the caller's runtime.
+    /// Serves until SIGTERM, SIGINT or [`DaemonHandle::shut_down`], then ends in order. Signals
+    /// since [`Daemon::start`] count. Runs on the caller's runtime.
     ///
-    /// A second signal, or [`stop_within`](crate::config::DaemonConfig::stop_within) after the
-    /// first, cuts the end short.
+    /// The orderly end is cut short by a second signal, or by the deadline
+    /// [`stop_within`](crate::config::DaemonConfig::stop_within) after the first.
     ///
     /// # Errors
     /// If an event loop ended by itself.
@@ -287,7 +286,7 @@ impl Daemon {
         tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
         handle.devices().send_all(|| Command::Abort);
         let ended = tokio::time::timeout(ABORTED_WITHIN, ending).await;
-        // Closing the listeners keeps clients from connecting while the process waits for the
+        // The listeners are closed now, so that no client connects while the process waits for the
         // kernel.
         drop(listeners);
         match ended {
@@ -298,7 +297,7 @@ impl Daemon {
     }
 }
 
-/// Way in which the daemon ended.
+/// Manner in which the daemon ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped {
     /// All requests were finished and all threads joined.
@@ -323,8 +322,7 @@ impl Gone {
 }
 
 /// Waits for a second SIGTERM or SIGINT, or for the deadline of an orderly end after the first;
-/// returns which of them happened, in words. Used while the daemon is still starting.
-///
+/// returns which of the two happened, in words. For use while the daemon is still starting.
 /// # Errors
 /// If the signal handlers cannot be installed.
 pub async fn end_at_once(config: &DaemonConfig) -> io::Result<String> {
@@ -336,13 +334,13 @@ pub async fn end_at_once(config: &DaemonConfig) -> io::Result<String> {
     })
 }
 
-/// Reason for which an orderly end is cut short, with the key that says when.
+/// Returns the reason for cutting an orderly end short at its deadline, with the key that sets it.
 fn late(config: &DaemonConfig) -> String {
     let (seconds, key) = (config.stop_within.as_secs_f64(), config.stop_key);
     format!("not done in {seconds} s ({key})")
 }
 
-/// Time that event loops get to end after [`Command::Abort`]; the process has to end within a
+/// Time that event loops get to end after [`Command::Abort`]. The process has to end within a
 /// second of the signal.
 const ABORTED_WITHIN: Duration = Duration::from_millis(500);
 
@@ -363,7 +361,7 @@ fn tell_stuck(handle: &DaemonHandle, gone: &Gone) {
     );
 }
 
-/// Parts of the daemon that an orderly end still has to finish.
+/// Parts of the daemon that an orderly end has to finish.
 struct Ending {
     handle: DaemonHandle,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
@@ -372,15 +370,15 @@ struct Ending {
 }
 
 impl Ending {
-    /// Finishes the requests in flight, flushes the disks and persists learnt state. May be dropped
-    /// while it waits.
+    /// Finishes the requests in flight, flushes the disks and persists learnt state. Cancellation
+    /// safe: the future may be dropped at any time.
     async fn in_order(
         mut self,
         mut reception: JoinSet<()>,
         snapshots: Snapshots,
     ) -> Result<(), RunError> {
         reception.shutdown().await;
-        // Draining takes the policy's place, and what that has learnt goes with it.
+        // Taken before the drain, which replaces the policy and thereby drops its learnt state.
         let learnt = snapshots.last().await;
         self.handle.devices().send_all(|| Command::Drain);
         while self.gone.all().len() < self.threads.len() {
@@ -398,8 +396,8 @@ impl Ending {
         ended.map(drop)
     }
 
-    /// Collects the threads, all of which have ended: whether everything was finished and flushed,
-    /// and the jobs that ran, by the number of the device.
+    /// Joins the threads of event loops, all of which have ended. Returns true if everything was
+    /// finished and flushed, and the transfers that ran, by index of the device.
     fn join(self) -> (Result<bool, RunError>, Vec<DeviceJobs>) {
         let mut result = Ok(true);
         let mut jobs = Vec::new();
@@ -430,7 +428,7 @@ fn open_store(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
     config.store.as_ref().map(open).transpose()
 }
 
-/// The signals that end the daemon.
+/// Signals that end the daemon.
 #[derive(Debug)]
 struct Signals {
     terminate: Signal,

@@ -1,5 +1,5 @@
-//! What survives a restart: VMs that were added for good, promises to those of the configuration
-//! that were changed for good, and disks that were served.
+//! Records in the store: VMs and objectives that were changed with `--persist`, and disks that were
+//! served.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::health;
 use crate::kept::{self, How, Said};
 use crate::store::{Change, KnownDisk, Scope, Store, StoreError, VmRecord};
 
-/// Puts the objectives that are kept in place of those of the configuration.
+/// Replaces the objectives of configured VMs by those in the store, and logs the outcome.
 pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
     let records = match store.vms() {
         Ok(records) => records,
@@ -31,8 +31,8 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
     }
 }
 
-/// Loads the paths of all disks that the store knows into `files`, so that none of them is created
-/// anew.
+/// Loads the paths of all disks that the store knows into `files`, which refuses to create files
+/// there.
 pub(super) fn know_disks(store: &Store, files: &Files) {
     match store.disks() {
         Ok(disks) => files.set_known(disks.into_iter().map(|disk| disk.path.into())),
@@ -40,8 +40,8 @@ pub(super) fn know_disks(store: &Store, files: &Files) {
     }
 }
 
-/// Stores durably that the disks of these VMs are served, so that one whose file is lost is not
-/// replaced by an empty one. A failure is logged, and the disks are served all the same.
+/// Records that the disks of these VMs are served, durably, so that a lost file is not replaced by
+/// an empty one. A failure is logged, and the disks are served all the same.
 pub(super) fn note_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
     let disks = vms
         .iter()
@@ -60,13 +60,13 @@ pub(super) fn note_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
     }
 }
 
-/// Store of a daemon, if it has one, and the VMs in it that could not be served.
+/// Store of a daemon, if it has one, and the VMs in the store that could not be served.
 #[derive(Debug)]
 pub(super) struct Persistence {
     store: Option<Arc<Store>>,
-    /// Interval at which what controllers have learnt is written.
+    /// Interval at which learnt state of controllers is written.
     snapshot_interval: Duration,
-    /// VMs that are in the store and are not served, and why.
+    /// Names of VMs that are in the store and not served, with the reasons.
     not_served: Mutex<BTreeMap<String, String>>,
 }
 
@@ -79,19 +79,19 @@ impl Persistence {
         }
     }
 
-    /// Returns the store; `None` where the configuration names none. Its calls may wait for the
-    /// disk: make them where a thread may block.
+    /// Returns the store; `None` if the configuration names none. Its methods may block on the
+    /// disk, so call them on a thread that may block.
     pub(super) fn store(&self) -> Option<&Arc<Store>> {
         self.store.as_ref()
     }
 
-    /// Returns the interval at which what controllers have learnt is written.
+    /// Returns the interval at which learnt state of controllers is written.
     pub(super) fn snapshot_interval(&self) -> Duration {
         self.snapshot_interval
     }
 
-    /// Writes a VM as it is now: all of it, or the objective of one that the configuration names.
-    /// `device` is its device's name. Durable when it returns.
+    /// Writes a VM as it is now, durably: the complete VM, or only the objective if the
+    /// configuration file names the VM. `device` is the name of its device.
     ///
     /// # Errors
     /// If there is no store, or it cannot be written.
@@ -113,11 +113,11 @@ impl Persistence {
         store_it(store, &name, move |store| store.put_vm(&record)).await
     }
 
-    /// Forgets a VM, with its deadline transfer and what was learnt of it. Returns true if there
-    /// was anything. Durable when it returns.
+    /// Deletes the records of a VM, durably: the VM, its deadline transfer and its learnt states.
+    /// Returns true if there were any.
     ///
     /// # Errors
-    /// If there is no store, the configuration names the VM, or the store cannot be written.
+    /// If there is no store, the configuration file names the VM, or the store cannot be written.
     pub(super) async fn forget_vm(
         &self,
         name: &str,
@@ -137,10 +137,10 @@ impl Persistence {
         Ok(forgotten)
     }
 
-    /// Checks that a VM may be forgotten.
+    /// Checks that the records of a VM may be deleted.
     ///
     /// # Errors
-    /// If there is no store, or the configuration names the VM and would bring it back.
+    /// If there is no store, or the configuration file names the VM and would bring it back.
     pub(super) fn may_forget(&self, name: &str, vms: &VmDirectory) -> Result<(), ControlError> {
         self.required()?;
         if vms.is_configured(name) {
@@ -149,20 +149,20 @@ impl Persistence {
         Ok(())
     }
 
-    /// Returns true if the record of a VM in the store names this disk.
+    /// Returns true if the record of a VM has a disk with this export name.
     ///
     /// # Errors
     /// If there is no store, or it cannot be read.
     pub(super) async fn has_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
         let name = vm.to_owned();
         let record = store_it(self.required()?, vm, move |store| store.vm(&name)).await?;
-        // What has no words of a VM names no disk of it either.
+        // A record that cannot be read names no disk either.
         let words = record.and_then(|record| record.words().ok());
         let disks = words.as_ref().and_then(|words| words["disk"].as_array());
         Ok(disks.is_some_and(|disks| disks.iter().any(|disk| disk["export"] == export)))
     }
 
-    /// Stores that the disks of a VM are served, if there is a store. A failure is logged.
+    /// Records that the disks of a VM are served, if there is a store. A failure is logged.
     pub(super) async fn note_disks_of(&self, files: &Files, vm: VmConfig) {
         let Some(store) = self.store.clone() else {
             return;
@@ -172,7 +172,7 @@ impl Persistence {
         let _ = spawn_blocking(move || note_disks(&store, &files, &[vm])).await;
     }
 
-    /// Makes the store forget disks that were removed. A failure is logged.
+    /// Deletes the records of disks that were removed. A failure is logged.
     pub(super) async fn forget_disks(&self, files: &Files, exports: Vec<String>) {
         let Some(store) = self.store.clone() else {
             return;
@@ -190,9 +190,8 @@ impl Persistence {
         let _ = spawn_blocking(forget).await;
     }
 
-    /// Forgets a disk that was served before, by its export name or its absolute path, so that a
-    /// new one may be created there. Durable on return. Returns false if the store does not know
-    /// the disk.
+    /// Deletes the record of a disk, durably, by its export name or its absolute path, so that a
+    /// new file may be created there. Returns false if there is no such record.
     ///
     /// # Errors
     /// If the disk is being served, there is no store, or the store cannot be written.
@@ -229,7 +228,7 @@ impl Persistence {
         }
     }
 
-    /// Notes why a VM in the store is not served.
+    /// Sets the reason why a VM in the store is not served.
     pub(super) fn set_not_served(&self, name: &str, why: String) {
         self.not_served().insert(name.to_owned(), why);
     }
@@ -253,7 +252,7 @@ impl Persistence {
     }
 }
 
-/// With paths that mean the same wherever the daemon is started.
+/// Makes the paths of disks absolute, independent of the directory the daemon is started in.
 fn whole_paths(mut vm: VmConfig) -> VmConfig {
     for path in vm.disks.iter_mut().filter_map(|disk| disk.path.as_mut()) {
         if let Ok(whole) = std::path::absolute(&*path) {
@@ -279,7 +278,7 @@ async fn store_it<T: Send + 'static>(
     }
 }
 
-/// What it is kept under on which disks a policy has learnt of VMs.
+/// Returns the store's key for the identity of the disks on which a policy has learnt of VMs.
 pub(super) fn learnt_by(policy: &str) -> String {
     format!("learnt by {policy}")
 }

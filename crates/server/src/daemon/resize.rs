@@ -1,4 +1,4 @@
-//! Files that are given another size, durably.
+//! Durable change of a disk file's size.
 
 use std::fs::File;
 use std::io;
@@ -9,46 +9,47 @@ use crate::command::ControlError;
 use crate::config::Create;
 use crate::ring::sys;
 
-/// Bytes of a disk that is given another size.
+/// Size in bytes of a disk before and after a change.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) before: u64,
     pub(super) size: u64,
 }
 
-/// Why a file was not given its size, durably.
+/// Error of resizing a file.
 #[derive(Debug)]
 pub(super) struct NotGiven {
     what: String,
-    /// It has the size all the same, until a crash may undo that.
+    /// True if the file has the new size, but not durably.
     pub(super) has_it: bool,
 }
 
 impl NotGiven {
-    /// The file has the size that it had.
+    /// Creates the error for a file that has its previous size.
     pub(super) fn no(what: String) -> NotGiven {
         let has_it = false;
         NotGiven { what, has_it }
     }
 
-    /// Returns the error that the change is answered with.
+    /// Returns the error for the client.
     pub(super) fn error(self, export: &str, size: u64) -> ControlError {
         let NotGiven { what, has_it } = self;
-        match has_it {
-            true => ControlError::NotDurable(format!(
+        if has_it {
+            ControlError::NotDurable(format!(
                 "export {export:?} has {size} bytes now, but a crash may undo that: {what}"
-            )),
-            false => ControlError::Disk {
+            ))
+        } else {
+            ControlError::Disk {
                 what: format!("export {export:?} cannot be given {size} bytes: {what}"),
                 help: None,
-            },
+            }
         }
     }
 }
 
-/// Gives a disk's file its size, durably: `sync` is what makes it so, also where it has that size
-/// already, for nobody knows whether that is durable. A file that cannot be made longer has the
-/// size that it had. One that was made shorter stays so: what was cut off is gone.
+/// Sets the size of a disk's file, durably by `sync`. A file that has the size already is synced as
+/// well, because an earlier attempt may not have been durable. On failure a longer file is cut back
+/// to its previous size; a shorter one stays, because the data that was cut off is lost.
 pub(super) fn give_size(
     file: &File,
     create: Create,
@@ -61,18 +62,16 @@ pub(super) fn give_size(
     let meta = file.metadata().map_err(|error| no("inspect", error))?;
     if !meta.is_file() {
         let has = sys::block_device_size(file).map_err(|error| no("measure", error))?;
-        return match has >= size {
-            true => Ok(()),
-            false => {
-                let has = format_bytes(has);
-                Err(NotGiven::no(format!("the block device has {has}")))
-            }
-        };
+        if has >= size {
+            return Ok(());
+        }
+        let has = format_bytes(has);
+        return Err(NotGiven::no(format!("the block device has {has}")));
     }
     let has = meta.len();
     if read_only {
         if has == size {
-            // Whoever made it longer has done this already, and answers for it.
+            // The other process that resized the file is responsible for its durability.
             return Ok(());
         }
         let has = format_bytes(has);
@@ -88,8 +87,8 @@ pub(super) fn give_size(
         if size > has && create == Create::Preallocated {
             sys::allocate(file, 0, has, size - has)?;
         }
-        // Also where it has that length: a change whose `sync` failed may be clean by now for the
-        // kernel, and durable nowhere. Setting the length makes it one to be written again.
+        // Set even if unchanged: after a failed `sync` the kernel may regard the new size as clean
+        // although it is not durable. Setting it marks the inode dirty again.
         file.set_len(size)?;
         sync(file)
     };
@@ -97,8 +96,8 @@ pub(super) fn give_size(
         if size > before && has == before {
             let _ = file.set_len(before);
         }
-        // Whatever could be undone: its length is what is served. What somebody else made longer is
-        // not, as long as a crash may take that back.
+        // The length decides, whatever could be undone. If another process had made the file longer
+        // before, the new size does not count as long as a crash may undo it.
         let is_so = || file.metadata().is_ok_and(|meta| meta.len() == size);
         let has_it = !(size > before && has == size) && is_so();
         let what = failed("resize", &error);

@@ -1,12 +1,12 @@
-//! VMs, what was learnt and deadline transfers that are taken up again when the daemon starts.
+//! Restoring of VMs, learnt states, attainment and deadline transfers when the daemon starts.
 //!
 //! ```text
-//!   start:  configuration --kept objectives win--> loops --+--> served
-//!                                        kept VMs ---------+
+//!   VMs of the configuration --objectives in the store--> start of the loops --+--> served
+//!                                           VMs in the store alone ------------+
 //! ```
 //!
-//! A VM of the configuration whose disk is missing keeps the daemon from starting: whoever
-//! wrote it there is told. One that is only in the store misses itself, and `/healthz` says so.
+//! A VM of the configuration file whose disk is missing fails the start, so that its author
+//! notices. A VM that is only in the store is left out, and `/healthz` reports it.
 
 use jiff::Timestamp;
 use tidegate_core::learnt::Blob;
@@ -23,7 +23,7 @@ use crate::identity::Identity;
 use crate::kept;
 use crate::store::{Store, StoreError};
 
-/// Restoring of a daemon's state from its store, before anybody is served.
+/// Restoring of a daemon's state from its store, before clients are accepted.
 #[derive(Clone, Copy)]
 pub(super) struct Restore<'a> {
     shared: &'a Shared,
@@ -34,9 +34,9 @@ impl<'a> Restore<'a> {
         Restore { shared }
     }
 
-    /// Serves the VMs that are in the store, beside those of the configuration, has the policies go
-    /// on with what they had learnt, and the VMs with their deadline transfers. A VM that cannot be
-    /// served is logged, and is a problem of `/healthz`.
+    /// Serves the VMs in the store beside those of the configuration, and passes learnt states,
+    /// attainment and deadline transfers to the event loops. A VM that cannot be served is logged,
+    /// and reported by `/healthz`.
     pub(super) async fn all(self) {
         let Shared {
             devices,
@@ -49,7 +49,7 @@ impl<'a> Restore<'a> {
             return;
         };
         let records = spawn_blocking(move || store.vms()).await;
-        // That they cannot be read was said when objectives were.
+        // An error of reading the records was logged when the objectives were merged.
         let Ok(Ok(records)) = records else { return };
         let configs = devices.configs();
         let is_configured = |name: &str| vms.is_configured(name);
@@ -66,7 +66,7 @@ impl<'a> Restore<'a> {
                 }
             }
         }
-        // Once all VMs are there: one that comes afterwards may void it.
+        // Only now that all VMs are there, because a VM that is added later may void learnt state.
         for device in 0..configs.len() {
             self.learnt_of_vms(device).await;
             self.learnt_of_device(device).await;
@@ -76,8 +76,8 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Has the policy of a device go on with what it had learnt of its VMs. What does not fit them
-    /// any more is left; without any of it the device is served all the same.
+    /// Passes learnt states of VMs to the policy of a device, which drops those that no longer fit.
+    /// A failure is logged; the device is served all the same.
     async fn learnt_of_vms(self, device: usize) {
         let Ok(now) = self.shared.devices.snapshot(device).await else {
             return;
@@ -95,8 +95,8 @@ impl<'a> Restore<'a> {
         self.go_on(device, read, import).await;
     }
 
-    /// Returns true if the disks of a device lie elsewhere than where a policy has learnt of its
-    /// VMs. Where nothing tells, they do not.
+    /// Returns true if the disks of a device are on other storage than when the policy learnt of
+    /// its VMs; false if that is not known.
     async fn has_moved(self, device: usize, policy: &str) -> bool {
         let Some(store) = self.shared.persistence.store().cloned() else {
             return false;
@@ -122,11 +122,11 @@ impl<'a> Restore<'a> {
             }
             moved
         });
-        // One that panicked has said so.
+        // The panic hook has logged a panic.
         moved.await.unwrap_or(false)
     }
 
-    /// Has a device's engine go on with what was learnt of the device, if that is still the same.
+    /// Passes learnt states of a device to its engine, if the device is still on the same storage.
     async fn learnt_of_device(self, device: usize) {
         let name = self.shared.devices.name(device).to_owned();
         let lies_on = self.shared.lies_on(device);
@@ -155,7 +155,7 @@ impl<'a> Restore<'a> {
         self.go_on(device, read, Command::ImportDevice).await;
     }
 
-    /// Has the engine of a device go on with the attainment of its VMs.
+    /// Passes the recorded attainment of a device's VMs to its engine.
     async fn attainment_of_vms(self, device: usize) {
         let name = self.shared.devices.name(device).to_owned();
         let read = move |store: &Store| {
@@ -179,7 +179,8 @@ impl<'a> Restore<'a> {
         self.go_on(device, read, import).await;
     }
 
-    /// Has a device's loop go on with what is kept, where anything is.
+    /// Reads records with `read` on a blocking thread, and sends the command that `go_on` makes of
+    /// them to a device's event loop, unless there are none.
     async fn go_on<T: Send + 'static>(
         self,
         device: usize,
@@ -192,19 +193,19 @@ impl<'a> Restore<'a> {
         match spawn_blocking(move || read(&store)).await {
             Ok(Ok(kept)) if kept.is_empty() => {}
             Ok(Ok(kept)) => {
-                // A loop that has ended needs none of it.
+                // Sending fails only if the loop has ended, which needs no state then.
                 let _ = self.shared.devices.send(device, go_on(kept));
             }
             Ok(Err(error)) => {
                 let device = self.shared.devices.name(device);
                 tracing::warn!(%device, "what was learnt there is not taken over: {error}");
             }
-            // It has said so.
+            // The panic hook has logged a panic.
             Err(_) => {}
         }
     }
 
-    /// Serves a VM that was served before.
+    /// Serves a VM from the store.
     async fn serve_again(self, vm: VmConfig) -> Result<(), ControlError> {
         let was = vm.clone();
         let there = move || kept::as_served_again(&was);
@@ -218,7 +219,8 @@ impl<'a> Restore<'a> {
             for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
                 served.create = disk.create;
                 if disk.size.is_some() {
-                    // It is kept again some day, and what is to be made needs a size.
+                    // A later record needs a size to create the file from, which opening has
+                    // determined.
                     let is = now.disks.iter().find(|now| now.export == disk.export);
                     served.size = is.map(|is| is.size);
                 }

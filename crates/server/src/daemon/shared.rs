@@ -1,4 +1,4 @@
-//! Parts of a daemon, each with its own state.
+//! Parts of a daemon that its tasks share, each with its own state.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::config::DaemonConfig;
 use crate::identity::LiesOn;
 use crate::reception::HalfOpen;
 
-/// Parts of a daemon.
+/// Parts of a daemon that its tasks share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) devices: DeviceTable,
@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) disks: OpenDisks,
     pub(super) persistence: Persistence,
     pub(super) transfers: Transfers,
-    /// Directory of the configuration, which relative paths are relative to.
+    /// Directory of the configuration file, which relative paths are relative to.
     pub(super) base: PathBuf,
     /// Section `[daemon]` of the configuration.
     pub(super) config: DaemonConfig,
@@ -31,7 +31,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Returns what the disks of a device lie on now.
+    /// Returns the source of the identity of a device's storage, with its present disks.
     pub(super) fn lies_on(&self, device: usize) -> LiesOn {
         let kind = &self.devices.entries()[device].config().kind;
         LiesOn::of(kind, &self.vms.on_device(device))

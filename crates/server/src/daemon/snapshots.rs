@@ -1,14 +1,14 @@
-//! Snapshots of what controllers and engines have learnt, and of the deadline transfers that run:
-//! now and then while the daemon runs, and once when it ends; of transfers also when one has ended.
+//! Snapshots of learnt states and deadline transfers in the store: periodically, once when the
+//! daemon ends, and of transfers also whenever one has ended.
 //!
 //! ```text
-//!   every so often --ask a few VMs at a time--> event loop
-//!         ^                                         |
-//!         +------- one transaction, elsewhere <-----+ what was learnt of them
+//!   snapshot_interval over --ask for a few VMs at a time--> event loop
+//!         ^                                                     |
+//!         +------- one transaction, on another thread <---------+ learnt states
 //! ```
 //!
-//! Loops are asked for a few VMs at a time, which takes none of them long; the disk is waited for
-//! on a thread that may block.
+//! An event loop is asked for a few VMs at a time, so that no answer takes it long. The store is
+//! written on a thread that may block.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -27,32 +27,32 @@ use crate::command::{Command, ControlError, DeviceLearnt};
 use crate::identity::LiesOn;
 use crate::store::{Change, Store, StoreError};
 
-/// States that have been learnt on a device.
+/// Learnt states of a device and its VMs.
 pub(super) struct Learnt {
     device: String,
     policy: String,
-    /// By the VMs' names.
+    /// States by name of the VM.
     states: Vec<(String, Blob)>,
-    /// Of the device itself.
+    /// States of the device itself.
     own: Vec<(DeviceLearnt, Option<Blob>)>,
     /// Attainment of the VMs.
     attainment: Records,
     lies_on: LiesOn,
 }
 
-/// Snapshots that are written to the store while the daemon runs. See the module's documentation.
+/// Periodic snapshots of a daemon. See the module's documentation.
 pub(super) struct Snapshots {
     shared: Arc<Shared>,
-    /// `None`: there is no store, so nothing is written.
+    /// Store and timer; `None` if the configuration names no store.
     store: Option<(Arc<Store>, Interval)>,
-    /// Snapshot of what was learnt that is being written.
+    /// Snapshot of learnt states that is being written.
     writing: Option<JoinHandle<()>>,
-    /// Writes transfers when one has ended; `None`: there is no store.
+    /// Task that writes transfers when one has ended; `None` without a store.
     transfers: Option<JoinHandle<()>>,
 }
 
 impl Snapshots {
-    /// Creates the snapshots of this daemon. Must be called on its runtime.
+    /// Creates the snapshots of a daemon. Must be called on its runtime.
     pub(super) fn new(shared: &Arc<Shared>) -> Snapshots {
         let persistence = &shared.persistence;
         let store = persistence.store().map(|store| {
@@ -72,7 +72,7 @@ impl Snapshots {
         }
     }
 
-    /// Ends when it is time for [`Snapshots::begin`].
+    /// Completes when the next snapshot is due; never without a store.
     pub(super) async fn due(&mut self) {
         match &mut self.store {
             Some((_, timer)) => {
@@ -82,8 +82,8 @@ impl Snapshots {
         }
     }
 
-    /// Begins to ask for and to write transfers and what was learnt, unless the last snapshot is
-    /// still being written.
+    /// Starts a snapshot of transfers and learnt states, unless the last one is still being
+    /// written.
     pub(super) fn begin(&mut self) {
         let Some((store, _)) = &self.store else {
             return;
@@ -103,7 +103,8 @@ impl Snapshots {
         }));
     }
 
-    /// Returns what has been learnt, for [`Snapshots::finish`]: before the loops are told to end.
+    /// Returns the learnt states for [`Snapshots::finish`]; must be called before the loops are
+    /// told to end.
     pub(super) async fn last(&self) -> Vec<Learnt> {
         match &self.store {
             Some(_) => ask_all(&self.shared).await,
@@ -111,7 +112,7 @@ impl Snapshots {
         }
     }
 
-    /// Writes what was learnt last, and the transfers that the loops left behind.
+    /// Writes the last learnt states, and the transfers that the event loops left behind.
     pub(super) async fn finish(self, last: Vec<Learnt>, left: Vec<DeviceJobs>) {
         if let Some(writing) = self.writing {
             // A panic was logged by the panic hook.
@@ -127,14 +128,15 @@ impl Snapshots {
             transfers.snapshot_last(devices, persistence, &left).await;
             write(store, last).await;
         }
-        // What it was writing has been waited for, and its loops answer no more.
+        // `snapshot_last` waited for a write in progress, and the ended loops answer no further
+        // one.
         if let Some(transfers) = self.transfers {
             transfers.abort();
         }
     }
 }
 
-/// Writes transfers whenever there is news of them.
+/// Writes transfers whenever one has ended or a snapshot is due.
 async fn follow_transfers(shared: Arc<Shared>) {
     let Shared {
         devices,
@@ -148,7 +150,8 @@ async fn follow_transfers(shared: Arc<Shared>) {
     }
 }
 
-/// Asks every device. One that does not answer is left out: what is in the store of it stays.
+/// Asks all devices for learnt states. A device that does not answer is left out, so that its
+/// states in the store stay.
 async fn ask_all(shared: &Shared) -> Vec<Learnt> {
     let mut learnt = Vec::new();
     for device in 0..shared.devices.entries().len() {
@@ -159,7 +162,7 @@ async fn ask_all(shared: &Shared) -> Vec<Learnt> {
     learnt
 }
 
-/// Asks a device for what was learnt there. `None`: its policy changed in between.
+/// Asks a device for its learnt states; `None` if its policy was replaced in between.
 async fn ask(shared: &Shared, device: usize) -> Result<Option<Learnt>, ControlError> {
     let devices = &shared.devices;
     let mut learnt = Learnt {
@@ -195,8 +198,8 @@ async fn write(store: Arc<Store>, learnt: Vec<Learnt>) {
     }
 }
 
-/// Keeps what was learnt on these devices, in place of what was kept of them. Where nothing has
-/// changed nothing is written.
+/// Writes learnt states in place of the previous ones, in one transaction that is empty if nothing
+/// has changed.
 fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
     let states: Vec<Vec<(&str, &[u8])>> = (learnt.iter())
         .map(|of| {
@@ -214,7 +217,7 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
     let identities: Vec<_> = (learnt.iter())
         .map(|of| of.lies_on.identity().to_text())
         .collect();
-    // What might be learnt of any device is of use for none.
+    // State of a device without an identity could not be assigned at the next start.
     let known = learnt.iter().zip(&identities);
     let known = known.filter(|(_, identity)| !identity.is_empty());
     let of_devices = known.flat_map(|(of, identity)| {
@@ -225,7 +228,8 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
             state: state.as_ref().map(Blob::as_bytes),
         })
     });
-    // With it goes on which disks that was, so that the next start sees whether they are the same.
+    // The identity is stored with the states, so that the next start can tell whether the disks are
+    // the same.
     let by_policy: Vec<String> = learnt.iter().map(|of| learnt_by(&of.policy)).collect();
     let on_disks = learnt.iter().zip(&identities).zip(&by_policy);
     let on_disks =
@@ -241,7 +245,7 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
     let attained: Vec<_> = attained
         .map(|of| (of, attainment_record::to_bytes(&of.attainment, now)))
         .collect();
-    // Promises are kept to VMs, wherever their disks lie.
+    // Attainment belongs to the VMs, wherever their disks are, so it has no identity.
     let attained = attained.iter().map(|(of, state)| Change::PutDevice {
         device: &of.device,
         part: attainment_record::STORED_AS,

@@ -1,9 +1,9 @@
-//! Deadline transfers of VMs, and what of them survives a restart.
+//! Deadline transfers of VMs in the store.
 //!
 //! ```text
-//!   begun, cancelled, ended, every so often --which run?--> event loop
-//!        ^                                                      |
-//!        +---------- kept in place of those before <------------+-- once more when it has ended
+//!   begun, cancelled, ended, snapshot due --ask for running transfers--> event loop
+//!                                                                            |
+//!   records of the device in the store replaced <----------------------------+
 //! ```
 
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::command::{Command, ControlError};
 use crate::job::KeptJob;
 use crate::store::Change;
 
-/// Transfers of a device of this number, by their VMs' names.
+/// Transfers of a device, given by its index, by name of the VM.
 pub(crate) type DeviceJobs = (usize, Vec<(String, KeptJob)>);
 
-/// Snapshots of the deadline transfers that run.
+/// Snapshots of the running deadline transfers.
 #[derive(Debug)]
 pub(super) struct Transfers {
-    /// Held while loops are asked and the store is written: what was asked first would otherwise
-    /// be written last.
+    /// Held while loops are asked and the store is written, so that an older answer is not written
+    /// over a newer one.
     writing: Mutex<()>,
-    /// Told when a transfer has ended, or it is time for a snapshot.
+    /// Signal that a transfer has ended, or a snapshot is due.
     news: Arc<Notify>,
 }
 
 impl Transfers {
-    /// Creates the snapshots of loops that tell `news` when a transfer has ended.
+    /// Creates the snapshots; event loops signal `news` when a transfer has ended.
     pub(super) fn new(news: Arc<Notify>) -> Transfers {
         Transfers {
             writing: Mutex::default(),
@@ -41,13 +41,12 @@ impl Transfers {
         }
     }
 
-    /// Returns what is told when a transfer has ended, or it is time for a snapshot.
+    /// Returns the signal that a transfer has ended, or a snapshot is due.
     pub(super) fn news(&self) -> &Notify {
         &self.news
     }
 
-    /// Writes the transfers of a device as they are now. Returns false if there is no store; they
-    /// are durable otherwise.
+    /// Writes the running transfers of a device, durably. Returns false without a store.
     ///
     /// # Errors
     /// If the loop has ended or does not answer, or the store cannot be written.
@@ -62,7 +61,7 @@ impl Transfers {
         }
         let _one_at_a_time = self.writing.lock().await;
         let jobs = devices.ask(device, |reply| Command::ExportJobs { reply });
-        // Nobody shall wait for those who wait for one that is stuck.
+        // The deadline keeps a stuck loop from blocking all who wait for the lock.
         let Ok(jobs) = timeout(ANSWERED_WITHIN, jobs).await else {
             return Err(not_kept("its event loop does not answer".to_owned(), None));
         };
@@ -70,8 +69,8 @@ impl Transfers {
         Ok(true)
     }
 
-    /// Writes the transfers of all devices as they are now. Those of a device that does not answer
-    /// stay as they were written before.
+    /// Writes the running transfers of all devices. A device that does not answer keeps its
+    /// previous records.
     pub(super) async fn snapshot_all(&self, devices: &DeviceTable, persistence: &Persistence) {
         for device in 0..devices.entries().len() {
             match self.snapshot(devices, persistence, device).await {
@@ -81,7 +80,7 @@ impl Transfers {
         }
     }
 
-    /// Writes the transfers that loops which have ended leave behind.
+    /// Writes the transfers that event loops left behind when they ended.
     pub(super) async fn snapshot_last(
         &self,
         devices: &DeviceTable,
@@ -97,7 +96,7 @@ impl Transfers {
         }
     }
 
-    /// Has a device's loop go on with the transfers that were written.
+    /// Sends the recorded transfers of a device to its event loop.
     pub(super) async fn restore(
         &self,
         devices: &DeviceTable,
@@ -116,19 +115,19 @@ impl Transfers {
                 tracing::warn!(device, "the jobs that are kept cannot be read: {error}");
                 return;
             }
-            // The panic hook has said so.
+            // The panic hook has logged a panic.
             Err(_) => return,
         };
         let jobs = readable(kept);
         if !jobs.is_empty() {
             let at = Timestamp::now();
-            // A loop that has ended needs none of it.
+            // Sending fails only if the loop has ended, which needs no state then.
             let _ = devices.send(device, Command::ResumeJobs { jobs, at });
         }
     }
 }
 
-/// Writes these transfers of a device, and no others.
+/// Replaces the records of a device's transfers.
 async fn write(
     device: &str,
     persistence: &Persistence,
@@ -152,7 +151,7 @@ async fn write(
     }
 }
 
-/// Returns the transfers that can be read, by their VMs' names; the others are logged.
+/// Returns the transfers that can be parsed, by name of the VM; the others are logged.
 fn readable(kept: Vec<(String, String)>) -> Vec<(String, KeptJob)> {
     let read = |(vm, text): (String, String)| match KeptJob::read(&text) {
         Ok(job) => Some((vm, job)),
