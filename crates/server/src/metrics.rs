@@ -1,9 +1,8 @@
-//! `/metrics`: everything counted, for Prometheus.
+//! `/metrics`: counters and gauges in OpenMetrics text, for Prometheus.
 //!
 //! Each metric is declared once, in one of the tables below, with its help text and its unit; a
-//! test holds docs/monitoring.md against the same tables. Values come from the
-//! loops' snapshots at the time of the scrape, so that counting costs the loops nothing beyond
-//! what they count anyway.
+//! test compares the operating guide with the tables. Values come from snapshots of the event loops
+//! at the time of the scrape, so metrics cost the loops nothing beyond the counting itself.
 
 mod devices;
 mod handshakes;
@@ -29,15 +28,16 @@ use devices::OF_DEVICE;
 pub(crate) use schedules::Scheduled;
 use vms::OF_VM;
 
-/// What `/metrics` is: OpenMetrics text.
+/// Content type of the answer: OpenMetrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Histogram bounds are powers of two nanoseconds, 2^15 (33 us) to 2^35 (34 s): they fall on
-/// bounds of the histograms that are counted, so that no count lands on the wrong side.
+/// Exponents of the first and last bound of exported histograms, in powers of two nanoseconds: 2^15
+/// (33 us) to 2^35 (34 s). They coincide with bounds of the internal histograms, so that no count
+/// lands on the wrong side.
 const FIRST_BOUND: u32 = 15;
 const LAST_BOUND: u32 = 35;
 
-/// What a metric is, and how it is read of a `T`.
+/// Declaration of a metric whose values are read from a `T`.
 struct Metric<T> {
     name: &'static str,
     help: &'static str,
@@ -45,11 +45,11 @@ struct Metric<T> {
     read: Read<T>,
 }
 
-/// How a metric is read; where there are several values, each with the label that tells them
-/// apart.
+/// Type of a metric and function that reads its value; where there are several values, each has the
+/// label that distinguishes it.
 enum Read<T> {
     Gauge(fn(&T) -> f64),
-    /// Absent where there is nothing to say.
+    /// Gauge that is absent while it has no value.
     Maybe(fn(&T) -> Option<f64>),
     Counter(fn(&T) -> f64),
     Counters(&'static str, fn(&T) -> Vec<(&'static str, f64)>),
@@ -141,7 +141,7 @@ static OF_BUILD: &[Metric<()>] = &[plain(
     }),
 )];
 
-/// Everything, as OpenMetrics text.
+/// Renders all metrics as OpenMetrics text.
 pub(crate) fn render(
     devices: Vec<DeviceSnapshot>,
     scheduled: Vec<Scheduled>,
@@ -154,7 +154,7 @@ pub(crate) fn render(
         handshakes,
     }));
     let mut out = String::new();
-    // Writing into a string does not fail.
+    // Writing to a `String` cannot fail.
     let _ = text::encode(&mut out, &registry);
     out
 }
@@ -250,7 +250,7 @@ fn encode_all<'a, T: 'a>(
                 .collect::<Labels>()
         };
         match &metric.read {
-            // A family with no labels would be written with empty braces.
+            // `encode_family` without labels would write empty braces.
             Read::Gauge(read) if labels.is_empty() => encoder.encode_gauge(&read(one))?,
             Read::Gauge(read) => encoder.encode_family(&labels)?.encode_gauge(&read(one))?,
             Read::Maybe(read) => {
@@ -293,7 +293,7 @@ fn encode_histogram(mut encoder: MetricEncoder, histogram: &Histogram) -> fmt::R
     encoder.encode_histogram::<NoLabelSet>(sum, histogram.count(), &buckets(histogram), None)
 }
 
-/// Upper bounds in seconds and what lies between each and the one before.
+/// Returns the upper bounds in seconds, each with the count between it and the bound before.
 fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
     let mut buckets: Vec<(f64, u64)> = (FIRST_BOUND..=LAST_BOUND)
         .map(|shift| (Nanos(1 << shift).as_secs_f64(), 0))
@@ -301,7 +301,7 @@ fn buckets(histogram: &Histogram) -> Vec<(f64, u64)> {
         .collect();
     let last = buckets.len() - 1;
     for (upper, count) in histogram.iter() {
-        // The first bound that is not below this bucket's.
+        // Exponent of the smallest exported bound that is not below this bucket's upper end.
         let shift = u64::BITS - upper.0.saturating_sub(1).leading_zeros();
         let index = shift.saturating_sub(FIRST_BOUND) as usize;
         buckets[index.min(last)].1 += count;

@@ -1,4 +1,4 @@
-//! What is counted of devices.
+//! Metrics of devices.
 
 use tidegate_core::estimator::LearntKind;
 use tidegate_core::watch::{Drift, Parting};
@@ -137,7 +137,7 @@ pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
     ),
 ];
 
-/// A figure of each kind of I/O that was seen.
+/// Returns a figure of each kind of I/O that was seen.
 fn learnt_of_kinds(device: &DeviceSnapshot, get: fn(&LearntKind) -> f64) -> Vec<(String, f64)> {
     let kinds = device.learnt_costs.iter().flat_map(|learnt| &learnt.kinds);
     let seen = kinds.filter(|kind| kind.ios > 0);

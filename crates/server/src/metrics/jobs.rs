@@ -1,4 +1,4 @@
-//! What is counted of jobs.
+//! Metrics of deadline transfers.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;

@@ -1,4 +1,4 @@
-//! Promises to VMs and whether they are kept: at most [`MOST_SERIES`] series a VM.
+//! Metrics of objectives and their attainment: at most [`MOST_SERIES`] series per VM.
 
 use tidegate_core::attainment::{Cause, PartAttainment};
 use tidegate_core::objective::Rate;
@@ -6,7 +6,7 @@ use tidegate_core::objective::Rate;
 use super::{Metric, Read, plain, seconds};
 use crate::command::VmSnapshot;
 
-/// Most series of this table that one VM has: a daemon with 1,000 VMs is scraped, too.
+/// Most series of this table per VM, so that a daemon with 1,000 VMs can still be scraped.
 #[cfg(test)]
 const MOST_SERIES: usize = 60;
 

@@ -1,14 +1,14 @@
-//! What is told of VMs' schedules.
+//! Metrics of schedules.
 
 use super::{Metric, Read, plain};
 
-/// A VM whose objective changes by the clock.
+/// VM that has a schedule.
 #[derive(Debug)]
 pub(crate) struct Scheduled {
     pub(crate) vm: String,
-    /// Its device.
+    /// Name of the device.
     pub(crate) device: String,
-    /// What its schedule says now is not in force.
+    /// True if the objective that the schedule gives now is not in force.
     pub(crate) held: bool,
 }
 

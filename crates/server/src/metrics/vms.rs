@@ -1,4 +1,4 @@
-//! What is counted of VMs, but for their jobs.
+//! Metrics of VMs, except for deadline transfers and attainment.
 
 use tidegate_core::precision::{INTERVAL_S, MILLION};
 use tidegate_core::request::{Lane, Op};
@@ -221,7 +221,7 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     ),
 ];
 
-/// Of millionths.
+/// Converts millionths to a ratio.
 fn ratio(millionths: f64) -> f64 {
     millionths / MILLION as f64
 }

@@ -1,4 +1,4 @@
-//! A file or block device under measurement, by io_uring past the page cache.
+//! File or block device under measurement, with direct I/O by io_uring.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,26 +19,26 @@ use crate::buffer::{PAGE, Region};
 use crate::config::{Create, DiskConfig, DiskFormat};
 use crate::ring::{Ring, clock};
 
-/// Bytes of what is written: random, since some devices compress. Each write begins elsewhere in
-/// them, since some keep what is the same only once.
+/// Bytes of random data that writes are taken from, each at another offset, because some devices
+/// compress or deduplicate.
 const NOISE: usize = 8 << 20;
-/// Submissions that a ring has room for.
+/// Entries of the submission queue.
 const ENTRIES: u32 = 256;
-/// Whoever stops it waits no longer for I/Os that hang.
+/// Maximum wait for I/Os in flight after a measurement was stopped; longer ones hang.
 const AT_REST_WITHIN: Nanos = Nanos::SECOND;
 
-/// An open disk, locked as the daemon would.
+/// Open disk, locked like a disk of the daemon.
 #[derive(Debug)]
 pub struct Disk {
     open: OpenFile,
 }
 
 impl Disk {
-    /// Opens what is there; with `size`, makes a file of so many bytes first, for which room is
-    /// taken at once. Without `writes` it is opened for reading alone.
+    /// Opens a file or block device; with `size`, first creates a file of that many bytes,
+    /// preallocated. Without `writes` it is opened read-only.
     ///
     /// # Errors
-    /// As a disk of the daemon: says what was found and what would help.
+    /// Those of a disk of the daemon, with a hint.
     pub fn open(path: &Path, writes: bool, size: Option<u64>) -> Result<Disk, OpenError> {
         let config = DiskConfig {
             export: String::new(),
@@ -58,10 +58,10 @@ impl Disk {
         Ok(Disk { open })
     }
 
-    /// Makes a file of so many bytes and opens it. What is there already is left alone.
+    /// Creates a file of `size` bytes and opens it. An existing file is not touched.
     ///
     /// # Errors
-    /// As [`Disk::open`], and when there is something of that name. No file stays then.
+    /// Those of [`Disk::open`], and if a file of that name exists. No file is left then.
     pub fn make(path: &Path, size: u64) -> Result<Disk, OpenError> {
         let failed = |source| OpenError::Io {
             path: path.to_owned(),
@@ -72,7 +72,7 @@ impl Disk {
         new.write(true).create_new(true).mode(0o600);
         let made = new.open(path).map_err(failed)?;
         let opened = Disk::open(path, true, Some(size)).and_then(|disk| {
-            // Open, a file keeps its inode: no other has it.
+            // The inode of an open file cannot be reused, so the comparison is unambiguous.
             match disk.is_at(path) && is_at(&made, path) {
                 true => Ok(disk),
                 false => Err(failed(io::ErrorKind::AlreadyExists.into())),
@@ -85,22 +85,22 @@ impl Disk {
         })
     }
 
-    /// Whether the file that is open is still the one of that name, and no link to it.
+    /// Returns true if the path still leads to the open file, not through a symbolic link.
     pub fn is_at(&self, path: &Path) -> bool {
         is_at(&self.open.file, path)
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.open.facts.size
     }
 
-    /// Addresses and lengths are multiples of it, in bytes.
+    /// Returns the alignment of offsets and lengths in bytes, at least 512.
     pub fn block(&self) -> u32 {
         self.open.facts.align.max(512)
     }
 
-    /// Why the figures are not the disk's own, if they are not.
+    /// Returns the reason why the results are not the disk's own, if there is one.
     pub fn caveat(&self) -> Option<&'static str> {
         match (self.open.facts.in_memory, self.open.facts.direct) {
             (true, _) => Some("on a filesystem in memory: these are figures of memory"),
@@ -111,11 +111,11 @@ impl Disk {
         }
     }
 
-    /// Measures until all is measured or `watch` has enough. It is called between I/Os with the
-    /// time, and must be quick.
+    /// Measures until all is measured or `watch` breaks. `watch` is called between I/Os with the
+    /// time and must be quick.
     ///
     /// # Errors
-    /// The first I/O that fails, or comes short.
+    /// If an I/O fails or is short.
     pub fn measure(
         &self,
         profiler: &mut Profiler,
@@ -144,7 +144,8 @@ impl Disk {
             }
             if watch(profiler, now).is_break() {
                 port.come_to_rest(profiler, now);
-                // What hangs ends on its own, in memory that stays mapped.
+                // An I/O that hangs completes later; its buffer stays mapped until the ring is
+                // gone.
                 return Ok(Ended::Stopped);
             }
         }
@@ -158,13 +159,13 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// A ring with a file and memory for its I/Os.
+/// Ring with the file and the buffers of its I/Os.
 struct Port {
     ring: Ring,
     file: crate::ring::FileId,
-    /// By id.
+    /// I/Os in flight by id.
     ios: Vec<Io>,
-    /// For what is read, a part for each id.
+    /// Buffers of reads, `part` bytes for each id.
     landing: Region,
     part: usize,
     noise: Region,
@@ -172,7 +173,7 @@ struct Port {
 }
 
 impl Port {
-    /// Waits for what is in flight, but not for what hangs.
+    /// Waits for the I/Os in flight, for at most [`AT_REST_WITHIN`].
     fn come_to_rest(&mut self, profiler: &mut Profiler, mut now: Nanos) {
         let until = now + AT_REST_WITHIN;
         let mut completions = Vec::new();
@@ -187,7 +188,7 @@ impl Port {
             self.ring.take(&mut completions);
             now = clock();
             for completion in completions.drain(..) {
-                // However it went: its step is measured anew.
+                // Failed I/Os count as well: the step they belong to is measured again.
                 profiler.completed(now, self.ios[completion.token as usize].id);
             }
         }

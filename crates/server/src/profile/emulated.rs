@@ -1,4 +1,4 @@
-//! A disk model under measurement in real time: what it says, with a real clock and real bytes.
+//! Disk model under measurement in real time, with the overhead of a real clock and real copies.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::{DriveError, Ended};
 use crate::buffer::{Mem, Region};
 use crate::ring::{clock, sys};
 
-/// Bytes that stand for all of the disk's, whatever its capacity: requests move memory, as those of
-/// the daemon's emulated disks do.
+/// Bytes of memory that stand for the whole disk, whatever its capacity. Requests copy data, like
+/// those of the daemon's emulated disks.
 const MEDIUM: usize = 64 << 20;
 
-/// Measures a model, see [`Disk::measure`](super::Disk::measure).
+/// Measures a model, in the manner of [`Disk::measure`](super::Disk::measure).
 ///
 /// # Errors
-/// When there is no memory.
+/// If memory cannot be allocated.
 pub fn measure(
     entry: &Entry,
     profiler: &mut Profiler,

@@ -1,4 +1,4 @@
-//! What a disk is and holds, before anything is written to it.
+//! Examination of a disk before a measurement writes to it: users, content, identity.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,46 +11,47 @@ use crate::backing::probe;
 use crate::backing::rotational::{SYSFS, is_rotational};
 use crate::ring::sys;
 
-/// Bytes at either end of a block device that are looked at whole: partition tables, their copies
-/// and the superblocks of all common filesystems lie there.
+/// Bytes at either end of a block device that are read completely: partition tables, their copies
+/// and the superblocks of common file systems are there.
 const ENDS: u64 = 1 << 20;
-/// Places in between, and bytes looked at in each.
+/// Number of samples between the two ends of a block device.
 const SAMPLES: u64 = 256;
+/// Bytes of each sample.
 const SAMPLE: usize = 4096;
-/// How much of a file is asked for its holes at a time.
+/// Maximum length in bytes of one survey of a file's holes.
 const SURVEY: u32 = 1 << 30;
 
-/// Says which boot this is.
+/// File with the identifier of the present boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What was found.
+/// Result of an examination.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Findings {
-    /// Who uses it: it cannot be written to whatever is said.
+    /// User of the disk, which rules out any write.
     pub used_by: Option<String>,
-    /// What it holds that writing would destroy.
+    /// Content that writes would destroy.
     pub holds: Vec<String>,
-    /// Of a file, bytes that were never written, and all.
+    /// Bytes of a file that were never written, and its size.
     pub unwritten: Option<(u64, u64)>,
-    /// No byte that was looked at was other than zero: a block device that knows what was never
-    /// written (thin, trimmed) may answer reads without looking.
+    /// True if all bytes that were read are 0. A block device that tracks unwritten blocks (thin,
+    /// trimmed) may then answer reads without accessing its medium.
     pub only_zeroes: bool,
-    /// Whether it says that distances cost time; `None`: it does not say.
+    /// True if seeks cost time, as on a hard disk; `None` if the kernel does not tell.
     pub rotational: Option<bool>,
-    /// What tells it from others: a file's filesystem, inode and time of birth; the name that a
-    /// block device was given when it was made, or its numbers; and the size.
+    /// Identity of the disk: file system, inode and time of birth of a file; unique name of a block
+    /// device, or its device number; and the size.
     pub identity: String,
-    /// When a file was written to last, in seconds to the nanosecond.
+    /// Time of the last write to a file, in seconds since the epoch, to the nanosecond.
     pub modified: Option<String>,
-    /// A file whose filesystem keeps no time of birth. An inode that is free is soon another
-    /// file's: `identity` may come to be that of another.
+    /// True for a file whose file system stores no time of birth: `identity` may come to be that of
+    /// another file, because inodes are reused.
     pub mistakable: bool,
 }
 
-/// Looks at a file or block device, and writes nothing.
+/// Examines a file or block device without writing to it.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn examine(path: &Path) -> io::Result<Findings> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
@@ -92,11 +93,11 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
     Ok(found)
 }
 
-/// What tells the device that a file, or a block device, lies on from others. `None`: nothing does,
-/// as there is none (a file system in memory, or on another) or it is several (btrfs).
+/// Returns the identity of the block device that a file is on, or that the path names. `None`
+/// without a single one: on tmpfs, overlayfs or btrfs.
 ///
 /// # Errors
-/// When the file cannot be looked at.
+/// If the file does not exist or may not be accessed.
 pub(crate) fn lies_on(path: &Path) -> io::Result<Option<String>> {
     let meta = fs::metadata(path)?;
     let number = numbers(match meta.file_type().is_block_device() {
@@ -112,24 +113,25 @@ fn numbers(device: u64) -> String {
     format!("{}:{}", libc::major(device), libc::minor(device))
 }
 
-/// A time of a file that its filesystem knows, in seconds to the nanosecond.
+/// Formats a time of a file, in seconds since the epoch to the nanosecond; `None` if the file
+/// system does not store it.
 fn since_epoch(time: io::Result<SystemTime>) -> Option<String> {
     let time = time.ok()?.duration_since(UNIX_EPOCH).ok()?;
-    // Some say 0 where they do not know.
+    // Some file systems report 0 instead of an error.
     let known = !time.is_zero();
     known.then(|| format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
 }
 
-/// What tells a block device from others, by its directory in sysfs. Numbers are given anew at
-/// every boot, and to whatever is attached next: the name that is written on it says more where it
-/// has one, and else which attachment of this boot it is (Linux 5.15).
+/// Returns the identity of a block device from its directory in sysfs. Device numbers change with
+/// every boot and are reused, so a unique name is preferred, then a serial number, then the
+/// sequence number of the attachment within this boot (`diskseq`, Linux 5.15).
 fn told_apart(of: &Path, number: &str, boot: Option<&str>) -> String {
     let said = |name: &str| {
         let text = fs::read_to_string(of.join(name)).ok()?;
         let text = text.trim().to_owned();
         (!text.is_empty()).then_some(text)
     };
-    // A partition is a place on a disk that has a name.
+    // A partition is identified by its disk and its place on it.
     let (up, place) = match (said("partition"), said("start")) {
         (Some(part), start) => {
             let start = start.unwrap_or_default();
@@ -158,7 +160,7 @@ fn sysfs(number: &str) -> PathBuf {
     Path::new(SYSFS).join(number)
 }
 
-/// Names in a directory; none where there is no such directory.
+/// Returns the names in a directory, ordered; none if it does not exist.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -167,7 +169,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The partitions of a block device: their names and numbers.
+/// Returns the names and device numbers of a block device's partitions.
 fn parts(number: &str) -> Vec<(String, String)> {
     let of = sysfs(number);
     let is_part = |name: &String| of.join(name).join("partition").exists();
@@ -184,7 +186,7 @@ fn partitions(number: &str) -> Option<String> {
     (!parts.is_empty()).then(|| format!("partitions: {}", parts.join(", ")))
 }
 
-/// Who uses a block device, or a partition of it.
+/// Returns the user of a block device or one of its partitions, if there is one.
 fn used_by(number: &str, path: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
@@ -202,7 +204,7 @@ fn used_by(number: &str, path: &Path) -> Option<String> {
     })
 }
 
-/// Where a device is mounted, by the text of mountinfo.
+/// Returns the mount point of a device; `mounts` is the text of `/proc/self/mountinfo`.
 fn mounted<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(2);
@@ -211,7 +213,7 @@ fn mounted<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
     })
 }
 
-/// The numbers of block devices that are swapped to, by the text of /proc/swaps.
+/// Returns the device numbers of swap devices; `swaps` is the text of `/proc/swaps`.
 fn swaps_on(swaps: &str) -> impl Iterator<Item = String> {
     let paths = swaps
         .lines()
@@ -223,14 +225,14 @@ fn swaps_on(swaps: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What the bytes at its start announce.
+/// Returns the kind of content that a signature at the start of the device announces.
 fn signature(file: &File, size: u64) -> io::Result<Option<String>> {
     let mut start = vec![0; ENDS.min(size) as usize];
     file.read_exact_at(&mut start, 0)?;
     Ok(recognise(&start).map(str::to_owned))
 }
 
-/// A partition table, filesystem or the like.
+/// Recognises the signature of a partition table, file system or volume.
 fn recognise(start: &[u8]) -> Option<&'static str> {
     let magics: [(usize, &[u8], &str); 14] = [
         (512, b"EFI PART", "a GUID partition table"),
@@ -256,7 +258,7 @@ fn recognise(start: &[u8]) -> Option<&'static str> {
     found.map(|found| found.2)
 }
 
-/// The first byte other than zero: at the ends, and in samples in between.
+/// Returns the offset of a byte other than 0, if one is at the ends or in the samples between.
 fn any_byte(file: &File, size: u64) -> io::Result<Option<u64>> {
     let ends = ENDS.min(size);
     let step = (size / SAMPLES).max(SAMPLE as u64);
@@ -274,7 +276,7 @@ fn any_byte(file: &File, size: u64) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Bytes of a file that were never written, or are known to be zeroes.
+/// Returns the bytes of a file that are holes or known zeroes.
 fn holes(file: &File, size: u64) -> io::Result<u64> {
     let (mut at, mut holes) = (0, 0);
     let mut extents = Vec::new();

@@ -1,13 +1,14 @@
-//! Measuring a real disk's saturation profile: what `tidegate_profile` asks for, done.
+//! Measurement of a saturation profile on a real disk: performs the I/O that `tidegate_profile`
+//! asks for.
 //!
 //! ```text
-//!   examine: what is there, who uses it, what does it hold?  --> nothing is written before that
-//!   Disk: opened as the daemon opens it, lock and all; io_uring
-//!   emulated: a model's completions in real time
+//!   examine: users, content and identity of the disk   --> nothing is written before that
+//!   Disk: opened and locked as the daemon opens it; io_uring
+//!   emulated: completions of a device model in real time
 //! ```
 //!
-//! One thread, one disk. A measurement ends when it is finished, when the caller's `watch` says so,
-//! or with the first I/O that fails.
+//! A measurement uses one thread and one disk. It ends when it is finished, when the caller's
+//! `watch` breaks, or at the first I/O that fails.
 
 mod disk;
 mod emulated;
@@ -20,34 +21,34 @@ pub use emulated::measure as measure_emulated;
 pub(crate) use examine::lies_on;
 pub use examine::{Findings, examine};
 
-/// How a measurement ended.
+/// Outcome of a measurement that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// All is measured.
+    /// Everything was measured.
     Finished,
-    /// The caller had enough.
+    /// The caller's `watch` ended it.
     Stopped,
 }
 
-/// An I/O failed, or none could be made.
+/// Error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// Neither memory nor a ring.
+    /// Memory or the ring could not be set up.
     #[error("cannot prepare I/O: {0}")]
     Prepare(#[source] io::Error),
-    /// The ring itself.
+    /// I/O could not be submitted.
     #[error("cannot submit I/O: {0}")]
     Ring(#[source] io::Error),
-    /// An I/O.
+    /// An I/O failed.
     #[error("cannot {what} {len} bytes at {addr}: {source}")]
     Io {
         /// `read` or `write`.
         what: &'static str,
-        /// Its first byte.
+        /// First byte.
         addr: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
 }

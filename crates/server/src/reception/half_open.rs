@@ -1,10 +1,10 @@
 //! Half-open connections: clients that are connected and have not chosen an export yet.
 //!
-//! Their number is at most [`HALF_OPEN_MAX`] over all listeners. At that number a new connection
-//! displaces one of the peer that has the most: the oldest that has sent nothing, or else the one
-//! that has been silent for longest. If a peer that has [`PER_PEER`] of them connects once more, it
-//! loses those in excess that have sent nothing for [`SILENT`]. No new connection is turned away:
-//! a client that completes its handshake without delay is served even during a flood. Once a client
+//! At most [`HALF_OPEN_MAX`] exist over all listeners. At that number a new connection displaces
+//! one of the peer that has the most: the oldest that has sent nothing, or else the one that has
+//! been silent for longest. If a peer that has [`PER_PEER`] of them connects once more, it loses
+//! those in excess that have sent nothing for [`SILENT`]. No new connection is turned away: a
+//! client that completes its handshake without delay is served even during a flood. Once a client
 //! has chosen an export, it counts among the [`connections`](super::connections) of its VM instead.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! Sockets: bound before the daemon says it is up, removed when it ends.
+//! Listening sockets: bound before the daemon reports that it is up, removed when it ends.
 
 use std::fmt;
 use std::io;
@@ -17,35 +17,35 @@ use crate::config::ListenAddress;
 use crate::help::missing_directory;
 use crate::ring::sys;
 
-/// Why a listener could not be bound.
+/// Error of binding a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody listens there.
+    /// Another process listens on the socket.
     #[error("{}: another process listens on this socket", path.display())]
     InUse {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// There is something else in its place.
+    /// The path exists and is no socket.
     #[error("{}: exists and is not a socket; it is not touched", path.display())]
     NotASocket {
-        /// What is there.
+        /// Path of the file.
         path: PathBuf,
     },
     /// A system call failed.
     #[error("{address}: cannot {what}: {source}")]
     Io {
-        /// Where.
+        /// Path or address of the listener.
         address: String,
-        /// What was tried.
+        /// Action that failed.
         what: &'static str,
-        /// How it failed.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
 impl BindError {
-    /// What would help, where that is known.
+    /// Returns a hint, if there is one.
     pub fn help(&self) -> Option<String> {
         let help = match self {
             BindError::InUse { path } => format!(
@@ -83,12 +83,13 @@ fn help_with_binding(address: &str, error: io::ErrorKind) -> Option<String> {
     Some(help.to_owned())
 }
 
-/// A bound listener. Dropping it removes a unix socket's file.
+/// Bound listener. Dropping it removes the file of a unix socket.
 #[derive(Debug)]
 pub struct Bound {
     name: String,
     socket: Socket,
-    /// The file to be removed, and its device and inode, lest somebody else's be removed.
+    /// Path of the unix socket with its device and inode, so that a socket that replaced it is not
+    /// removed.
     file: Option<(PathBuf, u64, u64)>,
 }
 
@@ -99,10 +100,10 @@ enum Socket {
 }
 
 impl Bound {
-    /// Binds.
+    /// Binds a listener.
     ///
     /// # Errors
-    /// When somebody listens there already, or the system refuses.
+    /// If another process listens there already, or a system call fails.
     pub fn new(address: &ListenAddress) -> Result<Bound, BindError> {
         match address {
             ListenAddress::Unix { path, mode } => bind_unix(path, *mode),
@@ -110,7 +111,7 @@ impl Bound {
         }
     }
 
-    /// Its address, for people.
+    /// Returns the path or address, for people.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -136,8 +137,8 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
         }
     };
     refuse_living(path)?;
-    // Bound under another name and renamed once its mode is right: nobody connects before, and
-    // a stale socket is replaced at one stroke.
+    // Bound under a temporary name and renamed once the mode is set: no client connects before
+    // that, and a stale socket is replaced atomically.
     let fresh = path.with_file_name(format!(".tidegate-{}", std::process::id()));
     let _ = std::fs::remove_file(&fresh);
     let listener =
@@ -160,7 +161,7 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
     })
 }
 
-/// Refuses a path where somebody listens or something else lies.
+/// Checks that a path is free or holds a socket on which no process listens.
 fn refuse_living(path: &Path) -> Result<(), BindError> {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -180,7 +181,7 @@ fn refuse_living(path: &Path) -> Result<(), BindError> {
         });
     }
     match StdUnixStream::connect(path) {
-        // Only this answer says that nobody is there.
+        // Only this error says that no process listens.
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         _ => Err(BindError::InUse {
             path: path.to_owned(),
@@ -209,7 +210,7 @@ fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
     })
 }
 
-/// A listener inside a runtime.
+/// Listener registered with a tokio runtime.
 pub(crate) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
@@ -223,7 +224,7 @@ impl Listener {
         })
     }
 
-    /// The next client and who it is.
+    /// Waits for the next client.
     pub(crate) async fn accept(&self) -> io::Result<(Stream, Peer)> {
         match self {
             Listener::Unix(listener) => {
@@ -310,14 +311,14 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection during its handshake.
+/// Connection during its handshake.
 pub(crate) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
 impl Stream {
-    /// The socket, blocking: io_uring does not wait for one that is not.
+    /// Returns the socket in blocking mode, because io_uring does not wait on non-blocking ones.
     pub(super) fn into_fd(self) -> io::Result<OwnedFd> {
         match self {
             Stream::Unix(stream) => {

@@ -1,4 +1,4 @@
-//! Where clients arrive: listeners, and the NBD handshake up to the choice of an export.
+//! Reception of NBD clients: listeners, and the handshake up to the choice of an export.
 //!
 //! ```text
 //!   accept --> half-open: handshake (10 s at most) --> admitted by its VM --> Adopt --> event loop
@@ -7,10 +7,9 @@
 //!                  +--> protocol violation, timeout, disconnect, displaced by others: closed
 //! ```
 //!
-//! All of this is asynchronous and on the control thread. After the handshake the socket goes to
-//! the loop of its device, with what was received beyond the handshake. `half_open` limits
-//! connections during the handshake, [`connections`](crate::connections) limits them
-//! afterwards.
+//! The handshake is asynchronous and runs on the control thread. Then the socket goes to the event
+//! loop of the export's device, with any bytes received beyond the handshake. `half_open` limits
+//! connections during the handshake, [`connections`](crate::connections) limits them afterwards.
 
 mod half_open;
 mod listen;
@@ -39,10 +38,11 @@ pub use offers::{Catalogue, Offer, Offers};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`, which most likely found no free descriptor.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
-/// Bytes received at a time during the handshake: less than a loop's receive buffer.
+/// Bytes received at a time during the handshake; must be less than a loop's receive buffer, which
+/// takes over what was received beyond the handshake.
 const PIECE: usize = 4096;
 
-/// Why a handshake came to nothing.
+/// Error of a handshake.
 #[derive(Debug, thiserror::Error)]
 enum HandshakeError {
     #[error("{0}")]
@@ -53,7 +53,7 @@ enum HandshakeError {
     Gone,
 }
 
-/// Accepts clients until it is dropped.
+/// Accepts clients of one listener until the future is dropped.
 pub async fn receive(bound: Arc<Bound>, offers: Offers, half_open: Arc<HalfOpen>) {
     let offers = Arc::new(offers);
     let listener = match Listener::new(&bound) {
@@ -166,7 +166,8 @@ impl Exports for Choosing<'_> {
     }
 }
 
-/// `None`: the client took its leave in order.
+/// Runs the handshake. Returns the session, the chosen export and the bytes received beyond the
+/// handshake; `None` if the client ended it in order.
 async fn shake_hands(
     stream: &mut Stream,
     exports: &Choosing<'_>,

@@ -1,5 +1,5 @@
-//! Volumes that clients are offered; they come and go while the daemon runs. A protocol turns them
-//! into its own description of a disk, NBD into exports.
+//! Volumes that listeners offer to clients; volumes come and go while the daemon runs. Each
+//! protocol has its own description of a volume, NBD the export.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,19 +9,19 @@ use crate::connections::{ConnectionPermit, VmConnections};
 use crate::event_loop::LoopHandle;
 use crate::frontend::{Opening, Volume};
 
-/// A volume and the loop that serves it.
+/// Volume on offer, with the event loop that serves it.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// The volume; its serial number is that of the disk, by which its loop knows it.
+    /// Volume; its serial number is that of the disk, by which the event loop finds it.
     pub volume: Volume,
-    /// The loop.
+    /// Event loop of the volume's device.
     pub handle: LoopHandle,
     /// Connections of the VM that owns the volume, over all of its volumes.
     pub connections: Arc<VmConnections>,
 }
 
 impl Offer {
-    /// Hands a connection of a client over to the loop, unless the loop has ended.
+    /// Hands a client's connection over to the event loop, unless the loop has ended.
     pub(super) fn adopt(self, opening: Opening, peer: String, permit: ConnectionPermit) {
         let Volume { serial, name, .. } = self.volume;
         let adopted = Adopted {
@@ -38,13 +38,12 @@ impl Offer {
     }
 }
 
-/// All volumes there are, over all devices, oldest first. Looked into during handshakes, never
-/// on a request's path.
+/// Volumes of all devices, oldest first. Read during handshakes, never on the path of a request.
 #[derive(Debug, Default)]
 pub struct Catalogue(RwLock<Vec<Offer>>);
 
 impl Catalogue {
-    /// Offers one more, or another size of one that is offered already.
+    /// Adds a volume, or replaces the one of the same name.
     pub fn put(&self, offer: Offer) {
         self.change(|offers| {
             match (offers.iter_mut()).find(|old| old.volume.name == offer.volume.name) {
@@ -54,13 +53,13 @@ impl Catalogue {
         });
     }
 
-    /// Offers a volume no more. Who has it open keeps it: that is the loop's business.
+    /// Removes a volume. Connections that have it open keep it until their event loop closes them.
     pub fn remove(&self, volume: &str) {
         self.change(|offers| offers.retain(|offer| offer.volume.name != volume));
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Offer>)) {
-        // Each change is whole, whoever panicked.
+        // Each change leaves the list valid, even if a later one panicked.
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -69,16 +68,17 @@ impl Catalogue {
     }
 }
 
-/// What one listener offers.
+/// Volumes that one listener offers.
 #[derive(Clone, Debug)]
 pub struct Offers {
     all: Arc<Catalogue>,
-    /// Only these, the first one under the empty name too. Empty: all, and none of them so.
+    /// Names of the offered volumes, the first of which is also offered under the empty name. If
+    /// empty, all volumes are offered and the empty name has no meaning.
     only: Vec<String>,
 }
 
 impl Offers {
-    /// What a listener is configured to offer of `all`.
+    /// Creates the offers of a listener out of `all` volumes.
     pub fn new(config: &ListenConfig, all: Arc<Catalogue>) -> Offers {
         Offers {
             all,
@@ -86,13 +86,13 @@ impl Offers {
         }
     }
 
-    /// Those of the configuration that there are not now.
+    /// Returns the configured names that belong to no volume now.
     pub fn missing(&self) -> Vec<String> {
         let missing = |name: &&String| self.find(name).is_none();
         self.only.iter().filter(missing).cloned().collect()
     }
 
-    /// The volume that a client means by a name.
+    /// Returns the offered volume that a client names.
     pub fn find(&self, name: &str) -> Option<Offer> {
         let name = match (name, self.only.first()) {
             ("", Some(first)) => first,
