@@ -1,11 +1,11 @@
-//! Attainment of a device's VMs, as it is kept in the store: JSON, all VMs of a device together.
+//! Attainment of a device's VMs as the store keeps it: JSON, one document per device.
 //!
 //! ```text
 //!   { "version": 1, "at": seconds since 1970,
 //!     "vms": { name: [ { "part", "promise", counts, minutes, hours } ] } }
 //! ```
 //!
-//! Time in which the daemon was down passes in the history: nothing was judged in it.
+//! Time while the daemon was down appears in the history as minutes and hours without a verdict.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::attainment::{Part, PartRecord};
 use tidegate_core::time::Nanos;
 
-/// Name of the state in the store, beside what was learnt of the device.
+/// Name of this state in the store, beside the learnt states of the device.
 pub(crate) const STORED_AS: &str = "attainment";
 const VERSION: u32 = 1;
 
@@ -64,7 +64,7 @@ impl StoredPart {
         }
     }
 
-    /// Record of a part; `None`: this daemon does not know it.
+    /// Returns the record of the part; `None` if this build does not know the part.
     fn record(self) -> Option<PartRecord> {
         Some(PartRecord {
             part: Part::named(&self.part)?,
@@ -83,7 +83,7 @@ impl StoredPart {
     }
 }
 
-/// Returns the attainment of VMs as bytes; `at` is when it was taken.
+/// Serialises the attainment of VMs; `at` is the time of the snapshot.
 pub(crate) fn to_bytes(records: &Records, at: Timestamp) -> Vec<u8> {
     let vms = records.iter().map(|(vm, parts)| {
         let parts = parts.iter().map(StoredPart::of).collect();
@@ -97,11 +97,10 @@ pub(crate) fn to_bytes(records: &Records, at: Timestamp) -> Vec<u8> {
     serde_json::to_vec(&stored).expect("numbers and text become JSON")
 }
 
-/// Reads what [`to_bytes`] wrote. Returns the records, and how many seconds before `now` they were
-/// taken.
+/// Parses the output of [`to_bytes`]. Returns the records and their age in seconds at `now`.
 ///
 /// # Errors
-/// When it is something else, or of a newer version.
+/// If the bytes are not such JSON, or were written by a newer version.
 pub(crate) fn from_bytes(bytes: &[u8], now: Timestamp) -> Result<(Records, u32), String> {
     let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if stored.version != VERSION {
@@ -110,7 +109,7 @@ pub(crate) fn from_bytes(bytes: &[u8], now: Timestamp) -> Result<(Records, u32),
             stored.version
         ));
     }
-    // A clock that was set back in between has no time pass.
+    // A clock that was set back meanwhile gives the age 0.
     let ago = now.as_second().saturating_sub(stored.at).max(0);
     let records = stored.vms.into_iter().map(|(vm, parts)| {
         let parts = parts.into_iter().filter_map(StoredPart::record).collect();

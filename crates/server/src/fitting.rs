@@ -1,4 +1,4 @@
-//! Whether what a configuration promises fits its devices: what [`tidegate_core::fit`] is told.
+//! Admission planning of a configuration: prepares the arguments of [`tidegate_core::fit`].
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -7,12 +7,12 @@ use tidegate_core::objective::Objective;
 
 use crate::config::{Config, DeviceConfig, DeviceKind, Diagnostic, Schedule, VmConfig};
 
-/// Help text where a profile is too imprecise.
+/// Help text for a profile that is too imprecise to plan with.
 pub const MEASURE_AGAIN: &str = "measure the device again while nothing else uses it or the \
                                  processors: `tidegate profile`, without --quick";
 
-/// Returns a device as the planner takes it; `None` if it has no profile, or one too imprecise to
-/// plan with.
+/// Returns a device for the planner; `None` if it has no profile, or one too imprecise to plan
+/// with.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
     let profile = config.scheduling.profile.as_deref()?;
     if profile.imprecision().is_some() {
@@ -28,7 +28,8 @@ pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
     })
 }
 
-/// Bytes that a device holds; `None`: what its file system, or memory, has room for.
+/// Returns the capacity of a device in bytes; `None` for files and memory, which are limited by
+/// their file system or the host.
 pub fn capacity(kind: &DeviceKind) -> Option<u64> {
     match kind {
         DeviceKind::Emulated { model } => Some(model.spec().capacity),
@@ -36,13 +37,13 @@ pub fn capacity(kind: &DeviceKind) -> Option<u64> {
     }
 }
 
-/// Whose disks lie on a device, in the order of the configuration.
+/// Returns the VMs whose disks are on a device, in the order of the configuration.
 pub fn tenants(config: &Config, device: usize) -> Vec<Tenant<'_>> {
     let on_it = config.vms.iter().filter(|vm| vm.device == device);
     on_it.map(tenant).collect()
 }
 
-/// A VM as plans see it. A disk that is as large as its file counts nothing.
+/// Returns a VM for the planner. A disk without a configured size counts as 0 bytes.
 pub fn tenant(vm: &VmConfig) -> Tenant<'_> {
     let sizes = vm.disks.iter().filter_map(|disk| disk.size);
     Tenant {
@@ -52,7 +53,7 @@ pub fn tenant(vm: &VmConfig) -> Tenant<'_> {
     }
 }
 
-/// A VM as plans see it at another time.
+/// Returns a VM for the planner with an objective that it has at another time.
 pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> Tenant<'a> {
     Tenant {
         objective,
@@ -60,12 +61,12 @@ pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> Ten
     }
 }
 
-/// So many changes by the clock are looked at ahead. Each is reckoned with all VMs of a device, on
-/// the control thread, which has more to do.
+/// Most future changes of schedules that are checked. Each check computes the fit of all VMs of a
+/// device on the control thread, which serves the API meanwhile.
 const MOMENTS_MAX: usize = 128;
 
-/// When something else is promised by these schedules, as far as they are looked at ahead: the next
-/// week's changes, and those that come once, 128 at most.
+/// Returns the times, ordered, at which these schedules change an objective: those of the next week
+/// and those that occur once, at most [`MOMENTS_MAX`].
 pub(crate) fn moments<'a>(
     schedules: impl IntoIterator<Item = &'a Schedule>,
     now: Timestamp,
@@ -80,14 +81,14 @@ pub(crate) fn moments<'a>(
     all
 }
 
-/// A time for people, where the host is.
+/// Formats a time for people, in a time zone.
 pub(crate) fn written(time: Timestamp, zone: TimeZone) -> String {
     let local = time.to_zoned(zone);
     local.strftime("%a %Y-%m-%d %H:%M %Z").to_string()
 }
 
-/// Returns a warning for each VM whose latency bound is best effort, because nothing says for how
-/// many requests it is promised.
+/// Returns a warning for each VM whose latency bound is best effort because its objective gives no
+/// request rate for it.
 pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
     let of_vm = |vm: &VmConfig| {
         let latency = vm.objective.latency?;
@@ -106,9 +107,9 @@ pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
     vms.iter().filter_map(of_vm).collect()
 }
 
-/// A warning for each device that cannot do what these VMs are promised on it, now or by their
-/// schedules. It is served all the same: whoever starts a daemon wants its VMs' disks, and each
-/// gets less rather than nothing.
+/// Returns a warning for each device that cannot keep the objectives of its VMs, now or at a later
+/// time of their schedules. Only a warning, because a daemon that starts should serve its disks
+/// even if each VM gets less than promised.
 pub fn warnings(devices: &[DeviceConfig], vms: &[VmConfig]) -> Vec<Diagnostic> {
     warnings_at(devices, vms, Timestamp::now())
 }
@@ -142,7 +143,7 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
         .collect()
 }
 
-/// What a device has too little of, and from when on.
+/// Returns the resource that a device lacks for its VMs and from when on; `None` if all fits.
 fn short_of(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<String> {
     let device = device(config)?;
     let reason = |time: Timestamp| {

@@ -1,4 +1,4 @@
-//! Reasons why the daemon, a disk or a VM is not as it should be.
+//! Health report: reasons why the daemon, a disk or a VM is degraded or failing.
 
 use tidegate_api::health::{Health, Reason, ReasonKind, Severity};
 use tidegate_core::engine::SILENCE_WITHOUT_DATA;
@@ -10,7 +10,7 @@ use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 /// which a disk with only flushes in flight is taken to hang.
 const OLD_IO: Nanos = Nanos(2 * SILENCE_WITHOUT_DATA.0);
 
-/// Creates the answer that gives these reasons; its status is the worst severity among them.
+/// Returns the health report with these reasons; its status is the worst severity among them.
 pub(crate) fn health(reasons: Vec<Reason>) -> Health {
     let severities = reasons.iter().map(|reason| reason.kind.severity());
     Health {
@@ -31,7 +31,7 @@ pub(crate) fn not_served(vm: &str, why: &str) -> Reason {
     }
 }
 
-/// Returns the reason that a device's loop gave no snapshot.
+/// Returns the reason for a device whose event loop gave no snapshot.
 pub(crate) fn silent(device: &str, why: String) -> Reason {
     Reason {
         kind: ReasonKind::LoopSilent,
@@ -42,7 +42,7 @@ pub(crate) fn silent(device: &str, why: String) -> Reason {
     }
 }
 
-/// Returns the reasons in a device's snapshot, ordered by VM and disk.
+/// Returns the reasons that a device's snapshot shows, ordered by VM and disk.
 pub(crate) fn of_device(device: &DeviceSnapshot) -> Vec<Reason> {
     let disks = device
         .vms
@@ -77,7 +77,7 @@ fn of_disk(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
     failed.into_iter().chain(late).collect()
 }
 
-/// Returns the reason as a sentence that begins with its subject.
+/// Returns a reason as one sentence that begins with the device, VM or export it is about.
 fn sentence(reason: &Reason) -> String {
     let what = &reason.what;
     match (&reason.device, &reason.vm, &reason.export) {

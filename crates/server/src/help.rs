@@ -1,8 +1,8 @@
-//! What would help where something failed, for kinds of failure that files and sockets share.
+//! Hints for failures that files and sockets have in common.
 
 use std::path::Path;
 
-/// What would help where a file or a socket cannot be made: its directory is missing.
+/// Returns a hint if the directory that is to hold a file or socket does not exist.
 pub fn missing_directory(path: &Path) -> Option<String> {
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty())?;
     (!directory.exists()).then(|| {

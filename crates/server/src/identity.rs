@@ -1,4 +1,4 @@
-//! Which device it is that something was learnt of: it is of no use for another.
+//! Identity of the storage on which learnt state was measured; the state is of no use elsewhere.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,22 +6,23 @@ use std::path::PathBuf;
 use crate::config::{DeviceKind, VmConfig};
 use crate::profile::lies_on;
 
-/// What the disks of a device lie on.
+/// Source of a device's identity: a fixed name, or the files that hold its disks.
 #[derive(Clone, Debug)]
 pub(crate) enum LiesOn {
-    /// What has this name whatever the machine.
+    /// Name that is the same on every host, such as a device model with its parameters.
     Named(String),
-    /// What these files, or block devices, lie on.
+    /// Paths of files or block devices; the block devices below them are identified.
     Files(Vec<PathBuf>),
 }
 
 impl LiesOn {
-    /// A device of this kind, with these VMs.
+    /// Returns the source for a device of this kind with the disks of these VMs.
     pub(crate) fn of(kind: &DeviceKind, vms: &[VmConfig]) -> LiesOn {
         match kind {
             DeviceKind::Memory => LiesOn::Named("memory".to_owned()),
             DeviceKind::Emulated { model } => {
-                // As far as it tells what it is: how fast it is, is what is learnt.
+                // The parameters are part of the name: learnt costs do not hold for a changed
+                // model.
                 LiesOn::Named(format!("emulated {} {:?}", model.name, model.spec()))
             }
             DeviceKind::File => {
@@ -31,7 +32,8 @@ impl LiesOn {
         }
     }
 
-    /// The devices, as far as something tells them from others. May wait for the disk.
+    /// Returns the identity of the underlying block devices, without those that cannot be
+    /// identified. Reads file metadata, so it may block.
     pub(crate) fn identity(&self) -> Identity {
         Identity(match self {
             LiesOn::Named(name) => [name.clone()].into(),
@@ -43,29 +45,30 @@ impl LiesOn {
     }
 }
 
-/// The devices that a device of the configuration is made of: one, where it is as it ought to be.
+/// Set of the block devices under a device's disks: one element in a sensible setup, empty if none
+/// can be identified.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Identity(BTreeSet<String>);
 
 impl Identity {
-    /// As [`Identity::to_text`] has it.
+    /// Parses the form that [`Identity::to_text`] writes.
     pub(crate) fn from_text(text: &str) -> Identity {
         Identity(text.lines().map(str::to_owned).collect())
     }
 
-    /// One a line.
+    /// Returns the names of the block devices, one per line.
     pub(crate) fn to_text(&self) -> String {
         let names: Vec<&str> = self.0.iter().map(String::as_str).collect();
         names.join("\n")
     }
 
-    /// Whether anything tells it from others.
+    /// Returns true if at least one block device is identified.
     pub(crate) fn is_known(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Whether they have a device in common: VMs come and go, and their disks are said to lie on
-    /// one.
+    /// Returns true if both identities share a block device. One shared device is enough, because
+    /// VMs come and go while the disks of a device are meant to be on one block device.
     pub(crate) fn is(&self, other: &Identity) -> bool {
         !self.0.is_disjoint(&other.0)
     }

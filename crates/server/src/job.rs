@@ -1,7 +1,7 @@
-//! Jobs as the daemon has them: so many bytes of a VM, by when on the wall clock.
+//! Deadline transfers of served VMs: an amount of data and a deadline on the wall clock.
 //!
-//! The engine knows a job since this daemon began it, by a clock that starts with the host. What of
-//! it was before, and when it is due for people, stands here beside that.
+//! The engine counts a transfer from the time at which this daemon started or resumed it, on the
+//! monotonic clock. This module adds the part before a restart and the wall-clock times.
 
 mod times;
 
@@ -12,21 +12,21 @@ use tidegate_core::time::Nanos;
 
 pub(crate) use times::{after, before, between, span, to_the_millisecond};
 
-/// A job that is asked for.
+/// Request for a deadline transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobOrder {
-    /// R: bytes that are to be read and written.
+    /// R: bytes to be read and written in total.
     pub bytes: u64,
-    /// When it is to be done.
+    /// Deadline.
     pub due: Due,
-    /// Instead of one that the VM has.
+    /// Replaces a transfer of the VM that is still running.
     pub replace: bool,
-    /// Bytes a second that it may need at most; `None`: any number.
+    /// Maximum rate in bytes per second that the transfer may need; `None` for no maximum.
     pub most: Option<u64>,
 }
 
 impl JobOrder {
-    /// Bytes a second that it needs to be done in so much time.
+    /// Returns the rate in bytes per second that the transfer needs to end within `deadline`.
     pub fn needs(&self, deadline: Nanos) -> u64 {
         let job = Job {
             bytes: self.bytes,
@@ -38,71 +38,71 @@ impl JobOrder {
     }
 }
 
-/// When a job is to be done.
+/// Deadline of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// So long after it begins.
+    /// Time after the beginning.
     In(Nanos),
-    /// At this time.
+    /// Point in time.
     At(Timestamp),
-    /// As long after it begins as the device needs for it beside those that use it now, and so many
-    /// thousandths of that longer: equations 4.1 and 4.2 of PriDyn's thesis.
+    /// Time that the device needs for the transfer beside its present VMs, and a tolerance on top
+    /// of it in thousandths: equations 4.1 and 4.2 of PriDyn's thesis.
     Tolerance(u64),
 }
 
-/// What is known of a job that runs beside what the engine knows.
+/// Wall-clock part of a running transfer, which the engine does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Since {
-    /// When it began, to the millisecond. No other job of its VM has the same.
+    /// Beginning, to the millisecond; distinguishes the transfers of a VM.
     pub begun: Timestamp,
-    /// When it is due.
+    /// Deadline.
     pub due: Timestamp,
-    /// Bytes of it that had moved when this daemon took it up.
+    /// Bytes that had moved when this daemon started or resumed the transfer.
     pub moved: u64,
-    /// So long after it was due was that.
+    /// Time by which the deadline had passed at that moment; 0 if it had not.
     pub overdue: Nanos,
 }
 
-/// When a job will be done.
+/// Forecast of the time at which a transfer ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outlook {
-    /// Nothing is known yet of what its VM has, nor of the device.
+    /// Neither the VM's bandwidth nor that of the device has been measured.
     Unknown,
-    /// Never: nothing moves.
+    /// Never: the VM moves no data.
     Never,
-    /// So long from now.
+    /// Time from now.
     In(Nanos),
 }
 
-/// A job that runs.
+/// Transfer that is running.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunningJob {
-    /// What of it is not the engine's.
+    /// Wall-clock part.
     pub since: Since,
-    /// How it stands, of what was left when this daemon took it up.
+    /// State in the engine, which counts only what was left when this daemon resumed the transfer.
     pub status: JobStatus,
-    /// When it will be done at the bandwidth that it has.
+    /// Forecast of the end at the present bandwidth.
     pub outlook: Outlook,
-    /// Bytes that the whole device does in a second, as far as that is known; zero: it is not.
+    /// Bandwidth of the whole device in bytes per second; 0 if it is not known.
     pub capacity: u64,
-    /// The policy in force sees to it that it is done in time, as far as that can be.
+    /// True if the policy in force enforces deadlines.
     pub enforced: bool,
 }
 
 impl RunningJob {
-    /// R: bytes in all.
+    /// Returns R, the bytes in total.
     pub fn bytes(&self) -> u64 {
         self.status.job.bytes.saturating_add(self.since.moved)
     }
 
-    /// Bytes of them that have moved.
+    /// Returns the bytes that have moved, at most [`RunningJob::bytes`].
     pub fn moved(&self) -> u64 {
         let moved = self.status.job.moved.saturating_add(self.since.moved);
         moved.min(self.bytes())
     }
 
-    /// So long before it is due it will be done; zero: it will not be. `None`: nothing is known of
-    /// that.
+    /// Returns the time by which the transfer ends before its deadline; 0 if it does not, `None`
+    /// without a forecast.
     pub fn early(&self) -> Option<Nanos> {
         match self.outlook {
             Outlook::Unknown => None,
@@ -111,8 +111,8 @@ impl RunningJob {
         }
     }
 
-    /// So long after it is due; zero: in time. [`Nanos::MAX`]: never. `None`: nothing is known of
-    /// that.
+    /// Returns the time by which the transfer misses its deadline; 0 if it does not, [`Nanos::MAX`]
+    /// if it never ends, `None` without a forecast.
     pub fn late(&self) -> Option<Nanos> {
         let late = self.status.forecast.late.0;
         match self.outlook {
@@ -122,20 +122,20 @@ impl RunningJob {
         }
     }
 
-    /// Bytes a second that it may have at best: those of the whole device, or what its VM has, if
-    /// that is more; zero: nothing is known of that.
+    /// Returns the highest bandwidth in bytes per second that the transfer can hope for: that of
+    /// the whole device, or of the VM if that is higher; 0 if neither is known.
     pub fn best_bandwidth(&self) -> u64 {
         self.capacity.max(self.status.bandwidth.unwrap_or(0))
     }
 
-    /// How long from now the rest takes if it has the whole device; `None`: what that does is not
-    /// known.
+    /// Returns the time from now that the rest takes with the whole device; `None` if the bandwidth
+    /// is not known.
     pub fn at_best(&self) -> Option<Nanos> {
         let best = self.best_bandwidth();
         (best > 0).then(|| self.status.job.latency(best))
     }
 
-    /// What of it is kept.
+    /// Returns the state that the store keeps.
     pub fn kept(&self) -> KeptJob {
         KeptJob {
             bytes: self.bytes(),
@@ -146,29 +146,29 @@ impl RunningJob {
     }
 }
 
-/// A job that is over.
+/// Transfer that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndedJob {
-    /// Bytes in all.
+    /// Bytes in total.
     pub bytes: u64,
-    /// Bytes of them that had moved.
+    /// Bytes that had moved.
     pub moved: u64,
-    /// When it began.
+    /// Beginning.
     pub begun: Timestamp,
-    /// When it was due.
+    /// Deadline.
     pub due: Timestamp,
-    /// When it ended.
+    /// End.
     pub ended: Timestamp,
-    /// So long before it was due.
+    /// Time by which it ended before the deadline; 0 if late.
     pub early: Nanos,
-    /// So long after it was due.
+    /// Time by which it ended after the deadline; 0 if in time.
     pub late: Nanos,
-    /// How.
+    /// Outcome in the engine.
     pub outcome: JobOutcome,
 }
 
 impl EndedJob {
-    /// What became of it.
+    /// Returns the result: cancelled, or met or missed by the lateness.
     pub fn result(&self) -> JobResult {
         match (self.outcome, self.late) {
             (JobOutcome::Cancelled, _) => JobResult::Cancelled,
@@ -178,19 +178,19 @@ impl EndedJob {
     }
 }
 
-/// What became of a job.
+/// Result of a transfer that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobResult {
-    /// Done in time.
+    /// Done by its deadline.
     Met,
-    /// Done, and late.
+    /// Done after its deadline.
     Missed,
-    /// Not done: it was not wanted any more.
+    /// Cancelled before it was done.
     Cancelled,
 }
 
 impl JobResult {
-    /// `met`, `missed` or `cancelled`.
+    /// Returns `met`, `missed` or `cancelled`, as in the API and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             JobResult::Met => "met",
@@ -200,19 +200,19 @@ impl JobResult {
     }
 }
 
-/// How many jobs of a VM are over, by what became of them.
+/// Counts of a VM's ended transfers by result.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct EndedJobs {
-    /// Done in time.
+    /// Done by their deadlines.
     pub met: u64,
-    /// Done, and late.
+    /// Done after their deadlines.
     pub missed: u64,
-    /// Not done.
+    /// Cancelled.
     pub cancelled: u64,
 }
 
 impl EndedJobs {
-    /// One more.
+    /// Adds one transfer.
     pub fn count(&mut self, result: JobResult) {
         match result {
             JobResult::Met => self.met += 1,
@@ -221,38 +221,38 @@ impl EndedJobs {
         }
     }
 
-    /// All of them.
+    /// Returns the sum over all results.
     pub fn all(&self) -> u64 {
         self.met + self.missed + self.cancelled
     }
 }
 
-/// The jobs of a VM.
+/// Deadline transfers of a VM, counted since the daemon started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct VmJobs {
-    /// The one that runs; `None`: it has none.
+    /// Running transfer, if any.
     pub running: Option<RunningJob>,
-    /// The last one that is over, since the daemon started.
+    /// Transfer that ended last.
     pub last: Option<EndedJob>,
-    /// All that are over, since the daemon started.
+    /// Counts of ended transfers.
     pub ended: EndedJobs,
 }
 
-/// What is kept of a job that runs.
+/// Running transfer as the store keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeptJob {
-    /// Bytes in all.
+    /// Bytes in total.
     pub bytes: u64,
-    /// Bytes of them that had moved.
+    /// Bytes that had moved.
     pub moved: u64,
-    /// When it began.
+    /// Beginning.
     pub begun: Timestamp,
-    /// When it is due.
+    /// Deadline.
     pub due: Timestamp,
 }
 
 impl KeptJob {
-    /// In words that [`KeptJob::read`] reads.
+    /// Serialises the transfer as JSON, for [`KeptJob::read`].
     pub fn words(&self) -> String {
         let words = json!({
             "bytes": self.bytes,
@@ -263,10 +263,10 @@ impl KeptJob {
         words.to_string()
     }
 
-    /// Reads what was kept.
+    /// Parses the JSON that [`KeptJob::words`] writes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If a field is missing or malformed, or no bytes are left to move.
     pub fn read(text: &str) -> Result<KeptJob, String> {
         let words: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let number = |key: &str| words[key].as_u64().ok_or(format!("{key:?} is no number"));
@@ -281,11 +281,20 @@ impl KeptJob {
             begun: time("begun")?,
             due: time("due")?,
         };
-        match kept.moved < kept.bytes {
-            true => Ok(kept),
-            false => Err(format!("nothing is left of its {} bytes", kept.bytes)),
+        if kept.moved < kept.bytes {
+            Ok(kept)
+        } else {
+            Err(format!("nothing is left of its {} bytes", kept.bytes))
         }
     }
+}
+
+/// Controller that derives priority classes from deadline transfers.
+const CONTROLLER: &str = "pridyn";
+
+/// Returns true if a policy enforces the deadlines of transfers.
+pub fn is_enforced_by(policy: &dyn Policy) -> bool {
+    policy.parts().0 == Some(CONTROLLER)
 }
 
 #[cfg(test)]

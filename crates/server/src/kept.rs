@@ -1,9 +1,9 @@
-//! What becomes of a configuration with what its store keeps: for the daemon when it starts, and
-//! for whoever wants to know before.
+//! Merge of the configuration with the store's records, for the daemon's start and for `tidegate
+//! check`.
 //!
 //! ```text
-//!   VMs of the configuration --kept objectives win--> served
-//!   kept VMs ---the configuration names none so-----> served beside them
+//!   VMs of the configuration --objectives in the store replace theirs--> served
+//!   VMs in the store alone ---------------------------------------------> served beside them
 //! ```
 
 use std::collections::BTreeSet;
@@ -16,29 +16,30 @@ use crate::config::{
 };
 use crate::store::{Scope, VmRecord};
 
-/// What is to be said of one VM that is kept.
+/// Result for one VM of which the store has a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Said {
-    /// Its name.
+    /// Name of the VM.
     pub vm: String,
-    /// Whether it is as it ought to be.
+    /// Outcome for the record.
     pub how: How,
-    /// What, in one sentence.
+    /// Explanation in one sentence.
     pub what: String,
 }
 
-/// Whether what is kept of a VM is as it ought to be.
+/// Outcome for a VM's record in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// It is.
+    /// The record is in force.
     Well,
-    /// It is passed over for a reason that somebody may not have thought of.
+    /// The record is ignored, possibly against the operator's expectation.
     PassedOver,
-    /// It cannot be had.
+    /// The record cannot be put in force.
     Lost,
 }
 
-/// Puts the objectives that are kept in place of those of the configuration.
+/// Replaces the objectives of configured VMs by those in the store's records, and returns a report
+/// for each record that changed or ignored something.
 pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
     let mut all = Vec::new();
     for record in records {
@@ -75,9 +76,9 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
     all
 }
 
-/// The objective that is kept, over that of the configuration. A record names every part that there
-/// was when it was written, also what was not promised; what came to be since is the
-/// configuration's.
+/// Returns the objective of a record, completed by the configured one. A record holds every part
+/// that existed when it was written, including those that were not set; parts that were introduced
+/// since come from the configuration.
 fn kept_over(record: &VmRecord, configured: &Schedule) -> Result<Schedule, String> {
     let words = record.words()?;
     config::schedule::merge(configured, &words).map_err(|errors| in_line(&errors))
@@ -91,8 +92,8 @@ fn in_line(errors: &ConfigErrors) -> String {
     said.collect::<Vec<_>>().join("; ")
 }
 
-/// The VMs that are kept whole and not in the configuration, by name; or why one cannot be read.
-/// `base`: what relative paths are relative to.
+/// Returns the VMs that are in the store and not in the configuration, ordered by name, each with
+/// its configuration or the reason why it cannot be read. Relative paths are relative to `base`.
 pub fn whole<'a>(
     records: &'a [VmRecord],
     is_configured: impl Fn(&str) -> bool + 'a,
@@ -111,8 +112,9 @@ pub fn whole<'a>(
     })
 }
 
-/// How a VM that was served before is served again: its files have to be there, and have the size
-/// that they have. An empty disk in place of one that is gone would be the worst of answers.
+/// Returns the configuration with which a VM from the store is served again: its files must exist
+/// and keep their sizes. Creating an empty file in place of a lost one would present the guest with
+/// a blank disk.
 pub fn as_served_again(vm: &VmConfig) -> VmConfig {
     let mut there = vm.clone();
     for disk in &mut there.disks {
@@ -130,7 +132,7 @@ fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
-/// Refuses disks whose exports these VMs have already.
+/// Checks that no disk has an export name that one of these VMs uses already.
 pub(crate) fn refuse_taken(vms: &[VmConfig], disks: &[DiskConfig]) -> Result<(), ControlError> {
     for disk in disks {
         let has = |vm: &&VmConfig| vm.disks.iter().any(|other| other.export == disk.export);
@@ -145,9 +147,8 @@ pub(crate) fn refuse_taken(vms: &[VmConfig], disks: &[DiskConfig]) -> Result<(),
     Ok(())
 }
 
-/// What a daemon of this configuration would make of what is kept: VMs and objectives come into the
-/// configuration as they would be served. That a disk is in use, or is not what it seems, is only
-/// found where it is opened.
+/// Previews a start with these records: changes VMs and objectives in `config` as the daemon would.
+/// Disks are not opened, so one that is in use or has a wrong size is not found.
 pub fn foresee(records: &[VmRecord], config: &mut Config) -> Vec<Said> {
     let configured: BTreeSet<String> = config.vms.iter().map(|vm| vm.name.clone()).collect();
     let mut said = overlay(records, &mut config.vms);
@@ -179,10 +180,10 @@ pub fn foresee(records: &[VmRecord], config: &mut Config) -> Vec<Said> {
     said
 }
 
-/// What is said of a kept VM that is served.
+/// Report for a VM of the store that is served.
 pub(crate) const SERVED_AGAIN: &str = "kept, and served again";
 
-/// What is said of one that is not.
+/// Returns the report for a VM of the store that cannot be served.
 pub(crate) fn cannot_be_served(why: &str) -> String {
     format!("kept, and cannot be served: {why}")
 }

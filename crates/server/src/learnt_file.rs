@@ -1,14 +1,14 @@
-//! What the policy has learnt of a VM, as a small file that is taken to another daemon.
+//! File format for learnt state of one VM, to move it from one daemon to another.
 //!
 //! ```text
 //!   { "format": "tidegate-learnt", "version": 1,
-//!     "vm", "device", "policy", "controller": whose it is and who learnt it
-//!     "disks": what the VM's disks lay on,  "state": hexadecimal,  "checksum" }
+//!     "vm", "device", "policy", "controller": names in the daemon that exported it
+//!     "disks": identity of the storage,  "state": hexadecimal,  "checksum": FNV-1a }
 //! ```
 //!
-//! Whoever reads it learns what it is before anything is made of it: another format, a newer
-//! version and a file that was changed or cut short are refused, each with its own words. What the
-//! state says is checked by the controller that it is for.
+//! A reader rejects other formats, newer versions and files that were changed or truncated, each
+//! with its own message, before it uses the content. The controller that imports the state checks
+//! it in turn.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,45 +19,45 @@ use crate::identity::Identity;
 const FORMAT: &str = "tidegate-learnt";
 const VERSION: u64 = 1;
 
-/// See the module's documentation.
+/// Learnt state of a VM as a file; see the module's documentation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LearntFile {
     format: String,
     version: u64,
-    /// The VM's name where it was learnt.
+    /// Name of the VM in the daemon that exported the state.
     pub vm: String,
-    /// The device's there.
+    /// Name of the device in that daemon.
     pub device: String,
-    /// The policy's.
+    /// Name of the policy in force there.
     pub policy: String,
-    /// The part of it that learnt this.
+    /// Name of the policy's controller that learnt the state.
     pub controller: String,
-    /// What the VM's disks lay on; empty where nothing tells.
+    /// Identity of the block devices under the VM's disks, one per element; empty if unknown.
     pub disks: Vec<String>,
     state: String,
     checksum: String,
 }
 
-/// Why a file is not taken.
+/// Reason for which a file is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FileError {
-    /// It is something else.
+    /// The file is of another format.
     #[error("this is not what was learnt of a VM: {0}")]
     Foreign(String),
-    /// It is newer.
+    /// The file has a newer version of the format than this daemon reads.
     #[error(
         "this is in version {0} of the format, and this daemon reads version {VERSION}: import it \
          with the Tidegate that wrote it or a newer one, or let the policy learn anew"
     )]
     Newer(u64),
-    /// Something of it is not as it was written.
+    /// The file was changed or truncated.
     #[error("this was changed or damaged: {0}")]
     Damaged(&'static str),
 }
 
 impl LearntFile {
-    /// What `learnt` is of this VM.
+    /// Creates the file for state of a VM; the names are those of VM, device and policy.
     pub(crate) fn new(
         [vm, device, policy]: [&str; 3],
         disks: &Identity,
@@ -78,10 +78,10 @@ impl LearntFile {
         file
     }
 
-    /// Reads one.
+    /// Reads and checks a file.
     ///
     /// # Errors
-    /// When it is none, is newer, or is not as it was written.
+    /// If the file is of another format, newer than [`VERSION`], or its checksum does not match.
     pub fn read(file: &Value) -> Result<LearntFile, FileError> {
         match file.get("format").and_then(Value::as_str) {
             Some(FORMAT) => {}
@@ -104,26 +104,26 @@ impl LearntFile {
         Ok(file)
     }
 
-    /// What was learnt.
+    /// Returns the learnt state.
     ///
     /// # Errors
-    /// When it is not hexadecimal.
+    /// If the state is not hexadecimal.
     pub(crate) fn learnt(&self) -> Result<Blob, FileError> {
         let bytes = from_hex(&self.state);
         let bytes = bytes.ok_or(FileError::Damaged("its state is not hexadecimal"))?;
         Ok(Blob::from_bytes(bytes))
     }
 
-    /// What the VM's disks lay on.
+    /// Returns the identity of the block devices under the VM's disks at export.
     pub(crate) fn identity(&self) -> Identity {
         Identity::from_text(&self.disks.join("\n"))
     }
 
-    /// A sum over all that it says: FNV-1a, 64 bits. Against mistakes, not against malice.
+    /// Returns the checksum over all fields, FNV-1a with 64 bits. It detects mistakes, not malice.
     fn sum(&self) -> String {
         let texts = [&self.vm, &self.device, &self.policy, &self.controller];
         let all = texts.into_iter().chain(&self.disks).chain([&self.state]);
-        // No text has a zero byte of its own: JSON would have it escaped, and no name has one.
+        // NUL separates the fields: JSON would escape a NUL within text, and no name contains one.
         let bytes = all.flat_map(|text| text.bytes().chain([0]));
         let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
             (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

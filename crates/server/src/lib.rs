@@ -35,7 +35,7 @@ pub mod reception;
 pub mod ring;
 pub mod store;
 
-// What integration tests have in common serves tests inside the crate as well.
+// Test helpers of the integration tests; unit tests of this crate use them as well.
 #[cfg(test)]
 extern crate self as tidegate_server;
 #[cfg(test)]

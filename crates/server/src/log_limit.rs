@@ -75,9 +75,10 @@ impl LogLimit {
             state.lines = 0;
         }
         let allowed = state.lines < LINES;
-        match allowed {
-            true => state.lines += 1,
-            false => state.left_out += 1,
+        if allowed {
+            state.lines += 1;
+        } else {
+            state.left_out += 1;
         }
         allowed
     }
@@ -116,7 +117,7 @@ pub(crate) async fn report_left_out() {
     }
 }
 
-/// Logs all suppressed lines that were not reported yet, when the daemon ends.
+/// Logs all suppressed lines that were not reported yet; called when the daemon ends.
 pub(crate) fn report_the_rest() {
     report(Instant::now() + WINDOW);
 }

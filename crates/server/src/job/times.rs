@@ -1,33 +1,33 @@
-//! Times and spans of jobs: reckoned with, and said to people.
+//! Arithmetic on times of transfers, and their text forms.
 
 use jiff::{Timestamp, Unit};
 use tidegate_core::time::Nanos;
 
-/// The time to the millisecond, as it is shown and told apart.
+/// Rounds a time to the millisecond, the resolution in which transfers are shown and distinguished.
 pub(crate) fn to_the_millisecond(time: Timestamp) -> Timestamp {
-    // Only what is at the end of time cannot be rounded.
+    // Rounding fails only at the maximum of the type.
     time.round(Unit::Millisecond).unwrap_or(time)
 }
 
-/// From one time to another; zero where that is before.
+/// Returns the time from `from` to `to`; 0 if `to` is earlier.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> Nanos {
     let nanos = from.duration_until(to).as_nanos();
     Nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
 
-/// So long after a time; the end of time where there is nothing later.
+/// Returns `time` plus `span`, at most [`Timestamp::MAX`].
 pub(crate) fn after(time: Timestamp, span: Nanos) -> Timestamp {
     let span = jiff::SignedDuration::from_nanos_i128(span.0.into());
     time.checked_add(span).unwrap_or(Timestamp::MAX)
 }
 
-/// So long before a time; the beginning of time where there is nothing earlier.
+/// Returns `time` minus `span`, at least [`Timestamp::MIN`].
 pub(crate) fn before(time: Timestamp, span: Nanos) -> Timestamp {
     let span = jiff::SignedDuration::from_nanos_i128(span.0.into());
     time.checked_sub(span).unwrap_or(Timestamp::MIN)
 }
 
-/// A span of time for people: `350 ms`, `4.2 s`, `40 s`, `12 min 5 s`, `3 h 20 min`, `2 d 5 h`.
+/// Formats a span of time: `350 ms`, `4.2 s`, `40 s`, `12 min 5 s`, `3 h 20 min`, `2 d 5 h`.
 pub(crate) fn span(span: Nanos) -> String {
     let s = span.0 / Nanos::SECOND.0;
     let rounded = span.0.saturating_add(Nanos::SECOND.0 / 2) / Nanos::SECOND.0;
@@ -54,7 +54,7 @@ pub(crate) fn span(span: Nanos) -> String {
     }
 }
 
-/// `4.2 s`, `4 s`.
+/// Formats tenths of a second: `4.2 s`, `4 s`.
 fn two_digits(tenths: u64) -> String {
     match tenths % 10 {
         0 => format!("{} s", tenths / 10),
