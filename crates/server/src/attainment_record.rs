@@ -105,7 +105,7 @@ pub(crate) fn from_bytes(bytes: &[u8], now: Timestamp) -> Result<(Records, u32),
     let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if stored.version != VERSION {
         return Err(format!(
-            "it is in version {}, and this daemon reads version {VERSION}",
+            "version {} is not supported, this daemon reads version {VERSION}",
             stored.version
         ));
     }

@@ -63,11 +63,11 @@ pub(crate) fn tenant_with<'a>(vm: &'a VmConfig, objective: &'a Objective) -> Ten
 
 /// Most future changes of schedules that are checked. Each check computes the fit of all VMs of a
 /// device on the control thread, which serves the API meanwhile.
-const MOMENTS_MAX: usize = 128;
+const SCHEDULE_CHANGES_MAX: usize = 128;
 
 /// Returns the times, ordered, at which these schedules change an objective: those of the next week
-/// and those that occur once, at most [`MOMENTS_MAX`].
-pub(crate) fn moments<'a>(
+/// and those that occur once, at most [`SCHEDULE_CHANGES_MAX`].
+pub(crate) fn schedule_changes<'a>(
     schedules: impl IntoIterator<Item = &'a Schedule>,
     now: Timestamp,
 ) -> Vec<Timestamp> {
@@ -77,12 +77,12 @@ pub(crate) fn moments<'a>(
         .collect();
     all.sort_unstable();
     all.dedup();
-    all.truncate(MOMENTS_MAX);
+    all.truncate(SCHEDULE_CHANGES_MAX);
     all
 }
 
 /// Formats a time for people, in a time zone.
-pub(crate) fn written(time: Timestamp, zone: TimeZone) -> String {
+pub(crate) fn format_local(time: Timestamp, zone: TimeZone) -> String {
     let local = time.to_zoned(zone);
     local.strftime("%a %Y-%m-%d %H:%M %Z").to_string()
 }
@@ -95,8 +95,10 @@ pub fn best_effort(vms: &[VmConfig]) -> Vec<Diagnostic> {
         if vm.background || vm.objective.envelope().is_some() {
             return None;
         }
-        let what = format!("the bound of {latency} is best effort: no rate is said for it");
-        let help = "requests a second: expects = { iops = 500 }, or a reservation".to_owned();
+        let what =
+            format!("the bound of {latency} is best effort: no request rate is given for it");
+        let help =
+            "a rate in requests a second: expects = { iops = 500 }, or a reservation".to_owned();
         Some(
             Diagnostic::error(what)
                 .warning()
@@ -125,11 +127,11 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
                 .and_then(|it| it.imprecision())
             {
                 Some(what) => (
-                    format!("{what}; whether promises fit is not checked"),
+                    format!("{what}; whether the objectives fit is not checked"),
                     MEASURE_AGAIN.to_owned(),
                 ),
                 None => (
-                    short_of(it, &vms, now)?,
+                    shortage(it, &vms, now)?,
                     "`tidegate plan` says what would fit".to_owned(),
                 ),
             };
@@ -144,7 +146,7 @@ fn warnings_at(devices: &[DeviceConfig], vms: &[VmConfig], now: Timestamp) -> Ve
 }
 
 /// Returns the resource that a device lacks for its VMs and from when on; `None` if all fits.
-fn short_of(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<String> {
+fn shortage(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<String> {
     let device = device(config)?;
     let reason = |time: Timestamp| {
         let tenants: Vec<_> = (vms.iter())
@@ -157,11 +159,13 @@ fn short_of(config: &DeviceConfig, vms: &[&VmConfig], now: Timestamp) -> Option<
         return Some(reason);
     }
     let schedules = vms.iter().filter_map(|vm| vm.schedule.as_deref());
-    moments(schedules, now).into_iter().find_map(|time| {
-        let reason = reason(time)?;
-        let when = written(time, TimeZone::system());
-        Some(format!("from {when} on {reason}"))
-    })
+    schedule_changes(schedules, now)
+        .into_iter()
+        .find_map(|time| {
+            let reason = reason(time)?;
+            let when = format_local(time, TimeZone::system());
+            Some(format!("from {when} on {reason}"))
+        })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::command::{DeviceSnapshot, DiskSnapshot, VmSnapshot};
 const OLD_IO: Nanos = Nanos(2 * SILENCE_WITHOUT_DATA.0);
 
 /// Returns the health report with these reasons; its status is the worst severity among them.
-pub(crate) fn health(reasons: Vec<Reason>) -> Health {
+pub(crate) fn report(reasons: Vec<Reason>) -> Health {
     let severities = reasons.iter().map(|reason| reason.kind.severity());
     Health {
         status: severities.max().unwrap_or(Severity::Ok),
@@ -27,12 +27,12 @@ pub(crate) fn not_served(vm: &str, why: &str) -> Reason {
         device: None,
         vm: Some(vm.to_owned()),
         export: None,
-        what: format!("is kept and not served: {why}"),
+        what: format!("is in the store but not served: {why}"),
     }
 }
 
 /// Returns the reason for a device whose event loop gave no snapshot.
-pub(crate) fn silent(device: &str, why: String) -> Reason {
+pub(crate) fn loop_not_answering(device: &str, why: String) -> Reason {
     Reason {
         kind: ReasonKind::LoopSilent,
         device: Some(device.to_owned()),
@@ -43,15 +43,17 @@ pub(crate) fn silent(device: &str, why: String) -> Reason {
 }
 
 /// Returns the reasons that a device's snapshot shows, ordered by VM and disk.
-pub(crate) fn of_device(device: &DeviceSnapshot) -> Vec<Reason> {
+pub(crate) fn device_reasons(device: &DeviceSnapshot) -> Vec<Reason> {
     let disks = device
         .vms
         .iter()
         .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
-    disks.flat_map(|(vm, disk)| of_disk(vm, disk)).collect()
+    disks
+        .flat_map(|(vm, disk)| disk_reasons(vm, disk))
+        .collect()
 }
 
-fn of_disk(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
+fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
     let reason = |kind, what| Reason {
         kind,
         device: Some(vm.device.clone()),

@@ -7,7 +7,7 @@ pub fn missing_directory(path: &Path) -> Option<String> {
     let directory = path.parent().filter(|d| !d.as_os_str().is_empty())?;
     (!directory.exists()).then(|| {
         format!(
-            "there is no directory {}: make it (mkdir -p), or choose another place",
+            "directory {} does not exist: create it (mkdir -p), or choose another path",
             directory.display()
         )
     })

@@ -4,30 +4,30 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::config::{DeviceKind, VmConfig};
-use crate::profile::lies_on;
+use crate::profile::block_device_below;
 
 /// Source of a device's identity: a fixed name, or the files that hold its disks.
 #[derive(Clone, Debug)]
-pub(crate) enum LiesOn {
+pub(crate) enum IdentitySource {
     /// Name that is the same on every host, such as a device model with its parameters.
     Named(String),
     /// Paths of files or block devices; the block devices below them are identified.
     Files(Vec<PathBuf>),
 }
 
-impl LiesOn {
+impl IdentitySource {
     /// Returns the source for a device of this kind with the disks of these VMs.
-    pub(crate) fn of(kind: &DeviceKind, vms: &[VmConfig]) -> LiesOn {
+    pub(crate) fn of_device(kind: &DeviceKind, vms: &[VmConfig]) -> IdentitySource {
         match kind {
-            DeviceKind::Memory => LiesOn::Named("memory".to_owned()),
+            DeviceKind::Memory => IdentitySource::Named("memory".to_owned()),
             DeviceKind::Emulated { model } => {
                 // The parameters are part of the name: learnt costs do not hold for a changed
                 // model.
-                LiesOn::Named(format!("emulated {} {:?}", model.name, model.spec()))
+                IdentitySource::Named(format!("emulated {} {:?}", model.name, model.spec()))
             }
             DeviceKind::File => {
                 let disks = vms.iter().flat_map(|vm| &vm.disks);
-                LiesOn::Files(disks.filter_map(|disk| disk.path.clone()).collect())
+                IdentitySource::Files(disks.filter_map(|disk| disk.path.clone()).collect())
             }
         }
     }
@@ -36,9 +36,11 @@ impl LiesOn {
     /// identified. Reads file metadata, so it may block.
     pub(crate) fn identity(&self) -> Identity {
         Identity(match self {
-            LiesOn::Named(name) => [name.clone()].into(),
-            LiesOn::Files(paths) => {
-                let known = paths.iter().filter_map(|path| lies_on(path).ok().flatten());
+            IdentitySource::Named(name) => [name.clone()].into(),
+            IdentitySource::Files(paths) => {
+                let known = paths
+                    .iter()
+                    .filter_map(|path| block_device_below(path).ok().flatten());
                 known.collect()
             }
         })
@@ -69,7 +71,7 @@ impl Identity {
 
     /// Returns true if both identities share a block device. One shared device is enough, because
     /// VMs come and go while the disks of a device are meant to be on one block device.
-    pub(crate) fn is(&self, other: &Identity) -> bool {
+    pub(crate) fn overlaps(&self, other: &Identity) -> bool {
         !self.0.is_disjoint(&other.0)
     }
 }
@@ -82,8 +84,8 @@ mod tests {
     fn it_is_the_same_device_while_one_of_its_disks_is() {
         let of = |names: &[&str]| Identity(names.iter().map(|&name| name.to_owned()).collect());
         let (both, one, other, none) = (of(&["a", "b"]), of(&["b"]), of(&["c"]), of(&[]));
-        assert!(both.is(&one) && one.is(&both) && !other.is(&both));
-        assert!(!none.is(&none) && !none.is_known() && one.is_known());
+        assert!(both.overlaps(&one) && one.overlaps(&both) && !other.overlaps(&both));
+        assert!(!none.overlaps(&none) && !none.is_known() && one.is_known());
         for identity in [both, one, none] {
             assert_eq!(Identity::from_text(&identity.to_text()), identity);
         }

@@ -284,7 +284,10 @@ impl KeptJob {
         if kept.moved < kept.bytes {
             Ok(kept)
         } else {
-            Err(format!("nothing is left of its {} bytes", kept.bytes))
+            Err(format!(
+                "nothing is left to move of its {} bytes",
+                kept.bytes
+            ))
         }
     }
 }

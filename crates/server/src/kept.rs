@@ -48,23 +48,24 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
             (Scope::Whole, None) => continue,
             (Scope::Whole, Some(_)) => (
                 How::PassedOver,
-                "kept, and in the configuration: the configuration wins".to_owned(),
+                "in the store and in the configuration file: the file is used".to_owned(),
             ),
             (Scope::Objective, None) => (
                 How::PassedOver,
-                "an objective is kept of a VM that is not configured".to_owned(),
+                "the store has an objective for a VM that is not in the configuration file"
+                    .to_owned(),
             ),
             (Scope::Objective, Some(configured)) => {
-                match kept_over(record, &configured.promised()) {
+                match stored_objective(record, &configured.promised()) {
                     Ok(kept) if kept == configured.promised() => continue,
                     Ok(kept) => {
                         configured.promise(kept);
-                        let what = "its kept objective wins over the configuration's";
+                        let what =
+                            "the objective in the store replaces that of the configuration file";
                         (How::Well, what.to_owned())
                     }
                     Err(why) => {
-                        let what =
-                            "what is kept of its objective cannot be had, the configuration's is";
+                        let what = "the configured objective is used, the stored one cannot be";
                         (How::Lost, format!("{what}: {why}"))
                     }
                 }
@@ -79,12 +80,12 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
 /// Returns the objective of a record, completed by the configured one. A record holds every part
 /// that existed when it was written, including those that were not set; parts that were introduced
 /// since come from the configuration.
-fn kept_over(record: &VmRecord, configured: &Schedule) -> Result<Schedule, String> {
+fn stored_objective(record: &VmRecord, configured: &Schedule) -> Result<Schedule, String> {
     let words = record.words()?;
-    config::schedule::merge(configured, &words).map_err(|errors| in_line(&errors))
+    config::schedule::merge(configured, &words).map_err(|errors| join_errors(&errors))
 }
 
-fn in_line(errors: &ConfigErrors) -> String {
+fn join_errors(errors: &ConfigErrors) -> String {
     let said = errors.0.iter().map(|d| match d.field.as_str() {
         "" => d.what.clone(),
         field => format!("{field}: {}", d.what),
@@ -94,7 +95,7 @@ fn in_line(errors: &ConfigErrors) -> String {
 
 /// Returns the VMs that are in the store and not in the configuration, ordered by name, each with
 /// its configuration or the reason why it cannot be read. Relative paths are relative to `base`.
-pub fn whole<'a>(
+pub fn restorable_vms<'a>(
     records: &'a [VmRecord],
     is_configured: impl Fn(&str) -> bool + 'a,
     devices: &'a [DeviceConfig],
@@ -106,7 +107,7 @@ pub fn whole<'a>(
     whole.map(move |record| {
         let vm = record.words().and_then(|words| {
             let read = config::vm::from_json(&words, devices, base);
-            read.map_err(|errors| in_line(&errors))
+            read.map_err(|errors| join_errors(&errors))
         });
         (record.name.as_str(), vm)
     })
@@ -115,7 +116,7 @@ pub fn whole<'a>(
 /// Returns the configuration with which a VM from the store is served again: its files must exist
 /// and keep their sizes. Creating an empty file in place of a lost one would present the guest with
 /// a blank disk.
-pub fn as_served_again(vm: &VmConfig) -> VmConfig {
+pub fn with_existing_files(vm: &VmConfig) -> VmConfig {
     let mut there = vm.clone();
     for disk in &mut there.disks {
         if let Some(path) = &disk.path {
@@ -153,10 +154,10 @@ pub fn foresee(records: &[VmRecord], config: &mut Config) -> Vec<Said> {
     let configured: BTreeSet<String> = config.vms.iter().map(|vm| vm.name.clone()).collect();
     let mut said = overlay(records, &mut config.vms);
     let is_configured = |name: &str| configured.contains(name);
-    for (name, vm) in whole(records, is_configured, &config.devices, &config.base) {
+    for (name, vm) in restorable_vms(records, is_configured, &config.devices, &config.base) {
         let served = vm.and_then(|vm| {
             refuse_taken(&config.vms, &vm.disks).map_err(|error| error.to_string())?;
-            let mut vm = as_served_again(&vm);
+            let mut vm = with_existing_files(&vm);
             for disk in &mut vm.disks {
                 let Some(path) = &disk.path else { continue };
                 let meta = std::fs::metadata(path);
@@ -181,9 +182,9 @@ pub fn foresee(records: &[VmRecord], config: &mut Config) -> Vec<Said> {
 }
 
 /// Report for a VM of the store that is served.
-pub(crate) const SERVED_AGAIN: &str = "kept, and served again";
+pub(crate) const SERVED_AGAIN: &str = "restored from the store";
 
 /// Returns the report for a VM of the store that cannot be served.
 pub(crate) fn cannot_be_served(why: &str) -> String {
-    format!("kept, and cannot be served: {why}")
+    format!("in the store, but cannot be served: {why}")
 }

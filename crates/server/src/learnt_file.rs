@@ -43,16 +43,16 @@ pub struct LearntFile {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FileError {
     /// The file is of another format.
-    #[error("this is not what was learnt of a VM: {0}")]
+    #[error("not a file of learnt VM state: {0}")]
     Foreign(String),
     /// The file has a newer version of the format than this daemon reads.
     #[error(
-        "this is in version {0} of the format, and this daemon reads version {VERSION}: import it \
+        "format version {0} is not supported, this daemon reads version {VERSION}: import the file \
          with the Tidegate that wrote it or a newer one, or let the policy learn anew"
     )]
     Newer(u64),
     /// The file was changed or truncated.
-    #[error("this was changed or damaged: {0}")]
+    #[error("the file was changed or damaged: {0}")]
     Damaged(&'static str),
 }
 
@@ -74,7 +74,7 @@ impl LearntFile {
             state: to_hex(learnt.as_bytes()),
             checksum: String::new(),
         };
-        file.checksum = file.sum();
+        file.checksum = file.compute_checksum();
         file
     }
 
@@ -85,21 +85,27 @@ impl LearntFile {
     pub fn read(file: &Value) -> Result<LearntFile, FileError> {
         match file.get("format").and_then(Value::as_str) {
             Some(FORMAT) => {}
-            Some(other) => return Err(FileError::Foreign(format!("its format is {other:?}"))),
-            None => return Err(FileError::Foreign("it names no format".to_owned())),
+            Some(other) => return Err(FileError::Foreign(format!("\"format\" is {other:?}"))),
+            None => return Err(FileError::Foreign("\"format\" is missing".to_owned())),
         }
         match file.get("version").and_then(Value::as_u64) {
             Some(VERSION) => {}
             Some(newer) => return Err(FileError::Newer(newer)),
-            None => return Err(FileError::Foreign("it names no version".to_owned())),
+            None => {
+                return Err(FileError::Foreign(
+                    "\"version\" is missing or not a number".to_owned(),
+                ));
+            }
         }
         let read = serde_json::from_value::<LearntFile>(file.clone());
         let file = read.map_err(|error| FileError::Foreign(error.to_string()))?;
-        if file.sum() != file.checksum {
-            return Err(FileError::Damaged("its checksum does not hold"));
+        if file.compute_checksum() != file.checksum {
+            return Err(FileError::Damaged("the checksum does not match"));
         }
         if file.learnt()?.part() != Some(&file.controller) {
-            return Err(FileError::Damaged("its state is of another controller"));
+            return Err(FileError::Damaged(
+                "the state belongs to another controller",
+            ));
         }
         Ok(file)
     }
@@ -110,7 +116,7 @@ impl LearntFile {
     /// If the state is not hexadecimal.
     pub(crate) fn learnt(&self) -> Result<Blob, FileError> {
         let bytes = from_hex(&self.state);
-        let bytes = bytes.ok_or(FileError::Damaged("its state is not hexadecimal"))?;
+        let bytes = bytes.ok_or(FileError::Damaged("the state is not hexadecimal"))?;
         Ok(Blob::from_bytes(bytes))
     }
 
@@ -120,7 +126,7 @@ impl LearntFile {
     }
 
     /// Returns the checksum over all fields, FNV-1a with 64 bits. It detects mistakes, not malice.
-    fn sum(&self) -> String {
+    fn compute_checksum(&self) -> String {
         let texts = [&self.vm, &self.device, &self.policy, &self.controller];
         let all = texts.into_iter().chain(&self.disks).chain([&self.state]);
         // NUL separates the fields: JSON would escape a NUL within text, and no name contains one.
@@ -172,7 +178,7 @@ mod tests {
         assert_eq!((fields.u64(), fields.u64()), (Ok(18), Ok(u64::MAX)));
         assert!(
             read.identity()
-                .is(&Identity::from_text("block device naa.5000c500"))
+                .overlaps(&Identity::from_text("block device naa.5000c500"))
         );
         let nowhere = LearntFile::new(["a", "b", "c"], &Identity::from_text(""), &blob);
         assert_eq!(nowhere.disks, [""; 0]);
@@ -186,26 +192,32 @@ mod tests {
             file
         };
         for (file, said) in [
-            (json!([1]), "it names no format"),
-            (json!({}), "it names no format"),
+            (json!([1]), "\"format\" is missing"),
+            (json!({}), "\"format\" is missing"),
             (
                 changed("format", json!("profile")),
-                "its format is \"profile\"",
+                "\"format\" is \"profile\"",
             ),
-            (changed("version", json!(2)), "version 2 of the format"),
-            (changed("version", json!("1")), "it names no version"),
+            (
+                changed("version", json!(2)),
+                "format version 2 is not supported",
+            ),
+            (changed("version", json!("1")), "\"version\" is missing"),
             (changed("colour", json!("red")), "unknown field `colour`"),
             (changed("disks", json!("sda")), "invalid type"),
-            (changed("vm", json!("other")), "its checksum does not hold"),
+            (changed("vm", json!("other")), "the checksum does not match"),
             (
                 changed("policy", json!("fifo")),
-                "its checksum does not hold",
+                "the checksum does not match",
             ),
             (
                 changed("disks", json!(["other"])),
-                "its checksum does not hold",
+                "the checksum does not match",
             ),
-            (changed("checksum", json!("")), "its checksum does not hold"),
+            (
+                changed("checksum", json!("")),
+                "the checksum does not match",
+            ),
         ] {
             let refused = LearntFile::read(&file).expect_err(said).to_string();
             assert!(refused.contains(said), "{said}: {refused}");
@@ -224,7 +236,7 @@ mod tests {
         for sealed in ["0", "zz", "é0"] {
             let mut file = file();
             file.state = sealed.to_owned();
-            file.checksum = file.sum();
+            file.checksum = file.compute_checksum();
             let file = serde_json::to_value(file).expect("plain data");
             let refused = LearntFile::read(&file).expect_err(sealed);
             assert!(matches!(refused, FileError::Damaged(_)), "{refused}");

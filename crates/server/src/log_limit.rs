@@ -26,7 +26,7 @@ struct State {
     /// Begin of the window; `None` before its first line.
     since: Option<Instant>,
     lines: u32,
-    left_out: u64,
+    suppressed: u64,
 }
 
 /// Handshakes that failed for a protocol violation or a broken connection.
@@ -57,7 +57,7 @@ impl LogLimit {
         let state = State {
             since: None,
             lines: 0,
-            left_out: 0,
+            suppressed: 0,
         };
         LogLimit {
             what,
@@ -70,7 +70,7 @@ impl LogLimit {
         let mut state = self.lock();
         // The suppressed lines of a window are reported before the next one starts: losing a line
         // is better than losing a count.
-        if state.left_out == 0 && state.is_over(now) {
+        if state.suppressed == 0 && state.is_over(now) {
             state.since = Some(now);
             state.lines = 0;
         }
@@ -78,21 +78,21 @@ impl LogLimit {
         if allowed {
             state.lines += 1;
         } else {
-            state.left_out += 1;
+            state.suppressed += 1;
         }
         allowed
     }
 
     /// Takes the number of suppressed lines, once their window is over at `now`; `None` if there
     /// are none to report yet.
-    fn take_left_out(&self, now: Instant) -> Option<u64> {
+    fn take_suppressed(&self, now: Instant) -> Option<u64> {
         let mut state = self.lock();
-        if state.left_out == 0 || !state.is_over(now) {
+        if state.suppressed == 0 || !state.is_over(now) {
             return None;
         }
         state.since = None;
         state.lines = 0;
-        Some(std::mem::take(&mut state.left_out))
+        Some(std::mem::take(&mut state.suppressed))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -109,22 +109,22 @@ impl State {
 }
 
 /// Logs the suppressed lines of windows that are over, once a second, until the future is dropped.
-pub(crate) async fn report_left_out() {
-    const LOOKED_AT_EACH: Duration = Duration::from_secs(1);
+pub(crate) async fn report_suppressed() {
+    const REPORT_INTERVAL: Duration = Duration::from_secs(1);
     loop {
-        tokio::time::sleep(LOOKED_AT_EACH).await;
+        tokio::time::sleep(REPORT_INTERVAL).await;
         report(Instant::now());
     }
 }
 
 /// Logs all suppressed lines that were not reported yet; called when the daemon ends.
-pub(crate) fn report_the_rest() {
+pub(crate) fn report_remaining() {
     report(Instant::now() + WINDOW);
 }
 
 fn report(now: Instant) {
     for limit in ALL {
-        if let Some(lines) = limit.take_left_out(now) {
+        if let Some(lines) = limit.take_suppressed(now) {
             let what = limit.what;
             tracing::warn!("{lines} more lines were left out of the log: {what}");
         }
@@ -143,14 +143,14 @@ mod tests {
         let through = |from: u64, n: u64| (0..n).filter(|i| limit.allows(at(from + i))).count();
         assert_eq!(through(0, 1000), LINES as usize);
         assert_eq!(
-            limit.take_left_out(at(1000)),
+            limit.take_suppressed(at(1000)),
             None,
             "the window is not over"
         );
         assert_eq!(through(1000, 7), 0);
-        let left_out = 1000 - u64::from(LINES) + 7;
-        assert_eq!(limit.take_left_out(at(10_000)), Some(left_out));
-        assert_eq!(limit.take_left_out(at(10_000)), None, "it was said");
+        let suppressed = 1000 - u64::from(LINES) + 7;
+        assert_eq!(limit.take_suppressed(at(10_000)), Some(suppressed));
+        assert_eq!(limit.take_suppressed(at(10_000)), None, "it was said");
         assert_eq!(through(10_000, 1000), LINES as usize);
     }
 
@@ -161,7 +161,7 @@ mod tests {
         for second in 0..1000 {
             let now = start + Duration::from_secs(second);
             assert!(limit.allows(now), "second {second}");
-            assert_eq!(limit.take_left_out(now), None);
+            assert_eq!(limit.take_suppressed(now), None);
         }
     }
 
@@ -176,10 +176,10 @@ mod tests {
             through += u64::from(limit.allows(now));
             // Reports come every 0.7 s, as late as they may be on a busy machine.
             if millis % 700 == 0 {
-                said += limit.take_left_out(now).unwrap_or_default();
+                said += limit.take_suppressed(now).unwrap_or_default();
             }
         }
-        let unsaid = limit.lock().left_out;
+        let unsaid = limit.lock().suppressed;
         assert_eq!(through + said + unsaid, 60_000);
         assert!(
             through <= 6 * u64::from(LINES) && said > 40_000,

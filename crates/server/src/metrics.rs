@@ -24,9 +24,9 @@ use tidegate_core::time::Nanos;
 use crate::command::{DeviceSnapshot, DiskSnapshot};
 use crate::media::State;
 use crate::reception::HandshakeCounts;
-use devices::OF_DEVICE;
+use devices::DEVICE_METRICS;
 pub(crate) use schedules::Scheduled;
-use vms::OF_VM;
+use vms::VM_METRICS;
 
 /// Content type of the answer: OpenMetrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -50,7 +50,7 @@ struct Metric<T> {
 enum Read<T> {
     Gauge(fn(&T) -> f64),
     /// Gauge that is absent while it has no value.
-    Maybe(fn(&T) -> Option<f64>),
+    OptionalGauge(fn(&T) -> Option<f64>),
     Counter(fn(&T) -> f64),
     Counters(&'static str, fn(&T) -> Vec<(&'static str, f64)>),
     Gauges(&'static str, fn(&T) -> Vec<(String, f64)>),
@@ -64,7 +64,7 @@ enum Read<T> {
 impl<T> Read<T> {
     fn kind(&self) -> MetricType {
         match self {
-            Read::Gauge(_) | Read::Maybe(_) | Read::Gauges(..) => MetricType::Gauge,
+            Read::Gauge(_) | Read::OptionalGauge(_) | Read::Gauges(..) => MetricType::Gauge,
             Read::Counter(_) | Read::Counters(..) => MetricType::Counter,
             Read::Histogram(_) | Read::Histograms(..) => MetricType::Histogram,
         }
@@ -98,7 +98,7 @@ const fn bytes<T>(name: &'static str, help: &'static str, read: Read<T>) -> Metr
     }
 }
 
-static OF_DISK: &[Metric<DiskSnapshot>] = &[
+static DISK_METRICS: &[Metric<DiskSnapshot>] = &[
     plain(
         "media",
         "The state of the disk's file has the value 1",
@@ -133,7 +133,7 @@ static OF_DISK: &[Metric<DiskSnapshot>] = &[
     ),
 ];
 
-static OF_BUILD: &[Metric<()>] = &[plain(
+static BUILD_METRICS: &[Metric<()>] = &[plain(
     "info",
     "Version of the daemon that runs has the value 1",
     Read::Gauges("version", |()| {
@@ -168,7 +168,7 @@ struct Snapshots {
 
 impl Collector for Snapshots {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        for metric in OF_DEVICE {
+        for metric in DEVICE_METRICS {
             encode_all(
                 &mut encoder,
                 "device",
@@ -178,7 +178,11 @@ impl Collector for Snapshots {
                     .map(|device| (vec![("device", device.name.clone())], device)),
             )?;
         }
-        for metric in OF_VM.iter().chain(promises::OF_VM).chain(jobs::OF_VM) {
+        for metric in VM_METRICS
+            .iter()
+            .chain(promises::VM_METRICS)
+            .chain(jobs::VM_METRICS)
+        {
             encode_all(
                 &mut encoder,
                 "vm",
@@ -193,14 +197,14 @@ impl Collector for Snapshots {
                 }),
             )?;
         }
-        for metric in schedules::OF_VM {
+        for metric in schedules::VM_METRICS {
             let all = self.scheduled.iter().map(|vm| {
                 let labels = vec![("vm", vm.vm.clone()), ("device", vm.device.clone())];
                 (labels, vm)
             });
             encode_all(&mut encoder, "vm", metric, all)?;
         }
-        for metric in OF_DISK {
+        for metric in DISK_METRICS {
             let vms = self.devices.iter().flat_map(|device| &device.vms);
             let disks = vms.flat_map(|vm| {
                 vm.disks.iter().map(|disk| {
@@ -214,7 +218,7 @@ impl Collector for Snapshots {
             });
             encode_all(&mut encoder, "disk", metric, disks)?;
         }
-        for metric in OF_BUILD {
+        for metric in BUILD_METRICS {
             encode_all(
                 &mut encoder,
                 "build",
@@ -222,7 +226,7 @@ impl Collector for Snapshots {
                 [(Labels::new(), &())].into_iter(),
             )?;
         }
-        for metric in handshakes::OF_DAEMON {
+        for metric in handshakes::HANDSHAKE_METRICS {
             let daemon = std::iter::once((Labels::new(), &self.handshakes));
             encode_all(&mut encoder, "handshakes", metric, daemon)?;
         }
@@ -253,7 +257,7 @@ fn encode_all<'a, T: 'a>(
             // `encode_family` without labels would write empty braces.
             Read::Gauge(read) if labels.is_empty() => encoder.encode_gauge(&read(one))?,
             Read::Gauge(read) => encoder.encode_family(&labels)?.encode_gauge(&read(one))?,
-            Read::Maybe(read) => {
+            Read::OptionalGauge(read) => {
                 if let Some(number) = read(one) {
                     encoder.encode_family(&labels)?.encode_gauge(&number)?;
                 }
@@ -337,10 +341,10 @@ pub(crate) mod tests {
             .filter_map(|line| line.strip_prefix("# HELP "))
             .filter_map(|line| line.split(' ').next())
             .collect();
-        let of_vm = OF_VM.len() + promises::OF_VM.len() + jobs::OF_VM.len();
-        let of_vm = of_vm + schedules::OF_VM.len() + OF_BUILD.len();
-        let of_daemon = handshakes::OF_DAEMON.len();
-        let declared = OF_DEVICE.len() + of_vm + OF_DISK.len() + of_daemon;
+        let of_vm = VM_METRICS.len() + promises::VM_METRICS.len() + jobs::VM_METRICS.len();
+        let of_vm = of_vm + schedules::VM_METRICS.len() + BUILD_METRICS.len();
+        let of_daemon = handshakes::HANDSHAKE_METRICS.len();
+        let declared = DEVICE_METRICS.len() + of_vm + DISK_METRICS.len() + of_daemon;
         assert_eq!(names.len(), declared);
         names.sort_unstable();
         names.dedup();
@@ -367,15 +371,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_documentation_names_every_metric() {
-        let guide = include_str!("../../../docs/monitoring.md");
-        let of_device = OF_DEVICE.iter().map(|m| ("device", m.name));
-        let of_disk = OF_DISK.iter().map(|m| ("disk", m.name));
-        let of_vm = OF_VM.iter().chain(promises::OF_VM).chain(jobs::OF_VM);
+    fn the_operating_guide_names_every_metric() {
+        let guide = include_str!("../../../docs/operating.md");
+        let of_device = DEVICE_METRICS.iter().map(|m| ("device", m.name));
+        let of_disk = DISK_METRICS.iter().map(|m| ("disk", m.name));
+        let of_vm = VM_METRICS
+            .iter()
+            .chain(promises::VM_METRICS)
+            .chain(jobs::VM_METRICS);
         let of_vm = of_vm.map(|m| ("vm", m.name));
-        let of_vm = of_vm.chain(OF_BUILD.iter().map(|m| ("build", m.name)));
-        let of_schedule = schedules::OF_VM.iter().map(|m| ("vm", m.name));
-        let of_daemon = handshakes::OF_DAEMON.iter().map(|m| ("handshakes", m.name));
+        let of_vm = of_vm.chain(BUILD_METRICS.iter().map(|m| ("build", m.name)));
+        let of_schedule = schedules::VM_METRICS.iter().map(|m| ("vm", m.name));
+        let of_daemon = handshakes::HANDSHAKE_METRICS
+            .iter()
+            .map(|m| ("handshakes", m.name));
         let all = (of_device.chain(of_vm).chain(of_schedule)).chain(of_disk.chain(of_daemon));
         for (of, name) in all {
             let name = format!("tidegate_{of}_{name}");

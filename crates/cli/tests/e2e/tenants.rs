@@ -130,7 +130,7 @@ fn what_cannot_be_is_refused_with_its_field_and_changes_nothing() {
         (&["--disk", "path=./a.raw"], "is the same file as"),
         (
             &["--disk", NEW, "--disk", "export=a,path=y.raw"],
-            "export \"a\" is there already",
+            "export \"a\" exists already",
         ),
         (
             &["--disk", NEW, "--device", "dsik"],
@@ -267,7 +267,7 @@ fn what_is_to_survive_does_and_nothing_else() {
         70
     );
     assert!(
-        daemon.logged(&["kept objective wins", "vm=\"a\""]),
+        daemon.logged(&["objective in the store replaces", "vm=\"a\""]),
         "{}",
         daemon.log()
     );
@@ -653,8 +653,8 @@ fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
     assert_eq!(vm["objective"]["reservation"], "5 IOPS", "{vm}");
     // The log is written by a thread of its own, which may come after the answer.
     wait_for("the log to say so", || {
-        daemon.logged(&["WARN", "taken in by force", "vm=\"b\""])
-            && daemon.logged(&["INFO", "refused", "vm=\"a\""])
+        daemon.logged(&["WARN", "admitted with force", "vm=\"b\""])
+            && daemon.logged(&["INFO", "rejected", "vm=\"a\""])
     });
     // Too much now: less is taken, more is not.
     let said = refused(&daemon, &set("62 IOPS", &[]));

@@ -239,9 +239,9 @@ fn what_is_not_there_yet_is_a_warning() {
     assert!(output.status.success(), "{said}");
     for part in [
         "warning: listen[0].unix: ",
-        "no-run: make it (mkdir -p)",
+        "no-run does not exist: create it (mkdir -p)",
         "warning: vm \"oltp\": ",
-        "no-disks: make it (mkdir -p)",
+        "no-disks does not exist: create it (mkdir -p)",
         "b.raw does not exist yet",
         "t.toml:5:8\n",
         "t.toml:21:8\n",

@@ -227,7 +227,7 @@ fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
         ),
         (
             refusal(dir, &[("nbd.sock", "none/nbd.sock")]),
-            "none: make it (mkdir -p)",
+            "none does not exist: create it (mkdir -p)",
             "refused.toml:5:8",
         ),
         (

@@ -554,11 +554,11 @@ fn what_keeps_a_run_from_starting_comes_with_a_remedy() {
         ),
         (
             &["sweep", &file, "--seeds", "1", "--results", nowhere],
-            "help: there is no directory /nonexistent/here: make it",
+            "help: directory /nonexistent/here does not exist: create it",
         ),
         (
             &["torture", "--seeds", "1", "--resume", nowhere],
-            "help: there is no directory /nonexistent/here: make it",
+            "help: directory /nonexistent/here does not exist: create it",
         ),
         (
             &["sim", &file, "--device", "nvme"],

@@ -27,10 +27,10 @@ pub enum CommandError {
         export: String,
     },
     /// NBD clients are connected and `force` was not given; lists their peers.
-    #[error("{} connected: {}", counted(.0.len()), .0.join(", "))]
+    #[error("{} connected: {}", clients_are(.0.len()), .0.join(", "))]
     InUse(Vec<String>),
     /// The new size cuts off bytes and `force` was not given.
-    #[error("{size} bytes are less than the {now} it has: what lies beyond would be lost")]
+    #[error("{size} bytes are less than the present {now}: the data beyond would be lost")]
     Shrinks {
         /// Present size in bytes.
         now: u64,
@@ -38,7 +38,7 @@ pub enum CommandError {
         size: u64,
     },
     /// The VM has a transfer that is running, and `replace` was not given.
-    #[error("VM {vm:?} has a job that runs: {moved} of {bytes} bytes have moved")]
+    #[error("VM {vm:?} has a transfer in progress: {moved} of {bytes} bytes have moved")]
     HasJob {
         /// Name of the VM.
         vm: String,
@@ -48,8 +48,11 @@ pub enum CommandError {
         bytes: u64,
     },
     /// The rate that the transfer needs does not fit beside the objectives on the device.
-    #[error("does not fit: it needs {}, and {} beside what is promised", format_bandwidth(*needs),
-            fits(*most))]
+    #[error(
+        "does not fit: it needs {}, and {} beside the other objectives",
+        format_bandwidth(*needs),
+        fits(*most)
+    )]
     JobTooMuch {
         /// Rate that it needs, in bytes per second.
         needs: u64,
@@ -61,10 +64,10 @@ pub enum CommandError {
         deadline: Nanos,
     },
     /// The deadline depends on the device's speed, which has not been measured yet.
-    #[error("nothing is known yet of what the device does")]
+    #[error("the throughput of the device has not been measured yet")]
     Unmeasured,
     /// The VM has no transfer that is running.
-    #[error("VM {0:?} has no job that runs")]
+    #[error("VM {0:?} has no transfer in progress")]
     NoJob(String),
     /// The disk does not fit on the device.
     #[error(transparent)]
@@ -106,7 +109,7 @@ pub enum ControlError {
     #[error("device {0:?} has shut down")]
     Gone(String),
     /// The name of a VM or an export is in use.
-    #[error("{what} {name:?} is there already: {by} has it")]
+    #[error("{what} {name:?} exists already: {by} has it")]
     Taken {
         /// `VM` or `export`.
         what: &'static str,
@@ -169,7 +172,7 @@ fn fits(most: u64) -> String {
     }
 }
 
-fn counted(clients: usize) -> String {
+fn clients_are(clients: usize) -> String {
     match clients {
         1 => "1 client is".to_owned(),
         n => format!("{n} clients are"),

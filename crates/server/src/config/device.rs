@@ -19,10 +19,10 @@ pub(crate) struct DeviceSummary {
     pub(crate) capacity: Option<u64>,
 }
 
-impl Known {
+impl DeviceSummary {
     /// Returns the summary of a device that is served. The policy is left out, because it may have
     /// been replaced meanwhile.
-    pub(crate) fn of(device: &DeviceConfig) -> Known {
+    pub(crate) fn of(device: &DeviceConfig) -> DeviceSummary {
         let (kind, capacity) = match &device.kind {
             DeviceKind::File => (Kind::File, None),
             DeviceKind::Memory => (Kind::Memory, None),

@@ -24,7 +24,7 @@ pub const DEFAULT_CONTROL_SOCKET: &str = match keys::SOCKET.default {
 const DEFAULT_SOCKET_MODE: u32 = keys::CONTROL_MODE.default_number() as u32;
 /// Addresses and paths that a listener, the control API or the store has claimed.
 #[derive(Default)]
-struct Taken {
+struct ClaimedAddresses {
     /// Sockets, addresses and files as they are written.
     names: Names,
     /// TCP addresses with their places in the file.

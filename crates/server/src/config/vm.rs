@@ -21,7 +21,7 @@ pub const DEFAULT_MAX_CONNECTIONS: u32 = keys::MAX_CONNECTIONS.default_number() 
 const BLOCK_SIZES: [u64; 3] = [1, 512, 4096];
 
 /// Names that must be unique over all VMs, and other state of reading them.
-struct Seen<'a> {
+struct UniqueNames<'a> {
     vms: Names,
     exports: &'a mut Names,
     paths: Names,
@@ -261,7 +261,7 @@ fn promised(field: &Field<'_>, policy: Option<&PolicySpec>, background: bool) ->
 }
 
 /// Reads the VM's device: its index, by default the only one.
-fn device(section: &mut Section<'_>, devices: &[Known]) -> Option<usize> {
+fn device(section: &mut Section<'_>, devices: &[DeviceSummary]) -> Option<usize> {
     let names = || devices.iter().filter_map(|device| device.name.as_deref());
     let Some(field) = section.field(&keys::ON_DEVICE) else {
         if devices.len() > 1 {

@@ -62,13 +62,13 @@ impl Proposal<'_> {
         };
         let (vm, device) = (self.vm, self.device.name.as_str());
         if force {
-            let why = format_args!("taken in by force though it does not fit: {why}");
+            let why = format_args!("admitted with force although it does not fit: {why}");
             tracing::warn!(vm, device, "{why}");
             return Ok(());
         }
-        tracing::info!(vm, device, "refused, it does not fit: {why}");
+        tracing::info!(vm, device, "rejected, it does not fit: {why}");
         let error = ApiError::new(StatusCode::CONFLICT, format!("does not fit: {why}"), vm);
-        let instead = format!("{instead}; or ?force=true, to promise it all the same");
+        let instead = format!("{instead}; or ?force=true, to set it anyway");
         Err(error.allowing(instead))
     }
 
@@ -86,10 +86,10 @@ impl Proposal<'_> {
             return at_once;
         }
         let others = self.vms.iter().filter_map(|vm| vm.schedule.as_deref());
-        let moments = fitting::moments(others.chain([promised]), now);
+        let moments = fitting::schedule_changes(others.chain([promised]), now);
         moments.into_iter().find_map(|time| {
-            let mut refusal = self.beside(asked(time)?, |vm| vm.promised_at(time))?;
-            let when = fitting::written(time, promised.zone());
+            let mut refusal = self.refusal_given(asked(time)?, |vm| vm.promised_at(time))?;
+            let when = fitting::format_local(time, promised.zone());
             refusal.why = format!("from {when} on {}", refusal.why);
             Some(refusal)
         })
@@ -98,7 +98,7 @@ impl Proposal<'_> {
     /// Returns the reason why an objective does not fit beside those in force now; `None` if it
     /// fits.
     pub(super) fn refusal_now(&self, objective: &Objective) -> Option<Refusal> {
-        self.beside(objective, |vm| &vm.objective)
+        self.refusal_given(objective, |vm| &vm.objective)
     }
 
     /// Returns the highest rate in bytes per second of a transfer of the VM that fits beside the
@@ -147,7 +147,7 @@ impl Proposal<'_> {
 
     /// Returns the reason why an objective does not fit if the other VMs have the objectives that
     /// `theirs` gives; `None` if it fits.
-    fn beside<'a>(
+    fn refusal_given<'a>(
         &'a self,
         objective: &'a Objective,
         theirs: impl Fn(&'a VmConfig) -> &'a Objective,

@@ -45,17 +45,17 @@ const CONNECTIONS_MAX: usize = 256;
 const TURNED_AWAY_MAX: usize = 64;
 /// Idle time after which a connection may be closed for a new one. A client that has just connected
 /// or been answered is probably about to send a request.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_MIN: Duration = Duration::from_secs(1);
 /// Deadline for a client to send the head of a request.
-const HEAD_WITHIN: Duration = Duration::from_secs(60);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Deadline for a connection that is answered with 503, from accept to close.
-const TURNED_AWAY_WITHIN: Duration = Duration::from_secs(5);
+const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of a request's body that are read and discarded.
 const DISCARDED_MAX: u64 = 16 << 20;
 /// Deadline for discarding a request's body.
-const DISCARDED_WITHIN: Duration = Duration::from_secs(5);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Seconds after which a client that got 503 may try again (`Retry-After`).
-const ASK_AGAIN_AFTER_S: u16 = 1;
+const RETRY_AFTER_S: u16 = 1;
 
 /// Connections of one listener. Dropping it closes all of them.
 pub(super) struct Connections {
@@ -124,7 +124,7 @@ impl Connections {
         }
         let idle = staying().filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
         match idle.min() {
-            Some((since, at)) if since.elapsed() >= IDLE => {
+            Some((since, at)) if since.elapsed() >= IDLE_MIN => {
                 self.open[at].leaving = true;
                 self.open[at].activity.leave.notify_one();
                 true
@@ -254,7 +254,7 @@ async fn serve(
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
+        .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(watched), service);
     let mut connection = pin!(connection);
     loop {
@@ -284,17 +284,17 @@ async fn turn_away(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let told =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // A client that sends no request within the deadline gets no answer.
-    let _ = timeout(TURNED_AWAY_WITHIN, told).await;
+    let _ = timeout(TURNED_AWAY_TIMEOUT, told).await;
 }
 
 fn too_many() -> Response {
     let what = format!("{CONNECTIONS_MAX} other clients have requests in progress");
     let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, "connection");
     let mut answer = error
-        .allowing(format!("ask again in {ASK_AGAIN_AFTER_S} s"))
+        .allowing(format!("ask again in {RETRY_AFTER_S} s"))
         .into_response();
     let headers = answer.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from(ASK_AGAIN_AFTER_S));
+    headers.insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }
@@ -319,7 +319,7 @@ where
     let answer = ask(Request::from_parts(head, body.clone())).await;
     if !waits || body.lock().asked_for {
         // After the deadline, the connection is closed once the answer is sent.
-        let _ = timeout(DISCARDED_WITHIN, body.discard()).await;
+        let _ = timeout(DISCARD_TIMEOUT, body.discard()).await;
     }
     answer
 }
@@ -445,7 +445,7 @@ mod tests {
             ask(&mut client, "/slow").await;
             working.push(client);
         }
-        tokio::time::sleep(IDLE * 2).await;
+        tokio::time::sleep(IDLE_MIN * 2).await;
         let mut extra = connect(&mut connections).await;
         ask(&mut extra, "/fast").await;
         let told = hear(&mut extra, "}\n").await;
@@ -457,7 +457,7 @@ mod tests {
             assert!(told.starts_with("HTTP/1.1 200"), "{told}");
         }
         // All connections are idle now.
-        tokio::time::sleep(IDLE * 2).await;
+        tokio::time::sleep(IDLE_MIN * 2).await;
         let mut next = connect(&mut connections).await;
         ask(&mut next, "/fast").await;
         let told = hear(&mut next, "was fast").await;
@@ -477,7 +477,7 @@ mod tests {
         ask(&mut idle[0], "/fast").await;
         hear(&mut idle[0], "was fast").await;
         idle[1].write_all(b"GET /fa").await.expect("it reads");
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(IDLE_MIN).await;
         let mut next = connect(&mut connections).await;
         assert_eq!(hear(&mut idle[2], "").await, "", "closed");
         ask(&mut next, "/fast").await;

@@ -12,7 +12,7 @@ use crate::config::{DeviceConfig, DiskConfig, VmConfig};
 
 /// Returns the differences between an existing VM and the requested one, apart from the objective
 /// and `max_connections`, which PUT may change.
-pub(super) fn vms(
+pub(super) fn vm_differences(
     config: &VmConfig,
     now: &VmSnapshot,
     vm: &VmConfig,
@@ -28,9 +28,9 @@ pub(super) fn vms(
     }
     for disk in &vm.disks {
         match config.disks.iter().find(|old| old.export == disk.export) {
-            Some(old) => all.extend(disks(old, now, disk)),
+            Some(old) => all.extend(disk_differences(old, now, disk)),
             None => all.push(Problem {
-                what: format!("it has no disk that is exported as {:?}", disk.export),
+                what: format!("it has no disk with the export name {:?}", disk.export),
                 at: "disk".to_owned(),
                 allowed: Some("PUT the disk by itself".to_owned()),
             }),
@@ -39,7 +39,7 @@ pub(super) fn vms(
     for old in &config.disks {
         if vm.disks.iter().all(|disk| disk.export != old.export) {
             all.push(Problem {
-                what: format!("it has a disk more, exported as {:?}", old.export),
+                what: format!("it has another disk, with the export name {:?}", old.export),
                 at: "disk".to_owned(),
                 allowed: Some("DELETE the disk by itself".to_owned()),
             });
@@ -53,26 +53,30 @@ fn differs(at: &str, now: impl ToString, asked: impl ToString) -> Problem {
     Problem {
         what: format!("{at} is {now:?}, not {asked:?}"),
         at: at.to_owned(),
-        allowed: Some("remove it, and add it anew".to_owned()),
+        allowed: Some("remove it and add it again".to_owned()),
     }
 }
 
 /// Returns a disk's absolute path. Paths from the store are absolute, those of a request need not
 /// be.
-fn whole(disk: &DiskConfig) -> Option<PathBuf> {
+fn absolute_path(disk: &DiskConfig) -> Option<PathBuf> {
     let path = disk.path.as_ref()?;
     Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
 }
 
 /// Returns the differences between an existing disk and the requested one of the same export name.
-pub(super) fn disks(old: &DiskConfig, now: &VmSnapshot, disk: &DiskConfig) -> Vec<Problem> {
+pub(super) fn disk_differences(
+    old: &DiskConfig,
+    now: &VmSnapshot,
+    disk: &DiskConfig,
+) -> Vec<Problem> {
     let mut all = Vec::new();
     let at = |field: &str| format!("disk {:?}: {field}", disk.export);
     let path = |disk: &DiskConfig| match &disk.path {
         Some(path) => path.display().to_string(),
         None => "none".to_owned(),
     };
-    if whole(old) != whole(disk) {
+    if absolute_path(old) != absolute_path(disk) {
         all.push(differs(&at("path"), path(old), path(disk)));
     }
     if old.read_only != disk.read_only {
@@ -93,11 +97,11 @@ pub(super) fn disks(old: &DiskConfig, now: &VmSnapshot, disk: &DiskConfig) -> Ve
 }
 
 /// Returns the error 409 that lists the differences; `None` if there are none.
-pub(super) fn refuse(name: &str, differences: Vec<Problem>) -> Option<ApiError> {
+pub(super) fn conflict(name: &str, differences: Vec<Problem>) -> Option<ApiError> {
     if differences.is_empty() {
         return None;
     }
-    let what = format!("{name:?} is there already, and differs");
+    let what = format!("{name:?} exists already, and differs");
     let mut error = ApiError::new(StatusCode::CONFLICT, what, name);
     error.body.also = differences;
     Some(error)

@@ -89,21 +89,21 @@ impl ApiError {
                 help: Some(help), ..
             } => api.allowing(help),
             ControlError::NoStore => {
-                api.allowing("[store] path = \"/var/lib/tidegate/tidegate.redb\" in it")
+                api.allowing("add [store] with path = \"/var/lib/tidegate/tidegate.redb\" to it")
             }
             ControlError::Configured(_) => api.allowing(
-                "take it out of the configuration; without persist it is removed until then",
+                "remove it from the configuration; without persist it is removed until then",
             ),
             ControlError::GaveUp { .. } => api.allowing(
-                "see to the file system the path lies on, and ask again; other changes go on",
+                "check the file system of that path and try again; other changes are not blocked",
             ),
-            ControlError::NotDurable(_) => api.allowing("see to the file system that it lies on"),
+            ControlError::NotDurable(_) => api.allowing("check the file system that holds it"),
             ControlError::LastDisk(_) => api.allowing("remove the VM"),
             ControlError::Refused(CommandError::InUse(_)) => {
                 api.allowing("disconnect them, or cut them off with ?force=true")
             }
             ControlError::Refused(CommandError::HasJob { .. }) => {
-                api.allowing("wait for its end, or cancel it for this one with ?replace=true")
+                api.allowing("wait until it ends, or replace it with ?replace=true")
             }
             ControlError::Refused(CommandError::JobTooMuch {
                 most,
@@ -112,10 +112,10 @@ impl ApiError {
                 ..
             }) => api.allowing(smaller_job(*most, *bytes, *deadline)),
             ControlError::Refused(CommandError::Unmeasured) => {
-                api.allowing("deadline = \"60 s\": what the device does is learnt while jobs run")
+                api.allowing("deadline = \"60 s\": the device is measured while transfers run")
             }
             ControlError::Refused(CommandError::NoJob(_)) => {
-                api.allowing("a VM with a job: GET /v1/jobs shows them")
+                api.allowing("a VM with a transfer in progress: GET /v1/jobs lists them")
             }
             ControlError::Refused(CommandError::Shrinks { .. }) => {
                 api.allowing("a larger size, or lose those bytes with ?force=true")
@@ -128,7 +128,7 @@ impl ApiError {
 /// Returns the alternatives to a transfer of `bytes` bytes that does not fit by `deadline`: a later
 /// deadline, or fewer bytes, at the rate `most` in bytes per second that fits.
 fn smaller_job(most: u64, bytes: u64, deadline: Nanos) -> String {
-    let force = "?force=true, to begin it all the same";
+    let force = "?force=true, to begin it anyway";
     if most == 0 {
         return force.to_owned();
     }

@@ -14,7 +14,7 @@ use crate::command::{DiskSnapshot, FaultChange};
 use crate::config;
 
 /// Disk with the device and the VM that it belongs to.
-struct Found {
+struct LocatedDisk {
     /// Index of the device.
     device: usize,
     device_name: String,
@@ -22,7 +22,7 @@ struct Found {
     disk: DiskSnapshot,
 }
 
-impl Found {
+impl LocatedDisk {
     fn view(&self, disk: &DiskSnapshot) -> DiskFaultsView {
         view::disk_faults(&self.device_name, &self.vm, disk)
     }
@@ -30,13 +30,13 @@ impl Found {
 
 impl<P: Plane> Api<P> {
     /// Returns the disk with this export name.
-    async fn disk(&self, export: &str) -> ApiResult<Found> {
+    async fn locate_disk(&self, export: &str) -> ApiResult<LocatedDisk> {
         let mut known = Vec::new();
         for (device, snapshot) in self.snapshots().await?.into_iter().enumerate() {
             for vm in snapshot.vms {
                 for disk in vm.disks {
                     if disk.export == export {
-                        return Ok(Found {
+                        return Ok(LocatedDisk {
                             device,
                             device_name: snapshot.name,
                             vm: vm.name,
@@ -51,12 +51,12 @@ impl<P: Plane> Api<P> {
     }
 
     async fn change_faults(&self, export: &str, change: FaultChange) -> ApiResult<Response> {
-        let _one_at_a_time = self.alone(export).await?;
-        let found = self.disk(export).await?;
-        let changed = self.plane.change_faults(found.device, export, change);
+        let _one_at_a_time = self.lock_changes(export).await?;
+        let located = self.locate_disk(export).await?;
+        let changed = self.plane.change_faults(located.device, export, change);
         let disk = in_time(export, changed).await?;
         tracing::warn!(export, rules = disk.faults.len(), "fault rules changed");
-        Ok(ok(&found.view(&disk)))
+        Ok(ok(&located.view(&disk)))
     }
 }
 
@@ -64,8 +64,8 @@ pub(super) async fn list<P: Plane>(
     State(api): State<Api<P>>,
     Path(export): Path<String>,
 ) -> ApiResult<Response> {
-    let found = api.disk(&export).await?;
-    Ok(ok(&found.view(&found.disk)))
+    let located = api.locate_disk(&export).await?;
+    Ok(ok(&located.view(&located.disk)))
 }
 
 pub(super) async fn add<P: Plane>(

@@ -19,7 +19,7 @@ use tidegate_units as units;
 use super::error::{ApiError, ApiResult, json};
 use super::plane::Plane;
 use super::view;
-use super::{ANSWER_WITHIN, Api, BODY_MAX};
+use super::{ANSWER_TIMEOUT, Api, BODY_BYTES_MAX};
 use crate::command::{DeviceSnapshot, VmSnapshot};
 use crate::config;
 use crate::daemon::ControlError;
@@ -58,9 +58,9 @@ impl<P: Plane> Api<P> {
     ///
     /// # Errors
     /// 404 with the names of the VMs that exist, or 503 if the event loop does not answer.
-    pub(super) async fn look(&self, vm: &str) -> ApiResult<VmSnapshot> {
+    pub(super) async fn vm_snapshot(&self, vm: &str) -> ApiResult<VmSnapshot> {
         if self.plane.vm(vm).is_some() {
-            return in_time(vm, self.plane.look(vm)).await;
+            return in_time(vm, self.plane.vm_snapshot(vm)).await;
         }
         let devices = self.plane.devices();
         let known: Vec<String> = devices.into_iter().flat_map(|(_, vms)| vms).collect();
@@ -68,18 +68,18 @@ impl<P: Plane> Api<P> {
     }
 }
 
-/// Waits for an answer of an event loop, for at most [`ANSWER_WITHIN`]. `at` is the object that an
+/// Waits for an answer of an event loop, for at most [`ANSWER_TIMEOUT`]. `at` is the object that an
 /// error names.
 pub(super) async fn in_time<T>(
     at: &str,
     answer: impl Future<Output = Result<T, ControlError>>,
 ) -> ApiResult<T> {
-    match tokio::time::timeout(ANSWER_WITHIN, answer).await {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(|error| ApiError::control(&error, at)),
         Err(_) => {
             let what = format!(
                 "the event loop did not answer in {} s",
-                ANSWER_WITHIN.as_secs()
+                ANSWER_TIMEOUT.as_secs()
             );
             Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at))
         }
@@ -112,7 +112,7 @@ pub(super) fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
             "the body is too large",
             "body",
         )
-        .allowing(format!("at most {BODY_MAX} bytes")),
+        .allowing(format!("at most {BODY_BYTES_MAX} bytes")),
         status => ApiError::new(status, rejection.body_text(), "body"),
     })?;
     serde_json::from_slice(&body).map_err(|error| {
@@ -146,7 +146,7 @@ pub(super) async fn set_policy<P: Plane>(
     let device = api.device(&name)?;
     let example = "\"mclock\" or {\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
     let policy = config::policy::read(&parse(body, example)?)?;
-    let _one_at_a_time = api.alone(&name).await?;
+    let _one_at_a_time = api.lock_changes(&name).await?;
     let now = in_time(&name, api.plane.set_policy(device, policy)).await?;
     let view = view::device(&now);
     let (policy, params) = (&view.policy.name, view.policy.params_in_words());
@@ -164,7 +164,7 @@ pub(super) async fn vm<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
-    Ok(ok(&api.view(&api.look(&name).await?)))
+    Ok(ok(&api.view(&api.vm_snapshot(&name).await?)))
 }
 
 pub(super) async fn set_objective<P: Plane>(
@@ -173,19 +173,19 @@ pub(super) async fn set_objective<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
     let change = parse(body, example)?;
     let (own, vm) = (api.clone(), name.clone());
     // The future holds the lock on changes, so no other client changes the objective between
     // reading and writing it.
     api.change(&name, async move {
-        let (config, _) = own.there(&vm).await?;
+        let (config, _) = own.existing_vm(&vm).await?;
         let was = config.promised();
         let promised = config::schedule::merge(&was, &change)?;
-        own.admit(&vm, None, config.background, &promised, wish)?;
+        own.admit(&vm, None, config.background, &promised, query)?;
         let now = own
-            .promise(&vm, promised.clone(), was.clone(), wish)
+            .promise(&vm, promised.clone(), was.clone(), query)
             .await?;
         Ok(ok(&own.changed(&now, &was, &promised)))
     })
@@ -222,7 +222,7 @@ fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
     if whole && (1..=KEPT as u64).contains(&seconds) {
         Ok(seconds as u32)
     } else {
-        Err(refused(format!("{text:?} is no statistical interval")))
+        Err(refused(format!("{text:?} is not a statistical interval")))
     }
 }
 
@@ -241,11 +241,11 @@ pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
     let mut reasons = api.plane.problems();
     for (index, (name, _)) in api.plane.devices().iter().enumerate() {
         match api.snapshot(index, name).await {
-            Err(error) => reasons.push(health::silent(name, error.body.error.what)),
-            Ok(device) => reasons.extend(health::of_device(&device)),
+            Err(error) => reasons.push(health::loop_not_answering(name, error.body.error.what)),
+            Ok(device) => reasons.extend(health::device_reasons(&device)),
         }
     }
-    let health = health::health(reasons);
+    let health = health::report(reasons);
     let code = match health.status {
         Severity::Ok | Severity::Degraded => StatusCode::OK,
         Severity::Failing => StatusCode::SERVICE_UNAVAILABLE,
@@ -271,9 +271,9 @@ pub(super) async fn no_such_path(uri: Uri) -> ApiError {
 }
 
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
-    let what = format!("{} cannot be asked to {method}", uri.path());
+    let what = format!("{} does not support {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what, "method").allowing(
-        "GET to look; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, \
+        "GET to read; PUT .../policy, PATCH .../objective, PUT .../learnt, PUT and DELETE .../job, \
          POST and DELETE .../schedule and .../faults, DELETE .../known, PUT and DELETE \
          /v1/vms/{name} and PUT, PATCH and DELETE .../disks/{export} to change",
     )

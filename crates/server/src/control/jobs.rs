@@ -11,7 +11,7 @@ use super::admit::Proposal;
 use super::error::{ApiResult, json};
 use super::handlers::{Body, in_time, ok, parse, query_of};
 use super::plane::Plane;
-use super::view::{self, At};
+use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;
 use crate::config;
 use crate::fitting;
@@ -21,15 +21,15 @@ const JOB: &str = "{\"size\": \"2 GiB\", \"deadline\": \"60 s\"}";
 
 impl<P: Plane> Api<P> {
     /// Returns the present time and the host's time zone, for the times in answers.
-    pub(super) fn at(&self) -> At {
-        At {
+    pub(super) fn display_time(&self) -> DisplayTime {
+        DisplayTime {
             now: self.clock.now(),
             zone: self.clock.zone(),
         }
     }
 
     fn jobs(&self, vm: &VmSnapshot) -> VmTransfersView {
-        view::vm_transfers(vm, &self.at())
+        view::vm_transfers(vm, &self.display_time())
     }
 
     /// Returns the maximum rate in bytes per second of a transfer of a VM so that it fits beside
@@ -69,13 +69,13 @@ impl<P: Plane> Api<P> {
     /// Writes the transfers of the VM's device to the store. Returns the reason if that fails,
     /// which is no reason to refuse the change: the worst case is that a restart loses a transfer
     /// or brings it back.
-    async fn keep_jobs(&self, vm: &str) -> Option<String> {
+    async fn record_transfers(&self, vm: &str) -> Option<String> {
         let why = match in_time(vm, self.plane.persist_transfers(vm)).await {
             Ok(true) => return None,
             Ok(false) => "the configuration names no store".to_owned(),
             Err(error) => {
                 let why = error.body.error.what;
-                tracing::warn!(vm, "its jobs are not kept: {why}");
+                tracing::warn!(vm, "its transfer is not persisted: {why}");
                 why
             }
         };
@@ -94,7 +94,7 @@ pub(super) async fn show<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
-    Ok(ok(&api.jobs(&api.look(&name).await?)))
+    Ok(ok(&api.jobs(&api.vm_snapshot(&name).await?)))
 }
 
 pub(super) async fn begin<P: Plane>(
@@ -103,24 +103,25 @@ pub(super) async fn begin<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish: TransferQuery = query_of(&uri, "?replace=true")?;
-    let at = api.at();
+    let query: TransferQuery = query_of(&uri, "?replace=true")?;
+    let at = api.display_time();
     let mut order = config::job::from_json(&parse(body, JOB)?, at.now, &at.zone)?;
-    order.replace = wish.replace;
+    order.replace = query.replace;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
-        own.look(&vm).await?;
-        order.most = match wish.force {
-            true => None,
-            false => own.fitting_rate(&vm, &order).await?,
+        own.vm_snapshot(&vm).await?;
+        order.most = if query.force {
+            None
+        } else {
+            own.fitting_rate(&vm, &order).await?
         };
         // The transfer begins only now: the wait for other changes is no part of its time.
         let begun = own.plane.begin_job(&vm, order, own.clock.now());
         let now = in_time(&vm, begun).await?;
-        let not_kept = own.keep_jobs(&vm).await;
+        let not_kept = own.record_transfers(&vm).await;
         let mut view = own.jobs(&now);
         if let Some((why, job)) = not_kept.zip(view.job.as_mut()) {
-            let note = format!("a restart of the daemon would forget it: {why}");
+            let note = format!("a restart of the daemon would lose it: {why}");
             job.notes.push(note);
         }
         Ok(json(StatusCode::CREATED, &view))
@@ -134,9 +135,9 @@ pub(super) async fn cancel<P: Plane>(
 ) -> ApiResult<Response> {
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
-        own.look(&vm).await?;
+        own.vm_snapshot(&vm).await?;
         let now = in_time(&vm, own.plane.cancel_job(&vm)).await?;
-        own.keep_jobs(&vm).await;
+        own.record_transfers(&vm).await;
         Ok(ok(&own.jobs(&now)))
     })
     .await

@@ -12,14 +12,14 @@ use super::plane::Plane;
 use super::view;
 use crate::learnt_file::LearntFile;
 
-const FILE: &str = "what GET /v1/vms/{name}/learnt answers";
+const FILE: &str = "a file from GET /v1/vms/{name}/learnt";
 
 pub(super) async fn export<P: Plane>(
     State(api): State<Api<P>>,
     Path(name): Path<String>,
 ) -> ApiResult<Response> {
     // Checked first, because its error lists the VMs that exist.
-    api.look(&name).await?;
+    api.vm_snapshot(&name).await?;
     Ok(ok(&in_time(&name, api.plane.export_vm(&name)).await?))
 }
 
@@ -29,7 +29,7 @@ pub(super) async fn import<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish: LearntQuery = query_of(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
+    let query: LearntQuery = query_of(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
     let body = parse(body, FILE)?;
     let file = LearntFile::read(&body).map_err(|error| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
@@ -37,11 +37,11 @@ pub(super) async fn import<P: Plane>(
     })?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
-        own.look(&vm).await?;
-        let imported = in_time(&vm, own.plane.import_vm(&vm, &file, wish.disks)).await?;
+        own.vm_snapshot(&vm).await?;
+        let imported = in_time(&vm, own.plane.import_vm(&vm, &file, query.disks)).await?;
         let (now, notes) = imported;
         let (controller, from) = (&file.controller, &file.vm);
-        tracing::info!(vm, controller, from, "goes on with what was learnt");
+        tracing::info!(vm, controller, from, "learnt state imported");
         let mut view = view::vm(&now);
         view.notes = notes;
         Ok(ok(&view))

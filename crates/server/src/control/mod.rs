@@ -53,15 +53,15 @@ use schedule::{Clock, Held};
 
 /// Maximum size of a request's body in bytes. An objective takes a few hundred, the learnt state of
 /// a VM some ten thousand.
-const BODY_MAX: usize = 128 << 10;
+const BODY_BYTES_MAX: usize = 128 << 10;
 /// Deadline for an answer of an event loop. A loop that misses it is stuck, possibly with its VMs'
 /// I/O.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Deadline for a change of VMs or disks, after which the client gets 503: files are created and
 /// flushed, and I/Os in flight end first.
-const CHANGED_WITHIN: Duration = Duration::from_secs(60);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed `accept`, which most likely found no free file descriptor.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// State that the handlers share.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ pub async fn serve(bound: Bound, daemon: DaemonHandle) -> std::io::Result<()> {
                 if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
                     tracing::warn!(%error, "the control socket cannot accept");
                 }
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
@@ -183,6 +183,6 @@ fn router<P: Plane>(api: Api<P>) -> Router {
         .route("/metrics", get(h::metrics::<P>))
         .fallback(h::no_such_path)
         .method_not_allowed_fallback(h::no_such_method)
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(api)
 }

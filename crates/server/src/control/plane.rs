@@ -62,7 +62,10 @@ pub(crate) trait Inventory {
 /// Questions and changes that an event loop answers.
 pub(crate) trait Loops {
     /// Returns a snapshot of one VM.
-    fn look(&self, vm: &str) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
+    fn vm_snapshot(
+        &self,
+        vm: &str,
+    ) -> impl Future<Output = Result<VmSnapshot, ControlError>> + Send;
 
     /// Returns a snapshot of a device with all its VMs.
     fn snapshot(
@@ -236,8 +239,8 @@ impl Inventory for DaemonHandle {
 }
 
 impl Loops for DaemonHandle {
-    async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
-        DaemonHandle::look(self, vm).await
+    async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+        DaemonHandle::vm_snapshot(self, vm).await
     }
 
     async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {

@@ -34,13 +34,13 @@ use super::plane::Plane;
 use super::view;
 use crate::command::VmSnapshot;
 use crate::config::{self, Schedule, VmConfig};
-use crate::fitting::written;
+use crate::fitting::format_local;
 use crate::metrics::Scheduled;
 
 /// Maximum time between two checks of the clock.
-const LOOK_WITHIN: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Time after which due changes are tried again if another change held the lock for too long.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER_BUSY: Duration = Duration::from_secs(1);
 const ENTRY: &str = "{\"from\": \"18:00\", \"until\": \"23:00\", \"target\": \"50 MB/s\"}";
 
 /// Wall clock and the time zone of times for people; tests substitute both.
@@ -62,7 +62,7 @@ impl Clock {
 
     /// Returns a clock that shows what `now` returns.
     #[cfg(test)]
-    pub(super) fn of(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
+    pub(super) fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
         Clock {
             now: Arc::new(now),
             zone: None,
@@ -100,7 +100,7 @@ pub(super) type Held = BTreeMap<String, String>;
 
 /// State of one pass over the VMs with due changes.
 #[derive(Default)]
-struct Round {
+struct DuePass {
     /// Devices that can keep all objectives that are due.
     fits: BTreeSet<usize>,
     /// Devices whose event loop did not answer, with the error: further VMs of the device are
@@ -112,7 +112,7 @@ impl<P: Plane> Api<P> {
     /// Applies schedules until the future is dropped.
     pub(super) async fn follow_schedules(self) {
         loop {
-            let wait = self.look_at_the_clock().await;
+            let wait = self.apply_due_changes().await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.rescheduled.notified() => {}
@@ -121,23 +121,23 @@ impl<P: Plane> Api<P> {
     }
 
     /// Applies the changes that are due. Returns the time until the next one, at most
-    /// [`LOOK_WITHIN`].
-    pub(super) async fn look_at_the_clock(&self) -> Duration {
+    /// [`CHECK_INTERVAL_MAX`].
+    pub(super) async fn apply_due_changes(&self) -> Duration {
         // Taken before the changes, so that an entry that begins during them is seen by the next
         // check.
         let began = self.clock.now();
         if self.due().is_empty() {
             self.held().clear();
-        } else if self.change_what_is_due().await.is_err() {
-            return AGAIN_AFTER;
+        } else if self.apply_all_due().await.is_err() {
+            return RETRY_AFTER_BUSY;
         }
         let scheduled = self.plane.scheduled();
         let schedules = scheduled.iter().filter_map(|vm| vm.schedule.as_deref());
         let bounds = schedules.filter_map(|schedule| schedule.next_bound(began));
-        bounds.min().map_or(LOOK_WITHIN, |at| {
+        bounds.min().map_or(CHECK_INTERVAL_MAX, |at| {
             let left = Duration::try_from(self.clock.now().duration_until(at));
             // A time that has passed meanwhile becomes 0.
-            left.unwrap_or_default().min(LOOK_WITHIN)
+            left.unwrap_or_default().min(CHECK_INTERVAL_MAX)
         })
     }
 
@@ -152,17 +152,17 @@ impl<P: Plane> Api<P> {
     /// Applies the changes that are due, under the lock on changes. Repeats the pass while it makes
     /// progress, because a change that does not fit may fit once another VM has given something
     /// back.
-    async fn change_what_is_due(&self) -> ApiResult<()> {
-        let _one_at_a_time = self.alone("schedule").await?;
-        let mut round = Round::default();
+    async fn apply_all_due(&self) -> ApiResult<()> {
+        let _one_at_a_time = self.lock_changes("schedule").await?;
+        let mut pass = DuePass::default();
         let mut held = Held::new();
-        round.fits = self.fits_together(&self.due());
+        pass.fits = self.fits_together(&self.due());
         loop {
             let due = self.due();
             let before = due.len();
             held.clear();
             for vm in due {
-                if let Err(why) = self.change_by_the_clock(&vm, &mut round).await {
+                if let Err(why) = self.apply_due_to(&vm, &mut pass).await {
                     held.insert(vm.name, why);
                 }
             }
@@ -172,7 +172,10 @@ impl<P: Plane> Api<P> {
         }
         let mut known = self.held();
         for (vm, why) in held.iter().filter(|(vm, why)| known.get(*vm) != Some(*why)) {
-            tracing::warn!(vm, "what its schedule says is not in force: {why}");
+            tracing::warn!(
+                vm,
+                "the objective that its schedule gives is not in force: {why}"
+            );
         }
         *known = held;
         Ok(())
@@ -192,8 +195,8 @@ impl<P: Plane> Api<P> {
     }
 
     /// Applies the objective that a VM's schedule gives now. Returns the reason if it cannot.
-    async fn change_by_the_clock(&self, vm: &VmConfig, round: &mut Round) -> Result<(), String> {
-        if let Some(why) = round.silent.get(&vm.device) {
+    async fn apply_due_to(&self, vm: &VmConfig, pass: &mut DuePass) -> Result<(), String> {
+        if let Some(why) = pass.silent.get(&vm.device) {
             return Err(why.clone());
         }
         let promised = vm.promised();
@@ -202,7 +205,7 @@ impl<P: Plane> Api<P> {
         // Outside of all entries the VM returns to its base objective, which was admitted when it
         // was set.
         if entry.is_some_and(|entry| !entry.force)
-            && !round.fits.contains(&vm.device)
+            && !pass.fits.contains(&vm.device)
             && let Some(refusal) = self.refusal_now(vm, then.objective)
         {
             return Err(refusal);
@@ -212,7 +215,7 @@ impl<P: Plane> Api<P> {
         let now = now.map_err(|error| {
             let why = error.body.error.what;
             if error.status == StatusCode::SERVICE_UNAVAILABLE {
-                round.silent.insert(vm.device, why.clone());
+                pass.silent.insert(vm.device, why.clone());
             }
             why
         })?;
@@ -276,7 +279,7 @@ impl<P: Plane> Api<P> {
             let held = self.held().get(&snapshot.name).cloned();
             view::schedule(schedule, self.clock.now(), held)
         });
-        view.job = view::transfer(snapshot, &self.at());
+        view.job = view::transfer(snapshot, &self.display_time());
         view
     }
 
@@ -289,13 +292,13 @@ impl<P: Plane> Api<P> {
             && is.base() != was.base()
         {
             let entry = &is.entries()[at].when;
-            let end = is.next(now).map(|next| written(next.at, is.zone()));
+            let end = is.next(now).map(|next| format_local(next.at, is.zone()));
             let end = end.map_or(String::new(), |end| {
                 format!(", until {end} as things stand")
             });
             view.notes.push(format!(
-                "entry {} of its schedule is in force ({entry}){end}: what it changes itself is \
-                 as it says until then",
+                "entry {} of its schedule is in force ({entry}){end}: the values that it sets \
+                 stay until then",
                 at + 1
             ));
         }
@@ -305,16 +308,16 @@ impl<P: Plane> Api<P> {
     async fn reschedule(
         &self,
         name: &str,
-        wish: ChangeQuery,
+        query: ChangeQuery,
         change: impl FnOnce(&Schedule) -> ApiResult<Value> + Send + 'static,
     ) -> ApiResult<Response> {
         let (own, vm) = (self.clone(), name.to_owned());
         self.change(name, async move {
-            let (config, _) = own.there(&vm).await?;
+            let (config, _) = own.existing_vm(&vm).await?;
             let was = config.promised();
             let promised = config::schedule::merge(&was, &change(&was)?)?;
-            own.admit(&vm, None, config.background, &promised, wish)?;
-            let now = own.promise(&vm, promised, was, wish).await?;
+            own.admit(&vm, None, config.background, &promised, query)?;
+            let now = own.promise(&vm, promised, was, query).await?;
             Ok(ok(&own.view(&now)))
         })
         .await
@@ -327,12 +330,12 @@ pub(super) async fn add<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let mut entry = parse(body, ENTRY)?;
     let zone = entry
         .as_object_mut()
         .and_then(|entry| entry.remove("timezone"));
-    api.reschedule(&name, wish, move |was| {
+    api.reschedule(&name, query, move |was| {
         let mut entries = was.words();
         entries.push(entry);
         let mut change = json!({ "schedule": entries });
@@ -349,9 +352,9 @@ pub(super) async fn clear<P: Plane>(
     Path(name): Path<String>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let nothing = json!({ "schedule": null, "timezone": null });
-    api.reschedule(&name, wish, |_| Ok(nothing)).await
+    api.reschedule(&name, query, |_| Ok(nothing)).await
 }
 
 pub(super) async fn remove<P: Plane>(
@@ -359,8 +362,8 @@ pub(super) async fn remove<P: Plane>(
     Path((name, number)): Path<(String, String)>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
-    api.reschedule(&name, wish, move |was| {
+    let query = change_query(&uri)?;
+    api.reschedule(&name, query, move |was| {
         let mut entries = was.words();
         let place = number
             .parse()
@@ -370,7 +373,7 @@ pub(super) async fn remove<P: Plane>(
             let what = format!("its schedule has no entry {number}");
             let error = ApiError::new(StatusCode::NOT_FOUND, what, "schedule");
             return Err(error.allowing(match entries.len() {
-                0 => "it has none at all".to_owned(),
+                0 => "the schedule has no entries".to_owned(),
                 n => format!("1 to {n}, as GET shows them"),
             }));
         };

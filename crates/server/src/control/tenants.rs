@@ -18,7 +18,7 @@ use super::error::{ApiError, ApiResult, json};
 use super::handlers::{Body, change_query, ok, parse};
 use super::plane::Plane;
 use super::view;
-use super::{Api, CHANGED_WITHIN};
+use super::{Api, CHANGE_TIMEOUT};
 use crate::backing::memory;
 use crate::command::VmSnapshot;
 use crate::config::{self, DeviceKind, DiskConfig, Schedule, VmConfig};
@@ -33,18 +33,18 @@ impl<P: Plane> Api<P> {
     /// Takes the lock on changes, which is held until the returned guard is dropped.
     ///
     /// # Errors
-    /// 503 if another change holds it for longer than [`CHANGED_WITHIN`].
-    pub(super) async fn alone(&self, at: &str) -> ApiResult<OwnedMutexGuard<()>> {
+    /// 503 if another change holds it for longer than [`CHANGE_TIMEOUT`].
+    pub(super) async fn lock_changes(&self, at: &str) -> ApiResult<OwnedMutexGuard<()>> {
         let alone = self.changing.clone().lock_owned();
-        let alone = tokio::time::timeout(CHANGED_WITHIN, alone).await;
+        let alone = tokio::time::timeout(CHANGE_TIMEOUT, alone).await;
         alone.map_err(|_| {
-            let what = "another change is still going on";
+            let what = "another change is in progress";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at)
         })
     }
 
     /// Runs a change while no other change runs; it goes on even if the client hangs up. After
-    /// [`CHANGED_WITHIN`] the answer is 503 and other changes may start, because a file system that
+    /// [`CHANGE_TIMEOUT`] the answer is 503 and other changes may start, because a file system that
     /// does not answer must not block changes to every VM of the host. The late change still runs
     /// to its end, so each later step has to check the state it finds.
     pub(super) async fn change<T: Send + 'static>(
@@ -52,18 +52,18 @@ impl<P: Plane> Api<P> {
         at: &str,
         change: impl Future<Output = ApiResult<T>> + Send + 'static,
     ) -> ApiResult<T> {
-        let until = Instant::now() + CHANGED_WITHIN;
-        let one_at_a_time = self.alone(at).await?;
+        let until = Instant::now() + CHANGE_TIMEOUT;
+        let one_at_a_time = self.lock_changes(at).await?;
         let name = at.to_owned();
         // A task of its own holds the lock, so that it stays held if the client hangs up.
         let made = tokio::spawn(async move {
             let mut change = tokio::spawn(change);
             let made = tokio::time::timeout_at(until, &mut change).await;
             if made.is_err() {
-                let seconds = CHANGED_WITHIN.as_secs();
+                let seconds = CHANGE_TIMEOUT.as_secs();
                 tracing::warn!(
                     at = name,
-                    "a change is not done in {seconds} s: no longer waited for, others may go"
+                    "a change was not complete in {seconds} s: it continues, and others may start"
                 );
             }
             drop(one_at_a_time);
@@ -78,9 +78,9 @@ impl<P: Plane> Api<P> {
                 at,
             )),
             Err(_) => {
-                let seconds = CHANGED_WITHIN.as_secs();
+                let seconds = CHANGE_TIMEOUT.as_secs();
                 let what = format!(
-                    "not done in {seconds} s; it goes on, and other changes may go meanwhile"
+                    "not complete in {seconds} s; it continues, and other changes may start"
                 );
                 Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, what, at))
             }
@@ -91,8 +91,8 @@ impl<P: Plane> Api<P> {
     ///
     /// # Errors
     /// 404 if the VM is not served.
-    pub(super) async fn there(&self, name: &str) -> ApiResult<(VmConfig, VmSnapshot)> {
-        let now = self.look(name).await?;
+    pub(super) async fn existing_vm(&self, name: &str) -> ApiResult<(VmConfig, VmSnapshot)> {
+        let now = self.vm_snapshot(name).await?;
         match self.plane.vm(name) {
             Some(config) => Ok((config, now)),
             None => Err(ApiError::not_found("vm", name, &[])),
@@ -107,7 +107,7 @@ impl<P: Plane> Api<P> {
         device: Option<usize>,
         background: bool,
         promised: &Schedule,
-        wish: ChangeQuery,
+        query: ChangeQuery,
     ) -> ApiResult<()> {
         let device = device.or_else(|| self.plane.vm(vm).map(|vm| vm.device));
         let configs = self.plane.device_configs();
@@ -120,34 +120,34 @@ impl<P: Plane> Api<P> {
             vm,
             background,
         };
-        proposal.check(promised, self.clock.now(), wish.force)
+        proposal.check(promised, self.clock.now(), query.force)
     }
 
     /// Writes a VM to the store if the query has `persist`.
-    pub(super) async fn keep(&self, vm: &str, wish: ChangeQuery) -> ApiResult<()> {
-        if !wish.persist {
+    pub(super) async fn persist_if_asked(&self, vm: &str, query: ChangeQuery) -> ApiResult<()> {
+        if !query.persist {
             return Ok(());
         }
         let kept = self.plane.persist_vm(vm).await;
         kept.map_err(|error| ApiError::control(&error, vm))
     }
 
-    async fn put_vm(&self, mut vm: VmConfig, wish: ChangeQuery) -> ApiResult<Response> {
+    async fn put_vm(&self, mut vm: VmConfig, query: ChangeQuery) -> ApiResult<Response> {
         let name = vm.name.clone();
         if self.plane.vm(&name).is_some() {
-            return self.keep_vm(vm, wish).await;
+            return self.update_vm(vm, query).await;
         }
         let (device, background) = (vm.device, vm.background);
-        self.admit(&name, Some(device), background, &vm.promised(), wish)?;
+        self.admit(&name, Some(device), background, &vm.promised(), query)?;
         vm.put_in_force(self.clock.now());
         let added = self.plane.add_vm(vm).await;
         let now = added.map_err(|error| ApiError::control(&error, &name))?;
-        if let Err(error) = self.keep(&name, wish).await {
+        if let Err(error) = self.persist_if_asked(&name, query).await {
             // Persisting was part of the request, so it fails as a whole.
             let _ = self.plane.remove_vm(&name, true).await;
             return Err(error);
         }
-        let kept = wish.persist;
+        let kept = query.persist;
         self.rescheduled.notify_one();
         tracing::info!(vm = name, device = now.device, kept, "VM added");
         Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
@@ -174,25 +174,25 @@ impl<P: Plane> Api<P> {
     }
 
     /// Changes an existing VM to what a PUT asks for; differences that cannot be changed are 409.
-    async fn keep_vm(&self, vm: VmConfig, wish: ChangeQuery) -> ApiResult<Response> {
-        let (config, now) = self.there(&vm.name).await?;
+    async fn update_vm(&self, vm: VmConfig, query: ChangeQuery) -> ApiResult<Response> {
+        let (config, now) = self.existing_vm(&vm.name).await?;
         let devices = self.plane.device_configs();
-        let differences = differ::vms(&config, &now, &vm, &devices);
-        if let Some(refusal) = differ::refuse(&vm.name, differences) {
+        let differences = differ::vm_differences(&config, &now, &vm, &devices);
+        if let Some(refusal) = differ::conflict(&vm.name, differences) {
             return Err(refusal);
         }
         let (was, promised) = (config.promised(), vm.promised());
         let now = if config.max_connections == vm.max_connections {
             now
         } else {
-            self.set_max_connections(&config, &vm, wish).await?
+            self.set_max_connections(&config, &vm, query).await?
         };
         if was == promised {
-            self.keep(&vm.name, wish).await?;
+            self.persist_if_asked(&vm.name, query).await?;
             return Ok(ok(&self.view(&now)));
         }
-        self.admit(&vm.name, None, vm.background, &promised, wish)?;
-        let now = self.promise(&vm.name, promised, was, wish).await?;
+        self.admit(&vm.name, None, vm.background, &promised, query)?;
+        let now = self.promise(&vm.name, promised, was, query).await?;
         Ok(ok(&self.view(&now)))
     }
 
@@ -205,11 +205,11 @@ impl<P: Plane> Api<P> {
         &self,
         now: &VmConfig,
         wanted: &VmConfig,
-        wish: ChangeQuery,
+        query: ChangeQuery,
     ) -> ApiResult<VmSnapshot> {
         let vm = &now.name;
-        if wish.persist && self.plane.is_configured(vm) {
-            let what = format!("max_connections of VM {vm:?} is that of the configuration");
+        if query.persist && self.plane.is_configured(vm) {
+            let what = format!("max_connections of VM {vm:?} is set in the configuration");
             let error = ApiError::new(StatusCode::CONFLICT, what, "max_connections");
             return Err(error
                 .allowing("change it there; without persist it is changed until the daemon ends"));
@@ -230,18 +230,18 @@ impl<P: Plane> Api<P> {
         vm: &str,
         promised: Schedule,
         before: Schedule,
-        wish: ChangeQuery,
+        query: ChangeQuery,
     ) -> ApiResult<VmSnapshot> {
         let set = self.put_in_force(vm, promised).await;
         let now = set.map_err(|error| ApiError::control(&error, vm))?;
-        if let Err(error) = self.keep(vm, wish).await {
+        if let Err(error) = self.persist_if_asked(vm, query).await {
             // Persisting was part of the request, so it fails as a whole.
             let _ = self.put_in_force(vm, before).await;
             return Err(error);
         }
         let view = view::objective(&now.objective);
         let objective = serde_json::to_string(&view).unwrap_or_default();
-        let kept = wish.persist;
+        let kept = query.persist;
         tracing::info!(vm, %objective, kept, "objective changed");
         Ok(now)
     }
@@ -258,15 +258,16 @@ impl<P: Plane> Api<P> {
         &self,
         name: &str,
         disk: DiskConfig,
-        wish: ChangeQuery,
+        query: ChangeQuery,
     ) -> ApiResult<Response> {
-        self.may_keep_disks(name, wish)?;
-        let (config, now) = self.there(name).await?;
+        self.check_disks_may_persist(name, query)?;
+        let (config, now) = self.existing_vm(name).await?;
         if let Some(old) = config.disks.iter().find(|old| old.export == disk.export) {
-            return match differ::refuse(&disk.export, differ::disks(old, &now, &disk)) {
+            return match differ::conflict(&disk.export, differ::disk_differences(old, &now, &disk))
+            {
                 Some(refusal) => Err(refusal),
                 None => {
-                    self.keep(name, wish).await?;
+                    self.persist_if_asked(name, query).await?;
                     Ok(ok(&self.view(&now)))
                 }
             };
@@ -274,45 +275,46 @@ impl<P: Plane> Api<P> {
         let export = disk.export.clone();
         let added = self.plane.add_disk(name, disk).await;
         let now = added.map_err(|error| ApiError::control(&error, &export))?;
-        if let Err(error) = self.keep(name, wish).await {
+        if let Err(error) = self.persist_if_asked(name, query).await {
             let _ = self.plane.remove_disk(name, &export, true).await;
             return Err(error);
         }
-        tracing::info!(vm = name, export, kept = wish.persist, "disk added");
+        tracing::info!(vm = name, export, kept = query.persist, "disk added");
         Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
     }
 
     /// Rejects a persistent change of the disks of a VM in the configuration file, whose disks
     /// would be served again at the next start.
-    fn may_keep_disks(&self, vm: &str, wish: ChangeQuery) -> ApiResult<()> {
-        if !wish.persist || !self.plane.is_configured(vm) {
+    fn check_disks_may_persist(&self, vm: &str, query: ChangeQuery) -> ApiResult<()> {
+        if !query.persist || !self.plane.is_configured(vm) {
             return Ok(());
         }
-        let what = format!("the disks of VM {vm:?} are those of the configuration");
+        let what = format!("the disks of VM {vm:?} are defined in the configuration");
         let error = ApiError::new(StatusCode::CONFLICT, what, vm);
-        Err(error.allowing("change them there; without persist they are changed until the end"))
+        Err(error
+            .allowing("change them there; without persist they are changed until the daemon ends"))
     }
 
     async fn remove_disk(
         &self,
         name: &str,
         export: String,
-        wish: ChangeQuery,
+        query: ChangeQuery,
     ) -> ApiResult<Response> {
-        self.may_keep_disks(name, wish)?;
+        self.check_disks_may_persist(name, query)?;
         let refused = |error| ApiError::control(&error, &export);
-        let (config, _) = self.there(name).await?;
+        let (config, _) = self.existing_vm(name).await?;
         let mut not_flushed = Vec::new();
         if config.disks.iter().any(|disk| disk.export == export) {
-            let removed = self.plane.remove_disk(name, &export, wish.force).await;
+            let removed = self.plane.remove_disk(name, &export, query.force).await;
             not_flushed = removed.map_err(refused)?;
             tracing::info!(vm = name, export, "disk removed");
-            self.keep(name, wish).await?;
-        } else if wish.persist
+            self.persist_if_asked(name, query).await?;
+        } else if query.persist
             && (self.plane.persists_disk(name, &export).await).map_err(refused)?
         {
             // Removed from service before, but still in the record: the removal was not persisted.
-            self.keep(name, wish).await?;
+            self.persist_if_asked(name, query).await?;
         } else {
             let known: Vec<_> = config.disks.into_iter().map(|disk| disk.export).collect();
             return Err(ApiError::not_found("disk", &export, &known));
@@ -329,10 +331,10 @@ impl<P: Plane> Api<P> {
         name: &str,
         export: &str,
         size: u64,
-        wish: ChangeQuery,
+        query: ChangeQuery,
     ) -> ApiResult<Response> {
-        self.may_keep_disks(name, wish)?;
-        let (config, now) = self.there(name).await?;
+        self.check_disks_may_persist(name, query)?;
+        let (config, now) = self.existing_vm(name).await?;
         let Some(disk) = now.disks.iter().find(|disk| disk.export == export) else {
             let known: Vec<_> = now.disks.into_iter().map(|disk| disk.export).collect();
             return Err(ApiError::not_found("disk", export, &known));
@@ -340,13 +342,16 @@ impl<P: Plane> Api<P> {
         let before = disk.size;
         // Repeated for an unchanged size as well: an earlier attempt may have failed to make it
         // durable.
-        let resized = self.plane.resize_disk(name, export, size, wish.force).await;
+        let resized = self
+            .plane
+            .resize_disk(name, export, size, query.force)
+            .await;
         let now = resized.map_err(|error| ApiError::control(&error, export))?;
         if before != size {
             tracing::info!(vm = name, export, before, size, "disk resized");
         }
         // If this fails, the file keeps its new size all the same.
-        self.keep(name, wish).await?;
+        self.persist_if_asked(name, query).await?;
         let mut view = self.view(&now);
         if before == size {
             return Ok(ok(&view));
@@ -384,11 +389,11 @@ pub(super) async fn put_vm<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let body = named(parse(body, VM)?, "name", &name)?;
     let vm = config::vm::from_json(&body, &api.plane.device_configs(), &api.plane.base())?;
     let own = api.clone();
-    api.change(&name, async move { own.put_vm(vm, wish).await })
+    api.change(&name, async move { own.put_vm(vm, query).await })
         .await
 }
 
@@ -397,23 +402,23 @@ pub(super) async fn delete_vm<P: Plane>(
     Path(name): Path<String>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
         let refused = |error| ApiError::control(&error, &vm);
-        if wish.persist {
+        if query.persist {
             own.plane.may_forget(&vm).map_err(refused)?;
         }
-        let (not_flushed, missing) = match own.there(&vm).await {
+        let (not_flushed, missing) = match own.existing_vm(&vm).await {
             Ok(_) => {
-                let removed = own.plane.remove_vm(&vm, wish.force).await;
+                let removed = own.plane.remove_vm(&vm, query.force).await;
                 (removed.map_err(refused)?, None)
             }
             Err(error) if error.status == StatusCode::NOT_FOUND => (Vec::new(), Some(error)),
             // The error does not say whether the VM exists.
             Err(error) => return Err(error),
         };
-        let forgotten = wish.persist && own.plane.forget_vm(&vm).await.map_err(refused)?;
+        let forgotten = query.persist && own.plane.forget_vm(&vm).await.map_err(refused)?;
         // A VM that could not be served exists in the store alone, and can be removed from it.
         if let Some(missing) = missing.filter(|_| !forgotten) {
             return Err(missing);
@@ -434,15 +439,15 @@ pub(super) async fn put_disk<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let body = named(parse(body, DISK)?, "export", &export)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
-        let (config, _) = own.there(&vm).await?;
+        let (config, _) = own.existing_vm(&vm).await?;
         let devices = own.plane.device_configs();
         let device = &devices[config.device];
         let disk = config::vm::disk_from_json(&body, &vm, device, &own.plane.base())?;
-        own.put_disk(&vm, disk, wish).await
+        own.put_disk(&vm, disk, query).await
     })
     .await
 }
@@ -453,12 +458,12 @@ pub(super) async fn resize_disk<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let size = config::vm::size_from_json(&parse(body, SIZE)?)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(
         &name,
-        async move { own.resize(&vm, &export, size, wish).await },
+        async move { own.resize(&vm, &export, size, query).await },
     )
     .await
 }
@@ -474,9 +479,9 @@ pub(super) async fn forget_disk<P: Plane>(
     let change = async move {
         let forgotten = own.plane.forget_disk(&asked).await;
         if !forgotten.map_err(|error| ApiError::control(&error, &asked))? {
-            let what = format!("no disk {asked:?} was served before, as far as the store knows");
+            let what = format!("the store has no record of disk {asked:?}");
             let error = ApiError::new(StatusCode::NOT_FOUND, what, "disk");
-            return Err(error.allowing("the export, or the whole path of its file"));
+            return Err(error.allowing("the export name, or the absolute path of its file"));
         }
         tracing::info!(disk = asked, "disk forgotten");
         Ok(ok(&Removed {
@@ -492,8 +497,8 @@ pub(super) async fn delete_disk<P: Plane>(
     Path((name, export)): Path<(String, String)>,
     uri: Uri,
 ) -> ApiResult<Response> {
-    let wish = change_query(&uri)?;
+    let query = change_query(&uri)?;
     let (own, vm) = (api.clone(), name.clone());
-    let change = async move { own.remove_disk(&vm, export, wish).await };
+    let change = async move { own.remove_disk(&vm, export, query).await };
     api.change(&name, change).await
 }

@@ -9,7 +9,7 @@ use std::fs::File;
 
 use tokio::task::spawn_blocking;
 
-use super::resize::{NotGiven, Sizes, give_size};
+use super::resize::{ResizeError, Sizes, set_file_size};
 use super::shared::Shared;
 use crate::command::{Command, ControlError, NewVm, Resizing, VmSnapshot};
 use crate::config::{Create, DiskConfig, VmConfig};
@@ -57,10 +57,10 @@ impl<'a> Changes<'a> {
             disks: opened,
         });
         let added = (devices.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
-        let (snapshot, volumes) = disks.settle(added, &vm.disks)?;
+        let (snapshot, volumes) = disks.release_if_refused(added, &vm.disks)?;
         disks.offer(device, volumes, &snapshot);
         vms.add(vm.clone());
-        persistence.note_disks_of(disks.files(), vm).await;
+        persistence.record_disks_of(disks.files(), vm).await;
         Ok(snapshot)
     }
 
@@ -91,7 +91,7 @@ impl<'a> Changes<'a> {
         let exports = closing.iter().map(|disk| disk.export.clone()).collect();
         let failed = disks.close(closing).await;
         self.forget_disks(name, exports).await;
-        disks.give_memory_back();
+        disks.schedule_trim();
         Ok(failed)
     }
 
@@ -123,11 +123,11 @@ impl<'a> Changes<'a> {
             disk: new,
             reply,
         });
-        let (snapshot, volumes) = disks.settle(added.await, asked)?;
+        let (snapshot, volumes) = disks.release_if_refused(added.await, asked)?;
         disks.offer(device, volumes, &snapshot);
         vms.change(vm, |vm| vm.disks.push(disk));
         if let Some(vm) = vms.get(vm) {
-            persistence.note_disks_of(disks.files(), vm).await;
+            persistence.record_disks_of(disks.files(), vm).await;
         }
         Ok(snapshot)
     }
@@ -194,20 +194,22 @@ impl<'a> Changes<'a> {
         let (before, serial) = (resizing.before, resizing.serial);
         let disk = there.disks.iter().find(|disk| disk.export == export);
         let given = resize_file(resizing, disk, size).await;
-        let has_it = given.as_ref().map_or_else(|not| not.has_it, |()| true);
+        let has_new_size = given
+            .as_ref()
+            .map_or_else(|not| not.has_new_size, |()| true);
         let (name, asked) = (vm.to_owned(), export.to_owned());
         let finished = devices.ask(there.device, |reply| Command::FinishResize {
             vm: name,
             export: asked,
             serial,
-            size: if has_it { size } else { before },
+            size: if has_new_size { size } else { before },
             reply,
         });
         let (snapshot, volumes) = finished.await??;
         let device = &devices.entries()[there.device];
         self.shared.disks.offer(device, volumes, &snapshot);
-        if has_it {
-            self.note_size(vm, export, size);
+        if has_new_size {
+            self.update_size(vm, export, size);
         }
         given.map_err(|not| not.error(export, size))?;
         Ok(snapshot)
@@ -215,7 +217,7 @@ impl<'a> Changes<'a> {
 
     /// Updates a disk's size in the VM's configuration. If the configuration file gives no size,
     /// none is added.
-    fn note_size(&self, vm: &str, export: &str, size: u64) {
+    fn update_size(&self, vm: &str, export: &str, size: u64) {
         let vms = &self.shared.vms;
         let is_whole = !vms.is_configured(vm);
         vms.change(vm, |vm| {
@@ -247,7 +249,7 @@ async fn resize_file(
     resizing: Resizing,
     disk: Option<&DiskConfig>,
     size: u64,
-) -> Result<(), NotGiven> {
+) -> Result<(), ResizeError> {
     let create = disk.map_or(Create::No, |disk| disk.create);
     let read_only = disk.is_some_and(|disk| disk.read_only);
     let given = spawn_blocking(move || {
@@ -258,11 +260,11 @@ async fn resize_file(
         match resizing.file {
             Some(file) => {
                 let sizes = Sizes { before, size };
-                give_size(&file, create, read_only, sizes, File::sync_all)
+                set_file_size(&file, create, read_only, sizes, File::sync_all)
             }
             None => Ok(()),
         }
     });
-    let panicked = |_| Err(NotGiven::no("it panicked".into()));
+    let panicked = |_| Err(ResizeError::no("the call panicked".into()));
     given.await.unwrap_or_else(panicked)
 }

@@ -15,7 +15,7 @@ use crate::reception::Offer;
 
 /// Deadline for an answer of an event loop that is not stuck; a healthy loop answers in its next
 /// iteration.
-pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Device of the configuration with the channel to its event loop.
 #[derive(Debug)]

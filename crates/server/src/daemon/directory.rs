@@ -57,12 +57,12 @@ impl VmDirectory {
 
     /// Returns the VMs that have a schedule.
     pub fn scheduled(&self) -> Vec<VmConfig> {
-        self.those(|vm| vm.schedule.is_some())
+        self.matching(|vm| vm.schedule.is_some())
     }
 
     /// Returns the VMs of a device.
     pub fn on_device(&self, device: usize) -> Vec<VmConfig> {
-        self.those(|vm| vm.device == device)
+        self.matching(|vm| vm.device == device)
     }
 
     /// Returns the names of the VMs of a device.
@@ -112,7 +112,7 @@ impl VmDirectory {
         self.change(name, |vm| vm.schedule = schedule);
     }
 
-    fn those(&self, are: impl Fn(&VmConfig) -> bool) -> Vec<VmConfig> {
+    fn matching(&self, are: impl Fn(&VmConfig) -> bool) -> Vec<VmConfig> {
         let vms = self.lock();
         vms.iter().filter(|vm| are(vm)).cloned().collect()
     }

@@ -23,7 +23,7 @@ use crate::ring::sys;
 
 /// Time between the removal of a VM and returning its memory to the system; removals within it
 /// share one pass.
-const TRIM_AFTER: Duration = Duration::from_secs(1);
+const TRIM_DELAY: Duration = Duration::from_secs(1);
 
 /// Open files of the disks of all devices, and the volumes offered to NBD clients.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl OpenDisks {
     ///
     /// # Errors
     /// The refusal.
-    pub(super) fn settle<T>(
+    pub(super) fn release_if_refused<T>(
         &self,
         taken: Result<Result<T, CommandError>, ControlError>,
         disks: &[DiskConfig],
@@ -146,16 +146,16 @@ impl OpenDisks {
         closed.await.unwrap_or_else(panicked)
     }
 
-    /// Schedules returning free heap memory to the system after [`TRIM_AFTER`], so that many
+    /// Schedules returning free heap memory to the system after [`TRIM_DELAY`], so that many
     /// removals cost one pass over the heap.
-    pub(super) fn give_memory_back(&self) {
+    pub(super) fn schedule_trim(&self) {
         let trimming = self.trimming.clone();
         if trimming.swap(true, Ordering::Relaxed) {
             return;
         }
-        let over = OnDrop(trimming);
+        let over = ResetOnDrop(trimming);
         tokio::spawn(async move {
-            tokio::time::sleep(TRIM_AFTER).await;
+            tokio::time::sleep(TRIM_DELAY).await;
             // Reset before the pass: a removal during it schedules the next one.
             drop(over);
             let _ = spawn_blocking(sys::trim_heap).await;
@@ -179,7 +179,7 @@ fn open_all(
             return no(format!("export {export:?}: its file is the daemon's store"));
         }
         // Disks opened in this call are not in `files` yet, so they are compared here.
-        if let Some(other) = opened.iter().find(|new| takes_file(&new.disk, disk)) {
+        if let Some(other) = opened.iter().find(|new| shares_file(&new.disk, disk)) {
             return no(format!(
                 "export {export:?}: its file is that of export {:?}; a disk needs a file of its \
                  own",
@@ -193,9 +193,9 @@ fn open_all(
 }
 
 /// Resets a flag when dropped, even if the runtime drops the task early.
-struct OnDrop(Arc<AtomicBool>);
+struct ResetOnDrop(Arc<AtomicBool>);
 
-impl Drop for OnDrop {
+impl Drop for ResetOnDrop {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -212,7 +212,7 @@ fn refused(error: &SetupError) -> ControlError {
 
 /// Returns true if a requested disk has the same file as an open one and at least one of them is
 /// writable.
-fn takes_file(open: &Disk, asked: &DiskConfig) -> bool {
+fn shares_file(open: &Disk, asked: &DiskConfig) -> bool {
     let (Some(identity), Some(path)) = (open.medium.identity(), &asked.path) else {
         return false;
     };
@@ -284,7 +284,7 @@ mod tests {
             let no = Err(CommandError::UnknownVm("vm".to_owned()));
             let answer = if taken { Ok(new.disk) } else { no };
             let asked = std::slice::from_ref(&a);
-            if let Ok(disk) = all.settle(Ok(answer), asked) {
+            if let Ok(disk) = all.release_if_refused(Ok(answer), asked) {
                 assert_eq!(all.close(vec![disk]).await, [""; 0]);
             }
         }

@@ -121,7 +121,7 @@ impl DaemonHandle {
         vm: &str,
         max: u32,
     ) -> Result<VmSnapshot, ControlError> {
-        let now = self.look(vm).await?;
+        let now = self.vm_snapshot(vm).await?;
         now.connections.set_max(max);
         self.shared.vms.change(vm, |vm| vm.max_connections = max);
         Ok(now)
@@ -139,7 +139,7 @@ impl DaemonHandle {
     ///
     /// # Errors
     /// If there is no such VM or its loop has ended.
-    pub async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+    pub async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         let look = |vm, reply| Command::Look { vm, reply };
         self.ask_of(vm, look).await
     }
@@ -388,7 +388,7 @@ impl DaemonHandle {
 
     /// Restores the state in the store. See [`Daemon::restore`](super::Daemon::restore).
     pub(super) async fn restore(&self) {
-        Restore::new(&self.shared).all().await;
+        Restore::new(&self.shared).run().await;
     }
 
     /// Begins an orderly end, as SIGTERM does. [`Daemon::run`](super::Daemon::run) returns once it

@@ -8,7 +8,7 @@ use super::devices::DeviceTable;
 use super::directory::VmDirectory;
 use crate::command::{Command, CommandError, ControlError, VmSnapshot};
 use crate::config::VmConfig;
-use crate::identity::{Identity, LiesOn};
+use crate::identity::{Identity, IdentitySource};
 use crate::learnt_file::LearntFile;
 
 /// Learnt states of VMs, read from and written to the event loops.
@@ -64,7 +64,7 @@ impl<'a> LearntStates<'a> {
         let moved = match disks {
             LearntDisks::Same => false,
             LearntDisks::Moved => true,
-            LearntDisks::Tell => !file.identity().is(&is),
+            LearntDisks::Tell => !file.identity().overlaps(&is),
         };
         let asked = name.to_owned();
         let import = |reply| Command::ImportVm {
@@ -74,7 +74,7 @@ impl<'a> LearntStates<'a> {
             reply,
         };
         let taken = self.devices.ask(vm.device, import).await?;
-        let now = taken.map_err(|error| not_taken(file, error))?;
+        let now = taken.map_err(|error| import_refused(file, error))?;
         let notes = notes(file, &now, moved.then_some(&is), disks);
         Ok((now, notes))
     }
@@ -82,8 +82,8 @@ impl<'a> LearntStates<'a> {
     /// Returns the identity of the block devices under a VM's disks.
     async fn identity_of(self, vm: &VmConfig) -> Identity {
         let kind = &self.devices.entries()[vm.device].config().kind;
-        let lies_on = LiesOn::of(kind, std::slice::from_ref(vm));
-        let identity = spawn_blocking(move || lies_on.identity()).await;
+        let identity_source = IdentitySource::of_device(kind, std::slice::from_ref(vm));
+        let identity = spawn_blocking(move || identity_source.identity()).await;
         // The panic hook has logged a panic; the identity is unknown then.
         identity.unwrap_or_else(|_| Identity::from_text(""))
     }
@@ -92,15 +92,15 @@ impl<'a> LearntStates<'a> {
 fn nothing_learnt(vm: &str, policy: &str) -> ControlError {
     let learns = PolicyNames(|controller| controller.is_some());
     ControlError::Learnt {
-        what: format!("policy {policy:?} has learnt nothing of VM {vm:?} that is worth keeping"),
+        what: format!("policy {policy:?} has learnt nothing of VM {vm:?} yet"),
         help: Some(format!(
-            "{learns} learn of a VM that has what they enforce, once it has been busy for some \
-             intervals"
+            "these policies learn: {learns}; the VM needs an objective that the policy enforces, \
+             and must have been busy for some intervals"
         )),
     }
 }
 
-fn not_taken(file: &LearntFile, error: CommandError) -> ControlError {
+fn import_refused(file: &LearntFile, error: CommandError) -> ControlError {
     if let CommandError::UnknownVm(_) = error {
         return error.into();
     }
@@ -109,8 +109,8 @@ fn not_taken(file: &LearntFile, error: CommandError) -> ControlError {
     ControlError::Learnt {
         what: error.to_string(),
         help: Some(format!(
-            "it was learnt by {controller} under policy {:?} ({have} have it), of a VM with \
-             an objective that it is for",
+            "the state is of controller {controller}, learnt under policy {:?}; policies with \
+             that controller: {have}; the VM needs an objective that they enforce",
             file.policy
         )),
     }
@@ -144,13 +144,17 @@ fn notes(
         ));
     }
     if let Some(is) = elsewhere.filter(|_| disks == LearntDisks::Tell) {
-        let place = |text: String| match text.is_empty() {
-            true => "what nothing tells from others".to_owned(),
-            false => text.replace('\n', ", "),
+        let place = |text: String| {
+            if text.is_empty() {
+                "unidentified storage".to_owned()
+            } else {
+                text.replace('\n', ", ")
+            }
         };
         notes.push(format!(
-            "its disks lie elsewhere, so what belongs to them is found out anew: it was learnt \
-             on {}, they lie on {}; if that is the same disk, import it as such",
+            "its disks are on other storage, so state that depends on it is learnt anew: the \
+             state was learnt on {}, the disks are on {}; if that is the same storage, import it \
+             as such",
             place(file.disks.join("\n")),
             place(is.to_text()),
         ));
@@ -172,17 +176,18 @@ mod tests {
     #[test]
     fn a_policy_that_does_not_take_a_state_over_is_told_which_do() {
         let refused = CommandError::Refused("fifo has no controller".to_owned());
-        let ControlError::Learnt { what, help } = not_taken(&file("vcup-mclock"), refused) else {
+        let ControlError::Learnt { what, help } = import_refused(&file("vcup-mclock"), refused)
+        else {
             panic!("it is about what was learnt");
         };
         assert_eq!(what, "fifo has no controller");
         let help = help.expect("it names policies");
         assert!(
-            help.contains("learnt by tuner under policy \"vcup-mclock\""),
+            help.contains("controller tuner, learnt under policy \"vcup-mclock\""),
             "{help}"
         );
         let unknown = CommandError::UnknownVm("gone".to_owned());
-        let error = not_taken(&file("vcup-mclock"), unknown.clone());
+        let error = import_refused(&file("vcup-mclock"), unknown.clone());
         assert_eq!(error, ControlError::Refused(unknown));
     }
 
@@ -199,7 +204,7 @@ mod tests {
         assert_eq!(all.len(), 2, "{all:?}");
         assert!(all[0].contains("\"vcup-mclock\"") && all[0].contains("\"mclock\""));
         assert!(
-            all[1].contains("block device a, they lie on block device b"),
+            all[1].contains("on block device a, the disks are on block device b"),
             "{}",
             all[1]
         );

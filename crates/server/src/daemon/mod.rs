@@ -25,7 +25,7 @@ use crate::config::{Config, DaemonConfig, Place, StoreConfig};
 use crate::event_loop::{Files, Prepared, Remains, SetupError};
 use crate::log_limit;
 use crate::media;
-use crate::reception::{BindError, Bound, Catalogue, Offers, receive};
+use crate::reception::{BindError, Bound, Catalogue, Offers, accept_clients};
 use crate::ring::sys;
 use crate::store::{Store, StoreError};
 
@@ -131,9 +131,9 @@ impl Drop for Loops {
 }
 
 /// Sends the index of a device when dropped, however its event loop ended.
-struct Ended(usize, mpsc::UnboundedSender<usize>);
+struct NotifyOnEnd(usize, mpsc::UnboundedSender<usize>);
 
-impl Drop for Ended {
+impl Drop for NotifyOnEnd {
     fn drop(&mut self) {
         let _ = self.1.send(self.0);
     }
@@ -151,7 +151,7 @@ impl Daemon {
         sys::survive_file_size_limits();
         let store = open_store(&config)?;
         if let Some(store) = &store {
-            persistence::overlay(store, &mut config.vms);
+            persistence::apply_stored_objectives(store, &mut config.vms);
         }
         let now = Timestamp::now();
         config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
@@ -160,13 +160,13 @@ impl Daemon {
         }
         let files = Files::default();
         if let Some(store) = &store {
-            persistence::know_disks(store, &files);
+            persistence::load_known_disks(store, &files);
         }
         let prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &files))
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(store) = &store {
-            persistence::note_disks(store, &files, &config.vms);
+            persistence::record_disks(store, &files, &config.vms);
         }
         let mut bound = Vec::new();
         for listen in &config.listeners {
@@ -181,7 +181,7 @@ impl Daemon {
         let (catalogue, news) = (Arc::new(Catalogue::default()), Arc::new(Notify::new()));
         for (i, prepared) in prepared.into_iter().enumerate() {
             let volumes = prepared.volumes();
-            let (handle, thread) = prepared.spawn(Ended(i, sender.clone()), news.clone())?;
+            let (handle, thread) = prepared.spawn(NotifyOnEnd(i, sender.clone()), news.clone())?;
             let config = config.devices[i].clone();
             let entry = DeviceEntry::new(config, handle);
             for (volume, connections) in volumes {
@@ -234,14 +234,15 @@ impl Daemon {
         for (bound, offers) in &self.listeners {
             tracing::info!("listening on {}", bound.name());
             for export in offers.missing() {
-                tracing::warn!(listener = %bound.name(), %export, "no disk is exported so yet");
+                let listener = bound.name();
+                tracing::warn!(%listener, %export, "no disk has this export name yet");
             }
             let half_open = self.handle.half_open().clone();
-            reception.spawn(receive(bound.clone(), offers.clone(), half_open));
+            reception.spawn(accept_clients(bound.clone(), offers.clone(), half_open));
         }
-        reception.spawn(log_limit::report_left_out());
+        reception.spawn(log_limit::report_suppressed());
         let mut snapshots = Snapshots::new(self.handle.shared());
-        let gone = Gone::default();
+        let gone = EndedLoops::default();
         let mut watching = JoinSet::new();
         let files = self.handle.files();
         watching.spawn(media::watch(move || files.watched()));
@@ -281,17 +282,17 @@ impl Daemon {
         let cut_short = tokio::select! {
             ended = &mut ending => return ended.map(|()| Stopped::InOrder),
             name = signals.next() => format!("{name} again"),
-            () = tokio::time::sleep(limits.stop_within) => late(&limits),
+            () = tokio::time::sleep(limits.stop_within) => deadline_reason(&limits),
         };
         tracing::warn!("{cut_short}: ending at once; what is not finished stays unanswered");
         handle.devices().send_all(|| Command::Abort);
-        let ended = tokio::time::timeout(ABORTED_WITHIN, ending).await;
+        let ended = tokio::time::timeout(ABORT_TIMEOUT, ending).await;
         // The listeners are closed now, so that no client connects while the process waits for the
         // kernel.
         drop(listeners);
         match ended {
             Ok(ended) => ended?,
-            Err(_) => tell_stuck(&handle, &gone),
+            Err(_) => log_stuck_loops(&handle, &gone),
         }
         Ok(Stopped::AtOnce)
     }
@@ -309,9 +310,9 @@ pub enum Stopped {
 
 /// Indices of the devices whose event loops have ended.
 #[derive(Clone, Default)]
-struct Gone(Arc<Mutex<BTreeSet<usize>>>);
+struct EndedLoops(Arc<Mutex<BTreeSet<usize>>>);
 
-impl Gone {
+impl EndedLoops {
     fn all(&self) -> MutexGuard<'_, BTreeSet<usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -330,22 +331,22 @@ pub async fn end_at_once(config: &DaemonConfig) -> io::Result<String> {
     signals.next().await;
     Ok(tokio::select! {
         name = signals.next() => format!("{name} again"),
-        () = tokio::time::sleep(config.stop_within) => late(config),
+        () = tokio::time::sleep(config.stop_within) => deadline_reason(config),
     })
 }
 
 /// Returns the reason for cutting an orderly end short at its deadline, with the key that sets it.
-fn late(config: &DaemonConfig) -> String {
+fn deadline_reason(config: &DaemonConfig) -> String {
     let (seconds, key) = (config.stop_within.as_secs_f64(), config.stop_key);
     format!("not done in {seconds} s ({key})")
 }
 
 /// Time that event loops get to end after [`Command::Abort`]. The process has to end within a
 /// second of the signal.
-const ABORTED_WITHIN: Duration = Duration::from_millis(500);
+const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Logs which event loops did not end, and why.
-fn tell_stuck(handle: &DaemonHandle, gone: &Gone) {
+fn log_stuck_loops(handle: &DaemonHandle, gone: &EndedLoops) {
     let gone = gone.all();
     let devices = handle.devices().entries().iter().enumerate();
     for (_, entry) in devices.filter(|(index, _)| !gone.contains(index)) {
@@ -366,7 +367,7 @@ struct Ending {
     handle: DaemonHandle,
     threads: Vec<JoinHandle<io::Result<Remains>>>,
     ended: mpsc::UnboundedReceiver<usize>,
-    gone: Gone,
+    gone: EndedLoops,
 }
 
 impl Ending {
@@ -379,7 +380,7 @@ impl Ending {
     ) -> Result<(), RunError> {
         reception.shutdown().await;
         // Taken before the drain, which replaces the policy and thereby drops its learnt state.
-        let learnt = snapshots.last().await;
+        let learnt = snapshots.final_states().await;
         self.handle.devices().send_all(|| Command::Drain);
         while self.gone.all().len() < self.threads.len() {
             let index = self.ended.recv().await;
@@ -387,7 +388,7 @@ impl Ending {
         }
         let (ended, jobs) = self.join();
         snapshots.finish(learnt, jobs).await;
-        log_limit::report_the_rest();
+        log_limit::report_remaining();
         match &ended {
             Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),
             Ok(false) => tracing::warn!("stopped: not everything was finished and flushed"),

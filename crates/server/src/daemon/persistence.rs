@@ -17,10 +17,10 @@ use crate::kept::{self, How, Said};
 use crate::store::{Change, KnownDisk, Scope, Store, StoreError, VmRecord};
 
 /// Replaces the objectives of configured VMs by those in the store, and logs the outcome.
-pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
+pub(super) fn apply_stored_objectives(store: &Store, vms: &mut [VmConfig]) {
     let records = match store.vms() {
         Ok(records) => records,
-        Err(error) => return tracing::error!("what is kept cannot be read: {error}"),
+        Err(error) => return tracing::error!("the records in the store cannot be read: {error}"),
     };
     for Said { vm, how, what } in kept::overlay(&records, vms) {
         match how {
@@ -33,16 +33,16 @@ pub(super) fn overlay(store: &Store, vms: &mut [VmConfig]) {
 
 /// Loads the paths of all disks that the store knows into `files`, which refuses to create files
 /// there.
-pub(super) fn know_disks(store: &Store, files: &Files) {
+pub(super) fn load_known_disks(store: &Store, files: &Files) {
     match store.disks() {
         Ok(disks) => files.set_known(disks.into_iter().map(|disk| disk.path.into())),
-        Err(error) => tracing::error!("which disks were served before cannot be read: {error}"),
+        Err(error) => tracing::error!("the list of disks in the store cannot be read: {error}"),
     }
 }
 
 /// Records that the disks of these VMs are served, durably, so that a lost file is not replaced by
 /// an empty one. A failure is logged, and the disks are served all the same.
-pub(super) fn note_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
+pub(super) fn record_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
     let disks = vms
         .iter()
         .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
@@ -51,10 +51,10 @@ pub(super) fn note_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
     let changes: Vec<Change<'_>> = disks.iter().map(Change::PutDisk).collect();
     match store.apply(&changes) {
         Ok(0) => {}
-        Ok(_) => know_disks(store, files),
+        Ok(_) => load_known_disks(store, files),
         Err(error) => {
             tracing::error!(
-                "should a disk's file be lost, a new one may be made in its place: {error}"
+                "disks cannot be recorded, so a lost file may be replaced by an empty one: {error}"
             );
         }
     }
@@ -107,10 +107,10 @@ impl Persistence {
             let words = config::words(&vm.promised());
             VmRecord::new(&name, Scope::Objective, &words)
         } else {
-            let words = config::vm::to_json(&whole_paths(vm), device);
+            let words = config::vm::to_json(&with_absolute_paths(vm), device);
             VmRecord::new(&name, Scope::Whole, &words)
         };
-        store_it(store, &name, move |store| store.put_vm(&record)).await
+        run_in_store(store, &name, move |store| store.put_vm(&record)).await
     }
 
     /// Deletes the records of a VM, durably: the VM, its deadline transfer and its learnt states.
@@ -125,7 +125,7 @@ impl Persistence {
     ) -> Result<bool, ControlError> {
         self.may_forget(name, vms)?;
         let vm = name.to_owned();
-        let forgotten = store_it(self.required()?, name, move |store| {
+        let forgotten = run_in_store(self.required()?, name, move |store| {
             store.apply(&[
                 Change::RemoveVm(&vm),
                 Change::ForgetLearnt { vm: &vm },
@@ -155,7 +155,7 @@ impl Persistence {
     /// If there is no store, or it cannot be read.
     pub(super) async fn has_disk(&self, vm: &str, export: &str) -> Result<bool, ControlError> {
         let name = vm.to_owned();
-        let record = store_it(self.required()?, vm, move |store| store.vm(&name)).await?;
+        let record = run_in_store(self.required()?, vm, move |store| store.vm(&name)).await?;
         // A record that cannot be read names no disk either.
         let words = record.and_then(|record| record.words().ok());
         let disks = words.as_ref().and_then(|words| words["disk"].as_array());
@@ -163,13 +163,13 @@ impl Persistence {
     }
 
     /// Records that the disks of a VM are served, if there is a store. A failure is logged.
-    pub(super) async fn note_disks_of(&self, files: &Files, vm: VmConfig) {
+    pub(super) async fn record_disks_of(&self, files: &Files, vm: VmConfig) {
         let Some(store) = self.store.clone() else {
             return;
         };
         let files = files.clone();
         // A panic is logged by the panic hook.
-        let _ = spawn_blocking(move || note_disks(&store, &files, &[vm])).await;
+        let _ = spawn_blocking(move || record_disks(&store, &files, &[vm])).await;
     }
 
     /// Deletes the records of disks that were removed. A failure is logged.
@@ -183,8 +183,8 @@ impl Persistence {
                 .iter()
                 .map(|export| Change::ForgetDisk { name: export });
             match store.apply(&names.collect::<Vec<_>>()) {
-                Ok(_) => know_disks(&store, &files),
-                Err(error) => tracing::warn!("disks that were removed are still known: {error}"),
+                Ok(_) => load_known_disks(&store, &files),
+                Err(error) => tracing::warn!("records of removed disks cannot be deleted: {error}"),
             }
         };
         let _ = spawn_blocking(forget).await;
@@ -215,7 +215,7 @@ impl Persistence {
         let (asked, files) = (name.to_owned(), files.clone());
         let done = spawn_blocking(move || {
             let forgotten = store.forget_disk(&asked)?;
-            know_disks(&store, &files);
+            load_known_disks(&store, &files);
             Ok::<_, StoreError>(forgotten)
         });
         let failed = |why: &str, help| ControlError::Store {
@@ -224,7 +224,7 @@ impl Persistence {
         };
         match done.await {
             Ok(done) => done.map_err(|error| failed(&error.to_string(), error.help())),
-            Err(_) => Err(failed("it panicked", None)),
+            Err(_) => Err(failed("the call panicked", None)),
         }
     }
 
@@ -253,7 +253,7 @@ impl Persistence {
 }
 
 /// Makes the paths of disks absolute, independent of the directory the daemon is started in.
-fn whole_paths(mut vm: VmConfig) -> VmConfig {
+fn with_absolute_paths(mut vm: VmConfig) -> VmConfig {
     for path in vm.disks.iter_mut().filter_map(|disk| disk.path.as_mut()) {
         if let Ok(whole) = std::path::absolute(&*path) {
             *path = whole;
@@ -262,24 +262,24 @@ fn whole_paths(mut vm: VmConfig) -> VmConfig {
     vm
 }
 
-async fn store_it<T: Send + 'static>(
+async fn run_in_store<T: Send + 'static>(
     store: Arc<Store>,
     vm: &str,
     act: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, ControlError> {
     let done = spawn_blocking(move || act(&store)).await;
     let failed = |why: &str, help| ControlError::Store {
-        what: format!("VM {vm:?} cannot be kept: {why}"),
+        what: format!("VM {vm:?} cannot be persisted: {why}"),
         help,
     };
     match done {
         Ok(done) => done.map_err(|error| failed(&error.to_string(), error.help())),
-        Err(_) => Err(failed("it panicked", None)),
+        Err(_) => Err(failed("the call panicked", None)),
     }
 }
 
 /// Returns the store's key for the identity of the disks on which a policy has learnt of VMs.
-pub(super) fn learnt_by(policy: &str) -> String {
+pub(super) fn learnt_identity_key(policy: &str) -> String {
     format!("learnt by {policy}")
 }
 
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(none.has_disk("a", "a").await, Err(no.clone()));
         let files = Files::default();
         assert_eq!(none.forget_disk("a", &files, &vms).await, Err(no));
-        none.note_disks_of(&files, vm("a", None)).await;
+        none.record_disks_of(&files, vm("a", None)).await;
     }
 
     #[tokio::test]
@@ -349,7 +349,7 @@ mod tests {
         let (all, files) = (open(dir.path()), Files::default());
         let path = dir.path().join("a.raw");
         let disk = vm("a", Some(&path));
-        all.note_disks_of(&files, disk.clone()).await;
+        all.record_disks_of(&files, disk.clone()).await;
         assert!(files.knows(&path));
         let served = VmDirectory::new(vec![disk]);
         let error = all

@@ -18,29 +18,29 @@ pub(super) struct Sizes {
 
 /// Error of resizing a file.
 #[derive(Debug)]
-pub(super) struct NotGiven {
+pub(super) struct ResizeError {
     what: String,
     /// True if the file has the new size, but not durably.
-    pub(super) has_it: bool,
+    pub(super) has_new_size: bool,
 }
 
-impl NotGiven {
+impl ResizeError {
     /// Creates the error for a file that has its previous size.
-    pub(super) fn no(what: String) -> NotGiven {
-        let has_it = false;
-        NotGiven { what, has_it }
+    pub(super) fn no(what: String) -> ResizeError {
+        let has_new_size = false;
+        ResizeError { what, has_new_size }
     }
 
     /// Returns the error for the client.
     pub(super) fn error(self, export: &str, size: u64) -> ControlError {
-        let NotGiven { what, has_it } = self;
-        if has_it {
+        let ResizeError { what, has_new_size } = self;
+        if has_new_size {
             ControlError::NotDurable(format!(
                 "export {export:?} has {size} bytes now, but a crash may undo that: {what}"
             ))
         } else {
             ControlError::Disk {
-                what: format!("export {export:?} cannot be given {size} bytes: {what}"),
+                what: format!("export {export:?} cannot be resized to {size} bytes: {what}"),
                 help: None,
             }
         }
@@ -50,15 +50,15 @@ impl NotGiven {
 /// Sets the size of a disk's file, durably by `sync`. A file that has the size already is synced as
 /// well, because an earlier attempt may not have been durable. On failure a longer file is cut back
 /// to its previous size; a shorter one stays, because the data that was cut off is lost.
-pub(super) fn give_size(
+pub(super) fn set_file_size(
     file: &File,
     create: Create,
     read_only: bool,
     Sizes { before, size }: Sizes,
     sync: impl FnOnce(&File) -> io::Result<()>,
-) -> Result<(), NotGiven> {
+) -> Result<(), ResizeError> {
     let failed = |what: &str, error: &io::Error| format!("cannot {what} its file: {error}");
-    let no = |what: &str, error: io::Error| NotGiven::no(failed(what, &error));
+    let no = |what: &str, error: io::Error| ResizeError::no(failed(what, &error));
     let meta = file.metadata().map_err(|error| no("inspect", error))?;
     if !meta.is_file() {
         let has = sys::block_device_size(file).map_err(|error| no("measure", error))?;
@@ -66,7 +66,7 @@ pub(super) fn give_size(
             return Ok(());
         }
         let has = format_bytes(has);
-        return Err(NotGiven::no(format!("the block device has {has}")));
+        return Err(ResizeError::no(format!("the block device has {has}")));
     }
     let has = meta.len();
     if read_only {
@@ -76,12 +76,12 @@ pub(super) fn give_size(
         }
         let has = format_bytes(has);
         let what = format!("it is served read-only, and its file has {has}");
-        return Err(NotGiven::no(what));
+        return Err(ResizeError::no(what));
     }
     if has != before && has != size {
         let (has, before) = (format_bytes(has), format_bytes(before));
         let what = format!("its file has {has} where the disk has {before}");
-        return Err(NotGiven::no(what));
+        return Err(ResizeError::no(what));
     }
     let given = || {
         if size > has && create == Create::Preallocated {
@@ -99,9 +99,9 @@ pub(super) fn give_size(
         // The length decides, whatever could be undone. If another process had made the file longer
         // before, the new size does not count as long as a crash may undo it.
         let is_so = || file.metadata().is_ok_and(|meta| meta.len() == size);
-        let has_it = !(size > before && has == size) && is_so();
+        let has_new_size = !(size > before && has == size) && is_so();
         let what = failed("resize", &error);
-        NotGiven { what, has_it }
+        ResizeError { what, has_new_size }
     })
 }
 
@@ -118,17 +118,17 @@ mod tests {
 
     /// A disk of `before` bytes is given a size, on a disk that fails. What is said, and how long
     /// its file is then.
-    fn unsynced(file: &File, before: u64, size: u64) -> (NotGiven, u64) {
+    fn unsynced(file: &File, before: u64, size: u64) -> (ResizeError, u64) {
         let sizes = Sizes { before, size };
         let broken = |_: &File| Err(io::Error::from_raw_os_error(libc::EIO));
-        let not = give_size(file, Create::No, false, sizes, broken).unwrap_err();
+        let not = set_file_size(file, Create::No, false, sizes, broken).unwrap_err();
         (not, file.metadata().unwrap().len())
     }
 
     #[test]
     fn a_file_that_is_shorter_is_said_to_be_so_even_if_that_is_not_durable() {
         let (not, len) = unsynced(&file(), 8192, 4096);
-        assert_eq!((not.has_it, len), (true, 4096));
+        assert_eq!((not.has_new_size, len), (true, 4096));
         let error = not.error("disk", 4096);
         assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
         let said = error.to_string();
@@ -141,7 +141,7 @@ mod tests {
         let file = file();
         unsynced(&file, 8192, 4096);
         let (not, len) = unsynced(&file, 4096, 4096);
-        assert_eq!((not.has_it, len), (true, 4096));
+        assert_eq!((not.has_new_size, len), (true, 4096));
         let error = not.error("disk", 4096);
         assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
         // The disk is well again, and is asked to write it.
@@ -151,14 +151,14 @@ mod tests {
             Ok(())
         };
         let (before, size) = (4096, 4096);
-        give_size(&file, Create::No, false, Sizes { before, size }, well).unwrap();
+        set_file_size(&file, Create::No, false, Sizes { before, size }, well).unwrap();
         assert_eq!(synced.get(), 1);
     }
 
     #[test]
     fn a_file_that_cannot_be_made_longer_for_good_is_as_long_as_it_was() {
         let (not, len) = unsynced(&file(), 8192, 16384);
-        assert_eq!((not.has_it, len), (false, 8192));
+        assert_eq!((not.has_new_size, len), (false, 8192));
         let error = not.error("disk", 16384);
         assert!(matches!(&error, ControlError::Disk { .. }), "{error}");
     }
@@ -166,6 +166,6 @@ mod tests {
     #[test]
     fn what_somebody_else_made_longer_is_not_served_before_it_is_durable_nor_cut_off() {
         let (not, len) = unsynced(&file(), 4096, 8192);
-        assert_eq!((not.has_it, len), (false, 8192));
+        assert_eq!((not.has_new_size, len), (false, 8192));
     }
 }

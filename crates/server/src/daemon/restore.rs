@@ -13,7 +13,7 @@ use tidegate_core::learnt::Blob;
 use tokio::task::spawn_blocking;
 
 use super::changes::Changes;
-use super::persistence::learnt_by;
+use super::persistence::learnt_identity_key;
 use super::shared::Shared;
 use crate::attainment_record::{self, Records};
 use crate::bounded;
@@ -37,7 +37,7 @@ impl<'a> Restore<'a> {
     /// Serves the VMs in the store beside those of the configuration, and passes learnt states,
     /// attainment and deadline transfers to the event loops. A VM that cannot be served is logged,
     /// and reported by `/healthz`.
-    pub(super) async fn all(self) {
+    pub(super) async fn run(self) {
         let Shared {
             devices,
             vms,
@@ -53,9 +53,9 @@ impl<'a> Restore<'a> {
         let Ok(Ok(records)) = records else { return };
         let configs = devices.configs();
         let is_configured = |name: &str| vms.is_configured(name);
-        for (name, vm) in kept::whole(&records, is_configured, &configs, base) {
+        for (name, vm) in kept::restorable_vms(&records, is_configured, &configs, base) {
             let served = match vm {
-                Ok(vm) => self.serve_again(vm).await.map_err(|e| e.to_string()),
+                Ok(vm) => self.serve_stored_vm(vm).await.map_err(|e| e.to_string()),
                 Err(why) => Err(why),
             };
             match served {
@@ -68,9 +68,9 @@ impl<'a> Restore<'a> {
         }
         // Only now that all VMs are there, because a VM that is added later may void learnt state.
         for device in 0..configs.len() {
-            self.learnt_of_vms(device).await;
-            self.learnt_of_device(device).await;
-            self.attainment_of_vms(device).await;
+            self.import_vm_states(device).await;
+            self.import_device_states(device).await;
+            self.import_attainment(device).await;
             let transfers = &self.shared.transfers;
             transfers.restore(devices, persistence, device).await;
         }
@@ -78,7 +78,7 @@ impl<'a> Restore<'a> {
 
     /// Passes learnt states of VMs to the policy of a device, which drops those that no longer fit.
     /// A failure is logged; the device is served all the same.
-    async fn learnt_of_vms(self, device: usize) {
+    async fn import_vm_states(self, device: usize) {
         let Ok(now) = self.shared.devices.snapshot(device).await else {
             return;
         };
@@ -92,7 +92,7 @@ impl<'a> Restore<'a> {
             Ok(learnt)
         };
         let import = |learnt| Command::ImportLearnt { learnt, moved };
-        self.go_on(device, read, import).await;
+        self.import(device, read, import).await;
     }
 
     /// Returns true if the disks of a device are on other storage than when the policy learnt of
@@ -102,22 +102,22 @@ impl<'a> Restore<'a> {
             return false;
         };
         let name = self.shared.devices.name(device).to_owned();
-        let part = learnt_by(policy);
-        let lies_on = self.shared.lies_on(device);
+        let part = learnt_identity_key(policy);
+        let identity_source = self.shared.identity_source(device);
         let moved = spawn_blocking(move || {
             let Ok(Some((of, _))) = store.device(&name, &part) else {
                 return false;
             };
-            let is = lies_on.identity();
-            let moved = is.is_known() && !Identity::from_text(&of).is(&is);
+            let is = identity_source.identity();
+            let moved = is.is_known() && !Identity::from_text(&of).overlaps(&is);
             if moved {
                 let is = is.to_text();
                 tracing::warn!(
                     device = name,
                     was = of,
                     is,
-                    "what was learnt of its VMs is of another device: what belongs to that is \
-                     found out anew"
+                    "its disks are on other storage than when the policy learnt: state that \
+                     depends on the storage is learnt anew"
                 );
             }
             moved
@@ -127,17 +127,17 @@ impl<'a> Restore<'a> {
     }
 
     /// Passes learnt states of a device to its engine, if the device is still on the same storage.
-    async fn learnt_of_device(self, device: usize) {
+    async fn import_device_states(self, device: usize) {
         let name = self.shared.devices.name(device).to_owned();
-        let lies_on = self.shared.lies_on(device);
+        let identity_source = self.shared.identity_source(device);
         let read = move |store: &Store| {
             let mut kept = Vec::new();
             for part in DeviceLearnt::ALL {
                 let Some((of, state)) = store.device(&name, part.name())? else {
                     continue;
                 };
-                let (was, is) = (Identity::from_text(&of), lies_on.identity());
-                if was.is(&is) {
+                let (was, is) = (Identity::from_text(&of), identity_source.identity());
+                if was.overlaps(&is) {
                     kept.push((part, Blob::from_bytes(state)));
                 } else {
                     let (part, is) = (part.name(), is.to_text());
@@ -146,17 +146,17 @@ impl<'a> Restore<'a> {
                         part,
                         was = of,
                         is,
-                        "what was learnt is of another device, and not taken over"
+                        "learnt state is of another device and not restored"
                     );
                 }
             }
             Ok(kept)
         };
-        self.go_on(device, read, Command::ImportDevice).await;
+        self.import(device, read, Command::ImportDevice).await;
     }
 
     /// Passes the recorded attainment of a device's VMs to its engine.
-    async fn attainment_of_vms(self, device: usize) {
+    async fn import_attainment(self, device: usize) {
         let name = self.shared.devices.name(device).to_owned();
         let read = move |store: &Store| {
             let Some((_, state)) = store.device(&name, attainment_record::STORED_AS)? else {
@@ -166,7 +166,7 @@ impl<'a> Restore<'a> {
                 match attainment_record::from_bytes(&state, Timestamp::now()) {
                     Ok(taken) => vec![taken],
                     Err(error) => {
-                        tracing::warn!(device = name, "attainment is counted anew: {error}");
+                        tracing::warn!(device = name, "attainment is not restored: {error}");
                         Vec::new()
                     }
                 },
@@ -176,16 +176,16 @@ impl<'a> Restore<'a> {
             let (records, ago) = taken.pop().unwrap_or_default();
             Command::ImportAttainment { records, ago }
         };
-        self.go_on(device, read, import).await;
+        self.import(device, read, import).await;
     }
 
-    /// Reads records with `read` on a blocking thread, and sends the command that `go_on` makes of
-    /// them to a device's event loop, unless there are none.
-    async fn go_on<T: Send + 'static>(
+    /// Reads records with `read` on a blocking thread, and sends them to a device's event loop as
+    /// the command that `command` returns, unless there are none.
+    async fn import<T: Send + 'static>(
         self,
         device: usize,
         read: impl FnOnce(&Store) -> Result<Vec<T>, StoreError> + Send + 'static,
-        go_on: impl FnOnce(Vec<T>) -> Command,
+        command: impl FnOnce(Vec<T>) -> Command,
     ) {
         let Some(store) = self.shared.persistence.store().cloned() else {
             return;
@@ -194,11 +194,11 @@ impl<'a> Restore<'a> {
             Ok(Ok(kept)) if kept.is_empty() => {}
             Ok(Ok(kept)) => {
                 // Sending fails only if the loop has ended, which needs no state then.
-                let _ = self.shared.devices.send(device, go_on(kept));
+                let _ = self.shared.devices.send(device, command(kept));
             }
             Ok(Err(error)) => {
                 let device = self.shared.devices.name(device);
-                tracing::warn!(%device, "what was learnt there is not taken over: {error}");
+                tracing::warn!(%device, "learnt state is not restored: {error}");
             }
             // The panic hook has logged a panic.
             Err(_) => {}
@@ -206,12 +206,12 @@ impl<'a> Restore<'a> {
     }
 
     /// Serves a VM from the store.
-    async fn serve_again(self, vm: VmConfig) -> Result<(), ControlError> {
+    async fn serve_stored_vm(self, vm: VmConfig) -> Result<(), ControlError> {
         let was = vm.clone();
-        let there = move || kept::as_served_again(&was);
+        let there = move || kept::with_existing_files(&was);
         let there = bounded::call_async(self.shared.disks.open_within(), there).await;
         let mut there = there.map_err(|error| ControlError::GaveUp {
-            what: format!("VM {:?}: looking at its disks: {error}", vm.name),
+            what: format!("VM {:?}: checking its disks: {error}", vm.name),
         })?;
         there.put_in_force(Timestamp::now());
         let now = Changes::new(self.shared).add_vm(there).await?;

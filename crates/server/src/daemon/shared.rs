@@ -11,7 +11,7 @@ use super::disks::OpenDisks;
 use super::persistence::Persistence;
 use super::transfers::Transfers;
 use crate::config::DaemonConfig;
-use crate::identity::LiesOn;
+use crate::identity::IdentitySource;
 use crate::reception::HalfOpen;
 
 /// Parts of a daemon that its tasks share.
@@ -32,8 +32,8 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Returns the source of the identity of a device's storage, with its present disks.
-    pub(super) fn lies_on(&self, device: usize) -> LiesOn {
+    pub(super) fn identity_source(&self, device: usize) -> IdentitySource {
         let kind = &self.devices.entries()[device].config().kind;
-        LiesOn::of(kind, &self.vms.on_device(device))
+        IdentitySource::of_device(kind, &self.vms.on_device(device))
     }
 }

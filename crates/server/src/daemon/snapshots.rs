@@ -18,13 +18,13 @@ use tidegate_core::learnt::Blob;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
-use super::devices::ANSWERED_WITHIN;
-use super::persistence::learnt_by;
+use super::devices::ANSWER_TIMEOUT;
+use super::persistence::learnt_identity_key;
 use super::shared::Shared;
 use super::transfers::DeviceJobs;
 use crate::attainment_record::{self, Records};
 use crate::command::{Command, ControlError, DeviceLearnt};
-use crate::identity::LiesOn;
+use crate::identity::IdentitySource;
 use crate::store::{Change, Store, StoreError};
 
 /// Learnt states of a device and its VMs.
@@ -37,7 +37,7 @@ pub(super) struct Learnt {
     own: Vec<(DeviceLearnt, Option<Blob>)>,
     /// Attainment of the VMs.
     attainment: Records,
-    lies_on: LiesOn,
+    identity_source: IdentitySource,
 }
 
 /// Periodic snapshots of a daemon. See the module's documentation.
@@ -88,7 +88,7 @@ impl Snapshots {
         let Some((store, _)) = &self.store else {
             return;
         };
-        self.shared.transfers.news().notify_one();
+        self.shared.transfers.changed().notify_one();
         if self
             .writing
             .as_ref()
@@ -98,16 +98,16 @@ impl Snapshots {
         }
         let (shared, store) = (self.shared.clone(), store.clone());
         self.writing = Some(tokio::spawn(async move {
-            let learnt = ask_all(&shared).await;
+            let learnt = collect_all(&shared).await;
             write(store, learnt).await;
         }));
     }
 
     /// Returns the learnt states for [`Snapshots::finish`]; must be called before the loops are
     /// told to end.
-    pub(super) async fn last(&self) -> Vec<Learnt> {
+    pub(super) async fn final_states(&self) -> Vec<Learnt> {
         match &self.store {
-            Some(_) => ask_all(&self.shared).await,
+            Some(_) => collect_all(&self.shared).await,
             None => Vec::new(),
         }
     }
@@ -145,17 +145,17 @@ async fn follow_transfers(shared: Arc<Shared>) {
         ..
     } = &*shared;
     loop {
-        transfers.news().notified().await;
+        transfers.changed().notified().await;
         transfers.snapshot_all(devices, persistence).await;
     }
 }
 
 /// Asks all devices for learnt states. A device that does not answer is left out, so that its
 /// states in the store stay.
-async fn ask_all(shared: &Shared) -> Vec<Learnt> {
+async fn collect_all(shared: &Shared) -> Vec<Learnt> {
     let mut learnt = Vec::new();
     for device in 0..shared.devices.entries().len() {
-        if let Ok(Ok(Some(of_device))) = timeout(ANSWERED_WITHIN, ask(shared, device)).await {
+        if let Ok(Ok(Some(of_device))) = timeout(ANSWER_TIMEOUT, collect(shared, device)).await {
             learnt.push(of_device);
         }
     }
@@ -163,7 +163,7 @@ async fn ask_all(shared: &Shared) -> Vec<Learnt> {
 }
 
 /// Asks a device for its learnt states; `None` if its policy was replaced in between.
-async fn ask(shared: &Shared, device: usize) -> Result<Option<Learnt>, ControlError> {
+async fn collect(shared: &Shared, device: usize) -> Result<Option<Learnt>, ControlError> {
     let devices = &shared.devices;
     let mut learnt = Learnt {
         device: devices.name(device).to_owned(),
@@ -171,7 +171,7 @@ async fn ask(shared: &Shared, device: usize) -> Result<Option<Learnt>, ControlEr
         states: Vec::new(),
         own: Vec::new(),
         attainment: Vec::new(),
-        lies_on: shared.lies_on(device),
+        identity_source: shared.identity_source(device),
     };
     let mut next = Some(0);
     while let Some(from) = next {
@@ -193,8 +193,8 @@ async fn write(store: Arc<Store>, learnt: Vec<Learnt>) {
     let written = spawn_blocking(move || write_all(&store, &learnt)).await;
     match written {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!("what was learnt of the VMs is not kept: {error}"),
-        Err(error) => tracing::error!("what was learnt of the VMs is not kept: {error}"),
+        Ok(Err(error)) => tracing::warn!("learnt state is not persisted: {error}"),
+        Err(error) => tracing::error!("learnt state is not persisted: {error}"),
     }
 }
 
@@ -215,7 +215,7 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
         states,
     });
     let identities: Vec<_> = (learnt.iter())
-        .map(|of| of.lies_on.identity().to_text())
+        .map(|of| of.identity_source.identity().to_text())
         .collect();
     // State of a device without an identity could not be assigned at the next start.
     let known = learnt.iter().zip(&identities);
@@ -230,7 +230,10 @@ fn write_all(store: &Store, learnt: &[Learnt]) -> Result<(), StoreError> {
     });
     // The identity is stored with the states, so that the next start can tell whether the disks are
     // the same.
-    let by_policy: Vec<String> = learnt.iter().map(|of| learnt_by(&of.policy)).collect();
+    let by_policy: Vec<String> = learnt
+        .iter()
+        .map(|of| learnt_identity_key(&of.policy))
+        .collect();
     let on_disks = learnt.iter().zip(&identities).zip(&by_policy);
     let on_disks =
         on_disks.filter(|((of, identity), _)| !identity.is_empty() && !of.states.is_empty());

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::devices::{ANSWERED_WITHIN, DeviceTable};
+use super::devices::{ANSWER_TIMEOUT, DeviceTable};
 use super::persistence::Persistence;
 use crate::command::{Command, ControlError};
 use crate::job::KeptJob;
@@ -42,7 +42,7 @@ impl Transfers {
     }
 
     /// Returns the signal that a transfer has ended, or a snapshot is due.
-    pub(super) fn news(&self) -> &Notify {
+    pub(super) fn changed(&self) -> &Notify {
         &self.news
     }
 
@@ -62,7 +62,7 @@ impl Transfers {
         let _one_at_a_time = self.writing.lock().await;
         let jobs = devices.ask(device, |reply| Command::ExportJobs { reply });
         // The deadline keeps a stuck loop from blocking all who wait for the lock.
-        let Ok(jobs) = timeout(ANSWERED_WITHIN, jobs).await else {
+        let Ok(jobs) = timeout(ANSWER_TIMEOUT, jobs).await else {
             return Err(not_kept("its event loop does not answer".to_owned(), None));
         };
         write(devices.name(device), persistence, &jobs?).await?;
@@ -112,7 +112,7 @@ impl Transfers {
             Ok(Ok(kept)) => kept,
             Ok(Err(error)) => {
                 let device = devices.name(device);
-                tracing::warn!(device, "the jobs that are kept cannot be read: {error}");
+                tracing::warn!(device, "the recorded transfers cannot be read: {error}");
                 return;
             }
             // The panic hook has logged a panic.
@@ -156,7 +156,7 @@ fn readable(kept: Vec<(String, String)>) -> Vec<(String, KeptJob)> {
     let read = |(vm, text): (String, String)| match KeptJob::read(&text) {
         Ok(job) => Some((vm, job)),
         Err(why) => {
-            tracing::warn!(vm, "what is kept of its job cannot be read: {why}");
+            tracing::warn!(vm, "its recorded transfer cannot be read: {why}");
             None
         }
     };
@@ -168,7 +168,7 @@ fn not_kept(what: String, help: Option<String>) -> ControlError {
 }
 
 fn warn_not_kept(device: &str, error: &ControlError) {
-    tracing::warn!(device, "its VMs' jobs are not kept: {error}");
+    tracing::warn!(device, "transfers of its VMs are not persisted: {error}");
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::{Metric, Read, plain, seconds};
 use crate::command::DeviceSnapshot;
 use crate::labels::kind_name;
 
-pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
+pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     plain(
         "policy",
         "The policy in force has the value 1",
@@ -90,7 +90,7 @@ pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
     plain(
         "profile_ratio",
         "Time that passed by the time that the profile gives for what was done; above 1: slower",
-        Read::Maybe(|d| d.drift.map(|drift| drift.ratio)),
+        Read::OptionalGauge(|d| d.drift.map(|drift| drift.ratio)),
     ),
     plain(
         "profile_drifted",
@@ -108,19 +108,19 @@ pub(super) static OF_DEVICE: &[Metric<DeviceSnapshot>] = &[
         "adapted_depth",
         "I/Os in flight that its throughput needs, within all bounds; absent where none are \
          looked for",
-        Read::Maybe(|d| d.adapted_depth.map(|adapted| f64::from(adapted.depth))),
+        Read::OptionalGauge(|d| d.adapted_depth.map(|adapted| f64::from(adapted.depth))),
     ),
     plain(
         "learnt_cap_iops",
         "I/Os a second that something in front of the device lets pass; absent where nothing is \
          known",
-        Read::Maybe(|d| d.learnt_cap?.iops),
+        Read::OptionalGauge(|d| d.learnt_cap?.iops),
     ),
     plain(
         "learnt_cap_bytes_per_second",
         "Bytes a second that something in front of the device lets pass; absent where nothing is \
          known",
-        Read::Maybe(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
+        Read::OptionalGauge(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
     ),
     plain(
         "learnt_cost_seconds",

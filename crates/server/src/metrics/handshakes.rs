@@ -4,7 +4,7 @@
 use super::{Metric, Read, plain};
 use crate::reception::HandshakeCounts;
 
-pub(super) static OF_DAEMON: &[Metric<HandshakeCounts>] = &[
+pub(super) static HANDSHAKE_METRICS: &[Metric<HandshakeCounts>] = &[
     plain(
         "half_open",
         "Connected clients that have not chosen an export yet",

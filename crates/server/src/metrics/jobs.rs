@@ -7,28 +7,28 @@ use super::{Metric, Read, bytes, plain, seconds};
 use crate::command::VmSnapshot;
 use crate::job::RunningJob;
 
-pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
+pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     bytes(
         "job_size",
         "Bytes of the VM's job in all; absent, as the next ones, where it has none",
-        Read::Maybe(|vm| Some(running(vm)?.bytes() as f64)),
+        Read::OptionalGauge(|vm| Some(running(vm)?.bytes() as f64)),
     ),
     bytes(
         "job_moved",
         "Bytes of the VM's job that have moved",
-        Read::Maybe(|vm| Some(running(vm)?.moved() as f64)),
+        Read::OptionalGauge(|vm| Some(running(vm)?.moved() as f64)),
     ),
     seconds(
         "job_early",
         "How long before it is due the VM's job will be done, as things are; 0: it will not be, \
          absent: not known",
-        Read::Maybe(|vm| Some(running(vm)?.early()?.as_secs_f64())),
+        Read::OptionalGauge(|vm| Some(running(vm)?.early()?.as_secs_f64())),
     ),
     seconds(
         "job_late",
         "How long after it is due the VM's job will be done, as things are; 0: in time, infinite: \
          never",
-        Read::Maybe(|vm| Some(lateness(running(vm)?.late()?))),
+        Read::OptionalGauge(|vm| Some(lateness(running(vm)?.late()?))),
     ),
     plain(
         "job_class",
@@ -44,7 +44,7 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     plain(
         "job_given_up",
         "1 where the VM's job cannot be met as things are, so that nobody suffers for it",
-        Read::Maybe(|vm| Some(f64::from(u8::from(running(vm)?.status.given_up)))),
+        Read::OptionalGauge(|vm| Some(f64::from(u8::from(running(vm)?.status.given_up)))),
     ),
     plain(
         "jobs_ended",

@@ -10,7 +10,7 @@ use crate::command::VmSnapshot;
 #[cfg(test)]
 const MOST_SERIES: usize = 60;
 
-pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
+pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     plain(
         "promised_iops",
         "Requests a second that the objective promises or allows",
@@ -28,7 +28,7 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     seconds(
         "promised_latency",
         "Bound on the time from a request's arrival to its answer; absent without one",
-        Read::Maybe(|vm| Some(vm.objective.latency?.as_secs_f64())),
+        Read::OptionalGauge(|vm| Some(vm.objective.latency?.as_secs_f64())),
     ),
     plain(
         "weight",
@@ -158,7 +158,7 @@ mod tests {
         };
         device.vms[0].attainment = Part::ALL.map(attainment).to_vec();
         let text = render(vec![device], Vec::new(), HandshakeCounts::default());
-        let names: Vec<String> = OF_VM
+        let names: Vec<String> = VM_METRICS
             .iter()
             .map(|metric| format!("tidegate_vm_{}", metric.name))
             .collect();

@@ -12,7 +12,7 @@ pub(crate) struct Scheduled {
     pub(crate) held: bool,
 }
 
-pub(super) static OF_VM: &[Metric<Scheduled>] = &[plain(
+pub(super) static VM_METRICS: &[Metric<Scheduled>] = &[plain(
     "schedule_held",
     "1 where what the VM's schedule says now is not in force, because it does not fit or its \
      device does not answer; absent where it has no schedule",

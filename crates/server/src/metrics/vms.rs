@@ -10,7 +10,7 @@ use crate::command::VmSnapshot;
 use crate::config::unenforced;
 use crate::labels::op_name;
 
-pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
+pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     plain(
         "clients",
         "Connected clients",
@@ -120,46 +120,46 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
         "precision_error_ratio",
         "B: by how much the bandwidth of the last five minutes is above the target, relative to \
          it; absent without a target in bytes a second",
-        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).error? as f64))),
+        Read::OptionalGauge(|vm| Some(ratio(vm.precision(INTERVAL_S).error? as f64))),
     ),
     plain(
         "precision_absolute_error_ratio",
         "Beta: the mean of |B| over intervals of 30 s in which the VM had something outstanding",
-        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).absolute_error? as f64))),
+        Read::OptionalGauge(|vm| Some(ratio(vm.precision(INTERVAL_S).absolute_error? as f64))),
     ),
     plain(
         "precision_variability_ratio",
         "V: how far its seconds of the last five minutes are off their mean on average, relative \
          to it; absent where nothing moved",
-        Read::Maybe(|vm| Some(ratio(vm.precision(INTERVAL_S).variability? as f64))),
+        Read::OptionalGauge(|vm| Some(ratio(vm.precision(INTERVAL_S).variability? as f64))),
     ),
     plain(
         "inadequate",
         "1 where the VM asks for its target and the device does not do it; absent where nothing \
          tunes it",
-        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
+        Read::OptionalGauge(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
     ),
     plain(
         "inadequate_bytes_per_second",
         "What the VM had of late, where that is less than its target because the device does not \
          do more",
-        Read::Maybe(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
+        Read::OptionalGauge(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
     ),
     plain(
         "tuning_aim_bytes_per_second",
         "What the VM's tuner aims at, so that its target comes out",
-        Read::Maybe(|vm| Some(vm.tuning?.aim? as f64)),
+        Read::OptionalGauge(|vm| Some(vm.tuning?.aim? as f64)),
     ),
     bytes(
         "tuning_merge_limit",
         "The largest device I/O that the VM's tuner lets it have now",
-        Read::Maybe(|vm| Some(vm.tuning?.merge_limit?.into())),
+        Read::OptionalGauge(|vm| Some(vm.tuning?.merge_limit?.into())),
     ),
     plain(
         "tuning_throttle_bytes_per_second",
         "How fast the VM's I/Os may follow each other; absent while nothing but its merge limit \
          holds it",
-        Read::Maybe(|vm| match vm.tuning?.throttle {
+        Read::OptionalGauge(|vm| match vm.tuning?.throttle {
             Throttle::Exactly(bytes) | Throttle::AtMost(bytes) => Some(bytes as f64),
             Throttle::Off | Throttle::Ios(_) => None,
         }),
@@ -167,7 +167,7 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     plain(
         "tuning_throttle_iops",
         "How many device I/Os a second the VM may have; absent where its target names none",
-        Read::Maybe(|vm| match vm.tuning?.throttle {
+        Read::OptionalGauge(|vm| match vm.tuning?.throttle {
             Throttle::Ios(thousandths) => Some(thousandths as f64 / 1000.0),
             Throttle::Off | Throttle::Exactly(_) | Throttle::AtMost(_) => None,
         }),
@@ -175,12 +175,12 @@ pub(super) static OF_VM: &[Metric<VmSnapshot>] = &[
     seconds(
         "tuning_window",
         "How long each action of the VM's tuner holds",
-        Read::Maybe(|vm| Some(vm.tuning?.window.as_secs_f64())),
+        Read::OptionalGauge(|vm| Some(vm.tuning?.window.as_secs_f64())),
     ),
     plain(
         "tuning_settled",
         "1 where the VM's tuner looks for no better window",
-        Read::Maybe(|vm| Some(f64::from(u8::from(vm.tuning?.settled)))),
+        Read::OptionalGauge(|vm| Some(f64::from(u8::from(vm.tuning?.settled)))),
     ),
     plain(
         "tuning_range_bytes_per_second",

@@ -21,11 +21,11 @@ use crate::ring::{Ring, clock};
 
 /// Bytes of random data that writes are taken from, each at another offset, because some devices
 /// compress or deduplicate.
-const NOISE: usize = 8 << 20;
+const NOISE_BYTES: usize = 8 << 20;
 /// Entries of the submission queue.
-const ENTRIES: u32 = 256;
+const RING_ENTRIES: u32 = 256;
 /// Maximum wait for I/Os in flight after a measurement was stopped; longer ones hang.
-const AT_REST_WITHIN: Nanos = Nanos::SECOND;
+const DRAIN_TIMEOUT: Nanos = Nanos::SECOND;
 
 /// Open disk, locked like a disk of the daemon.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Disk {
     ) -> Result<Ended, DriveError> {
         let file = self.open.file.try_clone().map_err(DriveError::Prepare)?;
         let mut port = Port::new(file.into(), profiler).map_err(DriveError::Prepare)?;
-        let mut completions = Vec::with_capacity(ENTRIES as usize * 4);
+        let mut completions = Vec::with_capacity(RING_ENTRIES as usize * 4);
         let mut now = clock();
         loop {
             loop {
@@ -143,7 +143,7 @@ impl Disk {
                 profiler.completed(now, io.id);
             }
             if watch(profiler, now).is_break() {
-                port.come_to_rest(profiler, now);
+                port.drain(profiler, now);
                 // An I/O that hangs completes later; its buffer stays mapped until the ring is
                 // gone.
                 return Ok(Ended::Stopped);
@@ -166,16 +166,16 @@ struct Port {
     /// I/Os in flight by id.
     ios: Vec<Io>,
     /// Buffers of reads, `part` bytes for each id.
-    landing: Region,
+    read_buffers: Region,
     part: usize,
     noise: Region,
     random: SplitMix64,
 }
 
 impl Port {
-    /// Waits for the I/Os in flight, for at most [`AT_REST_WITHIN`].
-    fn come_to_rest(&mut self, profiler: &mut Profiler, mut now: Nanos) {
-        let until = now + AT_REST_WITHIN;
+    /// Waits for the I/Os in flight, for at most [`DRAIN_TIMEOUT`].
+    fn drain(&mut self, profiler: &mut Profiler, mut now: Nanos) {
+        let until = now + DRAIN_TIMEOUT;
         let mut completions = Vec::new();
         while profiler.in_flight() > 0 && now < until {
             if self
@@ -198,7 +198,7 @@ impl Port {
         let plan = profiler.plan();
         let ids = plan.target.depth_max.max(plan.bulk_depth()) as usize;
         let part = (plan.target.max_io as usize).next_multiple_of(PAGE);
-        let mut ring = Ring::new(ENTRIES, 1)?;
+        let mut ring = Ring::new(RING_ENTRIES, 1)?;
         let none = Io {
             id: 0,
             direction: Direction::Read,
@@ -206,7 +206,7 @@ impl Port {
             len: 0,
         };
         let mut random = SplitMix64::new(plan.options.seed);
-        let noise = Region::new(NOISE + part)?;
+        let noise = Region::new(NOISE_BYTES + part)?;
         for at in (0..noise.len()).step_by(8) {
             noise.mem(at, 8).write(&random.next_u64().to_ne_bytes());
         }
@@ -214,7 +214,7 @@ impl Port {
             file: ring.add_file(file)?,
             ring,
             ios: vec![none; ids],
-            landing: Region::new(part * ids)?,
+            read_buffers: Region::new(part * ids)?,
             part,
             noise,
             random,
@@ -226,11 +226,11 @@ impl Port {
         let (token, len) = (u64::from(io.id), io.len as usize);
         match io.direction {
             Direction::Read => {
-                let to = self.landing.mem(io.id as usize * self.part, len);
+                let to = self.read_buffers.mem(io.id as usize * self.part, len);
                 self.ring.read(self.file, &[to], io.addr, token);
             }
             Direction::Write => {
-                let page = self.random.below((NOISE / PAGE) as u64) as usize;
+                let page = self.random.below((NOISE_BYTES / PAGE) as u64) as usize;
                 let from = self.noise.mem(page * PAGE, len);
                 self.ring.write(self.file, &[from], io.addr, false, token);
             }

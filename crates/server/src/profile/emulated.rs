@@ -14,7 +14,7 @@ use crate::ring::{clock, sys};
 
 /// Bytes of memory that stand for the whole disk, whatever its capacity. Requests copy data, like
 /// those of the daemon's emulated disks.
-const MEDIUM: usize = 64 << 20;
+const MEDIUM_BYTES: usize = 64 << 20;
 
 /// Measures a model, in the manner of [`Disk::measure`](super::Disk::measure).
 ///
@@ -27,12 +27,12 @@ pub fn measure(
 ) -> Result<Ended, DriveError> {
     sys::precise_timers();
     let most = profiler.plan().target.max_io as usize;
-    let medium = Region::new(MEDIUM + most).map_err(DriveError::Prepare)?;
+    let medium = Region::new(MEDIUM_BYTES + most).map_err(DriveError::Prepare)?;
     let guest = Region::new(most).map_err(DriveError::Prepare)?;
     let copy = |io: &Io| {
         let len = io.len as usize;
         let (there, here) = (
-            medium.mem(io.addr as usize % MEDIUM, len),
+            medium.mem(io.addr as usize % MEDIUM_BYTES, len),
             guest.mem(0, len),
         );
         match io.direction {

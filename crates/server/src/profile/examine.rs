@@ -13,16 +13,16 @@ use crate::ring::sys;
 
 /// Bytes at either end of a block device that are read completely: partition tables, their copies
 /// and the superblocks of common file systems are there.
-const ENDS: u64 = 1 << 20;
+const END_BYTES: u64 = 1 << 20;
 /// Number of samples between the two ends of a block device.
 const SAMPLES: u64 = 256;
 /// Bytes of each sample.
-const SAMPLE: usize = 4096;
+const SAMPLE_BYTES: usize = 4096;
 /// Maximum length in bytes of one survey of a file's holes.
-const SURVEY: u32 = 1 << 30;
+const SURVEY_BYTES: u32 = 1 << 30;
 
 /// File with the identifier of the present boot.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Result of an examination.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -58,27 +58,27 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
     let mut found = Findings::default();
     if meta.file_type().is_block_device() {
         let size = sys::block_device_size(&file)?;
-        let number = numbers(meta.rdev());
+        let number = device_number(meta.rdev());
         found.used_by = used_by(&number, path);
         found.rotational = is_rotational(Path::new(SYSFS), &number);
-        let boot = fs::read_to_string(BOOT).ok();
-        let told = told_apart(&sysfs(&number), &number, boot.as_deref());
+        let boot = fs::read_to_string(BOOT_ID_PATH).ok();
+        let told = device_identity(&sysfs(&number), &number, boot.as_deref());
         found.identity = format!("block device {told}, {size} bytes");
         found.holds.extend(partitions(&number));
         found.holds.extend(signature(&file, size)?);
-        match any_byte(&file, size)? {
+        match first_nonzero(&file, size)? {
             Some(at) => found.holds.push(format!("data, at byte {at}")),
             None => found.only_zeroes = true,
         }
     } else {
         let size = meta.len();
-        found.rotational = is_rotational(Path::new(SYSFS), &numbers(meta.dev()));
+        found.rotational = is_rotational(Path::new(SYSFS), &device_number(meta.dev()));
         let born = since_epoch(meta.created());
         found.modified = since_epoch(meta.modified());
         found.mistakable = born.is_none();
         found.identity = format!(
             "file {}:{},{} {size} bytes",
-            numbers(meta.dev()),
+            device_number(meta.dev()),
             meta.ino(),
             born.map_or_else(String::new, |born| format!(" born {born},"))
         );
@@ -98,18 +98,18 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
 ///
 /// # Errors
 /// If the file does not exist or may not be accessed.
-pub(crate) fn lies_on(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn block_device_below(path: &Path) -> io::Result<Option<String>> {
     let meta = fs::metadata(path)?;
-    let number = numbers(match meta.file_type().is_block_device() {
+    let number = device_number(match meta.file_type().is_block_device() {
         true => meta.rdev(),
         false => meta.dev(),
     });
-    let (of, boot) = (sysfs(&number), fs::read_to_string(BOOT).ok());
-    let told = || told_apart(&of, &number, boot.as_deref());
+    let (of, boot) = (sysfs(&number), fs::read_to_string(BOOT_ID_PATH).ok());
+    let told = || device_identity(&of, &number, boot.as_deref());
     Ok(of.exists().then(|| format!("block device {}", told())))
 }
 
-fn numbers(device: u64) -> String {
+fn device_number(device: u64) -> String {
     format!("{}:{}", libc::major(device), libc::minor(device))
 }
 
@@ -125,7 +125,7 @@ fn since_epoch(time: io::Result<SystemTime>) -> Option<String> {
 /// Returns the identity of a block device from its directory in sysfs. Device numbers change with
 /// every boot and are reused, so a unique name is preferred, then a serial number, then the
 /// sequence number of the attachment within this boot (`diskseq`, Linux 5.15).
-fn told_apart(of: &Path, number: &str, boot: Option<&str>) -> String {
+fn device_identity(of: &Path, number: &str, boot: Option<&str>) -> String {
     let said = |name: &str| {
         let text = fs::read_to_string(of.join(name)).ok()?;
         let text = text.trim().to_owned();
@@ -170,7 +170,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 /// Returns the names and device numbers of a block device's partitions.
-fn parts(number: &str) -> Vec<(String, String)> {
+fn partition_devices(number: &str) -> Vec<(String, String)> {
     let of = sysfs(number);
     let is_part = |name: &String| of.join(name).join("partition").exists();
     let with_number = |name: String| {
@@ -182,7 +182,10 @@ fn parts(number: &str) -> Vec<(String, String)> {
 }
 
 fn partitions(number: &str) -> Option<String> {
-    let parts: Vec<_> = parts(number).into_iter().map(|part| part.0).collect();
+    let parts: Vec<_> = partition_devices(number)
+        .into_iter()
+        .map(|part| part.0)
+        .collect();
     (!parts.is_empty()).then(|| format!("partitions: {}", parts.join(", ")))
 }
 
@@ -191,9 +194,9 @@ fn used_by(number: &str, path: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let whole = (path.display().to_string(), number.to_owned());
-    let all = std::iter::once(whole).chain(parts(number));
+    let all = std::iter::once(whole).chain(partition_devices(number));
     all.into_iter().find_map(|(name, number)| {
-        if let Some(at) = mounted(&mounts, &number) {
+        if let Some(at) = mount_point(&mounts, &number) {
             return Some(format!("{name} is mounted at {at}"));
         }
         if swaps_on(&swaps).any(|swap| swap == number) {
@@ -205,7 +208,7 @@ fn used_by(number: &str, path: &Path) -> Option<String> {
 }
 
 /// Returns the mount point of a device; `mounts` is the text of `/proc/self/mountinfo`.
-fn mounted<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
+fn mount_point<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
     mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(2);
         let (device, _root, at) = (words.next()?, words.next()?, words.next()?);
@@ -221,13 +224,13 @@ fn swaps_on(swaps: &str) -> impl Iterator<Item = String> {
         .filter_map(|line| line.split_whitespace().next());
     paths.filter_map(|path| {
         let meta = fs::metadata(path).ok()?;
-        (meta.file_type().is_block_device()).then(|| numbers(meta.rdev()))
+        (meta.file_type().is_block_device()).then(|| device_number(meta.rdev()))
     })
 }
 
 /// Returns the kind of content that a signature at the start of the device announces.
 fn signature(file: &File, size: u64) -> io::Result<Option<String>> {
-    let mut start = vec![0; ENDS.min(size) as usize];
+    let mut start = vec![0; END_BYTES.min(size) as usize];
     file.read_exact_at(&mut start, 0)?;
     Ok(recognise(&start).map(str::to_owned))
 }
@@ -259,12 +262,12 @@ fn recognise(start: &[u8]) -> Option<&'static str> {
 }
 
 /// Returns the offset of a byte other than 0, if one is at the ends or in the samples between.
-fn any_byte(file: &File, size: u64) -> io::Result<Option<u64>> {
-    let ends = ENDS.min(size);
-    let step = (size / SAMPLES).max(SAMPLE as u64);
+fn first_nonzero(file: &File, size: u64) -> io::Result<Option<u64>> {
+    let ends = END_BYTES.min(size);
+    let step = (size / SAMPLES).max(SAMPLE_BYTES as u64);
     let whole = [(0, ends), (size - ends, ends)];
-    let samples = (0..size / step).map(|i| i * step / SAMPLE as u64 * SAMPLE as u64);
-    let samples = samples.map(|at| (at, (size - at).min(SAMPLE as u64)));
+    let samples = (0..size / step).map(|i| i * step / SAMPLE_BYTES as u64 * SAMPLE_BYTES as u64);
+    let samples = samples.map(|at| (at, (size - at).min(SAMPLE_BYTES as u64)));
     let mut bytes = Vec::new();
     for (at, len) in whole.into_iter().chain(samples) {
         bytes.resize(len as usize, 0);
@@ -281,7 +284,7 @@ fn holes(file: &File, size: u64) -> io::Result<u64> {
     let (mut at, mut holes) = (0, 0);
     let mut extents = Vec::new();
     while at < size {
-        let len = (size - at).min(u64::from(SURVEY)) as u32;
+        let len = (size - at).min(u64::from(SURVEY_BYTES)) as u32;
         extents.clear();
         find_extents(file, at, len, EXTENTS_MAX, &mut extents)?;
         for extent in &extents {
@@ -300,11 +303,11 @@ mod tests {
     fn files_of_one_file_system_lie_on_one_device() {
         let dir = tempfile::tempdir().expect("a directory");
         let paths = ["a", "b"].map(|name| dir.path().join(name));
-        assert!(lies_on(&paths[0]).is_err(), "it is not there");
+        assert!(block_device_below(&paths[0]).is_err(), "it is not there");
         for path in &paths {
             fs::write(path, b"").expect("written");
         }
-        let [a, b] = paths.map(|path| lies_on(&path).expect("there"));
+        let [a, b] = paths.map(|path| block_device_below(&path).expect("there"));
         assert_eq!(a, b);
         // Where this machine has files on a disk, it is what the disk is called.
         assert!(a.is_none_or(|name| name.starts_with("block device ")));
@@ -355,7 +358,7 @@ mod tests {
         };
         write(&part, "partition", "2");
         write(&part, "start", "2048");
-        let told = |at: &Path, boot| told_apart(at, "8:0", boot);
+        let told = |at: &Path, boot| device_identity(at, "8:0", boot);
         let boot = Some("b00t\n");
         assert_eq!(told(&disk, boot), "8:0");
         write(&disk, "diskseq", "17");
@@ -398,24 +401,24 @@ mod tests {
         let file = tempfile::tempfile().expect("a file");
         let size = 64 << 20;
         file.set_len(size).expect("a size");
-        assert_eq!(any_byte(&file, size).expect("readable"), None);
-        for at in [0, 5000, size - 1, size - ENDS, size / SAMPLES * 77] {
+        assert_eq!(first_nonzero(&file, size).expect("readable"), None);
+        for at in [0, 5000, size - 1, size - END_BYTES, size / SAMPLES * 77] {
             file.write_all_at(&[7], at).expect("written");
-            assert_eq!(any_byte(&file, size).expect("readable"), Some(at));
+            assert_eq!(first_nonzero(&file, size).expect("readable"), Some(at));
             file.write_all_at(&[0], at).expect("written");
         }
         // Smaller than what is looked at whole.
         let small = tempfile::tempfile().expect("a file");
         small.set_len(6000).expect("a size");
-        assert_eq!(any_byte(&small, 6000).expect("readable"), None);
+        assert_eq!(first_nonzero(&small, 6000).expect("readable"), None);
     }
 
     #[test]
     fn mounts_and_swaps_are_read() {
         let mounts = "26 1 8:2 / / rw,noatime shared:1 - ext4 /dev/sda2 rw\n\
                       97 26 8:17 / /srv rw - xfs /dev/sdb1 rw\n";
-        assert_eq!(mounted(mounts, "8:17"), Some("/srv"));
-        assert_eq!(mounted(mounts, "8:1"), None);
+        assert_eq!(mount_point(mounts, "8:17"), Some("/srv"));
+        assert_eq!(mount_point(mounts, "8:1"), None);
         let swaps = "Filename Type Size Used Priority\n/no/such partition 1 0 -2\n";
         assert_eq!(swaps_on(swaps).count(), 0);
     }

@@ -18,7 +18,7 @@ use std::io;
 
 pub use disk::Disk;
 pub use emulated::measure as measure_emulated;
-pub(crate) use examine::lies_on;
+pub(crate) use examine::block_device_below;
 pub use examine::{Findings, examine};
 
 /// Outcome of a measurement that did not fail.

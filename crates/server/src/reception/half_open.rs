@@ -75,9 +75,9 @@ impl HalfOpen {
 
     /// Adds a connection, which is counted until the entry is dropped, and ends those that it
     /// displaces.
-    pub(super) fn arrive(self: &Arc<Self>, peer: PeerKey) -> Entry {
+    pub(super) fn add(self: &Arc<Self>, peer: PeerKey) -> Entry {
         let mut table = self.lock();
-        let (id, gone) = table.arrive(peer, Instant::now());
+        let (id, gone) = table.add(peer, Instant::now());
         drop(table);
         let of_all = u64::from(gone.of_all.is_some());
         let of_peer = gone.of_peer.len() as u64;
@@ -193,7 +193,7 @@ impl Table {
         }
     }
 
-    fn arrive(&mut self, peer: PeerKey, now: Instant) -> (u64, Displaced) {
+    fn add(&mut self, peer: PeerKey, now: Instant) -> (u64, Displaced) {
         let mut gone = Displaced::default();
         if self.of_peer(peer) >= PER_PEER {
             let overdue = |client: &HalfOpenClient| {
@@ -267,12 +267,12 @@ mod tests {
     fn past_the_bound_the_oldest_silent_one_of_the_busiest_peer_gives_way() {
         let now = Instant::now();
         let mut table = Table::new(4);
-        let (quiet, _) = table.arrive(QUIET, now);
-        let busy: Vec<u64> = (0..3).map(|_| table.arrive(BUSY, now).0).collect();
+        let (quiet, _) = table.add(QUIET, now);
+        let busy: Vec<u64> = (0..3).map(|_| table.add(BUSY, now).0).collect();
         // The busy peer's oldest has sent something, so its next one is displaced; the quiet
         // peer's, older still, stays.
         table.entries.get_mut(&busy[0]).unwrap().heard = Some(now);
-        let (fresh, gone) = table.arrive(QUIET, now);
+        let (fresh, gone) = table.add(QUIET, now);
         assert!(gone.of_all.is_some_and(|client| client.peer == BUSY));
         assert_eq!(ids(&table), [quiet, busy[0], busy[2], fresh]);
     }
@@ -282,11 +282,11 @@ mod tests {
         let now = Instant::now();
         let mut table = Table::new(3);
         for (id, heard) in [5, 1, 3].into_iter().enumerate() {
-            assert_eq!(table.arrive(BUSY, now).0, id as u64);
+            assert_eq!(table.add(BUSY, now).0, id as u64);
             let heard = now + Duration::from_secs(heard);
             table.entries.get_mut(&(id as u64)).unwrap().heard = Some(heard);
         }
-        let (fresh, gone) = table.arrive(QUIET, now);
+        let (fresh, gone) = table.add(QUIET, now);
         assert!(gone.of_all.is_some());
         assert_eq!(ids(&table), [0, 2, fresh]);
     }
@@ -295,16 +295,16 @@ mod tests {
     fn a_peer_with_too_many_loses_its_silent_ones_and_nobody_elses() {
         let now = Instant::now();
         let mut table = Table::new(1000);
-        table.arrive(QUIET, now);
+        table.add(QUIET, now);
         for _ in 0..PER_PEER + 10 {
-            table.arrive(BUSY, now);
+            table.add(BUSY, now);
         }
         table.entries.get_mut(&1).unwrap().heard = Some(now);
         // A burst of connections that are all fresh displaces none.
-        let (_, gone) = table.arrive(BUSY, now);
+        let (_, gone) = table.add(BUSY, now);
         assert!(gone.of_peer.is_empty());
         let later = now + SILENT;
-        let (_, gone) = table.arrive(BUSY, later);
+        let (_, gone) = table.add(BUSY, later);
         assert_eq!((gone.of_peer.len(), table.of_peer(BUSY)), (12, PER_PEER));
         assert!(table.entries.contains_key(&1), "it has spoken");
         assert!(table.entries.contains_key(&0), "it is another peer's");
@@ -316,7 +316,7 @@ mod tests {
         let now = Instant::now();
         let mut table = Table::new(10);
         let peers = (0..100).map(PeerKey::Process);
-        peers.for_each(|peer| _ = table.arrive(peer, now));
+        peers.for_each(|peer| _ = table.add(peer, now));
         assert_eq!((table.entries.len(), table.peers.len()), (10, 10));
         for id in ids(&table) {
             table.remove(id);

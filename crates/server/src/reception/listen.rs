@@ -136,7 +136,7 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
             source,
         }
     };
-    refuse_living(path)?;
+    check_path_free(path)?;
     // Bound under a temporary name and renamed once the mode is set: no client connects before
     // that, and a stale socket is replaced atomically.
     let fresh = path.with_file_name(format!(".tidegate-{}", std::process::id()));
@@ -162,7 +162,7 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
 }
 
 /// Checks that a path is free or holds a socket on which no process listens.
-fn refuse_living(path: &Path) -> Result<(), BindError> {
+fn check_path_free(path: &Path) -> Result<(), BindError> {
     let meta = match std::fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -35,12 +35,12 @@ use listen::{Peer, Stream};
 pub use offers::{Catalogue, Offer, Offers};
 
 /// Deadline for a whole handshake.
-const DEADLINE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`, which most likely found no free descriptor.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// Bytes received at a time during the handshake; must be less than a loop's receive buffer, which
 /// takes over what was received beyond the handshake.
-const PIECE: usize = 4096;
+const RECEIVE_BYTES: usize = 4096;
 
 /// Error of a handshake.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ enum HandshakeError {
 }
 
 /// Accepts clients of one listener until the future is dropped.
-pub async fn receive(bound: Arc<Bound>, offers: Offers, half_open: Arc<HalfOpen>) {
+pub async fn accept_clients(bound: Arc<Bound>, offers: Offers, half_open: Arc<HalfOpen>) {
     let offers = Arc::new(offers);
     let listener = match Listener::new(&bound) {
         Ok(listener) => listener,
@@ -68,19 +68,21 @@ pub async fn receive(bound: Arc<Bound>, offers: Offers, half_open: Arc<HalfOpen>
                     tracing::warn!(listener = %bound.name(), "cannot accept: {error}");
                 }
                 half_open.make_room_after(&error);
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let entry = Arc::new(half_open.arrive(peer.key()));
+        let entry = Arc::new(half_open.add(peer.key()));
         let (offers, half_open, own) = (offers.clone(), half_open.clone(), entry.clone());
         let task =
-            tokio::spawn(async move { welcome(stream, peer, &offers, &half_open, &own).await });
+            tokio::spawn(
+                async move { handle_client(stream, peer, &offers, &half_open, &own).await },
+            );
         entry.set_task(task.abort_handle());
     }
 }
 
-async fn welcome(
+async fn handle_client(
     mut stream: Stream,
     peer: Peer,
     offers: &Offers,
@@ -88,15 +90,15 @@ async fn welcome(
     entry: &half_open::Entry,
 ) {
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-    let choosing = Choosing {
+    let exports = HandshakeExports {
         offers,
         half_open,
         peer,
         admitted: Mutex::default(),
     };
-    match timeout(DEADLINE, shake_hands(&mut stream, &choosing, entry)).await {
+    match timeout(HANDSHAKE_TIMEOUT, handshake(&mut stream, &exports, entry)).await {
         Ok(Ok(Some((session, opened, leftover)))) => {
-            let admitted = choosing.admitted.into_inner();
+            let admitted = exports.admitted.into_inner();
             let admitted = admitted.unwrap_or_else(PoisonError::into_inner);
             let (offer, permit) = admitted.expect("nobody opens an export without being admitted");
             let fd = match stream.into_fd() {
@@ -122,14 +124,14 @@ async fn welcome(
         Err(_) => {
             count(&half_open.timed_out);
             if log_limit::HANDSHAKE_SLOW.allows(Instant::now()) {
-                tracing::warn!(%peer, "client cut off: no export chosen in {DEADLINE:?}");
+                tracing::warn!(%peer, "client cut off: no export chosen in {HANDSHAKE_TIMEOUT:?}");
             }
         }
     }
 }
 
 /// Exports that a listener offers to one client, and the permit of the export that it chose.
-struct Choosing<'a> {
+struct HandshakeExports<'a> {
     offers: &'a Offers,
     half_open: &'a HalfOpen,
     peer: Peer,
@@ -138,7 +140,7 @@ struct Choosing<'a> {
     admitted: Mutex<Option<(Offer, ConnectionPermit)>>,
 }
 
-impl Exports for Choosing<'_> {
+impl Exports for HandshakeExports<'_> {
     fn lookup(&self, name: &str) -> Option<Export> {
         let offer = self.offers.find(name)?;
         Some(nbd::export(offer.volume))
@@ -168,13 +170,13 @@ impl Exports for Choosing<'_> {
 
 /// Runs the handshake. Returns the session, the chosen export and the bytes received beyond the
 /// handshake; `None` if the client ended it in order.
-async fn shake_hands(
+async fn handshake(
     stream: &mut Stream,
-    exports: &Choosing<'_>,
+    exports: &HandshakeExports<'_>,
     entry: &half_open::Entry,
 ) -> Result<Option<(Session, Opened, Vec<u8>)>, HandshakeError> {
     let mut session = Session::new(Limits::default());
-    let mut input = Vec::with_capacity(PIECE);
+    let mut input = Vec::with_capacity(RECEIVE_BYTES);
     loop {
         if !session.output().is_empty() {
             stream.write_all(session.output()).await?;
@@ -184,7 +186,7 @@ async fn shake_hands(
         input.drain(..used);
         match step {
             Step::NeedMore(_) => {
-                let mut piece = [0; PIECE];
+                let mut piece = [0; RECEIVE_BYTES];
                 let n = stream.read(&mut piece).await?;
                 if n == 0 {
                     return Err(HandshakeError::Gone);

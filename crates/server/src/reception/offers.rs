@@ -63,8 +63,8 @@ impl Catalogue {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn look<T>(&self, look: impl FnOnce(&[Offer]) -> T) -> T {
-        look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    fn read<T>(&self, read: impl FnOnce(&[Offer]) -> T) -> T {
+        read(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -98,7 +98,7 @@ impl Offers {
             ("", Some(first)) => first,
             _ => name,
         };
-        self.all.look(|all| {
+        self.all.read(|all| {
             let offered = |offer: &&Offer| offer.volume.name == name && self.has(name);
             all.iter().find(offered).cloned()
         })
@@ -106,7 +106,7 @@ impl Offers {
 
     /// Calls `f` with each volume that is offered, oldest first.
     pub fn for_each(&self, f: impl FnMut(&Volume)) {
-        self.all.look(|all| {
+        self.all.read(|all| {
             let volumes = all.iter().map(|offer| &offer.volume);
             volumes.filter(|volume| self.has(&volume.name)).for_each(f);
         });

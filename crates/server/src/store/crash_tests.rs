@@ -49,7 +49,7 @@ impl Disk {
 
     fn open(&self) -> Result<Store, StoreError> {
         let disk = self.clone();
-        Store::over("disk".into(), move || {
+        Store::with_opener("disk".into(), move || {
             let database = builder().create_with_backend(disk.clone())?;
             Ok(Opened {
                 database,

@@ -14,11 +14,11 @@ use super::{Opened, StoreError};
 use crate::ring::sys;
 
 /// Page cache of redb in bytes; small, because everything is read once, at start.
-const CACHE: usize = 1 << 20;
+const CACHE_BYTES: usize = 1 << 20;
 /// Most attempts at a consistent copy. The daemon writes to a store rarely, so few copies differ.
-const COPIES: u32 = 100;
+const COPY_ATTEMPTS: u32 = 100;
 /// Pause between two attempts at a consistent copy.
-const COPY_AGAIN: Duration = Duration::from_millis(10);
+const COPY_RETRY_DELAY: Duration = Duration::from_millis(10);
 /// First bytes of every redb file.
 const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
@@ -43,14 +43,14 @@ pub(super) fn make(path: &Path) -> Result<(), StoreError> {
     let (file, beside) = beside.into_parts();
     // This order makes it durable: redb syncs the content, then the file gets its name, then the
     // directory is synced.
-    fill(file)
-        .and_then(|()| put(beside, path))
+    initialise(file)
+        .and_then(|()| link_into_place(beside, path))
         .and_then(|()| File::open(directory)?.sync_all())
         .map_err(failed)
 }
 
 /// Links a new file to its final path, unless a file exists there.
-fn put(beside: TempPath, path: &Path) -> io::Result<()> {
+fn link_into_place(beside: TempPath, path: &Path) -> io::Result<()> {
     let Err(refused) = beside.persist_noclobber(path) else {
         return Ok(());
     };
@@ -72,7 +72,7 @@ fn directory(path: &Path) -> &Path {
 }
 
 /// Initialises an empty file as a database with the current schema.
-fn fill(file: File) -> io::Result<()> {
+fn initialise(file: File) -> io::Result<()> {
     let other = |error: redb::Error| match error {
         redb::Error::Io(error) => error,
         other => io::Error::other(other.to_string()),
@@ -88,7 +88,7 @@ fn fill(file: File) -> io::Result<()> {
 }
 
 /// Rejects a file that is no redb database, before redb could write to it.
-pub(super) fn refuse_others(path: &Path) -> Result<(), StoreError> {
+pub(super) fn check_is_database(path: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io {
         path: path.to_owned(),
         what: "read the store",
@@ -128,13 +128,13 @@ pub(super) fn open(path: &Path) -> Result<Opened, DatabaseError> {
 }
 
 /// Reads the whole file as it was at one moment, even while another process writes to it.
-pub(super) fn copy(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read_consistent(path: &Path) -> io::Result<Vec<u8>> {
     read_twice(|| std::fs::read(path))
 }
 
 fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let mut before = read()?;
-    for _ in 0..COPIES {
+    for _ in 0..COPY_ATTEMPTS {
         let bytes = read()?;
         // Equal bytes in two reads existed at one moment in between, as a crash would have left
         // them.
@@ -142,7 +142,7 @@ fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u
             return Ok(bytes);
         }
         before = bytes;
-        std::thread::sleep(COPY_AGAIN);
+        std::thread::sleep(COPY_RETRY_DELAY);
     }
     Err(io::Error::new(
         io::ErrorKind::ResourceBusy,
@@ -162,7 +162,7 @@ pub(super) fn in_memory(bytes: &[u8]) -> Result<Opened, DatabaseError> {
 
 pub(super) fn builder() -> redb::Builder {
     let mut builder = Database::builder();
-    builder.set_cache_size(CACHE);
+    builder.set_cache_size(CACHE_BYTES);
     // Without this check redb may trust a file that was changed from outside.
     builder.set_check_integrity_on_open(true);
     builder

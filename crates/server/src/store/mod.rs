@@ -90,16 +90,17 @@ impl Store {
         if !path.try_exists().map_err(failed("look for the store"))? {
             file::make(&path)?;
         }
-        file::refuse_others(&path)?;
+        file::check_is_database(&path)?;
         // If the copy cannot be read, opening the file gives the better error.
-        let copied = file::copy(&path);
-        match copied.map(|bytes| Store::over(path.clone(), move || file::in_memory(&bytes))) {
+        let copied = file::read_consistent(&path);
+        match copied.map(|bytes| Store::with_opener(path.clone(), move || file::in_memory(&bytes)))
+        {
             Ok(Ok(copy)) => known(&copy)?,
             Ok(Err(error @ StoreError::Newer { .. })) => return Err(error.into()),
             Ok(Err(_)) | Err(_) => {}
         }
         let place = path.clone();
-        Ok(Store::over(path, move || file::open(&place))?)
+        Ok(Store::with_opener(path, move || file::open(&place))?)
     }
 
     /// Returns the VMs in a store, ordered by name, from a copy: the file is not touched and may be
@@ -117,12 +118,12 @@ impl Store {
         if !path.try_exists().map_err(failed)? {
             return Ok(Vec::new());
         }
-        file::refuse_others(&path)?;
-        let bytes = file::copy(&path).map_err(failed)?;
-        Store::over(path, move || file::in_memory(&bytes))?.vms()
+        file::check_is_database(&path)?;
+        let bytes = file::read_consistent(&path).map_err(failed)?;
+        Store::with_opener(path, move || file::in_memory(&bytes))?.vms()
     }
 
-    fn over(
+    fn with_opener(
         path: PathBuf,
         open: impl Fn() -> Result<Opened, DatabaseError> + Send + Sync + 'static,
     ) -> Result<Store, StoreError> {

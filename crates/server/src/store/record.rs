@@ -116,13 +116,13 @@ impl VmRecord {
     pub fn words(&self) -> Result<Value, String> {
         if self.version > VERSION {
             return Err(format!(
-                "what is kept of VM {:?} is in version {} of the words, this daemon knows them up \
-                 to {VERSION}: the Tidegate that wrote it, or a newer one, reads it",
+                "the record of VM {:?} has version {}, this daemon reads versions up to {VERSION}: \
+                 use the Tidegate that wrote it, or a newer one",
                 self.name, self.version
             ));
         }
         serde_json::from_str(&self.text)
-            .map_err(|error| format!("what is kept of VM {:?} is not JSON: {error}", self.name))
+            .map_err(|error| format!("the record of VM {:?} is not JSON: {error}", self.name))
     }
 }
 

@@ -6,9 +6,9 @@
 
 use redb::{Database, ReadableDatabase, TableDefinition, TableError, WriteTransaction};
 
-/// Table that marks a store of Tidegate: the number of its schema under [`KEY`].
-const MARK: TableDefinition<'_, &str, u64> = TableDefinition::new("tidegate");
-const KEY: &str = "schema";
+/// Table that marks a store of Tidegate: the number of its schema under [`SCHEMA_KEY`].
+const SCHEMA_TABLE: TableDefinition<'_, &str, u64> = TableDefinition::new("tidegate");
+const SCHEMA_KEY: &str = "schema";
 
 /// VMs by name: version of the record, scope, JSON.
 pub(super) const VMS: TableDefinition<'_, &str, (u32, u8, &str)> = TableDefinition::new("vms");
@@ -76,7 +76,7 @@ impl<E: Into<redb::Error>> From<E> for SchemaError {
 /// Upgrades a database to the last schema of `steps`.
 pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaError> {
     let known = steps.len() as u64;
-    let found = found(database)?;
+    let found = current_version(database)?;
     if found > known {
         return Err(SchemaError::Newer(found, known));
     }
@@ -87,7 +87,7 @@ pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaE
     for step in &steps[found as usize..] {
         step(&write)?;
     }
-    write.open_table(MARK)?.insert(KEY, known)?;
+    write.open_table(SCHEMA_TABLE)?.insert(SCHEMA_KEY, known)?;
     write.commit()?;
     if found > 0 {
         tracing::info!("store upgraded from schema {found} to {known}");
@@ -96,10 +96,10 @@ pub(super) fn upgrade(database: &Database, steps: &[Step]) -> Result<(), SchemaE
 }
 
 /// Returns the number of a database's schema; 0 for an empty one.
-fn found(database: &Database) -> Result<u64, SchemaError> {
+fn current_version(database: &Database) -> Result<u64, SchemaError> {
     let read = database.begin_read()?;
-    match read.open_table(MARK) {
-        Ok(mark) => match mark.get(KEY)? {
+    match read.open_table(SCHEMA_TABLE) {
+        Ok(mark) => match mark.get(SCHEMA_KEY)? {
             Some(schema) => Ok(schema.value()),
             None => Err(SchemaError::Foreign),
         },
@@ -161,10 +161,10 @@ mod tests {
         guests.insert("oltp", "fast").expect("writes");
         drop(guests);
         write.commit().expect("writes");
-        assert_eq!(found(&database).expect("reads"), 1);
+        assert_eq!(current_version(&database).expect("reads"), 1);
 
         upgrade(&database, &[made_up, guests_become_vms, first]).expect("older");
-        assert_eq!(found(&database).expect("reads"), 3);
+        assert_eq!(current_version(&database).expect("reads"), 3);
         assert_eq!(tables(&database), ["learnt", "tidegate", "vms"]);
         let read = database.begin_read().expect("reads");
         let vms = read.open_table(VMS).expect("is there");
@@ -192,7 +192,10 @@ mod tests {
             write.commit().expect("writes");
 
             upgrade(&database, STEPS).expect("older");
-            assert_eq!(found(&database).expect("reads"), STEPS.len() as u64);
+            assert_eq!(
+                current_version(&database).expect("reads"),
+                STEPS.len() as u64
+            );
             let every = ["devices", "disks", "jobs", "learnt", "tidegate", "vms"];
             assert_eq!(tables(&database), every);
             let read = database.begin_read().expect("reads");
@@ -215,7 +218,7 @@ mod tests {
         upgrade(&database, &[made_up]).expect("new");
         let failed = upgrade(&database, &[made_up, first, fails]).expect_err("fails");
         assert!(matches!(failed, SchemaError::Database(redb::Error::Io(_))));
-        assert_eq!(found(&database).expect("reads"), 1);
+        assert_eq!(current_version(&database).expect("reads"), 1);
         assert_eq!(tables(&database), ["guests", "tidegate"]);
     }
 

@@ -453,7 +453,7 @@ fn a_full_disk_refuses_a_change_and_takes_the_next_one_once_there_is_room() {
             identity: None,
         })
     };
-    let store = Store::over(path, open).expect("opens");
+    let store = Store::with_opener(path, open).expect("opens");
     store.put_vm(&vm("oltp", 1)).expect("room");
     full.store(true, Ordering::Relaxed);
     for _ in 0..3 {

@@ -59,12 +59,12 @@ fn precise(dir: &Path, kind: DeviceKind, policy: PolicySpec) -> Config {
     config
 }
 
-fn look(server: &Server) -> VmSnapshot {
-    wait(server.handle.look(VM)).expect("it answers")
+fn vm_snapshot(server: &Server) -> VmSnapshot {
+    wait(server.handle.vm_snapshot(VM)).expect("it answers")
 }
 
 fn tuning(server: &Server) -> Tuning {
-    look(server).tuning.expect("it has a target")
+    vm_snapshot(server).tuning.expect("it has a target")
 }
 
 fn range(server: &Server) -> Option<BandwidthRange> {
@@ -83,7 +83,7 @@ fn busy_until(server: &Server, until: impl Fn(&VmSnapshot) -> bool) {
         client.send(request(read, cookie, offset, LEN), &[]);
     };
     (0..8).for_each(|_| ask(&mut client));
-    while !until(&look(server)) {
+    while !until(&vm_snapshot(server)) {
         assert!(Instant::now() < deadline, "in vain");
         for _ in 0..8 {
             client.receive().result.expect("reads");
@@ -176,7 +176,7 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     let moved = start(2, "hdd-7200-250gb", tuner("vcup-drr"));
     let (now, notes) = import(&moved, LearntDisks::Tell).expect("taken over");
     assert_eq!((now.range, now.profiling), (None, Some((0, 2))));
-    let note = "its disks lie elsewhere";
+    let note = "its disks are on other storage";
     assert!(notes.iter().any(|said| said.contains(note)), "{notes:?}");
     let (now, notes) = import(&moved, LearntDisks::Same).expect("taken over");
     assert_eq!((now.range, notes.as_slice()), (was, &[][..]));
@@ -211,7 +211,7 @@ fn how_precisely_a_vm_is_served_is_known_by_the_second() {
     let begun = Instant::now();
     busy_until(&server, |vm| vm.precision(INTERVAL_S).seconds >= 3);
     let took = begun.elapsed().as_secs() as u32;
-    let precision = look(&server).precision(1);
+    let precision = vm_snapshot(&server).precision(1);
     assert!((3..=took + 1).contains(&precision.seconds), "{precision:?}");
     assert_eq!(precision.target, Some(5_000_000));
     let mean = precision.mean.expect("seconds count");

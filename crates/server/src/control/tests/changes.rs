@@ -231,7 +231,7 @@ async fn changes_of_disks_that_are_refused_say_why() {
 
 #[tokio::test]
 async fn changes_of_an_objective_that_are_refused_say_why() {
-    let huge = format!("{{\"latency\": \"{}\"}}", "x".repeat(BODY_MAX));
+    let huge = format!("{{\"latency\": \"{}\"}}", "x".repeat(BODY_BYTES_MAX));
     let objective = "/v1/vms/oltp/objective";
     assert_refused(&[
         ("GET", objective, "", 405, "method", "GET"),

@@ -27,7 +27,7 @@ const NOW: &str = "2026-11-22T12:00:00.25Z";
 fn api(plane: &Pretended) -> Api<Pretended> {
     let now: Timestamp = NOW.parse().expect("a time");
     let zone = TimeZone::get("Europe/Berlin").expect("it is known");
-    Api::new(plane.clone(), Clock::of(move || now).in_zone(zone))
+    Api::new(plane.clone(), Clock::from_fn(move || now).in_zone(zone))
 }
 
 /// A daemon of which every part of every view has something to show.

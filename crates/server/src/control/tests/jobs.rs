@@ -13,7 +13,7 @@ const NOW: &str = "2026-11-22T12:00:00Z";
 
 fn api(plane: &Pretended) -> Api<Pretended> {
     let now: Timestamp = NOW.parse().expect("a time");
-    Api::new(plane.clone(), Clock::of(move || now))
+    Api::new(plane.clone(), Clock::from_fn(move || now))
 }
 
 /// So many seconds from now, as people read it where this runs.
@@ -60,7 +60,7 @@ async fn a_job_begins_is_forecast_and_is_cancelled() {
     assert_eq!(notes.len(), 1, "{job}");
     let note = notes[0].as_str().expect("text");
     assert!(
-        note.contains("policy mclock knows no jobs") && note.contains("\"pridyn\""),
+        note.contains("policy mclock does not enforce deadlines") && note.contains("\"pridyn\""),
         "{note}"
     );
 
@@ -100,7 +100,7 @@ async fn what_cannot_be_met_is_said_at_once_with_what_could_be() {
     assert_eq!(job["least_deadline_s"], 20.0);
     let note = job["notes"][1].as_str().expect("a note");
     let nearest = format!(
-        "the nearest deadline that is possible is 20 s from its beginning, {}",
+        "the earliest possible deadline is 20 s from its beginning, {}",
         clock(20)
     );
     assert!(
@@ -143,7 +143,7 @@ async fn a_job_that_does_not_fit_is_refused_with_what_would_unless_it_is_forced(
     let longer = between(allowed, "deadline = \"", "\"").to_owned();
     let smaller = between(allowed, "size = \"", "\"").to_owned();
     assert!(
-        allowed.ends_with("or ?force=true, to begin it all the same"),
+        allowed.ends_with("or ?force=true, to begin it anyway"),
         "{allowed}"
     );
     // What is said to fit does.
@@ -189,7 +189,7 @@ async fn a_job_is_seen_in_every_state_that_it_can_be_in() {
     assert!(
         forecast
             .as_str()
-            .is_some_and(|said| said.starts_with("not known before")),
+            .is_some_and(|said| said.starts_with("unknown until")),
         "{forecast}"
     );
     assert_eq!(
@@ -214,7 +214,7 @@ async fn a_job_is_seen_in_every_state_that_it_can_be_in() {
     assert!(
         notes[0]
             .as_str()
-            .is_some_and(|note| note.contains("nobody suffers")),
+            .is_some_and(|note| note.contains("no precedence any more")),
         "{notes}"
     );
     assert_eq!(
@@ -378,7 +378,7 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
             later,
             409,
             "oltp",
-            "nothing is known yet",
+            "has not been measured yet",
             "deadline",
         ),
         (
@@ -387,7 +387,7 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
             good,
             409,
             "bulk",
-            "has a job that runs",
+            "has a transfer in progress",
             "?replace=true",
         ),
         (
@@ -399,7 +399,15 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
             "force",
             "?replace=true",
         ),
-        ("DELETE", JOB, "", 404, "oltp", "has no job", "/v1/jobs"),
+        (
+            "DELETE",
+            JOB,
+            "",
+            404,
+            "oltp",
+            "has no transfer",
+            "/v1/jobs",
+        ),
         ("POST", JOB, good, 405, "method", "POST", ".../job"),
         ("DELETE", "/v1/jobs", "", 405, "method", "DELETE", ".../job"),
     ]

@@ -61,7 +61,7 @@ async fn what_cannot_be_taken_over_is_refused_with_the_reason_and_changes_nothin
             "no VM \"olpt\"",
         ),
         ("PUT", path, "{", 400, "body", "not JSON"),
-        ("PUT", path, "{}", 422, "body", "not what was learnt"),
+        ("PUT", path, "{}", 422, "body", "not a file of learnt"),
         ("PUT", path, cut.as_str(), 422, "body", "changed or damaged"),
         ("PUT", path, other.as_str(), 409, "oltp", "learnt by other"),
         (

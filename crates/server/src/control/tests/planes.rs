@@ -203,7 +203,7 @@ impl Inventory for Pretended {
 }
 
 impl Loops for Pretended {
-    async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+    async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         if vm == "silent" {
             std::future::pending::<()>().await;
         }
@@ -223,7 +223,7 @@ impl Loops for Pretended {
         objective: Objective,
     ) -> Result<VmSnapshot, ControlError> {
         if vm == "slow" {
-            tokio::time::sleep(ANSWER_WITHIN * 2).await;
+            tokio::time::sleep(ANSWER_TIMEOUT * 2).await;
         }
         if objective.weight == 13 {
             return Err(CommandError::Refused("13 brings bad luck".to_owned()).into());

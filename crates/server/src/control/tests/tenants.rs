@@ -53,8 +53,8 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
         "background is \"false\", not \"true\"",
         "disk \"new\": block_size is \"512\", not \"4096\"",
         "disk \"new\": size is \"2 GiB\", not \"3 GiB\"",
-        "it has no disk that is exported as \"x\"",
-        "it has a disk more, exported as \"new-logs\"",
+        "it has no disk with the export name \"x\"",
+        "it has another disk, with the export name \"new-logs\"",
     ];
     assert_eq!(said, expected);
     let (_, same) = ask(&plane, "GET", path, "").await;
@@ -103,7 +103,7 @@ async fn what_is_to_survive_is_kept_or_does_not_happen() {
     let (status, refused) = delete("/v1/vms/oltp?persist=true&force=true").await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
     let allowed = refused["error"]["allowed"].as_str().expect("text");
-    assert!(allowed.contains("out of the configuration"), "{refused}");
+    assert!(allowed.contains("from the configuration"), "{refused}");
     let size = "{\"size\": \"2 GiB\"}";
     let disk = "/v1/vms/oltp/disks/oltp?persist=true";
     let (status, _) = ask(&plane, "PATCH", disk, size).await;
@@ -204,9 +204,9 @@ fn a_path_is_the_same_whole_or_not() {
     let mut asked = old.clone();
     asked.path = Some("somewhere/new.raw".into());
     old.path = std::path::absolute("somewhere/new.raw").ok();
-    assert!(differ::disks(&old, &now, &asked).is_empty());
+    assert!(differ::disk_differences(&old, &now, &asked).is_empty());
     asked.path = Some("elsewhere/new.raw".into());
-    assert_eq!(differ::disks(&old, &now, &asked).len(), 1);
+    assert_eq!(differ::disk_differences(&old, &now, &asked).len(), 1);
 }
 
 #[tokio::test]
@@ -237,8 +237,7 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
     );
     assert_eq!(
         error["allowed"],
-        "the nearest that fits: reservation = \"680 IOPS\"; or ?force=true, to promise it all \
-         the same"
+        "the nearest that fits: reservation = \"680 IOPS\"; or ?force=true, to set it anyway"
     );
     let (_, vm) = ask(&plane, "GET", "/v1/vms/bulk", "").await;
     assert_eq!(vm["objective"]["reservation"], Value::Null);

@@ -24,13 +24,13 @@ pub(crate) use fault::disk_faults;
 pub use policy::{params, policies, policy, policy_parts};
 pub(crate) use schedule::schedule;
 pub(crate) use stats::stats;
-pub(crate) use transfer::{At, transfer, vm_transfers};
+pub(crate) use transfer::{DisplayTime, transfer, vm_transfers};
 
 /// Returns the view of a device.
 pub(crate) fn device(snapshot: &DeviceSnapshot) -> DeviceView {
     let facts = &snapshot.facts;
     let not_enforced = snapshot.vms.iter().flat_map(|vm| {
-        parts(&vm.objective, &vm.honours, vm.background)
+        unenforced_parts(&vm.objective, &vm.honours, vm.background)
             .into_iter()
             .map(|part| DevicePart {
                 vm: vm.name.clone(),
@@ -88,7 +88,7 @@ pub(crate) fn vm(snapshot: &VmSnapshot) -> VmView {
         objective: objective(&snapshot.objective),
         feasible: feasible(snapshot).map(str::to_owned),
         schedule: None,
-        not_enforced: parts(&snapshot.objective, &snapshot.honours, snapshot.background),
+        not_enforced: unenforced_parts(&snapshot.objective, &snapshot.honours, snapshot.background),
         disks: (snapshot.disks.iter())
             .map(|disk| DiskView {
                 export: disk.export.clone(),
@@ -141,7 +141,11 @@ fn feasible(vm: &VmSnapshot) -> Option<&'static str> {
 }
 
 /// Returns the parts of an objective that are not among those that a policy enforces.
-pub(crate) fn parts(objective: &Objective, honours: &Honours, background: bool) -> Vec<PartView> {
+pub(crate) fn unenforced_parts(
+    objective: &Objective,
+    honours: &Honours,
+    background: bool,
+) -> Vec<PartView> {
     let view = |part: config::Unenforced| PartView {
         part: part.part.to_owned(),
         value: part.value,

@@ -15,14 +15,14 @@ use crate::job::{EndedJob, JobResult, Outlook, RunningJob, after, span, to_the_m
 
 /// Present time and time zone, for times that are shown to people.
 #[derive(Clone, Debug)]
-pub(crate) struct At {
+pub(crate) struct DisplayTime {
     /// Present time.
     pub(crate) now: Timestamp,
     /// Time zone of the host.
     pub(crate) zone: TimeZone,
 }
 
-impl At {
+impl DisplayTime {
     /// Formats a time as `2026-11-22T14:03:10.25+01:00[Europe/Berlin]`.
     fn written(&self, time: Timestamp) -> String {
         to_the_millisecond(time)
@@ -44,7 +44,7 @@ impl At {
 }
 
 /// Returns the deadline transfers of a VM as they stand at a time.
-pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &At) -> VmTransfersView {
+pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &DisplayTime) -> VmTransfersView {
     let ended = vm.jobs.ended;
     VmTransfersView {
         vm: vm.name.clone(),
@@ -61,7 +61,7 @@ pub(crate) fn vm_transfers(vm: &VmSnapshot, at: &At) -> VmTransfersView {
 }
 
 /// Returns the deadline transfer of a VM that runs, if it has one.
-pub(crate) fn transfer(vm: &VmSnapshot, at: &At) -> Option<TransferView> {
+pub(crate) fn transfer(vm: &VmSnapshot, at: &DisplayTime) -> Option<TransferView> {
     let job = vm.jobs.running.as_ref()?;
     let done_in = match job.outlook {
         Outlook::In(span) => Some(span),
@@ -69,7 +69,9 @@ pub(crate) fn transfer(vm: &VmSnapshot, at: &At) -> Option<TransferView> {
     };
     let done = done_in.map(|span| after(at.now, span));
     let by = |span: Nanos| seconds(i128::from(span.0));
-    let least = job.at_best().map(|rest| ran(job, at) + i128::from(rest.0));
+    let least = job
+        .at_best()
+        .map(|rest| elapsed_ns(job, at) + i128::from(rest.0));
     Some(TransferView {
         size_bytes: job.bytes(),
         moved_bytes: job.moved(),
@@ -79,7 +81,7 @@ pub(crate) fn transfer(vm: &VmSnapshot, at: &At) -> Option<TransferView> {
         due_in_s: seconds(at.now.duration_until(job.since.due).as_nanos()),
         done: done.map(|done| at.written(done)),
         done_in_s: done_in.map(by),
-        early_s: done.and_then(|_| Some(balance(job.early()?, job.late()?))),
+        early_s: done.and_then(|_| Some(earliness_s(job.early()?, job.late()?))),
         class: job.status.class.name().to_owned(),
         enforced: job.enforced,
         given_up: job.status.given_up,
@@ -90,16 +92,16 @@ pub(crate) fn transfer(vm: &VmSnapshot, at: &At) -> Option<TransferView> {
     })
 }
 
-fn ended_transfer(job: &EndedJob, at: &At) -> EndedTransferView {
+fn ended_transfer(job: &EndedJob, at: &DisplayTime) -> EndedTransferView {
     EndedTransferView {
         size_bytes: job.bytes,
         moved_bytes: job.moved,
         begun: at.written(job.begun),
         due: at.written(job.due),
         ended: at.written(job.ended),
-        early_s: balance(job.early, job.late),
+        early_s: earliness_s(job.early, job.late),
         outcome: job.result().name().to_owned(),
-        said: ended(job, at),
+        said: result_text(job, at),
     }
 }
 
@@ -108,23 +110,23 @@ fn seconds(nanos: i128) -> f64 {
     (nanos as f64 / 1e6).round() / 1e3
 }
 
-fn balance(early: Nanos, late: Nanos) -> f64 {
+fn earliness_s(early: Nanos, late: Nanos) -> f64 {
     seconds(i128::from(early.0) - i128::from(late.0))
 }
 
 /// Returns the time in nanoseconds for which a transfer has run.
-fn ran(job: &RunningJob, at: &At) -> i128 {
+fn elapsed_ns(job: &RunningJob, at: &DisplayTime) -> i128 {
     (job.since.begun.duration_until(at.now).as_nanos()).max(0)
 }
 
 /// Returns the forecast of a running transfer in words.
-fn forecast(job: &RunningJob, at: &At) -> String {
+fn forecast(job: &RunningJob, at: &DisplayTime) -> String {
     let due = at.in_words(job.since.due);
     let done = match job.outlook {
         Outlook::Unknown => {
-            return format!("not known before something was measured; due at {due}");
+            return format!("unknown until its bandwidth was measured; due at {due}");
         }
-        Outlook::Never => return format!("never done as things are: nothing moves; due at {due}"),
+        Outlook::Never => return format!("never done at this rate: no data moves; due at {due}"),
         Outlook::In(span) => at.in_words(after(at.now, span)),
     };
     match (job.early(), job.late()) {
@@ -138,7 +140,7 @@ fn forecast(job: &RunningJob, at: &At) -> String {
 }
 
 /// Returns the result of an ended transfer in words.
-fn ended(job: &EndedJob, at: &At) -> String {
+fn result_text(job: &EndedJob, at: &DisplayTime) -> String {
     let (result, when) = (job.result().name(), at.in_words(job.ended));
     match job.result() {
         JobResult::Met => format!("{result} at {when}, {} early", span(job.early)),
@@ -151,22 +153,23 @@ fn ended(job: &EndedJob, at: &At) -> String {
     }
 }
 
-fn notes(vm: &VmSnapshot, job: &RunningJob, at: &At) -> Vec<String> {
+fn notes(vm: &VmSnapshot, job: &RunningJob, at: &DisplayTime) -> Vec<String> {
     let mut notes = Vec::new();
     if !job.enforced {
         notes.push(format!(
-            "nothing sees to it that it is done in time: policy {} knows no jobs, {} would",
+            "its deadline is not enforced: policy {} does not enforce deadlines, {} would",
             vm.policy,
             enforced_by()
         ));
     }
     let is_over = job.since.due <= at.now;
     if !job.status.possible && !is_over {
-        notes.push(impossible(job, at));
+        notes.push(impossible_note(job, at));
     }
     if job.status.given_up {
-        let what = "it cannot be met as things are, so nobody suffers for it any more: it \
-                    has what the others leave until it is late, or another job begins or ends";
+        let what = "its deadline cannot be met at present, so it has no precedence any more: it \
+                    gets what other VMs leave until it is late, or another transfer begins or \
+                    ends";
         notes.push(what.to_owned());
     } else if is_over {
         notes.push("it is past its deadline".to_owned());
@@ -175,22 +178,22 @@ fn notes(vm: &VmSnapshot, job: &RunningJob, at: &At) -> Vec<String> {
 }
 
 /// Returns a note on a transfer that cannot meet its deadline, with the nearest possible deadline.
-fn impossible(job: &RunningJob, at: &At) -> String {
-    let what = "as far as is known, the whole device would not do it in time";
+fn impossible_note(job: &RunningJob, at: &DisplayTime) -> String {
+    let what = "even with the whole device to itself it would miss its deadline";
     let Some(rest) = job.at_best() else {
         return what.to_owned();
     };
-    let rate = units::format_bandwidth(rounded(job.best_bandwidth()));
+    let rate = units::format_bandwidth(round_to_3_digits(job.best_bandwidth()));
     let left = units::format_bytes(job.status.job.left());
     // The deadline and the time of day are rounded up, so that what is called possible is possible.
     let second = Nanos::SECOND.0;
-    let ran = u64::try_from(ran(job, at)).unwrap_or(u64::MAX);
+    let ran = u64::try_from(elapsed_ns(job, at)).unwrap_or(u64::MAX);
     let least = ran.saturating_add(rest.0).div_ceil(second);
     let least = Nanos(least.saturating_mul(second));
     let by = after(job.since.begun, Nanos(least.0.saturating_add(second - 1)));
     format!(
-        "{what}: at {rate} {left} take {}; the nearest deadline that is possible is {} \
-         from its beginning, {}",
+        "{what}: at {rate} {left} take {}; the earliest possible deadline is {} from its \
+         beginning, {}",
         span(rest),
         span(least),
         at.in_words(by)
@@ -198,7 +201,7 @@ fn impossible(job: &RunningJob, at: &At) -> String {
 }
 
 /// Rounds a number down to three significant digits.
-fn rounded(figure: u64) -> u64 {
+fn round_to_3_digits(figure: u64) -> u64 {
     let step = 10_u64.pow(figure.checked_ilog10().unwrap_or(0).saturating_sub(2));
     figure / step * step
 }
@@ -220,7 +223,7 @@ mod tests {
 
     #[test]
     fn figures_are_rounded_down_to_three_digits() {
-        let all = [0, 7, 999, 1_234, 98_765_432].map(rounded);
+        let all = [0, 7, 999, 1_234, 98_765_432].map(round_to_3_digits);
         assert_eq!(all, [0, 7, 999, 1_230, 98_700_000]);
     }
 }
