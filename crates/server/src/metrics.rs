@@ -112,30 +112,30 @@ static DISK_METRICS: &[Metric<DiskSnapshot>] = &[
     ),
     plain(
         "fault_rules",
-        "Rules by which the disk misbehaves on purpose",
+        "Fault rules of the disk",
         Read::Gauge(|disk| disk.faults.len() as f64),
     ),
     plain(
         "faults_injected",
-        "Guest requests that such a rule has struck",
+        "Guest requests that a fault rule has struck",
         Read::Counter(|disk| disk.faults_injected as f64),
     ),
     seconds(
         "oldest_io",
-        "Age of its oldest I/O with the device; 0 while it has none there",
+        "Age of the disk's oldest I/O with the device; 0 while it has none there",
         Read::Gauge(|disk| disk.oldest_io.unwrap_or_default().as_secs_f64()),
     ),
     plain(
         "hung",
-        "1 while none of its I/Os ends and the device goes on for others: it gets one I/O at a \
-         time",
+        "1 while the disk hangs: its I/Os do not end although those of other disks do; it gets one \
+         I/O at a time",
         Read::Gauge(|disk| disk.hung.map_or(0.0, |_| 1.0)),
     ),
 ];
 
 static BUILD_METRICS: &[Metric<()>] = &[plain(
     "info",
-    "Version of the daemon that runs has the value 1",
+    "The version of the running daemon has the value 1",
     Read::Gauges("version", |()| {
         vec![(env!("CARGO_PKG_VERSION").to_owned(), 1.0)]
     }),

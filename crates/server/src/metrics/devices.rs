@@ -79,17 +79,17 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "waits_begun",
-        "How often the policy in force left the device waiting for a request that might come",
+        "Times that the policy in force left the device waiting for a request that might come",
         Read::Counter(|d| d.waits.unwrap_or_default().begun as f64),
     ),
     plain(
         "waits_succeeded",
-        "Those of them that such a request ended",
+        "Deliberate waits of the policy in force that such a request ended",
         Read::Counter(|d| d.waits.unwrap_or_default().succeeded as f64),
     ),
     plain(
         "profile_ratio",
-        "Time that passed by the time that the profile gives for what was done; above 1: slower",
+        "Elapsed device time relative to what the profile gives for the same I/Os; above 1: slower",
         Read::OptionalGauge(|d| d.drift.map(|drift| drift.ratio)),
     ),
     plain(
@@ -106,20 +106,17 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "adapted_depth",
-        "I/Os in flight that its throughput needs, within all bounds; absent where none are \
-         looked for",
+        "Adapted queue depth, within all bounds; absent where the depth is not adapted",
         Read::OptionalGauge(|d| d.adapted_depth.map(|adapted| f64::from(adapted.depth))),
     ),
     plain(
         "learnt_cap_iops",
-        "I/Os a second that something in front of the device lets pass; absent where nothing is \
-         known",
+        "Learnt cap below the device's own limit in I/Os a second; absent if none is known",
         Read::OptionalGauge(|d| d.learnt_cap?.iops),
     ),
     plain(
         "learnt_cap_bytes_per_second",
-        "Bytes a second that something in front of the device lets pass; absent where nothing is \
-         known",
+        "Learnt cap below the device's own limit in bytes a second; absent if none is known",
         Read::OptionalGauge(|d| Some(d.learnt_cap?.bytes_per_s? as f64)),
     ),
     plain(
@@ -132,7 +129,7 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
     ),
     plain(
         "learnt_cost_within",
-        "Half the width of its 90 % interval, in parts of it",
+        "Half the width of the 90 % confidence interval of learnt_cost_seconds, relative to it",
         Read::Gauges("kind", |d| learnt_of_kinds(d, |kind| kind.cost.within)),
     ),
 ];

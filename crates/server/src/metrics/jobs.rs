@@ -10,29 +10,29 @@ use crate::job::RunningJob;
 pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     bytes(
         "job_size",
-        "Bytes of the VM's job in all; absent, as the next ones, where it has none",
+        "Size of the VM's deadline transfer; all job metrics but jobs_ended are absent without one",
         Read::OptionalGauge(|vm| Some(running(vm)?.bytes() as f64)),
     ),
     bytes(
         "job_moved",
-        "Bytes of the VM's job that have moved",
+        "Bytes of the VM's deadline transfer that have moved",
         Read::OptionalGauge(|vm| Some(running(vm)?.moved() as f64)),
     ),
     seconds(
         "job_early",
-        "How long before it is due the VM's job will be done, as things are; 0: it will not be, \
-         absent: not known",
+        "Time by which the VM's transfer is forecast to end before its deadline; 0: late, absent: \
+         unknown",
         Read::OptionalGauge(|vm| Some(running(vm)?.early()?.as_secs_f64())),
     ),
     seconds(
         "job_late",
-        "How long after it is due the VM's job will be done, as things are; 0: in time, infinite: \
-         never",
+        "Time by which the VM's transfer is forecast to end after its deadline; 0: in time, \
+         infinite: never",
         Read::OptionalGauge(|vm| Some(lateness(running(vm)?.late()?))),
     ),
     plain(
         "job_class",
-        "The class that a VM with a job has just now has the value 1",
+        "The priority class of a VM with a deadline transfer has the value 1",
         Read::Gauges("class", |vm| {
             let class_of = |job: &RunningJob| {
                 let is = |class| f64::from(u8::from(job.status.class == class));
@@ -43,12 +43,12 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "job_given_up",
-        "1 where the VM's job cannot be met as things are, so that nobody suffers for it",
+        "1 if the deadline of the VM's transfer cannot be met and the policy has given it up",
         Read::OptionalGauge(|vm| Some(f64::from(u8::from(running(vm)?.status.given_up)))),
     ),
     plain(
         "jobs_ended",
-        "Jobs of the VM that are over: met, missed or cancelled",
+        "Ended deadline transfers of the VM: met, missed or cancelled",
         Read::Counters("outcome", |vm| {
             let ended = vm.jobs.ended;
             vec![

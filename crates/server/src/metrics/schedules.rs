@@ -14,7 +14,7 @@ pub(crate) struct Scheduled {
 
 pub(super) static VM_METRICS: &[Metric<Scheduled>] = &[plain(
     "schedule_held",
-    "1 where what the VM's schedule says now is not in force, because it does not fit or its \
-     device does not answer; absent where it has no schedule",
+    "1 if the objective that the VM's schedule gives now is not in force, because it does not fit \
+     or its device does not answer; absent without a schedule",
     Read::Gauge(|vm| f64::from(u8::from(vm.held))),
 )];

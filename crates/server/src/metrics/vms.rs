@@ -23,7 +23,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "connections_refused",
-        "Clients that were refused because as many were connected as may be",
+        "Clients that were refused because max_connections were connected",
         Read::Counter(|vm| vm.connections.counts().refused as f64),
     ),
     plain(
@@ -80,7 +80,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "operations",
-        "Guest requests that ended well",
+        "Guest requests that succeeded",
         Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).ops)),
     ),
     plain(
@@ -90,7 +90,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     bytes(
         "transferred",
-        "Bytes of guest requests that ended well",
+        "Bytes of guest requests that succeeded",
         Read::Counters("operation", |vm| by_op(vm, |vm, op| vm.stats.op(op).bytes)),
     ),
     plain(
@@ -103,7 +103,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "merged",
-        "Guest requests that joined a waiting one",
+        "Guest requests that were merged with a waiting one",
         Read::Counter(|vm| vm.stats.merged as f64),
     ),
     plain(
@@ -113,7 +113,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "cancelled",
-        "Guest requests whose client vanished before they started",
+        "Guest requests that were dropped because their client disconnected before they started",
         Read::Counter(|vm| vm.stats.cancelled as f64),
     ),
     plain(
@@ -135,30 +135,29 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "inadequate",
-        "1 where the VM asks for its target and the device does not do it; absent where nothing \
-         tunes it",
+        "1 if the VM's load reaches its target and the device does not deliver it; absent without \
+         tuning",
         Read::OptionalGauge(|vm| Some(f64::from(u8::from(vm.tuning?.inadequate.is_some())))),
     ),
     plain(
         "inadequate_bytes_per_second",
-        "What the VM had of late, where that is less than its target because the device does not \
-         do more",
+        "Recent bandwidth of the VM while it is below its target because the device does not \
+         deliver more",
         Read::OptionalGauge(|vm| Some(vm.tuning?.inadequate?.bytes_per_s as f64)),
     ),
     plain(
         "tuning_aim_bytes_per_second",
-        "What the VM's tuner aims at, so that its target comes out",
+        "Bandwidth that the VM's tuner aims at to reach the target",
         Read::OptionalGauge(|vm| Some(vm.tuning?.aim? as f64)),
     ),
     bytes(
         "tuning_merge_limit",
-        "The largest device I/O that the VM's tuner lets it have now",
+        "Largest device I/O that the VM's tuner allows now",
         Read::OptionalGauge(|vm| Some(vm.tuning?.merge_limit?.into())),
     ),
     plain(
         "tuning_throttle_bytes_per_second",
-        "How fast the VM's I/Os may follow each other; absent while nothing but its merge limit \
-         holds it",
+        "Rate limit that the VM's tuner sets; absent while only the merge limit throttles the VM",
         Read::OptionalGauge(|vm| match vm.tuning?.throttle {
             Throttle::Exactly(bytes) | Throttle::AtMost(bytes) => Some(bytes as f64),
             Throttle::Off | Throttle::Ios(_) => None,
@@ -166,7 +165,7 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     plain(
         "tuning_throttle_iops",
-        "How many device I/Os a second the VM may have; absent where its target names none",
+        "Limit of device I/Os a second that the VM's tuner sets; absent without a target in IOPS",
         Read::OptionalGauge(|vm| match vm.tuning?.throttle {
             Throttle::Ios(thousandths) => Some(thousandths as f64 / 1000.0),
             Throttle::Off | Throttle::Exactly(_) | Throttle::AtMost(_) => None,
@@ -174,18 +173,18 @@ pub(super) static VM_METRICS: &[Metric<VmSnapshot>] = &[
     ),
     seconds(
         "tuning_window",
-        "How long each action of the VM's tuner holds",
+        "Interval between two actions of the VM's tuner",
         Read::OptionalGauge(|vm| Some(vm.tuning?.window.as_secs_f64())),
     ),
     plain(
         "tuning_settled",
-        "1 where the VM's tuner looks for no better window",
+        "1 if the VM's tuner has settled on a window",
         Read::OptionalGauge(|vm| Some(f64::from(u8::from(vm.tuning?.settled)))),
     ),
     plain(
         "tuning_range_bytes_per_second",
-        "The bandwidths at one page an I/O and at the best merge limit, where they were measured: \
-         no more than the highest can be promised",
+        "Bandwidths measured at one page an I/O and at the best merge limit; no target above the \
+         highest is feasible",
         Read::Gauges("end", |vm| {
             let range = vm.tuning.and_then(|tuning| tuning.range);
             let ends = range.map(|range| [("lowest", range.lowest), ("highest", range.highest)]);
