@@ -222,7 +222,7 @@ mod tests {
             let refused = LearntFile::read(&file).expect_err(said).to_string();
             assert!(refused.contains(said), "{said}: {refused}");
         }
-        // Each byte of the state counts.
+        // A change of any byte of the state is detected.
         let state = written()["state"].as_str().expect("text").to_owned();
         for at in 0..state.len() {
             let mut bytes = state.clone().into_bytes();

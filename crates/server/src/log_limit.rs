@@ -174,7 +174,7 @@ mod tests {
         for millis in 0..60_000 {
             let now = start + Duration::from_millis(millis);
             through += u64::from(limit.allows(now));
-            // Reports come every 0.7 s, as late as they may be on a busy machine.
+            // Reports come every 0.7 s, the longest delay expected on a busy machine.
             if millis % 700 == 0 {
                 said += limit.take_suppressed(now).unwrap_or_default();
             }

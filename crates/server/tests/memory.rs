@@ -1,6 +1,6 @@
-//! Memory that is used up, or asked for without end, delays and never fails.
+//! Exhausted memory, and requests for more without end, cause delays and no failures.
 //!
-//! In a binary of its own: the resident set that it bounds is the whole process's.
+//! A binary of its own, because the test limits the resident set of the whole process.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ fn block_status_waits_for_memory_and_does_not_fail() {
         .vms
         .push(vm("other", 0, vec![disk("other", None, MIB)]));
     let server = Server::start(config);
-    // A write that takes its time has all of the memory.
+    // A write whose payload arrives slowly holds all of the payload memory.
     let mut slow = server.connect("disk");
     let len = 128 << 10;
     slow.send(request(Command::Write, 1, 0, len), &vec![5; 1000]);
@@ -50,7 +50,7 @@ fn block_status_waits_for_memory_and_does_not_fail() {
 fn questions_about_extents_are_bounded() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("disk.raw");
-    // Many extents, so that questions take longer to answer than to ask.
+    // Many extents, so that block status takes longer to answer than to request.
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(64 * MIB).unwrap();
     for at in (0..64 * MIB).step_by(32 << 10) {
@@ -77,7 +77,7 @@ fn questions_about_extents_are_bounded() {
         }
     }
     assert!(sent < 40_000 * 28, "{} questions were taken", sent / 28);
-    // And what was asked is answered.
+    // The requests that were sent are answered.
     client.stream.set_nonblocking(false).unwrap();
     for _ in 0..200 {
         assert_eq!(client.receive().extents.len(), 1024);

@@ -389,7 +389,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Connects a client to the server side in `connections`.
+    /// Connects a client to `connections` through an in-memory stream.
     async fn connect(connections: &mut Connections) -> DuplexStream {
         let (client, server) = duplex(1 << 16);
         connections.add(server).await;

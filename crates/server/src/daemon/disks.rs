@@ -277,7 +277,7 @@ mod tests {
             "{error}"
         );
 
-        // What the loop does not take is free again, what it gives back as well.
+        // The file is free again after a refusal by the loop as well as after closing.
         for taken in [false, true] {
             let mut opened = all.open(&device, "vm", std::slice::from_ref(&a)).await;
             let new = opened.as_mut().expect("it is free").pop().expect("one");

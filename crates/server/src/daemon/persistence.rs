@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// A VM in memory, or on the file of this path.
+    /// Returns a VM with a disk in memory, or on the file at this path.
     fn vm(name: &str, path: Option<&Path>) -> VmConfig {
         let kind = if path.is_some() { "file" } else { "memory" };
         let device = format!("[[device]]\nname = \"d\"\nkind = \"{kind}\"\n");

@@ -109,15 +109,15 @@ pub(super) fn set_file_size(
 mod tests {
     use super::*;
 
-    /// A file of 8 KiB.
+    /// Returns a file of 8 KiB.
     fn file() -> File {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         file
     }
 
-    /// A disk of `before` bytes is given a size, on a disk that fails. What is said, and how long
-    /// its file is then.
+    /// Resizes a disk of `before` bytes with a `sync` that fails. Returns the error and the length
+    /// of the file.
     fn unsynced(file: &File, before: u64, size: u64) -> (ResizeError, u64) {
         let sizes = Sizes { before, size };
         let broken = |_: &File| Err(io::Error::from_raw_os_error(libc::EIO));
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((not.has_new_size, len), (true, 4096));
         let error = not.error("disk", 4096);
         assert!(matches!(&error, ControlError::NotDurable(_)), "{error}");
-        // The disk is well again, and is asked to write it.
+        // The disk works again; the size is unchanged, but it must be synced.
         let synced = std::cell::Cell::new(0);
         let well = |_: &File| {
             synced.set(synced.get() + 1);

@@ -309,7 +309,7 @@ mod tests {
         }
         let [a, b] = paths.map(|path| block_device_below(&path).expect("there"));
         assert_eq!(a, b);
-        // Where this machine has files on a disk, it is what the disk is called.
+        // The result depends on the machine: tmpfs has no block device.
         assert!(a.is_none_or(|name| name.starts_with("block device ")));
     }
 
@@ -333,10 +333,11 @@ mod tests {
         fs::copy(&path, &other).expect("copied");
         let other = examine(&other).expect("readable");
         assert_ne!(other.identity, found.identity);
-        // Made anew at once it has the same inode on many filesystems.
+        // A file created at once gets the same inode on many file systems.
         if !found.mistakable {
             fs::remove_file(&path).expect("removed");
-            // Births are told by a clock that ticks a few hundred times a second.
+            // The kernel takes the time of birth from a clock that ticks a few hundred times a
+            // second.
             std::thread::sleep(std::time::Duration::from_millis(30));
             File::create(&path)
                 .and_then(|file| file.set_len(8 << 20))
@@ -363,7 +364,8 @@ mod tests {
         assert_eq!(told(&disk, boot), "8:0");
         write(&disk, "diskseq", "17");
         assert_eq!(told(&disk, boot), "8:0, attachment 17 of boot b00t");
-        // The count begins anew with each boot.
+        // The sequence number starts anew with each boot, so it is useless without the boot's
+        // identifier.
         assert_eq!(told(&disk, None), "8:0");
         write(&disk.join("device"), "serial", "S1");
         assert_eq!(told(&disk, boot), "8:0 with serial number S1");
@@ -407,7 +409,7 @@ mod tests {
             assert_eq!(first_nonzero(&file, size).expect("readable"), Some(at));
             file.write_all_at(&[0], at).expect("written");
         }
-        // Smaller than what is looked at whole.
+        // Smaller than the part that is read completely.
         let small = tempfile::tempfile().expect("a file");
         small.set_len(6000).expect("a size");
         assert_eq!(first_nonzero(&small, 6000).expect("readable"), None);
@@ -423,7 +425,7 @@ mod tests {
         assert_eq!(swaps_on(swaps).count(), 0);
     }
 
-    /// Needs the rights to make a loop device, so not in continuous integration.
+    /// Needs the privilege to create a loop device, so it does not run in continuous integration.
     #[test]
     #[ignore = "needs to be root with loop devices"]
     fn a_block_device_in_use_is_told() {

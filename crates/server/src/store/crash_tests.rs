@@ -1,5 +1,5 @@
-//! The store on a disk that loses power: at every point of its writes, whatever of those since the
-//! last sync had reached the disk.
+//! Store on a disk that loses power: at every point of its writes, with any part of those since the
+//! last sync on the disk.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,10 +11,10 @@ use super::file::builder;
 use super::*;
 use crate::common::kept::{Kept, Step};
 
-/// What a disk writes at once.
+/// Unit in bytes that a disk writes atomically.
 const SECTOR: u64 = 512;
 
-/// What was asked of the disk.
+/// Call of the store to its disk.
 #[derive(Clone, Debug)]
 enum Call {
     Write(u64, Vec<u8>),
@@ -22,7 +22,7 @@ enum Call {
     Sync,
 }
 
-/// A disk in memory that remembers what it was asked, in order.
+/// Disk in memory that records its calls in order.
 #[derive(Clone, Default, Debug)]
 struct Disk(Arc<Mutex<State>>);
 
@@ -30,7 +30,7 @@ struct Disk(Arc<Mutex<State>>);
 struct State {
     bytes: Vec<u8>,
     calls: Vec<Call>,
-    /// The call that fails, counted from now on.
+    /// Number of calls until one fails.
     fails: Option<usize>,
 }
 
@@ -113,16 +113,16 @@ impl Disk {
     }
 }
 
-/// How much of what was not synced reached the disk.
+/// Part of the unsynced calls that reached the disk.
 #[derive(Clone, Copy, Debug)]
 enum Luck {
     None,
     All,
-    /// Each call or not.
+    /// Any subset of the calls.
     Calls,
-    /// Of each write, each sector or not.
+    /// Any subset of the sectors of each write.
     Sectors,
-    /// Only the last of them: disks write in the order they like.
+    /// Only the last call: disks may reorder writes.
     Last,
 }
 
@@ -136,7 +136,7 @@ const LUCK: [Luck; 7] = [
     Luck::Last,
 ];
 
-/// What is on a disk that had `synced` when these calls were cut short.
+/// Returns the content of a disk that had `synced` and lost power during these unsynced calls.
 fn cut_short(synced: &[u8], calls: &[Call], luck: Luck, rng: &mut Pcg64) -> Vec<u8> {
     let mut bytes = synced.to_owned();
     for (i, call) in calls.iter().enumerate() {
@@ -160,7 +160,7 @@ fn cut_short(synced: &[u8], calls: &[Call], luck: Luck, rng: &mut Pcg64) -> Vec<
     bytes
 }
 
-/// Writes some of the sectors.
+/// Writes a random subset of the sectors.
 fn tear(bytes: &mut Vec<u8>, offset: u64, data: &[u8], rng: &mut Pcg64) {
     let mut at = offset;
     while at < offset + data.len() as u64 {
@@ -173,10 +173,10 @@ fn tear(bytes: &mut Vec<u8>, offset: u64, data: &[u8], rng: &mut Pcg64) {
     }
 }
 
-/// What the store held, and after how many of the disk's calls it was acknowledged.
+/// Contents of the store, each with the number of the disk's calls after which it was acknowledged.
 type History = Vec<(usize, Kept)>;
 
-/// Changes a store on a disk that remembers. Closes and opens it in between.
+/// Applies random changes to a store on a recording disk, and reopens it in between.
 fn run(disk: &Disk, seed: u64, changes: u64) -> History {
     let mut store = disk.open().expect("a new one");
     let mut kept = Kept::of(&store).expect("reads");
@@ -194,15 +194,15 @@ fn run(disk: &Disk, seed: u64, changes: u64) -> History {
     history
 }
 
-/// Every crash point of what a disk was asked, with some luck: the store opens, holds what was
-/// acknowledged by then, or that with the change after it, whole, and takes further changes. Now
-/// and then power is lost again while it is opened.
+/// Check of every crash point of a disk's calls, with several outcomes each: the store opens, holds
+/// the content that was acknowledged by then, or that with the next change applied whole, and takes
+/// further changes. Sometimes power is lost again during recovery.
 struct Crashes<'a> {
     history: &'a History,
     rng: Pcg64,
-    /// So many kinds of luck at each point.
+    /// Random outcomes to try at each point.
     lucks: usize,
-    /// Crashes so far.
+    /// Crashes tried so far.
     points: u64,
 }
 
@@ -231,7 +231,7 @@ impl Crashes<'_> {
         });
     }
 
-    /// Opens what a crash left. Returns what opening it asked of the disk.
+    /// Opens the content after a crash and checks it. Returns the calls that recovery made.
     fn check(&mut self, bytes: &[u8], allowed: &[(usize, Kept)], context: &str) -> Vec<Call> {
         self.points += 1;
         let disk = Disk::of(bytes.to_owned());
@@ -254,7 +254,7 @@ impl Crashes<'_> {
     }
 }
 
-/// Tells of each point between calls what was synced by then, and which calls came since.
+/// Calls `act` for each point between calls, with the content synced by then and the calls since.
 fn for_each_point(start: &[u8], calls: &[Call], mut act: impl FnMut(usize, &[u8], &[Call])) {
     let (mut synced, mut since) = (start.to_owned(), 0);
     for at in 0..=calls.len() {
@@ -280,7 +280,7 @@ fn crashes(seed: u64, changes: u64, lucks: usize) -> u64 {
     crashes.points
 }
 
-/// A store that was just made, as bytes.
+/// Returns the bytes of a new store.
 fn made() -> Vec<u8> {
     let disk = Disk::default();
     drop(disk.open().expect("a new one"));
@@ -302,8 +302,8 @@ fn whatever_is_lost_or_torn_many_times() {
     assert!(points > 4000, "only {points} crashes");
 }
 
-/// Whichever call fails that a change asks of the disk: the change is refused, and there whole or
-/// not at all at the next use, which takes others.
+/// Checks that, whichever call fails during a change, the change is refused, is found whole or not
+/// at all at the next use, and further changes succeed.
 #[test]
 fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
     let disk = Disk::of(made());
@@ -312,13 +312,14 @@ fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
     let mut refused = 0;
     for number in 0..60 {
         let step = Step::draw(7, number);
-        // A change asks fewer calls than that of the disk, opening again some more.
+        // A change makes fewer than 12 calls, and reopening makes some more.
         disk.state().fails = Some((number % 12) as usize);
         let next = kept.clone().after(&step);
         let done = step.apply(&store);
         let failed = disk.state().fails.take().is_none();
         match done {
-            // What fails after the commit, or what only makes it faster, fails nobody's change.
+            // A call after the commit, or one that only improves performance, may fail without an
+            // error.
             Ok(()) => kept = next,
             Err(error) => {
                 assert!(failed, "{error}");

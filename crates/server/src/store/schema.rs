@@ -135,13 +135,13 @@ mod tests {
 
     const OLD: TableDefinition<'_, &str, &str> = TableDefinition::new("guests");
 
-    /// A made-up first schema: VMs were guests, of one word each.
+    /// First schema of a fictitious history: a table `guests`.
     fn made_up(write: &WriteTransaction) -> Result<(), redb::Error> {
         write.open_table(OLD)?;
         Ok(())
     }
 
-    /// Makes VMs of guests.
+    /// Second schema: renames guests to VMs.
     fn guests_become_vms(write: &WriteTransaction) -> Result<(), redb::Error> {
         let mut vms = write.open_table(VMS)?;
         for guest in write.open_table(OLD)?.iter()? {
@@ -171,7 +171,7 @@ mod tests {
         let kept = vms.get("oltp").expect("reads").expect("is there");
         assert_eq!(kept.value(), (1, 0, "fast"));
 
-        // And it is newer than what only knows the first.
+        // The upgraded store is newer than a build that knows only the first schema.
         let refused = upgrade(&database, &[made_up]).expect_err("newer");
         assert!(matches!(refused, SchemaError::Newer(3, 1)), "{refused:?}");
     }

@@ -1,4 +1,4 @@
-//! The store on files, and on a disk that fails.
+//! Store on files, and on a disk that fails.
 
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
@@ -60,7 +60,7 @@ fn what_was_kept_is_there_after_reopening() {
     let learnt = |policy| store.learnt("disk0", policy, "oltp").expect("reads");
     assert_eq!(learnt("flubber").as_deref(), Some(&b"state"[..]));
     assert_eq!(learnt("mclock"), None);
-    // Nothing is left behind beside it.
+    // No temporary file is left beside it.
     let files: Vec<_> = std::fs::read_dir(dir.path())
         .expect("a directory")
         .collect();
@@ -108,7 +108,7 @@ fn jobs_are_kept_by_device_and_forgotten_by_vm() {
         (two.to_vec(), vec![job("oltp", "3")])
     );
     assert_eq!((jobs(""), jobs("b")), (vec![], vec![]));
-    // One has moved on, the other is over.
+    // One transfer has moved further, the other has ended.
     assert!(put("a", &[job("oltp", "4")]));
     assert_eq!(jobs("a"), [job("oltp", "4")]);
     let forget = |vm| store.apply(&[Change::ForgetJob { vm }]).expect("writes") > 0;
@@ -172,7 +172,7 @@ fn a_batch_is_made_in_order_and_tells_what_changed() {
     ];
     assert_eq!(store.apply(&batch).expect("writes"), 3);
     assert_eq!(store.vms().expect("reads"), std::slice::from_ref(&second));
-    // What is there already is not written again.
+    // An unchanged record is not written again.
     let length = std::fs::read(&path).expect("reads");
     assert_eq!(store.apply(&batch[3..]).expect("writes"), 0);
     assert!(std::fs::read(&path).expect("reads") == length, "written");
@@ -198,7 +198,7 @@ fn it_can_be_looked_at_while_it_is_open_and_written_to() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for weight in 0..200 {
-                // Both in one change, in pages that come and go.
+                // Both records in one transaction, with pages that are allocated and freed.
                 let long = "x".repeat(weight as usize * 40);
                 let long = VmRecord::new("long", Scope::Whole, &json!({ "note": long }));
                 let both = [vm("short", weight), long];
@@ -297,8 +297,8 @@ fn a_newer_schema_is_refused() {
     assert!(newer && error.help().is_some(), "{error}");
 }
 
-/// Whatever byte is changed in a file that was closed in order: it is refused, or what is read
-/// is what was written. Never anything else, and no panic.
+/// Changes single bytes of a store that was closed in order: each time opening is refused, or reads
+/// return what was written; no read returns anything else, and nothing panics.
 #[test]
 fn a_damaged_file_is_refused_or_tells_the_truth() {
     let (_dir, path) = place();
@@ -308,7 +308,7 @@ fn a_damaged_file_is_refused_or_tells_the_truth() {
     store.apply(&changes).expect("writes");
     drop(store);
     let whole = std::fs::read(&path).expect("reads");
-    // Zeroes among other bytes, too, but not free pages.
+    // Includes zero bytes between others, but not free pages.
     let used = whole
         .chunks(64)
         .enumerate()
@@ -334,7 +334,7 @@ fn a_damaged_file_is_refused_or_tells_the_truth() {
         refusals > 30,
         "only {refusals} refusals: nothing is checked"
     );
-    // Cut short.
+    // Truncated files.
     for keep in [1, 8, 9, 100, 4096, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&path, &whole[..keep]).expect("writes");
         match Store::open(&path).and_then(|store| store.vms()) {
@@ -391,7 +391,7 @@ fn a_file_that_was_taken_away_takes_no_changes() {
     assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
 }
 
-/// A disk in a file that has no room while `full`.
+/// Disk on a file that returns ENOSPC while `full`.
 #[derive(Debug)]
 struct Bounded {
     file: FileBackend,

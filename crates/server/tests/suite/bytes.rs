@@ -1,4 +1,5 @@
-//! What is written is what is read, on every kind of backing, at several depths and clients.
+//! Data integrity: reads return what was written, on every backing, at several queue depths and
+//! numbers of clients.
 
 use crate::common::shadow::{Plan, run};
 use crate::common::{Client, Server, device, disk, request, single, vm};
@@ -7,7 +8,7 @@ use tidegate_server::config::{Config, DeviceKind};
 
 const MIB: u64 = 1 << 20;
 
-/// Several clients, each on its part of the disk, at its own depth.
+/// Runs several clients, each on its part of the disk and at its own queue depth.
 fn clients_verify(server: &Server, export: &str, size: u64, block: u64, requests: usize) {
     let parts = [(1, 0), (4, 1), (32, 2), (100, 3)];
     std::thread::scope(|scope| {
@@ -30,7 +31,7 @@ fn clients_verify(server: &Server, export: &str, size: u64, block: u64, requests
     });
 }
 
-/// A temporary directory on a filesystem that is not in memory.
+/// Creates a temporary directory on a file system that is not in memory.
 fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -196,7 +197,8 @@ fn an_emulated_disk_keeps_bytes() {
     emulated_keeps_bytes(tidegate_device::catalogue::load("hdd-7200-1tb").unwrap());
 }
 
-/// What comes later puts ends off: the loop looks in vain now and then, and looks again.
+/// Later commands postpone the completion of earlier ones, so that the loop's timer sometimes expires
+/// too early and has to be set again.
 #[test]
 fn an_emulated_disk_whose_commands_share_its_interface_keeps_bytes() {
     let sharing = "interface_sharing = \"interleaved\"\n[ssd.write_buffer]";
@@ -244,7 +246,7 @@ fn the_longest_requests_pass() {
     let data: Vec<u8> = (0..32 * MIB as u32).map(|i| (i / 7) as u8).collect();
     client.write(MIB + 1, &data);
     assert!(client.read(MIB + 1, 32 << 20) == data);
-    // Too long: refused, and the connection goes on.
+    // Longer than the maximum: refused, and the connection stays open.
     let long = client.ask(Command::Read { df: false }, 0, (32 << 20) + 1, &[]);
     assert!(long.result.is_err());
     assert_eq!(client.read(0, 1), [0]);

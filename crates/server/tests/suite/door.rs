@@ -98,7 +98,7 @@ fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
 fn a_vm_with_very_many_connections_leaves_some_to_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(two_vms(dir.path(), 4096));
-    // 16 of the device's 4096 places are reserved for the other VM.
+    // 16 of the device's 4096 connections are reserved for the other VM.
     let greedy: Vec<Client> = (0..4080).map(|_| server.connect("disk")).collect();
     let said = refusal(&server.socket, "disk");
     assert!(said.contains("reserved for other VMs"), "{said}");
@@ -113,7 +113,7 @@ fn silent_connections_keep_nobody_out() {
     let server = Server::start(two_vms(dir.path(), 64));
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, socket) = (stop.clone(), server.socket.clone());
-    // Keeps up to the limit open; a connection that is closed is opened again.
+    // Keeps the maximum of connections open, and reopens those that are closed.
     let silent = std::thread::spawn(move || {
         let mut all: Vec<UnixStream> = Vec::new();
         while !stopped.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! What an orderly end does with requests that still wait.
+//! Orderly end with requests that still wait.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn what_waits_for_its_limit_is_answered_when_the_daemon_ends() {
         let read = Command::Read { df: false };
         client.send(request(read, cookie, cookie * 4096, 4096), &[]);
     }
-    // Until the daemon has read them all; a few may have passed the limit meanwhile.
+    // Waits until the daemon has read all requests; a few may have passed the limit meanwhile.
     loop {
         let snapshot = crate::common::wait(server.handle.snapshot(0)).unwrap();
         let vm = &snapshot.vms[0];
@@ -44,7 +44,7 @@ fn what_waits_for_its_limit_is_answered_when_the_daemon_ends() {
     });
     let begun = Instant::now();
     server.stop().unwrap();
-    // At its limit it would take a minute and a half; the bound only tells the two apart.
+    // With the limit in force the end would take 90 s; the bound only has to tell the two apart.
     assert!(begun.elapsed() < Duration::from_secs(30));
     reader.join().unwrap();
 }

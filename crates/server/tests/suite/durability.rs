@@ -1,4 +1,4 @@
-//! What is not durable is not said to be.
+//! Data that is not durable is never reported to be.
 
 use crate::common::disk;
 use tidegate_core::request::{DeviceIo, DiskId, IoError, IoId, Op, VmId};
@@ -26,8 +26,8 @@ fn io(op: Op, len: u32, fua: bool) -> DeviceIo {
     }
 }
 
-/// The kernel reports what it could not write to one of those who ask, and only once: a flush
-/// that ends well while another one of the same file failed has been told nothing.
+/// The kernel reports a failed writeback once per open file description, so a flush that succeeds
+/// while another one of the same file fails proves nothing.
 #[test]
 fn of_syncs_at_the_same_time_none_succeeds_after_one_has_failed() {
     let dir = tempfile::tempdir().unwrap();

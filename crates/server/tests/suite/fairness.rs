@@ -1,4 +1,4 @@
-//! Who asks for much at once is not passed over for ever by those who ask for little.
+//! Long requests are not starved of payload memory by many short ones.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

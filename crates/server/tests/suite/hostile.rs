@@ -1,4 +1,4 @@
-//! Clients that vanish, talk nonsense, stop half-way or never read do no harm to others.
+//! Clients that disconnect, violate the protocol, stop midway or never read do not harm others.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ fn two_vms(dir: &std::path::Path) -> Config {
 
 const READ: Command = Command::Read { df: false };
 
-/// Runs `harm` again and again while another VM's client verifies its bytes.
+/// Repeats `harm` while another VM's client verifies its data.
 fn while_another_verifies(harm: impl Fn(&Server, u64) + Sync) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let server = Server::start(two_vms(dir.path()));
@@ -49,7 +49,7 @@ fn while_another_verifies(harm: impl Fn(&Server, u64) + Sync) {
         }
         verifier.join().unwrap();
     });
-    // Everything of theirs is given back.
+    // All request slots and buffers of the clients are released.
     server.connect("disk").read(0, 4096);
     server.stop().unwrap();
 }
@@ -86,7 +86,7 @@ fn clients_that_talk_nonsense_are_cut_off() {
         let mut client = server.connect("disk");
         client.stream.write_all(&[round as u8 | 1; 200]).unwrap();
         assert!(client.is_cut_off());
-        // And before any export was chosen.
+        // A client that sends garbage before it chooses an export.
         let mut raw = UnixStream::connect(&server.socket).unwrap();
         let _ = raw.write_all(&[0xff; 4096]);
     });
@@ -98,7 +98,7 @@ fn clients_that_never_read() {
     let server = Server::start(two_vms(dir.path()));
     let mut silent: Vec<Client> = (0..4).map(|_| server.connect("disk")).collect();
     for client in &mut silent {
-        // As much as the server takes: it stops reading long before this is through.
+        // Sends until the server stops reading, which is long before the end.
         client.stream.set_nonblocking(true).unwrap();
         for i in 0..2000u64 {
             let head = encode_request(&request(READ, i, 0, 1 << 20));
@@ -147,7 +147,7 @@ fn a_second_daemon_is_refused_and_the_first_goes_on() {
     let socket = server.socket.clone();
     server.stop().unwrap();
     assert!(!socket.exists(), "the socket is removed");
-    // One that was left behind does not stand in the way.
+    // A stale socket file does not prevent binding.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let server = Server::start(config());
     assert_eq!(server.connect("disk").read(0, 10), b"still here");
@@ -168,7 +168,7 @@ fn what_is_in_flight_is_answered_before_the_end() {
         client.send(request(Command::Write, i, i * 512, 512), &[i as u8; 512]);
     }
     client.send(request(READ, 99, 0, 512), &[]);
-    // Once this is answered, all of them were taken.
+    // The reply to this request shows that the server has taken all of them.
     while client.receive().cookie != 99 {}
     server.stop().unwrap();
     assert!(client.is_cut_off());

@@ -1,4 +1,4 @@
-//! What an idle client keeps: nothing.
+//! An idle client holds no buffers.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn idle_clients_keep_no_payload_memory() {
     for client in &mut idle {
         client.read(0, 32 << 10);
     }
-    // All of them have their replies: nobody has a request in flight.
+    // The clients have all their replies, so no request is in flight.
     let mut busy = server.connect("other");
     busy.stream
         .set_read_timeout(Some(Duration::from_secs(5)))

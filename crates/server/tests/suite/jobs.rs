@@ -1,4 +1,4 @@
-//! Jobs under a whole daemon: what counts, when they end, and what of them outlives it.
+//! Deadline transfers under a whole daemon: the bytes that count, their ends, and persistence.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ use crate::common::{Client, Server, disk, request, single, vm, wait};
 const LEN: u32 = 16 << 10;
 const HOUR: Due = Due::In(Nanos::from_secs(3600));
 
-/// Two VMs in memory, and a store that learns nothing in time.
+/// Returns a configuration of two VMs in memory, with a store whose periodic snapshots come too
+/// late to matter.
 fn config(dir: &Path) -> Config {
     let mut config = single(dir, DeviceKind::Memory, None, 1 << 20);
     config
@@ -56,8 +57,8 @@ fn running(server: &Server) -> RunningJob {
     jobs(server).running.expect("it runs")
 }
 
-/// What is kept of jobs, in a copy of the store that a daemon has open; `None`: it was being
-/// written to.
+/// Reads the stored transfers from a copy of the open store; `None` if it changed while it was
+/// copied.
 fn kept(dir: &Path) -> Option<Vec<(String, KeptJob)>> {
     let copy = dir.join("copy.redb");
     std::fs::copy(dir.join("tidegate.redb"), &copy).expect("it is there");
@@ -69,7 +70,7 @@ fn kept(dir: &Path) -> Option<Vec<(String, KeptJob)>> {
     Some(jobs.ok()?.into_iter().map(read).collect())
 }
 
-/// Waits until exactly so much of one job is kept; `None`: of no job.
+/// Waits until the store has one transfer with exactly these bytes moved; `None` for no transfer.
 fn is_kept(dir: &Path, moved: Option<u64>) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -91,7 +92,7 @@ fn read(client: &mut Client, times: u64) {
     }
 }
 
-/// Has the disk's VM miss the deadline of a job.
+/// Makes a transfer of VM `disk` miss its deadline.
 fn ends_late(server: &Server, client: &mut Client) {
     let order = order(u64::from(LEN), Due::In(Nanos(1)));
     begin(server, order).expect("a job");
@@ -122,7 +123,7 @@ fn what_is_answered_well_counts_and_the_last_byte_ends_it() {
         job.since.due,
         job.since.begun + SignedDuration::from_secs(3600)
     );
-    // A job at a time, unless it is to be replaced.
+    // A VM has one transfer at a time, unless `replace` is set.
     let refused = begin(&server, order(1, HOUR)).expect_err("it has one");
     let has = CommandError::HasJob {
         vm: "disk".to_owned(),
@@ -133,7 +134,7 @@ fn what_is_answered_well_counts_and_the_last_byte_ends_it() {
 
     read(&mut client, 2);
     client.write(0, &vec![7; LEN as usize]);
-    // Of no use to it: another VM's bytes, no bytes, and what fails.
+    // Requests that do not count: another VM's, empty ones and failed ones.
     server.connect("other").write(0, &vec![7; LEN as usize]);
     client.flush().expect("it is well");
     client.ask(Command::Write, 1 << 20, LEN, &vec![7; LEN as usize]);
@@ -211,7 +212,7 @@ fn a_job_goes_on_after_a_restart_and_is_forgotten_once_it_is_over() {
         (last.begun, last.due),
         (before.since.begun, before.since.due)
     );
-    // At once, not when the daemon ends.
+    // The record is deleted when the transfer ends, not when the daemon does.
     is_kept(dir.path(), None);
     server.stop().expect("ends in order");
     let server = Server::start(config(dir.path()));
@@ -246,7 +247,7 @@ fn what_moves_while_the_daemon_ends_counts_as_well() {
         let read = Command::Read { df: false };
         client.send(request(read, cookie, cookie * u64::from(LEN), LEN), &[]);
     }
-    // Until the daemon has read them all; one has passed the limit meanwhile.
+    // Waits until the daemon has read all requests; one has passed the limit meanwhile.
     loop {
         let now = wait(server.handle.vm_snapshot("disk")).expect("it answers");
         if u64::from(now.pending) + now.stats.total_ops() == 4 {
@@ -254,7 +255,7 @@ fn what_moves_while_the_daemon_ends_counts_as_well() {
             break;
         }
     }
-    // Draining answers at once what waits for the limit.
+    // A drain answers at once the requests that wait for the limit.
     server.stop().expect("ends in order");
     is_kept(dir.path(), Some(4 * u64::from(LEN)));
     let server = Server::start(config);

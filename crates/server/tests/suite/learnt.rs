@@ -1,4 +1,4 @@
-//! What a tuner has learnt outlives its daemon, and goes along with its VM.
+//! Learnt state of a tuner survives a restart, and can be moved with its VM.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn emulated(model: &str) -> DeviceKind {
     }
 }
 
-/// A policy with a tuner by windows that profiles two merge limits, and revises every second.
+/// Returns a policy whose windowed tuner profiles two merge limits and revises every second.
 fn tuner(policy: &str) -> PolicySpec {
     let mut spec = PolicySpec::named(policy).expect("it is registered");
     let windows = 1;
@@ -42,7 +42,7 @@ fn tuner(policy: &str) -> PolicySpec {
     spec
 }
 
-/// A VM that is to have 5 MB/s, and one that has what there is, on such a disk.
+/// Returns a VM with a target of 5 MB/s and one without an objective, on a disk of this kind.
 fn precise(dir: &Path, kind: DeviceKind, policy: PolicySpec) -> Config {
     let mut config = config(dir);
     config.devices.push(device("disk0", kind));
@@ -71,7 +71,7 @@ fn range(server: &Server) -> Option<BandwidthRange> {
     tuning(server).range
 }
 
-/// Keeps the VM busy until this holds.
+/// Keeps the VM busy until `until` returns true.
 fn busy_until(server: &Server, until: impl Fn(&VmSnapshot) -> bool) {
     let mut client = server.connect(VM);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -112,7 +112,7 @@ fn a_tuner_goes_on_where_it_was_after_a_restart() {
     });
     let server = Server::start(config.clone());
     assert!(tuning(&server).profiling.is_some());
-    // Profiled, and with an interval behind it.
+    // Waits until the tuner has profiled and completed one interval.
     busy_until(&server, |vm| {
         is_profiled(vm) && vm.tuning.is_some_and(|tuning| tuning.precision.is_some())
     });
@@ -124,7 +124,7 @@ fn a_tuner_goes_on_where_it_was_after_a_restart() {
     assert_eq!((now.range, now.profiling), (range_before, None));
     server.stop().expect("ends in order");
 
-    // On another disk only what belongs to that is found out anew.
+    // On another disk only the state that depends on the storage is learnt anew.
     config.devices[0].kind = emulated("hdd-7200-250gb");
     let server = Server::start(config.clone());
     let moved = tuning(&server);
@@ -132,7 +132,7 @@ fn a_tuner_goes_on_where_it_was_after_a_restart() {
     assert_eq!((moved.window, moved.settled), (now.window, now.settled));
     server.stop().expect("ends in order");
 
-    // Without what is kept it begins anew.
+    // Without a store the tuner starts anew.
     config.store = None;
     let server = Server::start(config);
     assert_eq!(range(&server), None);
@@ -149,7 +149,7 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     assert!(matches!(nothing, ControlError::Learnt { .. }), "{nothing}");
     busy_until(&here, is_profiled);
     let was = range(&here);
-    // As it comes out of its file.
+    // The state as read back from the text of its file.
     let text = serde_json::to_string(&export(&here)).expect("plain data");
     let file = serde_json::from_str(&text).expect("what was written");
     let file = LearntFile::read(&file).expect("as it was written");
@@ -164,7 +164,7 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
         let imported = wait(server.handle.import_vm(VM, &file, disks));
         imported.map(|(now, notes)| (now.tuning.expect("it has a target"), notes))
     };
-    // Another policy with the same tuner, on a disk of the same kind.
+    // Another policy with the same tuner, on the same kind of disk.
     let there = start(1, "ssd-sata-300gb", tuner("vcup-mclock"));
     let (now, notes) = import(&there, LearntDisks::Tell).expect("taken over");
     assert_eq!((now.range, now.profiling), (was, None));
@@ -181,7 +181,7 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     let (now, notes) = import(&moved, LearntDisks::Same).expect("taken over");
     assert_eq!((now.range, notes.as_slice()), (was, &[][..]));
 
-    // Where nobody tunes, nothing is taken over.
+    // A policy without the tuner rejects the state.
     let credits = PolicySpec::named("flubber").expect("it is registered");
     let other = start(3, "ssd-sata-300gb", credits);
     let refused = wait(other.handle.import_vm(VM, &file, LearntDisks::Tell)).expect_err("refused");
@@ -194,7 +194,7 @@ fn what_was_learnt_here_is_in_force_there_and_of_another_disk_is_measured_anew()
     );
     let help = help.expect("there is some");
     assert!(help.contains("vcup, vcup-mclock, vcup-drr"), "{help}");
-    // Nor of a VM without a target.
+    // A VM without a target rejects it as well.
     let free = wait(there.handle.import_vm("free", &file, LearntDisks::Tell));
     let refused = free.expect_err("refused").to_string();
     assert!(refused.contains("the VM has no target"), "{refused}");
@@ -215,7 +215,7 @@ fn how_precisely_a_vm_is_served_is_known_by_the_second() {
     assert!((3..=took + 1).contains(&precision.seconds), "{precision:?}");
     assert_eq!(precision.target, Some(5_000_000));
     let mean = precision.mean.expect("seconds count");
-    // What the tests' machine makes of it is not judged here.
+    // The bounds are wide, because the throughput depends on the test host.
     assert!((500_000..=10_000_000).contains(&mean), "{precision:?}");
     assert!(precision.variability.is_some() && precision.absolute_error.is_some());
 }

@@ -1,4 +1,4 @@
-//! The longest device I/Os that can be configured.
+//! Device I/Os of the maximum length that can be configured.
 
 use crate::common::{Server, single};
 use tidegate_server::config::DeviceKind;

@@ -1,4 +1,4 @@
-//! Integration tests of the daemon, in its process: one binary, a module for each subject.
+//! Integration tests of the daemon in the test process: one binary with a module per subject.
 
 mod bytes;
 mod common;

@@ -1,4 +1,4 @@
-//! A file is measured by real I/O: what is filled is written whole, what fails is said where it is.
+//! Profiling of a file by real I/O: the file is filled completely, and errors name the place.
 
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use tidegate_server::profile::{Disk, DriveError, Ended, examine, measure_emulate
 
 const SIZE: u64 = 32 << 20;
 
-/// The plan of a real disk, whose runs take a few milliseconds: what they measure is not asked.
+/// Returns the plan of a real disk with runs of a few milliseconds; the results are not checked.
 fn plan(disk: &Disk) -> Plan {
     let target = Target {
         name: "file".to_owned(),
@@ -83,7 +83,7 @@ fn what_was_measured_before_an_error_is_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let disk = made(dir.path());
     let mut profiler = Profiler::new(plan(&disk), Vec::new());
-    // Somebody cuts the file short once a few steps are done.
+    // Another process truncates the file once a few steps are done.
     let file = File::options().write(true).open(dir.path().join("disk"));
     let file = file.expect("there");
     let ended = disk.measure(&mut profiler, |profiler, _| {
@@ -100,7 +100,7 @@ fn what_was_measured_before_an_error_is_kept() {
     assert!(error.to_string().contains("cannot read"), "{error}");
     let outcomes = profiler.outcomes().to_vec();
     assert!(outcomes.len() >= 4);
-    // Mended, it goes on behind them, and does not fill again.
+    // After the repair the profiler continues behind the completed steps and does not fill again.
     file.set_len(SIZE).expect("as long as before");
     let mut profiler = Profiler::new(plan(&disk), outcomes.clone());
     let ended = disk.measure(&mut profiler, |profiler, _| go_on(profiler));
@@ -162,7 +162,7 @@ fn a_model_is_measured_in_real_time() {
     assert_eq!(ended.expect("nothing fails"), Ended::Finished);
     let result = measured(profiler.plan(), profiler.outcomes(), "");
     result.profile().expect("complete");
-    // It may be late, but never early: one read at a time takes what the model says.
+    // Timers may be late, but never early: a read at depth 1 takes at least the model's time.
     let first = result.latency[0].point;
     assert!(
         first.depth == 1 && first.p50 >= Nanos::from_micros(52),
@@ -170,8 +170,8 @@ fn a_model_is_measured_in_real_time() {
     );
 }
 
-/// What a model does in real time is what it does in virtual time, as far as the machine keeps up:
-/// so on one that has nothing else to do.
+/// Compares a model in real time with the same model in virtual time. Needs a machine without other
+/// load.
 #[test]
 #[ignore = "four minutes, and says something on a quiet machine alone"]
 fn real_and_virtual_time_agree_within_a_twentieth() {

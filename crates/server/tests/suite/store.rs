@@ -1,4 +1,4 @@
-//! The store as the daemon has it.
+//! The store under a whole daemon.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn the_daemon_holds_its_store_open_and_finds_it_again() {
     let server = Server::start(config.clone());
     let store = server.handle.store().expect("it is configured");
     store.put_vm(&record).expect("writes");
-    // Another daemon on other sockets.
+    // Another daemon with the same store and other sockets.
     let mut second = single(&dir.path().join("other"), DeviceKind::Memory, None, 1 << 20);
     second.store = config.store.clone();
     std::fs::create_dir(dir.path().join("other")).expect("a directory");
@@ -69,7 +69,7 @@ fn a_kept_objective_wins_but_for_what_it_is_older_than() {
         group: Some(Group::named("servers".parse().expect("a name"))),
         ..Objective::default()
     };
-    // As it was written before there were groups: every part of then, promised or not.
+    // A record as written before groups existed: every part of that time, set or not.
     let mut words = json!({
         "reservation": "100 IOPS", "limit": null, "target": null, "weight": 7, "latency": null,
         "priority": "best-effort 4"
@@ -170,7 +170,7 @@ fn without_its_store_the_daemon_does_not_start_and_makes_no_disk() {
     assert!(!disk.exists(), "made before the store was opened");
 }
 
-/// Two VMs with credits, on a disk that is never as fast as one of them was promised.
+/// Returns two VMs with credits, on a disk that never reaches what one of them was promised.
 fn with_credits(dir: &Path, learnt_every: Nanos) -> Config {
     let mut config = config(dir);
     config.store = Some(StoreConfig {
@@ -196,13 +196,13 @@ fn with_credits(dir: &Path, learnt_every: Nanos) -> Config {
     config
 }
 
-/// What is kept of both VMs.
+/// Returns the stored learnt states of both VMs.
 fn learnt(store: &Store) -> [Option<Vec<u8>>; 2] {
     let learnt = |vm| store.learnt("disk0", "flubber", vm).expect("reads");
     ["hurried", "patient"].map(learnt)
 }
 
-/// Both VMs ask for 64 reads, so many times.
+/// Sends 64 reads from both VMs, `rounds` times.
 fn ask(clients: &mut [Client; 2], rounds: usize) {
     for _ in 0..rounds {
         for client in clients.iter_mut() {
@@ -250,19 +250,19 @@ fn what_was_learnt_goes_on_after_a_restart() {
     let first = kept();
     assert!(matches!(first, [Some(_), Some(_)]), "{first:?}");
 
-    // It takes it over, and has learnt nothing else when it ends: else there would be nothing.
+    // The state is restored, and is in the store again after a run without any I/O.
     let server = Server::start(config.clone());
     server.stop().expect("ends in order");
     assert_eq!(kept(), first);
 
-    // Another policy has nothing to do with it.
+    // State of another policy is not touched.
     let mut other = config.clone();
     other.devices[0].scheduling.policy = PolicySpec::named("fifo").expect("it is registered");
     let server = Server::start(other);
     server.stop().expect("ends in order");
     assert_eq!(kept(), first);
 
-    // One of the VMs is gone, and with it what was learnt of it.
+    // The state of a VM that is gone is deleted.
     let mut fewer = config;
     fewer.vms.pop();
     let server = Server::start(fewer);
@@ -271,10 +271,10 @@ fn what_was_learnt_goes_on_after_a_restart() {
     assert!(matches!(now, [Some(_), None]), "{now:?}");
 }
 
-/// A client always has more asked for than the device takes at once, until this holds.
+/// Keeps more requests in flight than the device takes at once, until `until` returns true.
 fn keep_busy(client: &mut Client, until: impl Fn() -> bool) {
     let read = |cookie: u64| {
-        // No two in a row lie side by side, or they would go as one.
+        // No two consecutive requests are adjacent, so that they are not merged.
         let offset = cookie * 37 % 256 * 4096;
         request(Command::Read { df: false }, cookie, offset, 4096)
     };
@@ -294,7 +294,7 @@ fn keep_busy(client: &mut Client, until: impl Fn() -> bool) {
     (0..128).for_each(|_| drop(client.receive()));
 }
 
-/// Windows that what requests cost was learnt from; `None`: nothing is to be learnt.
+/// Returns the number of windows from which costs were learnt; `None` if costs are not learnt.
 fn windows(server: &Server) -> Option<u64> {
     let now = wait(server.handle.snapshot(0)).expect("it answers");
     now.learnt_costs.map(|costs| costs.windows)
@@ -307,9 +307,9 @@ fn what_was_learnt_of_a_device_goes_on_after_a_restart_unless_it_is_another_one(
     let emulated = |model: &str| DeviceKind::Emulated {
         model: Box::new(catalogue::load(model).expect("built in")),
     };
-    // So slow that one client keeps it busy.
+    // Slow enough that one client keeps the device busy.
     config.devices[0].kind = emulated("ssd-sata-300gb");
-    // So few in flight are enough that one client keeps it busy on any machine.
+    // A depth small enough that one client keeps the device busy on any machine.
     let mut vfair = PolicySpec::named("vfair").expect("it is registered");
     vfair.set("depth", 4).expect("it has this parameter");
     config.devices[0].scheduling.policy = vfair;
@@ -328,14 +328,14 @@ fn what_was_learnt_of_a_device_goes_on_after_a_restart_unless_it_is_another_one(
         first.0
     );
 
-    // It takes it over, and has learnt nothing else when it ends.
+    // The costs are restored, and are in the store again after a run without any I/O.
     let server = Server::start(config.clone());
     let before = windows(&server).expect("they are learnt");
     assert!(before > 0);
     server.stop().expect("ends in order");
     assert_eq!(kept(&store()), Some(first.clone()));
 
-    // Where nothing is to be learnt it stays for when something is.
+    // With learning switched off the record stays for later.
     let mut other = config.clone();
     other.devices[0].scheduling.policy = PolicySpec::named("fifo").expect("it is registered");
     let server = Server::start(other);
@@ -352,7 +352,7 @@ fn what_was_learnt_of_a_device_goes_on_after_a_restart_unless_it_is_another_one(
     assert_eq!(windows(&server), Some(before));
 }
 
-/// What the daemon says that its first device is.
+/// Returns the identity that the daemon gives to the first device.
 fn identity(config: &Config) -> String {
     let DeviceKind::Emulated { model } = &config.devices[0].kind else {
         panic!("it is emulated")
@@ -365,7 +365,7 @@ fn bandwidths_that_were_learnt_go_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = with_credits(dir.path(), Nanos::from_secs(3600));
     let open = || Store::open(dir.path().join("tidegate.redb")).expect("free");
-    // By numbers of VMs, not in the order in which the engine writes them.
+    // Encoded by number of VMs, in another order than the engine's.
     let bandwidths = |known: [(u64, u64); 2]| {
         let mut blob = Blob::new("bandwidths", 1);
         blob.push_u64(known.len() as u64);
@@ -395,11 +395,11 @@ fn a_cap_that_was_learnt_is_in_force_again_and_one_that_is_gone_is_forgotten() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut config = with_credits(dir.path(), Nanos::from_secs(3600));
     config.devices[0].scheduling.learn_cap = true;
-    // As the engine writes it: 500 I/Os a second, in thousandths, and no bytes.
+    // Encoded as by the engine: 500 I/Os a second in thousandths, no limit in bytes.
     let mut cap = Blob::new("cap-learner", 1);
     cap.push_u64(500_000).push_u64(0).push_u64(0);
     let open = || Store::open(dir.path().join("tidegate.redb")).expect("free");
-    // Its identity is what the daemon says it is.
+    // The identity that the daemon computes for its device.
     let server = Server::start(config.clone());
     server.stop().expect("ends in order");
     let identity = identity(&config);
@@ -425,7 +425,7 @@ fn a_cap_that_was_learnt_is_in_force_again_and_one_that_is_gone_is_forgotten() {
     server.stop().expect("ends in order");
     assert_eq!(kept(), Some((identity.clone(), cap.as_bytes().to_vec())));
 
-    // Another device is not capped, and when it ends there is none to keep.
+    // State of another device is not restored, and the end deletes the cap, because none is known.
     assert_eq!(keep(&open(), "block device naa.5000c500"), 1);
     let server = Server::start(config.clone());
     assert_eq!(in_force(&server), None);
@@ -446,7 +446,7 @@ fn what_is_no_lesson_does_not_keep_the_daemon_from_serving() {
     server.stop().expect("ends in order");
 }
 
-/// More VMs than one turn of the loop is asked for.
+/// Uses more VMs than one answer of the event loop covers.
 #[test]
 fn of_many_vms_all_that_was_learnt_is_kept() {
     const VMS: u32 = 150;
@@ -459,7 +459,7 @@ fn of_many_vms_all_that_was_learnt_is_kept() {
         vm.objective.reservation = Rate::iops(100);
         config.vms.push(vm);
     }
-    // As the controller writes it: the objective, a VM's part, that by reservations, their sums.
+    // Encoded as by the controller: objective, a VM's part, its part by reservations, their sums.
     let lesson = |n: u32| {
         let mut blob = Blob::new("credit-feedback", 1);
         blob.push_u64(100).push_u64(0).push_u64(0).push_u64(0);
@@ -487,7 +487,7 @@ fn of_many_vms_all_that_was_learnt_is_kept() {
     }
 }
 
-/// All of the time, which is entry 1, with a weight.
+/// Returns a schedule whose entry 1 holds at all times and sets a weight.
 fn always(base: u32, entry: u32) -> serde_json::Value {
     json!({ "weight": base, "schedule": [{ "from": "00:00", "weight": entry }] })
 }
@@ -510,7 +510,7 @@ fn a_schedule_is_in_force_from_the_start_and_is_kept_with_its_objective() {
     };
     let server = Server::start(config.clone());
     assert_eq!(weights(&server, "disk"), (50, 5));
-    // One of the configuration is kept by its objective, one that came by all of it.
+    // A VM of the configuration file is stored as an objective, one that was added as a whole.
     let mut late = vm("late", 0, vec![disk("late", None, 1 << 20)]);
     late.disks[0].create = Create::No;
     late.promise(schedule(always(7, 70)));
@@ -528,7 +528,7 @@ fn a_schedule_is_in_force_from_the_start_and_is_kept_with_its_objective() {
     let server = Server::start(config.clone());
     assert_eq!(weights(&server, "disk"), (60, 6));
     assert_eq!(weights(&server, "late"), (70, 7));
-    // That there is none is kept, too.
+    // An empty objective is stored as well.
     wait(server.handle.set_objective("disk", Objective::default())).expect("good");
     server.handle.vms().set_schedule("disk", None);
     wait(server.handle.persist("disk")).expect("there is a store");
@@ -537,7 +537,7 @@ fn a_schedule_is_in_force_from_the_start_and_is_kept_with_its_objective() {
     assert_eq!(weights(&server, "disk"), (100, 100));
     server.stop().expect("ends in order");
 
-    // What was kept before there were schedules leaves them to the configuration.
+    // Records from before schedules existed leave the schedule to the configuration.
     let store = Store::open(dir.path().join("tidegate.redb")).expect("free");
     let old = VmRecord::new(
         "disk",

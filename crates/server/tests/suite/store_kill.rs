@@ -1,5 +1,5 @@
-//! Changes to the store by a process that is killed in the middle of them, again and again: what it
-//! had acknowledged is there whole, what it was at is there whole or not at all.
+//! Store of a process that is killed at random during changes: acknowledged changes are found
+//! whole, the last one whole or not at all.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::common::kept::{Kept, Step};
 
 const CHANGES: u64 = 1000;
 const SEED: u64 = 6;
-/// Kills, on average, in so many changes.
+/// Mean number of changes between two kills.
 const APART: u64 = 25;
 
 const NAME: &str = "store_kill::a_thousand_changes_outlive_the_process_that_made_them";
 const PATH: &str = "TIDEGATE_TEST_STORE";
 const FROM: &str = "TIDEGATE_TEST_FROM";
 
-/// The process that is killed: makes changes, and says the number of each that is done.
+/// Body of the process that is killed: makes changes and prints the number of each when done.
 fn child(path: &Path) {
     let from = std::env::var(FROM).expect("where to go on");
     let from: u64 = from.parse().expect("a number");
@@ -29,7 +29,7 @@ fn child(path: &Path) {
     let mut said = std::io::stderr();
     for number in from..CHANGES {
         Step::draw(SEED, number).apply(&store).expect("writes");
-        // In one call: a number is said whole or not at all.
+        // Written in one call, so that a number is printed whole or not at all.
         (said.write_all(format!("{number}\n").as_bytes())).expect("somebody reads");
     }
     let _ = said.write_all(b"done\n");
@@ -68,12 +68,12 @@ fn a_thousand_changes_outlive_the_process_that_made_them() {
             last = line == "done";
             acknowledged.extend(line.parse::<u64>().ok());
         }
-        // Anywhere in a change: one takes about as long.
+        // A random time of about the length of one change.
         std::thread::sleep(Duration::from_micros(rng.random_range(0..3000)));
         child.kill().expect("ours");
         child.wait().expect("ours");
         kills += 1;
-        // What it could still say.
+        // Output of the process until it was killed.
         acknowledged
             .extend((said.map_while(Result::ok)).filter_map(|line| line.parse::<u64>().ok()));
         let expected: Vec<u64> = (done..done + acknowledged.len() as u64).collect();

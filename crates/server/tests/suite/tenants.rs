@@ -1,4 +1,4 @@
-//! VMs and disks that come, grow, shrink and go while others are served.
+//! VMs and disks that are added, resized and removed while others are served.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use tidegate_server::fault::{Effect, Rule};
 
 const MIB: u64 = 1 << 20;
 
-/// A device of each kind, `disk` on it as the only VM from the start.
+/// Returns a device of each kind with one VM, `disk`.
 fn kinds() -> Vec<(tempfile::TempDir, DeviceKind, bool)> {
     let model = tidegate_device::catalogue::load("nvme-1tb").unwrap();
     let emulated = DeviceKind::Emulated {
@@ -53,7 +53,7 @@ fn new_vm(place: &(tempfile::TempDir, DeviceKind, bool), name: &str) -> VmConfig
     vm(name, 0, vec![new_disk(place, name)])
 }
 
-/// The names a client is told when it asks for a list.
+/// Returns true if the list of exports that a client gets contains this one.
 fn is_offered(server: &Server, export: &str) -> bool {
     use std::io::{Read, Write};
     let mut stream = std::os::unix::net::UnixStream::connect(&server.socket).unwrap();
@@ -105,7 +105,7 @@ fn a_vm_that_is_added_is_served_and_one_that_is_removed_is_gone() {
         client.write(3 * MIB, &[7; 4096]);
         client.flush().unwrap();
         assert_eq!(client.read(3 * MIB, 4096), [7; 4096]);
-        // Neither by mistake nor without saying who would notice.
+        // Without `force` the refusal names the connected clients.
         let refused = wait(server.handle.remove_vm("late", false)).unwrap_err();
         let ControlError::Refused(CommandError::InUse(who)) = &refused else {
             panic!("{refused}");
@@ -116,7 +116,7 @@ fn a_vm_that_is_added_is_served_and_one_that_is_removed_is_gone() {
         loop {
             match wait(server.handle.remove_vm("late", false)) {
                 Ok(failed) => break assert_eq!(failed, Vec::<String>::new()),
-                // The loop lets go of a client after the client has gone.
+                // The event loop releases a client some time after its socket is closed.
                 Err(ControlError::Refused(CommandError::InUse(_))) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -124,7 +124,7 @@ fn a_vm_that_is_added_is_served_and_one_that_is_removed_is_gone() {
         assert!(!is_offered(&server, "late"));
         let gone = wait(server.handle.remove_vm("late", false)).unwrap_err();
         assert_eq!(gone, ControlError::UnknownVm("late".into()));
-        // What a file holds stays; memory begins anew.
+        // A file keeps its content; a disk in memory starts empty.
         wait(server.handle.add_vm(new_vm(&place, "late"))).unwrap();
         let kept = if place.2 { 7 } else { 0 };
         assert_eq!(server.connect("late").read(3 * MIB, 1), [kept]);
@@ -139,7 +139,7 @@ fn a_listener_with_a_list_offers_what_is_on_it_once_it_is_there() {
     config.listeners[0].exports = vec!["late".into(), "disk".into()];
     let server = Server::start(config);
     assert!(is_offered(&server, "disk") && !is_offered(&server, "late"));
-    // The first of the list is the one without a name, once it is there.
+    // The first configured export is also offered under the empty name once it exists.
     assert!(!is_offered(&server, ""));
     wait(server.handle.add_vm(new_vm(&place, "late"))).unwrap();
     wait(server.handle.add_vm(new_vm(&place, "unlisted"))).unwrap();
@@ -235,7 +235,7 @@ fn disks_come_and_go_and_the_vms_others_stay() {
 fn a_disk_that_grows_keeps_its_bytes_and_old_clients_their_end() {
     for place in kinds() {
         let server = Server::start(config(&place));
-        // A neighbour right behind it, so that it must move among the device's addresses.
+        // A neighbour directly behind the disk forces it to move to other addresses of the device.
         wait(server.handle.add_vm(new_vm(&place, "behind"))).unwrap();
         let mut old = server.connect("disk");
         old.write(MIB - 512, &[5; 512]);
@@ -292,11 +292,11 @@ fn a_disk_shrinks_only_if_told_to_and_what_lies_beyond_is_refused() {
         };
         assert_eq!(refused, ControlError::Refused(shrinks));
         for force in [true, false] {
-            // Once more, it is as it is.
+            // Repeating the resize changes nothing.
             let now = wait(server.handle.resize_disk("disk", "disk", MIB, force)).unwrap();
             assert_eq!(now.disks[0].size, MIB);
         }
-        // The client was there before: within the new end it goes on.
+        // A client that was connected before continues within the new end.
         assert_eq!(client.read(MIB - 4096, 4096), [9; 4096]);
         let read = client.ask(Command::Read { df: false }, MIB, 512, &[]);
         assert_eq!(read.result, Err(NbdError::Einval));
@@ -305,7 +305,7 @@ fn a_disk_shrinks_only_if_told_to_and_what_lies_beyond_is_refused() {
         let status = Command::BlockStatus { one: false };
         let status = client.ask(status, 0, 4 << 20, &[]);
         assert_eq!(status.result, Err(NbdError::Einval));
-        // What was cut off is zeroes when it is there again.
+        // The part that was cut off reads as zeroes after the disk has grown again.
         wait(server.handle.resize_disk("disk", "disk", 2 * MIB, false)).unwrap();
         let mut again = server.connect("disk");
         assert_eq!(again.negotiated.size, 2 * MIB);
@@ -394,7 +394,7 @@ fn what_cannot_be_had_changes_nothing() {
     small.scheduling.depth = 1;
     config.devices.push(small);
     let server = Server::start(config);
-    // The second of its disks is on a file that is served already.
+    // The second disk's file is served by another VM.
     let mut two = vm("two", 0, vec![disk("a", Some(dir.path().join("a")), MIB)]);
     two.disks.push(disk("b", start, MIB));
     let refused = wait(server.handle.add_vm(two.clone()))
@@ -405,7 +405,7 @@ fn what_cannot_be_had_changes_nothing() {
         "{refused}"
     );
     assert!(!is_offered(&server, "a") && server.handle.vm("two").is_none());
-    // Nothing of it is in the way of another try.
+    // The failed attempt leaves nothing that prevents the next one.
     two.disks.pop();
     wait(server.handle.add_vm(two)).unwrap();
 
@@ -417,7 +417,7 @@ fn what_cannot_be_had_changes_nothing() {
     };
     assert!(what.contains("No such file") && help.is_some(), "{refused}");
 
-    // Larger than the model, and grown beyond it.
+    // Larger than the model, or grown beyond it.
     let huge = vm("huge", 1, vec![disk("huge", None, 2_000_000_000_000)]);
     let refused = wait(server.handle.add_vm(huge)).unwrap_err();
     assert!(

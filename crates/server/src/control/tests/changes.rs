@@ -1,4 +1,4 @@
-//! What there is to look at, objectives, policies and fault rules.
+//! Reads of devices, VMs and policies, and changes of objectives, policies and fault rules.
 
 use super::*;
 use crate::config::tests::enforcing;
@@ -60,7 +60,8 @@ async fn a_change_answers_with_what_is_in_force_and_what_is_not_enforced() {
         vm["not_enforced"][0]["enforced_by"],
         json!(
             match enforcing(&[|of| of.reservation, |of| of.limit_by_direction]) {
-                // The reservation is asked for as well, and no listed policy enforces both.
+                // No single policy enforces both the reservation and the part, so a combination is
+                // used.
                 named if named.is_empty() => vec!["token-bucket+mclock"],
                 named => named,
             }
@@ -95,10 +96,11 @@ async fn a_change_answers_with_what_is_in_force_and_what_is_not_enforced() {
     );
 }
 
-/// Request that is refused: method, path, body; status, `where` and a part of `what` of the answer.
+/// Request that must be refused: method, path, body; status, `where` and a part of `what` of the
+/// answer.
 type Refused<'a> = (&'a str, &'a str, &'a str, u16, &'a str, &'a str);
 
-/// Asserts that each request is refused as it says, and that no VM changes by them.
+/// Asserts that each request gets its error, and that the VMs do not change.
 async fn assert_refused(requests: &[Refused<'_>]) {
     let plane = Pretended::new();
     let before = ask(&plane, "GET", "/v1/vms", "").await;
@@ -348,7 +350,7 @@ async fn fault_rules_are_set_shown_and_taken_away() {
         (&shown["every"], &shown["error"]),
         (&json!(100), &json!("EIO"))
     );
-    // Nobody who looks at the VM or the device can overlook it.
+    // The fault rules must show in the views of both the VM and the device.
     let (_, vm) = ask(&plane, "GET", "/v1/vms/bulk", "").await;
     assert_eq!(vm["disks"][0]["fault_rules"], 2);
     let (_, device) = ask(&plane, "GET", "/v1/devices/disk0", "").await;

@@ -1,10 +1,10 @@
-//! Answers of the API, byte for byte: what clients of an earlier build read.
+//! Answers of the API, byte for byte, as clients of an earlier build read them.
 //!
-//! `golden/*.txt` holds conversations with a pretended daemon whose clock stands still: a request
-//! after `> ` (method, path and body), then the status and the body of its answer. Answers may
-//! gain fields, none may lose one, and neither order nor number formats change. Lists of policies
-//! that enforce a part of an objective may gain names: a new policy touches no golden file.
-//! `TIDEGATE_BLESS=1` writes the answers anew, to be read before they are committed.
+//! `golden/*.txt` holds conversations with a simulated daemon whose clock stands still: a request
+//! after `> ` (method, path and body), then the status and the body of its answer. Answers may gain
+//! fields, none may lose one, and neither order nor number formats change. Lists of policies that
+//! enforce a part of an objective may gain names: a new policy touches no golden file.
+//! `TIDEGATE_BLESS=1` writes the answers anew, to be reviewed before they are committed.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -30,7 +30,7 @@ fn api(plane: &Pretended) -> Api<Pretended> {
     Api::new(plane.clone(), Clock::from_fn(move || now).in_zone(zone))
 }
 
-/// A daemon of which every part of every view has something to show.
+/// Returns a daemon that has a value for every part of every view.
 fn busy() -> Pretended {
     let plane = Pretended::new();
     let now: Timestamp = NOW.parse().expect("a time");
@@ -136,13 +136,13 @@ fn tuning() -> Tuning {
     }
 }
 
-/// Path of a golden file.
+/// Returns the path of a golden file.
 fn golden(name: &str) -> PathBuf {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/control/tests/golden");
     all.join(name)
 }
 
-/// Asks everything that a golden file asks, and compares the answers with those in it.
+/// Sends all requests of a golden file and compares the answers with those in it.
 async fn compare(api: &Api<Pretended>, name: &str) {
     let before = std::fs::read_to_string(golden(name)).expect("readable");
     let mut said = String::new();
@@ -157,7 +157,7 @@ async fn compare(api: &Api<Pretended>, name: &str) {
 
 fn compare_text(name: &str, said: &str) {
     let names: Vec<&str> = registry().iter().map(|info| info.name).collect();
-    // The policies there are the registry's to say: a new one changes no answer here.
+    // Names of policies come from the registry, so that a new policy changes no golden file.
     let said = without_policies(&said.replace(&names.join(", "), "{policies}"));
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
         std::fs::write(golden(name), &said).expect("writable");
@@ -170,11 +170,11 @@ fn compare_text(name: &str, said: &str) {
     assert_eq!(said.len(), expected.len(), "{name} ends elsewhere");
 }
 
-/// How the first line of a list of enforcing policies ends.
+/// Text before the first item of a list of enforcing policies.
 const ENFORCED_BY: &str = "\"enforced_by\": [";
 
-/// The answers with `{policies}` for the items of each list of enforcing policies: which those are
-/// is the registry's to say, so a new one changes no answer here.
+/// Replaces the items of each list of enforcing policies by `{policies}`, because a new policy in
+/// the registry must not change a golden file.
 fn without_policies(said: &str) -> String {
     let (mut text, mut in_list) = (String::new(), false);
     for line in said.split_inclusive('\n') {

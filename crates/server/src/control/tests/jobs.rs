@@ -1,4 +1,4 @@
-//! Jobs, on a clock of the tests' own.
+//! Deadline transfers, with a simulated clock.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -16,7 +16,7 @@ fn api(plane: &Pretended) -> Api<Pretended> {
     Api::new(plane.clone(), Clock::from_fn(move || now))
 }
 
-/// So many seconds from now, as people read it where this runs.
+/// Formats the time of day `seconds` from now, in the time zone of the test host.
 fn clock(seconds: i64) -> String {
     let now: Timestamp = NOW.parse().expect("a time");
     let then = now + jiff::SignedDuration::from_secs(seconds);
@@ -54,7 +54,7 @@ async fn a_job_begins_is_forecast_and_is_cancelled() {
         (&json!(true), &json!(false))
     );
     assert_eq!(job["class"], "best-effort");
-    // It is mClock that is in force.
+    // The policy in force is mClock, which does not enforce deadlines.
     assert_eq!(job["enforced"], false);
     let notes = job["notes"].as_array().expect("a note");
     assert_eq!(notes.len(), 1, "{job}");
@@ -107,7 +107,7 @@ async fn what_cannot_be_met_is_said_at_once_with_what_could_be() {
         note.contains("at 100 MB/s 2 GB take 20 s") && note.contains(&nearest),
         "{note}"
     );
-    // By the time of day, too: an hour ago is tomorrow.
+    // `by` a time of day that passed an hour ago means tomorrow.
     let due = put(
         &api,
         "/v1/vms/bulk/job",
@@ -117,7 +117,7 @@ async fn what_cannot_be_met_is_said_at_once_with_what_could_be() {
     assert_eq!(due.1["job"]["due_in_s"], 23.0 * 3600.0, "{}", due.1);
 }
 
-/// Text between two others.
+/// Returns the text between two others.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let rest = text.split_once(before).expect("it begins").1;
     rest.split_once(after).expect("it ends").0
@@ -130,7 +130,7 @@ async fn a_job_that_does_not_fit_is_refused_with_what_would_unless_it_is_forced(
     let profile = Profile::new([curve.clone(), curve], None, Vec::new(), Vec::new());
     plane.3 = Some(Arc::new(profile));
     let api = api(&plane);
-    // By its reservation its requests are of 4 KiB: 80 % of 1000 of them are 3.3 MB/s.
+    // The reservation implies requests of 4 KiB: 80 % of 1000 of them a second are 3.3 MB/s.
     let job = json!({ "size": "2 GB", "deadline": "2 s" });
     let (status, refused) = put(&api, JOB, job.clone()).await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
@@ -146,7 +146,7 @@ async fn a_job_that_does_not_fit_is_refused_with_what_would_unless_it_is_forced(
         allowed.ends_with("or ?force=true, to begin it anyway"),
         "{allowed}"
     );
-    // What is said to fit does.
+    // The size that the hint names is admitted.
     let (status, begun) = put(&api, JOB, json!({ "size": smaller, "deadline": "2 s" })).await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
     let instead = format!("{JOB}?replace=true");
@@ -157,7 +157,7 @@ async fn a_job_that_does_not_fit_is_refused_with_what_would_unless_it_is_forced(
     )
     .await;
     assert_eq!(status, StatusCode::CREATED, "{begun}");
-    // Beside it another has no room, and it is not made slower for that one.
+    // Beside that transfer a second one does not fit, and is refused instead of slowing the first.
     let bulk = "/v1/vms/bulk/job";
     let more = json!({ "size": "1 GB", "deadline": "20 s" });
     let (status, refused) = put(&api, bulk, more.clone()).await;
@@ -222,11 +222,11 @@ async fn a_job_is_seen_in_every_state_that_it_can_be_in() {
         (json!("idle"), json!(true))
     );
 
-    // What it has is more than is known of the device.
+    // The VM's own bandwidth exceeds the measured bandwidth of the device.
     shown(|job| job.status.bandwidth = Some(200_000_000));
     assert_eq!(said("least_deadline_s").await, 10.0);
 
-    // Half of it moved before this daemon started, ten seconds after it was due.
+    // Half of the data moved before this daemon resumed the transfer, 10 s after its deadline.
     shown(|job| {
         job.since.moved = 2_000_000_000;
         job.since.overdue = Nanos::from_secs(10);
@@ -302,8 +302,8 @@ async fn what_became_of_jobs_is_told_in_words_and_counted() {
     }
 }
 
-/// Request that is refused: method, path, body; status, `where`, and parts of `what` and `allowed`
-/// of the answer.
+/// Request that must be refused: method, path, body; status, `where`, and parts of `what` and
+/// `allowed` of the answer.
 type Refused<'a> = (&'a str, &'a str, &'a str, u16, &'a str, &'a str, &'a str);
 
 async fn assert_refused(api: &Api<Pretended>, request: Refused<'_>) {
@@ -339,7 +339,7 @@ async fn what_is_no_job_is_refused_and_changes_nothing() {
     assert_eq!(again.0, StatusCode::CREATED, "{}", again.1);
 }
 
-/// Requests that are refused; `good` is a body that is not to blame.
+/// Returns requests that must be refused; `good` is a valid body.
 fn refused_requests(good: &str) -> [Refused<'_>; 11] {
     let later = "{\"size\": \"1 B\", \"tolerance\": 1}";
     [

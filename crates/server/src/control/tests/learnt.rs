@@ -1,4 +1,4 @@
-//! What was learnt of VMs, as files.
+//! Export and import of learnt states of VMs.
 
 use super::*;
 

@@ -1,5 +1,4 @@
-//! The API against a daemon that is only pretended: what it answers, and that what it refuses
-//! changes nothing.
+//! The API against a simulated daemon: answers, and that a refused request changes nothing.
 
 mod changes;
 mod golden;
@@ -60,7 +59,7 @@ async fn ask_api(
     )
 }
 
-/// Asks, and has the body as it comes.
+/// Sends a request and returns the status and the body as text.
 async fn ask_text(
     api: &Api<Pretended>,
     method: &str,

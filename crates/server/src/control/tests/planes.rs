@@ -1,4 +1,4 @@
-//! A daemon that is only pretended.
+//! Simulated daemon.
 
 use jiff::Timestamp;
 use tidegate_core::jobs::{Class, Job, JobOutcome, JobStatus};
@@ -8,11 +8,11 @@ use super::*;
 use crate::job::{Due, EndedJob, JobOrder, JobResult, Outlook, RunningJob, Since, after, between};
 use tidegate_api::health::Reason;
 
-/// A size that a disk has when it is told to, but never durably.
+/// Size that a disk takes on, but not durably, to provoke [`ControlError::NotDurable`].
 pub(super) const UNSYNCED: u64 = 3 << 20;
 
-/// Devices, their VMs in the words of the configuration, the disks of those that are kept, and what
-/// the devices can do.
+/// Simulated daemon: snapshots of its devices, configurations of its VMs, the stored disks by VM,
+/// and the capacity of the devices.
 #[derive(Clone)]
 pub(super) struct Pretended(
     pub(super) Arc<Mutex<Vec<DeviceSnapshot>>>,
@@ -44,7 +44,7 @@ impl Pretended {
         f(&mut self.1.lock().expect("nobody panicked"))
     }
 
-    /// The snapshot of a VM, changed.
+    /// Changes the snapshot of a VM and returns it.
     pub(super) fn change(&self, vm: &str, f: impl FnOnce(&mut VmSnapshot)) -> VmSnapshot {
         self.with(|devices| {
             let mut all = devices.iter_mut().flat_map(|device| &mut device.vms);
@@ -59,7 +59,7 @@ impl Pretended {
     }
 }
 
-/// One disk, of a GiB in memory, exported under the VM's name.
+/// Returns a VM with one disk of 1 GiB in memory, exported under the VM's name.
 pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> VmConfig {
     VmConfig {
         name: name.to_owned(),
@@ -82,16 +82,16 @@ pub(super) fn pretended_vm(name: &str, device: usize, objective: Objective) -> V
     }
 }
 
-/// What this controller might have learnt.
+/// Returns a file with learnt state of a controller.
 pub(super) fn learnt_file(vm: &str, controller: &str) -> LearntFile {
     let disks = Identity::from_text("memory");
     LearntFile::new([vm, "disk0", "vcup"], &disks, &Blob::new(controller, 1))
 }
 
-/// What the pretended devices do in a second.
+/// Bandwidth of the simulated devices in bytes per second.
 const CAPACITY: u64 = 100_000_000;
 
-/// A job that has half of what the device does, and of which nothing has moved.
+/// Returns a running transfer that gets half of the device's bandwidth and has moved nothing.
 pub(super) fn running_job(bytes: u64, deadline: Nanos, at: Timestamp) -> RunningJob {
     let job = Job {
         bytes,
@@ -121,7 +121,7 @@ pub(super) fn running_job(bytes: u64, deadline: Nanos, at: Timestamp) -> Running
     }
 }
 
-/// The same once it is over.
+/// Returns the ended form of a transfer.
 pub(super) fn ended_job(job: &RunningJob, outcome: JobOutcome, late: Nanos) -> EndedJob {
     EndedJob {
         bytes: job.bytes(),

@@ -1,4 +1,4 @@
-//! Requests of [`tidegate_api`]: the daemon takes every field of each, by the same name.
+//! Request types of [`tidegate_api`]: the daemon accepts every field of each under the same name.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn json(request: &impl Serialize) -> Value {
     serde_json::to_value(request).expect("plain data")
 }
 
-/// An objective of all its parts.
+/// Returns an objective with all parts set.
 fn objective() -> ObjectiveChange {
     ObjectiveChange {
         reservation: set("120 IOPS @ 16 KiB"),
@@ -104,7 +104,7 @@ async fn every_part_of_an_objective_is_taken_and_shown_again() {
     assert_eq!(limit.burst.expect("it is set").length, "10 s");
     assert_eq!(shown.objective.group.expect("it is set").weight, 200);
     assert_eq!(shown.schedule.expect("it is set").entries.len(), 1);
-    // All of it is taken away again.
+    // Everything is removed again.
     let nothing = ObjectiveChange {
         reservation: Change::Remove,
         limit: Change::Remove,
@@ -217,7 +217,7 @@ async fn every_field_of_a_transfer_a_fault_rule_and_a_policy_is_taken() {
         tolerance: Some(0.3),
         ..TransferRequest::default()
     };
-    // The pretended devices were never measured; what is asked for was understood.
+    // The simulated devices are not measured, so the request is refused, but it was parsed.
     let (status, refused) = ask(&plane, "PUT", &path, &json(&request).to_string()).await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
 

@@ -1,4 +1,4 @@
-//! Objectives that change by the clock, on a clock of the tests' own.
+//! Schedules, with a simulated clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// A clock that goes with the runtime's, which does not wait, and can be set.
+/// Wall clock that follows tokio's paused time and can be set.
 #[derive(Clone)]
 struct Wall {
     began: Timestamp,
     start: Instant,
-    /// Seconds that it was set ahead by.
+    /// Seconds by which the clock was set ahead.
     set: Arc<AtomicI64>,
 }
 
@@ -37,7 +37,7 @@ impl Wall {
     }
 }
 
-/// A daemon whose schedules are followed, and its wall clock.
+/// Returns a simulated daemon that applies schedules, with its wall clock.
 fn daemon(at: &str) -> (Api<Pretended>, Wall) {
     with(Pretended::new(), at)
 }
@@ -49,10 +49,10 @@ fn with(plane: Pretended, at: &str) -> (Api<Pretended>, Wall) {
     (api, wall)
 }
 
-/// Time is paused in these tests: nobody waits.
+/// Advances the paused time.
 async fn minutes(minutes: u64) {
     tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
-    // Who wakes at the same time goes first.
+    // Tasks that wake at the same time run before this one continues.
     tokio::time::sleep(Duration::from_millis(10)).await;
 }
 
@@ -67,7 +67,7 @@ async fn show(api: &Api<Pretended>, vm: &str) -> Value {
     ask_api(api, "GET", &format!("/v1/vms/{vm}"), "").await.1
 }
 
-/// What the metric says of all VMs that have schedules.
+/// Returns the samples of the metric `schedule_held`.
 async fn held_by_metric(api: &Api<Pretended>) -> Vec<String> {
     let (_, metrics) = ask_api(api, "GET", "/metrics", "").await;
     let lines = metrics.as_str().expect("text").lines();
@@ -154,7 +154,7 @@ async fn a_clock_that_is_set_or_slept_is_followed_within_a_minute() {
     wall.set.store(7 * 3600, Ordering::Relaxed);
     minutes(1).await;
     assert_eq!(target(&api, "oltp").await, "50 MB/s");
-    // And its clock was wrong.
+    // The clock had been wrong and is set back.
     wall.set.store(0, Ordering::Relaxed);
     minutes(1).await;
     assert_eq!(target(&api, "oltp").await, "10 MB/s");
@@ -214,7 +214,7 @@ async fn a_vm_that_is_added_has_what_its_schedule_says() {
     assert_eq!(target(&api, "new").await, "10 MB/s");
 }
 
-/// Random requests at 200 a second, of which 160 may be promised.
+/// Returns a daemon whose device does 200 random requests a second, 160 of which may be reserved.
 fn slow() -> Pretended {
     let mut plane = Pretended::new();
     let curve = Curve::new(&[(4096, 200.0)]).expect("a curve");
@@ -226,7 +226,7 @@ fn slow() -> Pretended {
 #[tokio::test(start_paused = true)]
 async fn what_would_not_fit_at_its_time_is_refused_when_it_is_asked_for() {
     let (api, _) = with(slow(), "2026-11-22T12:00Z");
-    // 120 IOPS are oltp's.
+    // 120 IOPS are reserved for oltp.
     let path = "/v1/vms/bulk/schedule";
     let too_much = json!({ "from": "18:00", "reservation": "100 IOPS", "timezone": "UTC" });
     let (status, said) = ask_api(&api, "POST", path, &too_much.to_string()).await;
@@ -234,13 +234,13 @@ async fn what_would_not_fit_at_its_time_is_refused_when_it_is_asked_for() {
     let what = said["error"]["what"].as_str().expect("text");
     assert!(what.contains("from Sun 2026-11-22 18:00 UTC on"), "{what}");
     assert_eq!(show(&api, "bulk").await.get("schedule"), None);
-    // Once oltp has less by then it fits.
+    // With a smaller reservation of oltp from then on it fits.
     let less = json!({ "from": "18:00", "reservation": "20 IOPS", "timezone": "UTC" });
     let (status, _) = ask_api(&api, "POST", "/v1/vms/oltp/schedule", &less.to_string()).await;
     assert_eq!(status, StatusCode::OK);
     let (status, said) = ask_api(&api, "POST", path, &too_much.to_string()).await;
     assert_eq!(status, StatusCode::OK, "{said}");
-    // In whatever order they come.
+    // The result does not depend on the order in which the two changes are due.
     minutes(6 * 60).await;
     for (vm, iops) in [("oltp", "20 IOPS"), ("bulk", "100 IOPS")] {
         assert_eq!(show(&api, vm).await["objective"]["reservation"], iops);
@@ -269,14 +269,14 @@ async fn what_does_not_fit_when_it_is_due_is_held_and_told_until_it_does() {
     let vm = show(&api, "bulk").await;
     assert_eq!(vm["objective"]["reservation"], "100 IOPS");
     assert_eq!(vm["schedule"].get("held"), None, "{vm}");
-    // It goes back to its base whatever the others have.
+    // The return to the base objective is applied even if it does not fit beside the others.
     minutes(6 * 60).await;
     assert_eq!(
         show(&api, "bulk").await["objective"]["reservation"],
         Value::Null
     );
 
-    // One that is to come by force comes.
+    // An entry with `force` is applied although it does not fit.
     let forced = json!({
         "at": "2026-11-23T12:00", "reservation": "190 IOPS", "force": true, "timezone": "UTC"
     });

@@ -1,4 +1,4 @@
-//! What does not answer, or is broken.
+//! Operations that hang or fail.
 
 use super::*;
 use crate::control::error::ApiResult;

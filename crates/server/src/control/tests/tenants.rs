@@ -1,4 +1,4 @@
-//! VMs and disks that come, go and change their size; what of them is kept, and what does not fit.
+//! Addition, removal and resizing of VMs and disks, their persistence, and admission.
 
 use super::*;
 
@@ -21,7 +21,7 @@ async fn a_vm_is_put_once_and_what_differs_is_said() {
     assert_eq!(vm["disks"][1]["export"], "new-logs");
     let (status, again) = put(&new).await;
     assert_eq!((status, again), (StatusCode::OK, vm.clone()));
-    // A promise is changed in place, and the whole of it is what was asked for.
+    // A PUT of an existing VM replaces the whole objective.
     let mut other = new.clone();
     other["objective"] = json!({ "weight": 7 });
     let (status, changed) = put(&other).await;
@@ -79,7 +79,7 @@ async fn what_is_to_survive_is_kept_or_does_not_happen() {
     let put = async |path: &str| ask(&plane, "PUT", path, new).await.0;
     assert_eq!(put("/v1/vms/brief").await, StatusCode::CREATED);
     assert!(kept().is_empty());
-    // Asked for once more, to stay this time.
+    // The request is repeated, this time with persist.
     assert_eq!(put("/v1/vms/brief?persist=true").await, StatusCode::OK);
     assert_eq!(put("/v1/vms/long?persist=true").await, StatusCode::CREATED);
     assert_eq!(kept(), ["brief", "long"].map(str::to_owned).into());
@@ -91,7 +91,7 @@ async fn what_is_to_survive_is_kept_or_does_not_happen() {
     let delete = async |path: &str| ask(&plane, "DELETE", path, "").await;
     let (status, _) = delete("/v1/vms/brief?persist=true&force=true").await;
     assert_eq!((status, kept().len()), (StatusCode::OK, 1));
-    // Without it a restart brings it back; then there is only what is kept to be removed.
+    // Without persist the record stays; a second removal then deletes the record alone.
     let (status, _) = delete("/v1/vms/long?force=true").await;
     assert_eq!((status, kept().len()), (StatusCode::OK, 1));
     let (status, _) = delete("/v1/vms/long?persist=true").await;
@@ -99,7 +99,7 @@ async fn what_is_to_survive_is_kept_or_does_not_happen() {
     let (status, _) = delete("/v1/vms/long?persist=true").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 
-    // The configuration's own VMs.
+    // A VM of the configuration file.
     let (status, refused) = delete("/v1/vms/oltp?persist=true&force=true").await;
     assert_eq!(status, StatusCode::CONFLICT, "{refused}");
     let allowed = refused["error"]["allowed"].as_str().expect("text");
@@ -128,7 +128,7 @@ async fn a_disk_that_is_not_there_keeps_nothing_but_its_own_absence() {
     assert_eq!(delete(misspelt).await, StatusCode::NOT_FOUND);
     assert_eq!(kept(), BTreeMap::new());
 
-    // Gone until the end, and then for good.
+    // Removed until the next start, and then for good.
     assert_eq!(
         put("/v1/vms/long?persist=true", new).await,
         StatusCode::CREATED
@@ -217,7 +217,7 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
         let body = format!("{{\"reservation\": \"{rate}\"}}");
         ask(plane, "PATCH", &path, &body).await
     }
-    // Nobody knows what it can do.
+    // Without a profile everything is admitted.
     let (status, _) = set(&plane, "100000 IOPS", "").await;
     assert_eq!(status, StatusCode::OK);
     let (status, _) = set(&plane, "none", "").await;
@@ -226,7 +226,7 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
     let curve = || Curve::new(&[(4096, 1000.0), (1 << 20, 1000.0)]).expect("a curve");
     let profile = Profile::new([curve(), curve()], None, Vec::new(), Vec::new());
     plane.3 = Some(Arc::new(profile));
-    // 120 IOPS are promised to another.
+    // 120 IOPS are reserved for another VM.
     let (status, refused) = set(&plane, "700 IOPS", "").await;
     assert_eq!(status, StatusCode::CONFLICT);
     let error = &refused["error"];
@@ -247,7 +247,8 @@ async fn what_does_not_fit_the_device_is_refused_unless_it_is_forced() {
     let (status, forced) = set(&plane, "900 IOPS", "?force=true").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(forced["objective"]["reservation"], "900 IOPS");
-    // It is too much now; less is welcome, more is not, and what is not about it does not matter.
+    // The device is overcommitted now: a smaller reservation is admitted, a larger one is not, and
+    // other changes are not affected.
     let (status, _) = set(&plane, "800 IOPS", "").await;
     assert_eq!(status, StatusCode::OK);
     let (status, _) = set(&plane, "801 IOPS", "").await;

@@ -1,4 +1,4 @@
-//! How VMs are tuned, and how precisely they are served.
+//! Views of tuning and precision.
 
 use super::*;
 use tidegate_core::engine::DiskSpec;
@@ -88,7 +88,7 @@ async fn precision_is_that_of_an_interval_that_can_be_chosen() {
     }
 }
 
-/// An engine whose VM was answered 409,600 bytes in each of 62 seconds.
+/// Returns an engine whose VM moved 409,600 bytes in each of 62 seconds.
 pub(super) fn moved_for_a_minute() -> (Engine, VmId) {
     let policy = PolicySpec::named("fifo").expect("it is registered");
     let mut engine = Engine::new(EngineConfig::default(), &policy).expect("defaults are good");

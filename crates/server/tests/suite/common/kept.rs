@@ -1,4 +1,4 @@
-//! Changes to a store, drawn from a seed, and what they come to.
+//! Random changes of a store, reproducible from a seed, and their expected result.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use rand_pcg::Pcg64;
 use serde_json::json;
 use tidegate_server::store::{Change, Scope, Store, StoreError, VmRecord};
 
-/// So few that most changes meet something that is there.
+/// Number of names, small enough that most changes meet an existing record.
 const NAMES: u32 = 24;
 const DEVICES: [&str; 2] = ["disk0", "disk1"];
 const POLICIES: [&str; 2] = ["flubber", "edf-credit"];
 
-/// A change as plain data.
+/// Change of a store as plain data.
 #[derive(Clone, Debug)]
 pub enum Step {
     Put(VmRecord),
     Remove(String),
     Learn(Key, Vec<u8>),
     Forget(String),
-    /// All that is known on a device by a policy, by VM.
+    /// Replaces the learnt states of a policy on a device: device, policy, states by VM.
     Replace(&'static str, &'static str, Vec<(String, Vec<u8>)>),
-    /// All of them together.
+    /// Several changes in one transaction.
     Batch(Vec<Step>),
 }
 
-/// VM, device, policy.
+/// Key of a learnt state: VM, device, policy.
 type Key = (String, &'static str, &'static str);
 
 fn name(number: u32) -> String {
@@ -33,7 +33,7 @@ fn name(number: u32) -> String {
 }
 
 impl Step {
-    /// The one with this number in the series of a seed.
+    /// Returns change number `number` of the series of `seed`.
     pub fn draw(seed: u64, number: u64) -> Step {
         let mut rng = Pcg64::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         match rng.random_range(0..10) {
@@ -49,7 +49,7 @@ impl Step {
 
     fn single(rng: &mut Pcg64) -> Step {
         let name = name(rng.random_range(0..NAMES));
-        // Most are small, a few take many pages.
+        // Most states are small, a few take many pages.
         let size = match rng.random_range(0..8) {
             0 => rng.random_range(4_000..40_000),
             _ => rng.random_range(0..600),
@@ -119,7 +119,7 @@ impl Step {
     }
 }
 
-/// What a store ought to hold.
+/// Expected content of a store.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Kept {
     vms: BTreeMap<String, VmRecord>,
@@ -155,7 +155,7 @@ impl Kept {
         }
     }
 
-    /// What a store holds.
+    /// Reads the content of a store.
     pub fn of(store: &Store) -> Result<Kept, StoreError> {
         let mut kept = Kept::default();
         for vm in store.vms()? {
@@ -174,7 +174,7 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Which VMs and states differ, for messages.
+    /// Lists the VMs and states that differ, for messages.
     pub fn differences(&self, other: &Kept) -> Vec<String> {
         let vms = (self.vms.keys().chain(other.vms.keys()))
             .filter(|name| self.vms.get(*name) != other.vms.get(*name))

@@ -1,4 +1,4 @@
-//! A daemon in this process, and a blocking client, for tests.
+//! Daemon in the test process, and a blocking NBD client.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod kept;
@@ -26,7 +26,7 @@ use tidegate_server::config::{
 };
 use tidegate_server::daemon::{Daemon, DaemonHandle, RunError, StartError};
 
-/// A configuration with one listener and no devices.
+/// Returns a configuration with one listener and no devices.
 pub fn config(dir: &Path) -> Config {
     Config {
         base: dir.to_owned(),
@@ -96,7 +96,7 @@ pub fn vm(name: &str, device: usize, disks: Vec<DiskConfig>) -> VmConfig {
     }
 }
 
-/// One that need not be durable.
+/// Returns a request without `NBD_CMD_FLAG_FUA`.
 pub fn request(command: Command, cookie: u64, offset: u64, len: u32) -> Request {
     Request {
         cookie,
@@ -107,7 +107,7 @@ pub fn request(command: Command, cookie: u64, offset: u64, len: u32) -> Request 
     }
 }
 
-/// One device, one VM, one disk, all of that name.
+/// Returns a configuration with one device, and one VM with one disk, both named `disk`.
 pub fn single(dir: &Path, kind: DeviceKind, path: Option<PathBuf>, size: u64) -> Config {
     let mut config = config(dir);
     config.devices.push(device("device", kind));
@@ -117,7 +117,7 @@ pub fn single(dir: &Path, kind: DeviceKind, path: Option<PathBuf>, size: u64) ->
     config
 }
 
-/// A running daemon; shut down when dropped.
+/// Running daemon; shut down when dropped.
 pub struct Server {
     pub handle: DaemonHandle,
     pub socket: PathBuf,
@@ -165,7 +165,7 @@ impl Server {
         Client::connect(&self.socket, export, true)
     }
 
-    /// Ends it in order; how it ended.
+    /// Shuts the daemon down in order and returns its result.
     pub fn stop(mut self) -> Result<(), RunError> {
         self.handle.shut_down();
         self.thread
@@ -185,7 +185,7 @@ impl Drop for Server {
     }
 }
 
-/// A reply, whole.
+/// Complete reply.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub cookie: u64,
@@ -193,19 +193,19 @@ pub struct Answer {
     pub extents: Vec<Extent>,
 }
 
-/// A blocking client with any number of requests in flight.
+/// Blocking NBD client with any number of requests in flight.
 pub struct Client {
     pub stream: UnixStream,
     pub negotiated: Negotiated,
     input: Vec<u8>,
-    /// Lengths of the reads in flight: simple replies do not tell.
+    /// Lengths of the reads in flight by cookie: simple replies do not carry them.
     reads: HashMap<u64, u32>,
 }
 
 impl Client {
     pub fn connect(socket: &Path, export: &str, structured: bool) -> Client {
         let mut stream = UnixStream::connect(socket).expect("somebody listens");
-        // A server that says nothing for so long fails the test instead of hanging it.
+        // A server that hangs fails the test instead of blocking it.
         let patience = Some(std::time::Duration::from_secs(30));
         stream.set_read_timeout(patience).unwrap();
         stream.set_write_timeout(patience).unwrap();
@@ -281,7 +281,7 @@ impl Client {
             .expect("the server takes requests");
     }
 
-    /// The next reply.
+    /// Waits for the next reply.
     pub fn receive(&mut self) -> Answer {
         loop {
             let Some((used, answer)) = self.decode() else {
@@ -294,13 +294,13 @@ impl Client {
         }
     }
 
-    /// The next reply, if the server sends one before it closes the connection.
+    /// Waits for the next reply; `None` if the server closes the connection first.
     pub fn receive_if_any(&mut self) -> Option<Answer> {
         if self.decode().is_none() {
             let mut piece = vec![0; 64 << 10];
             match self.stream.read(&mut piece) {
                 Ok(0) => return None,
-                // It had not read all that was sent.
+                // The server closed the connection before it had read everything.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 read => self
                     .input
@@ -383,7 +383,7 @@ impl Client {
         self.negotiated.style
     }
 
-    /// True once the server has closed the connection; reads what comes before.
+    /// Reads until the end of the stream. Returns true if the server has closed the connection.
     pub fn is_cut_off(&mut self) -> bool {
         let mut rest = [0; 4096];
         loop {
@@ -407,7 +407,7 @@ fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) {
     input.extend_from_slice(&piece[..n]);
 }
 
-/// Runs a future to its end.
+/// Runs a future to completion.
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! Random requests against a disk, checked byte by byte against a copy.
+//! Random requests to a disk, compared byte by byte with a shadow copy.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -6,15 +6,15 @@ use tidegate_nbd::{Command, ReplyStyle, Request};
 
 use super::Client;
 
-/// What a client may touch, and how.
+/// Random requests of one client: their range, alignment and number.
 pub struct Plan {
     pub seed: u64,
-    /// First byte of the client's part of the disk, and its bytes.
+    /// First byte of the client's part of the disk.
     pub start: u64,
     pub size: u64,
-    /// Offsets and lengths are multiples of it.
+    /// Alignment of offsets and lengths in bytes.
     pub block: u64,
-    /// Longest request in blocks.
+    /// Maximum length of a request in blocks.
     pub blocks_max: u64,
     pub depth: usize,
     pub requests: usize,
@@ -25,10 +25,10 @@ struct Pending {
     expected: Vec<Option<u8>>,
 }
 
-/// Runs the plan to its end, then reads everything back.
+/// Runs the plan, then reads everything back.
 pub fn run(client: &mut Client, plan: &Plan) {
     let mut rng = Pcg64::seed_from_u64(plan.seed);
-    // `None`: trimmed, may read as anything.
+    // `None`: trimmed, so that reads may return anything.
     let mut shadow: Vec<Option<u8>> = vec![None; plan.size as usize];
     let mut pending: Vec<Pending> = Vec::new();
     let mut sent = 0;
