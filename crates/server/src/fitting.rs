@@ -77,6 +77,7 @@ pub(crate) fn schedule_changes<'a>(
         .collect();
     all.sort_unstable();
     all.dedup();
+    // Sorted, so that the earliest changes are kept.
     all.truncate(SCHEDULE_CHANGES_MAX);
     all
 }

@@ -65,6 +65,7 @@ fn disk_reasons(vm: &VmSnapshot, disk: &DiskSnapshot) -> Vec<Reason> {
     let failed = failed.map(|why| reason(ReasonKind::DiskFailed, why));
     let seconds = |age: Nanos| age.0 / Nanos::SECOND.0;
     let late = match (disk.hung, disk.oldest_io) {
+        // A hung disk has an old I/O as well; it is reported once.
         (Some(silence), _) => {
             let silence = seconds(silence);
             let what = format!("hangs: no I/O of it has ended for {silence} s, and others go on");

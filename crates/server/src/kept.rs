@@ -122,6 +122,7 @@ pub fn with_existing_files(vm: &VmConfig) -> VmConfig {
         if let Some(path) = &disk.path {
             disk.create = Create::No;
             if !is_block_device(path) {
+                // The file's size counts: it may have grown since the record was written.
                 disk.size = None;
             }
         }

@@ -102,6 +102,7 @@ impl LearntFile {
         if file.compute_checksum() != file.checksum {
             return Err(FileError::Damaged("the checksum does not match"));
         }
+        // The state names its controller as well; a file put together by hand may disagree.
         if file.learnt()?.part() != Some(&file.controller) {
             return Err(FileError::Damaged(
                 "the state belongs to another controller",

@@ -165,6 +165,7 @@ impl Proposal<'_> {
             ..Tenant::new(self.vm, objective)
         };
         let mut after = before.clone();
+        // Replaces the VM's present objective, or appends a VM that is new.
         let which = there.unwrap_or(before.len());
         after.splice(which..(which + 1).min(before.len()), [new]);
         let assumed = Assumed::default();

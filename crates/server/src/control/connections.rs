@@ -86,6 +86,7 @@ impl Connections {
     /// Serves a new connection, or answers it with 503. Waits while [`TURNED_AWAY_MAX`] connections
     /// are being answered so.
     pub(super) async fn add(&mut self, stream: impl AsyncRead + AsyncWrite + Send + 'static) {
+        // Reaps finished tasks; nothing else joins them.
         while self.served.try_join_next().is_some() {}
         while self.turned_away.try_join_next().is_some() {}
         if !self.make_room() {
@@ -366,6 +367,7 @@ impl Body for Shared {
             return Poll::Ready(None);
         }
         let frame = ready!(Pin::new(&mut unread.body).poll_frame(cx));
+        // After an error or the end hyper must not be polled again.
         unread.ended = !matches!(frame, Some(Ok(_)));
         Poll::Ready(frame)
     }

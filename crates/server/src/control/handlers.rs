@@ -218,6 +218,7 @@ fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
     };
     let time = units::parse_duration(text).map_err(|error| refused(error.to_string()))?;
     let seconds = time.0 / Nanos::SECOND.0;
+    // Precision is recorded by the second, so a fraction of one cannot be answered.
     let whole = time.0.is_multiple_of(Nanos::SECOND.0);
     if whole && (1..=KEPT as u64).contains(&seconds) {
         Ok(seconds as u32)
@@ -241,6 +242,7 @@ pub(super) async fn health<P: Plane>(State(api): State<Api<P>>) -> Response {
     let mut reasons = api.plane.problems();
     for (index, (name, _)) in api.plane.devices().iter().enumerate() {
         match api.snapshot(index, name).await {
+            // A stuck loop is a finding of this request, not a failure of it.
             Err(error) => reasons.push(health::loop_not_answering(name, error.body.error.what)),
             Ok(device) => reasons.extend(health::device_reasons(&device)),
         }

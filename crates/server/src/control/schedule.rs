@@ -214,6 +214,7 @@ impl<P: Plane> Api<P> {
         let now = in_time(&vm.name, set).await;
         let now = now.map_err(|error| {
             let why = error.body.error.what;
+            // Other errors concern this VM alone.
             if error.status == StatusCode::SERVICE_UNAVAILABLE {
                 pass.silent.insert(vm.device, why.clone());
             }

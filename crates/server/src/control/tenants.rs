@@ -52,6 +52,7 @@ impl<P: Plane> Api<P> {
         at: &str,
         change: impl Future<Output = ApiResult<T>> + Send + 'static,
     ) -> ApiResult<T> {
+        // One deadline for the wait for the lock and for the change itself.
         let until = Instant::now() + CHANGE_TIMEOUT;
         let one_at_a_time = self.lock_changes(at).await?;
         let name = at.to_owned();
@@ -276,6 +277,7 @@ impl<P: Plane> Api<P> {
         let added = self.plane.add_disk(name, disk).await;
         let now = added.map_err(|error| ApiError::control(&error, &export))?;
         if let Err(error) = self.persist_if_asked(name, query).await {
+            // Persisting was part of the request, so it fails as a whole.
             let _ = self.plane.remove_disk(name, &export, true).await;
             return Err(error);
         }
@@ -407,6 +409,7 @@ pub(super) async fn delete_vm<P: Plane>(
     api.change(&name, async move {
         let refused = |error| ApiError::control(&error, &vm);
         if query.persist {
+            // Checked first, so that a refusal removes nothing.
             own.plane.may_forget(&vm).map_err(refused)?;
         }
         let (not_flushed, missing) = match own.existing_vm(&vm).await {

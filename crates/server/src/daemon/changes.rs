@@ -48,6 +48,7 @@ impl<'a> Changes<'a> {
         }
         vms.refuse_taken(&vm.disks)?;
         let device = &devices.entries()[vm.device];
+        // Before the event loop is asked: opening may block for as long as `open_timeout`.
         let opened = disks.open(device.config(), &vm.name, &vm.disks).await?;
         let new = Box::new(NewVm {
             name: vm.name.clone(),
@@ -57,6 +58,7 @@ impl<'a> Changes<'a> {
             disks: opened,
         });
         let added = (devices.ask(vm.device, |reply| Command::AddVm { vm: new, reply })).await;
+        // The loop may still refuse, for example if the device is full.
         let (snapshot, volumes) = disks.release_if_refused(added, &vm.disks)?;
         disks.offer(device, volumes, &snapshot);
         vms.add(vm.clone());
@@ -87,6 +89,7 @@ impl<'a> Changes<'a> {
             reply,
         });
         let closing = removed.await??;
+        // From here on the name is free, even while the disks are still being flushed.
         vms.remove(name);
         let exports = closing.iter().map(|disk| disk.export.clone()).collect();
         let failed = disks.close(closing).await;
@@ -193,11 +196,14 @@ impl<'a> Changes<'a> {
         let resizing = started.await??;
         let (before, serial) = (resizing.before, resizing.serial);
         let disk = there.disks.iter().find(|disk| disk.export == export);
+        // The loop has stopped I/O beyond a smaller size, so the file can be truncated.
         let given = resize_file(resizing, disk, size).await;
+        // What counts is the size that the file has, even if it may not be durable.
         let has_new_size = given
             .as_ref()
             .map_or_else(|not| not.has_new_size, |()| true);
         let (name, asked) = (vm.to_owned(), export.to_owned());
+        // Sent after a failure as well: the loop waits for it.
         let finished = devices.ask(there.device, |reply| Command::FinishResize {
             vm: name,
             export: asked,

@@ -83,6 +83,7 @@ impl OpenDisks {
         let (name, asked) = (vm.to_owned(), disks.to_vec());
         let files = self.files.clone();
         let opening = move || open_all(&device, &name, &asked, &files, own.as_deref());
+        // Only a file can block; memory is allocated in place.
         let opened = if disks.iter().any(|disk| disk.path.is_some()) {
             bounded::call_async(self.open_within, opening).await
         } else {
@@ -91,6 +92,7 @@ impl OpenDisks {
         let opened = opened.map_err(|error| ControlError::GaveUp {
             what: format!("VM {vm:?}: opening its disks: {error}"),
         })??;
+        assert_eq!(opened.len(), disks.len(), "disks that were not opened");
         // Added only after the deadline was met: a result that comes too late is dropped and must
         // leave no entry.
         for (new, disk) in opened.iter().zip(disks) {
@@ -150,6 +152,7 @@ impl OpenDisks {
     /// removals cost one pass over the heap.
     pub(super) fn schedule_trim(&self) {
         let trimming = self.trimming.clone();
+        // A pass is scheduled already, and will cover this removal.
         if trimming.swap(true, Ordering::Relaxed) {
             return;
         }

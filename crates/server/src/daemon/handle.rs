@@ -49,6 +49,13 @@ impl DaemonHandle {
         store: Option<Arc<Store>>,
         news: Arc<Notify>,
     ) -> DaemonHandle {
+        // VMs refer to devices by index, so a mismatch would send commands to the wrong loop.
+        let names = |device: &DeviceEntry| device.name().to_owned();
+        let configured = config.devices.iter().map(|device| device.name.clone());
+        assert!(
+            devices.iter().map(names).eq(configured),
+            "event loops in another order than the devices of the configuration"
+        );
         let interval = (config.store.as_ref()).map_or(Nanos::MAX, |store| store.learnt_every);
         let own = store.as_ref().map(|store| store.path().to_owned());
         let shared = Arc::new(Shared {
@@ -122,6 +129,7 @@ impl DaemonHandle {
         max: u32,
     ) -> Result<VmSnapshot, ControlError> {
         let now = self.vm_snapshot(vm).await?;
+        // The counters are shared with the listeners, so the event loop need not be told.
         now.connections.set_max(max);
         self.shared.vms.change(vm, |vm| vm.max_connections = max);
         Ok(now)

@@ -64,6 +64,7 @@ impl<'a> LearntStates<'a> {
         let moved = match disks {
             LearntDisks::Same => false,
             LearntDisks::Moved => true,
+            // An unknown identity on either side counts as moved, the safe choice.
             LearntDisks::Tell => !file.identity().overlaps(&is),
         };
         let asked = name.to_owned();

@@ -148,6 +148,7 @@ impl Daemon {
     pub fn start(mut config: Config) -> Result<Daemon, StartError> {
         // Registered first: a signal during the start must lead to an orderly end.
         let signals = Signals::new().map_err(StartError::Signals)?;
+        // A write beyond RLIMIT_FSIZE must fail with EFBIG instead of SIGXFSZ ending the daemon.
         sys::survive_file_size_limits();
         let store = open_store(&config)?;
         if let Some(store) = &store {
@@ -155,6 +156,7 @@ impl Daemon {
         }
         let now = Timestamp::now();
         config.vms.iter_mut().for_each(|vm| vm.put_in_force(now));
+        // Only a warning: sparse memory disks may never fill up.
         if let Some(what) = memory::beyond_host(config.disks()) {
             tracing::warn!("{what}");
         }
@@ -162,10 +164,12 @@ impl Daemon {
         if let Some(store) = &store {
             persistence::load_known_disks(store, &files);
         }
+        // All disks are opened before any loop starts, so that an error leaves nothing to undo.
         let prepared = (0..config.devices.len())
             .map(|i| Prepared::open(&config, i, &files))
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(store) = &store {
+            // Only disks that were opened are recorded.
             persistence::record_disks(store, &files, &config.vms);
         }
         let mut bound = Vec::new();
@@ -192,6 +196,7 @@ impl Daemon {
         }
         let offers = |(bound, listen)| (bound, Offers::new(listen, catalogue.clone()));
         let listeners = bound.into_iter().map(offers).collect();
+        // Emptied, so that dropping `loops` does not end the threads.
         let devices = std::mem::take(&mut loops.devices);
         let threads = std::mem::take(&mut loops.threads);
         Ok(Daemon {
@@ -382,6 +387,7 @@ impl Ending {
         // Taken before the drain, which replaces the policy and thereby drops its learnt state.
         let learnt = snapshots.final_states().await;
         self.handle.devices().send_all(|| Command::Drain);
+        // The set may hold loops that had ended before the drain.
         while self.gone.all().len() < self.threads.len() {
             let index = self.ended.recv().await;
             self.gone.add(index);

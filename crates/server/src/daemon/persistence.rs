@@ -48,6 +48,7 @@ pub(super) fn record_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
         .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
     let disks = disks.filter_map(|(vm, disk)| KnownDisk::of(&vm.name, disk));
     let disks: Vec<KnownDisk> = disks.collect();
+    // One transaction, hence one fsync, for all disks.
     let changes: Vec<Change<'_>> = disks.iter().map(Change::PutDisk).collect();
     match store.apply(&changes) {
         Ok(0) => {}
@@ -128,6 +129,7 @@ impl Persistence {
         let forgotten = run_in_store(self.required()?, name, move |store| {
             store.apply(&[
                 Change::RemoveVm(&vm),
+                // A new VM of the same name must not inherit the state of the old one.
                 Change::ForgetLearnt { vm: &vm },
                 Change::ForgetJob { vm: &vm },
             ])

@@ -57,6 +57,7 @@ pub(super) fn set_file_size(
     Sizes { before, size }: Sizes,
     sync: impl FnOnce(&File) -> io::Result<()>,
 ) -> Result<(), ResizeError> {
+    assert!(size > 0, "a size of 0 would delete the disk's data");
     let failed = |what: &str, error: &io::Error| format!("cannot {what} its file: {error}");
     let no = |what: &str, error: io::Error| ResizeError::no(failed(what, &error));
     let meta = file.metadata().map_err(|error| no("inspect", error))?;

@@ -79,6 +79,7 @@ impl<'a> Restore<'a> {
     /// Passes learnt states of VMs to the policy of a device, which drops those that no longer fit.
     /// A failure is logged; the device is served all the same.
     async fn import_vm_states(self, device: usize) {
+        // Fails only if the loop has ended, which `run` reports.
         let Ok(now) = self.shared.devices.snapshot(device).await else {
             return;
         };
@@ -217,6 +218,8 @@ impl<'a> Restore<'a> {
         let now = Changes::new(self.shared).add_vm(there).await?;
         self.shared.vms.change(&vm.name, |served| {
             for (served, disk) in served.disks.iter_mut().zip(&vm.disks) {
+                // The stored configuration is kept, so that a later `--persist` does not lose
+                // `create`.
                 served.create = disk.create;
                 if disk.size.is_some() {
                     // A later record needs a size to create the file from, which opening has

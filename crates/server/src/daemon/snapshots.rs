@@ -58,6 +58,7 @@ impl Snapshots {
         let store = persistence.store().map(|store| {
             let every = persistence.snapshot_interval();
             let mut timer = interval_at(Instant::now() + every, every);
+            // After a suspended host one snapshot is due, not one per missed interval.
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
             (store.clone(), timer)
         });
@@ -125,6 +126,7 @@ impl Snapshots {
                 transfers,
                 ..
             } = &*self.shared;
+            // From the loops' remains, because ended loops no longer answer.
             transfers.snapshot_last(devices, persistence, &left).await;
             write(store, last).await;
         }
@@ -177,6 +179,7 @@ async fn collect(shared: &Shared, device: usize) -> Result<Option<Learnt>, Contr
     while let Some(from) = next {
         let export = |reply| Command::ExportLearnt { from, reply };
         let part = devices.ask(device, export).await?;
+        // States of two policies must not be mixed; the next snapshot has all of the new one.
         if from > 0 && part.policy != learnt.policy {
             return Ok(None);
         }

@@ -124,6 +124,7 @@ pub(super) static DEVICE_METRICS: &[Metric<DeviceSnapshot>] = &[
         "Time of the full device that an I/O of each kind takes, of the mean size seen; absent \
          where nothing is learnt",
         Read::Gauges("kind", |d| {
+            // Picoseconds to seconds.
             learnt_of_kinds(d, |kind| kind.cost.time_ps / 1e12)
         }),
     ),

@@ -196,6 +196,7 @@ impl Port {
 
     fn new(file: OwnedFd, profiler: &Profiler) -> io::Result<Port> {
         let plan = profiler.plan();
+        // The bulk fill may use a larger depth than the measurements.
         let ids = plan.target.depth_max.max(plan.bulk_depth()) as usize;
         let part = (plan.target.max_io as usize).next_multiple_of(PAGE);
         let mut ring = Ring::new(RING_ENTRIES, 1)?;
@@ -206,6 +207,7 @@ impl Port {
             len: 0,
         };
         let mut random = SplitMix64::new(plan.options.seed);
+        // One I/O longer, because writes begin at any page of the noise.
         let noise = Region::new(NOISE_BYTES + part)?;
         for at in (0..noise.len()).step_by(8) {
             noise.mem(at, 8).write(&random.next_u64().to_ne_bytes());
@@ -224,6 +226,7 @@ impl Port {
     fn submit(&mut self, io: Io) {
         self.ios[io.id as usize] = io;
         let (token, len) = (u64::from(io.id), io.len as usize);
+        assert!(len <= self.part, "I/O of {len} bytes beyond its buffer");
         match io.direction {
             Direction::Read => {
                 let to = self.read_buffers.mem(io.id as usize * self.part, len);
@@ -241,6 +244,7 @@ impl Port {
 fn check(io: &Io, result: Result<u32, i32>) -> Result<(), DriveError> {
     let source = match result {
         Ok(n) if n == io.len => return Ok(()),
+        // A short transfer, for example at the end of a file that was truncated meanwhile.
         Ok(n) => io::Error::other(format!("only {n} were")),
         Err(errno) => io::Error::from_raw_os_error(errno),
     };

@@ -25,6 +25,7 @@ pub fn measure(
     profiler: &mut Profiler,
     mut watch: impl FnMut(&Profiler, Nanos) -> ControlFlow<()>,
 ) -> Result<Ended, DriveError> {
+    // The default timer slack of 50 us would distort the latencies of flash models.
     sys::precise_timers();
     let most = profiler.plan().target.max_io as usize;
     let medium = Region::new(MEDIUM_BYTES + most).map_err(DriveError::Prepare)?;

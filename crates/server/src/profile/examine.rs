@@ -57,6 +57,7 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
     let meta = file.metadata()?;
     let mut found = Findings::default();
     if meta.file_type().is_block_device() {
+        // `metadata` reports 0 for a block device.
         let size = sys::block_device_size(&file)?;
         let number = device_number(meta.rdev());
         found.used_by = used_by(&number, path);
@@ -210,6 +211,7 @@ fn used_by(number: &str, path: &Path) -> Option<String> {
 /// Returns the mount point of a device; `mounts` is the text of `/proc/self/mountinfo`.
 fn mount_point<'a>(mounts: &'a str, number: &str) -> Option<&'a str> {
     mounts.lines().find_map(|line| {
+        // Fields of mountinfo, proc(5): mount ID, parent ID, major:minor, root, mount point.
         let mut words = line.split(' ').skip(2);
         let (device, _root, at) = (words.next()?, words.next()?, words.next()?);
         (device == number).then_some(at)

@@ -57,6 +57,7 @@ pub struct HalfOpen {
 impl Default for HalfOpen {
     fn default() -> HalfOpen {
         let files = sys::raise_open_files() as usize;
+        // Three quarters stay for disks, admitted connections and the control API.
         HalfOpen::new(HALF_OPEN_MAX.min(files / 4))
     }
 }
@@ -78,6 +79,7 @@ impl HalfOpen {
     pub(super) fn add(self: &Arc<Self>, peer: PeerKey) -> Entry {
         let mut table = self.lock();
         let (id, gone) = table.add(peer, Instant::now());
+        // Unlocked first: aborted tasks lock the table to remove their entries.
         drop(table);
         let of_all = u64::from(gone.of_all.is_some());
         let of_peer = gone.of_peer.len() as u64;

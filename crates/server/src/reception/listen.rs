@@ -145,6 +145,7 @@ fn bind_unix(path: &Path, mode: u32) -> Result<Bound, BindError> {
         std::os::unix::net::UnixListener::bind(&fresh).map_err(failed("bind the socket"))?;
     let finish = || {
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode))?;
+        // The standard library's backlog of 128 is too short for a burst of guests that start.
         sys::lengthen_backlog(listener.as_fd())?;
         listener.set_nonblocking(true)?;
         std::fs::rename(&fresh, path)?;
@@ -202,6 +203,7 @@ fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
         .set_nonblocking(true)
         .and_then(|()| sys::lengthen_backlog(listener.as_fd()))
         .map_err(failed("set up the socket"))?;
+    // With port 0 the kernel has chosen the port.
     let name = listener.local_addr().unwrap_or(address).to_string();
     Ok(Bound {
         name,

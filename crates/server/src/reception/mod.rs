@@ -67,6 +67,7 @@ pub async fn accept_clients(bound: Arc<Bound>, offers: Offers, half_open: Arc<Ha
                 if log_limit::NOT_ACCEPTED.allows(Instant::now()) {
                     tracing::warn!(listener = %bound.name(), "cannot accept: {error}");
                 }
+                // Without this a flood of half-open connections could hold all descriptors.
                 half_open.make_room_after(&error);
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
@@ -148,6 +149,7 @@ impl Exports for HandshakeExports<'_> {
 
     fn admit(&self, export: &Export) -> Result<(), String> {
         let offer = self.offers.find(&export.name);
+        // The name may belong to another disk since the client looked it up.
         let Some(offer) = offer.filter(|offer| offer.volume.serial == export.id) else {
             return Err("it has just been removed".to_owned());
         };

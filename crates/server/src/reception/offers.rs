@@ -95,6 +95,7 @@ impl Offers {
     /// Returns the offered volume that a client names.
     pub fn find(&self, name: &str) -> Option<Offer> {
         let name = match (name, self.only.first()) {
+            // The empty name asks for the default export (NBD protocol, NBD_OPT_GO).
             ("", Some(first)) => first,
             _ => name,
         };

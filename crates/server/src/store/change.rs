@@ -123,6 +123,7 @@ pub(super) fn make_change(
 fn put_vm(write: &WriteTransaction, vm: &VmRecord) -> Result<bool, redb::Error> {
     let mut vms = write.open_table(VMS)?;
     let name = vm.name.as_str();
+    // An unchanged record is not written, so that `apply` can skip the fsync.
     if (vms.get(name)?).is_some_and(|there| there.value() == vm.row()) {
         return Ok(false);
     }

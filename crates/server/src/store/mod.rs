@@ -200,6 +200,7 @@ impl Store {
                 changed += usize::from(make_change(&write, change)?);
             }
             match changed {
+                // An empty commit would still cost an fsync.
                 0 => write.abort()?,
                 _ => write.commit()?,
             }
@@ -340,6 +341,7 @@ impl Store {
             self.check_identity(identity)?;
         }
         act(&opened.database).map_err(|error| {
+            // Closed: redb refuses further writes after an I/O error, and reopening recovers.
             *guard = None;
             self.classify(what, error)
         })

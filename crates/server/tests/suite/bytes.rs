@@ -197,8 +197,8 @@ fn an_emulated_disk_keeps_bytes() {
     emulated_keeps_bytes(tidegate_device::catalogue::load("hdd-7200-1tb").unwrap());
 }
 
-/// Later commands postpone the completion of earlier ones, so that the loop's timer sometimes expires
-/// too early and has to be set again.
+/// Later commands postpone the completion of earlier ones, so that the loop's timer sometimes
+/// expires too early and has to be set again.
 #[test]
 fn an_emulated_disk_whose_commands_share_its_interface_keeps_bytes() {
     let sharing = "interface_sharing = \"interleaved\"\n[ssd.write_buffer]";

@@ -399,15 +399,7 @@ fn refused_requests(good: &str) -> [Refused<'_>; 11] {
             "force",
             "?replace=true",
         ),
-        (
-            "DELETE",
-            JOB,
-            "",
-            404,
-            "oltp",
-            "has no transfer",
-            "/v1/jobs",
-        ),
+        ("DELETE", JOB, "", 404, "oltp", "no transfer", "/v1/jobs"),
         ("POST", JOB, good, 405, "method", "POST", ".../job"),
         ("DELETE", "/v1/jobs", "", 405, "method", "DELETE", ".../job"),
     ]

@@ -37,6 +37,7 @@ pub(super) fn depth_reason(reason: &DepthReason, vms: &[VmSnapshot]) -> String {
                 None => "bound of a promise".to_owned(),
             };
             match cost {
+                // Less than 0.1 % would be shown as 0.0 %.
                 Some(cost) if *cost >= 0.001 => {
                     format!("{whose}, costs {:.1} % of the work", cost * 100.0)
                 }

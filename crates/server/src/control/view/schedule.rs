@@ -12,6 +12,7 @@ pub(crate) fn schedule(schedule: &Schedule, now: Timestamp, held: Option<String>
     let local = |at: Timestamp| at.to_zoned(schedule.zone()).to_string();
     let next = schedule.next(now).map(|next| NextView {
         at: local(next.at),
+        // Rounded up: a client that waits for so long finds the entry in force.
         in_s: (now.duration_until(next.at).unsigned_abs().as_nanos()).div_ceil(1_000_000_000)
             as u64,
         entry: next.then.entry.map(|at| at + 1),

@@ -7,6 +7,7 @@ use tidegate_api::stats::{
 };
 use tidegate_config::told;
 use tidegate_core::request::{Lane, Op, VmId};
+use tidegate_core::seconds::KEPT;
 use tidegate_core::stats::VmStats;
 
 use crate::command::{DeviceSnapshot, VmSnapshot};
@@ -14,8 +15,12 @@ use crate::labels::op_name;
 
 /// Returns the counters of a device's VMs, with the buckets of their histograms or without.
 /// `interval` is the statistical interval of beta in seconds, 1 to
-/// [`KEPT`](tidegate_core::seconds::KEPT).
+/// [`KEPT`].
 pub(crate) fn stats(device: &DeviceSnapshot, buckets: bool, interval: u32) -> Vec<VmStatsView> {
+    assert!(
+        (1..=KEPT as u32).contains(&interval),
+        "no seconds are kept for an interval of {interval} s"
+    );
     // A map, because there may be thousands of VMs and each lists those it has waited behind.
     let names = device.vms.iter().map(|vm| (vm.id, vm.name.as_str()));
     let names: BTreeMap<VmId, &str> = names.collect();
@@ -92,6 +97,7 @@ fn sizes(stats: &VmStats) -> Vec<SizeView> {
     let last = stats.sizes.len() - 1;
     (stats.sizes.iter().enumerate())
         .map(|(class, &requests)| SizeView {
+            // Class n ends at 512 * 2^n bytes; the last class has no end.
             up_to_bytes: (class < last).then(|| 512 << class),
             requests,
         })
