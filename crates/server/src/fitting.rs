@@ -15,6 +15,7 @@ pub const MEASURE_AGAIN: &str = "measure the device again while nothing else use
 /// with.
 pub fn device(config: &DeviceConfig) -> Option<fit::Device<'_>> {
     let profile = config.scheduling.profile.as_deref()?;
+    // An imprecise profile would admit or reject objectives wrongly.
     if profile.imprecision().is_some() {
         return None;
     }

@@ -31,6 +31,8 @@ impl JobOrder {
         let job = Job {
             bytes: self.bytes,
             begun: Nanos::ZERO,
+            // A deadline that has passed needs an infinite rate; 1 ns comes close without dividing
+            // by 0.
             deadline: deadline.max(Nanos(1)),
             moved: 0,
         };
@@ -98,6 +100,7 @@ impl RunningJob {
     /// Returns the bytes that have moved, at most [`RunningJob::bytes`].
     pub fn moved(&self) -> u64 {
         let moved = self.status.job.moved.saturating_add(self.since.moved);
+        // The last request may overshoot the total.
         moved.min(self.bytes())
     }
 
@@ -106,6 +109,7 @@ impl RunningJob {
     pub fn early(&self) -> Option<Nanos> {
         match self.outlook {
             Outlook::Unknown => None,
+            // The deadline had passed when the daemon resumed the transfer.
             _ if self.since.overdue > Nanos::ZERO => Some(Nanos::ZERO),
             _ => Some(self.status.forecast.early),
         }
@@ -118,6 +122,7 @@ impl RunningJob {
         match self.outlook {
             Outlook::Unknown => None,
             Outlook::Never => Some(Nanos::MAX),
+            // The engine counts from the resume, so the time that had passed before is added.
             Outlook::In(_) => Some(Nanos(late.saturating_add(self.since.overdue.0))),
         }
     }

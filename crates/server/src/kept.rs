@@ -57,6 +57,7 @@ pub fn overlay(records: &[VmRecord], vms: &mut [VmConfig]) -> Vec<Said> {
             ),
             (Scope::Objective, Some(configured)) => {
                 match stored_objective(record, &configured.promised()) {
+                    // Nothing changes, so there is nothing to report.
                     Ok(kept) if kept == configured.promised() => continue,
                     Ok(kept) => {
                         configured.promise(kept);
@@ -164,6 +165,7 @@ pub fn foresee(records: &[VmRecord], config: &mut Config) -> Vec<Said> {
                 let meta = std::fs::metadata(path);
                 let meta = meta.map_err(|error| format!("{}: {error}", path.display()))?;
                 if meta.is_file() {
+                    // Opening the file would find the same size.
                     disk.size = Some(meta.len());
                 }
             }

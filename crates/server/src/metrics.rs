@@ -147,6 +147,7 @@ pub(crate) fn render(
     scheduled: Vec<Scheduled>,
     handshakes: HandshakeCounts,
 ) -> String {
+    // A registry per scrape, because the collector owns the snapshots.
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshots {
         devices,

@@ -84,6 +84,7 @@ impl CommandError {
     /// [`CommandError::JobTooMuch`] if it needs more.
     pub fn check_job(order: &JobOrder, deadline: Nanos) -> Result<(), CommandError> {
         let needs = order.needs(deadline);
+        // `most` is `None` if the rate fits, with `force`, and without a profile.
         match order.most.filter(|&most| needs > most) {
             None => Ok(()),
             Some(most) => Err(CommandError::JobTooMuch {

@@ -86,6 +86,7 @@ pub(super) fn disk_differences(
         all.push(differs(&at("block_size"), old.block_size, disk.block_size));
     }
     let is = now.disks.iter().find(|now| now.export == disk.export);
+    // A request without a size keeps the present one.
     if let (Some(is), Some(size)) = (is, disk.size)
         && is.size != size
     {

@@ -55,6 +55,7 @@ impl<P: Plane> Api<P> {
         let located = self.locate_disk(export).await?;
         let changed = self.plane.change_faults(located.device, export, change);
         let disk = in_time(export, changed).await?;
+        // A warning, because injected faults look like failures of the disk.
         tracing::warn!(export, rules = disk.faults.len(), "fault rules changed");
         Ok(ok(&located.view(&disk)))
     }

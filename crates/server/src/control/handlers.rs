@@ -115,6 +115,7 @@ pub(super) fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
         .allowing(format!("at most {BODY_BYTES_MAX} bytes")),
         status => ApiError::new(status, rejection.body_text(), "body"),
     })?;
+    // The content type is not checked, because `curl -d` declares a form unless told otherwise.
     serde_json::from_slice(&body).map_err(|error| {
         ApiError::new(
             StatusCode::BAD_REQUEST,

@@ -41,6 +41,7 @@ impl<P: Plane> Api<P> {
         let Some((index, device)) = index.and_then(|at| Some((at, configs.get(at)?))) else {
             return Ok(None);
         };
+        // Without a profile the answer is known, and the event loop need not be asked.
         if fitting::device(device).is_none() {
             return Ok(None);
         }

@@ -166,6 +166,7 @@ impl<P: Plane> Api<P> {
                     held.insert(vm.name, why);
                 }
             }
+            // No progress: what is left does not fit.
             if held.is_empty() || held.len() == before {
                 break;
             }

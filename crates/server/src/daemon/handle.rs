@@ -169,6 +169,7 @@ impl DaemonHandle {
             reply,
         });
         let now = set.await?;
+        // The directory follows the loop, which may have refused.
         self.shared.vms.set_objective(vm, objective);
         Ok(now)
     }

@@ -135,6 +135,7 @@ impl Persistence {
             ])
         });
         let forgotten = forgotten.await? > 0;
+        // `/healthz` must stop reporting a VM whose record is gone.
         self.not_served().remove(name);
         Ok(forgotten)
     }

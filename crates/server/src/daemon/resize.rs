@@ -61,6 +61,7 @@ pub(super) fn set_file_size(
     let failed = |what: &str, error: &io::Error| format!("cannot {what} its file: {error}");
     let no = |what: &str, error: io::Error| ResizeError::no(failed(what, &error));
     let meta = file.metadata().map_err(|error| no("inspect", error))?;
+    // The size of a block device is fixed; a disk on it may be smaller.
     if !meta.is_file() {
         let has = sys::block_device_size(file).map_err(|error| no("measure", error))?;
         if has >= size {

@@ -144,6 +144,7 @@ fn device_identity(of: &Path, number: &str, boot: Option<&str>) -> String {
         let mut names = names.iter();
         names.find_map(|name| said(&format!("{up}{name}")))
     };
+    // NVMe, SCSI and device mapper, in this order.
     if let Some(name) = first(&["wwid", "device/wwid", "dm/uuid"]) {
         return format!("{name}{place}");
     }
@@ -194,6 +195,7 @@ fn partitions(number: &str) -> Option<String> {
 fn used_by(number: &str, path: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    // Partitions count as well: writing to the disk would destroy a mounted one.
     let whole = (path.display().to_string(), number.to_owned());
     let all = std::iter::once(whole).chain(partition_devices(number));
     all.into_iter().find_map(|(name, number)| {
@@ -239,6 +241,8 @@ fn signature(file: &File, size: u64) -> io::Result<Option<String>> {
 
 /// Recognises the signature of a partition table, file system or volume.
 fn recognise(start: &[u8]) -> Option<&'static str> {
+    // Offset, signature and name. Sector 0 of many file systems ends in 55 aa as well, so that
+    // signature comes last.
     let magics: [(usize, &[u8], &str); 14] = [
         (512, b"EFI PART", "a GUID partition table"),
         (4096, b"EFI PART", "a GUID partition table"),

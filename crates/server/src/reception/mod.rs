@@ -73,6 +73,7 @@ pub async fn accept_clients(bound: Arc<Bound>, offers: Offers, half_open: Arc<Ha
                 continue;
             }
         };
+        // Each client gets a task, so that a slow handshake does not delay the next `accept`.
         let entry = Arc::new(half_open.add(peer.key()));
         let (offers, half_open, own) = (offers.clone(), half_open.clone(), entry.clone());
         let task =
@@ -180,6 +181,7 @@ async fn handshake(
     let mut session = Session::new(Limits::default());
     let mut input = Vec::with_capacity(RECEIVE_BYTES);
     loop {
+        // The server speaks first in NBD, so output is sent before input is read.
         if !session.output().is_empty() {
             stream.write_all(session.output()).await?;
             session.consume_output(session.output().len());

@@ -139,6 +139,7 @@ fn replace_learnt(
     let mut learnt = write.open_table(LEARNT)?;
     let names: BTreeSet<&str> = states.iter().map(|(vm, _)| *vm).collect();
     let mut changed = false;
+    // Only obsolete rows are removed: rewriting the others would dirty their pages.
     learnt.retain(|(vm, on, by), _| {
         let stays = (on, by) != (device, policy) || names.contains(vm);
         changed |= !stays;

@@ -114,6 +114,7 @@ impl VmRecord {
     /// # Errors
     /// If it was written by a newer daemon, or is not JSON.
     pub fn words(&self) -> Result<Value, String> {
+        // Older versions are read by today's readers.
         if self.version > VERSION {
             return Err(format!(
                 "the record of VM {:?} has version {}, this daemon reads versions up to {VERSION}: \

@@ -104,6 +104,8 @@ fn current_version(database: &Database) -> Result<u64, SchemaError> {
             None => Err(SchemaError::Foreign),
         },
         Err(TableError::TableDoesNotExist(_)) => {
+            // A database without tables was just created; any table of another name makes it
+            // foreign.
             let empty = read.list_tables()?.next().is_none()
                 && read.list_multimap_tables()?.next().is_none();
             empty.then_some(0).ok_or(SchemaError::Foreign)

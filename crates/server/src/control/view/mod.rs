@@ -131,6 +131,7 @@ fn feasible(vm: &VmSnapshot) -> Option<&'static str> {
         ..
     } = &vm.objective;
     let promised = !reservation.is_none() || !target.is_none() || latency.is_some();
+    // The verdict is that of the device; it concerns only VMs that are promised device time.
     let takes_time = !vm.background && (promised || vm.jobs.running.is_some());
     let words = match vm.feasibility {
         None => "not yet known",
