@@ -38,9 +38,10 @@ pub fn order<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> (usize, usize, Ve
                     continue;
                 }
                 let a_wins = (a.theirs < b.theirs) == (who.sense == Sense::Less);
-                let (better, worse) = match a_wins {
-                    true => ((a, who), (b, whom)),
-                    false => ((b, whom), (a, who)),
+                let (better, worse) = if a_wins {
+                    ((a, who), (b, whom))
+                } else {
+                    ((b, whom), (a, who))
                 };
                 other.push(format!(
                     "{}, {about}: {} before {} ({:.2} and {:.2}; ours {:.2} and {:.2})",

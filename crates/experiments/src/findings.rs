@@ -78,9 +78,10 @@ impl Cell {
 
 /// A table by its name: tables are numbered, figures and sections named.
 pub(crate) fn heading(table: &str) -> String {
-    match table.starts_with(|c: char| c.is_ascii_digit()) {
-        true => format!("table {table}"),
-        false => table.to_owned(),
+    if table.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("table {table}")
+    } else {
+        table.to_owned()
     }
 }
 

@@ -55,9 +55,10 @@ impl Reference {
     /// # Errors
     /// When it is not there, or not a table as above.
     pub fn table(&self, name: &str, labels: usize) -> Result<Table, ExperimentError> {
-        let key = match name.starts_with(|c: char| c.is_ascii_digit()) {
-            true => format!("table{name}"),
-            false => name.replace(' ', ""),
+        let key = if name.starts_with(|c: char| c.is_ascii_digit()) {
+            format!("table{name}")
+        } else {
+            name.replace(' ', "")
         };
         let fail = |what: &str| wrong(format!("{key}: {what}"));
         let table = self.root.get(&key).and_then(|t| t.as_table());

@@ -29,9 +29,10 @@ pub fn tables(findings: &Findings) -> Table {
 
 fn row(cell: &Cell) -> [Shown; 6] {
     let ratio = cell.ratio();
-    let shown = match ratio.is_finite() {
-        true => Shown::from(format!("{ratio:.2}")),
-        false => "-".into(),
+    let shown = if ratio.is_finite() {
+        Shown::from(format!("{ratio:.2}"))
+    } else {
+        "-".into()
     };
     let tone = match (cell.calibrated, cell.is_within(NEAR)) {
         (true, _) => Tone::Faint,
@@ -65,9 +66,10 @@ fn figure(value: f64) -> String {
 pub fn claims(findings: &Findings) -> Table {
     let mut table = Table::new([("CLAIM", Align::Left), ("", Align::Left)]);
     for claim in &findings.claims {
-        let verdict = match claim.holds {
-            true => Shown::from("holds").tone(Tone::Good),
-            false => Shown::from("does not hold").tone(Tone::Bad),
+        let verdict = if claim.holds {
+            Shown::from("holds").tone(Tone::Good)
+        } else {
+            Shown::from("does not hold").tone(Tone::Bad)
         };
         table.row([claim.claim.as_str().into(), verdict]);
         table.line(format!("    {}", claim.detail));

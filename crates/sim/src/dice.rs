@@ -1,53 +1,55 @@
-//! Random numbers: one stream a component, integers only, the same on every machine.
+//! Random numbers of torture runs: integers only, the same on every machine, one stream per
+//! component.
 
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-/// A seeded generator. Components get streams of their own, so that one that draws more than
-/// before does not change what the others see.
+/// Seeded generator. Each component has a stream of its own, so that a component that draws more
+/// than before does not change the draws of others.
 #[derive(Clone, Debug)]
 pub struct Dice(Pcg64);
 
 impl Dice {
-    /// The stream of a component under a seed.
+    /// Creates the generator of a component's `stream` under a seed.
     pub fn new(seed: u64, stream: u64) -> Dice {
         Dice(Pcg64::new(seed.into(), stream.into()))
     }
 
-    /// 0 to `n - 1`; 0 where `n` is 0.
+    /// Draws from 0 to `n - 1`; returns 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         // The bias is below n / 2^64.
         ((self.0.next_u64() as u128 * n as u128) >> 64) as u64
     }
 
-    /// `low` to `high`, both included.
+    /// Draws from `low` to `high`, both included.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.below((high - low).saturating_add(1))
     }
 
-    /// `low` to `high`, every power of two as likely as any other: `low` is at least 1.
+    /// Draws from `low` to `high`, with every power of two equally likely. `low` must be at least
+    /// 1.
     pub fn octaves(&mut self, low: u64, high: u64) -> u64 {
         let octave = self.range(low.ilog2().into(), high.ilog2().into());
         let from = 1u64 << octave;
         self.range(from, from + (from - 1)).clamp(low, high)
     }
 
-    /// True this often in a thousand.
+    /// Returns `true` with a probability of `per_mille` in 1000.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < per_mille.into()
     }
 
-    /// An index into a list of `len`.
+    /// Draws an index of a list of `len` items.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// One of them.
+    /// Draws one of the items.
     pub fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.index(all.len())]
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -1,4 +1,4 @@
-//! What goes wrong in a run: a plan of faults, drawn from the seed.
+//! Faults of a torture run: a plan that is drawn from the seed.
 //!
 //! Each kind is on or off in a run as a whole (swarm testing, Groce et al., ISSTA 2012): a fault
 //! that is always a little on hides what only its absence, or its frequency, would show.
@@ -7,7 +7,7 @@ use crate::dice::Dice;
 use core::fmt;
 use tidegate_core::time::Nanos;
 
-/// Something that may go wrong.
+/// Kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -15,13 +15,13 @@ pub enum Kind {
     Error,
     /// An I/O moves less than it was asked to; the driver goes on with the rest.
     Short,
-    /// An I/O has ended, but word of it comes late.
+    /// The report of an I/O's end reaches the engine late.
     Late,
-    /// Word of an I/O's end comes twice.
+    /// The report of an I/O's end reaches the driver twice.
     Duplicate,
     /// The device is several times slower for a while.
     Slow,
-    /// Nothing completes for a while; then what is due trickles out.
+    /// Nothing completes for a while; then the completions come spread over time.
     Stall,
     /// Nothing completes for a while; then everything does at once.
     Stuck,
@@ -29,13 +29,14 @@ pub enum Kind {
     Vanish,
     /// All clients vanish at once, and come back at once.
     Storm,
-    /// A client takes no answers for a while, and so asks for nothing new.
+    /// A client reads no answers for a while, and so submits nothing new.
     Deaf,
-    /// A client asks for what cannot be: beyond the end, of no bytes, on a read-only disk.
+    /// A client submits invalid requests: beyond the end, of no bytes, or writes to a read-only
+    /// disk.
     Nonsense,
     /// The driver does not run for a while.
     ClockStall,
-    /// The driver hands in times that lie before what it said last.
+    /// The driver passes times to the engine that lie before an earlier one.
     ClockBack,
     /// The driver comes late to the engine's timeouts.
     LateTimeout,
@@ -51,14 +52,14 @@ pub enum Kind {
     PowerCut,
     /// A disk is removed; its VM stays.
     DiskRemoved,
-    /// A disk becomes longer or shorter, or comes to lie elsewhere.
+    /// A disk is resized or moved to another address of the device.
     DiskResized,
     /// Nothing of one disk completes for a while, and others go on.
     DiskHung,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 22] = [
         Kind::Error,
         Kind::Short,
@@ -84,7 +85,7 @@ impl Kind {
         Kind::DiskHung,
     ];
 
-    /// What reports call it.
+    /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Error => "errors",
@@ -112,12 +113,14 @@ impl Kind {
         }
     }
 
-    /// Came later than the others, and is drawn apart from them: what else a seed says stays.
+    /// Returns `true` for kinds that were added later. They are drawn from a stream of their own,
+    /// so that older seeds keep their other draws.
     const fn is_drawn_apart(self) -> bool {
         matches!(self, Kind::DiskRemoved | Kind::DiskResized | Kind::DiskHung)
     }
 
-    /// Drawn for every I/O, call or request; the others come from time to time.
+    /// Returns `true` for kinds that are drawn for every I/O, call or request; the others come at
+    /// intervals.
     pub const fn is_by_chance(self) -> bool {
         matches!(
             self,
@@ -132,18 +135,18 @@ impl Kind {
     }
 }
 
-/// How often a kind of fault comes.
+/// Frequency of a kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rate {
     /// Never.
     Off,
-    /// So often in a thousand.
+    /// Probability in 1000.
     PerMille(u32),
-    /// So far apart in the mean.
+    /// Mean interval.
     Every(Nanos),
 }
 
-/// The faults of one run.
+/// Faults of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     rates: [Rate; Kind::ALL.len()],
@@ -152,7 +155,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Nothing goes wrong.
+    /// Returns a plan without faults.
     pub fn none() -> Plan {
         Plan {
             rates: [Rate::Off; Kind::ALL.len()],
@@ -160,9 +163,9 @@ impl Plan {
         }
     }
 
-    /// Draws a plan. `span` is about how long the run will take; one run in sixteen has no
-    /// faults at all, the others have each kind with one chance in three. `apart` is for kinds that
-    /// came later.
+    /// Draws a plan. `span` is the approximate length of the run. One run in sixteen has no faults
+    /// at all; each other run has each kind with a probability of one in three. `apart` is the
+    /// stream of kinds that were added later.
     pub fn draw(dice: &mut Dice, apart: &mut Dice, span: Nanos) -> Plan {
         let mut plan = Plan::none();
         if dice.chance(62) {
@@ -171,9 +174,10 @@ impl Plan {
         let longest = dice.octaves(10_000, span.0.clamp(20_000, 4_000_000_000));
         plan.longest = Nanos(longest);
         for kind in Kind::ALL {
-            let dice = match kind.is_drawn_apart() {
-                true => &mut *apart,
-                false => &mut *dice,
+            let dice = if kind.is_drawn_apart() {
+                &mut *apart
+            } else {
+                &mut *dice
             };
             let rate = if kind.is_by_chance() {
                 Rate::PerMille(dice.octaves(1, 300) as u32)
@@ -187,12 +191,12 @@ impl Plan {
         plan
     }
 
-    /// How often this kind comes.
+    /// Frequency of this kind.
     pub fn rate(&self, kind: Kind) -> Rate {
         self.rates[kind as usize]
     }
 
-    /// Whether a fault that comes by chance comes now.
+    /// Draws if a fault that comes by chance strikes now.
     pub fn strikes(&self, kind: Kind, dice: &mut Dice) -> bool {
         match self.rate(kind) {
             Rate::PerMille(often) => dice.chance(often),
@@ -200,7 +204,8 @@ impl Plan {
         }
     }
 
-    /// How long until this fault comes next, where it comes from time to time.
+    /// Draws the time to the next fault of a kind that comes at intervals; `None` if it never
+    /// comes.
     pub fn next(&self, kind: Kind, dice: &mut Dice) -> Option<Nanos> {
         match self.rate(kind) {
             Rate::Every(mean) => Some(Nanos(dice.range(1, 2 * mean.0))),
@@ -208,7 +213,7 @@ impl Plan {
         }
     }
 
-    /// How long a stall, an absence or a lateness takes this time.
+    /// Draws the length of a stall, an absence or a lateness.
     pub fn how_long(&self, dice: &mut Dice) -> Nanos {
         Nanos(dice.octaves(1000, self.longest.0.max(1000)))
     }
@@ -226,9 +231,10 @@ impl fmt::Display for Plan {
             }
             any = true;
         }
-        match any {
-            true => write!(f, "; none longer than {}", self.longest),
-            false => f.write_str("none"),
+        if any {
+            write!(f, "; none longer than {}", self.longest)
+        } else {
+            f.write_str("none")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The body of the fuzz target `scenario`, so that it stays one line.
+//! Body of the fuzz target `scenario`.
 
 use crate::scenario::{self, Scenario};
 use crate::world::World;
@@ -6,13 +6,14 @@ use tidegate_config::model;
 use tidegate_core::time::Nanos;
 use tidegate_workload::job::Flow;
 
-/// So long is what comes of a text simulated.
+/// Simulated time of each input: 1 ms.
 const SPAN: Nanos = Nanos(1_000_000);
-/// Larger ones would be slow, not new.
+/// Largest number of outstanding requests that is simulated; more would be slower without reaching
+/// new code.
 const MOST_OUTSTANDING: u64 = 2_000;
 
-/// Reads `data` as a scenario and lets time pass over what comes of it. Panics if it is refused
-/// without a reason, or if the world breaks.
+/// Reads `data` as a scenario and simulates it for [`SPAN`]. Panics if it is refused without a
+/// message, or if the simulation breaks.
 pub fn scenario(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;
@@ -27,7 +28,7 @@ pub fn scenario(data: &[u8]) {
     }
 }
 
-/// Requests outstanding at most.
+/// Upper bound of the requests that are outstanding at once.
 fn outstanding(scenario: &Scenario) -> u64 {
     let jobs = scenario.tenants.iter().flat_map(|tenant| &tenant.jobs);
     jobs.map(|job| {

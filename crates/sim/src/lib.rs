@@ -1,4 +1,4 @@
-//! A deterministic world in which the daemon's own scheduling engine runs.
+//! Deterministic simulation of devices and VMs around the daemon's own scheduling engine.
 //!
 //! ```text
 //!   Scenario --> World --> Report, and a row for each VM and interval
@@ -7,10 +7,10 @@
 //!                  +-- processors that all of them run on, where the scenario has any
 //! ```
 //!
-//! A [`scenario::Scenario`] says which VMs lie on which devices, what their guests do and what
-//! changes when. A [`world::World`] lets virtual time pass over it and counts. Nothing here reads
-//! a clock, opens a file or starts a thread: the same scenario and seed give the same bytes on
-//! every machine.
+//! A [`scenario::Scenario`] states which VMs are on which devices, the workloads of their guests,
+//! and the changes at given times. A [`world::World`] advances virtual time and counts. Nothing
+//! here reads a clock, opens a file or starts a thread, so a scenario and seed give identical bytes
+//! on every machine.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a simulation found out, as plain data.
+//! Results of a simulation as plain data.
 
 mod responses;
 
@@ -14,50 +14,50 @@ use tidegate_config::told;
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// A whole run.
+/// Results of a whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the scenario shows.
+    /// Title of the scenario.
     pub title: String,
-    /// Its seed.
+    /// Seed of the scenario.
     pub seed: u64,
     /// Simulated time, in seconds.
     pub duration_s: f64,
-    /// Part of it before anything was counted, in seconds.
+    /// Warm-up before counting began, in seconds.
     pub warm_up_s: f64,
-    /// The devices.
+    /// Devices in the order of the scenario.
     pub devices: Vec<DeviceReport>,
-    /// Their tenants.
+    /// VMs and background processes in the order of the scenario.
     pub vms: Vec<VmReport>,
-    /// The processors that they run on; `None`: not simulated.
+    /// pCPUs of the host; `None` where they are not simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuReport>,
-    /// Requests answered in all, also in the warm-up.
+    /// Requests answered in the whole run, including the warm-up.
     pub requests: u64,
 }
 
-/// A device over the whole run.
+/// Results of a device over the run after the warm-up.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeviceReport {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Its model.
+    /// Name of its model.
     pub model: String,
-    /// Its policy at the end.
+    /// Policy in force at the end.
     pub policy: String,
-    /// I/Os a second: guest requests may have been merged or split.
+    /// Device I/Os per second. Guest requests may have been merged or split.
     pub iops: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
-    /// The part of the time in which it had something to do, 0 to 1.
+    /// Fraction of the time with at least one I/O in flight, 0 to 1.
     pub busy: f64,
-    /// I/Os in flight on average.
+    /// Mean number of I/Os in flight.
     pub depth: f64,
-    /// How often its last policy left it waiting for a request that might come, from the begin of
-    /// the run or the policy; `None`: it never does.
+    /// Anticipatory waits of the last policy, from the begin of the run or of the policy; `None` if
+    /// the policy never waits for a request that might come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<DeviceWaits>,
-    /// How far it went from the end of one I/O to the start of the next.
+    /// I/Os by the distance from the end of one I/O to the start of the next.
     pub distances: Vec<Distance>,
 }
 
@@ -66,51 +66,52 @@ pub struct DeviceReport {
 pub struct DeviceWaits {
     /// Waits begun.
     pub begun: u64,
-    /// Those that such a request ended.
+    /// Waits that ended with such a request.
     pub succeeded: u64,
 }
 
-/// I/Os by how far the device went for them.
+/// Number of I/Os in a range of distances.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Distance {
-    /// No farther than so many bytes, and farther than the entry before; `None`: beyond all.
+    /// Upper bound of the distance in bytes; the entry before is the lower bound. `None` for all
+    /// distances beyond the last bound.
     pub up_to_bytes: Option<u64>,
-    /// So many I/Os.
+    /// Number of I/Os.
     pub ios: u64,
 }
 
-/// A tenant over the part of the run in which it had something to do: from the start of its first
-/// job to its last answer, or to when it left.
+/// Results of a VM or background process over the part of the run in which it was active: from the
+/// start of its first workload to its last answer, or to its removal.
 #[derive(Clone, Debug, Serialize)]
 pub struct VmReport {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Its device.
+    /// Name of its device.
     pub device: String,
-    /// It is a process of the host, not a VM.
+    /// `true` for a process of the host.
     pub background: bool,
-    /// The time that its rates are over, in seconds.
+    /// Time over which its rates are taken, in seconds.
     pub time_s: f64,
-    /// What was counted.
+    /// Rates and latencies.
     #[serde(flatten)]
     pub rates: Rates,
-    /// Time of its requests from arrival at the scheduler to the answer there, as the daemon counts
-    /// it: delays outside of it are not in it.
+    /// Times of its requests from arrival at the scheduler to the answer there, in the daemon's
+    /// buckets; delays outside of the scheduler are not included.
     pub served: TimeView,
-    /// Where the time of its requests went.
+    /// Mean components of its requests' latency.
     pub waits: Waits,
-    /// Of what it asks for in many requests, with deadlines or without; `None`: nothing.
+    /// Response times of its transfers, with or without deadlines; `None` if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<Responses>,
-    /// Promises, and whether they were kept.
+    /// Parts of its objective, with the verdict on each.
     pub promises: Vec<Promise>,
-    /// How precisely its bandwidth was held over the whole seconds after the warm-up, at most the
-    /// last day of them, or since its target in bytes a second was another one.
+    /// Precision of its bandwidth over the whole seconds after the warm-up, at most the last day of
+    /// them, or since its target in bytes per second changed.
     pub precision: PrecisionView,
-    /// How it is tuned at the end; `None`: it is not.
+    /// Tuning at the end; `None` if nothing tunes the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningView>,
-    /// Its part of the processors; `None`: these are not simulated, or it is no VM.
+    /// Share of the pCPUs; `None` where they are not simulated, and for a background process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<VmCpuReport>,
 }
@@ -118,59 +119,59 @@ pub struct VmReport {
 /// Rates and latencies over a span of time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Rates {
-    /// Guest requests a second, of all operations.
+    /// Guest requests of all operations per second.
     pub iops: f64,
-    /// Reads a second.
+    /// Reads per second.
     pub read_iops: f64,
-    /// Writes a second.
+    /// Writes per second.
     pub write_iops: f64,
-    /// Bytes read and written a second.
+    /// Bytes read and written per second.
     pub bytes_per_s: f64,
-    /// Bytes read a second.
+    /// Bytes read per second.
     pub read_bytes_per_s: f64,
-    /// Bytes written a second.
+    /// Bytes written per second.
     pub write_bytes_per_s: f64,
     /// Requests that failed.
     pub errors: u64,
-    /// Mean latency, from the guest's wish to its answer; `None`: nothing was answered.
+    /// Mean latency from the guest's issue to its answer; `None` if nothing was answered.
     pub latency_mean_ns: Option<u64>,
-    /// Half of the requests took at most this long.
+    /// Median latency.
     pub latency_p50_ns: Option<u64>,
-    /// 99 in 100.
+    /// 99th percentile of the latency.
     pub latency_p99_ns: Option<u64>,
-    /// 999 in 1,000.
+    /// 99.9th percentile of the latency.
     pub latency_p999_ns: Option<u64>,
-    /// The longest.
+    /// Longest latency.
     pub latency_max_ns: Option<u64>,
 }
 
-/// Where the time of a tenant's requests went: means a request, in nanoseconds.
+/// Mean components of a request's latency, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Waits {
-    /// Inside the guest, and on the way to the scheduler and back.
+    /// Time inside the guest, and on the way to the scheduler and back.
     pub guest_ns: u64,
-    /// PrecisionResult back by its own limit or credits.
+    /// Time held back by the VM's own limit or credits.
     pub regulated_ns: u64,
-    /// Ready, while the device served others.
+    /// Time ready to go while the device served other requests.
     pub queued_ns: u64,
-    /// As a passenger of a request it was merged with.
+    /// Time as part of a merged unit until that unit was dispatched.
     pub merged_ns: u64,
-    /// The device was left idle on purpose.
+    /// Time for which the device was left idle on purpose.
     pub deliberate_ns: u64,
-    /// With the device.
+    /// Time with the device.
     pub device_ns: u64,
 }
 
-/// Something a tenant was promised.
+/// Part of a VM's objective, with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Promise {
-    /// What, such as `reservation 40 IOPS`.
+    /// Part and figure, such as `reservation 40 IOPS`.
     pub what: String,
-    /// Whether it was kept; `None`: there was nothing to judge it by.
+    /// Verdict; `None` if there was nothing to judge it by.
     pub kept: Option<bool>,
-    /// How far it was or was not.
+    /// Explanation of the verdict, with figures.
     pub detail: String,
-    /// Part of the objective.
+    /// Name of the part.
     pub part: &'static str,
     /// Seconds that were judged.
     pub judged_s: u64,
@@ -178,7 +179,7 @@ pub struct Promise {
     pub missed_s: u64,
     /// Seconds that were missed while the device stalled; they are not among `judged_s`.
     pub stalled_s: u64,
-    /// Kept seconds in which it asked for less than it was promised.
+    /// Kept seconds in which the VM asked for less than it was promised.
     pub asked_less_s: u64,
     /// Cause of most missed seconds; `None`: none was missed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,23 +188,23 @@ pub struct Promise {
     pub worst_ns: u64,
 }
 
-/// A tenant over one interval.
+/// Rates of a VM in one interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// End of the interval, in seconds.
     pub time_s: f64,
-    /// The tenant.
+    /// Name of the VM.
     pub vm: String,
-    /// What was counted.
+    /// Rates and latencies in the interval.
     #[serde(flatten)]
     pub rates: Rates,
-    /// Of tasks that were done in it; `None`: the tenant has none.
+    /// Response times of transfers that were done in the interval; `None` if the VM has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<Responses>,
 }
 
 impl Rates {
-    /// Of what was counted in `span`.
+    /// Computes the rates of a tally over `span`.
     pub fn new(tally: &Tally, span: Nanos) -> Rates {
         let per_s = |n: u64| match span {
             Nanos::ZERO => 0.0,
@@ -229,7 +230,7 @@ impl Rates {
 }
 
 impl Waits {
-    /// Of what was counted.
+    /// Computes the means of a tally.
     pub fn new(tally: &Tally) -> Waits {
         let requests = tally.total_ops() + tally.errors;
         let mean = |sum: Nanos| sum.0.checked_div(requests).unwrap_or(0);
@@ -246,8 +247,8 @@ impl Waits {
 }
 
 impl VmReport {
-    /// Of a tenant, over `span`; `judged`: what it was promised, one after the other; `held`: how
-    /// precisely.
+    /// Assembles the results of a VM over `span`. `judged` lists the parts of its objectives in the
+    /// order in which they came into force; `held` is the precision of its bandwidth.
     pub fn new(
         tenant: &Tenant,
         device: &str,
@@ -272,13 +273,13 @@ impl VmReport {
         }
     }
 
-    /// With what came of its tasks.
+    /// Adds the response times of transfers.
     #[must_use]
     pub fn with_responses(self, responses: Option<Responses>) -> VmReport {
         VmReport { responses, ..self }
     }
 
-    /// With its part of the processors.
+    /// Adds the share of the pCPUs.
     #[must_use]
     pub fn with_cpu(self, cpu: Option<VmCpuReport>) -> VmReport {
         VmReport { cpu, ..self }
@@ -286,7 +287,7 @@ impl VmReport {
 }
 
 impl DeviceReport {
-    /// Of a device, over `span`.
+    /// Assembles the results of a device over `span`.
     pub fn new(
         (name, model, policy): (&str, &str, &str),
         did: &DeviceTally,
@@ -312,7 +313,7 @@ impl DeviceReport {
         }
     }
 
-    /// With the waits of its policy.
+    /// Adds the anticipatory waits of its policy.
     #[must_use]
     pub fn with_waits(self, waits: Option<tidegate_core::roles::Waits>) -> Self {
         let waits = waits.map(|waits| DeviceWaits {
@@ -323,8 +324,8 @@ impl DeviceReport {
     }
 }
 
-/// Promises as the engine judged them, in the order in which they were made. One that was taken
-/// back and made again is one.
+/// Verdicts on promises in the order in which they were made. A promise that was withdrawn and made
+/// again is reported once, with both attainments added up.
 fn promises(judged: &[PromiseResult]) -> Vec<Promise> {
     let mut all: Vec<PromiseResult> = Vec::new();
     for promise in judged {

@@ -1,5 +1,5 @@
-//! One generator a component: what one draws does not depend on what others do, or whether they
-//! are there.
+//! Seeds of random generators, one generator per component, so that the draws of one do not depend
+//! on others or on their presence.
 //!
 //! Each worker, and each VM for its delays, has a generator that is seeded by the scenario's seed
 //! and the VM's name.
@@ -8,19 +8,20 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::random::mix;
 
-/// A hash of a name or a text: FNV-1a, 64 bits.
+/// FNV-1a hash of a text, 64 bits.
 pub fn fnv1a(text: &[u8]) -> u64 {
     fnv1a_from(0xcbf2_9ce4_8422_2325, text)
 }
 
-/// The same of a text whose beginning has this hash.
+/// FNV-1a hash of a text whose beginning has the hash `hash`.
 pub fn fnv1a_from(hash: u64, text: &[u8]) -> u64 {
     text.iter().fold(hash, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// The generator of one part of one tenant.
+/// Creates the generator of one part of one VM. A part is a number that the caller chooses; no two
+/// components of a VM may share it.
 pub(crate) fn generator(seed: u64, tenant: &str, part: u64) -> Pcg64Mcg {
     let of_tenant = mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ fnv1a(tenant.as_bytes()));
     Pcg64Mcg::seed_from_u64(mix(of_tenant ^ mix(part)))

@@ -1,4 +1,4 @@
-//! All devices of a scenario, side by side through virtual time.
+//! Simulation of all devices of a scenario, side by side in virtual time.
 
 use crate::device::{
     DeviceSim, PrecisionResult, PromiseResult, RequestEvent, Tally, Transfer, TransferDone,
@@ -16,31 +16,34 @@ use tidegate_core::request::VmId;
 use tidegate_core::time::Nanos;
 use tidegate_workload::job::Job;
 
-/// A scenario while it runs.
+/// Running simulation of a scenario.
+///
+/// Devices do not interact, since each VM's disk is on one of them. They still advance together, so
+/// that rows come in the order of time. The simulated pCPUs are the only thing that connects them.
 ///
 /// Devices do not see each other: a VM's disk lies on one of them. They are taken through time
 /// together all the same, so that rows come in the order of time. Only processors have them meet.
 pub struct World {
     scenario: Scenario,
     devices: Vec<DeviceSim>,
-    /// `None`: guests and the driver domain take no time.
+    /// pCPUs of the host; `None` where guests and the driver domain take no CPU time.
     processors: Option<Processors>,
     now: Nanos,
     interval: Option<Interval>,
 }
 
-/// A row for each tenant every so often.
+/// Intermediate results, a row per VM and interval.
 struct Interval {
     every: Nanos,
     next: Nanos,
-    /// Counted in the interval, by tenant.
+    /// Counts in the interval, by tenant.
     tallies: Vec<Tally>,
-    /// Counted since the warm-up; without intervals that is what the devices have.
+    /// Counts since the warm-up. Without intervals the devices keep these themselves.
     totals: Vec<Tally>,
 }
 
 impl World {
-    /// A scenario at time zero; `interval`: a row for each tenant every so often.
+    /// Creates the simulation at time zero. With `interval` each VM yields a row per interval.
     ///
     /// # Panics
     /// When [`Scenario::check`] would have refused the scenario.
@@ -62,68 +65,68 @@ impl World {
         }
     }
 
-    /// What is simulated.
+    /// Scenario that is simulated.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// How far it has come.
+    /// Simulated time reached so far.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Whether it is over.
+    /// Returns `true` once the run is over.
     pub fn is_over(&self) -> bool {
         self.now >= self.scenario.frame.duration
             || (self.scenario.frame.until_done && self.devices.iter().all(DeviceSim::is_done))
     }
 
-    /// Requests answered so far.
+    /// Number of requests answered so far.
     pub fn answered(&self) -> u64 {
         self.devices.iter().map(DeviceSim::answered).sum()
     }
 
-    /// The engine that serves the tenant at this place of the scenario, and what that calls it: for
-    /// what no report has, such as how a VM is tuned. `None`: the tenant is not there.
+    /// Engine that serves a tenant, by the tenant's index in the scenario, with the VM's handle
+    /// there. For values that no report has, such as the tuning of a VM. `None` if the VM is not
+    /// there.
     pub fn served(&self, tenant: usize) -> Option<(&Engine, VmId)> {
         let device = self.scenario.tenants.get(tenant)?.device;
         self.devices[device].served(tenant)
     }
 
-    /// Keeps transfers that are done from now on, until [`World::take_responses`] takes them.
+    /// Keeps completed transfers from now on, for [`World::take_responses`].
     pub fn keep_responses(&mut self) {
         self.devices
             .iter_mut()
             .for_each(|device| device.transfer_log_mut().keep_done());
     }
 
-    /// The requests of traces, and the jobs with deadlines, that were done since this was asked
-    /// last, in the order in which they were; none unless they are kept.
+    /// Returns the transfers completed since the last call, in the order of completion: requests of
+    /// traces and workloads with deadlines. Empty unless [`World::keep_responses`] was called.
     pub fn take_responses(&mut self) -> Vec<Response> {
         let devices = self.devices.iter_mut();
         let done = devices.flat_map(|device| device.transfer_log_mut().take_done());
         let mut done: Vec<TransferDone> = done.collect();
-        // Stable: those of one device stay in their order.
+        // The sort is stable: transfers of one device stay in their order.
         done.sort_by_key(|transfer| transfer.ended);
         let tenants = &self.scenario.tenants;
         let response = |it: &TransferDone| Response::new(&tenants[it.tenant], it);
         done.iter().map(response).collect()
     }
 
-    /// Keeps events of requests at the scheduler from now on, until [`World::take_requests`] takes
-    /// them.
+    /// Keeps events of requests at the scheduler from now on, for [`World::take_requests`].
     pub fn keep_requests(&mut self) {
         let devices = self.devices.iter_mut();
         devices.for_each(|device| device.request_log_mut().keep());
     }
 
-    /// Moves the events of requests at the device of this index since the last call to the end of
-    /// `to`, in the order in which they happened; none unless they are kept.
+    /// Appends to `to` the events of requests at a device since the last call, in the order in
+    /// which they happened. None unless [`World::keep_requests`] was called.
     pub fn take_requests(&mut self, device: usize, to: &mut Vec<RequestEvent>) {
         self.devices[device].request_log_mut().take(to);
     }
 
-    /// Lets time pass to the next mark: at most a second. Rows of an interval that ended go to
+    /// Advances time to the next mark, at most a second. Rows of an interval that ended go to
     /// `rows`.
     pub fn step(&mut self, rows: &mut dyn FnMut(&Row)) {
         let Frame {
@@ -144,7 +147,7 @@ impl World {
         self.now = until;
         let done = self.scenario.frame.until_done && self.devices.iter().all(DeviceSim::is_done);
         if done {
-            // What comes after the last of it is nobody's time.
+            // Time after the last answer belongs to no result.
             let last = self.devices.iter().map(DeviceSim::last_end).max();
             self.now = last.unwrap_or(until);
         }
@@ -154,9 +157,9 @@ impl World {
         self.end_interval(rows);
         if until == warm_up || (done && self.now < warm_up) {
             self.collect();
-            (self.devices.iter_mut()).for_each(|device| device.forget(until == second));
+            (self.devices.iter_mut()).for_each(|device| device.clear_counts(until == second));
             if let Some(processors) = &mut self.processors {
-                processors.forget();
+                processors.clear_counts();
             }
             if let Some(interval) = &mut self.interval {
                 interval.totals.iter_mut().for_each(Tally::clear);
@@ -164,23 +167,23 @@ impl World {
         }
     }
 
-    /// Lets time pass until a transfer begins or ends on its only device, but not beyond `until`;
-    /// all that happens then has happened. For who decides by what runs: no rows, no seconds, no
-    /// warm-up and no processors.
+    /// Advances time until a transfer begins or ends on the only device, but not beyond `until`.
+    /// Everything due at that time has happened on return. Meant for callers that decide by the
+    /// transfers that run: there are no rows, no seconds, no warm-up and no pCPUs.
     pub fn run_to_transfer(&mut self, until: Nanos) {
         if let [device] = &mut self.devices[..] {
             self.now = device.run_to_transfer(until.min(self.scenario.frame.duration));
         }
     }
 
-    /// Transfers that run, each with the index of its VM among the scenario's tenants.
+    /// Running transfers, each with the index of its VM among the scenario's tenants.
     pub fn transfers(&self) -> impl Iterator<Item = (usize, &Transfer)> {
         self.devices.iter().flat_map(DeviceSim::transfers)
     }
 
-    /// The first job of a tenant, which has not begun or is over, becomes this one and begins now:
-    /// a single copy. With `terms` an admission controller let it in: its class, and other tenants
-    /// that are down until it ends.
+    /// Replaces the first workload of a tenant, which has not begun or is over, by `job` and begins
+    /// it now, as a single copy. `terms` are those of an admission controller: the transfer's
+    /// class, and tenants that are lowered to another class until it ends.
     ///
     /// # Panics
     /// When [`Scenario::check`] would have refused the job, or the tenant is not there or busy.
@@ -191,19 +194,19 @@ impl World {
             lowered: lowered.iter().filter_map(to_vm).collect(),
         });
         let of = &self.scenario.tenants[tenant];
-        // Each job draws something else.
+        // Each workload draws from a stream of its own: the begin is part of the generator's seed.
         let rng = generator(self.scenario.frame.seed, &of.name, self.now.0 | 1 << 63);
         self.devices[of.device].begin(tenant, job, rng, terms);
     }
 
-    /// Runs to the end.
+    /// Runs to the end; rows go to `rows`.
     pub fn run(&mut self, rows: &mut dyn FnMut(&Row)) {
         while !self.is_over() {
             self.step(rows);
         }
     }
 
-    /// Moves what the devices counted to the interval's tallies and the totals.
+    /// Moves the devices' counts to the interval's tallies and the totals.
     fn collect(&mut self) {
         let Some(interval) = &mut self.interval else {
             return;
@@ -240,7 +243,7 @@ impl World {
         interval.next += interval.every;
     }
 
-    /// Report of the run so far.
+    /// Returns the report of the run so far.
     pub fn report(&mut self) -> Report {
         self.collect();
         let scenario = &self.scenario;
@@ -305,7 +308,7 @@ impl World {
         all.into_values().collect()
     }
 
-    /// Report of a VM, by its index among the scenario's tenants.
+    /// Assembles the report of a VM, by its index among the scenario's tenants.
     fn vm_report(&self, index: usize, tenant: &Tenant, results: &VmResults) -> VmReport {
         let transfers = results.tally.transfers.as_deref().map(|done| {
             let mut transfers = *done;
@@ -313,7 +316,7 @@ impl World {
             transfers
         });
         let device = &self.scenario.devices[tenant.device].name;
-        // Its rates are those of the time in which it had something to do.
+        // Rates are taken over the time in which the VM was active.
         let first = tenant.jobs.iter().map(|job| job.start).min();
         let began = tenant.arrives + first.unwrap_or_default();
         let span = results.end.since(began.max(self.scenario.frame.warm_up));
@@ -328,10 +331,10 @@ impl World {
 /// Results of a VM, or of a background process.
 struct VmResults<'a> {
     tally: &'a Tally,
-    /// Tally of its transfers that run.
+    /// Tally of its running transfers.
     running: TransferTally,
     promises: Vec<PromiseResult>,
     precision: PrecisionResult,
-    /// Time at which it had done all it was to do or left, or the end of the run.
+    /// Time at which it had completed its workloads or left, or the end of the run.
     end: Nanos,
 }

@@ -28,9 +28,10 @@ pub(super) fn calibrate(
             let middle = low + (high - low) / 2;
             free.set(point.knob, middle);
             let is_low = (ours(point, &free, wanted.jobs) < theirs) == point.rises;
-            match is_low {
-                true => low = middle + 1,
-                false => high = middle,
+            if is_low {
+                low = middle + 1
+            } else {
+                high = middle
             }
         }
         free.set(point.knob, low);

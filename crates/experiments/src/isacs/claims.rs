@@ -58,9 +58,10 @@ impl Pair<'_> {
     }
 
     fn item(&self, theirs: bool) -> Item {
-        let value = match theirs {
-            true => self.their_gain(),
-            false => self.our_gain(),
+        let value = if theirs {
+            self.their_gain()
+        } else {
+            self.our_gain()
         };
         Item {
             label: self.name(),

@@ -33,9 +33,10 @@ pub(super) struct Found {
 impl Found {
     /// What a figure over several cases shows of one.
     pub(super) fn shown(&self) -> f64 {
-        match self.work_s > 0.0 {
-            true => self.work_s,
-            false => self.amount,
+        if self.work_s > 0.0 {
+            self.work_s
+        } else {
+            self.amount
         }
     }
 }

@@ -89,9 +89,10 @@ fn write(source: Source, mixed: bool, free: &Free) -> WriteSpec {
     WriteSpec {
         file: FILE / SHRINK,
         make_per_kib: make(source, mixed, free),
-        dirty: match mixed {
-            true => free.get(Knob::MixedDirtyKb) * 1000 / SHRINK,
-            false => DIRTY / SHRINK,
+        dirty: if mixed {
+            free.get(Knob::MixedDirtyKb) * 1000 / SHRINK
+        } else {
+            DIRTY / SHRINK
         },
         depth: 32,
         driver: Nanos::from_micros(40),

@@ -315,9 +315,10 @@ impl Steady {
             let rate = (bytes / u128::from(long.0.max(1))) as u64;
             Had { vm, class, rate }
         };
-        let had = match long.0 * 3 >= INTERVAL.0 {
-            true => self.vms.iter().map(rate).collect(),
-            false => Vec::new(),
+        let had = if long.0 * 3 >= INTERVAL.0 {
+            self.vms.iter().map(rate).collect()
+        } else {
+            Vec::new()
         };
         *self = Steady {
             since: now,

@@ -85,9 +85,10 @@ impl Learnt {
             database: PriorityDatabase::new(bandwidth),
             limit,
         };
-        let vms = match setting.asks_all() {
-            true => 1..=setting.places(),
-            false => MEDIA..=MEDIA + setting.places(),
+        let vms = if setting.asks_all() {
+            1..=setting.places()
+        } else {
+            MEDIA..=MEDIA + setting.places()
         };
         for vms in vms {
             for classes in combinations(vms) {

@@ -136,9 +136,10 @@ fn nearest(
     let (mut low, mut high) = (0, count - 1);
     while high - low > 1 {
         let middle = (low + high) / 2;
-        match of(middle)? < wanted {
-            true => low = middle,
-            false => high = middle,
+        if of(middle)? < wanted {
+            low = middle
+        } else {
+            high = middle
         }
     }
     let off = |i: usize| Ok::<f64, ExperimentError>((of(i)? - wanted).abs());

@@ -122,9 +122,12 @@ pub(super) const MEASURES: &[Measure<Pridyn>] = &[
         of: |found, of| {
             let [without, with] = ["cfq", "pridyn"]
                 .map(|scheduler| streams::missed_by_delta(found, scheduler, of[0]));
-            let change = |(without, with): (f64, f64)| match without == 0.0 {
-                true => f64::NEG_INFINITY,
-                false => with - without,
+            let change = |(without, with): (f64, f64)| {
+                if without == 0.0 {
+                    f64::NEG_INFINITY
+                } else {
+                    with - without
+                }
             };
             Some(series(without?.into_iter().zip(with?).map(change)))
         },

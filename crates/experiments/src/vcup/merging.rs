@@ -58,10 +58,7 @@ fn spread(curve: &[f64]) -> f64 {
 }
 
 fn order(random: bool) -> &'static str {
-    match random {
-        true => "random",
-        false => "sequential",
-    }
+    if random { "random" } else { "sequential" }
 }
 
 /// Curves over all limits of reads in an order, by their size.

@@ -178,9 +178,10 @@ fn inadequate(steps: &[Step<'_>]) -> Said {
     Said::new(
         "mail at 25 MB/s is beyond what can be had, and nothing else is",
         told.len() == 1 && told[0].starts_with("mail at 25"),
-        match told.is_empty() {
-            true => "no capacity is told to be inadequate".to_owned(),
-            false => format!("told of {}", told.join(", ")),
+        if told.is_empty() {
+            "no capacity is told to be inadequate".to_owned()
+        } else {
+            format!("told of {}", told.join(", "))
         },
     )
 }

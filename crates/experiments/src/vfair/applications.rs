@@ -141,9 +141,10 @@ fn other_hosts() -> Vec<Key> {
 impl Mix {
     /// As it is compared with the paper.
     fn key(&self, scheduler: &'static str) -> Key {
-        match RIVALS.contains(&scheduler) {
-            true => self.on_each_host(scheduler).with(ONE_HOST),
-            false => self.on_each_host(scheduler),
+        if RIVALS.contains(&scheduler) {
+            self.on_each_host(scheduler).with(ONE_HOST)
+        } else {
+            self.on_each_host(scheduler)
         }
     }
 

@@ -26,9 +26,10 @@ fn key(outstanding: u32, size: u32) -> Key {
 /// Part c: both in VMs, whose vCPUs have a pCPU each, or all of them share all.
 pub(super) fn in_vms(pinned: bool) -> Key {
     let key = Key::new(Case::Virtualised, Disk::Ssd, "cfq");
-    match pinned {
-        true => key.with(Change::Pinned),
-        false => key,
+    if pinned {
+        key.with(Change::Pinned)
+    } else {
+        key
     }
 }
 

@@ -1,16 +1,19 @@
-//! Every accepted request is answered exactly once, to its client, with its own tag and the
-//! outcome that was its own, no earlier than the device has let go of its memory and no later
-//! than the batch in which nothing keeps it back any more. What failed in company, whole or in
-//! part, goes again from its beginning once nothing of it is in flight, and no error but its own is
-//! its. What waits, or has to be repeated, when its disk has become too short for it fails as being
-//! beyond the end. Where its time went adds up to the time that passed.
+//! Checker of answers. Every accepted request is answered exactly once, to its own connection, with
+//! its own tag and outcome.
+//! The answer comes no earlier than the device releases the request's memory, and no later than the
+//! batch in which nothing holds it back.
+//! A merged I/O that fails, whole or in part, is repeated request by request, each from its
+//! beginning once none of its I/Os is in flight; only the error of such an unmerged I/O counts as
+//! the request's own. A request that waits or has to be repeated when its disk shrinks below its
+//! end fails with `BeyondEnd`. The components of a request's latency add up to the time that
+//! passed.
 
 use super::ledger::{Ledger, NEVER, Part};
 use super::{Verdict, ensure};
 use tidegate_core::request::{Done, IoError, Op, Outcome};
 use tidegate_core::time::Nanos;
 
-/// A device I/O with these parts has started.
+/// Records that a device I/O with these parts has started.
 pub fn started(ledger: &mut Ledger, op: Op, parts: &[Part]) {
     for part in parts {
         let entry = &mut ledger.entries[part.number as usize];
@@ -20,8 +23,8 @@ pub fn started(ledger: &mut Ledger, op: Op, parts: &[Part]) {
     }
 }
 
-/// A device I/O with these parts has ended at `now`; `over` collects those that are to be
-/// answered.
+/// Records that a device I/O with these parts ended at `now` with `outcome`. Pushes the numbers of
+/// requests that are now to be answered onto `over`.
 pub fn ended(
     ledger: &mut Ledger,
     now: Nanos,
@@ -30,14 +33,14 @@ pub fn ended(
     outcome: Outcome,
     over: &mut Vec<u32>,
 ) {
-    let company = parts.len() > 1 && op != Op::Flush;
+    let merged = parts.len() > 1 && op != Op::Flush;
     for part in parts {
         let entry = &mut ledger.entries[part.number as usize];
         let size = ledger.disks[entry.disk as usize].spec.size;
         entry.outstanding -= 1;
         match outcome {
             Ok(()) => entry.moved += part.len,
-            Err(_) if company => entry.again = true,
+            Err(_) if merged => entry.again = true,
             Err(error) => {
                 entry.error.get_or_insert(error);
             }
@@ -49,10 +52,11 @@ pub fn ended(
     }
 }
 
-/// The engine has answered a request. Returns its number.
+/// Checks one answer of the engine and closes its request. Returns the request's number.
 ///
 /// # Errors
-/// When it should not have, or not so.
+/// Fails when the request was not to be answered yet, or has another connection, outcome or
+/// latency.
 pub fn answered(ledger: &mut Ledger, done: &Done) -> Result<u32, super::Broken> {
     let number = check(ledger, done)?;
     ledger.closed(number);
@@ -118,10 +122,11 @@ fn check(ledger: &Ledger, done: &Done) -> Result<u32, super::Broken> {
     Ok(tag as u32)
 }
 
-/// All answers were taken: those that nothing keeps back must be among them.
+/// Checks that every request in `over`, which nothing holds back any more, has been answered. Call
+/// it after all answers were taken.
 ///
 /// # Errors
-/// When one is missing.
+/// Fails with the first request that was not answered.
 pub fn none_missing(ledger: &Ledger, over: &mut Vec<u32>) -> Verdict {
     for number in over.drain(..) {
         let entry = &ledger.entries[number as usize];

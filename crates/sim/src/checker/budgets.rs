@@ -1,9 +1,9 @@
-//! Nobody waits for a slot or for memory while it holds less than its part and others hold more
-//! than theirs. What all hold together stays within the bounds.
+//! Checker of budgets. No VM waits for a request slot or for payload memory while it holds less
+//! than its guaranteed part and others hold more than theirs. The totals stay within their bounds.
 //!
-//! Parts are worked out here once more, from the documented rule: of the guaranteed half a quarter
-//! is divided equally, half of the rest by reservation if anybody has one, and what is left by
-//! weight.
+//! Guaranteed parts are computed here independently, from the documented rule: a quarter of the
+//! guaranteed half is divided equally, half of the rest by reservation if any VM has one, and the
+//! remainder by weight.
 
 use super::{Verdict, ensure};
 use tidegate_core::budget::{Shares, buffer_bytes};
@@ -11,7 +11,8 @@ use tidegate_core::engine::PayloadBounds;
 use tidegate_core::objective::Objective;
 use tidegate_core::request::{Op, VmId};
 
-/// Each member's part of a total, as the documented rule has it.
+/// Guaranteed part of each member of a `total`, in the unit of the total and at least 1, by the
+/// documented rule.
 pub fn parts(total: u64, members: &[Shares]) -> Vec<u64> {
     let guaranteed = total / 2;
     let equally = guaranteed / 4;
@@ -35,11 +36,11 @@ pub fn parts(total: u64, members: &[Shares]) -> Vec<u64> {
     members.iter().map(part).collect()
 }
 
-/// Payload memory that VMs hold, by what a driver saw.
+/// Payload memory that each VM holds, as a driver observed it.
 #[derive(Clone, Default, Debug)]
 pub struct Budgets {
     bounds: Option<PayloadBounds>,
-    /// By the slot of the VM: of writes, and of reads.
+    /// Bytes by VM slot: of writes, and of reads.
     held: Vec<[u64; 2]>,
     all: [u64; 2],
 }
@@ -49,7 +50,7 @@ fn kind_of(op: Op) -> usize {
 }
 
 impl Budgets {
-    /// Memory within these bounds; `None`: without any.
+    /// Creates the books for memory within `bounds`; `None` stands for unbounded memory.
     pub fn new(bounds: Option<PayloadBounds>) -> Budgets {
         Budgets {
             bounds,
@@ -57,21 +58,21 @@ impl Budgets {
         }
     }
 
-    /// Whether memory is bounded.
+    /// Returns `true` if payload memory is bounded.
     pub fn is_bounded(&self) -> bool {
         self.bounds.is_some()
     }
 
-    /// Bytes that a VM's writes, or reads, hold.
+    /// Bytes of payload memory that a VM's requests in the direction of `op` hold.
     fn held(&self, vm: VmId, op: Op) -> u64 {
         let held = self.held.get(vm.index());
         held.map_or(0, |held| held[kind_of(op)])
     }
 
-    /// A request of `len` bytes got its memory.
+    /// Records that a request of `len` bytes got payload memory.
     ///
     /// # Errors
-    /// When there is more in use than the bounds allow.
+    /// Fails when more memory is in use than the bounds allow.
     pub fn taken(&mut self, vm: VmId, op: Op, len: u32) -> Verdict {
         let Some(bounds) = self.bounds else {
             return Ok(());
@@ -90,15 +91,15 @@ impl Budgets {
         Ok(())
     }
 
-    /// A request of `len` bytes gave its memory back.
+    /// Records that a request of `len` bytes returned its payload memory.
     pub fn returned(&mut self, vm: VmId, op: Op, len: u32) {
         self.held[vm.index()][kind_of(op)] -= buffer_bytes(len);
         self.all[kind_of(op)] -= buffer_bytes(len);
     }
 
-    /// Whether a VM could certainly take memory for requests that need `need` bytes together: they
-    /// fit its part beside what it holds, and the total beside what all hold. `objectives`: of all
-    /// VMs, this one's first.
+    /// Returns `true` if a VM is certain to get `need` bytes of memory: they fit its guaranteed
+    /// part beside its present use, and the total beside the use of all. `objectives` are those of
+    /// all VMs, this VM's first.
     pub fn fits(&self, vm: VmId, op: Op, need: u64, objectives: &[Objective]) -> bool {
         let Some(bounds) = self.bounds else {
             return true;

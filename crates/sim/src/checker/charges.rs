@@ -1,6 +1,6 @@
-//! Each accepted request is charged exactly once, when it is served for the first time, whole;
-//! one that is cancelled before is never charged. What the engine counts for a VM is what
-//! became of its requests.
+//! Checker of charges. Each accepted request is charged exactly once and in full, when it is served
+//! for the first time. A request that is cancelled before that is never charged. The engine's
+//! statistics of a VM agree with the outcomes of its requests.
 
 use super::ledger::{Ledger, Part};
 use super::{Verdict, ensure};
@@ -9,7 +9,7 @@ use tidegate_core::request::{Account, DeviceIo, Done, IoError, Op, VmId};
 use tidegate_core::stats::VmStats;
 use tidegate_core::time::Nanos;
 
-/// What became of one VM's requests.
+/// Outcomes of one VM's requests.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Tally {
     arrived: [u64; Op::ALL.len()],
@@ -20,10 +20,10 @@ struct Tally {
     time: Nanos,
 }
 
-/// The checker.
+/// Tallies that the engine's statistics are compared with.
 #[derive(Debug, Default)]
 pub struct Charges {
-    /// By slot: whose, and what.
+    /// Owner and tally of each VM slot.
     tallies: Vec<(Option<VmId>, Tally)>,
 }
 
@@ -39,12 +39,12 @@ impl Charges {
         tally
     }
 
-    /// A request was accepted.
+    /// Counts a request that was accepted.
     pub fn accepted(&mut self, vm: VmId, op: Op) {
         self.tally(vm).arrived[op as usize] += 1;
     }
 
-    /// A request was answered.
+    /// Counts a request of `len` bytes that was answered.
     pub fn answered(&mut self, done: &Done, len: u32) {
         let tally = self.tally(done.vm);
         match done.outcome {
@@ -58,10 +58,10 @@ impl Charges {
         }
     }
 
-    /// Holds the engine's statistics of a VM against what was seen.
+    /// Compares the engine's statistics of a VM with the outcomes that were observed.
     ///
     /// # Errors
-    /// When they differ.
+    /// Fails when they differ.
     pub fn check(&mut self, vm: VmId, stats: impl Deref<Target = VmStats>) -> Verdict {
         let counted = Tally {
             arrived: Op::ALL.map(|op| stats.op(op).arrived),
@@ -85,10 +85,10 @@ fn total(account: &Account) -> Nanos {
     account.total()
 }
 
-/// A device I/O with these parts has started: what it charges.
+/// Checks the requests and bytes that a device I/O charges, at its start.
 ///
 /// # Errors
-/// When that is not what it serves for the first time.
+/// Fails when they are not those that the I/O serves for the first time.
 pub fn started(ledger: &mut Ledger, io: &DeviceIo, parts: &[Part]) -> Verdict {
     let (mut ops, mut bytes) = (0, 0);
     for part in parts {

@@ -14,24 +14,24 @@ use super::ledger::{Entry, Ledger, NEVER};
 use super::{Verdict, ensure};
 use tidegate_core::request::Op;
 
-/// What a sector holds: the number of the request that wrote it, plus one.
+/// Content of a sector: the number of the request that wrote it, plus one.
 pub type Stamp = u64;
 
-/// A sector that was never written.
+/// Stamp of a sector that was never written.
 pub const BLANK: Stamp = 0;
-/// What a device may leave behind where something was discarded.
+/// Stamp of content that a device may leave behind after a discard.
 pub const GARBAGE: Stamp = u64::MAX;
 
 /// Discards that may still show in a sector.
 #[derive(Clone, Copy, Debug, Default)]
 struct Discarded {
-    /// Not answered yet.
+    /// Discards that are not answered yet.
     open: u32,
-    /// The moment of the last answer.
+    /// Moment of the last discard's answer, in calls.
     ended: u64,
 }
 
-/// The shadow of one disk.
+/// Floors and discards of one disk, by sector.
 #[derive(Clone, Debug)]
 pub struct Shadow {
     disk: u32,
@@ -40,7 +40,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Of the disk with this number.
+    /// Creates the shadow of the disk with this number.
     pub fn new(disk: u32, sectors: usize) -> Shadow {
         Shadow {
             disk,
@@ -49,14 +49,15 @@ impl Shadow {
         }
     }
 
-    /// The disk has at least so many sectors from now on.
+    /// Grows the disk to at least `sectors` sectors.
     pub fn grow(&mut self, sectors: usize) {
         let sectors = sectors.max(self.floor.len());
         self.floor.resize(sectors, 0);
         self.discarded.resize(sectors, Discarded::default());
     }
 
-    /// A request was accepted. A read takes the floors as they are now along.
+    /// Records that a request was accepted. For a read, `floors` gets the present floors of its
+    /// sectors.
     pub fn submitted(&mut self, entry: &Entry, floors: &mut Vec<u64>) {
         let (first, count) = entry.sectors();
         match entry.request.op {
@@ -72,7 +73,7 @@ impl Shadow {
         }
     }
 
-    /// A request was answered, well or not.
+    /// Records that a request was answered; `well` is `true` for a success.
     pub fn answered(&mut self, entry: &Entry, well: bool) {
         let (first, count) = entry.sectors();
         match entry.request.op {
@@ -91,7 +92,8 @@ impl Shadow {
         }
     }
 
-    /// Whether a sector may hold this where nothing below the floor is left.
+    /// Returns `true` if a sector may hold `stamp`, given that everything older than `floor` is
+    /// overwritten.
     pub fn is_legal(&self, ledger: &Ledger, sector: usize, stamp: Stamp, floor: u64) -> bool {
         let discarded = &self.discarded[sector];
         if discarded.open > 0 || discarded.ended > floor {
@@ -110,10 +112,11 @@ impl Shadow {
         }
     }
 
-    /// A read has found these stamps from its `skip`th sector on, having taken `floors` along.
+    /// Checks the stamps that a read found from its `skip`th sector on. `floors` are those taken
+    /// when the read was accepted.
     ///
     /// # Errors
-    /// When one of them cannot have been there.
+    /// Fails when a stamp cannot have been current since then.
     pub fn read(
         &self,
         ledger: &Ledger,
@@ -137,10 +140,10 @@ impl Shadow {
         Ok(())
     }
 
-    /// Everything has drained: what the medium holds must be legal now.
+    /// Checks the content of the medium after everything has drained.
     ///
     /// # Errors
-    /// When a sector is not.
+    /// Fails when a sector holds a stamp that was overwritten.
     pub fn settled(&self, ledger: &Ledger, medium: &[Stamp]) -> Verdict {
         for (sector, (&stamp, &floor)) in medium.iter().zip(&self.floor).enumerate() {
             ensure!(
@@ -156,7 +159,7 @@ impl Shadow {
     }
 }
 
-/// A stamp in words.
+/// Describes a stamp in words, for messages.
 pub fn describe(ledger: &Ledger, stamp: Stamp) -> String {
     match stamp {
         BLANK => "what was there in the beginning".to_owned(),

@@ -1,14 +1,16 @@
-//! Credits are conserved, and hold nobody longer than they say (regulator `vbc`).
+//! Checker of credits (regulator `vbc`). Credits are conserved, and no VM is held for longer than
+//! the regulator states.
 //!
-//! A unit is let in only while its VM has credit left of what its reservation, or the controller,
-//! gives it in an interval; what is left of that is not kept, what was overdrawn is owed. A VM
-//! that has credit is not held. Somebody who has none is held no longer than beta / min B while
-//! nobody who has credit wants anything that waits: counted from when that began, from the last
-//! interval's end, or from when a VM came, went or changed, the latest. By the paper's letter also
-//! what is in flight is waited for, however long.
+//! A unit is admitted only while its VM has credit left of its grant for the interval, which comes
+//! from the reservation or the controller. Unused credit expires at the end of an interval;
+//! overdrawn credit is carried over as debt. A VM with credit is never held. A VM without credit is
+//! held for at most beta / min B while no VM with credit has anything waiting. That time counts
+//! from the latest of: the start of that condition, the end of the last interval, and the last
+//! change of the set of VMs or of an objective. In the paper's literal variant I/Os in flight count
+//! as waiting, for however long they take.
 //!
-//! Grants are reckoned here from the objectives, on their own. Between the change of a proportion
-//! and the next interval either figure may be in force: then both bounds are held.
+//! Grants are computed here independently from the objectives. Between the change of a proportion
+//! and the next interval either figure may be in force, so both bounds are tracked.
 
 use super::{Broken, Verdict, ensure};
 use std::collections::BTreeMap;
@@ -25,9 +27,9 @@ use tidegate_core::roles::{
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// What credits are reckoned by; see the policy's parameters.
+/// Parameters of `vbc`; the policy's registry documents their units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Terms {
+struct Parameters {
     beta: u128,
     max_interval: u128,
     default_iops: u128,
@@ -35,8 +37,8 @@ struct Terms {
     literal: bool,
 }
 
-impl Terms {
-    fn of(policy: &PolicySpec) -> Option<Terms> {
+impl Parameters {
+    fn of(policy: &PolicySpec) -> Option<Parameters> {
         let (_, regulator, _) = policy.parts();
         let get = |name| {
             let found = policy
@@ -46,7 +48,7 @@ impl Terms {
                 .find(|(info, _)| info.name == name);
             found.map_or(0, |(_, value)| u128::from(value))
         };
-        (regulator == "vbc").then(|| Terms {
+        (regulator == "vbc").then(|| Parameters {
             beta: get("beta"),
             max_interval: get("max_interval"),
             default_iops: get("default_iops"),
@@ -55,7 +57,7 @@ impl Terms {
         })
     }
 
-    /// Bytes a second, a request being so many.
+    /// Demand in bytes per second, with a request counted as `request_size` bytes.
     fn demand(&self, objective: &Objective) -> u128 {
         let rate = &objective.reservation;
         let ops = rate.ops.map(|ops| ops.per_s as u128 * self.request_size);
@@ -64,7 +66,8 @@ impl Terms {
         promised.unwrap_or(self.default_iops * self.request_size)
     }
 
-    /// One credit a request, or for each size that the reservation is reckoned by.
+    /// Cost in credits: one per request, or one per unit of the size in which the reservation is
+    /// counted.
     fn cost(&self, objective: &Objective, requests: u32, bytes: u32) -> i64 {
         let rate = &objective.reservation;
         let ops = rate.ops.map(|ops| ops.per_s as u128 * self.request_size);
@@ -86,21 +89,21 @@ impl Terms {
     }
 }
 
-/// One VM.
+/// Credit account of one VM.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     demand: u128,
-    /// By a controller.
+    /// Grant that a controller has set.
     assigned: Option<i64>,
-    /// Grants in force in this interval: the least and the most.
+    /// Smallest and largest grant that may be in force in this interval.
     grants: (i64, i64),
-    /// Credit left if it was that.
+    /// Credit left under the smallest and under the largest grant.
     left: (i64, i64),
 }
 
 impl Account {
-    /// It may be granted this instead.
-    fn may_have(&mut self, grant: i64) {
+    /// Widens the range of grants so that it includes `grant`.
+    fn widen_grants(&mut self, grant: i64) {
         let (least, most) = self.grants;
         self.left.0 -= (least - grant).max(0);
         self.left.1 += (grant - most).max(0);
@@ -113,67 +116,70 @@ impl Account {
     }
 }
 
-/// The checker's books.
+/// Independent model of the regulator's credits.
 #[derive(Debug, Default)]
-struct Books {
-    /// Of the policy that comes; `None`: another regulator.
-    terms: Option<Terms>,
+struct CreditModel {
+    /// Parameters of the policy in force; `None` under another regulator.
+    parameters: Option<Parameters>,
     vms: BTreeMap<VmId, Account>,
     longest: u128,
-    /// Since when somebody has been held though nobody with credit has anything waiting.
+    /// Start of the time in which a VM has been held although no VM with credit has anything
+    /// waiting.
     since: Option<Nanos>,
     broken: Option<Broken>,
 }
 
-impl Books {
-    fn grant(&self, terms: &Terms, vm: &Account) -> i64 {
+impl CreditModel {
+    fn grant(&self, parameters: &Parameters, vm: &Account) -> i64 {
         if let Some(assigned) = vm.assigned {
             return assigned;
         }
         let least = self.vms.values().map(|vm| vm.demand).min().unwrap_or(1);
         let sum: u128 = self.vms.values().map(|vm| vm.demand).sum();
-        let (over, under) = match terms.beta * sum < self.longest * least {
-            true => (terms.beta * vm.demand, least),
-            false => (self.longest * vm.demand, sum),
+        let (over, under) = if parameters.beta * sum < self.longest * least {
+            (parameters.beta * vm.demand, least)
+        } else {
+            (self.longest * vm.demand, sum)
         };
-        // Half a credit is rounded up.
+        // Rounds to the nearest credit, and half a credit up.
         let whole = over / under + u128::from(over % under * 2 >= under);
         whole.clamp(1, 1 << 30) as i64
     }
 
-    /// Proportions are those of the reservations again.
-    fn reckon(&mut self, terms: &Terms) {
+    /// Resets the proportions to those of the reservations.
+    fn reset_proportions(&mut self, parameters: &Parameters) {
         for vm in self.vms.values_mut() {
             vm.assigned = None;
         }
         for vm in self.vms.keys().copied().collect::<Vec<_>>() {
-            let grant = self.grant(terms, &self.vms[&vm]);
-            self.vms.entry(vm).or_default().may_have(grant);
+            let grant = self.grant(parameters, &self.vms[&vm]);
+            self.vms.entry(vm).or_default().widen_grants(grant);
         }
         self.since = None;
     }
 
-    fn hear(&mut self, facts: &Facts, event: &Event) -> Verdict {
-        let Some(terms) = self.terms else {
+    fn on_event(&mut self, facts: &Facts, event: &Event) -> Verdict {
+        let Some(parameters) = self.parameters else {
             return Ok(());
         };
         match *event {
             Event::VmAdded(vm) | Event::VmChanged(vm) if !facts.is_background(vm) => {
-                self.longest = terms.longest(facts);
+                self.longest = parameters.longest(facts);
                 let new = !self.vms.contains_key(&vm);
-                self.vms.entry(vm).or_default().demand = terms.demand(facts.objective(vm));
+                self.vms.entry(vm).or_default().demand = parameters.demand(facts.objective(vm));
                 if new {
-                    let grant = self.grant(&terms, &self.vms[&vm]);
+                    let grant = self.grant(&parameters, &self.vms[&vm]);
                     self.vms.entry(vm).or_default().interval(grant);
                 }
-                self.reckon(&terms);
+                self.reset_proportions(&parameters);
             }
             Event::VmRemoved(vm) => {
                 let known = self.vms.remove(&vm).is_some();
-                // One of the background had no credits, and takes nobody's away.
-                match known {
-                    true => self.reckon(&terms),
-                    false => return Ok(()),
+                // A background process has no credits, so its removal changes no grant.
+                if known {
+                    self.reset_proportions(&parameters)
+                } else {
+                    return Ok(());
                 }
             }
             Event::Admitted(unit) => {
@@ -190,11 +196,15 @@ impl Books {
                     Op::WriteZeroes if facts.device().spec.zeroes_are_writes => unit.len,
                     Op::WriteZeroes | Op::Discard | Op::Flush => 0,
                 };
-                self.charge(vm, terms.cost(facts.objective(vm), unit.requests, bytes));
+                self.charge(
+                    vm,
+                    parameters.cost(facts.objective(vm), unit.requests, bytes),
+                );
             }
             Event::Merged { into, by } if facts.queued(into).is_admitted() => {
                 let vm = facts.queued(into).vm_lane().0;
-                let cost = terms.cost(facts.objective(vm), 1, facts.queued(by).request_bytes());
+                let cost =
+                    parameters.cost(facts.objective(vm), 1, facts.queued(by).request_bytes());
                 self.charge(vm, cost);
             }
             _ => {}
@@ -210,20 +220,22 @@ impl Books {
     }
 
     fn interval_ended(&mut self) {
-        let Some(terms) = self.terms else { return };
+        let Some(parameters) = self.parameters else {
+            return;
+        };
         for vm in self.vms.keys().copied().collect::<Vec<_>>() {
-            let grant = self.grant(&terms, &self.vms[&vm]);
+            let grant = self.grant(&parameters, &self.vms[&vm]);
             self.vms.entry(vm).or_default().interval(grant);
         }
         self.since = None;
     }
 
-    /// Everything that was due is done.
+    /// Compares the model with the engine, after everything that was due is done.
     fn check(&mut self, engine: &Engine) -> Verdict {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
-        let (Some(terms), facts) = (self.terms, engine.view()) else {
+        let (Some(parameters), facts) = (self.parameters, engine.view()) else {
             return Ok(());
         };
         let mut held = None;
@@ -244,9 +256,10 @@ impl Books {
                 );
                 held = Some(vm);
             }
-            let inside = match terms.literal {
-                true => facts.requests(vm),
-                false => facts.waiting(vm),
+            let inside = if parameters.literal {
+                facts.requests(vm)
+            } else {
+                facts.waiting(vm)
             };
             wanted |= may && inside > 0;
         }
@@ -255,7 +268,7 @@ impl Books {
             return Ok(());
         };
         let least = self.vms.values().map(|vm| vm.demand).min().unwrap_or(1);
-        let period = (terms.beta * terms.request_size * 1_000_000_000).div_ceil(least);
+        let period = (parameters.beta * parameters.request_size * 1_000_000_000).div_ceil(least);
         let (now, since) = (facts.now(), *self.since.get_or_insert(facts.now()));
         ensure!(
             Credits,
@@ -267,63 +280,64 @@ impl Books {
     }
 }
 
-/// The checker.
+/// Checker of credits; shares its model with the audited regulator.
 #[derive(Debug, Default)]
 pub struct Credits {
-    books: Arc<Mutex<Books>>,
+    model: Arc<Mutex<CreditModel>>,
 }
 
-fn locked(books: &Mutex<Books>) -> std::sync::MutexGuard<'_, Books> {
-    books.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(model: &Mutex<CreditModel>) -> std::sync::MutexGuard<'_, CreditModel> {
+    model.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Credits {
-    /// This policy comes next.
+    /// Announces the policy that is set next, and starts the model anew.
     pub fn announce(&self, policy: &PolicySpec) {
-        *locked(&self.books) = Books {
-            terms: Terms::of(policy),
-            ..Books::default()
+        *locked(&self.model) = CreditModel {
+            parameters: Parameters::of(policy),
+            ..CreditModel::default()
         };
     }
 
-    /// What is to stand around the roles of every policy, outermost. The engine may build them
-    /// anew by itself, for the first background tenant: then the books begin anew, too.
+    /// Returns a wrapper that puts the audit around the roles of every policy, outermost. The
+    /// engine may rebuild the roles by itself, for the first background process; the model then
+    /// starts anew, too.
     pub fn wrapper(&self) -> impl Fn(Roles) -> Roles + Send + 'static {
-        let shared = Arc::clone(&self.books);
+        let shared = Arc::clone(&self.model);
         move |roles| {
-            let mut books = locked(&shared);
-            let (terms, broken) = (books.terms, books.broken.take());
-            *books = Books {
-                terms,
+            let mut model = locked(&shared);
+            let (parameters, broken) = (model.parameters, model.broken.take());
+            *model = CreditModel {
+                parameters,
                 broken,
-                ..Books::default()
+                ..CreditModel::default()
             };
-            if terms.is_none() {
+            if parameters.is_none() {
                 return roles;
             }
             Roles {
                 regulator: Box::new(Audited {
                     inner: roles.regulator,
-                    books: Arc::clone(&shared),
+                    model: Arc::clone(&shared),
                 }),
                 ..roles
             }
         }
     }
 
-    /// Nothing more goes to the device now, and everything that was due is done.
+    /// Checks credits once the device takes nothing more and everything that was due is done.
     ///
     /// # Errors
-    /// When somebody spent what it had not, or is held too long.
+    /// Fails when a VM spent credit that it did not have, or is held for too long.
     pub fn check(&self, engine: &Engine) -> Verdict {
-        locked(&self.books).check(engine)
+        locked(&self.model).check(engine)
     }
 }
 
-/// A regulator whose every word goes into the books.
+/// Regulator that forwards to `inner` and reports every event to the model.
 struct Audited {
     inner: Box<dyn Regulator>,
-    books: Arc<Mutex<Books>>,
+    model: Arc<Mutex<CreditModel>>,
 }
 
 impl Regulator for Audited {
@@ -343,11 +357,11 @@ impl Regulator for Audited {
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, reopen: &mut Reopened) {
-        let mut books = locked(&self.books);
-        if let Err(broken) = books.hear(facts, event) {
-            books.broken.get_or_insert(broken);
+        let mut model = locked(&self.model);
+        if let Err(broken) = model.on_event(facts, event) {
+            model.broken.get_or_insert(broken);
         }
-        drop(books);
+        drop(model);
         self.inner.on_event(facts, event, reopen);
     }
 
@@ -356,9 +370,9 @@ impl Regulator for Audited {
     }
 
     fn set(&mut self, facts: &Facts, vm: VmId, knob: Knob) {
-        if let (Knob::Credits(credits), Some(vm)) = (knob, locked(&self.books).vms.get_mut(&vm)) {
+        if let (Knob::Credits(credits), Some(vm)) = (knob, locked(&self.model).vms.get_mut(&vm)) {
             vm.assigned = Some(i64::from(credits));
-            vm.may_have(i64::from(credits));
+            vm.widen_grants(i64::from(credits));
         }
         self.inner.set(facts, vm, knob);
     }
@@ -370,7 +384,7 @@ impl Regulator for Audited {
     fn on_timer(&mut self, facts: &Facts, reopen: &mut Reopened) -> Option<Interval> {
         let ended = self.inner.on_timer(facts, reopen);
         if ended.is_some() {
-            locked(&self.books).interval_ended();
+            locked(&self.model).interval_ended();
         }
         ended
     }

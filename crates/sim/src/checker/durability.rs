@@ -1,15 +1,15 @@
-//! After a power cut a sector holds a value that no durable write has certainly written over.
-//! A write is durable once it was answered well with FUA, or a flush that was asked for after
-//! its answer was answered well.
+//! Checker of durability. After a power cut no sector holds a value that a durable write has
+//! certainly overwritten. A write is durable once it was answered successfully with FUA, or once a
+//! flush that was requested after its answer was answered successfully.
 //!
-//! The floors are those of [`content`](super::content), raised by durable writes only.
+//! Floors are as in [`content`](super::content), raised by durable writes only.
 
 use super::content::{Shadow, Stamp, describe};
 use super::ledger::{Entry, Ledger};
 use super::{Verdict, ensure};
 use tidegate_core::request::Op;
 
-/// A write that was answered well.
+/// Write that was answered successfully. `first` and `count` are sectors, the others moments.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     first: u32,
@@ -18,17 +18,17 @@ struct Written {
     answered: u64,
 }
 
-/// The durable floors of one disk.
+/// Durable floors of one disk, by sector.
 #[derive(Clone, Debug)]
 pub struct Durable {
     floor: Vec<u64>,
-    /// Writes in the order of their answers; those before `applied` are durable.
+    /// Writes in the order of their answers; the first `applied` of them are durable.
     written: Vec<Written>,
     applied: usize,
 }
 
 impl Durable {
-    /// Of a disk of so many sectors.
+    /// Creates the floors of a disk of `sectors` sectors.
     pub fn new(sectors: usize) -> Durable {
         Durable {
             floor: vec![0; sectors],
@@ -37,12 +37,12 @@ impl Durable {
         }
     }
 
-    /// The disk has at least so many sectors from now on.
+    /// Grows the disk to at least `sectors` sectors.
     pub fn grow(&mut self, sectors: usize) {
         self.floor.resize(sectors.max(self.floor.len()), 0);
     }
 
-    /// A request was answered well.
+    /// Records that a request was answered successfully.
     pub fn answered(&mut self, entry: &Entry) {
         let (first, count) = entry.sectors();
         let written = Written {
@@ -73,10 +73,10 @@ impl Durable {
         }
     }
 
-    /// The power is cut: `survives` is what the medium may hold afterwards.
+    /// Checks `survives`, the content that the medium may hold after a power cut now.
     ///
     /// # Errors
-    /// When a durable write would be lost.
+    /// Fails when a durable write would be lost.
     pub fn check(&self, ledger: &Ledger, shadow: &Shadow, survives: &[Stamp]) -> Verdict {
         for (sector, (&stamp, &floor)) in survives.iter().zip(&self.floor).enumerate() {
             ensure!(

@@ -1,9 +1,10 @@
-//! A VM's job moves by what the VM's reads and writes that were answered well have, from its begin
-//! on, no more and no less; it ends exactly once, with the answer to its last byte, or when it is
-//! cancelled; and a forecast is what its bandwidth, as it is told, makes of what is left. So under
-//! every policy, whatever is swapped meanwhile.
+//! Checker of deadline transfers. A VM's transfer advances by the bytes of its reads and writes
+//! that succeed from its begin on, no more and no less. It ends exactly once, with the answer to
+//! its last byte or by a cancellation. Its forecast follows from the bytes left and the bandwidth
+//! that the engine reports. All of this holds under every policy and across policy swaps.
 //!
-//! Answers are to be taken before anything happens to a job, so that both books are of one time.
+//! Answers must be taken before a transfer begins or is cancelled, so that both tallies describe
+//! the same moment.
 
 use super::{Verdict, ensure};
 use std::collections::VecDeque;
@@ -12,19 +13,20 @@ use tidegate_core::jobs::{Job, JobEnd, JobOutcome, JobSpec, JobStatus};
 use tidegate_core::request::{Done, VmId};
 use tidegate_core::time::Nanos;
 
-/// The checker.
+/// Transfers that run, and ends that the engine has yet to report.
 #[derive(Debug, Default)]
 pub struct Jobs {
     running: Vec<(VmId, Job)>,
-    /// In the order in which they are to be heard of.
+    /// Ends in the order in which the engine must report them.
     over: VecDeque<JobEnd>,
 }
 
 impl Jobs {
-    /// A job was asked for at `now`, of a VM that may have one, or may not.
+    /// Checks the engine's response to a transfer that was requested at `now`. `may` states that
+    /// the VM may have a transfer.
     ///
     /// # Errors
-    /// When it was refused and should not have been, or the other way round; or is another one.
+    /// Fails when a valid transfer was refused, an invalid one accepted, or another one begun.
     pub fn begun(
         &mut self,
         now: Nanos,
@@ -50,7 +52,8 @@ impl Jobs {
         self.check(now, vm, Some(status))
     }
 
-    /// A VM's job is not wanted any more, or the VM is not.
+    /// Cancels a VM's transfer, by request or because the VM is removed. Returns its end, if one
+    /// ran.
     pub fn cancelled(&mut self, now: Nanos, vm: VmId) -> Option<JobEnd> {
         let at = self.running.iter().position(|running| running.0 == vm)?;
         Some(self.ends(at, now, JobOutcome::Cancelled))
@@ -69,7 +72,7 @@ impl Jobs {
         end
     }
 
-    /// A request of so many bytes was answered, and was over at `ended`.
+    /// Counts an answered request of `len` bytes that was over at `ended`.
     pub fn answered(&mut self, done: &Done, len: u32, ended: Nanos) {
         if done.outcome.is_err() || !done.op.merges() {
             return;
@@ -83,10 +86,10 @@ impl Jobs {
         }
     }
 
-    /// The engine says that a job is over.
+    /// Checks an end of a transfer that the engine reports.
     ///
     /// # Errors
-    /// When another one is, or none, or not so.
+    /// Fails when another end is due next, or none.
     pub fn ended(&mut self, end: &JobEnd) -> Verdict {
         let due = self.over.pop_front();
         ensure!(
@@ -97,20 +100,20 @@ impl Jobs {
         Ok(())
     }
 
-    /// All jobs that are over were asked for.
+    /// Checks that the engine has reported all ends.
     ///
     /// # Errors
-    /// When one is missing.
+    /// Fails when one is missing.
     pub fn none_missing(&self) -> Verdict {
         let first = self.over.front();
         ensure!(Jobs, first.is_none(), "{first:?} was not heard of");
         Ok(())
     }
 
-    /// What the engine says of a VM's job.
+    /// Compares the engine's status of a VM's transfer with the tally.
     ///
     /// # Errors
-    /// When it is not as it stands.
+    /// Fails when they differ, or when the forecast does not follow from the reported bandwidth.
     pub fn check(&self, now: Nanos, vm: VmId, said: Option<&JobStatus>) -> Verdict {
         let running = self.running.iter().find(|running| running.0 == vm);
         let (job, known) = (running.map(|running| running.1), said.map(|said| said.job));

@@ -1,6 +1,6 @@
-//! What is known of every request that was accepted: the book all checkers look into.
+//! Record of every request that was accepted; all checkers read it.
 //!
-//! Moments are counted in calls, not in time, so that what happens at one time keeps its order.
+//! Moments count calls rather than time, so that events of the same nanosecond keep their order.
 
 mod entry;
 
@@ -10,58 +10,58 @@ use tidegate_core::engine::{DiskSpec, EngineConfig};
 use tidegate_core::request::{ClientId, DeviceIo, DiskId, Op, Request, Segment, VmId};
 use tidegate_core::time::Nanos;
 
-/// Not yet.
+/// Moment of an answer that has not come yet.
 pub const NEVER: u64 = u64::MAX;
 
-/// Bytes of a sector: contents are told apart sector by sector.
+/// Bytes of a sector, the granularity at which content is compared.
 pub const SECTOR: u64 = 512;
 
-/// A disk there is or was.
+/// Disk that exists or existed.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownDisk {
-    /// Its handle.
+    /// Handle of the disk.
     pub id: DiskId,
-    /// Whose it is.
+    /// VM that owns the disk.
     pub vm: VmId,
-    /// Where it lies, or lay last.
+    /// Place and size of the disk, at present or last.
     pub spec: DiskSpec,
-    /// It was not removed by itself; it may have gone with its VM.
+    /// `false` once the disk was removed by itself. It may also have gone with its VM.
     live: bool,
 }
 
-/// A VM there is or was, by its slot.
+/// VM that occupies a slot, or did.
 #[derive(Clone, Copy, Debug)]
 struct KnownVm {
     id: VmId,
-    /// Neither removed nor about to go.
+    /// `false` once the VM was removed or is draining.
     live: bool,
-    /// Its requests inside the engine.
+    /// Number of its requests inside the engine.
     inside: u32,
-    /// Its requests that hold payload memory. Replies hold it until they are sent, so it may
-    /// outlast `inside`.
+    /// Number of its requests that hold payload memory. Replies hold it until they are sent, so
+    /// this may outlast `inside`.
     fed: u32,
 }
 
-/// A piece of a request in a device I/O: number, first byte, bytes.
+/// Piece of a request that a device I/O carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// The request's number.
+    /// Number of the request.
     pub number: u32,
-    /// First byte within it.
+    /// First byte within the request.
     pub from: u32,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u32,
 }
 
-/// The book.
+/// Requests, disks, VMs and connections of one engine.
 #[derive(Debug)]
 pub struct Ledger {
     config: EngineConfig,
-    /// Every request ever accepted, by its number, which is its tag.
+    /// Every request ever accepted, indexed by its number, which is its tag.
     pub entries: Vec<Entry>,
-    /// Numbers of those not answered yet, in no order.
+    /// Numbers of requests that are not answered yet, in no order.
     pub open: Vec<u32>,
-    /// Every disk there was.
+    /// Every disk that exists or existed, indexed by number.
     pub disks: Vec<KnownDisk>,
     vms: Vec<Option<KnownVm>>,
     /// Connected clients and their disks' numbers, by slot.
@@ -71,7 +71,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty book for an engine.
+    /// Creates an empty ledger for an engine.
     pub fn new(config: EngineConfig) -> Ledger {
         Ledger {
             config,
@@ -91,13 +91,13 @@ impl Ledger {
         &self.config
     }
 
-    /// The moment that begins now.
+    /// Begins the next moment and returns it.
     pub fn tick(&mut self) -> u64 {
         self.moment += 1;
         self.moment
     }
 
-    /// A VM was added, or refused.
+    /// Records that a VM was added, or refused (`None`).
     pub fn vm_added(&mut self, vm: Option<VmId>) -> Verdict {
         let free = self.vms.iter().filter(|v| v.is_none()).count();
         ensure!(
@@ -123,7 +123,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A VM was removed: its clients are gone.
+    /// Records that a VM was removed, and its connections with it.
     pub fn vm_removed(&mut self, vm: VmId) {
         if let Some(known) = &mut self.vms[vm.index()] {
             known.live = false;
@@ -137,43 +137,44 @@ impl Ledger {
             let entry = &mut self.entries[number as usize];
             entry.gone |= entry.vm == vm;
         }
-        self.forget(vm);
+        self.free_slot_if_unused(vm);
     }
 
-    /// A removed VM's slot is free once its last request is over and it holds no payload memory.
-    fn forget(&mut self, vm: VmId) {
+    /// Frees a removed VM's slot once its last request is over and it holds no payload memory.
+    fn free_slot_if_unused(&mut self, vm: VmId) {
         let slot = &mut self.vms[vm.index()];
         if slot.is_some_and(|v| v.id == vm && !v.live && v.inside == 0 && v.fed == 0) {
             *slot = None;
         }
     }
 
-    /// A VM's request got payload memory.
+    /// Records that a request of a VM got payload memory.
     pub fn memory_taken(&mut self, vm: VmId) {
         if let Some(known) = self.vms[vm.index()].as_mut().filter(|v| v.id == vm) {
             known.fed += 1;
         }
     }
 
-    /// A VM's request gave its payload memory back, to the engine.
+    /// Records that a request of a VM returned its payload memory to the engine.
     pub fn memory_returned(&mut self, vm: VmId) {
         if let Some(known) = self.vms[vm.index()].as_mut().filter(|v| v.id == vm) {
             known.fed -= 1;
         }
-        self.forget(vm);
+        self.free_slot_if_unused(vm);
     }
 
-    /// Whether the VM is there, and not about to go.
+    /// Returns `true` if the VM exists and is not draining.
     pub fn is_live(&self, vm: VmId) -> bool {
         self.vms[vm.index()].is_some_and(|v| v.id == vm && v.live)
     }
 
-    /// VM slots that are free.
+    /// Number of free VM slots.
     pub fn free_vms(&self) -> usize {
         self.vms.iter().filter(|v| v.is_none()).count()
     }
 
-    /// Notes whether a request is over, and puts it to those that are to be answered if so.
+    /// Determines if a request is over at `now`; if so, pushes it onto `over`, the requests to be
+    /// answered.
     pub fn note_over(&mut self, number: u32, now: Nanos, over: &mut Vec<u32>) {
         let entry = &mut self.entries[number as usize];
         if entry.over_at.is_some() || !entry.is_over() {
@@ -186,36 +187,37 @@ impl Ledger {
         if let Some(known) = &mut self.vms[vm.index()] {
             known.inside -= 1;
         }
-        self.forget(vm);
+        self.free_slot_if_unused(vm);
     }
 
-    /// Somebody has gone: notes which requests are over.
+    /// Determines which open requests are over, after a connection, disk or VM has gone.
     pub fn note_all_over(&mut self, now: Nanos, over: &mut Vec<u32>) {
         for place in 0..self.open.len() {
             self.note_over(self.open[place], now, over);
         }
     }
 
-    /// A disk was added; returns its number.
+    /// Records a disk that was added; returns its number.
     pub fn disk_added(&mut self, id: DiskId, vm: VmId, spec: DiskSpec) -> u32 {
         let live = true;
         self.disks.push(KnownDisk { id, vm, spec, live });
         self.disks.len() as u32 - 1
     }
 
-    /// Whether a disk is there: a removed VM keeps its disks until its last request is over.
+    /// Returns `true` if a disk exists. A removed VM keeps its disks until its last request is
+    /// over.
     pub fn has_disk(&self, disk: u32) -> bool {
         let known = &self.disks[disk as usize];
         known.live && self.vms[known.vm.index()].is_some_and(|v| v.id == known.vm)
     }
 
-    /// Whether a disk may be opened.
+    /// Returns `true` if a disk may be opened.
     pub fn is_disk_live(&self, disk: u32) -> bool {
         let known = &self.disks[disk as usize];
         known.live && self.is_live(known.vm)
     }
 
-    /// A disk was removed: its clients are gone.
+    /// Records that a disk was removed, and its connections with it.
     pub fn disk_removed(&mut self, disk: u32) {
         self.disks[disk as usize].live = false;
         for client in &mut self.clients {
@@ -229,7 +231,7 @@ impl Ledger {
         }
     }
 
-    /// A disk lies elsewhere, or has another size. What waits beyond its end has failed.
+    /// Records a new place and size of a disk. Requests that wait beyond the new end fail.
     pub fn disk_resized(&mut self, disk: u32, base: u64, size: u64) {
         let spec = &mut self.disks[disk as usize].spec;
         (spec.base, spec.size) = (base, size);
@@ -241,7 +243,7 @@ impl Ledger {
         }
     }
 
-    /// A client has connected to a disk.
+    /// Records that a client has connected to a disk.
     pub fn connected(&mut self, client: ClientId, disk: u32) {
         if self.clients.len() <= client.index() {
             self.clients.resize(client.index() + 1, None);
@@ -249,7 +251,7 @@ impl Ledger {
         self.clients[client.index()] = Some((client, disk));
     }
 
-    /// A client has gone.
+    /// Records that a client has disconnected.
     pub fn disconnected(&mut self, client: ClientId) {
         if self.disk_of(client).is_none() {
             return;
@@ -261,24 +263,24 @@ impl Ledger {
         }
     }
 
-    /// The number of the disk a connected client is on.
+    /// Number of the disk that a connected client uses.
     pub fn disk_of(&self, client: ClientId) -> Option<u32> {
         let known = self.clients.get(client.index()).copied().flatten();
         known.filter(|(id, _)| *id == client).map(|(_, disk)| disk)
     }
 
-    /// Requests of a VM inside the engine, and of all VMs.
+    /// Numbers of requests inside the engine: of a VM, and of all VMs.
     pub fn inside(&self, vm: VmId) -> (u32, u32) {
         let known = self.vms[vm.index()].filter(|v| v.id == vm);
         (known.map_or(0, |v| v.inside), self.inside)
     }
 
-    /// The next request's number: its tag.
+    /// Number, and therefore tag, of the next request.
     pub fn next_number(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// A request was accepted; returns its number.
+    /// Records that a request was accepted; returns its number.
     pub fn accepted(&mut self, client: ClientId, request: &Request, arrived: Nanos) -> u32 {
         let disk = self.disk_of(client).expect("its client is connected");
         let vm = self.disks[disk as usize].vm;
@@ -312,7 +314,7 @@ impl Ledger {
         number
     }
 
-    /// A request was answered.
+    /// Records that a request was answered.
     pub fn closed(&mut self, number: u32) {
         let answered = self.tick();
         let entry = &mut self.entries[number as usize];
@@ -324,7 +326,7 @@ impl Ledger {
         }
     }
 
-    /// Lists what a device I/O carries. A flush carries all of its disk that wait.
+    /// Lists the parts that a device I/O carries. A flush carries all waiting flushes of its disk.
     pub fn parts(&self, io: &DeviceIo, segments: &[Segment], parts: &mut Vec<Part>) -> Verdict {
         parts.clear();
         if io.op == Op::Flush {

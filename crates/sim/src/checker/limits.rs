@@ -1,11 +1,11 @@
-//! No window of 100 ms holds more than a limit's rate, counted at dispatch, by more than one
-//! device I/O and 1 % (or what the policy's own `slack` gives, where that is more). Where the
-//! policy honours bursts, the window is held to the burst's rate, and over any time a VM gets no
-//! more than the limit's rate and one burst.
+//! Checker of limits. In any window of 100 ms, what is dispatched exceeds a limit's rate by at most
+//! one device I/O and 1 % (or the policy's own `slack`, if that is more). Where the policy enforces
+//! bursts, the window is held to the burst's rate, and over any time a VM gets at most the limit's
+//! rate and one burst.
 //!
-//! While a limit changes, the largest in force within the window counts; a window in which none
-//! was in force is not held to any. A swap from one policy that honours limits to another buys
-//! nothing.
+//! While a limit changes, the largest one in force within the window counts. A window in which no
+//! limit was in force for a part of the time is not checked. A swap from one policy that enforces
+//! limits to another yields no extra credit.
 
 use super::{Verdict, ensure};
 use std::collections::VecDeque;
@@ -17,36 +17,36 @@ use tidegate_core::request::{DeviceIo, Lane, Op, VmId};
 use tidegate_core::time::Nanos;
 
 const WINDOW: u64 = 100_000_000;
-/// 1 % of the window.
+/// Tolerance of a window: 1 % of it, in nanoseconds.
 const SLACK: u64 = WINDOW / 100;
 const SECOND: u128 = 1_000_000_000;
 
-/// What holds one figure of one scope: units a second, and how far they may be overdrawn.
+/// Bound on one figure (requests or bytes) of one scope, in units per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Ceiling {
-    /// In any window.
+    /// Rate in any window.
     rate: u64,
-    /// Over any time.
+    /// Rate over any time.
     steady: u64,
-    /// What may be saved up beyond the steady rate.
+    /// Burst that may be saved up beyond the steady rate, in units x 10^9.
     burst: u128,
-    /// Bytes a request counts as at least; 0: requests count one each.
+    /// Bytes that a request counts as at least; 0 if requests count as one each.
     norm: u32,
     slack: u64,
-    /// Beyond the steady rate and the burst, over any time: units x 10^9.
+    /// Tolerance beyond the steady rate and the burst over any time, in units x 10^9.
     beyond: u128,
 }
 
-/// One scope's one figure.
+/// Meter of one figure of one scope.
 #[derive(Debug, Default)]
 struct Meter {
     now: Option<Ceiling>,
-    /// Ceilings until when, of late.
+    /// Former ceilings of the present window, each with the time at which it ended.
     before: Vec<(u64, Ceiling)>,
     recent: VecDeque<(u64, u64)>,
     sum: u64,
     largest: u64,
-    /// Overdrawn beyond the steady rate: units x 10^9.
+    /// Amount above the steady rate, in units x 10^9.
     level: u128,
     level_at: u64,
 }
@@ -59,7 +59,7 @@ impl Meter {
         let norms = (self.now.map(|c| c.norm), ceiling.map(|c| c.norm));
         match (self.now, ceiling) {
             (Some(old), Some(_)) if norms.0 == norms.1 => self.before.push((now, old)),
-            // From no limit to one, or to other units: windows begin afresh.
+            // A change from no limit to one, or to other units, makes the counts incomparable.
             _ => {
                 self.before.clear();
                 self.recent.clear();
@@ -70,8 +70,8 @@ impl Meter {
         (self.level, self.level_at) = (0, now);
     }
 
-    /// So much was dispatched at once. Returns what is allowed and what was counted, where that
-    /// is more.
+    /// Counts an amount dispatched at `now`. Returns the allowed and the counted amount if the
+    /// latter is larger.
     fn count(&mut self, now: u64, ops: u64, bytes: u64, in_bytes: bool) -> Option<(u64, u64)> {
         let ceiling = self.now?;
         let amount = match (in_bytes, ceiling.norm) {
@@ -113,18 +113,18 @@ impl Meter {
     }
 }
 
-/// Total, reads, writes; requests and bytes each.
+/// Meters by scope (total, reads, writes) and figure (requests, bytes).
 type Meters = [[Meter; 2]; 3];
 
-/// The checker.
+/// Meters of each VM slot.
 #[derive(Debug, Default)]
 pub struct Limits {
     vms: Vec<Meters>,
 }
 
 impl Limits {
-    /// A VM is there, its objective or the policy has changed. `honours`: what the policy
-    /// enforces for it.
+    /// Sets the ceilings of a VM that is added or whose objective or policy changed. `honours`
+    /// lists what the policy enforces for this VM.
     pub fn set(
         &mut self,
         now: Nanos,
@@ -142,7 +142,7 @@ impl Limits {
             .iter()
             .copied()
             .find(|(info, _)| info.name == "slack");
-        // And a nanosecond, because what is due within one may go.
+        // The regulator admits a unit that is due within the next nanosecond, hence the 1.
         let slack = slack.map_or(0, |(_, value)| value).max(SLACK) + 1;
         let burst = limit.burst.filter(|_| honours.burst);
         let bursts = burst.map(|b| [b.total, b.read, b.write]);
@@ -161,17 +161,17 @@ impl Limits {
         }
     }
 
-    /// A VM is gone: whoever gets its slot begins afresh.
+    /// Resets the meters of a removed VM, for the next owner of its slot.
     pub fn removed(&mut self, vm: VmId) {
         if let Some(meters) = self.vms.get_mut(vm.index()) {
             *meters = Meters::default();
         }
     }
 
-    /// A device I/O has started.
+    /// Counts a device I/O that has started.
     ///
     /// # Errors
-    /// When it is one too many.
+    /// Fails when it exceeds a limit.
     pub fn started(&mut self, now: Nanos, device: &DeviceSpec, io: &DeviceIo) -> Verdict {
         let bytes = match io.op {
             Op::Flush => return Ok(()),
@@ -220,14 +220,18 @@ fn ceiling(
         (true, _) => rate.bytes_per_s,
         (false, ops) => ops.map(|o| o.per_s * o.norm.unwrap_or(1) as u64),
     };
-    let plain = |rate: &Rate| match in_bytes {
-        true => rate.bytes_per_s,
-        false => rate.ops.map(|o| o.per_s),
+    let plain = |rate: &Rate| {
+        if in_bytes {
+            rate.bytes_per_s
+        } else {
+            rate.ops.map(|o| o.per_s)
+        }
     };
     let steady = units(limit)?;
-    let norm = match in_bytes {
-        true => 0,
-        false => limit.ops.and_then(|o| o.norm).unwrap_or(0),
+    let norm = if in_bytes {
+        0
+    } else {
+        limit.ops.and_then(|o| o.norm).unwrap_or(0)
     };
     let mut ceiling = Ceiling {
         rate: steady,

@@ -1,7 +1,7 @@
-//! What must hold of an engine in any world, each in a file of its own with its statement first.
+//! Invariants of an engine in any world, one checker per file, each stated at the top of its file.
 //!
-//! A checker is told what a driver did and saw, and answers with a [`Verdict`]. It never looks
-//! into the engine beyond what every role may read, and it never panics over what it finds.
+//! A checker is told what a driver did and observed, and returns a [`Verdict`]. It reads no more of
+//! the engine than a role may, and never panics over a violation.
 
 pub mod answers;
 pub mod budgets;
@@ -20,19 +20,19 @@ pub mod starvation;
 
 use core::fmt;
 
-/// A promise that was broken.
+/// Violated invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Broken {
-    /// Who noticed.
+    /// Checker that found the violation.
     pub checker: Checker,
-    /// In one sentence.
+    /// Description in one sentence.
     pub what: String,
 }
 
-/// Nothing to say, or what is broken.
+/// Outcome of a check: `Ok`, or the violated invariant.
 pub type Verdict = Result<(), Broken>;
 
-/// Who noticed.
+/// Checkers by name, for reports and planted faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Checker {
     /// [`answers`].
@@ -61,12 +61,12 @@ pub enum Checker {
     Shape,
     /// [`starvation`].
     Starvation,
-    /// The engine itself: an assertion of its own failed.
+    /// Assertion inside the engine itself that failed.
     Panic,
 }
 
 impl Checker {
-    /// What reports call it.
+    /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Checker::Answers => "answers",

@@ -1,10 +1,11 @@
-//! Neighbours of a hung disk go on. Whenever the driver has had the engine look: a disk that has
-//! been silent for the engine's whole patience, while an I/O of another one ended within the last
-//! of it, is out of the depth count; so are all whose I/Os, every one silent as long, are all that
-//! is with the device while another disk's unit waits. A disk that is out is given one I/O until
-//! one of its own ends, and none of its I/Os counts while there is room for more that do not.
+//! Checker of neighbours of a hung disk. A disk is to be taken out of the depth count, whenever the
+//! driver has had the engine look for hung disks, in two cases: it was silent for the engine's
+//! whole patience while an I/O of another disk ended within that time; or all I/Os with the device
+//! have been silent for as long while a unit of another disk waits. A disk that is out gets a
+//! single I/O until one of its I/Os ends, and its I/Os do not count as long as the number of
+//! uncounted I/Os is below its bound.
 //!
-//! The silence is reckoned here from starts and ends alone, never from what the engine says of it.
+//! Silence is computed here from starts and ends alone, never from what the engine reports.
 
 use super::{Verdict, ensure};
 use std::collections::BTreeMap;
@@ -12,25 +13,25 @@ use tidegate_core::engine::{Engine, Patience};
 use tidegate_core::request::{DeviceIo, Lane, Op};
 use tidegate_core::time::Nanos;
 
-/// What is known of a disk.
+/// Observations of one disk.
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     last_end: Nanos,
-    /// I/Os that were started while it was out of the count, since one of its I/Os ended.
+    /// I/Os that were started while the disk was out of the count, since one of its I/Os ended.
     probes: u32,
 }
 
-/// The checker.
+/// Starts and ends of I/Os, by disk.
 #[derive(Debug)]
 pub struct Neighbours {
     patience: Patience,
     disks: BTreeMap<u32, Seen>,
-    /// When each I/O with the device started, by its slot.
+    /// Start of each I/O with the device, by I/O slot.
     starts: BTreeMap<usize, Nanos>,
 }
 
 impl Neighbours {
-    /// For an engine of this patience.
+    /// Creates the checker of an engine with this patience.
     pub fn new(patience: Patience) -> Neighbours {
         Neighbours {
             patience,
@@ -39,10 +40,10 @@ impl Neighbours {
         }
     }
 
-    /// An I/O of a disk, by its number, goes to the device.
+    /// Records that an I/O of a disk goes to the device. `disk` is the disk's number.
     ///
     /// # Errors
-    /// When the disk is out of the count and has had its one.
+    /// Fails when the disk is out of the count and already had its single I/O.
     pub fn started(&mut self, engine: &Engine, disk: u32, io: &DeviceIo) -> Verdict {
         self.starts.insert(io.id.index(), engine.view().now());
         let seen = self.disks.entry(disk).or_default();
@@ -63,7 +64,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// An I/O of a disk has ended.
+    /// Records that an I/O of a disk has ended at `now`.
     pub fn ended(&mut self, disk: u32, now: Nanos) {
         let seen = self.disks.entry(disk).or_default();
         *seen = Seen {
@@ -77,11 +78,10 @@ impl Neighbours {
     }
 }
 
-/// The engine has just looked for disks that hang. `by_slot`: disks' numbers by the slots of their
-/// handles.
+/// Checks the depth count after the engine has looked for hung disks. `by_slot` maps the slots of
+/// disk handles to disk numbers.
 ///
-/// # Errors
-/// When a silent disk still holds its places.
+/// Fails when a silent disk still counts towards the depth.
 pub fn check<'a>(
     seen: &Neighbours,
     engine: &Engine,
@@ -89,7 +89,8 @@ pub fn check<'a>(
     with_device: impl Iterator<Item = &'a DeviceIo>,
     now: Nanos,
 ) -> Verdict {
-    // By disk: its handle, and the oldest start of data and of the rest.
+    // By disk number: its handle, and the oldest start of its reads and writes and of its other
+    // I/Os.
     let mut oldest = BTreeMap::new();
     for io in with_device {
         let disk = by_slot[io.disk.index()];
@@ -137,7 +138,7 @@ pub fn check<'a>(
     Ok(())
 }
 
-/// Whether a unit that may go waits for a disk that has nothing with the device.
+/// Returns `true` if a unit that may go waits for a disk of a VM that has no I/O with the device.
 fn others_wait(engine: &Engine) -> bool {
     let view = engine.view();
     view.vms().any(|vm| {

@@ -1,19 +1,20 @@
-//! No wake-up is lost: while something waits and the device has room, something is in flight or
-//! the engine says when it wants to be called again, and that lies ahead. Once faults stop
-//! everything drains within a stated time; then the engine is idle, and every slot is free.
+//! Checker of progress. No wake-up is lost: while something waits and the device has room, an I/O
+//! is in flight or the engine states a time ahead at which it is to be called. Once faults stop,
+//! everything drains within a bounded time; the engine is idle then, and every slot is free.
 //!
-//! The time: what all VMs have ever asked for at their smallest limits, one VM after the other,
-//! what the device takes for it all, and ten seconds.
+//! That bound is the sum over all VMs of the time that their requests take at their smallest
+//! limits, plus the device's time for all of them, plus ten seconds.
 
 use super::{Verdict, ensure};
 use tidegate_core::engine::Engine;
 use tidegate_core::objective::{Objective, Rate};
 use tidegate_core::time::Nanos;
 
-/// Nothing more goes now, and everything that was due is done.
+/// Checks that the engine will be woken, once nothing more goes now and everything that was due is
+/// done.
 ///
 /// # Errors
-/// When nothing would ever make the engine go on.
+/// Fails when requests wait and nothing would ever wake the engine.
 pub fn wakes_up(engine: &Engine) -> Verdict {
     let (facts, view) = (engine.facts(), engine.view());
     if facts.in_flight >= facts.spec.depth {
@@ -26,7 +27,7 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
         "a wake-up at {next:?} was not served by {:?}",
         view.now()
     );
-    // The end of any I/O wakes, also of one that does not count as its disk hangs, or did.
+    // The end of any I/O wakes the engine, including I/Os of a hung disk that do not count.
     if facts.in_flight + engine.device().uncounted() > 0 || next.is_some() {
         return Ok(());
     }
@@ -43,10 +44,10 @@ pub fn wakes_up(engine: &Engine) -> Verdict {
     Ok(())
 }
 
-/// Everything has drained.
+/// Checks that the engine is empty after everything has drained.
 ///
 /// # Errors
-/// When something is left.
+/// Fails when requests, units or I/Os are left.
 pub fn is_idle(engine: &Engine) -> Verdict {
     let facts = engine.facts();
     ensure!(
@@ -68,7 +69,7 @@ pub fn is_idle(engine: &Engine) -> Verdict {
     Ok(())
 }
 
-/// How long what a VM asked for may take at one of its limits.
+/// Time that `ops` requests of `bytes` bytes in all may take at the slowest of a VM's limits.
 pub fn at_limit(objective: &Objective, ops: u64, bytes: u64) -> Nanos {
     let limit = &objective.limit;
     let time = |rate: &Rate| {

@@ -1,13 +1,14 @@
-//! A request is refused for the reason that the documented bounds give, and for lack of room
-//! exactly where [`AdmissionMut::room`](tidegate_core::engine::AdmissionMut::room) says 0. There is
-//! room as long as a VM holds less than its part, and never beyond the bounds.
+//! Checker of refusals. A request is refused for the reason that the documented bounds give, and
+//! for lack of room exactly where [`AdmissionMut::room`](tidegate_core::engine::AdmissionMut::room)
+//! returns 0. There is room as long as a VM holds less than its guaranteed part, and never beyond
+//! the bounds.
 
 use super::ledger::Ledger;
 use super::{Verdict, ensure};
 use tidegate_core::engine::Refusal;
 use tidegate_core::request::{ClientId, Op, Request};
 
-/// How many requests a client may hand in at most.
+/// Largest number of requests that a connection may submit now.
 pub fn room(ledger: &Ledger, client: ClientId) -> u32 {
     let Some(disk) = ledger.disk_of(client) else {
         return 0;
@@ -19,7 +20,8 @@ pub fn room(ledger: &Ledger, client: ClientId) -> u32 {
     room.min(config.max_requests - of_all)
 }
 
-/// What the bounds say of a request, where the engine said that there is room for `said`.
+/// Refusal that the bounds require for a request, where the engine reported room for `said`
+/// requests.
 pub fn expected(
     ledger: &Ledger,
     client: ClientId,
@@ -49,11 +51,11 @@ pub fn expected(
     (said == 0).then_some(Refusal::Full)
 }
 
-/// The engine has taken or refused a request, and had said so much of its room before. `part`: the
-/// guaranteed part of its VM. `has_memory`: false for a write that need not find payload memory.
+/// Checks that a request was accepted or refused rightly. `said`: room that the engine reported
+/// before. `part`: guaranteed slots of the VM. `has_memory`: `false` for a write that may lack
+/// payload memory.
 ///
-/// # Errors
-/// When the bounds say otherwise.
+/// Fails when the bounds require another outcome.
 pub fn check(
     ledger: &Ledger,
     client: ClientId,

@@ -1,18 +1,17 @@
-//! A device I/O stays within its disk, within `max_io` where it carries data, and is split on
-//! physical blocks only, in order and without gaps; never more than `depth` are in flight, and
-//! one flush a disk. What was merged is of one VM, one disk, one operation and one durability, and
-//! has not failed in company before. Of several requests the first may have begun in an I/O before,
-//! and the last may end in a later one; the others are whole.
+//! Checker of device I/Os. An I/O stays within its disk and, if it carries data, within `max_io`.
+//! Requests are split at physical blocks only, in order and without gaps. At most `depth` I/Os are
+//! in flight, and one flush per disk. Merged requests have the same VM, disk, operation and
+//! durability, and none of them has failed in a merged I/O before. In a merged I/O only the first
+//! request may have begun in an earlier I/O and only the last may end in a later one.
 
 use super::ledger::{Ledger, Part};
 use super::{Verdict, ensure};
 use tidegate_core::request::{DeviceIo, Op, Segment};
 
-/// A device I/O is about to start beside `in_flight` others, `flushes` of them flushes of its
-/// disk.
+/// Checks a device I/O that is about to start beside `in_flight` others. `flushes` of those flush
+/// the same disk.
 ///
-/// # Errors
-/// When it is not what may go to the device.
+/// Fails when the I/O must not go to the device.
 pub fn check(
     ledger: &Ledger,
     io: &DeviceIo,
@@ -67,9 +66,9 @@ pub fn check(
     ensure!(Shape, all == 1 || io.op.merges(), "{io:?} was merged");
     let mut offset = io.offset;
     for (n, (part, segment)) in parts.iter().zip(segments).enumerate() {
-        one(ledger, io, part, segment, offset)?;
+        check_part(ledger, io, part, segment, offset)?;
         if all > 1 {
-            company(ledger, io, part, [n == 0, n + 1 == all])?;
+            check_merged_part(ledger, io, part, [n == 0, n + 1 == all])?;
         }
         offset += part.len as u64;
     }
@@ -81,7 +80,13 @@ pub fn check(
     Ok(())
 }
 
-fn one(ledger: &Ledger, io: &DeviceIo, part: &Part, segment: &Segment, offset: u64) -> Verdict {
+fn check_part(
+    ledger: &Ledger,
+    io: &DeviceIo,
+    part: &Part,
+    segment: &Segment,
+    offset: u64,
+) -> Verdict {
     let block = ledger.config().device.physical_block as u64;
     let entry = &ledger.entries[part.number as usize];
     let request = &entry.request;
@@ -128,8 +133,13 @@ fn one(ledger: &Ledger, io: &DeviceIo, part: &Part, segment: &Segment, offset: u
     Ok(())
 }
 
-/// One of several in an I/O, the first or the last of them.
-fn company(ledger: &Ledger, io: &DeviceIo, part: &Part, [first, last]: [bool; 2]) -> Verdict {
+/// Checks one part of a merged I/O; `first` and `last` tell its position.
+fn check_merged_part(
+    ledger: &Ledger,
+    io: &DeviceIo,
+    part: &Part,
+    [first, last]: [bool; 2],
+) -> Verdict {
     let entry = &ledger.entries[part.number as usize];
     ensure!(
         Shape,

@@ -10,7 +10,7 @@ use tidegate_device::{Completion, Model, ModelIo};
 pub struct DeviceTally {
     /// I/Os that ended.
     pub ios: u64,
-    /// Bytes of the I/Os that engines gave it.
+    /// Bytes of the I/Os that engines submitted.
     pub bytes: u64,
     /// Time with at least one I/O in flight.
     pub busy: Nanos,
@@ -26,7 +26,7 @@ pub struct CountedModel {
 }
 
 impl CountedModel {
-    /// Model that has done nothing; `distances`: upper bounds in bytes, in ascending order.
+    /// Creates a model without counts; `distances` are upper bounds in bytes, in ascending order.
     pub(super) fn new(model: Box<dyn Model>, distances: &[u64]) -> CountedModel {
         CountedModel {
             model,
@@ -44,7 +44,7 @@ impl CountedModel {
         }
     }
 
-    /// Counts an I/O of `len` bytes that an engine gives to the device, before it is submitted.
+    /// Counts an I/O of `len` bytes that an engine submits to the device.
     pub(super) fn dispatched(&mut self, len: u32) {
         self.tally.bytes += u64::from(len);
     }

@@ -21,7 +21,7 @@ fn model_io(host: usize, io: &DeviceIo) -> ModelIo {
 }
 
 impl DeviceSim {
-    /// Gives the device what the engines have for it.
+    /// Submits to the device the I/Os that the engines dispatch.
     pub(super) fn give_work(&mut self) {
         let apart = self.transport.is_apart();
         while apart || self.model.has_room() {
@@ -43,7 +43,7 @@ impl DeviceSim {
         }
     }
 
-    /// Ends I/Os of the device.
+    /// Passes I/Os that the device has finished back to their engines.
     pub(super) fn complete(&mut self) {
         while let Some(ended) = self.model.pop_completed(self.now) {
             let (host, _) = io_of_tag(ended.id);
@@ -56,8 +56,8 @@ impl DeviceSim {
         }
     }
 
-    /// Disconnects all VMs and has the device finish what it has: an engine must not be dropped
-    /// with requests that nobody answered.
+    /// Disconnects all VMs and drains the device: an engine must not be dropped with unanswered
+    /// requests.
     pub(super) fn close(&mut self) {
         for vm in self.vms.iter_mut() {
             if let Some((_, client)) = vm.engine.take() {
@@ -65,7 +65,7 @@ impl DeviceSim {
                 engine.handle_disconnect(self.now, client);
             }
         }
-        // What is on its way, or waits in front of the device, ends without it.
+        // I/Os in transit or in the queue end without reaching the device.
         for io in self.transport.drain() {
             self.hosts.complete(self.now, io);
         }

@@ -1,13 +1,13 @@
-//! Distances that a device goes between its I/Os.
+//! Distances between consecutive I/Os of a device.
 
-/// Distances from the end of one I/O to the start of the next, flushes aside, in the order in which
-/// the I/Os were given to the device.
+/// Histogram of the distances from the end of one I/O to the start of the next, flushes aside, in
+/// the order of submission.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Distances {
     /// Upper bounds in bytes, in ascending order.
     limits: Vec<u64>,
-    /// I/Os that went farther than the limit before, and no farther than this one; the last
-    /// count is of those beyond all limits.
+    /// Number of I/Os between the bound before and this one; the last count is of those beyond all
+    /// bounds.
     counts: Vec<u64>,
     /// End of the last I/O.
     end: Option<u64>,

@@ -1,4 +1,4 @@
-//! Hosts that share a device: an engine each, and the names of their I/Os at the device.
+//! Hosts that share a device: one engine each, and the tags of their I/Os at the device.
 //!
 //! An engine knows nothing of the other hosts' requests. The device asks the engines for I/Os in
 //! turn.
@@ -15,12 +15,12 @@ use tidegate_policies::policy::PolicySpec;
 const HOST_SHIFT: u32 = 16;
 const _: () = assert!(DeviceSpec::MAX_DEPTH <= 1 << HOST_SHIFT);
 
-/// Name of a host's I/O at the device. An only host's I/Os are named as its engine names them.
+/// Tag of a host's I/O at the device. With a single host, tags equal the engine's handles.
 pub(super) fn io_tag(host: usize, io: IoId) -> u64 {
     io.to_bits() | (host as u64) << HOST_SHIFT
 }
 
-/// Host of an I/O of the device, and the name that its engine gave it.
+/// Host of an I/O of the device, and its engine's handle.
 pub(super) fn io_of_tag(tag: u64) -> (usize, IoId) {
     let host = tag as u32 >> HOST_SHIFT;
     let id = tag & !(u64::from(u32::MAX >> HOST_SHIFT) << HOST_SHIFT);
@@ -128,7 +128,7 @@ impl Hosts {
         self.engines.iter_mut().for_each(|e| e.handle_timeout(now));
     }
 
-    /// Has every engine keep to what is promised by now.
+    /// Has every engine update its promises to `now`.
     pub(super) fn reckon_promises(&mut self, now: Nanos) {
         for engine in &mut self.engines {
             engine.device_mut().reckon_promises(now);
@@ -158,7 +158,7 @@ impl Hosts {
         None
     }
 
-    /// Ends an I/O of the device, by its name there.
+    /// Ends an I/O of the device, by its tag there.
     pub(super) fn complete(&mut self, now: Nanos, tag: u64) {
         let (host, io) = io_of_tag(tag);
         self.engines[host].handle_completion(now, io, Ok(()));

@@ -1,7 +1,6 @@
 //! Messages between the hosts that share a device.
 //!
-//! A host's message goes to every other one, each time by itself: with a delay, and some of it
-//! never arrives.
+//! A host's message goes to every other host, each copy with its own delay; a fraction is lost.
 
 use super::slab::Slab;
 use crate::scenario::Exchange;

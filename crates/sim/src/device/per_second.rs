@@ -15,8 +15,8 @@ pub(super) struct PerSecond {
     bytes: u64,
     /// Something was outstanding in the second that runs.
     asked: bool,
-    /// The second that runs does not count: not all of it is to be counted, or the target was
-    /// another one.
+    /// Excludes the current second: only a part of it is to be counted, or the target changed in
+    /// it.
     left_out: bool,
     /// Bytes in each second that counts, the oldest first.
     samples: VecDeque<u64>,
@@ -35,8 +35,8 @@ impl PerSecond {
         self.bytes += u64::from(bytes);
     }
 
-    /// Leaves out the second that runs: the VM is not there, has just come or gone, or is done with
-    /// its work, so that the second is not a whole one.
+    /// Excludes the current second because the VM is absent, has just come or gone, or has finished
+    /// its workloads, so that the second is not a whole one.
     pub(super) fn leave_out(&mut self) {
         self.left_out = true;
     }
@@ -57,7 +57,7 @@ impl PerSecond {
     }
 
     /// Forgets all seconds; `second`: one begins right now.
-    pub(super) fn forget(&mut self, second: bool) {
+    pub(super) fn clear_counts(&mut self, second: bool) {
         self.samples.clear();
         self.idle = 0;
         self.left_out |= !second;
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!((precision.seconds, precision.idle), (3, 1));
         assert_eq!(precision.error, Some(0));
         let mut anew = known.clone();
-        anew.forget(false);
+        anew.clear_counts(false);
         anew.second(true);
         anew.second(true);
         assert_eq!((anew.samples.len(), anew.idle), (1, 0), "one was not whole");

@@ -11,7 +11,7 @@ use tidegate_core::time::Nanos;
 pub struct PromiseResult {
     /// Promise in words, such as `reservation 40 IOPS`.
     pub what: String,
-    /// Attainment of it.
+    /// Attainment of the promise.
     pub attainment: PartAttainment,
 }
 
@@ -19,7 +19,7 @@ pub struct PromiseResult {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PastPromises(Vec<PromiseResult>);
 
-/// Promise that a part of an objective is, in words; `None` where it promises nothing.
+/// Describes the promise of a part of an objective; `None` if it promises nothing.
 fn what(objective: &Objective, part: Part) -> Option<String> {
     let rate = |name: &str, rate: &tidegate_core::objective::Rate| {
         (!rate.is_none()).then(|| format!("{name} {rate}"))
@@ -80,8 +80,8 @@ impl PastPromises {
         self.0.extend(all.into_iter().filter(ends));
     }
 
-    /// Forgets all of them.
-    pub(super) fn forget(&mut self) {
+    /// Clears all of them.
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 

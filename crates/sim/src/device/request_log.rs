@@ -6,7 +6,7 @@
 use tidegate_core::request::Op;
 use tidegate_core::time::Nanos;
 
-/// Shortest span without an end of an I/O that is the device's own doing.
+/// Shortest time without a completion that counts as a stall of the device.
 const STALL: Nanos = Nanos::from_millis(100);
 
 /// Step of a request, or of the device.
@@ -37,7 +37,7 @@ pub enum RequestEvent {
 pub struct Arrival {
     /// Time of the arrival.
     pub at: Nanos,
-    /// Its VM, as an index into the scenario's tenants.
+    /// VM as an index into the scenario's tenants.
     pub tenant: usize,
     /// Number that no other request has until this one is answered.
     pub slot: u32,

@@ -76,7 +76,7 @@ impl DeviceSim {
             }));
         }
         let vm = self.vms.of_worker(worker);
-        // Nothing of its own is overtaken.
+        // Requests of one VM do not overtake each other.
         if vm.refused.is_empty() && self.hand_in(slot, self.now) {
             return;
         }
@@ -117,8 +117,8 @@ impl DeviceSim {
         }
     }
 
-    /// Hands in requests that were refused, once there may be room again: VMs whom the engine would
-    /// take a request of take turns, one request each.
+    /// Submits refused requests again once there may be room. VMs that the engine reports as
+    /// unblocked take turns, one request each.
     pub(super) fn retry_refused(&mut self) {
         loop {
             while let Some(vm) = self.hosts.poll_unblocked() {

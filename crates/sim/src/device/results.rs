@@ -25,16 +25,16 @@ impl DeviceSim {
         &mut self.request_log
     }
 
-    /// Ends a second.
+    /// Ends a second of simulated time.
     pub(crate) fn second(&mut self) {
         self.vms.second(self.now);
     }
 
-    /// Forgets all that was counted; `second`: one begins right now.
-    pub(crate) fn forget(&mut self, second: bool) {
+    /// Clears all counts; `second` is `true` if a second begins right now.
+    pub(crate) fn clear_counts(&mut self, second: bool) {
         self.model.clear();
         for vm in self.vms.iter_mut() {
-            vm.forget(second);
+            vm.clear_counts(second);
             if let Some(id) = vm.id() {
                 let engine = self.hosts.engine_mut(vm.host);
                 (engine.tenants_mut().forget_attainment(self.now, id))
@@ -116,7 +116,7 @@ impl DeviceSim {
         self.last_end
     }
 
-    /// True once nobody will issue anything any more, and all requests are answered.
+    /// True once nothing more will be issued, and all requests are answered.
     pub fn is_done(&self) -> bool {
         self.vms.are_over()
     }

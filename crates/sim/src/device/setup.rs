@@ -1,4 +1,4 @@
-//! Construction of a simulated device, with everybody who is to come to it.
+//! Construction of a simulated device, with the VMs that will arrive.
 
 use super::DeviceSim;
 use super::counted_model::CountedModel;
@@ -17,7 +17,7 @@ use tidegate_core::time::Nanos;
 /// Engine of a host at time zero; `shared`: other hosts use the device, too.
 fn host_engine(device: &Device, vms: usize, shared: bool) -> Engine {
     let mut scheduling = device.scheduling.clone();
-    // What others take of the device looks like a cap to a host that does not see them.
+    // A host cannot see the load of others and would learn it as a cap.
     scheduling.learn_cap &= !shared;
     let engine = scheduling.engine(device.engine_config(vms));
     let mut engine = engine.expect("the scenario was checked");

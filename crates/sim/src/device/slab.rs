@@ -1,10 +1,10 @@
 //! Values by the number that an event or an I/O carries.
 
-/// Panic message for a number whose value was taken: events and completions come once.
+/// Panic message for a number whose value was taken: each event or completion occurs once.
 const NOT_THERE: &str = "the number is of a value that is there";
 
-/// Values by number. Numbers are used again, the one given back last first, so there are as many
-/// places as were ever taken at once.
+/// Values by number. Freed numbers are reused, last freed first, so memory follows the largest
+/// number of values held at once.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     all: Vec<Option<T>>,

@@ -1,5 +1,4 @@
-//! Path of a transfer: its begin, its requests and its end, which the engine hears of where it has
-//! a deadline.
+//! Path of a transfer: begin, requests and end. The engine is told of transfers with a deadline.
 
 use super::DeviceSim;
 use super::events::Event;

@@ -6,10 +6,10 @@
 //!     +------------------------complete delay----------------------+
 //! ```
 //!
-//! One host that the device is part of has neither delays nor a queue: it knows what the device
-//! takes. Several hosts, or one behind a network, send what their own depth lets them, and the
-//! device's end of the transport keeps what it has no room for, in the order in which it came. Of
-//! one host nothing overtakes anything on its way.
+//! A single host at its own device has neither delays nor a queue, because it knows the device's
+//! depth. Several hosts, or one behind a network, submit up to their own depth, and the device's
+//! end of the transport queues the excess in order of arrival. I/Os of one host never overtake each
+//! other in transit.
 
 use super::slab::Slab;
 use crate::scenario::Path;
@@ -31,8 +31,8 @@ enum Direction {
 pub(super) struct Transport {
     path: Path,
     rng: Pcg64Mcg,
-    /// Time at which what each host sent last reaches the device, and its last completion the
-    /// host, by [`Direction`].
+    /// Arrival time of each host's last I/O at the device, and of its last completion at the host,
+    /// by [`Direction`].
     last: Vec<[Nanos; 2]>,
     /// I/Os on their way to the device.
     there: Slab<ModelIo>,
@@ -67,8 +67,8 @@ impl Transport {
         }
     }
 
-    /// True if hosts do not know how much the device takes: all but a single host at the device
-    /// have only their own depth to go by.
+    /// Returns `true` if hosts do not know how much the device accepts, and so have only their own
+    /// depth to go by. False for a single host at its own device.
     pub(super) fn is_apart(&self) -> bool {
         self.last.len() > 1 || self.path != Path::default()
     }
@@ -110,7 +110,7 @@ impl Transport {
         self.back.take(number)
     }
 
-    /// Time at which something of a host arrives that sets out now.
+    /// Draws the arrival time of an I/O or completion of a host that departs now.
     fn arrival(
         &mut self,
         now: Nanos,

@@ -5,14 +5,14 @@
 //!   answered <------ processors <--Answer-- done <------+
 //! ```
 //!
-//! Without processors a request goes these ways at once, or after its VM's delay.
+//! Without pCPUs a request takes these paths at once, or after its VM's delay.
 
 use super::DeviceSim;
 use super::vcpu_step::VcpuStep;
 use tidegate_core::time::Nanos;
 
 impl DeviceSim {
-    /// Has requests go by way of vCPUs from now on.
+    /// Routes requests through vCPUs from now on.
     pub(crate) fn ask_vcpus(&mut self) {
         self.vcpu_steps.get_or_insert_default();
     }
@@ -43,15 +43,15 @@ impl DeviceSim {
         self.submit(slot);
     }
 
-    /// Takes an answer that its worker hears of now.
+    /// Takes an answer that reaches its worker now.
     pub(crate) fn answered_at(&mut self, now: Nanos, slot: u32) {
         self.stir(now);
         self.answer(slot);
     }
 
-    /// Lets all happen that is due by `now`, and has the engine and the device see to what was
-    /// submitted. True if there are steps for vCPUs then: once they are taken, this is to be called
-    /// again.
+    /// Processes everything that is due by `now`, and has the engine and the device act on
+    /// submitted requests. Returns `true` if there are steps for vCPUs; the caller takes them and
+    /// calls this again.
     pub(crate) fn catch_up(&mut self, now: Nanos) -> bool {
         self.run_until(now);
         let steps = self.vcpu_steps.as_mut();

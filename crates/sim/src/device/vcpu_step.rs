@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 pub(crate) enum VcpuStep {
     /// The worker that wants the request in this slot issues it.
     Issue(u32),
-    /// The engine is done with the request in this slot, and its worker has to hear of that.
+    /// The engine has finished the request in this slot, and the worker is to receive the answer.
     Answer(u32),
 }
 

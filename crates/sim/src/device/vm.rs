@@ -15,46 +15,46 @@ use tidegate_core::request::{ClientId, Op, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_workload::job::Job;
 
-/// Fields of a VM that requests touch. Those of thousands of VMs do not fit the processor's caches,
-/// so the rest is apart in [`Details`].
+/// Fields of a VM that requests touch. Thousands of VMs exceed the CPU caches, so the rarely used
+/// fields are apart in [`Details`].
 pub(super) struct Vm {
-    /// Its handles in its host's engine; `None` while it is not there.
+    /// Handles in the host's engine; `None` while the VM is not there.
     pub(super) engine: Option<(VmId, ClientId)>,
-    /// Its host among those that share the device.
+    /// Host of the VM among those that share the device.
     pub(super) host: usize,
-    /// Its workers, as indices into the device's.
+    /// Workers of the VM, as indices into the device's.
     pub(super) workers: Range<u32>,
     /// Requests issued and not answered.
     pub(super) outstanding: u32,
-    /// Time of its last answer, or at which it left in the middle of its work.
+    /// Time of the last answer, or of the VM's removal in the middle of its work.
     pub(super) last_answer: Nanos,
     pub(super) tally: Tally,
     pub(super) per_second: PerSecond,
     /// Requests that the engine had no room for, by slot, in order, each with the time since which
     /// it waits.
     pub(super) refused: VecDeque<(u32, Nanos)>,
-    /// It is in the line of VMs with refused requests.
+    /// `true` while the VM waits in the line of VMs with refused requests.
     pub(super) in_line: bool,
     pub(super) details: Box<Details>,
     delay: Delay,
-    /// Time at which its processor is done with the answers before.
+    /// Time at which the guest's processor is done with earlier answers.
     processor_free: Nanos,
-    /// Generator of its delays.
+    /// Generator of the VM's delays.
     rng: Pcg64Mcg,
 }
 
 /// Fields of a VM that are seldom used.
 pub(super) struct Details {
-    /// Its index among the scenario's tenants.
+    /// Index among the scenario's tenants.
     pub(super) tenant: usize,
-    /// It is a process of the host.
+    /// `true` for a process of the host.
     pub(super) background: bool,
     pub(super) disk: DiskSpec,
     pub(super) workloads: Vec<Job>,
     pub(super) objective: Objective,
     /// Promises that are not in force any more.
     pub(super) past: PastPromises,
-    /// Terms on which its next deadline transfer was admitted.
+    /// Terms on which the next deadline transfer was admitted.
     pub(super) terms: Option<Admission>,
 }
 
@@ -101,26 +101,26 @@ impl Vm {
         }
     }
 
-    /// Its handle in its host's engine; `None` while it is not there.
+    /// Handle in the host's engine; `None` while the VM is not there.
     pub(super) fn id(&self) -> Option<VmId> {
         self.engine.map(|(vm, _)| vm)
     }
 
-    /// True while it is there and has requests outstanding.
+    /// True while the VM is there and has requests outstanding.
     pub(super) fn asks(&self) -> bool {
         self.engine.is_some() && self.outstanding > 0
     }
 
-    /// Replaces its objective.
+    /// Replaces the objective.
     pub(super) fn set_objective(&mut self, objective: &Objective) {
         let before = core::mem::replace(&mut self.details.objective, *objective);
         if before.target.bytes_per_s != objective.target.bytes_per_s {
-            // Bytes that were moved under another target say nothing about this one.
-            self.per_second.forget(false);
+            // Bytes that were moved under another target are no samples of this one.
+            self.per_second.clear_counts(false);
         }
     }
 
-    /// Time at which a request that it issues now reaches the scheduler; `None` if at once.
+    /// Time at which a request issued now reaches the scheduler; `None` if at once.
     pub(super) fn submission(&mut self, now: Nanos) -> Option<Nanos> {
         let delay = self.delay.submit.as_ref()?;
         Some(now + delay.draw(&mut self.rng))
@@ -137,7 +137,7 @@ impl Vm {
             at = at.max(self.processor_free) + takes.draw(&mut self.rng);
             self.processor_free = at;
         }
-        // Even a delay of no time lets what else happens now come first.
+        // A delay of zero still lets all other events of this instant come first.
         (self.delay.complete.is_some() || self.delay.processor.is_some()).then_some(at)
     }
 
@@ -154,7 +154,7 @@ impl Vm {
         }
     }
 
-    /// Ends a second; `over`: it has done all it was to do.
+    /// Ends a second; `over` is `true` if the VM has completed its workloads.
     pub(super) fn second(&mut self, now: Nanos, over: bool) {
         let asks = self.asks();
         let ended = over && self.last_answer < now;
@@ -164,11 +164,11 @@ impl Vm {
         self.per_second.second(asks);
     }
 
-    /// Forgets all that was counted; `second`: one begins right now.
-    pub(super) fn forget(&mut self, second: bool) {
+    /// Clears all counts; `second` is `true` if a second begins right now.
+    pub(super) fn clear_counts(&mut self, second: bool) {
         self.tally.clear();
-        self.per_second.forget(second);
-        self.details.past.forget();
+        self.per_second.clear_counts(second);
+        self.details.past.clear();
     }
 }
 

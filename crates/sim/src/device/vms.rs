@@ -111,7 +111,7 @@ impl VmTable {
         found.ok().map(|vm| vm as u32)
     }
 
-    /// True once a VM has done all it was to do.
+    /// True once a VM has completed its workloads.
     pub(super) fn is_over(&self, vm: u32) -> bool {
         let vm = self.vm(vm);
         vm.outstanding == 0
@@ -121,13 +121,13 @@ impl VmTable {
                 .all(|worker| self.worker(worker).is_over())
     }
 
-    /// VMs that have done all they were to do.
+    /// VMs that have completed their workloads.
     pub(super) fn over(&self) -> impl Iterator<Item = &Vm> {
         let vms = 0..self.vms.len() as u32;
         vms.filter(|&vm| self.is_over(vm)).map(|vm| self.vm(vm))
     }
 
-    /// True once every VM has done all it was to do.
+    /// True once every VM has completed its workloads.
     pub(super) fn are_over(&self) -> bool {
         self.vms.iter().all(|vm| vm.outstanding == 0) && self.workers.iter().all(Worker::is_over)
     }

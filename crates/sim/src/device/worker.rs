@@ -22,27 +22,27 @@ use tidegate_workload::stream::Io;
 /// One copy of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct Worker {
-    /// Its VM, as an index into the device's.
+    /// VM of the worker, as an index into the device's.
     vm: u32,
     source: Source,
     rng: Pcg64Mcg,
     flow: WorkerFlow,
     iodepth: u32,
-    /// Flushes follow some of its writes.
+    /// `true` if flushes follow some of its writes.
     flushes: bool,
-    /// Its next request, where that was looked up.
+    /// Next request, where that was looked up.
     ahead: Option<Io>,
-    /// It pauses before the request in `ahead`.
+    /// `true` while the worker pauses before the request in `ahead`.
     resting: bool,
     /// Requests issued and not over.
     outstanding: u32,
     life: Life,
-    /// Time from its VM's arrival to its begin.
+    /// Time from the VM's arrival to the worker's start.
     start: Nanos,
     runtime: Option<Nanos>,
-    /// Its transfers; `None` where it has none.
+    /// Transfers of the worker; `None` where it has none.
     transfers: Option<Box<Transfers>>,
-    /// Time at which it is to be woken; [`Nanos::MAX`] if none is planned.
+    /// Time of the planned wake-up; [`Nanos::MAX`] if none is planned.
     wake_up: Nanos,
 }
 
@@ -51,25 +51,26 @@ pub(super) struct Worker {
 enum Life {
     Planned,
     Running,
-    /// It issues nothing more: its time is over, or it has done all it was to do.
+    /// The worker issues nothing more: its time is over, or its workload is complete.
     Over,
 }
 
 #[derive(Clone, Debug)]
 enum WorkerFlow {
     Closed,
-    /// `burst`: requests issued since the last pause; `paused`: a pause is planned.
+    /// Closed loop with pauses. `burst`: requests issued since the last pause; `paused`: a pause is
+    /// planned.
     Thinking {
         think: Think,
         burst: u32,
         paused: bool,
     },
-    /// `next`: time of the next request.
+    /// Open loop. `next`: time of the next request.
     Open {
         clock: ArrivalClock,
         next: Nanos,
     },
-    /// At a trace's times, from its start on.
+    /// Replay at a trace's times, relative to `start`.
     Timed {
         start: Nanos,
     },
@@ -78,11 +79,11 @@ enum WorkerFlow {
 /// Next step of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// It issues this request, which it has wanted since the time.
+    /// Issue this request, which the worker has wanted since the time.
     Issue(Io, Nanos),
-    /// Nothing before this time.
+    /// Nothing to issue before this time.
     At(Nanos),
-    /// Nothing before its next answer, or ever.
+    /// Nothing to issue before the next answer, or ever.
     Wait,
 }
 
@@ -135,7 +136,7 @@ impl Worker {
         }
     }
 
-    /// Begins, unless it was stopped before.
+    /// Begins the workload, unless the worker was stopped before.
     pub(super) fn start(&mut self, now: Nanos, job: &Job) {
         if self.life == Life::Over {
             return;
@@ -152,17 +153,17 @@ impl Worker {
         }
     }
 
-    /// Issues nothing more.
+    /// Stops the worker: it issues nothing more.
     pub(super) fn stop(&mut self) {
         self.life = Life::Over;
     }
 
-    /// True when it issues nothing more; its last requests may be outstanding.
+    /// True once the worker issues nothing more; its last requests may be outstanding.
     pub(super) fn is_over(&self) -> bool {
         self.life == Life::Over
     }
 
-    /// Wakes up: a pause is over, or its next request comes.
+    /// Handles a wake-up: a pause is over, or the next request is due.
     pub(super) fn woken(&mut self) {
         self.wake_up = Nanos::MAX;
         self.resting = false;
@@ -176,8 +177,8 @@ impl Worker {
         self.outstanding -= 1;
     }
 
-    /// True if its next request may be outstanding beside those that are. A guest that writes back
-    /// looks at its next request first.
+    /// Returns `true` if the next request may be issued beside those outstanding. With a page cache
+    /// this depends on the next request itself, which is drawn first.
     fn may_issue(&mut self) -> bool {
         if let Source::Direct(_) = &self.source {
             return self.outstanding < self.iodepth;
@@ -185,10 +186,13 @@ impl Worker {
         if self.ahead.is_none() {
             self.ahead = self.source.next(&mut self.rng);
         }
-        // With nothing left to ask for, the step after this one finds that out.
-        self.ahead.is_none_or(|io| match io.waits {
-            true => self.outstanding == 0,
-            false => self.outstanding < self.source.depth(&io, self.iodepth),
+        // At the end of the workload `step` notices that nothing is left.
+        self.ahead.is_none_or(|io| {
+            if io.waits {
+                self.outstanding == 0
+            } else {
+                self.outstanding < self.source.depth(&io, self.iodepth)
+            }
         })
     }
 
@@ -247,7 +251,7 @@ impl Worker {
                     self.ahead = self.source.next(&mut self.rng);
                 }
                 if self.ahead.is_some_and(|io| io.op == Op::Flush) {
-                    // It follows the write it makes durable, with no arrival of its own.
+                    // A flush follows the write that it makes durable, with no arrival of its own.
                     Ok(now)
                 } else if *next <= now {
                     Ok(core::mem::replace(next, clock.next(&mut self.rng)))
@@ -279,27 +283,28 @@ impl Worker {
         Step::At(at)
     }
 
-    /// Its VM, as an index into the device's.
+    /// VM of the worker, as an index into the device's.
     pub(super) fn vm(&self) -> u32 {
         self.vm
     }
 
-    /// Span from its VM's arrival in which it works: begin, and end if it has one.
+    /// Start and end of the workload, relative to the VM's arrival; the end is `None` without a
+    /// time limit.
     pub(super) fn span(&self) -> (Nanos, Option<Nanos>) {
         (self.start, self.runtime.map(|runtime| self.start + runtime))
     }
 
-    /// True while none of its requests is outstanding.
+    /// True while none of the worker's requests is outstanding.
     pub(super) fn is_idle(&self) -> bool {
         self.outstanding == 0
     }
 
-    /// Its transfers; `None` where it has none.
+    /// Transfers of the worker; `None` where it has none.
     pub(super) fn transfers(&self) -> Option<&Transfers> {
         self.transfers.as_deref()
     }
 
-    /// Its transfers, to be changed.
+    /// Transfers of the worker, to be changed.
     pub(super) fn transfers_mut(&mut self) -> Option<&mut Transfers> {
         self.transfers.as_deref_mut()
     }

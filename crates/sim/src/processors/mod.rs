@@ -1,5 +1,4 @@
-//! The processors of the machine that all VMs of a scenario are on, beside its devices under one
-//! clock.
+//! pCPUs of the host that runs all VMs of a scenario, simulated beside its devices under one clock.
 //!
 //! ```text
 //!    guest's process --Issue--> driver domain --Submit--> engine --> device
@@ -8,29 +7,29 @@
 //!       Take <-- guest's first vCPU <--Notify-- driver domain <------ engine
 //! ```
 //!
-//! Each arrow that has a name is work on a vCPU: it begins when the vCPU runs, and the request is
-//! where the arrow ends when that work is done. A process does one thing after the other, in the
-//! order in which it came. A process of the host has the driver domain's steps alone; without a
-//! driver domain these are left out.
+//! Each named arrow is work on a vCPU: it begins when the vCPU runs, and the request reaches the
+//! end of the arrow when that work is done. A process works on one step at a time, in the order of
+//! arrival. A process of the host has the driver domain's steps only; without a driver domain those
+//! are left out.
 //!
-//! At one time, what vCPUs have done comes first, in the order in which the vCPU world has it done;
-//! then each device with its engine and guests, in the order of the scenario, as without
-//! processors. What these ask of vCPUs begins last, still at that time.
+//! At one instant, completed work of vCPUs comes first, in the order of the vCPU simulation; then
+//! each device with its engine and guests, in the order of the scenario, as without pCPUs. Work
+//! that these request of vCPUs begins last, at that same instant.
 
-mod found;
+mod results;
 mod setup;
 
 use crate::device::{DeviceSim, Times, VcpuStep};
 use crate::scenario::VmCpu;
-use found::Before;
-pub use found::{CpuReport, VmCpuReport};
+use results::Before;
+pub use results::{CpuReport, VmCpuReport};
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 use tidegate_vcpu::guest::TaskId;
 use tidegate_vcpu::machine::{VcpuId, VmId};
 use tidegate_vcpu::world::{Handled, VcpuWorld};
 
-/// A step of a request, of a slot of a device.
+/// Step of a request on a vCPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Issue,
@@ -48,7 +47,7 @@ const STEPS: [Step; 5] = [
     Step::Take,
 ];
 
-/// What the vCPU world calls a step of the request in a device's slot.
+/// Tag of a step in the vCPU simulation: the step, the device and the request's slot there.
 fn tag(step: Step, device: usize, slot: u32) -> u64 {
     (device as u64) << 40 | (step as u64) << 32 | u64::from(slot)
 }
@@ -58,47 +57,47 @@ fn of_tag(tag: u64) -> (Step, usize, u32) {
     (step, (tag >> 40) as usize, tag as u32)
 }
 
-/// A VM.
+/// VM or background process, as a user of pCPUs.
 struct Guest {
-    /// In the machine; `None`: a process of the host.
+    /// VM of the machine; `None` for a process of the host.
     vm: Option<VmId>,
-    /// What steps take.
+    /// CPU time of each step.
     cpu: VmCpu,
-    /// Which of the driver domain's vCPUs handles it; `None`: there is no driver domain.
+    /// Driver domain's vCPU that serves this VM; `None` without a driver domain.
     driver: Option<VcpuId>,
-    /// Where it is notified.
+    /// vCPU that receives its notifications.
     first: VcpuId,
-    /// How long its completions waited for that one.
+    /// Times that notifications waited for that vCPU.
     waits: Times,
 }
 
-/// A worker, on one of its VM's vCPUs.
+/// Worker, running on one of its VM's vCPUs.
 struct Process {
     tenant: usize,
-    /// Where it runs, and what it is there; a process of the host is none.
+    /// vCPU and task of the process; `None` for a process of the host.
     on: Option<(VcpuId, TaskId)>,
-    /// What it is to do, the first of which it does.
+    /// Tags of pending steps; the first one is in progress.
     steps: VecDeque<u64>,
 }
 
-/// The processors, with what uses them.
+/// Simulated pCPUs with their users.
 pub(crate) struct Processors {
     world: VcpuWorld,
     scheduler: &'static str,
-    /// What a step takes the driver domain, on the way to the engine and back.
+    /// CPU time of the driver domain's step towards the engine, and of the one back.
     driver: [Nanos; 2],
-    /// By their places in the scenario.
+    /// Guests by their index in the scenario.
     guests: Vec<Guest>,
-    /// By device and worker.
+    /// Processes by device and worker.
     processes: Vec<Vec<Process>>,
-    /// When the VM was notified of the request in a slot, by device.
+    /// Time of the notification about the request in a slot, by device.
     notified: Vec<Vec<Nanos>>,
-    /// At the end of the warm-up.
+    /// Counts at the end of the warm-up.
     before: Before,
 }
 
 impl Processors {
-    /// Lets time pass to `until` for them and for all devices.
+    /// Advances the pCPUs and all devices to `until`.
     pub(crate) fn run_until(&mut self, devices: &mut [DeviceSim], until: Nanos) {
         loop {
             let next = devices.iter().map(DeviceSim::next_event).min();
@@ -123,7 +122,7 @@ impl Processors {
         devices.iter_mut().for_each(|sim| sim.run_until(until));
     }
 
-    /// Takes the steps that a device asks for.
+    /// Starts the steps that a device asks for.
     fn take_vcpu_steps(&mut self, device: usize, sim: &mut DeviceSim) {
         while let Some(step) = sim.poll_vcpu_step() {
             let (VcpuStep::Issue(slot) | VcpuStep::Answer(slot)) = step;
@@ -148,7 +147,7 @@ impl Processors {
         }
     }
 
-    /// The driver domain is to do a step.
+    /// Gives a step to the driver domain.
     fn drive(&mut self, device: usize, worker: usize, step: Step, slot: u32) {
         let tenant = self.processes[device][worker].tenant;
         let cost = self.driver[usize::from(step == Step::Complete)];
@@ -157,7 +156,7 @@ impl Processors {
         }
     }
 
-    /// A VM is told that its I/O has ended.
+    /// Notifies a VM of a completed I/O.
     fn notify(&mut self, device: usize, worker: usize, slot: u32) {
         let guest = &self.guests[self.processes[device][worker].tenant];
         let all = &mut self.notified[device];
@@ -169,7 +168,7 @@ impl Processors {
         (self.world).deliver(guest.first, guest.cpu.interrupt, tag, true);
     }
 
-    /// A process is to do a step, after those before.
+    /// Queues a step behind the earlier ones of a process.
     fn add_step(&mut self, device: usize, worker: usize, step: Step, slot: u32) {
         let process = &mut self.processes[device][worker];
         process.steps.push_back(tag(step, device, slot));
@@ -178,7 +177,7 @@ impl Processors {
         }
     }
 
-    /// A process that rests begins with its first step, if there is one.
+    /// Starts the first pending step of an idle process.
     fn begin(&mut self, device: usize, worker: usize) {
         let process = &self.processes[device][worker];
         if let (Some(&first), Some((vcpu, task))) = (process.steps.front(), process.on) {
@@ -191,7 +190,7 @@ impl Processors {
         }
     }
 
-    /// A step is done: what comes of it, before anything else happens.
+    /// Passes a completed step on, before anything else happens.
     fn handled(&mut self, devices: &mut [DeviceSim], handled: Handled) {
         let (step, device, slot) = of_tag(handled.tag);
         let sim = &mut devices[device];
@@ -218,7 +217,7 @@ impl Processors {
             Step::Take => sim.answered_at(now, slot),
         }
         if matches!(step, Step::Issue | Step::Take) {
-            // Others were added behind this one, not begun.
+            // Steps that were queued behind this one have not been started.
             self.begin(device, worker);
         }
         self.take_vcpu_steps(device, &mut devices[device]);

@@ -1,4 +1,4 @@
-//! Making the machine: vCPUs, what runs inside them, and who is where.
+//! Construction of the host's machine: vCPUs, the tasks on them, and their users.
 
 use super::{Guest, Process, Processors};
 use crate::device::{DeviceSim, Times};
@@ -14,12 +14,12 @@ use tidegate_vcpu::machine::{Machine, VcpuId, VmId};
 use tidegate_vcpu::scenario::{CpuSpec, SPREAD};
 use tidegate_vcpu::world::VcpuWorld;
 
-/// The part of a tenant's generators that its hogs begin by.
+/// Part of a tenant's generators that draws the start of its busy processes.
 const HOGS: u64 = u64::MAX;
 
 impl Processors {
-    /// Those of a scenario, at time zero; its devices go by way of them from now on. `None`: it has
-    /// none.
+    /// Creates the pCPUs of a scenario at time zero, and routes its devices' requests through them.
+    /// `None` if the scenario has no pCPUs.
     pub(crate) fn of(scenario: &Scenario, devices: &mut [DeviceSim]) -> Option<Processors> {
         let cpu = scenario.cpu.as_ref()?;
         let mut making = Making::new(cpu, scenario.frame.seed);
@@ -58,7 +58,7 @@ impl Processors {
     }
 }
 
-/// Parts of a world.
+/// Machine under construction.
 struct Making {
     machine: Machine,
     inside: Vec<GuestCpu>,
@@ -82,14 +82,14 @@ impl Making {
         vm
     }
 
-    /// The vCPU number `n` of a VM, round the end.
+    /// vCPU number `n` of a VM, modulo its number of vCPUs.
     fn vcpu(&self, vm: VmId, n: usize) -> VcpuId {
         let all = &self.machine.vms[vm.at()].vcpus;
         all[n % all.len()]
     }
 
-    /// Processes that work without end while their VM is there. They begin when it comes, not quite
-    /// at once.
+    /// Adds processes that compute without end while their VM is there. Their starts are spread
+    /// over [`SPREAD`] after its arrival.
     fn hogs(&mut self, name: &str, vm: VmId, cpu: &CpuSpec, (from, until): (Nanos, Option<Nanos>)) {
         if cpu.busy_processes == 0 {
             return;
@@ -121,7 +121,7 @@ impl Making {
         }
     }
 
-    /// A process for each worker of a device's guests, on its VM's vCPUs in turn.
+    /// Creates a process for each worker of a device's guests, on its VM's vCPUs in round robin.
     fn processes(&mut self, sim: &DeviceSim, guests: &[Guest]) -> Vec<Process> {
         let mut turns = vec![0; guests.len()];
         let workers = sim.tenants_of_workers();

@@ -1,45 +1,45 @@
-//! How long tasks took, and whether they kept their deadlines.
+//! Response times of transfers, and their deadlines.
 
 use crate::device::{TransferDone, TransferTally};
 use crate::scenario::Tenant;
 use serde::Serialize;
 use tidegate_core::time::Nanos;
 
-/// Tasks of a tenant: the requests of its trace, or its whole job with a deadline. They count when
-/// they are done.
+/// Transfers of a VM: the requests of its trace, or its whole workload with a deadline. A transfer
+/// counts when it is done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Responses {
-    /// Done, late or not.
+    /// Number of transfers done, late or not.
     pub done: u64,
-    /// Neither done nor past a deadline at the end, or when their VM left or their job's time was
-    /// over.
+    /// Number of transfers that were neither done nor past a deadline at the end of the run, of
+    /// their VM or of their workload's time.
     pub unfinished: u64,
-    /// Mean time from when they were to come to their last answer; `None`: none was done.
+    /// Mean time from the planned begin to the last answer; `None` if none was done.
     pub mean_ns: Option<u64>,
-    /// The longest.
+    /// Longest such time.
     pub max_ns: Option<u64>,
-    /// Against their deadlines; `None`: they have none.
+    /// Deadlines kept and missed; `None` if the transfers have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlines: Option<Deadlines>,
 }
 
-/// Whether deadlines were kept.
+/// Counts of deadlines kept and missed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Deadlines {
-    /// Done in time.
+    /// Transfers done in time.
     pub met: u64,
-    /// Done late, or past their deadline and not done.
+    /// Transfers done late, or past their deadline and not done.
     pub missed: u64,
-    /// The missed of a hundred met or missed; `None`: there were neither.
+    /// Missed deadlines in percent of all met and missed; `None` if there were neither.
     pub missed_percent: Option<f64>,
-    /// How late those were that were done late, on average; `None`: none was.
+    /// Mean lateness of those that were done late; `None` if none was.
     pub late_mean_ns: Option<u64>,
-    /// The latest.
+    /// Largest lateness.
     pub late_max_ns: Option<u64>,
 }
 
 impl Responses {
-    /// Of what was counted; `None`: the tenant has no tasks.
+    /// Computes the results of a tally; `None` if the VM has no transfers.
     pub fn new(tenant: &Tenant, tally: Option<&TransferTally>) -> Option<Responses> {
         let tally = tally?;
         let mean = |sum: u128, n: u64| {
@@ -65,27 +65,27 @@ impl Responses {
     }
 }
 
-/// A task that was done.
+/// Transfer that was done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Response {
-    /// Its tenant.
+    /// Name of its VM.
     pub vm: String,
-    /// Which it is of its trace, from 0 on; those that come again are counted on.
+    /// Number within its trace, from 0 on; repetitions of the trace continue the count.
     pub index: u64,
-    /// Bytes that it moved.
+    /// Bytes moved.
     pub bytes: u64,
-    /// When it was to come, in seconds.
+    /// Planned begin, in seconds of simulated time.
     pub begun_s: f64,
-    /// From then to its last answer.
+    /// Time from the planned begin to the last answer.
     pub response_ns: u64,
-    /// How long it was allowed to take; `None`: it has no deadline.
+    /// Allowed time; `None` without a deadline.
     pub deadline_ns: Option<u64>,
-    /// How late it was; 0 in time.
+    /// Time past the deadline; 0 if it was in time, `None` without a deadline.
     pub late_ns: Option<u64>,
 }
 
 impl Response {
-    /// Of a task of `tenant`.
+    /// Describes a transfer of `tenant`.
     pub(crate) fn new(tenant: &Tenant, done: &TransferDone) -> Response {
         let response = done.ended.since(done.since);
         Response {

@@ -1,4 +1,4 @@
-//! The processors of the machine that the VMs are on, and what I/O takes of them.
+//! pCPUs of the host that runs the VMs, and the CPU time of I/O on them.
 
 use super::{Delay, Tenant, keys};
 use tidegate_config::node::Value;
@@ -7,39 +7,39 @@ use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::CpuSet;
 use tidegate_vcpu::scenario::{self as vcpu, CpuSpec, SchedulerSpec};
 
-/// The machine.
+/// Host with simulated pCPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostCpu {
-    /// Its pCPUs, and what going over from one vCPU to another takes.
+    /// pCPUs, and the cost of a context switch.
     pub machine: vcpu::Host,
-    /// Who runs on them.
+    /// vCPU scheduler.
     pub scheduler: SchedulerSpec,
-    /// Who does the I/O of all VMs; `None`: a guest's request reaches the scheduler of I/O by
-    /// itself, as on an operating system without VMs.
+    /// Driver domain that carries the I/O of all VMs. `None`: a guest's request reaches the I/O
+    /// scheduler directly, as on an operating system without VMs.
     pub driver: Option<Driver>,
 }
 
-/// The driver domain.
+/// Driver domain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Driver {
-    /// Its vCPUs. Those of VM number n are handled by its vCPU n, round the end.
+    /// vCPUs of the driver domain. VM number n is served by vCPU n, modulo their number.
     pub cpu: CpuSpec,
-    /// What a request takes on its way to the scheduler of I/O.
+    /// CPU time of a request on its way to the I/O scheduler.
     pub submit: Nanos,
-    /// What its completion takes on its way to the VM.
+    /// CPU time of a completion on its way to the VM.
     pub complete: Nanos,
 }
 
-/// A VM's part of the machine, and what its requests take it.
+/// vCPUs of a VM, and the CPU time of its requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmCpu {
-    /// Its vCPUs.
+    /// vCPUs of the VM.
     pub cpu: CpuSpec,
-    /// What issuing a request takes the process that wants it.
+    /// CPU time of the process that issues a request.
     pub issue: Nanos,
-    /// What a completion takes the guest's interrupt, on the first vCPU.
+    /// CPU time of a completion's interrupt on the first vCPU.
     pub interrupt: Nanos,
-    /// What an answer takes the process.
+    /// CPU time of the process that takes an answer.
     pub complete: Nanos,
 }
 
@@ -65,13 +65,13 @@ impl Default for Driver {
 }
 
 impl HostCpu {
-    /// Its pCPUs.
+    /// All pCPUs of the host.
     pub fn all(&self) -> CpuSet {
         CpuSet::first_n(self.machine.pcpus)
     }
 }
 
-/// Why the driver domain cannot run.
+/// Returns the error of a driver domain that has no pCPU to run on.
 pub(super) fn homeless(cpu: &HostCpu) -> Option<String> {
     let driver = cpu.driver.as_ref()?;
     let none = driver.cpu.pinned.and(cpu.all()).is_empty();
@@ -83,7 +83,7 @@ fn no_pcpu(cpu: &HostCpu) -> String {
     format!("none of its pCPUs is there: the machine has {pcpus}")
 }
 
-/// What of a tenant cannot be where the machine's processors are simulated: its key, and why.
+/// Returns the key and the error of a tenant's setting that is not allowed with simulated pCPUs.
 pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'static str, String)> {
     let cpu = cpu?;
     if tenant.delay != Delay::default() {
@@ -100,7 +100,7 @@ pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'sta
     None
 }
 
-/// `[host]`, which has nothing but `cpu`.
+/// Reads `[host]`, whose only key is `cpu`.
 pub(super) fn host(field: &Field<'_>) -> Option<HostCpu> {
     let mut section = Section::with_keys(field, &keys::HOST)?;
     let cpu = section.field(&keys::HOST_CPUS);
@@ -127,7 +127,7 @@ fn machine(field: &Field<'_>) -> Option<HostCpu> {
     })
 }
 
-/// A table, or `"none"`.
+/// Reads a driver domain: a table, or `"none"`.
 fn driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
     if let Value::Text(_) = field.node().value {
         return field.choice(&[("none", None)]);
@@ -144,10 +144,10 @@ fn driver(field: &Field<'_>, all: CpuSet) -> Option<Option<Driver>> {
     }))
 }
 
-/// `[vm.cpu]`, on a machine that has pCPUs to run on.
+/// Reads `[vm.cpu]`; `all` are the host's pCPUs, `None` if it has none.
 pub(super) fn vm(field: &Field<'_>, all: Option<CpuSet>) -> Option<VmCpu> {
     let Some(all) = all else {
-        let what = "there is no [host.cpu]: nothing says on what its vCPUs run";
+        let what = "no [host.cpu] section: vCPUs need the host's pCPUs";
         field.error(what, "add [host.cpu] with scheduler = \"credit2\"");
         return None;
     };

@@ -1,10 +1,9 @@
-//! Which distances between a device's I/Os are told apart.
+//! Distances between a device's I/Os that the report counts separately.
 
 use super::keys::DISTANCES;
 use tidegate_config::Field;
 
-/// How far the device goes from one I/O to the next, unless the scenario asks for something else:
-/// not at all, a track, a zone, and parts of a disk.
+/// Default upper bounds in bytes: no distance, about a track, a zone, and parts of a disk.
 pub fn default_distances() -> Vec<u64> {
     vec![0, 1 << 20, 1 << 30, 10 << 30, 100 << 30]
 }

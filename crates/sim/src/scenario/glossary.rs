@@ -1,4 +1,4 @@
-//! The glossary and the keys of scenarios, of disks and of vCPUs, agree both ways.
+//! Comparison of the glossary with the keys of disk and vCPU scenarios, both ways.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::keys;
 
 const GLOSSARY: &str = include_str!("../../../../docs/dev/GLOSSARY.md");
 
-/// Keys that are words of fio or of statistics and mean what they mean there. The glossary has one
-/// row for each of these two languages, not one for each word.
+/// Keys that are words of fio or of statistics, with the meaning that they have there. The glossary
+/// has one row for each of these two languages rather than one for each word.
 const FOREIGN: [&str; 26] = [
     "bs",
     "bssplit",
@@ -48,8 +48,8 @@ fn quoted(cell: &'static str) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Rows of a text's tables of four columns, each with the words that hold: those of the final name,
-/// or those of today that the final name repeats.
+/// Rows of a text's four-column tables, each as the list of its valid words: those of the final
+/// name, or those of the present name that the final name repeats.
 fn rows(text: &'static str) -> Vec<Vec<&'static str>> {
     let lines = text.lines().filter(|line| line.starts_with("| "));
     let rows = lines.filter_map(|line| {
@@ -64,7 +64,7 @@ fn rows(text: &'static str) -> Vec<Vec<&'static str>> {
     rows.collect()
 }
 
-/// Keys of both formats.
+/// Keys of both scenario formats.
 fn keys() -> BTreeSet<&'static str> {
     let sections = [&keys::SCENARIO, &vcpu::SCENARIO].map(|whole| whole.with_inner());
     let keys = sections.iter().flatten().flat_map(|section| section.keys);

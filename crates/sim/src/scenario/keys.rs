@@ -1,5 +1,5 @@
-//! Keys of a scenario of disks. What it has in common with the daemon's configuration, with
-//! scenarios of vCPUs and with workloads has its keys there.
+//! Keys of a disk scenario. Keys shared with the daemon's configuration, with vCPU scenarios or
+//! with workloads are defined there.
 
 use tidegate_config::device::keys as shared;
 use tidegate_config::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, joined};
@@ -17,10 +17,10 @@ pub(super) const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 const TENANTS_MAX: u64 = 100_000;
 /// Longest step of a request on a vCPU.
 const STEP_MAX: Nanos = Nanos::SECOND;
-/// Duration of a step on a vCPU unless it is said.
+/// Default CPU time of a step on a vCPU.
 pub(super) const STEP: Nanos = Nanos::from_micros(5);
 
-/// A key that need not be there.
+/// Optional key; `otherwise` describes its default.
 const fn optional(
     name: &'static str,
     kind: KeyKind,
@@ -68,12 +68,12 @@ pub(super) const TRANSPORT: KeyInfo = optional(
     "network between the hosts and the device ([below](#several-hosts-on-one-device))",
 );
 
-/// Keys of a device that the daemon's has as well.
+/// Keys of a device that the daemon's configuration shares.
 const SCHEDULING: [KeyInfo; shared::SCHEDULING] =
     shared::scheduling("a name, or a table: [configuration.md](configuration.md#policies)");
-/// Keys of a device up to those of a simulated one alone.
+/// Keys of a device without those of simulated ones.
 const USUAL: [KeyInfo; 2 + shared::SCHEDULING] = joined(&[DEVICE_NAME, MODEL], &SCHEDULING);
-/// Keys of a simulated device alone.
+/// Keys that only a simulated device has.
 const SIMULATED: [KeyInfo; 3] = [DISTANCES, EXCHANGE, TRANSPORT];
 
 /// `[[device]]`
@@ -308,7 +308,7 @@ pub(super) const CPU_TABLE: SectionInfo = SectionInfo {
     keys: &joined::<{ CPU_KEYS + 3 }>(&vcpu::CPU_KEYS, &[ISSUE, INTERRUPT, COMPLETE]),
 };
 
-/// Duration of a step in the driver domain unless it is said.
+/// Default CPU time of a step in the driver domain.
 pub(super) const DRIVER_STEP: Nanos = Nanos(2 * STEP.0);
 /// CPU time of a request in the driver domain.
 pub(super) const DRIVER_SUBMIT: KeyInfo = step(
@@ -406,7 +406,7 @@ pub(super) const EVENT: SectionInfo = SectionInfo {
     ],
 };
 
-/// Keys with which a scenario begins.
+/// Keys at the top of a scenario.
 pub(super) const FRAME: [KeyInfo; frame::KEYS] =
     frame::keys(LONGEST, "how long it lasts: duration = \"60 s\"");
 
@@ -444,7 +444,7 @@ const TABLES: [KeyInfo; 5] = [
     ),
 ];
 
-/// The whole scenario.
+/// All keys of a scenario.
 pub(super) const SCENARIO: SectionInfo = SectionInfo {
     name: "scenario",
     keys: &joined::<{ frame::KEYS + TABLES.len() }>(&FRAME, &TABLES),

@@ -1,4 +1,4 @@
-//! What is simulated: devices, the tenants that share them, and what changes when.
+//! Input of a simulation: devices, the tenants that share them, and changes at given times.
 //!
 //! A [`Scenario`] is plain data, complete and checked by [`Scenario::check`].
 
@@ -27,212 +27,211 @@ use tidegate_workload::Mistakes;
 use tidegate_workload::job::{Job, RegionError};
 use tidegate_workload::time::TimeDistribution;
 
-/// Disks begin on multiples of this many bytes of their device, so that every block size divides
-/// their addresses.
+/// Alignment of disks on their device in bytes, so that every block size divides their addresses.
 pub const DISK_ALIGNMENT: u64 = 1 << 20;
 
-/// A whole scenario.
+/// Complete scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Title, duration and seed of the run.
     pub frame: Frame,
-    /// The devices, each with a scheduling engine of its own.
+    /// Devices, each with a scheduling engine of its own.
     pub devices: Vec<Device>,
-    /// Who shares them.
+    /// VMs and background processes.
     pub tenants: Vec<Tenant>,
-    /// What changes while it runs, in the order of time.
+    /// Changes during the run, in the order of time.
     pub changes: Vec<Change>,
-    /// The processors that they run on; `None`: guests and the driver domain take no time.
+    /// pCPUs of the host; `None` where guests and the driver domain take no CPU time.
     pub cpu: Option<HostCpu>,
 }
 
-/// A device and its scheduler.
+/// Device with its scheduling.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// What it is.
+    /// Device model.
     pub model: catalogue::Entry,
-    /// How it is scheduled, of each host that shares it. A cap is not learnt where several do.
+    /// Scheduling on each host that shares the device. A cap is not learnt where several hosts do.
     pub scheduling: Scheduling,
-    /// Payload memory is bounded and request slots are divided among tenants, as the daemon does;
-    /// else memory has no bound, and whoever comes first has the slots.
+    /// `true` if payload memory is bounded and request slots are divided among tenants, as in the
+    /// daemon. Otherwise memory is unbounded, and slots go to the first who asks.
     pub bounded: bool,
-    /// How hosts that share it hear of each other.
+    /// Delay and loss of messages between the hosts that share the device.
     pub exchange: Exchange,
-    /// What lies between it and its hosts.
+    /// Network between the device and its hosts.
     pub path: Path,
-    /// Distances between one I/O's end and the next one's start, in bytes, in ascending order:
-    /// the report tells how many I/Os went no farther than each.
+    /// Upper bounds of distances between one I/O's end and the next one's start, in bytes,
+    /// ascending: the report counts the I/Os up to each.
     pub distances: Vec<u64>,
 }
 
-/// Hosts that may share a device.
+/// Largest number of hosts that may share a device.
 pub const MOST_HOSTS: u32 = 64;
 
-/// What becomes of what hosts tell each other.
+/// Delay and loss of messages between hosts.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Exchange {
-    /// How long a message is on its way; `None`: no time.
+    /// Delay of a message; `None` for no delay.
     pub delay: Option<TimeDistribution>,
-    /// So many of a thousand are lost.
+    /// Lost messages in 1000.
     pub loss: u32,
 }
 
-/// What lies between a device and its hosts: a network, as in front of an array. `None`: nothing.
+/// Network between a device and its hosts, as in front of an array; `None` for no delay.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Path {
-    /// From the host's scheduler to the device.
+    /// Delay from the host's scheduler to the device.
     pub submit: Option<TimeDistribution>,
-    /// From the device's completion to the scheduler.
+    /// Delay from the device's completion to the scheduler.
     pub complete: Option<TimeDistribution>,
 }
 
-/// Somebody who shares a device.
+/// VM or background process that shares a device.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
     /// Index into [`Scenario::devices`].
     pub device: usize,
-    /// Which of the hosts that share the device it is on, 0 to [`MOST_HOSTS`] - 1: each has an
-    /// engine of its own.
+    /// Host that runs the tenant, 0 to [`MOST_HOSTS`] - 1, among those that share the device. Each
+    /// host has an engine of its own.
     pub host: u32,
-    /// A process of the host (a backup, a scrub), not a VM: nothing virtualised delays it.
+    /// `true` for a process of the host, such as a backup or a scrub: no virtualisation delays it.
     pub background: bool,
-    /// What it was promised.
+    /// Objective in force from the arrival on.
     pub objective: Objective,
-    /// Bytes of its disk.
+    /// Size of the disk in bytes.
     pub disk_size: u64,
-    /// First byte of its disk on the device, a multiple of [`DISK_ALIGNMENT`]; `None`: behind the
-    /// disk of the tenant before it.
+    /// First byte of the disk on the device, a multiple of [`DISK_ALIGNMENT`]; `None` places it
+    /// behind the previous tenant's disk.
     pub disk_at: Option<u64>,
-    /// What it does.
+    /// Workloads.
     pub jobs: Vec<Job>,
-    /// What virtualisation adds to each request.
+    /// Delay that virtualisation adds to each request.
     pub delay: Delay,
-    /// Its part of the machine's processors, where those are simulated.
+    /// vCPUs, where the host's pCPUs are simulated.
     pub cpu: VmCpu,
-    /// When it comes.
+    /// Time of arrival.
     pub arrives: Nanos,
-    /// When it is removed, with whatever it has outstanding.
+    /// Time of removal, with whatever is outstanding; `None` if the tenant stays.
     pub leaves: Option<Nanos>,
 }
 
-/// What virtualisation adds to each request: the exits, copies and wake-ups between the guest and
-/// the scheduler. `None`: nothing.
+/// Delay that virtualisation adds to each request: exits, copies and wake-ups between the guest and
+/// the scheduler. `None` for no delay.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Delay {
-    /// From the guest to the scheduler.
+    /// Delay from the guest to the scheduler.
     pub submit: Option<TimeDistribution>,
-    /// From the device's completion to the guest.
+    /// Delay from the device's completion to the guest.
     pub complete: Option<TimeDistribution>,
-    /// What the guest's only processor takes for a request before its process has the answer:
-    /// one request after the other.
+    /// Time that the guest's only processor takes for each request before its process has the
+    /// answer, one request at a time.
     pub processor: Option<TimeDistribution>,
 }
 
-/// Something that changes while it runs.
+/// Change during the run.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// When.
+    /// Time of the change.
     pub at: Nanos,
-    /// What.
+    /// Kind of change.
     pub action: Action,
 }
 
-/// What changes.
+/// Kind of a change.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// What a tenant was promised. Without effect while the tenant is not there.
+    /// New objective of a tenant. Without effect while the tenant is not there.
     Objective {
         /// Index into [`Scenario::tenants`].
         tenant: usize,
-        /// From now on.
+        /// Objective in force from then on.
         objective: Box<Objective>,
     },
-    /// How a device is scheduled.
+    /// New policy of a device.
     Policy {
         /// Index into [`Scenario::devices`].
         device: usize,
-        /// From now on.
+        /// Policy in force from then on.
         policy: PolicySpec,
     },
 }
 
-/// Why a scenario cannot be run.
+/// Reason why a scenario cannot be run.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// The whole.
+    /// Error that concerns the whole scenario.
     #[error("{0}")]
     Whole(String),
-    /// A device's figure.
+    /// Error in a device's setting.
     #[error("device {device:?}: {what}")]
     Device {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// What is wrong, and what is allowed.
+        /// Mistake, with the allowed values.
         what: String,
     },
     /// Two disks share bytes of their device.
     #[error("device {device:?}: the disks of {first} and {second} overlap")]
     Overlap {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// Whose begins first.
+        /// Tenant whose disk begins first.
         first: String,
-        /// And whose runs into it.
+        /// Tenant whose disk overlaps it.
         second: String,
     },
-    /// The disks do not fit their device.
+    /// The disks exceed the device's capacity.
     #[error(
         "device {device:?} holds {capacity} bytes, the disks of its tenants need {needed} \
          (each begins on a multiple of {DISK_ALIGNMENT})"
     )]
     Capacity {
-        /// Its name.
+        /// Name of the device.
         device: String,
-        /// Bytes there are.
+        /// Capacity in bytes.
         capacity: u64,
-        /// Bytes needed.
+        /// Bytes that the disks need.
         needed: u64,
     },
-    /// A promise contradicts itself.
+    /// Objective that contradicts itself.
     #[error("{tenant}: {source}")]
     Objective {
-        /// Whose.
+        /// Name of the tenant.
         tenant: String,
-        /// Why.
+        /// Contradiction.
         source: ObjectiveError,
     },
-    /// A job is wrong in itself.
+    /// Workload that is wrong in itself.
     #[error("{tenant}: {source}")]
     Job {
-        /// Whose.
+        /// Name of the tenant.
         tenant: String,
-        /// Why.
+        /// Mistakes of the workload.
         source: Mistakes,
     },
-    /// A job does not fit its disk.
+    /// Workload that does not fit its disk.
     #[error("{tenant}: {source}")]
     Region {
-        /// Whose.
+        /// Name of the tenant.
         tenant: String,
-        /// Why.
+        /// Mismatch of the workload and its disk.
         source: RegionError,
     },
 }
 
 impl Device {
-    /// The same on another model, as far as that goes.
+    /// Moves the device to another model. Settings that the model does not allow are fitted to it.
     pub fn put_on(&mut self, model: &catalogue::Entry) {
         self.scheduling.fit_model(model.spec());
         self.model = model.clone();
-        // It was measured of the other one.
+        // The profile was measured on the former model.
         self.scheduling.profile = None;
     }
 
-    /// Whether a policy can be had on it.
+    /// Checks that the policy has the profile that it needs.
     fn check_policy(&self, policy: &PolicySpec) -> Result<(), ScenarioError> {
         let fits = policy.check_profile(self.scheduling.profile.is_some());
         fits.map_err(|error| ScenarioError::Device {
@@ -241,7 +240,7 @@ impl Device {
         })
     }
 
-    /// Configuration of an engine for so many tenants.
+    /// Configuration of an engine for `tenants` tenants.
     pub(crate) fn engine_config(&self, tenants: usize) -> EngineConfig {
         let spec = self.model.spec();
         let device = DeviceSpec {
@@ -256,10 +255,10 @@ impl Device {
     }
 }
 
-/// Where deadlines may be.
+/// Rule for deadlines of workloads, for messages.
 const DEADLINE: &str = "a deadline of the only workload of a VM: all that the VM moves counts";
 
-/// The job whose deadline cannot be where it is, and why.
+/// Index of the workload whose deadline is not allowed, and the reason.
 fn misplaced_deadline(background: bool, jobs: &[Job]) -> Option<(usize, &'static str)> {
     let job = jobs.iter().position(|job| job.deadline.is_some())?;
     match (background, jobs.len()) {
@@ -280,16 +279,17 @@ impl Scenario {
         self
     }
 
-    /// Hosts that share a device: one more than the last that a tenant is on.
+    /// Number of hosts that share a device: one more than the largest host number of its
+    /// tenants.
     pub(crate) fn hosts(&self, device: usize) -> usize {
         let on = self.tenants.iter().filter(|t| t.device == device);
         on.map(|t| t.host as usize + 1).max().unwrap_or(1)
     }
 
-    /// Whether it can be run: sizes fit, references lead somewhere, figures are in range.
+    /// Checks that the scenario can be run: sizes fit, references resolve, figures are in range.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Returns the first mistake.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let Frame {
             duration, warm_up, ..
@@ -344,7 +344,7 @@ impl Scenario {
             ));
         }
         let tenants = || self.tenants.iter().filter(|t| t.device == index);
-        // The engine knows what else it can do with.
+        // The engine checks its own configuration.
         if let Err(error) = scheduling.engine(device.engine_config(tenants().count())) {
             return fail(error.to_string());
         }
@@ -374,8 +374,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The tenants of a device, by their place in the scenario, and the bytes of it that their
-    /// disks take.
+    /// Tenants of a device, by their index in the scenario, with the byte ranges of their disks.
     pub fn layout(&self, device: usize) -> Vec<(usize, Range<u64>)> {
         let mut base = 0;
         let tenants = self.tenants.iter().enumerate();

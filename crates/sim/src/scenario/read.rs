@@ -1,7 +1,7 @@
-//! Reading a scenario: the document as a whole.
+//! Reader of a scenario document.
 //!
-//! What a scenario has in common with the daemon's configuration (devices' bounds, policies,
-//! objectives) it says in the same words, read by the same code.
+//! Settings that scenarios share with the daemon's configuration (bounds of devices, policies,
+//! objectives) have the same words there and are read by the same code.
 
 mod disk;
 mod tenants;
@@ -25,13 +25,12 @@ use tidegate_units::format_duration;
 use tidegate_workload::read::times;
 use tidegate_workload::time::TimeDistribution;
 
-/// Reads and checks a scenario. `file` is its name in messages, `library` finds device models and
-/// profiles. With `policy` it is read as if every device said so; a device that names the same
-/// policy keeps its parameters.
+/// Reads and checks a scenario. `file` is its name in messages; `library` finds device models and
+/// profiles. With `policy`, every device uses that policy; a device that already names it keeps its
+/// parameters.
 ///
 /// # Errors
-/// Everything that is wrong with it, each mistake with its line, what was found and what is
-/// allowed.
+/// Returns every mistake with its line, the value found and the allowed values.
 pub fn read(
     text: &str,
     file: &str,
@@ -39,7 +38,7 @@ pub fn read(
     policy: Option<&PolicySpec>,
 ) -> Result<Loaded<Scenario>, ConfigErrors> {
     let loaded = document::read(text, file, |root| whole(root, library, policy))?;
-    // What only shows when everything is there.
+    // Some mistakes show only in the complete scenario.
     match loaded.config.check() {
         Ok(()) => Ok(loaded),
         Err(error) => {
@@ -56,18 +55,18 @@ fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -
     let tables = [
         (
             "device",
-            "disks lie nowhere",
+            "at least one device is required",
             "name = \"disk\" and model = \"hdd-7200-1tb\"",
         ),
         (
             "vm",
-            "nobody asks for anything",
+            "at least one VM is required",
             "name = \"oltp\" and a [[vm.workload]]",
         ),
     ];
     for (key, why, example) in tables {
         if !section.has(key) {
-            let what = format!("there is no [[{key}]]: {why}");
+            let what = format!("no [[{key}]] section: {why}");
             section.error(what, &format!("add a [[{key}]] with {example}"));
         }
     }
@@ -141,10 +140,10 @@ fn read_device(
     })
 }
 
-/// Whom an event can be about.
+/// Tenants that an event can name.
 type Known<'a> = (&'a [Tenant], &'a Groups);
 
-/// Which device a tenant or an event is about: the only one unless it says.
+/// Index of the device that a tenant or an event names; by default the only one.
 fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option<usize> {
     let name = |device: &Option<Device>| device.as_ref().map(|device| device.name.clone());
     let names: Vec<Option<String>> = devices.iter().map(name).collect();
@@ -158,7 +157,7 @@ fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option
         return (devices.len() == 1).then_some(0);
     };
     if names.iter().any(Option::is_none) {
-        // Which names there are is not known: a device was wrong, and that was reported.
+        // The list of names is incomplete, because a device was wrong, which is reported already.
         let wanted = field.text()?;
         return names
             .iter()
@@ -170,7 +169,7 @@ fn which_device(section: &mut Section<'_>, devices: &[Option<Device>]) -> Option
         .position(|name| name.as_deref() == Some(wanted))
 }
 
-/// A time at which something happens. After the end it does not, which nobody means.
+/// Reads the time of a change, and warns if it lies after the end, where it has no effect.
 fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
     let at = field.duration(Nanos::ZERO..=keys::LONGEST)?;
     if let Some(end) = duration.filter(|&end| at >= end) {
@@ -181,7 +180,7 @@ fn within(field: &Field<'_>, duration: Option<Nanos>) -> Option<Nanos> {
     Some(at)
 }
 
-/// How hosts hear of each other.
+/// Reads the delay and loss of messages between hosts.
 fn exchange(field: &Field<'_>) -> Option<Exchange> {
     let mut section = Section::with_keys(field, &keys::EXCHANGE_TABLE)?;
     let delay = time(&mut section, &keys::MESSAGE_DELAY);
@@ -193,7 +192,7 @@ fn exchange(field: &Field<'_>) -> Option<Exchange> {
     })
 }
 
-/// What lies between a device and its hosts.
+/// Reads the network between a device and its hosts.
 fn transport(field: &Field<'_>) -> Option<Path> {
     let mut section = Section::with_keys(field, &keys::TRANSPORT_TABLE)?;
     let submit = time(&mut section, &keys::TRANSPORT_SUBMIT);
@@ -205,13 +204,13 @@ fn transport(field: &Field<'_>) -> Option<Path> {
     })
 }
 
-/// A time that something takes, and may not take.
+/// Reads an optional time distribution.
 fn time(section: &mut Section<'_>, key: &KeyInfo) -> Option<Option<TimeDistribution>> {
     section.value(key, None, |field| times(field).map(Some))
 }
 
-/// Everything that changes, in the order of time: what an event does not name stays as the ones
-/// before it left it.
+/// Reads all changes, in the order of time. Settings that an event does not name stay as earlier
+/// events left them.
 fn changes(
     fields: &[Field<'_>],
     duration: Option<Nanos>,
@@ -224,7 +223,7 @@ fn changes(
             let at = section
                 .field(&keys::EVENT_AT)
                 .and_then(|field| within(&field, duration));
-            // Without a time the rest is read all the same, for there may be more to say.
+            // Without a time the rest is still read, to report all mistakes.
             Some((at.unwrap_or(Nanos::MAX), section))
         })
         .collect();
@@ -247,8 +246,8 @@ fn changes(
     all
 }
 
-/// What one event changes. `tenants`: all of them with their objectives at that time, where all
-/// of them are good.
+/// Reads one event. `tenants` are all tenants with their objectives at that time, if all were read
+/// without mistakes.
 fn actions(
     mut section: Section<'_>,
     devices: &[Option<Device>],
@@ -292,7 +291,7 @@ fn actions(
     actions
 }
 
-/// Changed objectives. A name with a count means all of them.
+/// Reads changed objectives. The name of a table with a count stands for all of its VMs.
 fn objectives(
     vm: &Field<'_>,
     to: &Field<'_>,

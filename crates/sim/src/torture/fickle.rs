@@ -1,8 +1,8 @@
-//! A controller that turns VMs' merge limits at random, in front of the policy's own: so that
-//! limits rise and fall while requests wait, alone or merged, and while their parts are in flight,
+//! Controller that changes VMs' merge limits at random, in front of the policy's own controller.
+//! Limits rise and fall while requests wait, alone or merged, and while their parts are in flight,
 //! under any policy.
 //!
-//! A limit is a physical block at least, as a page is: smaller parts there are none.
+//! A limit is at least a physical block, the smallest part of a split request.
 
 use super::Dice;
 use tidegate_core::device::DeviceSpec;
@@ -14,11 +14,11 @@ use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs, PeerShare,
 use tidegate_core::time::Nanos;
 use tidegate_core::tuning::Tuning;
 
-/// How often a request that comes, or an I/O that goes, finds another limit behind it, in a
-/// thousand.
+/// Probability, in 1000, that an arriving request or a dispatched I/O is followed by a change of
+/// the limit.
 const OFTEN: u32 = 60;
 
-/// The controller.
+/// Controller with an inner one, if the policy has any.
 pub(super) struct Fickle {
     inner: Option<Box<dyn Controller>>,
     hears: Interests,
@@ -26,7 +26,7 @@ pub(super) struct Fickle {
 }
 
 impl Fickle {
-    /// Puts it in front of what turns knobs in these roles, if anything does.
+    /// Puts the controller in front of the policy's own, if it has one.
     pub(super) fn in_front(seed: u64, roles: Roles) -> Roles {
         let hears = roles.controller.as_ref();
         let fickle = Fickle {
@@ -45,9 +45,10 @@ impl Fickle {
             return;
         }
         let most = 2 * u64::from(device.max_io);
-        let limit = match self.dice.chance(200) {
-            true => u32::MAX,
-            false => self.dice.octaves(device.physical_block.into(), most) as u32,
+        let limit = if self.dice.chance(200) {
+            u32::MAX
+        } else {
+            self.dice.octaves(device.physical_block.into(), most) as u32
         };
         out.turn(vm, Knob::MergeLimit(limit));
     }

@@ -1,13 +1,13 @@
-//! What happened, in the order it happened: a digest of everything, the last lines in words.
+//! Journal of a torture run: a digest of all events, and the last of them in words.
 
 use core::fmt;
 use std::collections::VecDeque;
 use tidegate_core::time::Nanos;
 
-/// Lines a report shows.
+/// Number of lines in a report.
 const SHOWN: usize = 50;
 
-/// What happened.
+/// Kind of event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the line says it")]
 pub enum What {
@@ -37,22 +37,22 @@ pub enum What {
     JobEnded,
 }
 
-/// One line: what happened, when, and its figures.
+/// Event with its time and figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// When.
+    /// Time of the event.
     pub at: Nanos,
-    /// What.
+    /// Kind of event.
     pub what: What,
-    /// Its figures; each kind of line has its own.
+    /// Figures, whose meaning depends on the kind.
     pub figures: [u64; 5],
-    /// The names of a policy's regulator and dispatcher, where that is what happened.
+    /// Names of a policy's regulator and dispatcher, for a policy swap.
     pub names: [&'static str; 2],
 }
 
 const OPS: [&str; 5] = ["read", "write", "flush", "discard", "write-zeroes"];
 
-/// How an outcome is written as a figure: 0 is well.
+/// Outcomes by their figure; 0 is success.
 const OUTCOMES: [&str; 7] = [
     "ok",
     "EIO",
@@ -119,7 +119,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// The parts of an objective that most depends on.
+/// Describes an objective by the parts that matter most.
 fn promise(weight: u64, ops: u64, bytes: u64) -> String {
     let limit = match (ops, bytes) {
         (0, 0) => String::new(),
@@ -130,10 +130,10 @@ fn promise(weight: u64, ops: u64, bytes: u64) -> String {
     format!("weight {weight}{limit}")
 }
 
-/// Where lines go as they happen.
+/// Receiver of lines as they are written.
 pub type Sink<'a> = &'a mut dyn FnMut(&Line);
 
-/// The journal.
+/// Journal with its digest and the last [`SHOWN`] lines.
 pub(super) struct Journal<'a> {
     digest: u64,
     last: VecDeque<Line>,
@@ -141,7 +141,7 @@ pub(super) struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// An empty one.
+    /// Creates an empty journal.
     pub(super) fn new(sink: Option<Sink<'a>>) -> Journal<'a> {
         Journal {
             digest: 0xcbf2_9ce4_8422_2325,
@@ -181,19 +181,19 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Takes a word into the digest.
+    /// Mixes a word into the digest.
     pub(super) fn mix(&mut self, word: u64) {
-        // Each step is a bijection of the digest, so no difference is ever lost.
+        // Each step is a bijection of the digest, so no difference is lost.
         let mixed = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.digest = mixed ^ (mixed >> 29);
     }
 
-    /// A digest of every line: the same wherever the same happened.
+    /// Digest of all lines; equal for equal runs.
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The last lines.
+    /// Returns the last lines, oldest first.
     pub(super) fn last(&self) -> impl Iterator<Item = &Line> {
         self.last.iter()
     }

@@ -1,4 +1,4 @@
-//! The medium of a disk behind a volatile write cache: one stamp a sector, not real bytes.
+//! Medium of a disk with a volatile write cache; a stamp per sector stands for the bytes.
 //!
 //! A write is visible at once and durable later: when a flush or FUA says so, or when the cache
 //! happens to be written back. A flush covers what was written before it started, and what was
@@ -7,19 +7,19 @@
 use super::Dice;
 use crate::checker::content::{BLANK, GARBAGE, Stamp};
 
-/// One disk's medium.
+/// Medium of one disk.
 #[derive(Clone, Debug)]
 pub(super) struct Media {
     current: Vec<Stamp>,
     durable: Vec<Stamp>,
-    /// Sectors that stand in `dirty`.
+    /// `true` for sectors that are listed in `dirty`.
     listed: Vec<bool>,
-    /// Sectors that may differ between the cache and the medium, in the order they came to.
+    /// Sectors that may differ between cache and medium, in the order in which they were written.
     dirty: Vec<u32>,
 }
 
 impl Media {
-    /// A blank disk.
+    /// Creates a blank disk.
     pub(super) fn new(sectors: usize) -> Media {
         Media {
             current: vec![BLANK; sectors],
@@ -29,8 +29,8 @@ impl Media {
         }
     }
 
-    /// More blank sectors, where it has less than so many. What a shorter disk cuts off stays, as
-    /// on a block device.
+    /// Grows the medium to at least `sectors` sectors. A shrunk disk keeps what it cuts off, as a
+    /// block device does.
     pub(super) fn grow(&mut self, sectors: usize) {
         let sectors = sectors.max(self.current.len());
         self.current.resize(sectors, BLANK);
@@ -38,19 +38,19 @@ impl Media {
         self.listed.resize(sectors, false);
     }
 
-    /// What reads find.
+    /// Contents that reads return.
     pub(super) fn current(&self) -> &[Stamp] {
         &self.current
     }
 
-    /// What is left after a power cut in the worst case.
+    /// Contents after a power cut, in the worst case.
     pub(super) fn durable(&self) -> &[Stamp] {
         &self.durable
     }
 
-    /// A write of one request's sectors.
+    /// Writes the sectors of one request.
     pub(super) fn write(&mut self, first: usize, count: usize, stamp: Stamp, dice: &mut Dice) {
-        // Now and then the cache is written back just before.
+        // In one case of four the cache is written back just before.
         let written_back = dice.chance(250);
         for sector in first..first + count {
             if written_back {
@@ -64,7 +64,7 @@ impl Media {
         }
     }
 
-    /// A discard: what was there stays, or reads as blank, or as garbage.
+    /// Discards sectors: they keep their contents, read as blank, or read as garbage.
     pub(super) fn discard(&mut self, first: usize, count: usize, dice: &mut Dice) {
         match dice.below(3) {
             0 => {}
@@ -73,17 +73,17 @@ impl Media {
         }
     }
 
-    /// These sectors are durable, as with FUA.
+    /// Makes sectors durable, as FUA does.
     pub(super) fn make_durable(&mut self, first: usize, count: usize) {
         self.durable[first..first + count].copy_from_slice(&self.current[first..first + count]);
     }
 
-    /// How much a flush that starts now has to write back.
+    /// Number of dirty sectors that a flush started now has to write back.
     pub(super) fn mark(&self) -> usize {
         self.dirty.len()
     }
 
-    /// A flush writes back the first `count` of what was dirty when it started.
+    /// Writes back the first `count` sectors that were dirty when the flush started.
     pub(super) fn flush(&mut self, count: usize) {
         for sector in self.dirty.drain(..count) {
             let sector = sector as usize;

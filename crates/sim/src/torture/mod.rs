@@ -1,4 +1,4 @@
-//! Torture: the engine under faults, all of it from one seed.
+//! Torture test: the engine under faults, determined by one seed.
 //!
 //! ```text
 //!   seed --> swarm (what the run is made of) + plan of faults
@@ -9,9 +9,9 @@
 //!   faults stop: everything drains, every slot is free again
 //! ```
 //!
-//! In the manner of FoundationDB's simulation and TigerBeetle's VOPR: one seed decides
-//! everything, so that a seed which fails is a test which fails. What must hold is in
-//! [`checker`](crate::checker), what goes wrong in [`fault`](crate::fault).
+//! After FoundationDB's simulation and TigerBeetle's VOPR: the seed decides everything, so a
+//! failing seed is a failing test. Invariants are in [`checker`](crate::checker), kinds of faults
+//! in [`fault`](crate::fault).
 
 mod fickle;
 mod journal;
@@ -37,40 +37,41 @@ use tidegate_core::roles::Roles;
 use tidegate_policies::policy::PolicySpec;
 use world::TortureWorld;
 
-/// A run that kept every promise.
+/// Run that violated no invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passed {
-    /// What it came from.
+    /// Seed of the run.
     pub seed: u64,
-    /// A digest of everything that happened.
+    /// Digest of everything that happened.
     pub digest: u64,
-    /// How much that was.
+    /// Size of the run.
     pub tally: Tally,
 }
 
-/// A run that broke a promise.
+/// Run that violated an invariant.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What it came from.
+    /// Seed of the run.
     pub seed: u64,
-    /// What broke.
+    /// Violated invariant.
     pub broken: Broken,
-    /// What the run was made of.
+    /// Description of the drawn configuration.
     pub swarm: String,
-    /// What happened last.
+    /// Last lines of the journal.
     pub last: Vec<Line>,
-    /// A digest of everything until then.
+    /// Digest of everything until then.
     pub digest: u64,
-    /// The policies it was drawn among, where not any.
+    /// Policies that the run was restricted to; empty for any.
     pub policies: Vec<String>,
 }
 
 impl Failure {
-    /// The command that shows it again.
+    /// Command that reproduces the failure.
     pub fn command(&self) -> String {
-        let policies = match self.policies.is_empty() {
-            true => String::new(),
-            false => format!(" --policy {}", self.policies.join(",")),
+        let policies = if self.policies.is_empty() {
+            String::new()
+        } else {
+            format!(" --policy {}", self.policies.join(","))
         };
         format!("tidegate torture --seed {}{policies} --trace", self.seed)
     }
@@ -93,57 +94,58 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A place to plant a bug: for tests of the checkers. What is not said changes nothing.
+/// Hooks that plant a bug, for tests of the checkers. The default of each changes nothing.
 pub trait Plant {
-    /// The engine has answered this. What shall be heard of it?
+    /// Called for each answer of the engine; pushes onto `heard` the answers that the checkers see.
     fn answers(&mut self, done: Done, heard: &mut Vec<Done>) {
         heard.push(done);
     }
 
-    /// So many bytes of a write are about to reach the medium. How many shall? Whole sectors.
+    /// Called when `len` bytes of a write are about to reach the medium; returns how many do, in
+    /// whole sectors.
     fn writes(&mut self, _io: &DeviceIo, len: u32) -> u32 {
         len
     }
 
-    /// A flush is about to be done. Shall it?
+    /// Called when a flush is about to be done; returns whether it takes effect.
     fn flushes(&mut self, _io: &DeviceIo) -> bool {
         true
     }
 
-    /// The driver is about to have the engine look for disks that hang. Shall it?
+    /// Called before the driver has the engine look for hung disks; returns whether it does.
     fn looks(&mut self) -> bool {
         true
     }
 
-    /// The engine says that a job is over. What shall be heard of it?
+    /// Called for each ended transfer; pushes onto `heard` the ends that the checkers see.
     fn job_ends(&mut self, end: JobEnd, heard: &mut Vec<JobEnd>) {
         heard.push(end);
     }
 
-    /// Whether request slots and payload memory are divided.
+    /// Returns `false` to leave request slots and payload memory undivided.
     fn divides(&self) -> bool {
         true
     }
 
-    /// What to put around the roles of every policy.
+    /// Returns a wrapper around the roles of every policy, if any.
     fn roles(&self) -> Option<fn(Roles) -> Roles> {
         None
     }
 }
 
-/// No bug.
+/// Plant without a bug.
 struct Sound;
 
 impl Plant for Sound {}
 
-/// What to do with a seed beyond running it.
+/// Options of a run.
 #[derive(Default)]
 pub struct Options<'a> {
-    /// Policies come from these; where there are none, any takes part.
+    /// Policies to draw from; any if empty.
     pub policies: &'a [PolicySpec],
-    /// A bug to plant.
+    /// Bug to plant.
     pub plant: Option<&'a mut dyn Plant>,
-    /// Gets each line as it happens.
+    /// Receiver of each journal line as it is written.
     pub sink: Option<Sink<'a>>,
 }
 
@@ -155,18 +157,18 @@ impl fmt::Debug for Options<'_> {
     }
 }
 
-/// Runs a seed.
+/// Runs a seed without options.
 ///
 /// # Errors
-/// When a promise is broken, or the engine panics.
+/// Fails when an invariant is violated or the engine panics.
 pub fn run(seed: u64) -> Result<Passed, Box<Failure>> {
     run_with(seed, Options::default())
 }
 
-/// Runs a seed in some special way.
+/// Runs a seed with options.
 ///
 /// # Errors
-/// When a promise is broken, or the engine panics.
+/// Fails when an invariant is violated or the engine panics.
 pub fn run_with(seed: u64, options: Options) -> Result<Passed, Box<Failure>> {
     let mut sound = Sound;
     let plant = options.plant.unwrap_or(&mut sound);

@@ -1,4 +1,4 @@
-//! An assertion of the engine that fails is a finding like any other: caught, with its place.
+//! Panics of the engine, caught and reported as violations with their place.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
@@ -9,18 +9,21 @@ thread_local! {
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs it. A panic becomes what it said, and where, instead of being printed.
+/// Runs `run`. A panic becomes an error with its message and place instead of being printed.
 pub(super) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous = panic::take_hook();
-        panic::set_hook(Box::new(move |info| match CATCHING.get() {
-            true => SAID.set(Some(describe(info))),
-            false => previous(info),
+        panic::set_hook(Box::new(move |info| {
+            if CATCHING.get() {
+                SAID.set(Some(describe(info)))
+            } else {
+                previous(info)
+            }
         }));
     });
     CATCHING.set(true);
-    // Nothing that a panic leaves half done is looked at, but for the journal: a list of lines.
+    // After a panic only the journal is read, and a list of lines has no broken state.
     let outcome = panic::catch_unwind(AssertUnwindSafe(run));
     CATCHING.set(false);
     outcome.map_err(|_| SAID.take().unwrap_or_else(|| "a panic".to_owned()))

@@ -1,8 +1,8 @@
-//! What a run is made of, all of it drawn from the seed: the swarm.
+//! Configuration of a torture run (the swarm), drawn from the seed.
 //!
-//! Every feature is on or off in a run as a whole, and its figures are drawn by octaves, so that
-//! the corners of the configuration come as often as its middle. Policies and parts are read
-//! from their registries: a new one takes part by being there.
+//! Each feature is on or off for a run as a whole, and figures are drawn by octaves, so that the
+//! corners of the configuration come as often as its middle. Policies and parts are read from their
+//! registries, so new ones take part without further code.
 
 mod device;
 mod promises;
@@ -27,105 +27,106 @@ use tidegate_policies::policy::{PolicySpec, controllers, dispatchers, registry, 
 pub use device::Timing;
 pub(super) use device::{models, profile};
 
-/// What one client does.
+/// Workload of one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
-    /// Requests it keeps open at most.
+    /// Largest number of open requests.
     pub depth: u32,
-    /// How often each operation comes, relative to the others.
+    /// Relative frequency of each operation.
     pub mix: [u32; Op::ALL.len()],
-    /// FUA among its writes, in a thousand.
+    /// Writes with FUA, in 1000.
     pub fua: u32,
-    /// `keep_allocated` among its write-zeroes, in a thousand.
+    /// Write-zeroes with `keep_allocated`, in 1000.
     pub keep: u32,
-    /// Requests that go on where the last one ended, in a thousand.
+    /// Requests that continue where the last one ended, in 1000.
     pub sequential: u32,
-    /// It goes on downwards: each request ends where the last one began.
+    /// `true` if sequential requests go downwards: each ends where the last one began.
     pub downwards: bool,
-    /// Requests into the disk's hot spot, in a thousand.
+    /// Requests to the disk's hot spot, in 1000.
     pub hot: u32,
-    /// Sectors of a request: at least and at most.
+    /// Smallest and largest request, in sectors.
     pub sectors: (u64, u64),
-    /// From an answer to the next request, at most.
+    /// Longest pause from an answer to the next request.
     pub think: Nanos,
-    /// So many requests, then silence; 0: none.
+    /// Number of requests before each silence; 0 disables silences.
     pub burst: u32,
-    /// How long.
+    /// Length of a silence.
     pub silence: Nanos,
 }
 
-/// A disk and who uses it.
+/// Disk and its clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskPlan {
-    /// Its size.
+    /// Size in sectors.
     pub sectors: u64,
-    /// Nothing between it and the disk before it, or so many bytes.
+    /// Gap between the disk and the one before it, in bytes.
     pub gap: u64,
-    /// It refuses changes.
+    /// `true` if the disk refuses changes.
     pub read_only: bool,
-    /// Its clients.
+    /// Workloads, one per client.
     pub clients: Vec<Work>,
 }
 
-/// A VM.
+/// VM or background process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VmPlan {
-    /// A process of the host.
+    /// `true` for a process of the host.
     pub background: bool,
-    /// What it is promised.
+    /// Objective at the begin.
     pub objective: Objective,
-    /// Its disks.
+    /// Disks of the VM.
     pub disks: Vec<DiskPlan>,
 }
 
-/// What a run is made of.
+/// Drawn configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Swarm {
-    /// The engine's configuration.
+    /// Configuration of the engine.
     pub config: EngineConfig,
-    /// Payload memory; `None`: it is not bounded.
+    /// Bounds of payload memory; `None` for unbounded memory.
     pub payload: Option<PayloadBounds>,
-    /// How long a reply is on its way to its client, and holds its memory, at most.
+    /// Longest time for which a reply is in transit to its client and holds its memory.
     pub replies: Nanos,
-    /// The first policy.
+    /// Policy at the begin.
     pub policy: PolicySpec,
-    /// What the engine is told the device can do at most, true or not.
+    /// Saturation profile that the engine is given, true or not.
     pub profile: Option<Arc<Profile>>,
-    /// At most so many admitted units a VM, where the regulator is open.
+    /// Largest number of admitted units per VM, enforced where the policy's regulator is open.
     pub window: Option<u32>,
-    /// VMs' merge limits rise and fall at random, whatever the policy.
+    /// `true` if merge limits of VMs rise and fall at random.
     pub fickle: bool,
-    /// VMs have jobs.
+    /// `true` if VMs have deadline transfers.
     pub jobs: bool,
-    /// The VMs in the beginning.
+    /// VMs at the begin.
     pub vms: Vec<VmPlan>,
-    /// The device.
+    /// Timing of the device.
     pub timing: Timing,
-    /// The engine learns caps.
+    /// Cap that the engine may learn; `None` disables learning.
     pub cap: Option<CapPlan>,
-    /// The engine keeps the device's queue as deep as it needs.
+    /// `true` if the engine adapts the device's queue depth.
     pub adapts_depth: bool,
-    /// The longest I/O while VMs use the device at the same time; 0: as long as else.
+    /// Largest I/O in bytes while several VMs use the device; 0 for no such bound.
     pub shared_io: u32,
-    /// Where the first disk begins.
+    /// First byte of the first disk on the device.
     pub base: u64,
-    /// What goes wrong.
+    /// Faults of the run.
     pub plan: Plan,
-    /// Requests to be accepted; then faults stop.
+    /// Number of accepted requests after which faults stop.
     pub requests: u32,
-    /// About how long they take.
+    /// Approximate time that these take.
     pub span: Nanos,
     promises: Promises,
-    /// Requests may be larger than the device's largest I/O.
+    /// `true` if requests may exceed the device's largest I/O.
     large: bool,
-    /// Policies come from here; where it is empty, any.
+    /// Policies to draw from; any if empty.
     among: Vec<PolicySpec>,
 }
 
 impl Swarm {
-    /// Draws a run of a seed, with policies among those given, or any where none is.
+    /// Draws the run of a seed, with policies from `among`, or any if that is empty.
     pub fn draw(seed: u64, among: &[PolicySpec]) -> Swarm {
-        // Policies are drawn apart, so that a new one changes nothing else of a seed.
+        // Policies have a stream of their own, so that a new policy changes no other draw of a
+        // seed.
         let (dice, policies) = (&mut Dice::new(seed, 1), &mut Dice::new(seed, 2));
         let timing = draw_timing(dice, &mut Dice::new(seed, 13));
         let mut config = draw_config(dice, timing);
@@ -136,7 +137,7 @@ impl Swarm {
         let busy = config.device.depth.min(8) as u64;
         let each = match timing {
             Timing::Random { least, most, .. } => (least.0 + most.0) / 2 / busy,
-            // As seeks and rotation of a disk of these years go.
+            // Approximate seek and rotation of a present hard disk.
             Timing::Catalogue(_) => 5_000_000,
         };
         let span = Nanos((requests as u64 * each).max(1_000_000));
@@ -183,12 +184,12 @@ impl Swarm {
         swarm
     }
 
-    /// Draws a policy as this run has them.
+    /// Draws another policy for this run.
     pub fn another_policy(&self, dice: &mut Dice) -> PolicySpec {
         policy(dice, &self.among)
     }
 
-    /// Draws a VM as this run has them.
+    /// Draws another VM for this run.
     pub fn vm(&self, dice: &mut Dice) -> VmPlan {
         let disks = dice.range(1, 3);
         VmPlan {
@@ -198,7 +199,7 @@ impl Swarm {
         }
     }
 
-    /// Draws a disk.
+    /// Draws another disk for this run.
     pub fn disk(&self, dice: &mut Dice) -> DiskPlan {
         let unit = match self.timing {
             Timing::Catalogue(model) => models()[model].spec().logical_block as u64 / SECTOR,
@@ -208,16 +209,17 @@ impl Swarm {
         let clients = dice.range(1, 3);
         DiskPlan {
             sectors,
-            gap: match dice.chance(300) {
-                true => dice.octaves(1, 1 << 10) * unit * SECTOR,
-                false => 0,
+            gap: if dice.chance(300) {
+                dice.octaves(1, 1 << 10) * unit * SECTOR
+            } else {
+                0
             },
             read_only: dice.chance(50),
             clients: (0..clients).map(|_| self.work(dice, sectors)).collect(),
         }
     }
 
-    /// Draws an objective as this run has them.
+    /// Draws another objective for this run.
     pub fn objective(&self, dice: &mut Dice) -> Objective {
         self.promises.objective(dice)
     }
@@ -235,15 +237,19 @@ impl Swarm {
         if mix.iter().all(|&often| often == 0) {
             mix[Op::Write as usize] = 1;
         }
-        let quiet = |dice: &mut Dice, on: u32| match dice.chance(on) {
-            true => Nanos(dice.octaves(1000, self.span.0 / 4)),
-            false => Nanos::ZERO,
+        let quiet = |dice: &mut Dice, on: u32| {
+            if dice.chance(on) {
+                Nanos(dice.octaves(1000, self.span.0 / 4))
+            } else {
+                Nanos::ZERO
+            }
         };
         let least = 1 << dice.below(5);
         let largest = self.config.device.max_io as u64 / SECTOR;
-        let most = match self.large && dice.chance(300) {
-            true => largest * 4,
-            false => least << dice.below(5),
+        let most = if self.large && dice.chance(300) {
+            largest * 4
+        } else {
+            least << dice.below(5)
         };
         let most = most.min(sectors).min(1024);
         Work {
@@ -262,7 +268,7 @@ impl Swarm {
     }
 }
 
-/// One of those given, or of the registry, or any composition, with any parameters.
+/// Draws a policy: from `among`, from the registry, or composed of any parts, with any parameters.
 fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
     let mut spec = if !among.is_empty() {
         Ok(among[dice.index(among.len())].clone())
@@ -270,9 +276,10 @@ fn policy(dice: &mut Dice, among: &[PolicySpec]) -> PolicySpec {
         let all = registry();
         PolicySpec::named(all[dice.index(all.len())].name)
     } else {
-        let controller = match dice.chance(500) && !controllers().is_empty() {
-            true => Some(controllers()[dice.index(controllers().len())].name),
-            false => None,
+        let controller = if dice.chance(500) && !controllers().is_empty() {
+            Some(controllers()[dice.index(controllers().len())].name)
+        } else {
+            None
         };
         let regulator = regulators()[dice.index(regulators().len())].name;
         let dispatcher = dispatchers()[dice.index(dispatchers().len())].name;

@@ -1,25 +1,25 @@
-//! A regulator that gates at admission, so that torture reaches that path with any dispatcher:
-//! at most so many admitted units of a VM that are not answered yet.
+//! Regulator that gates at admission, so that torture reaches that path with any dispatcher. A VM
+//! has at most `most` admitted units that are not answered yet.
 //!
-//! A credit is taken when a unit is admitted, and comes back when the unit is taken back or the
-//! request that gave it its name is answered.
+//! A credit is taken when a unit is admitted. It returns when the unit is withdrawn, or when the
+//! request that names the unit is answered.
 
 use tidegate_core::facts::Facts;
 use tidegate_core::request::{ReqId, VmId};
 use tidegate_core::roles::Roles;
 use tidegate_core::roles::{Event, Gate, Interests, Regulator, Reopened, Stage};
 
-/// The regulator.
+/// Regulator with a number of credits per VM.
 #[derive(Debug)]
 pub struct Window {
     most: u32,
-    /// By the slot of the unit's request: whose credit it holds.
+    /// By the slot of the unit's request: the holder of the credit.
     holders: Vec<Option<(ReqId, VmId)>>,
     taken: Vec<u32>,
 }
 
 impl Window {
-    /// At most so many units a VM.
+    /// Creates a regulator that admits `most` units per VM.
     pub fn new(most: u32) -> Window {
         Window {
             most,
@@ -28,7 +28,7 @@ impl Window {
         }
     }
 
-    /// Puts it where a policy's regulator holds nothing back.
+    /// Replaces a policy's regulator if that one holds nothing back.
     pub fn instead_of_open(most: u32, roles: Roles) -> Roles {
         match roles.regulator.stage() {
             Stage::Open => Roles {
@@ -64,9 +64,10 @@ impl Regulator for Window {
 
     fn gate(&self, facts: &Facts, unit: ReqId) -> Gate {
         let (vm, _) = facts.queued(unit).vm_lane();
-        match self.taken[vm.index()] < self.most {
-            true => Gate::Pass,
-            false => Gate::Blocked,
+        if self.taken[vm.index()] < self.most {
+            Gate::Pass
+        } else {
+            Gate::Blocked
         }
     }
 

@@ -107,9 +107,10 @@ struct Torn(u32);
 impl Plant for Torn {
     fn writes(&mut self, _: &DeviceIo, len: u32) -> u32 {
         self.0 += (len >= 1024) as u32;
-        match len >= 1024 && self.0.is_multiple_of(20) {
-            true => len / 1024 * 512,
-            false => len,
+        if len >= 1024 && self.0.is_multiple_of(20) {
+            len / 1024 * 512
+        } else {
+            len
         }
     }
 }

@@ -1,64 +1,65 @@
-//! A request in the book.
+//! Request in the ledger.
 
 use super::SECTOR;
 use tidegate_core::request::{ClientId, IoError, Op, Request, VmId};
 use tidegate_core::time::Nanos;
 
-/// A request that was accepted.
+/// Accepted request, with its progress at the device.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Whose it is.
+    /// Connection that submitted the request.
     pub client: ClientId,
     /// The disk's number in [`Ledger::disks`](super::Ledger::disks).
     pub disk: u32,
-    /// Whose disk it is.
+    /// VM that owns the disk.
     pub vm: VmId,
-    /// As it was handed in; its tag is its number here.
+    /// Request as it was submitted; its tag is its number in the ledger.
     pub request: Request,
-    /// When it came, as the engine's clock shows it.
+    /// Time of arrival by the engine's clock.
     pub arrived: Nanos,
-    /// The moments of its acceptance and of its answer.
+    /// Moment of acceptance, in calls.
     pub submitted: u64,
-    /// See `submitted`; [`NEVER`](super::NEVER) while it is open.
+    /// Moment of the answer, in calls; [`NEVER`](super::NEVER) while the request is open.
     pub answered: u64,
-    /// Bytes handed to the device, from its start on; back to none when it goes again.
+    /// Bytes handed to the device, counted from the request's start; 0 again when it is repeated.
     pub handed: u32,
-    /// Bytes the device has moved for it.
+    /// Bytes that the device has moved.
     pub moved: u32,
-    /// I/Os in flight that carry it.
+    /// Number of I/Os in flight that carry a part of the request.
     pub outstanding: u32,
-    /// Its client vanished, or its VM was removed.
+    /// `true` once the connection has gone or the VM was removed.
     pub gone: bool,
-    /// It was served, at least in part: charged.
+    /// `true` once the request was served at least in part, and therefore charged.
     pub served: bool,
-    /// It failed in company, and goes again from its start once nothing of it is in flight.
+    /// `true` from the failure of a merged I/O until the request starts again from its beginning,
+    /// which it does once none of its I/Os is in flight.
     pub again: bool,
-    /// It did, and shall have none any more.
+    /// `true` once the request was repeated; it must not be merged any more.
     pub alone: bool,
-    /// A flush: the device's flush for it has started.
+    /// For a flush: `true` once the device's flush for it has started.
     pub flushed: bool,
-    /// When it was over: since then nothing keeps its answer back, and it is not inside the
-    /// engine any more.
+    /// Time at which the request was over: from then on nothing holds back its answer, and it has
+    /// left the engine.
     pub over_at: Option<Nanos>,
-    /// What went wrong with it first.
+    /// First error of an I/O of this request alone.
     pub error: Option<IoError>,
-    /// Its place in [`Ledger::open`](super::Ledger::open).
+    /// Index in [`Ledger::open`](super::Ledger::open).
     pub(super) place: u32,
 }
 
 impl Entry {
-    /// First sector and how many, on its disk.
+    /// First sector on the disk, and number of sectors.
     pub fn sectors(&self) -> (usize, usize) {
         let first = self.request.offset / SECTOR;
         (first as usize, (self.request.len as u64 / SECTOR) as usize)
     }
 
-    /// Whether FUA counts for it.
+    /// Returns `true` if the request is a change with FUA.
     pub fn fua(&self) -> bool {
         self.request.fua && !matches!(self.request.op, Op::Read | Op::Flush)
     }
 
-    /// Whether all it needs from the device was handed out.
+    /// Returns `true` if everything that the request needs from the device was handed out.
     pub fn is_handed_out(&self) -> bool {
         match self.request.op {
             Op::Flush => self.flushed,
@@ -66,7 +67,8 @@ impl Entry {
         }
     }
 
-    /// It has something to ask of the device still, of a disk of so many bytes.
+    /// Fails a request that still needs the device, where its disk has shrunk to `size` bytes and
+    /// it lies beyond the end.
     pub fn cut_off(&mut self, size: u64) {
         let end = self.request.offset + u64::from(self.request.len);
         if end > size && self.request.op != Op::Flush && !self.gone {
@@ -74,8 +76,8 @@ impl Entry {
         }
     }
 
-    /// The last of its I/Os has ended: if one of them failed in company, it goes again by itself.
-    /// Its disk has so many bytes.
+    /// Prepares the request's repetition, unmerged, if a merged I/O with it failed. Call it when
+    /// the last of its I/Os has ended; the disk has `size` bytes.
     pub fn go_again(&mut self, size: u64) {
         if self.again && self.error.is_none() {
             (self.again, self.alone) = (false, true);
@@ -84,7 +86,7 @@ impl Entry {
         }
     }
 
-    /// Whether nothing keeps its answer back.
+    /// Returns `true` if nothing holds back the answer.
     pub(super) fn is_over(&self) -> bool {
         let nothing_more = self.gone || self.error.is_some() || self.is_handed_out();
         self.outstanding == 0 && nothing_more

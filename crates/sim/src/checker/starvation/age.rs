@@ -1,4 +1,4 @@
-//! A bound by age: once a lane's head has expired, so many I/Os may go before it.
+//! Starvation bound by age: limits the number of I/Os that start before a lane's expired head.
 
 use crate::checker::ledger::Ledger;
 use crate::checker::{Verdict, ensure};
@@ -7,8 +7,8 @@ use tidegate_core::request::{Lane, Op, ReqId};
 use tidegate_core::starvation::Expiry;
 use tidegate_core::time::Nanos;
 
-/// I/Os within which one is started that has expired, with `n` to do for it and those of its
-/// direction that came before.
+/// Number of I/Os within which an expired head is started, where it and the earlier requests of its
+/// direction need `n` I/Os.
 fn within(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
     match lane {
         Lane::Read => expiry.batch * (n + n.div_ceil(expiry.writes_starved)),
@@ -16,21 +16,21 @@ fn within(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
     }
 }
 
-/// A lane's head, and since when it is known to be that.
+/// Head of a lane.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     id: ReqId,
     since: Nanos,
-    /// Until how many I/Os it must have been started, once it has expired.
+    /// Number of the I/O by which the head must have started; set once it has expired.
     until: Option<u64>,
 }
 
-/// The heads of all lanes whose gate is open.
+/// Heads of all lanes whose gate is open.
 #[derive(Debug)]
 pub(super) struct Ages {
     expiry: Option<Expiry>,
     heads: Vec<Option<Head>>,
-    /// I/Os that have started.
+    /// Number of I/Os that have started.
     ios: u64,
 }
 
@@ -43,7 +43,7 @@ impl Ages {
         }
     }
 
-    pub(super) fn forget(&mut self, expiry: Expiry) {
+    pub(super) fn reset(&mut self, expiry: Expiry) {
         self.expiry = Some(expiry);
         self.heads.fill(None);
     }
@@ -92,8 +92,8 @@ impl Ages {
     }
 }
 
-/// I/Os to do for everything of one direction inside the engine, at most: what has gone in parts
-/// may fail in company, and all of it come again.
+/// Upper bound of the I/Os that all open requests of one direction need. The factor 2 allows for a
+/// request that was sent in parts, failed in a merged I/O and is repeated whole.
 fn to_do(ledger: &Ledger, lane: Lane) -> u64 {
     let block = ledger.config().device.physical_block as u64;
     let open = ledger.open.iter().map(|&n| &ledger.entries[n as usize]);

@@ -1,10 +1,10 @@
-//! First come, first served.
+//! Starvation bound of first come, first served.
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Lane, VmId};
 
-/// What must go next, seen before it does.
+/// Unit that must go next, determined before the dispatcher picks.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     pub(super) vm: VmId,
@@ -12,7 +12,7 @@ pub struct Promise {
     pub(super) seq: u64,
 }
 
-/// What has arrived first among the heads of VMs' lanes whose gate is open.
+/// Returns the unit that arrived first among the heads of VMs' lanes whose gate is open.
 pub(super) fn first(engine: &Engine) -> Option<Promise> {
     let facts = engine.view();
     let mut first: Option<Promise> = None;
@@ -34,19 +34,20 @@ pub(super) fn first(engine: &Engine) -> Option<Promise> {
 }
 
 impl Promise {
-    /// This has gone, which arrived as number `first`.
+    /// Checks an I/O that started, whose unit has the arrival number `first`, against this promise.
     pub(super) fn kept(&self, io: &DeviceIo, first: u64) -> Verdict {
         let Promise { vm, lane, seq } = *self;
         ensure!(
             Starvation,
-            // What failed in company may stand in its lane behind one that came later.
+            // A request that is repeated after a merged I/O failed may be behind a later one in its
+            // lane.
             (io.vm, io.op.lane()) == (vm, lane) || first < seq,
             "{io:?} went before a {lane:?} of {vm:?} that had arrived earlier, as number {seq}"
         );
         Ok(())
     }
 
-    /// This has gone, where nothing else may.
+    /// Checks an I/O that started where only the promised lane may go.
     pub(super) fn kept_exactly(&self, io: &DeviceIo) -> Verdict {
         let Promise { vm, lane, seq } = *self;
         ensure!(
@@ -57,7 +58,7 @@ impl Promise {
         Ok(())
     }
 
-    /// Nothing goes.
+    /// Reports a violation, because the device has room and nothing goes.
     pub(super) fn broken(&self) -> Verdict {
         let Promise { vm, lane, .. } = *self;
         ensure!(

@@ -1,25 +1,26 @@
-//! Background tenants have what the VMs leave, and not quite nothing.
+//! Bound of background processes: they get the device time that VMs leave, and one I/O every
+//! `background_after`.
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_core::time::Nanos;
 
-/// What is known of the background.
+/// Observations of the background processes.
 #[derive(Debug)]
 pub(super) struct Leftover {
-    /// The dispatcher leaves the background to the engine, which starts one I/O before all VMs
-    /// when none went for so long; zero: never.
+    /// Interval after which the engine starts one background I/O before all VMs; zero disables
+    /// that. `None` where the dispatcher schedules background processes itself.
     after: Option<Nanos>,
-    /// The dispatcher itself may hold a VM whose gate is open.
+    /// `true` if the dispatcher may hold a VM whose gate is open.
     holds: bool,
-    /// When a background I/O went last.
+    /// Start of the last background I/O.
     went: Option<Nanos>,
-    /// Since when the background has been passed over, at the latest.
+    /// Latest possible start of the time for which background units have been passed over.
     since: Nanos,
-    /// Its I/Os in flight when an I/O of a VM started last.
+    /// Number of background I/Os in flight when a VM's I/O started last.
     in_flight: u32,
-    /// What of it waited then.
+    /// Background units that waited then, by VM and lane.
     heads: Vec<Option<ReqId>>,
 }
 
@@ -35,7 +36,7 @@ impl Leftover {
         }
     }
 
-    pub(super) fn forget(&mut self, engine: &Engine) {
+    pub(super) fn reset(&mut self, engine: &Engine) {
         let policy = engine.policy();
         let mut params = policy.params().iter().copied();
         let after = params.find(|(info, _)| info.name == "background_after");
@@ -45,7 +46,7 @@ impl Leftover {
         self.heads.fill(None);
     }
 
-    /// Whether the dispatcher knows VMs alone.
+    /// Returns `true` if the engine schedules the background and the dispatcher knows VMs only.
     pub(super) fn is_of_the_engine(&self) -> bool {
         self.after.is_some()
     }
@@ -57,7 +58,7 @@ impl Leftover {
         let facts = engine.view();
         let now = facts.now();
         if !facts.is_background(io.vm) {
-            // A VM's flush is not the dispatcher's to hold back.
+            // The dispatcher does not order flushes, so those are not checked.
             return match io.op {
                 Op::Flush => Ok(()),
                 _ => self.passed_over(engine, after),
@@ -84,7 +85,7 @@ impl Leftover {
         Ok(())
     }
 
-    /// A VM's I/O has started.
+    /// Checks how long the background has been passed over, when a VM's I/O starts.
     fn passed_over(&mut self, engine: &Engine, after: Nanos) -> Verdict {
         let facts = engine.view();
         let now = facts.now();
@@ -103,8 +104,8 @@ impl Leftover {
                 }
             }
         }
-        // It counts from the end of the last one, or from when something waits again. Both have
-        // happened by now, at the latest.
+        // The interval counts from the end of the last background I/O, or from when a unit waits
+        // again, whichever is later. Both have happened by now.
         let ended = std::mem::replace(&mut self.in_flight, in_flight) > 0;
         if in_flight > 0 || ended || !waits_still {
             self.since = now;

@@ -1,9 +1,9 @@
-//! A bound by draws: of the chances that a VM has while it wins nothing, the sum.
+//! Starvation bound by draws: limits the sum of a VM's chances while it wins none.
 //!
-//! What each VM won last is followed here as the dispatcher's rules have it. Where it is not known,
-//! after a change, the VM that waits counts as having the fewest tickets it may have, the others
-//! as having the most. The sum is right whether or not a VM waits all the time: a draw that it
-//! takes no part in gives it no chance.
+//! The last win of each VM is tracked here by the dispatcher's rules. Where it is unknown, after a
+//! change, the waiting VM counts with its smallest possible number of tickets and the others with
+//! their largest. The sum is right even if a VM does not wait all the time, because a draw without
+//! it adds no chance.
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
@@ -13,17 +13,17 @@ use tidegate_core::starvation::{Cost, Draws};
 
 use super::shares::cost_of;
 
-/// Chances are counted in parts of this.
+/// Fixed-point unit of chances.
 const ONE: u64 = 1 << 32;
 
-/// What each VM was served, and the chances it has had since.
+/// Cost of each VM's last win, and its chances since.
 #[derive(Debug)]
 pub(super) struct Chances {
     draws: Option<Draws>,
     weights: Vec<u64>,
-    /// Cost of the last win and the flushes since; `None`: not known.
+    /// Cost of the last win and of the flushes since; `None` if unknown.
     served: Vec<Option<u64>>,
-    /// The sum of a VM's chances since it won.
+    /// Sum of a VM's chances since its last win, in units of [`ONE`].
     sums: Vec<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Chances {
         }
     }
 
-    pub(super) fn forget(&mut self, engine: &Engine, draws: Draws) {
+    pub(super) fn reset(&mut self, engine: &Engine, draws: Draws) {
         self.draws = Some(draws);
         self.served.fill(None);
         self.sums.fill(0);
@@ -54,7 +54,7 @@ impl Chances {
         let least = draws.least;
         let cost = cost_of(Cost::Bytes { least }, io, &facts.device().spec);
         if io.op == Op::Flush {
-            // No draw, but a debt.
+            // A flush takes part in no draw, but adds to the VM's cost.
             let most = |served: u64| served.max(draws.flushes * least);
             self.served[winner] = self.served[winner].map(|s| most(s).min(s + cost));
             return Ok(());
@@ -84,7 +84,7 @@ impl Chances {
         Ok(())
     }
 
-    /// The most tickets that a VM may hold.
+    /// Largest number of tickets that a VM may hold.
     fn most(&self, draws: &Draws, slot: usize) -> u128 {
         self.tickets(slot, self.served[slot].unwrap_or(draws.least))
     }

@@ -1,4 +1,5 @@
-//! By deadlines: what must go next, where somebody's has come.
+//! Starvation bound by deadlines: determines the unit that must go next because its deadline is
+//! near.
 
 use super::arrival::Promise;
 use crate::checker::{Verdict, ensure};
@@ -9,7 +10,8 @@ use tidegate_core::starvation::DeadlineFrom;
 use tidegate_core::starvation::Due;
 use tidegate_core::time::Nanos;
 
-/// What is due first of all that may go, if nothing else may go before it now.
+/// Returns the unit with the earliest deadline among those that may go, if no other may go before
+/// it now.
 pub(super) fn first(bound: &Due, engine: &Engine) -> Option<Promise> {
     let facts = engine.view();
     let vms = (0..facts.vm_slots()).map(|slot| facts.vm_at(slot));
@@ -25,8 +27,8 @@ pub(super) fn first(bound: &Due, engine: &Engine) -> Option<Promise> {
     strict.then_some(Promise { vm, lane, seq })
 }
 
-/// This has gone: of the background only while no VM has anything that may go, where it is
-/// not promoted.
+/// Checks a background I/O that started: where the dispatcher neither promotes background units nor
+/// gives them deadlines, none starts while a VM has a unit that may go.
 pub(super) fn background_kept(bound: &Due, engine: &Engine, io: &DeviceIo) -> Verdict {
     let facts = engine.view();
     let passed_over = bound.background_latency.is_none() && !bound.promotes;
@@ -48,14 +50,16 @@ fn due(bound: &Due, facts: &Facts, vm: VmId, start: Nanos) -> Option<Nanos> {
         return bound.background_latency.map(|latency| start + latency);
     }
     let objective = facts.objective(vm);
-    let otherwise = match objective.reservation.is_none() {
-        true => bound.deadlines.best_effort_latency,
-        false => bound.deadlines.default_latency,
+    let otherwise = if objective.reservation.is_none() {
+        bound.deadlines.best_effort_latency
+    } else {
+        bound.deadlines.default_latency
     };
     Some(start + objective.latency.unwrap_or(otherwise) - bound.deadlines.margin)
 }
 
-/// What of a VM arrived first, of its lanes' first units, and from when on its deadline counts.
+/// Returns the VM's unit that arrived first among the heads of its lanes: lane, arrival number and
+/// the time from which its deadline counts.
 fn head(bound: &Due, facts: &Facts, vm: VmId) -> Option<(Lane, u64, Nanos)> {
     let open = Lane::ALL.into_iter().filter(|&l| facts.gate_open(vm, l));
     let heads = open.filter_map(|lane| {

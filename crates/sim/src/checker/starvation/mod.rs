@@ -1,11 +1,12 @@
-//! A VM that waits with its gate open is passed over no longer than its dispatcher's bound.
+//! Checker of starvation. A VM that waits with its gate open is passed over no longer than its
+//! dispatcher's bound.
 //!
-//! The bounds are those that each dispatcher states ([`Dispatcher::starvation`]), of one of the
-//! kinds of [`Bound`]; each kind is checked in a file of its own here.
+//! Bounds are those that each dispatcher states ([`Dispatcher::starvation`]). Each kind of
+//! [`Bound`] is checked in a file of its own here.
 //!
 //! [`Dispatcher::starvation`]: tidegate_core::roles::Dispatcher::starvation
 //!
-//! By dispatcher; `...` stands for "while a VM waits, each other one gets":
+//! By dispatcher; `...` stands for "while a VM waits, each other VM gets":
 //!
 //! - `fifo`: what goes is what arrived first, among the lanes whose gate is open; nothing is left
 //!   waiting while the device has room.
@@ -35,9 +36,9 @@
 //! - all that leave the background to the engine: a background I/O goes before a VM that may go
 //!   only when none went for `background_after`; then it does.
 //!
-//! What a VM has been passed over is forgotten whenever an objective or the policy changes, a VM
-//! comes or goes, or under `cfq` a controller turns somebody's class. Where I/Os cost the device's
-//! time, it is reckoned here from the profile itself and the last 32 I/Os of each VM.
+//! The service counted against a bound is reset whenever an objective or the policy changes, a VM
+//! comes or goes, or (under `cfq`) a controller changes a class. Where I/Os cost device time, the
+//! cost is computed here from the profile itself and the last 32 I/Os of each VM.
 
 mod age;
 mod arrival;
@@ -61,11 +62,11 @@ use tidegate_core::profile::Profile;
 use tidegate_core::request::{DeviceIo, Lane, Op};
 use tidegate_core::starvation::{Bound, Due};
 
-/// The checker.
+/// State of the bound in force.
 #[derive(Debug)]
 pub struct Starvation {
     bound: Option<Bound>,
-    /// What I/Os cost where the bound is reckoned in cost.
+    /// Profile by which I/Os cost device time, where the bound is in device time.
     costs: Option<Box<Profile>>,
     passed: Passed,
     chances: Chances,
@@ -81,7 +82,7 @@ fn bound_of(engine: &Engine) -> Bound {
 }
 
 impl Starvation {
-    /// For an engine with room for so many VMs.
+    /// Creates the checker of an engine with `slots` VM slots.
     pub fn new(slots: usize) -> Starvation {
         Starvation {
             bound: None,
@@ -95,27 +96,27 @@ impl Starvation {
         }
     }
 
-    /// An objective or the policy has changed, a VM has come or gone.
-    pub fn forget(&mut self, engine: &Engine) {
+    /// Resets the bound, after an objective or the policy has changed or a VM has come or gone.
+    pub fn reset(&mut self, engine: &Engine) {
         let bound = bound_of(engine);
         self.bound = Some(bound);
-        self.leftover.forget(engine);
+        self.leftover.reset(engine);
         self.due = None;
         match bound {
             Bound::Shares(shares) => {
                 self.costs = engine.view().costs().cloned().map(Box::new);
-                self.passed.forget(engine, shares);
+                self.passed.reset(engine, shares);
             }
-            Bound::Draws(draws) => self.chances.forget(engine, draws),
-            Bound::Age(expiry) => self.ages.forget(expiry),
+            Bound::Draws(draws) => self.chances.reset(engine, draws),
+            Bound::Age(expiry) => self.ages.reset(expiry),
             Bound::Deadline(due) => self.due = Some(due),
-            Bound::Slices(slices) => self.turns.forget(slices),
+            Bound::Slices(slices) => self.turns.reset(slices),
             Bound::Arrival => {}
         }
     }
 
-    /// What the next pick must be, where the bound says so. To be asked with everything that is
-    /// due done.
+    /// Returns the unit that the next pick must be, where the bound determines it. Call it once
+    /// everything that is due is done.
     pub fn promise(&self, engine: &Engine) -> Option<Promise> {
         match self.bound {
             Some(Bound::Arrival) => arrival::first(engine),
@@ -124,11 +125,11 @@ impl Starvation {
         }
     }
 
-    /// A device I/O has started, whose unit arrived as number `first`, after a promise of what
-    /// would.
+    /// Checks a device I/O that has started. `first` is the arrival number of its unit, `promise`
+    /// the result of [`promise`](Self::promise) before the pick.
     ///
     /// # Errors
-    /// When it should have been another, or somebody was passed over too long.
+    /// Fails when another I/O should have started, or a VM was passed over for too long.
     pub fn started(
         &mut self,
         engine: &Engine,
@@ -137,11 +138,11 @@ impl Starvation {
         first: u64,
         promise: Option<Promise>,
     ) -> Verdict {
-        // Learnt costs change while the policy works, and with them what it is held to.
+        // Learnt costs change while the policy works, and the bound with them.
         if let Some(Bound::Shares(_)) = self.bound
             && self.costs.as_deref() != engine.view().costs()
         {
-            self.forget(engine);
+            self.reset(engine);
         }
         self.leftover.started(engine, io)?;
         if engine.view().is_background(io.vm) && self.leftover.is_of_the_engine() {
@@ -150,7 +151,7 @@ impl Starvation {
         if let Some(due) = &self.due {
             due::background_kept(due, engine, io)?;
         }
-        // What was picked and found no payload memory could not go.
+        // A unit that was picked and found no payload memory could not go.
         let lacks = |p: &Promise| p.lane == Lane::Read && engine.view().lacks_memory(p.vm);
         let promise = promise.filter(|promise| !lacks(promise));
         if io.op != Op::Flush
@@ -171,8 +172,8 @@ impl Starvation {
         }
     }
 
-    /// Notes a device I/O that has started while a disk hangs: no bound is checked then, but costs
-    /// that are checked later depend on where each VM's stream has come to.
+    /// Records a device I/O that has started while a disk hangs. No bound is checked then, but
+    /// costs that are checked later depend on the addresses of each VM's earlier I/Os.
     pub fn started_beside_hung(&mut self, engine: &Engine, io: &DeviceIo) {
         let passed_over = engine.view().is_background(io.vm) && self.leftover.is_of_the_engine();
         if let (Some(Bound::Shares(_)), false) = (self.bound, passed_over) {
@@ -180,16 +181,16 @@ impl Starvation {
         }
     }
 
-    /// Nothing goes now, while the device has room: whether something should have.
+    /// Checks a device that has room while nothing goes.
     ///
     /// # Errors
-    /// When it should.
+    /// Fails when a unit should have gone.
     pub fn idle(&mut self, engine: &Engine) -> Verdict {
         if self.due.is_some_and(|d| d.may_drain) && engine.facts().in_flight > 0 {
             return Ok(());
         }
         match (self.bound, self.promise(engine)) {
-            (Some(Bound::Slices(_)), _) => self.turns.look(engine),
+            (Some(Bound::Slices(_)), _) => self.turns.check_waits(engine),
             (_, Some(promise)) => promise.broken(),
             (_, None) => Ok(()),
         }

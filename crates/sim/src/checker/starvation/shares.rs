@@ -1,11 +1,11 @@
-//! Bounds by weight: what each VM is served while another one's head waits.
+//! Starvation bound by weight: limits the cost that each VM is served while the head of another one
+//! waits.
 //!
-//! A bound by weights holds among VMs that nothing else than weights tells apart: it is not
-//! held against anybody while a floor is in force, nor for a VM that the dispatcher itself
-//! holds to a limit, nor between VMs of different classes of priority or of a group, where the
-//! dispatcher keeps those, nor for a background process. Where weights are
-//! allocations, those in force are read at each start, and of two VMs' the largest quotient counts
-//! that there was since the one waits.
+//! The bound holds among VMs that differ in nothing but weight. It is not checked while a floor is
+//! in force, for a VM that the dispatcher itself limits, between VMs of different priority classes
+//! or groups where the dispatcher enforces those, or for background processes. Where weights are
+//! allocations, those in force are read at each start, and the largest quotient of two VMs' weights
+//! since the one waits counts.
 
 use crate::checker::{Verdict, ensure};
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use tidegate_core::roles::Knob;
 use tidegate_core::starvation::{Cost, Lead, Shares, Weights};
 use tidegate_policies::policy::{dispatchers, regulators};
 
-/// Bytes that an I/O moves through the device.
+/// Bytes that an I/O transfers at the device.
 fn moved(io: &DeviceIo, device: &DeviceSpec) -> u64 {
     match io.op {
         Op::Read | Op::Write => io.len.into(),
@@ -27,7 +27,7 @@ fn moved(io: &DeviceIo, device: &DeviceSpec) -> u64 {
     }
 }
 
-/// Where the last I/Os of a VM ended.
+/// End addresses of the last 32 I/Os of a VM.
 #[derive(Clone, Default, Debug)]
 struct Ends(VecDeque<u64>);
 
@@ -40,9 +40,9 @@ impl Ends {
     }
 }
 
-/// The stream of a VM as far as it can be seen from here. A dispatcher that takes over begins with
-/// none, and when one does is not told: it knows what came since anything was last forgotten, and
-/// nothing from before the VM came.
+/// Stream of a VM, as far as it can be observed. A new dispatcher starts without a stream, and the
+/// time of its start is not reported: it knows the I/Os since the last reset, and none from before
+/// its VM came.
 #[derive(Clone, Default, Debug)]
 struct Stream {
     vm: Option<VmId>,
@@ -51,8 +51,8 @@ struct Stream {
 }
 
 impl Stream {
-    /// Picoseconds that an I/O takes of a device with this profile, at least: where it is not sure
-    /// whether it counts as sequential, the less of both. It has gone then.
+    /// Lower bound of the device time of an I/O with this profile, in picoseconds. If it is unclear
+    /// whether the I/O counts as sequential, the smaller of both times counts.
     fn time(&mut self, profile: Option<&Profile>, io: &DeviceIo, bytes: u64) -> u64 {
         let Some(profile) = profile else {
             return Profile::UNKNOWN_PS;
@@ -79,7 +79,7 @@ impl Stream {
     }
 }
 
-/// What an I/O costs by what can be seen of it alone.
+/// Cost of an I/O that depends on the I/O alone.
 pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
     let bytes = moved(io, device);
     match cost {
@@ -90,34 +90,34 @@ pub(super) fn cost_of(cost: Cost, io: &DeviceIo, device: &DeviceSpec) -> u64 {
     }
 }
 
-/// What each VM was served while another waited.
+/// Cost that each VM was served while another one waited.
 #[derive(Debug)]
 pub(super) struct Passed {
     shares: Option<Shares>,
-    /// Nobody's weight counts while there is a floor.
+    /// `true` while a floor is in force, which suspends the bound.
     reserved: bool,
     slots: usize,
     weights: Vec<u64>,
-    /// The dispatcher holds this VM to a limit.
+    /// VMs that the dispatcher holds to a limit.
     limited: Vec<bool>,
-    /// Class of priority of each VM, where the dispatcher keeps those; 0 where it does not.
+    /// Priority class of each VM; 0 where the dispatcher does not enforce priorities.
     classes: Vec<u8>,
-    /// The VM shares its weight with a group.
+    /// VMs that share a weight as a group.
     grouped: Vec<bool>,
-    /// By slot.
+    /// Streams by VM slot.
     streams: Vec<Stream>,
-    /// What each VM waited for when an I/O started last.
+    /// Heads of the VMs when an I/O started last.
     heads: Vec<Option<ReqId>>,
-    /// `waits * slots + served`.
+    /// Cost served, indexed by `waits * slots + served`.
     served: Vec<u64>,
-    /// Likewise: the weights of the served and the waiting one when they were furthest apart, and
-    /// how often they changed, since it waits.
+    /// By the same index: weights of the served and the waiting VM when their quotient was largest
+    /// since the latter waits, and the number of changes of either.
     apart: Vec<([u64; 2], u64)>,
     lightest: u64,
-    /// In turns: the largest quantum of each VM since the policy is in force. What it was
-    /// granted stays when weights change.
+    /// For turns: largest quantum of each VM since the policy is in force. A VM keeps what it was
+    /// granted when weights change.
     quanta: Vec<u64>,
-    /// The power of two of the lightest weight that waits.
+    /// Binary logarithm of the lightest weight that waits.
     scale: u32,
 }
 
@@ -141,12 +141,12 @@ impl Passed {
         }
     }
 
-    pub(super) fn forget(&mut self, engine: &Engine, shares: Shares) {
+    pub(super) fn reset(&mut self, engine: &Engine, shares: Shares) {
         if self.shares != Some(shares) {
             self.quanta.fill(0);
         }
         self.shares = Some(shares);
-        let by = honours(engine);
+        let by = enforced_by_dispatcher(engine);
         self.reserved = false;
         self.lightest = u64::MAX;
         for vm in engine.view().vms() {
@@ -179,8 +179,8 @@ impl Passed {
         (0..self.slots).for_each(|slot| self.waits_anew(slot));
         (self.streams.iter_mut()).for_each(|stream| stream.known.0.clear());
         if let Lead::Turns { quantum } = shares.lead {
-            // The scale is at least that of the lightest VM there is. Slots without one have
-            // weights of no meaning.
+            // The scale is at least that of the lightest VM. Weights of unused slots are
+            // meaningless.
             let scale = self.lightest.ilog2();
             for vm in engine.view().vms() {
                 let largest = &mut self.quanta[vm.index()];
@@ -201,7 +201,7 @@ impl Passed {
     }
 
     /// Follows the stream of the VM of an I/O that is not checked. The dispatcher follows it too,
-    /// and what continues this I/O later may cost less by that.
+    /// so a later I/O that continues this one may cost less.
     pub(super) fn went(&mut self, engine: &Engine, io: &DeviceIo) {
         let moved = moved(io, &engine.view().device().spec);
         self.stream(io.vm).went(io, moved);
@@ -216,7 +216,7 @@ impl Passed {
             self.follow(engine);
         }
         if io.op == Op::Flush {
-            // It takes its turn outside the order, and is charged to its VM all the same.
+            // A flush goes outside the order, but is charged to its VM.
             self.waits_anew(served);
             return Ok(());
         }
@@ -246,7 +246,7 @@ impl Passed {
         self.stream(io.vm).went(io, moved(io, device));
         for slot in 0..facts.vm_slots() {
             let head = head_of(slot);
-            // Another head than before: it may have waited for nothing in between.
+            // With another head than before, the VM may have waited for nothing in between.
             let same = head == std::mem::replace(&mut self.heads[slot], head);
             if slot == served || head.is_none() || !same {
                 self.waits_anew(slot);
@@ -276,7 +276,8 @@ impl Passed {
         Ok(())
     }
 
-    /// A VM waits for nothing, or for something else than before.
+    /// Resets the cost served while `waits` waited, because it waits for nothing or for another
+    /// unit now.
     fn waits_anew(&mut self, waits: usize) {
         let of = waits * self.slots..(waits + 1) * self.slots;
         self.served[of.clone()].fill(0);
@@ -327,7 +328,7 @@ impl Passed {
                 u128::from(ahead) * other / own + u128::from(once + rounding) + 1
             }
             Lead::Turns { quantum } => {
-                // Its own scale gives the waiting one a whole quantum at least.
+                // The waiting VM's own scale gives it at least a whole quantum.
                 let debt = self.quanta[waits].max(shares.cost.flush());
                 let turns = (largest + u128::from(debt)).div_ceil(quantum.into());
                 2 * (turns + 1) * u128::from(self.quanta[served]) + largest
@@ -336,7 +337,7 @@ impl Passed {
     }
 }
 
-/// The weight that is a VM's allocation; `None`: it was counted out, and keeps what it had.
+/// Weight of a VM by its allocation; `None` if it has none at present and keeps its former weight.
 fn allocation(engine: &Engine, vm: VmId) -> Option<u64> {
     let (rate, [least, most]) = (
         engine.view().allocation(vm),
@@ -345,8 +346,8 @@ fn allocation(engine: &Engine, vm: VmId) -> Option<u64> {
     (rate > 0).then(|| rate.clamp(least, most))
 }
 
-/// What the dispatcher enforces by itself, where the regulator does not.
-fn honours(engine: &Engine) -> Honours {
+/// Parts of an objective that the dispatcher enforces by itself, where the regulator does not.
+fn enforced_by_dispatcher(engine: &Engine) -> Honours {
     let (_, regulator, dispatcher) = engine.policy().parts();
     let by_dispatcher = dispatchers().iter().find(|part| part.name == dispatcher);
     let by_regulator = regulators().iter().find(|part| part.name == regulator);

@@ -1,4 +1,5 @@
-//! A bound by time slices: within its class each other queue has one before it.
+//! Starvation bound by time slices: within a class each other queue has one turn before a waiting
+//! one.
 
 use crate::checker::{Verdict, ensure};
 use tidegate_core::engine::Engine;
@@ -7,25 +8,26 @@ use tidegate_core::request::{DeviceIo, IoId, Lane, ReqId, VmId};
 use tidegate_core::starvation::Slices;
 use tidegate_core::time::Nanos;
 
-/// How long one of `queues` may wait while the longest I/O, or the longest time in which
-/// nobody drove the engine, is `slowest`.
+/// Longest wait of one of `queues` queues. `slowest` is the longest I/O, or the longest time in
+/// which nobody drove the engine.
 fn within(slices: &Slices, queues: u64, slowest: Nanos, idle: bool) -> Nanos {
     let (longest, idles) = (slices.longest.0, slices.idle.0);
-    // It enters behind all others' slices less its own; with a slice overrun, when the
-    // others have one left; and its own last turn may have gone on so long without it.
+    // A queue enters behind the slices of all others less its own. Another slice each is for one
+    // that overran, for others that have one left, and for its own last turn that went on without
+    // it.
     let enters = (queues + 3).saturating_mul(longest);
-    // A turn: until the device has room, its first I/O, the slice, an I/O that overruns it,
-    // and one of an idle VM behind it. A flush may go before each. Behind it others of its
-    // kind may go on.
+    // A turn: until the device has room, its first I/O, the slice, an I/O that overruns it, and an
+    // I/O of an idle VM behind it. A flush may precede each, and further queues of the same kind
+    // may follow.
     let turn = longest + idles + slices.workload.0 + slowest.0.saturating_mul(8);
     let overdue = if idle { slices.overdue.0 } else { 0 };
-    // Whoever preempts asynchronous writes has a turn more.
+    // A queue that preempts asynchronous writes has an extra turn.
     let preempting = if slices.by_lane { queues / 2 + 1 } else { 0 };
     let turns = (queues + 1 + preempting).saturating_mul(turn);
     Nanos(enters.saturating_add(turns).saturating_add(overdue))
 }
 
-/// The class in force, which a controller may have turned.
+/// Priority class in force, which a controller may have changed.
 fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
     let class = match slices.background {
         _ if !slices.priorities => Class::BestEffort,
@@ -41,17 +43,17 @@ fn class_of(slices: &Slices, engine: &Engine, vm: VmId) -> u8 {
 
 const IDLE: u8 = 2;
 
-/// Who waits, and since when.
+/// Waiting units, each with the time since which it waits.
 #[derive(Debug)]
 pub(super) struct Turns {
     slices: Option<Slices>,
-    /// By VM and lane: its first unit, and since when.
+    /// By VM and lane: head, and the time since which it waits.
     since: Vec<Option<(ReqId, Nanos)>>,
-    /// By VM: its class when this was asked last.
+    /// Class of each VM at the last check.
     classes: Vec<u8>,
     in_flight: Vec<(IoId, Nanos)>,
     slowest: Nanos,
-    /// When this was asked last.
+    /// Time of the last check.
     asked: Option<Nanos>,
 }
 
@@ -67,14 +69,14 @@ impl Turns {
         }
     }
 
-    pub(super) fn forget(&mut self, slices: Slices) {
+    pub(super) fn reset(&mut self, slices: Slices) {
         self.slices = Some(slices);
         self.since.fill(None);
         self.asked = None;
     }
 
-    /// Where somebody's class is another, what each was passed over is forgotten.
-    fn see_classes(&mut self, slices: &Slices, engine: &Engine) {
+    /// Resets all waiting times if the class of a VM has changed.
+    fn follow_classes(&mut self, slices: &Slices, engine: &Engine) {
         let facts = engine.view();
         for slot in 0..facts.vm_slots() {
             let class = class_of(slices, engine, facts.vm_at(slot));
@@ -88,7 +90,7 @@ impl Turns {
         let (Some(slices), facts) = (self.slices, engine.view()) else {
             return Ok(());
         };
-        self.see_classes(&slices, engine);
+        self.follow_classes(&slices, engine);
         let (now, class) = (facts.now(), self.classes[io.vm.index()]);
         for slot in 0..facts.vm_slots() {
             let vm = facts.vm_at(slot);
@@ -97,22 +99,23 @@ impl Turns {
             for lane in Lane::ALL {
                 let own = vm == io.vm && (!slices.by_lane || lane == io.op.lane());
                 if own || beneath {
-                    // From now at the earliest: it had a turn, or its class was not asked.
+                    // The wait counts from now at the earliest: the queue had a turn, or its class
+                    // was not served.
                     let since = &mut self.since[slot * Lane::ALL.len() + lane.index()];
                     *since = since.map(|(head, _)| (head, now));
                 }
             }
         }
         self.in_flight.push((io.id, now));
-        self.look(engine)
+        self.check_waits(engine)
     }
 
-    /// Who has waited for too long by now.
-    pub(super) fn look(&mut self, engine: &Engine) -> Verdict {
+    /// Checks how long each head has waited.
+    pub(super) fn check_waits(&mut self, engine: &Engine) -> Verdict {
         let (Some(slices), facts) = (self.slices, engine.view()) else {
             return Ok(());
         };
-        self.see_classes(&slices, engine);
+        self.follow_classes(&slices, engine);
         let now = facts.now();
         let quiet = now.since(self.asked.replace(now).unwrap_or(now));
         let ages = self.in_flight.iter().map(|&(_, at)| now.since(at));
@@ -132,7 +135,7 @@ impl Turns {
                     *known = None;
                     continue;
                 };
-                // Another one without a turn: the first was taken back.
+                // A new head without a turn means that the former one was withdrawn.
                 let same = known.filter(|&(first, _)| first == head);
                 let (_, since) = *known.insert(same.unwrap_or((head, now)));
                 let waited = now.since(since);

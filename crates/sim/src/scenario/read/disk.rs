@@ -1,21 +1,21 @@
-//! Reading the disk of a VM: `[[vm.disk]]`.
+//! Reader of a VM's disk, `[[vm.disk]]`.
 
 use super::super::keys;
 use tidegate_config::node::Value;
 use tidegate_config::{Field, Section};
 
-/// A disk as far as it could be read.
+/// Disk as far as it could be read.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Disk {
-    /// Size in bytes. `None`: wrong or missing, which has been reported.
+    /// Size in bytes; `None` if it was wrong or missing, which has been reported.
     pub(super) size: Option<u64>,
-    /// First byte on the device; the inner `None` means behind the disk of the VM before it. The
-    /// outer: wrong, which has been reported.
+    /// First byte on the device; `Some(None)` places it behind the previous VM's disk, `None`
+    /// stands for a mistake that has been reported.
     pub(super) at: Option<Option<u64>>,
 }
 
-/// Reads the disk of the table `key` (`vm`): one `[[vm.disk]]`, or the figures `disk` and
-/// `disk_at`, its old spelling. `None`: there is none, or several, which has been reported.
+/// Reads the disk of the table `key` (`vm`): one `[[vm.disk]]`, or the old spelling with the
+/// figures `disk` and `disk_at`. Returns `None`, after reporting it, if there is none or several.
 pub(super) fn read(section: &mut Section<'_>, key: &str) -> Option<Disk> {
     let moved = format!("`at` in [[{key}.disk]]");
     let old_at = section.take_old("disk_at", &moved);
@@ -61,7 +61,7 @@ fn table(field: &Field<'_>) -> Option<Disk> {
     Some(Disk { size, at })
 }
 
-/// The first byte of a disk on its device.
+/// Reads the first byte of a disk on its device.
 fn place(field: &Field<'_>) -> Option<Option<u64>> {
     field.number(&keys::AT).map(Some)
 }

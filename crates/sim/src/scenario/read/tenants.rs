@@ -1,4 +1,4 @@
-//! Reading tenants: VMs, and processes of the host.
+//! Reader of tenants: VMs, and processes of the host.
 
 use super::{disk, time, which_device, within};
 use crate::scenario::cpu::{self, HostCpu, VmCpu};
@@ -14,21 +14,21 @@ use tidegate_vcpu::machine::CpuSet;
 use tidegate_workload::job::Job;
 use tidegate_workload::read;
 
-/// Reads tenants one after the other.
+/// Reader of all tenants of a scenario.
 pub(super) struct Reader<'a> {
     pub(super) duration: Option<Nanos>,
-    /// `None`: something was wrong with it.
+    /// pCPUs of the host; the outer `None` stands for a mistake.
     pub(super) cpu: Option<Option<HostCpu>>,
-    /// `None`: something was wrong with it.
+    /// Devices; `None` for one with a mistake.
     pub(super) devices: &'a [Option<Device>],
     pub(super) library: &'a dyn Library,
     pub(super) names: Names,
-    /// `None`: something was wrong with one of them.
+    /// Tenants read so far; `None` after a mistake in one of them.
     pub(super) tenants: Option<Vec<Tenant>>,
     pub(super) groups: Groups,
 }
 
-/// The places in the scenario of all tenants that one table with a count stands for, by its name.
+/// Indices of all tenants that a table with a count stands for, by its name.
 pub(super) type Groups = BTreeMap<String, Range<usize>>;
 
 impl Reader<'_> {
@@ -74,7 +74,7 @@ impl Reader<'_> {
         let disk_size = disk.and_then(|disk| disk.size);
         let objective = self.objective(&mut section, device, background);
         let delay = if background {
-            // Nothing virtual stands between a process of the host and its disk.
+            // No virtualisation lies between a process of the host and its disk.
             Some(Delay::default())
         } else {
             section.value(&keys::DELAY, Delay::default(), delay)
@@ -108,7 +108,7 @@ impl Reader<'_> {
         Some((tenant, count?))
     }
 
-    /// The objective, with a warning of what the device's policy does not enforce.
+    /// Reads the objective, and warns of parts that the device's policy does not enforce.
     fn objective(
         &self,
         section: &mut Section<'_>,
@@ -124,7 +124,7 @@ impl Reader<'_> {
         })
     }
 
-    /// When a tenant arrives and leaves.
+    /// Reads the times of arrival and removal.
     fn stay(&self, section: &mut Section<'_>) -> Option<(Nanos, Option<Nanos>)> {
         let arrives = section.value(&keys::ARRIVES, Nanos::ZERO, |field| {
             within(field, self.duration)
@@ -139,7 +139,7 @@ impl Reader<'_> {
         Some((arrives, leaves))
     }
 
-    /// The workloads of the table `key`; at least one unless it `computes`.
+    /// Reads the workloads of the table `key`: at least one, unless the VM `computes`.
     fn jobs(
         &self,
         section: &mut Section<'_>,
@@ -166,22 +166,22 @@ impl Reader<'_> {
         None
     }
 
-    /// A VM's part of the machine.
+    /// Reads a VM's vCPUs.
     fn cpu(&self, section: &mut Section<'_>, background: bool) -> Option<VmCpu> {
         if background {
-            // It works in the driver domain.
+            // Processes of the host run in the driver domain.
             return Some(VmCpu::default());
         }
         let all = match self.cpu {
             Some(machine) => machine.map(|machine| machine.all()),
-            // What is wrong with the machine was said already.
+            // Mistakes in the host's pCPUs are reported already.
             None => Some(CpuSet::first_n(CpuSet::MOST)),
         };
         section.value(&keys::CPU, VmCpu::default(), |field| cpu::vm(field, all))
     }
 }
 
-/// What people call a tenant.
+/// Kind of tenant in messages.
 fn noun(background: bool) -> &'static str {
     if background {
         "background process"

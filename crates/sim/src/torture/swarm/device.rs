@@ -1,4 +1,4 @@
-//! The device that a run draws, and what the engine is told of it.
+//! Device of a torture run, and the description of it that the engine gets.
 
 use super::super::Dice;
 use std::sync::{Arc, OnceLock};
@@ -7,37 +7,38 @@ use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::time::Nanos;
 use tidegate_device::catalogue::{self, Entry};
 
-/// How long the device takes.
+/// Timing of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Timing {
-    /// Each I/O by itself, `least` to `most`, and `tail` now and then: ends come in any order.
+    /// Random times, drawn per I/O: `least` to `most`, and now and then up to `tail`. Completions
+    /// come in any order.
     Random {
-        /// At least.
+        /// Shortest time.
         least: Nanos,
-        /// At most, usually.
+        /// Longest usual time.
         most: Nanos,
-        /// Now and then.
+        /// Longest time.
         tail: Nanos,
     },
-    /// As the model in this place of the catalogue does.
+    /// Timing of the model with this index in the catalogue.
     Catalogue(usize),
 }
 
-/// A cap in front of the device, and what the engine makes of it.
+/// Cap in front of the device, with the engine's initial assumption.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CapPlan {
-    /// I/Os a second that pass; `None`: all.
+    /// I/Os per second that pass; `None` for no cap.
     pub iops: Option<u64>,
-    /// What the engine is told of a cap in the beginning, in I/Os and bytes a second, true or not.
+    /// Cap that the engine assumes at the begin, in I/Os and bytes per second, true or not.
     pub assumed: (Option<u64>, Option<u64>),
-    /// It has a profile, of a device with so many IOPS at saturation, true or not.
+    /// Saturation IOPS of the profile that the engine is given, true or not; `None` for no profile.
     pub profile: Option<u64>,
 }
 
-/// A flash disk whose commands share the interface, so that what is submitted puts ends off.
+/// Flash disk whose commands share an interface, so that a submission delays completions in flight.
 const INTERLEAVED: &str = include_str!("../interleaved.toml");
 
-/// The catalogue, parsed once, and that disk behind it.
+/// Models of the catalogue, parsed once, and the interleaved disk as the last one.
 pub(in crate::torture) fn models() -> &'static [Entry] {
     static MODELS: OnceLock<Vec<Entry>> = OnceLock::new();
     MODELS.get_or_init(|| {
@@ -78,24 +79,22 @@ pub(super) fn draw_config(dice: &mut Dice, timing: Timing) -> EngineConfig {
         device.physical_block = block.max(spec.logical_block);
         device.max_io = device.max_io.max(device.physical_block).min(spec.max_io);
     }
-    let bound = |dice: &mut Dice, tight| match tight {
-        true => dice.range(1, 24) as u32,
-        false => 512,
-    };
+    let bound = |dice: &mut Dice, tight| if tight { dice.range(1, 24) as u32 } else { 512 };
     let (all_tight, each_tight) = (dice.chance(250), dice.chance(250));
     EngineConfig {
         device,
         max_requests: bound(dice, all_tight),
         max_pending_per_vm: bound(dice, each_tight),
-        merge_limit: match dice.chance(250) {
-            true => 0,
-            false => dice.octaves(512, 2 * device.max_io as u64) as u32,
+        merge_limit: if dice.chance(250) {
+            0
+        } else {
+            dice.octaves(512, 2 * device.max_io as u64) as u32
         },
         max_vms: 1,
     }
 }
 
-/// Payload memory, often scarce, and how long replies take at most.
+/// Draws the bounds of payload memory, often scarce, and the longest transit of a reply.
 pub(super) fn draw_payload(dice: &mut Dice) -> (Option<PayloadBounds>, Nanos) {
     let bounded = dice.chance(400);
     let total = dice.octaves(8 << 10, 8 << 20);
@@ -104,14 +103,16 @@ pub(super) fn draw_payload(dice: &mut Dice) -> (Option<PayloadBounds>, Nanos) {
         per_vm: dice.octaves(4 << 10, total),
         largest: 1 << 20,
     };
-    let replies = match dice.chance(500) {
-        true => Nanos(dice.octaves(1_000, 20_000_000)),
-        false => Nanos::ZERO,
+    let replies = if dice.chance(500) {
+        Nanos(dice.octaves(1_000, 20_000_000))
+    } else {
+        Nanos::ZERO
     };
     (bounded.then_some(bounds), replies)
 }
 
-/// A cap slows a run down to seconds, so that it can be learnt.
+/// Draws a cap, or none. A cap slows the run down to seconds, long enough for the engine to learn
+/// it.
 pub(super) fn draw_cap(dice: &mut Dice, requests: u32, iops: u64) -> Option<CapPlan> {
     if !dice.chance(250) {
         return None;
@@ -129,17 +130,19 @@ pub(super) fn draw_cap(dice: &mut Dice, requests: u32, iops: u64) -> Option<CapP
     })
 }
 
-/// How the device is used whatever the policy: often as ever.
+/// Draws the scheduling that is independent of the policy: adaptive depth, and the largest I/O
+/// while VMs share the device.
 pub(super) fn draw_steering(dice: &mut Dice, device: DeviceSpec) -> (bool, u32) {
     let adapts = dice.chance(350);
-    let shared = match dice.chance(350) {
-        true => dice.octaves(1, device.max_io.into()) as u32,
-        false => 0,
+    let shared = if dice.chance(350) {
+        dice.octaves(1, device.max_io.into()) as u32
+    } else {
+        0
     };
     (adapts, shared)
 }
 
-/// What the engine is told of the device's speed: nothing, or anything, true or not.
+/// Draws the device's speed as the engine is told: unknown or arbitrary, true or not.
 pub(super) fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
     if dice.chance(500) {
         device.positioning = Nanos(dice.octaves(1000, 20_000_000));
@@ -149,7 +152,7 @@ pub(super) fn draw_speed(dice: &mut Dice, device: &mut DeviceSpec) {
     }
 }
 
-/// Three in four times one, of any curves: rising or not, and of any number of sizes.
+/// Draws a profile in three cases of four: curves of any number of sizes, rising or not.
 pub(in crate::torture) fn profile(dice: &mut Dice) -> Option<Arc<Profile>> {
     if dice.chance(250) {
         return None;
@@ -160,7 +163,7 @@ pub(in crate::torture) fn profile(dice: &mut Dice) -> Option<Arc<Profile>> {
             let size = dice.octaves(512, 1 << 20) as u32;
             (size, 1e9 / dice.octaves(1000, 20_000_000) as f64)
         });
-        // A size drawn twice is there once.
+        // A size drawn twice appears once.
         let mut points: Vec<(u32, f64)> = points.collect();
         points.sort_by_key(|point| point.0);
         points.dedup_by_key(|point| point.0);

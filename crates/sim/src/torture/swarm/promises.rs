@@ -1,10 +1,10 @@
-//! What a run promises its tenants.
+//! Objectives of a torture run.
 
 use super::super::Dice;
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Priority, Rate};
 use tidegate_core::time::Nanos;
 
-/// Which parts of objectives a run uses.
+/// Parts of objectives that a run uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Promises {
     pub(super) limits: bool,
@@ -12,9 +12,9 @@ pub(super) struct Promises {
     pub(super) reservations: bool,
     pub(super) weights: bool,
     pub(super) priorities: bool,
-    /// Some of the tenants are processes of the host.
+    /// `true` if some of the tenants are processes of the host.
     pub(super) background: bool,
-    /// About what the device can do.
+    /// Approximate IOPS of the device.
     pub(super) iops: u64,
 }
 
@@ -50,7 +50,7 @@ impl Promises {
                 return objective;
             }
         }
-        // Parts that contradict each other every time: then none but the weight.
+        // The parts contradicted each other every time: only the weight is kept.
         Objective {
             weight: objective.weight,
             ..Objective::default()
@@ -71,9 +71,12 @@ fn rate(dice: &mut Dice, iops: u64) -> Rate {
 }
 
 fn limit(dice: &mut Dice, iops: u64, bursts: bool) -> Limit {
-    let scope = |dice: &mut Dice, often| match dice.chance(often) {
-        true => rate(dice, iops),
-        false => Rate::NONE,
+    let scope = |dice: &mut Dice, often| {
+        if dice.chance(often) {
+            rate(dice, iops)
+        } else {
+            Rate::NONE
+        }
     };
     let mut limit = Limit {
         total: scope(dice, 600),

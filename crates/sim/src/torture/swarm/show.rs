@@ -1,4 +1,4 @@
-//! A run in words.
+//! Description of a torture run in words.
 
 use super::{Swarm, Timing, models};
 use core::fmt;
@@ -50,9 +50,10 @@ impl fmt::Display for Swarm {
             device.depth,
             device.physical_block,
             device.max_io,
-            match device.zeroes_are_writes {
-                true => "written",
-                false => "free",
+            if device.zeroes_are_writes {
+                "written"
+            } else {
+                "free"
             }
         )?;
         writeln!(
@@ -76,7 +77,7 @@ impl fmt::Display for Swarm {
     }
 }
 
-/// Writes the requests of a run, and how the use of the device is steered.
+/// Writes the requests of a run, and the scheduling of its device.
 fn fmt_load(swarm: &Swarm, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(payload) = &swarm.payload {
         writeln!(

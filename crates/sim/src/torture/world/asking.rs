@@ -1,4 +1,4 @@
-//! What clients ask for, and what they are answered.
+//! Requests of clients, and the answers to them.
 
 use super::{TortureWorld, What, figure};
 use crate::checker::{Verdict, answers, refusals};
@@ -8,7 +8,7 @@ use tidegate_core::request::{Done, Op, Request};
 use tidegate_core::time::Nanos;
 
 impl TortureWorld<'_, '_> {
-    /// A client asks for something, if it may.
+    /// Submits a client's next request, if it may have another one.
     pub(super) fn ask(&mut self, number: u32) -> Verdict {
         let client = &mut self.inventory.clients[number as usize];
         client.armed = false;
@@ -23,9 +23,10 @@ impl TortureWorld<'_, '_> {
         let client = &mut self.inventory.clients[number as usize];
         let disk = &self.inventory.disks[client.disk];
         let tag = self.checks.ledger.next_number();
-        let request = match nonsense {
-            true => self.load.nonsense(disk.spec.size, tag),
-            false => self.load.draw(client, disk, tag),
+        let request = if nonsense {
+            self.load.nonsense(disk.spec.size, tag)
+        } else {
+            self.load.draw(client, disk, tag)
         };
         match self.hand_in(number, request)? {
             None => self.asked(number),
@@ -47,7 +48,7 @@ impl TortureWorld<'_, '_> {
         }
     }
 
-    /// Hands a request to the engine and holds what it says against the bounds.
+    /// Submits a request to the engine and checks the response against the bounds.
     pub(super) fn hand_in(
         &mut self,
         number: u32,
@@ -107,7 +108,7 @@ impl TortureWorld<'_, '_> {
         Ok(None)
     }
 
-    /// The engine has answered a request.
+    /// Handles an answer of the engine.
     pub(super) fn answer(&mut self, done: &Done) -> Verdict {
         let number = answers::answered(&mut self.checks.ledger, done)?;
         let figures = [number.into(), figure(done.outcome), 0, 0, 0];

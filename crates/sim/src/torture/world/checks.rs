@@ -1,4 +1,4 @@
-//! Checkers of a torture run, each of which holds what it has seen.
+//! Checkers of a torture run with their state.
 
 use super::inventory::{Inventory, Vm};
 use super::request_table::RequestTable;
@@ -15,7 +15,7 @@ use tidegate_core::engine::{Engine, EngineConfig, PayloadBounds};
 use tidegate_core::request::{Op, Request, VmId};
 use tidegate_core::time::Nanos;
 
-/// Checkers, with the ledger that they read.
+/// Checkers, and the ledger that they read.
 pub(super) struct Checks {
     pub(super) ledger: Ledger,
     pub(super) charges: Charges,
@@ -24,12 +24,12 @@ pub(super) struct Checks {
     pub(super) jobs: Jobs,
     pub(super) starvation: Starvation,
     pub(super) budgets: Budgets,
-    /// Requests that are to be answered by the end of the turn.
+    /// Requests that must be answered by the end of the turn.
     pub(super) over: Vec<u32>,
 }
 
 impl Checks {
-    /// Checkers that have seen nothing yet.
+    /// Creates checkers without history.
     pub(super) fn new(
         config: EngineConfig,
         payload: Option<PayloadBounds>,
@@ -60,21 +60,21 @@ impl Checks {
             };
             (self.limits).set(now, vm.id, vm.objective(), &**policy, honours);
         }
-        self.starvation.forget(engine);
+        self.starvation.reset(engine);
     }
 
-    /// Notes that requests of a VM, a disk or a client that has gone are to be answered.
+    /// Determines the requests to be answered after a VM, a disk or a client has gone.
     pub(super) fn somebody_has_gone(&mut self, engine: &Engine) {
         let now = engine.view().now();
         self.ledger.note_all_over(now, &mut self.over);
     }
 
-    /// Notes that a VM was removed, whose replies nobody waits for any more.
+    /// Records the removal of a VM. Its replies are given up.
     pub(super) fn vm_removed(&mut self, engine: &Engine, vm: VmId) {
         self.jobs.cancelled(engine.view().now(), vm);
         self.somebody_has_gone(engine);
         self.limits.removed(vm);
-        self.starvation.forget(engine);
+        self.starvation.reset(engine);
     }
 
     /// Checks the charges of a VM, if it is there.
@@ -96,7 +96,7 @@ impl Checks {
         budgets::parts(self.ledger.config().max_requests.into(), &shares)[0]
     }
 
-    /// True if a client's request finds payload memory for certain, if it needs some to be taken.
+    /// Returns `true` if a client's request is certain to find the payload memory that it needs.
     pub(super) fn has_memory(
         &self,
         engine: &Engine,
@@ -114,7 +114,7 @@ impl Checks {
         self.budgets.fits(vm, Op::Write, need, &objectives)
     }
 
-    /// Notes that reads that go to the device for the first time have taken memory.
+    /// Records the payload memory of reads that go to the device for the first time.
     pub(super) fn reads_fed(
         &mut self,
         requests: &mut RequestTable,
@@ -133,7 +133,7 @@ impl Checks {
         Ok(())
     }
 
-    /// Checks that nobody's reads wait for memory that is there for them.
+    /// Checks that no VM's reads wait for memory within its guaranteed part.
     pub(super) fn nobody_lacks_its_part(
         &self,
         engine: &Engine,

@@ -1,4 +1,4 @@
-//! Objectives change, VMs go.
+//! Changes of objectives, and removal of VMs.
 
 use super::inventory::MANY_DISKS;
 use super::schedule::Event;

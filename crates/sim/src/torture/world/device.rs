@@ -1,4 +1,4 @@
-//! The device: service times, bytes as stamps, and the faults of both.
+//! Device of a torture run: service times, stamps for bytes, and faults in both.
 
 use super::schedule::Event;
 use super::{TortureWorld, What, figure};
@@ -14,21 +14,21 @@ use tidegate_core::time::Nanos;
 use tidegate_device::cap::{CapFigures, Capped};
 use tidegate_device::{Model, ModelIo};
 
-/// How long I/Os take, and what holds them up.
+/// Service times of I/Os, and their delays.
 pub(super) struct Device {
     timing: Timing,
     model: Option<Box<dyn Model>>,
-    /// I/Os for which it has no room.
+    /// I/Os that wait for room in the model.
     waiting: VecDeque<ModelIo>,
-    /// What is in front of a device that no model describes.
+    /// Cap in front of a device without a model.
     bucket: Pacer,
     dice: Dice,
-    /// I/Os that the model has let go.
+    /// I/Os that the model has completed.
     completed: Vec<u32>,
-    /// Nothing completes before; then what is due trickles out, or comes at once.
+    /// Time before which nothing completes. After it, what is due comes within `trickles`.
     pub(super) blocked_until: Nanos,
     pub(super) trickles: Nanos,
-    /// Until when it is slower, and how many times.
+    /// Time until which the device is slower, by the factor `slowness`.
     pub(super) slow_until: Nanos,
     pub(super) slowness: u64,
 }
@@ -59,7 +59,7 @@ impl Device {
         self.model.as_ref()?.next_completion()
     }
 
-    /// Slots of the I/Os that a model has finished by now.
+    /// Slots of the I/Os that a model has completed by `now`.
     pub(super) fn completed(&mut self, now: Nanos) -> Vec<u32> {
         let mut completed = std::mem::take(&mut self.completed);
         completed.clear();
@@ -78,23 +78,23 @@ impl Device {
         completed
     }
 
-    /// The longest an I/O takes that nothing holds up.
+    /// Longest time of an I/O that no fault delays.
     pub(super) fn slowest(&self) -> Nanos {
         match self.timing {
             Timing::Random { most, tail, .. } => most.max(tail),
-            // Full stroke, a revolution and a large transfer on any disk worth modelling.
+            // Upper bound of a full stroke, a revolution and a large transfer on any modelled disk.
             Timing::Catalogue(_) => Nanos::from_millis(100),
         }
     }
 
-    /// Hands an I/O over: when it ends, where no model says so later.
+    /// Submits an I/O. Returns the time of its end, unless a model reports that later.
     fn submit(&mut self, now: Nanos, slot: u32, io: &DeviceIo, skip: u32) -> Option<Nanos> {
         if let Some(model) = &mut self.model {
             let io = model_io(model.as_ref(), slot, io, skip);
             if model.has_room() {
                 model.submit(now, io);
             } else {
-                // Others of disks that hang are with it still.
+                // I/Os of hung disks still occupy the model.
                 self.waiting.push_back(io);
             }
             return None;
@@ -126,7 +126,7 @@ fn capped(model: Box<dyn Model>, iops: Option<u64>) -> Box<dyn Model> {
     Box::new(Capped::new(model, &cap).expect("the rate is in range"))
 }
 
-/// An I/O's rest as a model takes it: whole blocks, within its longest.
+/// Rest of an I/O in a model's terms: whole blocks, within its largest I/O.
 fn model_io(model: &dyn Model, slot: u32, io: &DeviceIo, skip: u32) -> ModelIo {
     let spec = model.spec();
     let id = slot.into();
@@ -147,7 +147,7 @@ fn model_io(model: &dyn Model, slot: u32, io: &DeviceIo, skip: u32) -> ModelIo {
 }
 
 impl TortureWorld<'_, '_> {
-    /// Hands an I/O over to the device.
+    /// Submits an I/O to the device.
     pub(super) fn submit(&mut self, io: DeviceIo, parts: Vec<Part>) -> Verdict {
         let disk = self.inventory.disk_of(&io);
         let slot = io.id.index() as u32;
@@ -169,7 +169,7 @@ impl TortureWorld<'_, '_> {
         }
     }
 
-    /// The device is done with an I/O, or with as much of it as it does at once.
+    /// Handles the end of an I/O at the device, or of as much of it as one step moves.
     pub(super) fn io_ended(&mut self, slot: u32) -> Verdict {
         if self.now < self.device.blocked_until {
             let trickle = self.device.dice.range(0, self.device.trickles.0);
@@ -188,30 +188,28 @@ impl TortureWorld<'_, '_> {
             let now = self.device.dice.range(1, left - 1) * SECTOR;
             return self.moved_less(slot, now as u32);
         }
-        let outcome = match self.faults.strikes(Kind::Error) {
-            true => {
-                let errors = [
-                    IoError::Io,
-                    IoError::Io,
-                    IoError::NoSpace,
-                    IoError::Unsupported,
-                ];
-                Err(self.device.dice.pick(&errors))
-            }
-            false => Ok(()),
+        let outcome = if self.faults.strikes(Kind::Error) {
+            let errors = [
+                IoError::Io,
+                IoError::Io,
+                IoError::NoSpace,
+                IoError::Unsupported,
+            ];
+            Err(self.device.dice.pick(&errors))
+        } else {
+            Ok(())
         };
         self.settle(slot, outcome)?;
-        match self.faults.strikes(Kind::Late) {
-            true => {
-                let late = self.faults.how_long();
-                self.schedule.plan(self.now + late, Event::Deliver(slot));
-                Ok(())
-            }
-            false => self.deliver(slot),
+        if self.faults.strikes(Kind::Late) {
+            let late = self.faults.how_long();
+            self.schedule.plan(self.now + late, Event::Deliver(slot));
+            Ok(())
+        } else {
+            self.deliver(slot)
         }
     }
 
-    /// A short completion: the driver goes on with the rest.
+    /// Handles a short completion: the driver submits the rest.
     fn moved_less(&mut self, slot: u32, bytes: u32) -> Verdict {
         let flight = self.flights.get_mut(slot);
         let (from, early) = (flight.moved, flight.early);
@@ -226,7 +224,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// What an I/O has done to the medium by its end.
+    /// Applies an I/O's effect on the medium at its end.
     fn settle(&mut self, slot: u32, outcome: Outcome) -> Verdict {
         let flight = self.flights.get_mut(slot);
         flight.settle(outcome);
@@ -234,7 +232,7 @@ impl TortureWorld<'_, '_> {
         let mark = flight.mark;
         let disk = self.inventory.disk_of(&io);
         let sectors = (io.len - moved) as u64 / SECTOR;
-        // A failure may have come at any place.
+        // A failed I/O may have reached any number of its sectors.
         let reached = match outcome {
             Ok(()) => sectors,
             Err(_) => self.device.dice.range(0, sectors),
@@ -256,7 +254,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// Moves bytes `from..from + len` of an I/O between its requests and the medium.
+    /// Transfers bytes `from..from + len` of an I/O between its requests and the medium.
     fn move_bytes(&mut self, slot: u32, from: u32, len: u32) -> Verdict {
         let flight = self.flights.get(slot);
         let io = flight.io();
@@ -297,7 +295,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// Word of an I/O's end arrives.
+    /// Reports an I/O's end to the engine.
     pub(super) fn deliver(&mut self, slot: u32) -> Verdict {
         let (io, outcome) = self.flights.get_mut(slot).end();
         self.write(What::Ended, [io.id.to_bits(), figure(outcome), 0, 0, 0]);
@@ -313,9 +311,10 @@ impl TortureWorld<'_, '_> {
         let (parts, over) = (&self.flights.get(slot).parts, &mut self.checks.over);
         answers::ended(&mut self.checks.ledger, now, io.op, parts, outcome, over);
         if self.faults.strikes(Kind::Duplicate) {
-            let later = match self.faults.dice.chance(500) {
-                true => Nanos::ZERO,
-                false => self.faults.how_long(),
+            let later = if self.faults.dice.chance(500) {
+                Nanos::ZERO
+            } else {
+                self.faults.how_long()
             };
             self.schedule
                 .plan(self.now + later, Event::Again(io.id.to_bits()));
@@ -323,7 +322,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// Word of an end comes twice: the driver must tell it from the end of another I/O.
+    /// Reports an I/O's end a second time: the engine must not take it for the end of another I/O.
     pub(super) fn deliver_again(&mut self, bits: u64) -> Verdict {
         self.write(What::Duplicate, [bits, 0, 0, 0, 0]);
         let io = IoId::from_bits(bits);

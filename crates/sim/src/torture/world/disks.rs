@@ -1,4 +1,4 @@
-//! Disks go, change their size, and come to lie elsewhere.
+//! Removal, resizing and moves of disks.
 
 use super::{TortureWorld, What};
 use crate::checker::ledger::SECTOR;
@@ -31,7 +31,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// Longer or shorter, where it lies or elsewhere: where there is no room, elsewhere.
+    /// Resizes a disk, in place or with a move; a disk that outgrows its room always moves.
     pub(super) fn resize_a_disk(&mut self) -> Verdict {
         if self.inventory.disks.is_empty() {
             return Ok(());
@@ -41,15 +41,17 @@ impl TortureWorld<'_, '_> {
         let plan = self.swarm.disk(dice);
         let moves = dice.chance(300);
         let disk = &self.inventory.disks[number];
-        let size = match dice.chance(200) {
-            true => disk.spec.size,
-            false => plan.sectors * SECTOR,
+        let size = if dice.chance(200) {
+            disk.spec.size
+        } else {
+            plan.sectors * SECTOR
         };
         let (id, vm) = (disk.id, self.inventory.vms[disk.vm].id);
         let there = self.checks.ledger.has_disk(number as u32);
-        let base = match moves || size > disk.room {
-            true => self.inventory.next_base + plan.gap,
-            false => disk.spec.base,
+        let base = if moves || size > disk.room {
+            self.inventory.next_base + plan.gap
+        } else {
+            disk.spec.base
         };
         let figures = [number as u64, vm.index() as u64, size, base, 0];
         self.write(What::DiskResized, figures);
@@ -65,11 +67,11 @@ impl TortureWorld<'_, '_> {
         }
         if self.inventory.disks[number].resize(base, size) {
             self.inventory.next_base = base + size;
-            // Dispatchers have seen it go and come.
-            self.checks.starvation.forget(&self.engine);
+            // Dispatchers see a moved disk as removed and added.
+            self.checks.starvation.reset(&self.engine);
         }
         self.checks.ledger.disk_resized(number as u32, base, size);
-        // Who waited beyond the end is to be answered.
+        // Requests that wait beyond the new end are to be answered.
         self.checks.somebody_has_gone(&self.engine);
         Ok(())
     }

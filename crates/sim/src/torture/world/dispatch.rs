@@ -1,4 +1,4 @@
-//! What goes to the device, and what the checkers say of it.
+//! Dispatch of I/Os, with the checks at their start.
 
 use super::{TortureWorld, What};
 use crate::checker::starvation::Promise;
@@ -7,25 +7,26 @@ use tidegate_core::engine::Engine;
 use tidegate_core::request::{DeviceIo, Op};
 
 impl TortureWorld<'_, '_> {
-    /// Everything that goes to the device now.
+    /// Starts every I/O that goes to the device now.
     pub(super) fn dispatch(&mut self) -> Verdict {
-        // What waits for a disk that hangs is passed over, and has waited for long when it goes on.
+        // Units for a hung disk are passed over, and have waited for long when it recovers.
         let hangs = self.engine.device().any_hung();
         if self.hung.hangs_or_did(hangs) {
-            self.checks.starvation.forget(&self.engine);
+            self.checks.starvation.reset(&self.engine);
         }
         loop {
             let now = self.faults.clock(self.now);
             let seen = now.max(self.engine.view().now());
             let is_due = |engine: &Engine| engine.next_timeout().is_some_and(|at| at <= seen);
-            // The engine does what is due by itself; mostly the driver is there first.
+            // The engine handles timeouts by itself; in most cases the driver calls it first.
             if is_due(&self.engine) && self.faults.dice.chance(800) {
                 self.write(What::Timeout, [0; 5]);
                 self.engine.handle_timeout(now);
             }
-            let promise = match hangs || is_due(&self.engine) {
-                true => None,
-                false => self.checks.starvation.promise(&self.engine),
+            let promise = if hangs || is_due(&self.engine) {
+                None
+            } else {
+                self.checks.starvation.promise(&self.engine)
             };
             match self.engine.poll_dispatch(now) {
                 Some(io) => self.start(io, promise)?,
@@ -44,7 +45,8 @@ impl TortureWorld<'_, '_> {
         let (inventory, requests) = (&self.inventory, &self.requests);
         (self.checks).nobody_lacks_its_part(&self.engine, inventory, requests)?;
         if self.replies.are_out() {
-            // Reads may wait for the memory that these hold: their ends are events of this world.
+            // Reads may wait for memory that replies in transit hold, whose arrivals are events
+            // here.
             return Ok(());
         }
         progress::wakes_up(&self.engine)

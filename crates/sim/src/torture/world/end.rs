@@ -1,4 +1,4 @@
-//! After the load: what is left must be right, and every slot free.
+//! Checks after the load: the final state must be right, and every slot free.
 
 use super::{TortureWorld, What};
 use crate::checker::ledger::SECTOR;
@@ -8,7 +8,7 @@ use tidegate_core::request::Request;
 use tidegate_core::time::Nanos;
 
 impl TortureWorld<'_, '_> {
-    /// Nobody asks for anything new: everything must end, in the time that [`progress`] states.
+    /// Runs without new requests until everything has ended, in the time that [`progress`] states.
     pub(super) fn drain(&mut self) -> Verdict {
         let open = self.checks.ledger.open.len() as u64;
         self.write(What::Drain, [open, 0, 0, 0, 0]);
@@ -40,7 +40,7 @@ impl TortureWorld<'_, '_> {
         progress::is_idle(&self.engine)
     }
 
-    /// The bound that [`progress`] states.
+    /// Bound on draining that [`progress`] states.
     fn drain_bound(&self) -> Nanos {
         let mut bound = Nanos::from_secs(10);
         for guest in &self.inventory.vms {
@@ -54,8 +54,8 @@ impl TortureWorld<'_, '_> {
         let ios = open.map(|&n| 4 + self.checks.ledger.entries[n as usize].request.len / block);
         let ios = ios.map(u64::from).sum::<u64>();
         if let Some(cap) = &self.swarm.cap {
-            // Every I/O at the pace of the cap, or of the least that is learnt; the queues in front
-            // of it, and what is tried out there.
+            // With a cap each I/O takes its turn at the cap's rate, or at the lowest rate that is
+            // learnt. The minute on top is for the queues in front of it and the engine's probes.
             let least = [cap.iops, cap.assumed.0].into_iter().flatten().min();
             let slow = Nanos::SECOND.0 / least.unwrap_or(7).clamp(1, 7);
             let by_bytes = cap.assumed.1.map_or(0, |rate| {
@@ -69,7 +69,7 @@ impl TortureWorld<'_, '_> {
         bound
     }
 
-    /// Everything has drained: what the media hold, and what was counted.
+    /// Checks the media and the statistics after everything has drained.
     pub(super) fn settled(&mut self) -> Verdict {
         let ledger = &self.checks.ledger;
         self.inventory.settled(ledger)?;
@@ -80,7 +80,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// Every slot is free, and may be used again: as many VMs and requests fit as ever.
+    /// Checks that every slot is free and usable: as many VMs and requests fit as at the begin.
     pub(super) fn slots_are_free(&mut self) -> Verdict {
         for guest in 0..self.inventory.vms.len() {
             if self.checks.ledger.is_live(self.inventory.vms[guest].id) {
@@ -112,7 +112,7 @@ impl TortureWorld<'_, '_> {
                 }
             }
         }
-        // Nobody has returned anything yet, so nothing is lent: each has its part.
+        // No request has been returned yet, so no slot is lent and each VM has its own part.
         let parts = (first..self.inventory.clients.len()).map(|client| {
             let part = (self.checks).part_of(&self.engine, &self.inventory, client as u32);
             part.min(config.max_pending_per_vm.into())

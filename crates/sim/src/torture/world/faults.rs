@@ -1,4 +1,4 @@
-//! Faults strike: from time to time, or by chance.
+//! Faults of a torture run, at intervals or by chance.
 
 use super::schedule::Event;
 use super::{TortureWorld, What};
@@ -26,32 +26,32 @@ impl Faults {
         }
     }
 
-    /// True if a fault that comes by chance comes now.
+    /// Draws if a fault that comes by chance strikes now.
     pub(super) fn strikes(&mut self, kind: Kind) -> bool {
         let strikes = self.plan.strikes(kind, &mut self.dice);
         self.struck += u64::from(strikes);
         strikes
     }
 
-    /// Counts a fault that comes from time to time and returns the time that it takes.
+    /// Counts a fault that comes at intervals and returns its length.
     fn strike(&mut self) -> Nanos {
         self.struck += 1;
         self.how_long()
     }
 
-    /// Time from now to the next fault of a kind that comes from time to time; `None` if it never
-    /// does.
+    /// Draws the time to the next fault of a kind that comes at intervals; `None` if it never
+    /// comes.
     fn next(&mut self, kind: Kind) -> Option<Nanos> {
         self.plan.next(kind, &mut self.dice)
     }
 
-    /// Length of a stall, an absence or a lateness.
+    /// Draws the length of a stall, an absence or a lateness.
     pub(super) fn how_long(&mut self) -> Nanos {
         self.plan.how_long(&mut self.dice)
     }
 
-    /// Time by which a fault of this kind, which comes by chance, is late; zero if it does not
-    /// come.
+    /// Draws the lateness by a fault of this kind, which comes by chance; zero if it does not
+    /// strike.
     pub(super) fn lateness(&mut self, kind: Kind) -> Nanos {
         if self.strikes(kind) {
             return self.how_long();
@@ -59,7 +59,7 @@ impl Faults {
         Nanos::ZERO
     }
 
-    /// Time that the driver's clock shows at `now`.
+    /// Reading of the driver's clock at `now`.
     pub(super) fn clock(&mut self, now: Nanos) -> Nanos {
         now - self.lateness(Kind::ClockBack)
     }
@@ -89,11 +89,11 @@ impl TortureWorld<'_, '_> {
         }
     }
 
-    /// No more faults, and nobody asks for anything new.
+    /// Ends all faults and new requests.
     pub(super) fn stop_faults(&mut self) {
         self.running = false;
         self.faults.stop();
-        // What a fault has put off happens now.
+        // Events that a fault has delayed happen now.
         self.device.blocked_until = Nanos::ZERO;
         self.device.slow_until = Nanos::ZERO;
         self.hung.stop();
@@ -123,7 +123,7 @@ impl TortureWorld<'_, '_> {
             Kind::Deaf => {
                 let client = self.faults.dice.index(self.inventory.clients.len());
                 self.inventory.clients[client].deaf_until = self.now + long;
-                // It looks at what has come, later.
+                // The client takes the answers that have come when it recovers.
                 self.schedule
                     .plan(self.now + long, Event::Ask(client as u32));
             }
@@ -174,8 +174,7 @@ impl TortureWorld<'_, '_> {
         let names = [regulator, dispatcher];
         self.journal
             .write_named(self.now, What::Swap, [0; 5], names);
-        // What was charged by one profile and what by another have no common bound, but roles that
-        // begin anew have charged nothing.
+        // Charges by different profiles have no common bound; new roles have charged nothing yet.
         if self.draws.profiles.chance(300) {
             self.engine
                 .device_mut()

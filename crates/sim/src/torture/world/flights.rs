@@ -7,20 +7,20 @@ use tidegate_core::request::{DeviceIo, Outcome};
 #[derive(Default)]
 pub(super) struct Flight {
     io: Option<DeviceIo>,
-    /// Parts of requests that it serves; a list to be used again once it has ended.
+    /// Parts of requests that the I/O carries; the list is reused once it has ended.
     pub(super) parts: Vec<Part>,
     /// Bytes that short completions have moved.
     pub(super) moved: u32,
-    /// Its bytes were moved when it started, not when it ends.
+    /// `true` if the I/O's bytes were moved when it started, not when it ends.
     pub(super) early: bool,
-    /// Sectors that were dirty when it started, for a flush.
+    /// Number of sectors that were dirty when a flush started.
     pub(super) mark: usize,
-    /// Its outcome, once the device is done with it.
+    /// Outcome, once the device is done with the I/O.
     outcome: Option<Outcome>,
 }
 
 impl Flight {
-    /// I/O.
+    /// I/O in this slot.
     ///
     /// # Panics
     /// When none is in flight in this slot.
@@ -38,7 +38,7 @@ impl Flight {
         self.outcome = Some(outcome);
     }
 
-    /// Ends it, once the engine hears of that.
+    /// Removes the I/O and its outcome when the engine is told of its end.
     pub(super) fn end(&mut self) -> (DeviceIo, Outcome) {
         let outcome = self.outcome.take().expect("it has ended");
         (self.io.take().expect("it is in flight"), outcome)
@@ -49,7 +49,7 @@ impl Flight {
 pub(super) struct Flights(Vec<Flight>);
 
 impl Flights {
-    /// Nothing in flight, and so many slots.
+    /// Creates `slots` empty slots.
     pub(super) fn new(slots: u32) -> Flights {
         Flights((0..slots).map(|_| Flight::default()).collect())
     }

@@ -11,23 +11,23 @@ use tidegate_core::engine::{Engine, Patience};
 use tidegate_core::request::DeviceIo;
 use tidegate_core::time::Nanos;
 
-/// What hangs, and what is known of it.
+/// Hung disk of a run, with the checker of its neighbours.
 pub(super) struct Hung {
     dice: Dice,
-    /// `None`: the engine is not to care.
+    /// Patience of the engine; `None` disables hung-disk detection.
     patience: Option<Patience>,
-    /// The disk that hangs, by its number, and until when.
+    /// Number of the disk that hangs.
     disk: u32,
     until: Nanos,
-    /// Whether a disk was out of the count when somebody last asked.
+    /// `true` if a disk was out of the depth count at the last call of [`Hung::hangs_or_did`].
     did: bool,
     checker: Neighbours,
 }
 
 impl Hung {
     pub(super) fn new(swarm: &Swarm, mut dice: Dice) -> Hung {
-        // In the time scale of the run: what a disk takes by itself is less in most, and more in
-        // some. A hang is over well within what a run may take to drain.
+        // Patience in the time scale of the run: most disks answer within it, some do not. A hang
+        // ends well within the bound on draining.
         let data = Nanos(dice.octaves(10_000, (swarm.span.0 / 4).clamp(20_000, 500_000_000)));
         let patience = Patience {
             data,
@@ -48,7 +48,7 @@ impl Hung {
         self.patience
     }
 
-    /// Has one of so many disks hang from `now` on, for about `long`.
+    /// Hangs one of `disks` disks from `now` on, for about `long`.
     pub(super) fn hang_one(&mut self, now: Nanos, long: Nanos, disks: usize) {
         let Some(patience) = self.patience else {
             return;
@@ -56,23 +56,23 @@ impl Hung {
         if disks == 0 {
             return;
         }
-        // Mostly for longer than the driver needs to find out.
+        // In most cases longer than the driver needs to detect it.
         let longer = self.dice.below(8 * patience.data.0);
         self.disk = self.dice.index(disks) as u32;
         self.until = now + long.min(Nanos(4 * patience.data.0)) + Nanos(longer);
     }
 
-    /// No more faults.
+    /// Ends a hang.
     pub(super) fn stop(&mut self) {
         self.until = Nanos::ZERO;
     }
 
-    /// Whether a disk is out of the count, or was when this was asked last.
+    /// Returns `true` if a disk is out of the depth count, or was at the last call.
     pub(super) fn hangs_or_did(&mut self, hangs: bool) -> bool {
         core::mem::replace(&mut self.did, hangs) || hangs
     }
 
-    /// An I/O goes to the device.
+    /// Checks an I/O that goes to the device.
     pub(super) fn started(&mut self, engine: &Engine, disk: u32, io: &DeviceIo) -> Verdict {
         match self.patience {
             Some(_) => self.checker.started(engine, disk, io),
@@ -85,7 +85,7 @@ impl Hung {
         (now < self.until && disk == self.disk).then_some(self.until)
     }
 
-    /// An I/O of a disk has ended.
+    /// Records that an I/O of a disk has ended.
     pub(super) fn ended(&mut self, disk: u32, now: Nanos) {
         if self.patience.is_some() {
             self.checker.ended(disk, now);
@@ -100,7 +100,7 @@ impl TortureWorld<'_, '_> {
         }
     }
 
-    /// As the daemon does once a second.
+    /// Has the engine look for hung disks, as the daemon does every second, and checks the result.
     pub(super) fn look_for_hung_disks(&mut self) -> Verdict {
         if !self.running {
             return Ok(());

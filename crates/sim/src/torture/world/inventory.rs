@@ -1,4 +1,4 @@
-//! Inventory of a torture run: VMs, their disks and clients, those that have gone included.
+//! Inventory of a torture run: VMs, their disks and clients, including those that have gone.
 
 use super::schedule::{Event, Schedule};
 use crate::checker::Verdict;
@@ -18,14 +18,14 @@ pub(super) const MANY_DISKS: usize = 64;
 /// Length of a disk's hot spot, in sectors.
 pub(super) const HOT: u64 = 32;
 
-/// VM that is there or was.
+/// VM that exists or existed.
 pub(super) struct Vm {
     pub(super) id: VmId,
-    /// Every objective it had, the last one in force.
+    /// Every objective so far; the last one is in force.
     pub(super) objectives: Vec<Objective>,
-    /// Requests and bytes it has asked for.
+    /// Numbers of requests and of bytes that it asked for.
     pub(super) asked: (u64, u64),
-    /// Bytes that went to the device for it, again or not.
+    /// Bytes that went to the device for it, repetitions included.
     pub(super) started: u64,
 }
 
@@ -46,18 +46,18 @@ impl Vm {
     }
 }
 
-/// Disk that is there or was, numbered as in the ledger.
+/// Disk that exists or existed, numbered as in the ledger.
 pub(super) struct Disk {
     pub(super) id: DiskId,
-    /// Its VM, by its number.
+    /// Number of its VM.
     pub(super) vm: usize,
     pub(super) spec: DiskSpec,
-    /// Bytes that are its own from where it lies on.
+    /// Bytes reserved for the disk from its base on.
     pub(super) room: u64,
     pub(super) media: Media,
     pub(super) shadow: Shadow,
     pub(super) durable: Durable,
-    /// First sector of its hot spot.
+    /// First sector of the hot spot.
     pub(super) hot: u64,
 }
 
@@ -77,7 +77,8 @@ impl Disk {
         }
     }
 
-    /// Moves it to byte `base` of the device, or makes it longer or shorter. True if it has moved.
+    /// Resizes the disk and moves it to byte `base` of the device. Returns `true` if the base
+    /// changed.
     pub(super) fn resize(&mut self, base: u64, size: u64) -> bool {
         let moved = base != self.spec.base;
         if moved {
@@ -94,24 +95,24 @@ impl Disk {
 
 /// Client of a disk.
 pub(super) struct Client {
-    /// Its disk, by its number.
+    /// Number of its disk.
     pub(super) disk: usize,
-    /// Its handle, or the last one it had.
+    /// Handle, or the last one that it had.
     pub(super) id: ClientId,
     pub(super) connected: bool,
     pub(super) work: Work,
-    /// Requests it knows to be open.
+    /// Number of open requests that it knows of.
     pub(super) open: u32,
-    /// It will ask.
+    /// `true` if its next request is scheduled.
     pub(super) armed: bool,
-    /// It was told that there is no room.
+    /// `true` if its last request was refused for lack of room.
     pub(super) waits: bool,
     pub(super) quiet_until: Nanos,
     pub(super) left_in_burst: u32,
-    /// Sector where its stream goes on.
+    /// Sector at which its stream continues.
     pub(super) next: u64,
     pub(super) deaf_until: Nanos,
-    /// Answers that it has not looked at.
+    /// Number of answers that it has not read.
     pub(super) unread: u32,
 }
 
@@ -134,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Is not connected any more, and knows of no request.
+    /// Disconnects the client and clears its requests.
     pub(super) fn leave(&mut self) {
         self.connected = false;
         (self.open, self.unread, self.waits) = (0, 0, false);
@@ -146,7 +147,7 @@ impl Client {
         self.deaf_until = Nanos::ZERO;
     }
 
-    /// Counts a request that was accepted now. Begins a silence where a burst is over.
+    /// Counts a request that was accepted now. A silence begins where a burst is over.
     pub(super) fn asked(&mut self, now: Nanos) {
         self.open += 1;
         if self.work.burst > 0 {
@@ -171,7 +172,7 @@ pub(super) struct Inventory {
 }
 
 impl Inventory {
-    /// Nobody yet; the first disk begins at byte `base` or behind it.
+    /// Creates an empty inventory; the first disk begins at byte `base` or behind it.
     pub(super) fn new(base: u64) -> Inventory {
         Inventory {
             vms: Vec::new(),
@@ -193,8 +194,8 @@ impl Inventory {
         self.disks.push(disk);
     }
 
-    /// Number of an I/O's disk. Disks that have gone keep their number; the newest of the handle's
-    /// slot is the one.
+    /// Number of an I/O's disk. Removed disks keep their number; the newest disk of the handle's
+    /// slot is meant.
     pub(super) fn disk_of(&self, io: &DeviceIo) -> usize {
         self.by_slot[io.disk.index()] as usize
     }
@@ -226,7 +227,7 @@ impl Inventory {
         }
     }
 
-    /// Has a client ask at a time, unless it will anyway; later if it is quiet then.
+    /// Schedules a client's next request at `at`, or after its silence, unless one is scheduled.
     pub(super) fn arm(&mut self, schedule: &mut Schedule, client: u32, at: Nanos) {
         let it = &mut self.clients[client as usize];
         if !it.armed {
@@ -235,7 +236,7 @@ impl Inventory {
         }
     }
 
-    /// Has clients that found no room ask again, if the load goes on.
+    /// Schedules requests of clients that found no room, if the load goes on.
     pub(super) fn room_again(&mut self, schedule: &mut Schedule, now: Nanos, running: bool) {
         for client in 0..self.clients.len() {
             let waited = core::mem::take(&mut self.clients[client].waits);
@@ -245,13 +246,13 @@ impl Inventory {
         }
     }
 
-    /// Objectives of all VMs that hold something in the engine or may, this one's first.
+    /// Objectives of all VMs that may hold something in the engine, `vm`'s first.
     pub(super) fn objectives(&self, engine: &Engine, vm: VmId) -> Vec<Objective> {
         let of = |id: VmId| {
             let found = self.vms.iter().find(|vm| vm.id == id);
             *found.expect("it was added").objective()
         };
-        // A VM that was removed keeps its part until the last of it is out.
+        // A removed VM keeps its part until its last request is out.
         let view = engine.view();
         let there = |id: VmId| id.index() < view.vm_slots() && view.vm_at(id.index()) == id;
         let others = self.vms.iter().map(|vm| vm.id);
@@ -259,8 +260,7 @@ impl Inventory {
         core::iter::once(vm).chain(others).map(of).collect()
     }
 
-    /// Checks what the media would hold if the power failed now, be it what is durable or what the
-    /// cache has.
+    /// Checks what would survive a power cut now: the durable content, or all of the cache.
     pub(super) fn cut_power(&self, ledger: &Ledger) -> Verdict {
         for disk in &self.disks {
             let media = [disk.media.durable(), disk.media.current()];
@@ -271,7 +271,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Checks what the media hold once everything has drained.
+    /// Checks the content of the media once everything has drained.
     pub(super) fn settled(&self, ledger: &Ledger) -> Verdict {
         for disk in &self.disks {
             disk.shadow.settled(ledger, disk.media.current())?;

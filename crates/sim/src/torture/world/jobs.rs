@@ -1,4 +1,4 @@
-//! Jobs begin, are cancelled and end.
+//! Deadline transfers of a torture run: begin, cancellation and end.
 
 use super::schedule::Event;
 use super::{TortureWorld, What};
@@ -6,11 +6,11 @@ use crate::checker::{Verdict, ensure};
 use tidegate_core::jobs::{JobOutcome, JobSpec};
 use tidegate_core::time::Nanos;
 
-/// Jobs that begin or are cancelled in a run, about.
+/// Approximate number of changes of transfers in a run.
 const CHANGES: u64 = 24;
 
 impl TortureWorld<'_, '_> {
-    /// The next change of a job, if this run has jobs.
+    /// Schedules the next change of a transfer, if this run has any.
     pub(super) fn schedule_job(&mut self) {
         if self.swarm.jobs && self.running {
             let wait = self
@@ -21,16 +21,17 @@ impl TortureWorld<'_, '_> {
         }
     }
 
-    /// Some VM's job begins, or is not wanted any more.
+    /// Begins or cancels the transfer of some VM.
     pub(super) fn change_job(&mut self) -> Verdict {
         if !self.running {
             return Ok(());
         }
         self.take_answers()?;
         let guest = self.draws.jobs.index(self.inventory.vms.len());
-        match self.draws.jobs.chance(200) {
-            true => self.cancel_job(guest)?,
-            false => self.begin_job(guest)?,
+        if self.draws.jobs.chance(200) {
+            self.cancel_job(guest)?
+        } else {
+            self.begin_job(guest)?
         }
         self.schedule_job();
         Ok(())
@@ -71,7 +72,7 @@ impl TortureWorld<'_, '_> {
         self.hear_of_jobs()
     }
 
-    /// All that the engine has to say of jobs, while all answers were taken.
+    /// Checks all ends of transfers that the engine reports. Call it after all answers were taken.
     pub(super) fn hear_of_jobs(&mut self) -> Verdict {
         while let Some(end) = self.engine.jobs_mut().poll_job_end() {
             let done = u64::from(end.outcome == JobOutcome::Done);

@@ -6,7 +6,7 @@ use crate::torture::Dice;
 use tidegate_core::request::{Op, Request};
 use tidegate_core::time::Nanos;
 
-/// Longest pause between two requests that a client may have open, in nanoseconds.
+/// Longest pause between two requests of a client that may have more open, in nanoseconds.
 const GAP_NS: u64 = 2000;
 
 /// Generator of requests.
@@ -15,7 +15,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Load that a seed decides.
+    /// Creates the load of a seed.
     pub(super) fn new(seed: u64) -> Load {
         Load {
             dice: Dice::new(seed, 4),
@@ -37,7 +37,7 @@ impl Load {
         Nanos(self.dice.range(0, longest.0))
     }
 
-    /// Request that a client's work asks for, with this tag.
+    /// Draws a request of a client's workload.
     pub(super) fn draw(&mut self, client: &mut Client, disk: &Disk, tag: u64) -> Request {
         let dice = &mut self.dice;
         let work = client.work;
@@ -56,13 +56,15 @@ impl Load {
         }
         let size = disk.spec.size / SECTOR;
         let count = dice.octaves(work.sectors.0, work.sectors.1).min(size);
-        // Its disk may have become shorter.
+        // The disk may have shrunk.
         client.next = client.next.min(size);
         let first = if dice.chance(work.sequential) {
-            match work.downwards {
-                true => client.next.checked_sub(count).unwrap_or(size - count),
-                false if client.next + count <= size => client.next,
-                false => 0,
+            if work.downwards {
+                client.next.checked_sub(count).unwrap_or(size - count)
+            } else if client.next + count <= size {
+                client.next
+            } else {
+                0
             }
         } else if dice.chance(work.hot) {
             (disk.hot + dice.below(HOT)).min(size - count)
@@ -70,10 +72,7 @@ impl Load {
             dice.range(0, size - count)
         };
         if op != Op::Flush {
-            client.next = match work.downwards {
-                true => first,
-                false => first + count,
-            };
+            client.next = if work.downwards { first } else { first + count };
         }
         let data = op != Op::Flush;
         Request {
@@ -86,7 +85,7 @@ impl Load {
         }
     }
 
-    /// Request to a disk of `size` bytes that is mostly refused, with this tag.
+    /// Draws an invalid request to a disk of `size` bytes; most are refused.
     pub(super) fn nonsense(&mut self, size: u64, tag: u64) -> Request {
         let dice = &mut self.dice;
         let sectors = |n: u64| n * SECTOR;

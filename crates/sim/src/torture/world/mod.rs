@@ -1,4 +1,4 @@
-//! One run: the engine between guests and a device, and all checkers around it.
+//! Torture run: the engine between guests and a device, with all checkers around it.
 //!
 //! ```text
 //!   guests --handle_request--> engine --poll_dispatch--> device
@@ -6,11 +6,12 @@
 //!      +------- poll_done -------+  +- handle_completion --+
 //! ```
 //!
-//! The driver and the ledger are not those of the tests (`tidegate_testkit`): this one is a part of
-//! `tidegate torture`, its checkers return verdicts, and it has contents, replies and schedules.
+//! Driver and ledger differ from those of the tests (`tidegate_testkit`): they are part of
+//! `tidegate torture`, their checkers return verdicts, and they have contents, replies and
+//! schedules.
 //!
-//! A turn is a batch of what is due (requests, ends of I/Os, faults), then the timeouts, then
-//! all that goes to the device and all answers, as the daemon's loop does it.
+//! A turn is a batch of due events (requests, ends of I/Os, faults), then the timeouts, then all
+//! dispatches and all answers, in the order of the daemon's loop.
 
 mod asking;
 mod checks;
@@ -56,7 +57,7 @@ pub(super) struct TortureWorld<'a, 'j> {
     swarm: Swarm,
     engine: Engine,
     now: Nanos,
-    /// Guests ask for something, and faults strike.
+    /// `true` while guests submit requests and faults strike.
     running: bool,
     schedule: Schedule,
     faults: Faults,
@@ -75,17 +76,17 @@ pub(super) struct TortureWorld<'a, 'j> {
     accepted: u64,
     /// I/Os that went to the device.
     ios: u64,
-    /// Memory was given back since the device was last given work.
+    /// `true` if memory was returned since the device was last given work.
     memory_came_back: bool,
     /// Segments of the I/O that is being started.
     segments: Vec<Segment>,
-    /// Answers that are being heard.
+    /// Answers that are being handled.
     dones: Vec<Done>,
 }
 
-/// Dice of what changes in a run, a stream for each.
+/// Generators of changes in a run, a stream for each kind.
 struct Draws {
-    /// Objectives, VMs and disks that come.
+    /// Objectives, VMs and disks that are added.
     fresh: Dice,
     policies: Dice,
     profiles: Dice,
@@ -105,7 +106,7 @@ pub struct Tally {
 }
 
 impl<'a, 'j> TortureWorld<'a, 'j> {
-    /// The whole run.
+    /// Runs from begin to end.
     pub(super) fn run(&mut self) -> Verdict {
         for plan in std::mem::take(&mut self.swarm.vms) {
             self.add_vm(&plan)?;
@@ -126,7 +127,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         self.slots_are_free()
     }
 
-    /// What is left after a failure: an engine with open requests must not be dropped.
+    /// Leaks the engine after a failure, because an engine must not be dropped with open requests.
     pub(super) fn abandon(self) {
         core::mem::forget(self.engine);
     }
@@ -154,7 +155,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         (next != Nanos::MAX).then_some(next)
     }
 
-    /// One turn of the driver. False when nothing is due ever.
+    /// Runs one turn of the driver. Returns `false` when nothing will ever be due.
     fn turn(&mut self) -> Result<bool, crate::checker::Broken> {
         let Some(next) = self.next() else {
             return Ok(false);
@@ -223,7 +224,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
     }
 }
 
-/// The journal's number of how something ended.
+/// Figure of an outcome in the journal.
 fn figure(outcome: tidegate_core::request::Outcome) -> u64 {
     use tidegate_core::request::IoError;
     match outcome {

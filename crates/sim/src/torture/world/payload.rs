@@ -1,4 +1,4 @@
-//! Payload memory: what requests hold until their replies have reached their clients.
+//! Payload memory, held by requests until their replies have reached their clients.
 
 use super::TortureWorld;
 use super::replies::Reply;
@@ -7,7 +7,7 @@ use crate::checker::{Verdict, ensure};
 use tidegate_core::request::{Done, VmId};
 
 impl TortureWorld<'_, '_> {
-    /// The engine has finished a request: its reply takes its time, and then its memory is free.
+    /// Sends the reply to a finished request; its memory is returned on arrival.
     pub(super) fn reply(&mut self, done: &Done) -> Verdict {
         let number = done.tag as u32;
         let holds = self.checks.budgets.is_bounded() && self.requests.is_fed(number);
@@ -35,7 +35,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// A reply has reached its client, if it has not been given up meanwhile.
+    /// Handles the arrival of a reply, unless it was given up.
     pub(super) fn sent(&mut self, place: u32) -> Verdict {
         match self.replies.arrive(place) {
             Some(reply) => self.reply_sent(reply),
@@ -47,7 +47,7 @@ impl TortureWorld<'_, '_> {
         let Reply { vm, op, len } = reply;
         self.checks.budgets.returned(vm, op, len);
         self.memory_came_back = true;
-        // No time passes for the engine: answers that it has given are timed by the checkers after
+        // The engine's time does not advance, because checkers time the answers already given after
         // this.
         let now = self.engine.view().now();
         self.engine.admission_mut().return_payload(now, vm, op, len);
@@ -58,7 +58,7 @@ impl TortureWorld<'_, '_> {
         Ok(())
     }
 
-    /// Nobody waits for replies of these any more: of one VM, or of all.
+    /// Gives up the replies to one VM, or to all.
     pub(super) fn give_up_replies(&mut self, of: Option<VmId>) -> Verdict {
         for place in self.replies.places(of) {
             self.sent(place)?;

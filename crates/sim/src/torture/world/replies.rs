@@ -1,10 +1,10 @@
-//! Replies that are on their way to their clients, and hold payload memory until they are there.
+//! Replies in transit to their clients, which hold payload memory until they arrive.
 
 use crate::torture::Dice;
 use tidegate_core::request::{Op, VmId};
 use tidegate_core::time::Nanos;
 
-/// Reply that is on its way to its client.
+/// Reply in transit to its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reply {
     pub(super) vm: VmId,
@@ -12,16 +12,16 @@ pub(super) struct Reply {
     pub(super) len: u32,
 }
 
-/// Replies by their places.
+/// Replies in transit, by their places.
 pub(super) struct Replies {
     replies: Vec<Option<Reply>>,
-    /// Longest time that a reply is on its way; zero if it takes none.
+    /// Longest time in transit; zero if replies take no time.
     longest: Nanos,
     dice: Dice,
 }
 
 impl Replies {
-    /// No replies yet, of a run of this seed.
+    /// Creates an empty table for the run of a seed.
     pub(super) fn new(seed: u64, longest: Nanos) -> Replies {
         Replies {
             replies: Vec::new(),
@@ -35,7 +35,7 @@ impl Replies {
         self.longest > Nanos::ZERO
     }
 
-    /// Sends a reply and returns its place and the time that it takes.
+    /// Sends a reply. Returns its place and its time in transit.
     pub(super) fn send(&mut self, reply: Reply) -> (u32, Nanos) {
         let place = self.replies.iter().position(Option::is_none);
         let place = place.unwrap_or_else(|| {
@@ -46,7 +46,7 @@ impl Replies {
         (place as u32, Nanos(self.dice.octaves(1, self.longest.0)))
     }
 
-    /// Removes the reply of a place, unless it has been given up.
+    /// Removes the reply of a place, unless it was given up.
     pub(super) fn arrive(&mut self, place: u32) -> Option<Reply> {
         self.replies[place as usize].take()
     }
@@ -60,7 +60,7 @@ impl Replies {
             .collect()
     }
 
-    /// True if replies are on their way, whose memory will come back.
+    /// True if replies are in transit, whose memory will be returned.
     pub(super) fn are_out(&self) -> bool {
         self.replies.iter().any(Option::is_some)
     }

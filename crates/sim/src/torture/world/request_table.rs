@@ -1,15 +1,15 @@
-//! Requests of a torture run: whose they are, what reads have to find, and payload memory.
+//! Requests of a torture run: their clients, the floors of reads, and payload memory.
 
 /// Requests that were accepted, by their numbers in the ledger.
 #[derive(Default)]
 pub(super) struct RequestTable {
     /// Number of each request's client.
     clients: Vec<u32>,
-    /// Floors that each read took along.
+    /// Floors that were current when each read was accepted.
     floors: Vec<Vec<u64>>,
-    /// Lists of floors to be used again.
+    /// Lists of floors for reuse.
     spare_floors: Vec<Vec<u64>>,
-    /// Each request holds, or held, payload memory.
+    /// `true` for requests that hold, or held, payload memory.
     fed: Vec<bool>,
 }
 
@@ -21,7 +21,7 @@ impl RequestTable {
         floors
     }
 
-    /// Adds the next request; `fed`: it holds payload memory.
+    /// Adds the next request; `fed` states that it holds payload memory.
     pub(super) fn add(&mut self, client: u32, floors: Vec<u64>, fed: bool) {
         self.clients.push(client);
         self.floors.push(floors);
@@ -38,7 +38,7 @@ impl RequestTable {
         &self.floors[request as usize]
     }
 
-    /// Forgets the floors of a request that is answered.
+    /// Frees the floors of a request that is answered.
     pub(super) fn answered(&mut self, request: u32) {
         let floors = core::mem::take(&mut self.floors[request as usize]);
         self.spare_floors.push(floors);

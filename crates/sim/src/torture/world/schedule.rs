@@ -5,16 +5,16 @@ use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tidegate_core::time::Nanos;
 
-/// Event that is due at a time.
+/// Event at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Event {
-    /// A client may ask for something.
+    /// A client may submit a request.
     Ask(u32),
     /// The device is done with the I/O in this slot.
     End(u32),
-    /// Word of its end arrives.
+    /// An I/O's end is reported to the engine.
     Deliver(u32),
-    /// Word of an end arrives once more.
+    /// An I/O's end is reported once more.
     Again(u64),
     /// A fault comes.
     Fault(Kind),
@@ -22,9 +22,9 @@ pub(super) enum Event {
     Back(u32),
     /// A VM comes in place of a removed one.
     NewVm,
-    /// A VM's job begins, or is cancelled.
+    /// A VM's deadline transfer begins, or is cancelled.
     Job,
-    /// A reply in this place has reached its client.
+    /// The reply in this place has reached its client.
     Sent(u32),
     /// The driver has the engine look for disks that hang.
     Look,
@@ -35,7 +35,7 @@ pub(super) struct Schedule {
     /// Events by time; at one time in the order of planning.
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     planned: u64,
-    /// Engine's timeout that was seen last, and the time at which the driver comes to it.
+    /// Engine's timeout that was seen last, and the time at which the driver calls it.
     wake: (Nanos, Nanos),
 }
 
@@ -65,7 +65,7 @@ impl Schedule {
     }
 
     /// Time of the next event or of the engine's timeout; [`Nanos::MAX`] if there is neither.
-    /// `late` draws the time by which the driver comes late to a timeout that is new.
+    /// `late` draws the delay with which the driver serves a timeout that is new.
     pub(super) fn next(&mut self, timeout: Option<Nanos>, late: impl FnOnce() -> Nanos) -> Nanos {
         let event = self.events.peek().map_or(Nanos::MAX, |e| e.0.0);
         let due = timeout.unwrap_or(Nanos::MAX);
@@ -75,7 +75,7 @@ impl Schedule {
         event.min(self.wake.1)
     }
 
-    /// Has the driver come to the engine's timeout in time from now on.
+    /// Has the driver serve timeouts in time from now on.
     pub(super) fn be_in_time(&mut self) {
         self.wake = (Nanos::MAX, Nanos::MAX);
     }

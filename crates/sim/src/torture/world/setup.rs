@@ -1,4 +1,4 @@
-//! Construction of a torture run from what its swarm says.
+//! Construction of a torture run from its swarm.
 
 use super::checks::Checks;
 use super::device::Device;
@@ -22,8 +22,8 @@ use tidegate_core::profile::{Curve, Profile};
 use tidegate_core::steer::SharedIo;
 use tidegate_core::time::Nanos;
 
-/// Engine of a run at its begin. Roles that the swarm and the plant ask for are around those of
-/// every policy, and the audit of credits is around all.
+/// Creates the engine of a run. Roles of the swarm and the plant are put around those of every
+/// policy; the audit of credits is outermost.
 fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: Nanos) -> Engine {
     let mut engine = Engine::new(swarm.config, &swarm.policy).expect("the configuration is sound");
     if let Some(payload) = &swarm.payload {
@@ -69,8 +69,8 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
     engine
 }
 
-/// Profile of a device with this rate of I/Os of 4 KiB, which takes 16 times as long for a
-/// mebibyte.
+/// Profile of a device with `iops` I/Os of 4 KiB per second; an I/O of 1 MiB takes 16 times as
+/// long.
 fn profile(iops: u64) -> Profile {
     let points = [(4096, iops as f64), (1 << 20, iops as f64 / 16.0)];
     let curve = Curve::new(&points).expect("rates are positive");
@@ -79,7 +79,7 @@ fn profile(iops: u64) -> Profile {
 }
 
 impl<'a, 'j> TortureWorld<'a, 'j> {
-    /// Run of a swarm, before its first event.
+    /// Creates the run of a swarm, before its first event.
     pub(in crate::torture) fn new(
         seed: u64,
         swarm: Swarm,

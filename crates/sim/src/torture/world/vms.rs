@@ -1,4 +1,4 @@
-//! VMs, their disks and clients come and go.
+//! Arrival and removal of VMs, disks and clients.
 
 use super::inventory::{Client, Disk, HOT, MANY_DISKS, Vm};
 use super::{TortureWorld, What};
@@ -12,12 +12,11 @@ use tidegate_core::request::VmId;
 impl TortureWorld<'_, '_> {
     pub(super) fn add_vm(&mut self, plan: &VmPlan) -> Verdict {
         let clock = self.faults.clock(self.now);
-        let added = match plan.background {
-            true => self
-                .engine
-                .tenants_mut()
-                .add_background(clock, &plan.objective),
-            false => self.engine.tenants_mut().add_vm(clock, &plan.objective),
+        let mut tenants = self.engine.tenants_mut();
+        let added = if plan.background {
+            tenants.add_background(clock, &plan.objective)
+        } else {
+            tenants.add_vm(clock, &plan.objective)
         };
         let added = added.ok();
         self.checks.ledger.vm_added(added)?;
@@ -126,7 +125,7 @@ impl TortureWorld<'_, '_> {
     }
 }
 
-/// An objective in the journal's figures.
+/// Figures of an objective for the journal.
 pub(super) fn in_short(vm: VmId, objective: &Objective) -> [u64; 5] {
     let limit = objective.limit.total;
     let (ops, bytes) = (limit.ops.map_or(0, |ops| ops.per_s), limit.bytes_per_s);

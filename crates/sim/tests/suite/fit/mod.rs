@@ -127,9 +127,10 @@ impl<'a> Trial<'a> {
         assert!(fits(enough), "no bound would do");
         while enough - too_short > 1 {
             let middle = too_short + (enough - too_short) / 2;
-            match fits(middle) {
-                true => enough = middle,
-                false => too_short = middle,
+            if fits(middle) {
+                enough = middle
+            } else {
+                too_short = middle
             }
         }
         self.objectives = bound(&self.objectives, enough);
@@ -282,9 +283,10 @@ const BULK_READS: Guest = guest(
 
 /// Reads and writes now and then, each within a bound.
 fn late(setting: &Setting) -> [Guest; 4] {
-    let (vms, bulk) = match setting.flash {
-        false => (LATE, BULK),
-        true => (LATE_ON_FLASH, BULK_READS),
+    let (vms, bulk) = if setting.flash {
+        (LATE_ON_FLASH, BULK_READS)
+    } else {
+        (LATE, BULK)
     };
     let [oltp, web, mail] = vms;
     [oltp, web, mail, bulk]

@@ -191,16 +191,18 @@ impl Lab {
         for (tag, guest) in self.guests.iter_mut().enumerate() {
             while guest.outstanding < guest.work.depth {
                 let places = DISK / guest.work.size as u64;
-                let place = match guest.work.sequential {
-                    true => guest.next % places,
-                    false => self.random.below(places),
+                let place = if guest.work.sequential {
+                    guest.next % places
+                } else {
+                    self.random.below(places)
                 };
                 guest.next += 1;
                 let at = place * guest.work.size as u64;
                 let mut request = Request::read(at, guest.work.size, tag as u64);
-                request.op = match guest.work.writes > self.random.below(100) as u32 {
-                    true => Op::Write,
-                    false => guest.work.op,
+                request.op = if guest.work.writes > self.random.below(100) as u32 {
+                    Op::Write
+                } else {
+                    guest.work.op
                 };
                 let taken = self.driver.request(guest.guest.client, request);
                 taken.expect("there is room");

@@ -1,4 +1,4 @@
-//! What is found out about processors.
+//! Results of the simulated pCPUs.
 
 use super::Processors;
 use serde::Serialize;
@@ -6,52 +6,53 @@ use tidegate_core::time::Nanos;
 use tidegate_vcpu::machine::VmId;
 use tidegate_vcpu::report::CountsReport;
 
-/// What had been counted at the end of the warm-up.
+/// Counts at the end of the warm-up, which the results leave out.
 #[derive(Default)]
 pub(super) struct Before {
-    /// When that was.
+    /// End of the warm-up.
     at: Nanos,
-    /// How long each VM of the machine had run, and how often it had been notified.
+    /// CPU time and number of notifications of each VM of the machine.
     vms: Vec<(Nanos, u64)>,
     switches: u64,
 }
 
-/// The machine's processors, after the warm-up.
+/// Results of the host's pCPUs after the warm-up.
 #[derive(Clone, Debug, Serialize)]
 pub struct CpuReport {
-    /// Who runs on them is up to this one.
+    /// Name of the vCPU scheduler.
     pub scheduler: String,
-    /// How many there are.
+    /// Number of pCPUs.
     pub pcpus: usize,
-    /// How many of them were busy on average.
+    /// Mean number of busy pCPUs.
     pub busy: f64,
-    /// Times that one went over to another vCPU.
+    /// Number of context switches from one vCPU to another.
     pub switches: u64,
-    /// What the scheduler did, from the begin of the run.
+    /// Counts of the scheduler since the begin of the run.
     pub counts: CountsReport,
-    /// How many of them the driver domain had on average; `None`: there is none.
+    /// Mean number of pCPUs that ran the driver domain; `None` without one.
     pub driver_cpus: Option<f64>,
 }
 
-/// A VM's part of them, after the warm-up.
+/// Share of a VM after the warm-up.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct VmCpuReport {
-    /// How many pCPUs it had on average.
+    /// Mean number of pCPUs that ran the VM.
     pub cpus: f64,
-    /// How often it was notified of an I/O that had ended, each second: once for several that ended
-    /// before it looked.
+    /// I/O notifications per second. Completions that arrive before the guest handles an earlier
+    /// one share a notification.
     pub notified_per_s: f64,
-    /// From a notification until the guest began to handle it, on average; `None`: there was none.
+    /// Mean time from a notification until the guest began to handle it; `None` without
+    /// notifications.
     pub wait_mean_ns: Option<u64>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of that time.
     pub wait_p99_ns: Option<u64>,
-    /// The longest.
+    /// Longest such time.
     pub wait_max_ns: Option<u64>,
 }
 
 impl Processors {
-    /// What was before does not count.
-    pub(crate) fn forget(&mut self) {
+    /// Starts the counts anew at the end of the warm-up.
+    pub(crate) fn clear_counts(&mut self) {
         let vms = self.world.machine().vms.len();
         let vms = (0..vms).map(|vm| self.counted(VmId(vm as u32)));
         self.before = Before {
@@ -62,7 +63,7 @@ impl Processors {
         self.guests.iter_mut().for_each(|guest| guest.waits.clear());
     }
 
-    /// How long a VM has run, and how often it was notified, from the begin on.
+    /// CPU time and number of notifications of a VM since the begin of the run.
     fn counted(&self, vm: VmId) -> (Nanos, u64) {
         let vcpus = &self.world.machine().vms[vm.at()].vcpus;
         let ran = vcpus.iter().map(|&v| self.world.ran(v).0).sum();
@@ -70,7 +71,7 @@ impl Processors {
         (Nanos(ran), notified)
     }
 
-    /// The same since the warm-up, in pCPUs and each second.
+    /// Mean number of pCPUs, and notifications per second, of a VM since the warm-up.
     fn rates(&self, vm: VmId) -> (f64, f64) {
         let (ran, notified) = self.counted(vm);
         let before = self.before.vms.get(vm.at()).copied().unwrap_or_default();
@@ -80,7 +81,7 @@ impl Processors {
         (ran / span, (notified - before.1) as f64 / span)
     }
 
-    /// All of them.
+    /// Returns the results of all pCPUs.
     pub(crate) fn report(&self) -> CpuReport {
         let machine = self.world.machine();
         let vms = (0..machine.vms.len()).map(|vm| VmId(vm as u32));
@@ -91,12 +92,13 @@ impl Processors {
             busy: vms.map(|vm| self.rates(vm).0).sum(),
             switches: self.world.switches() - self.before.switches,
             counts: self.world.counts().into(),
-            // It is the machine's first.
+            // The driver domain is the machine's first VM.
             driver_cpus: has_driver.then(|| self.rates(VmId(0)).0),
         }
     }
 
-    /// The tenant at this place of the scenario; `None`: a process of the host.
+    /// Returns the share of a tenant, by its index in the scenario; `None` for a background
+    /// process.
     pub(crate) fn vm_report(&self, tenant: usize) -> Option<VmCpuReport> {
         let guest = &self.guests[tenant];
         let (cpus, notified_per_s) = self.rates(guest.vm?);
