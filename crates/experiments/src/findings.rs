@@ -1,52 +1,52 @@
-//! What an experiment found: figures beside the paper's, and claims.
+//! Findings of an experiment: figures beside the paper's, and claims.
 
 use serde::Serialize;
 use tidegate_report::Plot;
 
-/// Which way a figure is better; an order needs none, but people who read about it do.
+/// Better direction of a figure. The order itself does not depend on it, its description does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sense {
-    /// Times, latencies.
+    /// Smaller is better: times, latencies.
     Less,
-    /// Rates, shares that are to be large.
+    /// Larger is better: rates, shares.
     More,
 }
 
-/// What a cell competes in.
+/// Comparison that a cell takes part in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Contest {
-    /// What is compared; all cells of a table that share it are.
+pub struct Ordering {
+    /// Subject of the comparison; cells of a table with the same subject are compared.
     pub about: String,
-    /// Who competes.
+    /// Name of the alternative.
     pub who: String,
-    /// Which way is better.
+    /// Better direction.
     pub sense: Sense,
 }
 
-/// A figure of the paper and ours.
+/// Figure of the paper beside ours.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Cell {
-    /// Which paper.
+    /// Name of the paper.
     pub paper: &'static str,
-    /// Which of its tables, or the figure or section that has it.
+    /// Number of the table, or name of the figure or section.
     pub table: String,
-    /// Which row.
+    /// Label of the row.
     pub row: String,
-    /// Which column; the reference file says its unit.
+    /// Label of the column; the reference file states its unit.
     pub column: String,
-    /// What the paper has.
+    /// Figure in the paper.
     pub theirs: f64,
-    /// What the simulation has.
+    /// Figure in the simulation.
     pub ours: f64,
-    /// The models were calibrated on it; all others are predicted.
+    /// `true` if models were calibrated on this figure; all others are predicted.
     pub calibrated: bool,
-    /// Who it is compared with, where order is what the paper is about.
+    /// Comparison with other cells, where the paper is about an order.
     #[serde(skip)]
-    pub contest: Option<Contest>,
+    pub ordering: Option<Ordering>,
 }
 
 impl Cell {
-    /// A figure of a paper that stands in its text, and ours if there is one.
+    /// Figure that the paper states in its text, beside ours; `None` if there is no run for it.
     pub(crate) fn stated(
         paper: &'static str,
         [table, row, column]: [&str; 3],
@@ -61,22 +61,22 @@ impl Cell {
             theirs,
             ours: ours?,
             calibrated: false,
-            contest: None,
+            ordering: None,
         })
     }
 
-    /// Ours as a multiple of theirs.
+    /// Ratio of our figure to the paper's.
     pub fn ratio(&self) -> f64 {
         self.ours / self.theirs
     }
 
-    /// Whether ours is within `part` of theirs.
+    /// Returns `true` if our figure is within the fraction `part` of the paper's.
     pub fn is_within(&self, part: f64) -> bool {
         (self.ours - self.theirs).abs() <= part * self.theirs.abs()
     }
 }
 
-/// A table by its name: tables are numbered, figures and sections named.
+/// Heading of a table. Tables are numbered; figures and sections have their own names.
 pub(crate) fn heading(table: &str) -> String {
     if table.starts_with(|c: char| c.is_ascii_digit()) {
         format!("table {table}")
@@ -85,19 +85,19 @@ pub(crate) fn heading(table: &str) -> String {
     }
 }
 
-/// Something the paper says.
+/// Claim of the paper.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Claim {
-    /// What.
+    /// Wording of the claim.
     pub claim: String,
-    /// Whether it is so in the simulation.
+    /// `true` if the claim holds in the simulation.
     pub holds: bool,
-    /// Why one thinks so, in a sentence.
+    /// Figures that decide it, in a sentence.
     pub detail: String,
 }
 
 impl Claim {
-    /// That `claim` holds, or does not.
+    /// Creates a claim with its verdict and explanation.
     pub fn new(claim: impl Into<String>, holds: bool, detail: impl Into<String>) -> Claim {
         Claim {
             claim: claim.into(),
@@ -107,43 +107,44 @@ impl Claim {
     }
 }
 
-/// All that an experiment found.
+/// Findings of an experiment.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Findings {
     /// Figures, in the order of the paper.
     pub cells: Vec<Cell>,
     /// Claims, in the order of the paper.
     pub claims: Vec<Claim>,
-    /// Curves, for people.
+    /// Plots of curves.
     pub plots: Vec<Plot>,
 }
 
-/// An element of the list that machines are given.
+/// Element of the machine-readable list of findings.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Entry<'a> {
-    /// `{paper, table, row, column, theirs, ours, calibrated}`
+    /// Object `{paper, table, row, column, theirs, ours, calibrated}`.
     Cell(&'a Cell),
-    /// `{claim, holds, detail}`
+    /// Object `{claim, holds, detail}`.
     Claim(&'a Claim),
 }
 
 impl Findings {
-    /// The findings of one experiment and then those of another.
+    /// Appends the findings of another experiment.
     pub fn append(&mut self, other: Findings) {
         self.cells.extend(other.cells);
         self.claims.extend(other.claims);
         self.plots.extend(other.plots);
     }
 
-    /// Everything as one list: cells, then claims.
+    /// Returns all cells, then all claims, as one list.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         let cells = self.cells.iter().map(Entry::Cell);
         cells.chain(self.claims.iter().map(Entry::Claim)).collect()
     }
 }
 
-/// How many of the predicted ones among `cells` are within `part` of the paper's, and of how many.
+/// Number of predicted cells whose figure is within the fraction `part` of the paper's, and number
+/// of all predicted cells.
 pub fn within<'a>(cells: impl IntoIterator<Item = &'a Cell>, part: f64) -> (usize, usize) {
     let predicted = cells.into_iter().filter(|cell| !cell.calibrated);
     predicted.fold((0, 0), |(near, all), cell| {
@@ -164,7 +165,7 @@ pub(crate) mod tests {
             theirs,
             ours,
             calibrated,
-            contest: None,
+            ordering: None,
         }
     }
 

@@ -1,8 +1,8 @@
-//! How near models come that are fitted to a paper: what is left over, and how that is written.
+//! Quality of a fit: residuals of models that are fitted to a paper, and their text form.
 
 use std::fmt::Write;
 
-/// A figure that models are fitted to.
+/// Figure that models are fitted to.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Residual {
     pub(crate) cell: String,
@@ -10,20 +10,20 @@ pub(crate) struct Residual {
     pub(crate) ours: f64,
 }
 
-/// Root of the mean square of the logarithm of ours over theirs.
+/// Root mean square of ln(ours / theirs).
 pub(crate) fn distance(all: &[Residual]) -> f64 {
     let squares = all.iter().map(|of| (of.ours / of.theirs).ln().powi(2));
     (squares.sum::<f64>() / all.len().max(1) as f64).sqrt()
 }
 
-/// Adds them to the text of a `calibration.toml`, ours with so many digits.
+/// Appends residuals to the text of a `calibration.toml`, our figures with `digits` decimals.
 pub(crate) fn tell<'a>(
     text: &mut String,
     all: impl IntoIterator<Item = &'a Residual>,
     digits: usize,
 ) {
     for Residual { cell, theirs, ours } in all {
-        // To a String nothing fails to be written.
+        // Writing to a `String` cannot fail.
         let _ = write!(
             text,
             "\n[[residual]]\ncell = \"{cell}\"\ntheirs = {theirs}\nours = {ours:.digits$}\n"

@@ -1,5 +1,4 @@
-//! What experiments' folders hold: texts that are compiled in, device models of their own,
-//! schedulers.
+//! Files of the experiments' folders: embedded texts, device models, schedulers.
 
 use crate::ExperimentError;
 use std::fmt::Debug;
@@ -8,7 +7,7 @@ use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::Scenario;
 
-/// The text of a file of a folder below `experiments/`.
+/// Embeds the text of a file below `experiments/`.
 macro_rules! embedded {
     ($folder:literal, $name:literal) => {
         include_str!(concat!(
@@ -22,7 +21,7 @@ macro_rules! embedded {
 }
 pub(crate) use embedded;
 
-/// A file of a folder below `experiments/`: its name, and its text.
+/// Embeds a file below `experiments/` as a pair of name and text.
 macro_rules! named {
     ($folder:literal, $name:literal) => {
         ($name, $crate::folder::embedded!($folder, $name))
@@ -30,16 +29,15 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-/// What a file is called, and what it says.
+/// Name and text of a file.
 pub(crate) type File = (&'static str, &'static str);
 
 const SCHEDULERS: &str = "schedulers.toml";
 
-/// A device model by what a scenario calls it: `../` and one of the folder's `own` files, or the
-/// catalogue's.
+/// Returns the device model that a scenario names: `../` and one of the folder's `own` files, or a
+/// name of the catalogue.
 ///
-/// # Errors
-/// Why there is none, in words.
+/// Describes the mistake if there is no such model.
 pub(crate) fn model(name: &str, own: &[(&str, &str)]) -> Result<Entry, String> {
     let file = name.strip_prefix("../");
     let own = file.and_then(|file| own.iter().find(|(name, _)| *name == file));
@@ -49,10 +47,10 @@ pub(crate) fn model(name: &str, own: &[(&str, &str)]) -> Result<Entry, String> {
     }
 }
 
-/// The device model of a file, with other figures at some paths, all of which it has.
+/// Returns the device model of a file with some of its figures replaced, each by its path of keys.
 ///
 /// # Errors
-/// When it has no such path, or the model makes no sense.
+/// Fails when the file has no such path, or the resulting model is invalid.
 pub(crate) fn altered(
     (file, text): File,
     figures: &[(&[&str], String)],
@@ -73,11 +71,10 @@ fn at<'a>(root: &'a mut toml::Table, path: &[&str]) -> Option<&'a mut toml::Valu
     table?.get_mut(*key)
 }
 
-/// The scheduler `name` of a `schedulers.toml`: its policy, from which `read` makes it with what
-/// else there is.
+/// Reads the scheduler `name` of a `schedulers.toml`: its policy, to which `read` adds the other
+/// keys.
 ///
-/// # Errors
-/// When there is none, or it is not as it should be.
+/// Fails when there is no such scheduler, or it is malformed.
 pub(crate) fn scheduler<T>(
     text: &str,
     name: &'static str,
@@ -96,7 +93,7 @@ pub(crate) fn scheduler<T>(
     Ok(document::read(text, SCHEDULERS, from)?.config)
 }
 
-/// All devices are under this policy.
+/// Puts all devices under this policy.
 pub(crate) fn put_under(scenario: &mut Scenario, policy: &PolicySpec) {
     for device in &mut scenario.devices {
         device.scheduling.policy = policy.clone();
@@ -106,7 +103,7 @@ pub(crate) fn put_under(scenario: &mut Scenario, policy: &PolicySpec) {
 /// Sets a parameter of all devices' policies.
 ///
 /// # Errors
-/// When a policy has none of this name, or it cannot be so.
+/// Fails when a policy has no such parameter, or the value is out of range.
 pub(crate) fn set_param(
     scenario: &mut Scenario,
     name: &str,
@@ -117,10 +114,10 @@ pub(crate) fn set_param(
     set.map_err(|error| ExperimentError::data(SCHEDULERS, error))
 }
 
-/// The scenario of a run, made of `file`, if it is sound.
+/// Checks the scenario of a run that was made from `file`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the scenario's first mistake.
 pub(crate) fn checked(
     scenario: Scenario,
     file: &'static str,

@@ -1,8 +1,8 @@
-//! What the experiments of disks have in common: which figures a paper has, which runs they are
-//! made of, how those are run, and how what comes of them is set beside the paper.
+//! Frame of the experiments on disks: the figures of a paper, the runs behind them, and the
+//! comparison of the results with the paper.
 
 use crate::claim::{self, Body, Call, ClaimSpec, Measure, Measures, Series, Subject};
-use crate::said::Said;
+use crate::claim_result::ClaimResult;
 use crate::{Cell, Claim, ExperimentError, Findings, Progress, Reference, Wanted, pool};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,91 +10,90 @@ use tidegate_report::Plot;
 use tidegate_sim::scenario::Scenario;
 
 pub(crate) type Cells = Result<Vec<Cell>, ExperimentError>;
-pub(crate) type Claims = Result<Vec<Said>, ExperimentError>;
-/// What came of runs.
+pub(crate) type Claims = Result<Vec<ClaimResult>, ExperimentError>;
+/// Results of an experiment's runs, by key.
 pub(crate) type Runs<E> = BTreeMap<<E as Experiment>::Key, <E as Experiment>::Run>;
 
-/// A paper's experiment.
+/// Experiments of one paper.
 pub(crate) trait Experiment: Sized + 'static {
-    /// Says which run it is.
+    /// Identity of a run.
     type Key: Copy + Ord;
-    /// What came of one.
+    /// Result of a run.
     type Run: Send;
     type Variant: Variant;
 
-    /// The paper's figures, `paper.toml`.
+    /// Text of `paper.toml`, the paper's figures.
     const REFERENCE: &'static str;
-    /// In the order of the paper.
+    /// Tables and figures in the order of the paper.
     const FIGURES: &'static [Figure<Self>];
-    /// The paper's claims, `claims.toml`.
+    /// Text of `claims.toml`, the paper's claims.
     const CLAIMS: &'static str = "";
-    /// Figures of runs that claims are about.
+    /// Measures of runs that claims may name.
     const MEASURES: &'static [&'static [Measure<Self>]] = &[];
     /// Claims that are no comparisons, by their names in `claims.toml`.
     const CODE: &'static [(&'static str, Code<Self>)] = &[];
 
-    /// The same run in a variant; the run itself where the variant makes no difference to it.
-    /// `None`: that is not run.
+    /// Key of the run in a variant; the run's own key if the variant makes no difference to it.
+    /// `None` if the run does not take place in this variant.
     fn varied(key: Self::Key, variant: Self::Variant) -> Option<Self::Key>;
 
-    /// Runs that have to be done before one, because what it simulates follows from them; these
-    /// follow from none.
+    /// Runs whose results determine this run's scenario. Such runs depend on no others.
     fn before(_: &Self::Key) -> Vec<Self::Key> {
         Vec::new()
     }
 
-    /// What a run simulates; `before` has those that had to be done.
+    /// Scenario of a run; `before` has the results of the runs that it depends on.
     ///
     /// # Errors
-    /// When a file of the experiment is not what it should be.
+    /// Fails when a file of the experiment is malformed.
     fn scenario(&self, key: &Self::Key, before: &Runs<Self>) -> Result<Scenario, ExperimentError>;
 
     fn run(scenario: Scenario) -> Self::Run;
 
-    /// What is claimed about all figures together, of which `cells` are.
+    /// Claims about all figures together; `cells` are those figures.
     fn goals(_: &Found<'_, Self>, cells: &[Cell]) -> Claims {
-        Ok(Said::order_goal(cells).into_iter().collect())
+        Ok(ClaimResult::order_goal(cells).into_iter().collect())
     }
 }
 
-/// A claim that is no comparison.
+/// Function that evaluates a claim that is no comparison.
 pub(crate) type Code<E> = fn(&Found<'_, E>) -> Claims;
 
 impl<E: Experiment> Subject for E {
     type Results<'a> = Found<'a, E>;
 }
 
-/// What is changed about all runs, to show what a claim hangs on.
+/// Ablation or other change of all runs, which shows the cause of a claim's outcome.
 pub(crate) trait Variant: Copy + 'static {
-    /// They are as they are.
+    /// Variant without a change.
     const NOTHING: Self;
-    /// All others, in the order in which they are told.
+    /// All other variants, in the order of reporting.
     const ALL: &'static [Self];
 
-    /// How a sentence about such runs begins.
+    /// Beginning of a sentence about runs in this variant.
     fn phrase(self) -> String;
 
-    /// The variant that claims of their own are about, by its name in `claims.toml`.
+    /// Variant that claims of their own refer to, by its name in `claims.toml`.
     fn named(_: &str) -> Option<Self> {
         None
     }
 }
 
-/// One of the paper's tables or figures.
+/// Table or figure of the paper.
 pub(crate) struct Figure<E: Experiment> {
-    /// As [`Paper::tables`](crate::Paper::tables) has it.
+    /// Name, as in [`Paper::tables`](crate::Paper::tables).
     pub(crate) name: &'static str,
-    /// The runs that it is made of.
+    /// Runs behind the figure.
     pub(crate) keys: fn() -> Vec<E::Key>,
     pub(crate) cells: fn(&Found<'_, E>) -> Cells,
     pub(crate) claims: fn(&Found<'_, E>) -> Claims,
     pub(crate) plots: fn(&Found<'_, E>) -> Vec<Plot>,
-    /// Whether it is shown what its claims hang on.
+    /// `true` if the causes of failed claims are shown, which takes runs in all variants.
     pub(crate) explained: bool,
 }
 
 impl<E: Experiment> Figure<E> {
-    /// One that nothing is known of yet.
+    /// Figure without contents.
     pub(crate) const BARE: Figure<E> = Figure {
         name: "",
         keys: Vec::new,
@@ -104,13 +103,13 @@ impl<E: Experiment> Figure<E> {
         explained: true,
     };
 
-    /// Variants of the runs that show what its claims hang on.
+    /// Variants in which the figure's runs are repeated.
     fn variants(&self) -> &'static [E::Variant] {
         if self.explained { E::Variant::ALL } else { &[] }
     }
 }
 
-/// What figures are called.
+/// Names of figures.
 pub(crate) const fn names<E: Experiment, const N: usize>(
     figures: &[Figure<E>; N],
 ) -> [&'static str; N] {
@@ -123,7 +122,7 @@ pub(crate) const fn names<E: Experiment, const N: usize>(
     names
 }
 
-/// What came of the runs, and what it is set beside.
+/// Results of runs in one variant, with the paper's figures.
 pub(crate) struct Found<'a, E: Experiment> {
     pub(crate) reference: &'a Reference,
     pub(crate) runs: &'a Runs<E>,
@@ -140,17 +139,17 @@ impl<E: Experiment> Measures for Found<'_, E> {
 }
 
 impl<'a, E: Experiment> Found<'a, E> {
-    /// What came of a run in this variant; `None`: it was not run.
+    /// Result of a run in this variant; `None` if it was not run.
     pub(crate) fn of(&self, key: E::Key) -> Option<&'a E::Run> {
         self.runs.get(&E::varied(key, self.variant)?)
     }
 
-    /// The same in another variant.
+    /// Returns the same results in another variant.
     pub(crate) fn varied(&self, variant: E::Variant) -> Found<'a, E> {
         Found { variant, ..*self }
     }
 
-    /// A claim of `claims.toml`, if its runs are there.
+    /// Evaluates a claim of `claims.toml`; empty if its runs are missing.
     fn said(&self, spec: &ClaimSpec) -> Claims {
         if let Body::Code(name) = &spec.body
             && let Some((_, code)) = E::CODE.iter().find(|(known, _)| known == name)
@@ -160,7 +159,7 @@ impl<'a, E: Experiment> Found<'a, E> {
         Ok(spec.evaluate(self)?.into_iter().collect())
     }
 
-    /// What `claims` says, with what that hangs on.
+    /// Evaluates `claims`, and adds to each failed one its outcome in the other variants.
     fn explained(
         &self,
         variants: &[E::Variant],
@@ -171,14 +170,14 @@ impl<'a, E: Experiment> Found<'a, E> {
             others.push((variant.phrase(), claims(&self.varied(*variant))?));
         }
         let claims = claims(self)?.into_iter();
-        Ok(claims.map(|said| said.hangs_on(&others)).collect())
+        Ok(claims.map(|said| said.with_ablations(&others)).collect())
     }
 }
 
-/// Runs what is wanted, and sets it beside the paper.
+/// Runs the figures that are wanted and compares them with the paper.
 ///
 /// # Errors
-/// When a file of the experiment is not what it should be.
+/// Fails when a file of the experiment is malformed.
 pub(crate) fn reproduce<E: Experiment>(
     experiment: &E,
     wanted: &Wanted,
@@ -192,7 +191,7 @@ fn figures<E: Experiment>(wanted: &Wanted) -> impl Iterator<Item = &'static Figu
     E::FIGURES.iter().filter(|figure| wanted.wants(figure.name))
 }
 
-/// The runs that are wanted, with those that show what a claim hangs on.
+/// Keys of the runs that are wanted, with those in other variants.
 pub(crate) fn keys<E: Experiment>(wanted: &Wanted) -> Vec<E::Key> {
     let mut keys = BTreeSet::new();
     for figure in figures::<E>(wanted) {
@@ -209,8 +208,8 @@ pub(crate) fn keys<E: Experiment>(wanted: &Wanted) -> Vec<E::Key> {
     keys.into_iter().collect()
 }
 
-/// Runs what others follow from, then the others; the longest first, so that no core waits for one
-/// of them at the end.
+/// Runs first what others depend on, then the others; longest runs first, so that no core waits for
+/// a long one at the end.
 pub(crate) fn run_all<E: Experiment>(
     experiment: &E,
     keys: &[E::Key],
@@ -236,7 +235,7 @@ pub(crate) fn run_all<E: Experiment>(
     Ok(runs)
 }
 
-/// Sets what came of the runs beside the paper's figures.
+/// Compares the results of the runs with the paper's figures.
 fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, ExperimentError> {
     let reference = Reference::parse(E::REFERENCE)?;
     let found = Found {
@@ -265,7 +264,7 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
             let claims = found.varied(variant).said(&spec)?;
             findings
                 .claims
-                .extend(claims.into_iter().map(|said| said.hangs_on(&[])));
+                .extend(claims.into_iter().map(|said| said.with_ablations(&[])));
         }
     }
     let goals = found.explained(E::Variant::ALL, |found| {
@@ -283,8 +282,9 @@ fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, Ex
 pub(crate) mod tests {
     use super::*;
 
-    /// Every run can be made, of which there are more than `least`; and what is found without a run
-    /// is nothing, not a panic: that is what one figure alone asks for.
+    /// Checks that every run has a valid scenario, of which there are more than `least`, and that
+    /// without results there are no findings rather than a panic: a single table has only its own
+    /// runs.
     pub(crate) fn is_sound<E: Experiment>(
         least: usize,
         scenario: impl Fn(&E::Key) -> Result<Scenario, ExperimentError>,
@@ -300,7 +300,7 @@ pub(crate) mod tests {
         claims_are_sound::<E>();
     }
 
-    /// The claims are sound, and each is of a variant that there is.
+    /// Checks that the claims are valid and refer to existing variants.
     fn claims_are_sound<E: Experiment>() {
         for spec in claim::read(E::CLAIMS).expect("claims") {
             let known = spec.variant.is_empty() || E::Variant::named(&spec.variant).is_some();
@@ -312,7 +312,7 @@ pub(crate) mod tests {
         claim::tests::are_sound(E::CLAIMS, &reference, &parts, E::MEASURES, &codes);
     }
 
-    /// A run is a number, and comes to that, or in the variant to twice as much.
+    /// Experiment whose runs yield a number, doubled in the variant.
     struct Toy;
 
     type Number = (u32, bool);
@@ -330,7 +330,7 @@ pub(crate) mod tests {
         move |found| {
             let run = found.of(key).into_iter();
             Ok(run
-                .map(|n| Said::new("it is two", *n == 2, format!("it is {n}")))
+                .map(|n| ClaimResult::new("it is two", *n == 2, format!("it is {n}")))
                 .collect())
         }
     }
@@ -361,7 +361,7 @@ pub(crate) mod tests {
             Some((n, twice))
         }
 
-        /// The fourth follows from the fifth.
+        /// The fourth run depends on the fifth.
         fn before((n, _): &Number) -> Vec<Number> {
             if *n == 4 {
                 vec![(5, false)]

@@ -1,42 +1,42 @@
-//! The experiments of published papers, run in the simulator and set beside their figures.
+//! Experiments of published papers, run in the simulator and compared with the papers' figures.
 //!
 //! An experiment is a folder under `experiments/` (scenarios, the paper's figures as data, a
-//! README) and a module here that says which runs there are and which of their results stands
-//! beside which figure. What the paper claims is in the folder, too, in `claims.toml`: `claim`
-//! reads and evaluates it. All that the papers have in common is in this frame:
+//! README) and a module here that maps runs and their results to the paper's figures. The paper's
+//! claims are in the folder's `claims.toml`, which `claim` reads and evaluates. Everything that the
+//! papers have in common is in this frame:
 //!
 //! ```text
 //!   paper.toml ---> Reference ----------+
 //!   scenarios ----> runs (all cores) ---+--> cells, claims --> table for people, JSON
 //! ```
 //!
-//! `frame` is that of papers whose runs are scenarios of disks: what a figure is, and from its
-//! runs to its claims. `folder` reads the files of an experiment's folder, `fit` measures how near
-//! a calibrated model comes to a paper's figures. Results are a function of the repository: no
-//! clock, no file, no random seed from outside.
+//! `frame` is for papers whose runs are disk scenarios: from the runs of a figure to its claims.
+//! `folder` reads the files of an experiment's folder, `fit` measures the distance of a calibrated
+//! model from a paper's figures. Results are a function of the repository: there is no clock, no
+//! file and no random seed from outside.
 
 #![forbid(unsafe_code)]
 
 mod claim;
-mod contest;
+mod claim_result;
 mod findings;
 mod fit;
 mod flubber;
 mod folder;
 mod frame;
 mod isacs;
+mod ordering;
 mod pcos;
 mod pool;
 mod pridyn;
 pub mod promises;
 mod reference;
-mod said;
 mod show;
 mod vcup;
 mod vfair;
 
-pub use contest::order;
-pub use findings::{Cell, Claim, Contest, Entry, Findings, Sense, within};
+pub use findings::{Cell, Claim, Entry, Findings, Ordering, Sense, within};
+pub use ordering::order;
 pub use pool::each;
 pub use reference::{Reference, Table as ReferenceTable};
 pub use show::{claims, summary, tables};
@@ -45,32 +45,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidegate_config::ConfigErrors;
 
-/// A paper whose experiments can be run again.
+/// Paper whose experiments can be run again.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
-    /// What it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Title in one line.
     pub title: &'static str,
-    /// Its tables that there is something to set beside; figures and sections are named.
+    /// Tables that can be compared; figures and sections by their names.
     pub tables: &'static [&'static str],
-    /// Those of them that there are curves of.
+    /// Members of `tables` that have plots.
     pub curves: &'static [&'static str],
-    /// Traces that it was measured with, which somebody may have.
+    /// Traces of the paper's measurements, which users may supply.
     pub traces: &'static [TraceFile],
-    /// Runs what is wanted.
+    /// Runs what is wanted and returns the findings.
     pub reproduce: fn(&Wanted, Progress<'_>) -> Result<Findings, ExperimentError>,
-    /// Finds the free figures of its models again, by what may be used for that; the text of its
-    /// `calibration.toml`. `None`: none is free.
+    /// Fits the free parameters of the paper's models again, and returns the text of
+    /// `calibration.toml`. `None` if the models have no free parameters.
     pub calibrate: Option<Calibrate>,
 }
 
-/// A trace that a paper was measured with: somebody who has it may run the experiment on it.
+/// Trace of a paper's measurements; a user who has it can run the experiment on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceFile {
-    /// The stream of requests that it stands for.
+    /// Stream of requests that it stands for.
     pub stream: &'static str,
-    /// Its file's name, as it is published.
+    /// File name as published.
     pub file: &'static str,
 }
 
@@ -80,31 +80,31 @@ impl TraceFile {
     }
 }
 
-/// How the free figures of a paper's models are found.
+/// Function that fits the free parameters of a paper's models.
 pub type Calibrate = fn(&Wanted, Progress<'_>) -> Result<String, ExperimentError>;
 
-/// What is asked of an experiment.
+/// Selection of a paper's experiments.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Only this one of [`Paper::tables`].
+    /// Single member of [`Paper::tables`]; `None` for all.
     pub table: Option<String>,
-    /// Threads; at least one is used.
+    /// Number of threads; 0 counts as 1.
     pub jobs: usize,
-    /// Traces to be replayed instead of those that are built in, by [`TraceFile::stream`].
+    /// Traces to replay instead of the built-in ones, by [`TraceFile::stream`].
     pub traces: BTreeMap<&'static str, Arc<[u8]>>,
 }
 
 impl Wanted {
-    /// Whether `table` is wanted.
+    /// Returns `true` if `table` is wanted.
     pub fn wants(&self, table: &str) -> bool {
         self.table.as_deref().is_none_or(|wanted| wanted == table)
     }
 }
 
-/// Hears how many of how many runs are done.
+/// Callback with the number of runs that are done and the number of all runs.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
-/// All papers there are.
+/// All papers.
 pub fn papers() -> &'static [Paper] {
     &[
         flubber::PAPER,
@@ -116,24 +116,24 @@ pub fn papers() -> &'static [Paper] {
     ]
 }
 
-/// Why an experiment cannot be run: the folder is not what its module takes it for.
+/// Error of an experiment whose folder does not match its module.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// A scenario or a list of schedulers.
+    /// Malformed scenario or list of schedulers.
     #[error("{0}")]
     Config(#[from] ConfigErrors),
-    /// The paper's figures or a calibration.
+    /// Malformed figures of the paper, or calibration.
     #[error("{file}: {what}")]
     Data {
-        /// The file's name in the experiment's folder.
+        /// Name of the file in the experiment's folder.
         file: &'static str,
-        /// What is wrong with it.
+        /// Mistake in the file.
         what: String,
     },
 }
 
 impl ExperimentError {
-    /// That something is wrong with a file.
+    /// Creates an error about a file.
     pub(crate) fn data(file: &'static str, what: impl ToString) -> ExperimentError {
         let what = what.to_string();
         ExperimentError::Data { file, what }

@@ -1,11 +1,12 @@
-//! Many runs on all cores.
+//! Thread pool for independent runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Does `work` on each item, on `jobs` threads, and returns what came of it in the order of the
-/// items, so that it does not matter who was done first. `done` hears how many of how many are.
+/// Applies `work` to each item on `jobs` threads and returns the results in the order of the items,
+/// independent of the order of completion. `done` gets the number of finished items and the number
+/// of all items.
 pub fn each<T: Sync, R: Send>(
     items: &[T],
     jobs: usize,
@@ -22,7 +23,8 @@ pub fn each<T: Sync, R: Send>(
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(index) else { return };
-                    // Only a panic of the receiver closes the channel, and it is passed on.
+                    // Only a panic of the receiver closes the channel, and that panic is
+                    // propagated.
                     let _ = sender.send((index, work(item)));
                 }
             });

@@ -1,4 +1,4 @@
-//! What a paper measured, as its `paper.toml` has it.
+//! Figures of a paper, from its `paper.toml`.
 //!
 //! ```toml
 //! [table3]                  # [figure9] for what is told of a figure
@@ -11,26 +11,26 @@
 use crate::ExperimentError;
 use crate::findings::Cell;
 
-/// A paper's figures.
+/// Figures of a paper.
 #[derive(Clone, Debug)]
 pub struct Reference {
     root: toml::Table,
 }
 
-/// One of its tables.
+/// Table of a paper.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
-    /// What the paper calls it, such as `3` or `figure 9`.
+    /// Name in the paper, such as `3` or `figure 9`.
     name: String,
     /// Names of the columns with figures.
     columns: Vec<String>,
-    /// What stands before the figures of a row, and the figures.
+    /// Labels and figures of each row.
     rows: Vec<Row>,
     /// Columns and labels that models may be calibrated on.
     calibrate: Vec<String>,
 }
 
-/// Labels, and figures; `None`: the paper has none.
+/// Labels of a row, and its figures; `None` where the paper has none.
 type Row = (Vec<String>, Vec<Option<f64>>);
 
 fn wrong(what: impl Into<String>) -> ExperimentError {
@@ -41,7 +41,7 @@ impl Reference {
     /// Reads `paper.toml`.
     ///
     /// # Errors
-    /// When it is no TOML.
+    /// Fails when the text is not TOML.
     pub fn parse(text: &str) -> Result<Reference, ExperimentError> {
         let root = text
             .parse()
@@ -49,11 +49,10 @@ impl Reference {
         Ok(Reference { root })
     }
 
-    /// The table `table{name}`, whose first `labels` columns say what a row is; that of a figure is
-    /// called what the figure is, without the space: `figure9`.
+    /// Returns the table `table{name}`, whose first `labels` columns label the rows. The table of a
+    /// figure has the figure's name without the space: `figure9`.
     ///
-    /// # Errors
-    /// When it is not there, or not a table as above.
+    /// Fails when it is missing or malformed.
     pub fn table(&self, name: &str, labels: usize) -> Result<Table, ExperimentError> {
         let key = if name.starts_with(|c: char| c.is_ascii_digit()) {
             format!("table{name}")
@@ -87,10 +86,10 @@ impl Reference {
         })
     }
 
-    /// The figure at a path such as `claims_pct.vs_cfq.seq_read`.
+    /// Returns the figure at a path such as `claims_pct.vs_cfq.seq_read`.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails when there is none.
     pub fn figure(&self, path: &str) -> Result<f64, ExperimentError> {
         let mut keys = path.split('.');
         let first = keys.next().and_then(|key| self.root.get(key));
@@ -106,7 +105,7 @@ fn number(value: &toml::Value) -> Option<f64> {
         .or_else(|| value.as_integer().map(|n| n as f64))
 }
 
-/// A figure; an empty text where the paper has none.
+/// Reads a figure; an empty text stands for none.
 fn number_or_none(value: &toml::Value) -> Option<Option<f64>> {
     match value.as_str() {
         Some("") => Some(None),
@@ -121,9 +120,9 @@ fn label(value: &toml::Value) -> String {
 }
 
 impl Table {
-    /// Every figure of the table beside ours, which `ours` says for the labels of a row and a
-    /// column; where it says none the figure is left out, because it was not wanted, and where the
-    /// paper has none, too.
+    /// Pairs every figure of the table with ours, which `ours` returns for the labels of a row and
+    /// a column. Figures are left out where `ours` returns `None`, because the run was not wanted,
+    /// and where the paper has none.
     pub fn cells(
         &self,
         paper: &'static str,
@@ -145,7 +144,7 @@ impl Table {
                     theirs,
                     ours,
                     calibrated: self.calibrate.iter().any(free),
-                    contest: None,
+                    ordering: None,
                 });
             }
         }

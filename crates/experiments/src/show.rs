@@ -1,12 +1,12 @@
-//! Findings for people.
+//! Findings as tables for the terminal.
 
 use crate::findings::{Cell, Findings, heading, within};
 use tidegate_report::{Align, Cell as Shown, Table, Tone};
 
-/// As far off the paper as a predicted figure may be without being marked.
+/// Largest deviation from the paper, as a fraction, at which a predicted figure is not marked.
 const NEAR: f64 = 0.15;
 
-/// The figures, a block for each of the paper's tables.
+/// Figures, grouped by the paper's tables.
 pub fn tables(findings: &Findings) -> Table {
     let mut table = Table::new([
         ("ROW", Align::Left),
@@ -62,7 +62,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// The claims, one after the other.
+/// Claims with their verdicts.
 pub fn claims(findings: &Findings) -> Table {
     let mut table = Table::new([("CLAIM", Align::Left), ("", Align::Left)]);
     for claim in &findings.claims {
@@ -77,7 +77,7 @@ pub fn claims(findings: &Findings) -> Table {
     table
 }
 
-/// In a line: how near it came.
+/// Summary in one line.
 pub fn summary(findings: &Findings) -> String {
     let (near, all) = within(&findings.cells, NEAR);
     let held = findings.claims.iter().filter(|claim| claim.holds).count();

@@ -13,9 +13,9 @@ pub(crate) struct Test {
 /// Forms of comparison.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Kind {
-    /// Each item is so beside another figure.
+    /// Each item relates in this way to another figure.
     Beside(Sense, Expression, Expression),
-    /// Each item is at most so far from another figure.
+    /// Each item is within a margin of another figure.
     Within(Expression, Expression, Margin),
     /// Each item is at least the second figure, at most the third.
     Between(Expression, Expression, Expression),
@@ -50,7 +50,7 @@ impl Sense {
 /// A tolerance.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Margin {
-    /// Part of the figure that is compared with.
+    /// Fraction of the figure that is compared with.
     Part(f64),
     /// In the figures' own unit.
     Points(f64),
@@ -60,9 +60,9 @@ pub(crate) enum Margin {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Course {
     pub(crate) rises: bool,
-    /// No item equals the one before.
+    /// `true` if no item may equal the one before.
     pub(crate) strictly: bool,
-    /// Step back that is allowed, as a part of the item before.
+    /// Allowed step back, as a fraction of the item before.
     pub(crate) slack: f64,
 }
 
@@ -77,14 +77,14 @@ impl Course {
     }
 }
 
-/// Share of the items that has to pass.
+/// Share of the items that must pass.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Share {
     /// Every item.
     All,
-    /// This part or more of them, of 1.
+    /// At least this fraction of them.
     AtLeast(f64),
-    /// More than this part of them, of 1.
+    /// More than this fraction of them.
     MoreThan(f64),
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Outcome {
     pub(crate) items: Series,
 }
 
-/// 1 where it is so, 0 where not.
+/// Returns 1 for `true` and 0 for `false`.
 fn flag(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }
@@ -115,7 +115,7 @@ impl Test {
     /// Result of the test; `None` where a run that it needs is missing.
     ///
     /// # Errors
-    /// Those of its expressions.
+    /// Fails when one of its expressions does.
     pub(crate) fn outcome(
         &self,
         measures: &dyn Measures,

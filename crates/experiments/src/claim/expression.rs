@@ -114,7 +114,7 @@ impl Operator {
 }
 
 impl Function {
-    /// One item, or each item for `abs`; of an empty series nothing.
+    /// Applies the function: yields one item, or each item for `abs`, and none for an empty series.
     fn of(self, items: Series) -> Series {
         let count = items.len().max(1) as f64;
         let sum = |items: &Series| items.iter().map(|item| item.value).sum::<f64>();
@@ -140,10 +140,10 @@ impl Function {
 }
 
 impl Expression {
-    /// Reads an expression, in which names may stand for those of `named`.
+    /// Parses an expression, in which names may stand for the expressions of `named`.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails when the text is no expression.
     pub(crate) fn parse(text: &str, named: &Named) -> Result<Expression, Malformed> {
         let mut parser = Parser { rest: text, named };
         let found = parser.sum()?;
@@ -215,10 +215,10 @@ fn part(items: Series, from: Option<i64>, to: Option<i64>) -> Series {
     kept.collect()
 }
 
-/// Two series item by item; a single figure goes with each item of the other.
+/// Combines two series item by item; a single figure is combined with each item of the other.
 ///
 /// # Errors
-/// When they have different lengths.
+/// Fails when the series have different lengths.
 pub(super) fn paired(
     a: Series,
     b: Series,
@@ -267,13 +267,13 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// The next character that is no blank.
+    /// Next character that is no blank.
     fn peek(&mut self) -> Option<char> {
         self.rest = self.rest.trim_start();
         self.rest.chars().next()
     }
 
-    /// Takes `c`, if it is next.
+    /// Consumes `c` if it is next.
     fn take(&mut self, c: char) -> bool {
         let is = self.peek() == Some(c);
         if is {
@@ -295,7 +295,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// Takes characters as long as they are such.
+    /// Consumes characters as long as `is` accepts them.
     fn word(&mut self, is: impl Fn(char) -> bool) -> &'a str {
         let end = self.rest.find(|c| !is(c)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
@@ -329,7 +329,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A single thing, perhaps with a part in square brackets.
+    /// Parses an operand, with an optional part in square brackets.
     fn parted(&mut self) -> Result<Expression, Malformed> {
         let found = self.single()?;
         if !self.take('[') {
@@ -384,7 +384,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name, a function of an expression, or a measure with its arguments.
+    /// Parses a name, a function of an expression, or a measure with its arguments.
     fn called(&mut self) -> Result<Expression, Malformed> {
         let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_');
         if !self.take('(') {
@@ -413,7 +413,7 @@ impl<'a> Parser<'a> {
         Ok(Expression::Measure(Call { name, arguments }))
     }
 
-    /// A word between brackets, in single quotes where it has a comma or a bracket in it.
+    /// Parses an argument; single quotes enclose one that has a comma or a bracket in it.
     fn argument(&mut self) -> Result<String, Malformed> {
         if self.take('\'') {
             let word = self.word(|c| c != '\'');

@@ -9,13 +9,13 @@ pub(crate) trait Subject {
     type Results<'a>;
 }
 
-/// Words between brackets of a measure, each one of those it may be.
+/// Arguments of a measure, each one of its allowed words.
 pub(crate) type Arguments<'a> = &'a [&'static str];
 
 /// A figure of an experiment's runs, or a series of them.
 pub(crate) struct Measure<S: Subject> {
     pub(crate) name: &'static str,
-    /// Words that each argument may be.
+    /// Allowed words of each argument.
     pub(crate) arguments: &'static [&'static [&'static str]],
     /// Figures; `None` where a run is missing.
     pub(crate) of: fn(&S::Results<'_>, Arguments<'_>) -> Option<Series>,
@@ -103,7 +103,7 @@ pub(crate) enum Printed<'a> {
 }
 
 impl<'a> Printed<'a> {
-    /// `None`: the call is one of another measure.
+    /// Interprets a call as a printed measure; `None` if it names another one.
     pub(crate) fn of(call: &'a Call) -> Option<Printed<'a>> {
         match (call.name.as_str(), call.arguments.as_slice()) {
             ("ours" | "theirs", [table, row, column]) => Some(Printed::Cells {
@@ -117,7 +117,7 @@ impl<'a> Printed<'a> {
         }
     }
 
-    /// Whether `paper.toml` has such figures.
+    /// Returns `true` if `paper.toml` has such figures.
     #[cfg(test)]
     pub(crate) fn is_in(&self, reference: &Reference) -> bool {
         match self {
@@ -133,10 +133,10 @@ impl<'a> Printed<'a> {
         }
     }
 
-    /// Figures of the paper, or ours of `cells`, which makes those of a table.
+    /// Returns figures of the paper, or ours from `cells`, which computes the cells of a table.
     ///
     /// # Errors
-    /// When the paper has no such figure, or cells cannot be made.
+    /// Fails when the paper has no such figure, or cells cannot be computed.
     pub(crate) fn series(
         &self,
         reference: &Reference,
@@ -161,7 +161,7 @@ impl<'a> Printed<'a> {
     }
 }
 
-/// A cell among others: its row, its column, or both, as far as they differ.
+/// Label of a cell among others: its row, its column or both, where they differ.
 fn label(cell: &Cell, row: &str, column: &str) -> String {
     match (row.contains('*'), column.contains('*')) {
         (true, true) => format!("{} of {}", cell.column, cell.row),
@@ -170,7 +170,7 @@ fn label(cell: &Cell, row: &str, column: &str) -> String {
     }
 }
 
-/// Whether a word is as a pattern says, in which `*` at an end stands for anything.
+/// Matches a word against a pattern, in which `*` at either end stands for any text.
 fn fits(pattern: &str, word: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(""), _) => true,

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Claims are reported in the order of the file; a claim whose runs are missing is left out. All of
-//! `holds` has to hold, and unless said otherwise for each item of a series:
+//! `holds` must hold, and for each item of a series unless stated otherwise:
 //!
 //! | test | holds where |
 //! |---|---|
@@ -21,14 +21,8 @@
 //! | `order = [A, B, C]` | each is below the next |
 //! | `rises = A` or `falls = A`; `strictly = true`, `slack = 0.05` | A goes one way |
 //!
-//! `in_share = 0.9` asks for so many of the items, `in_more_than = 0.5` for more than so many.
-//! A ratio is an expression: `at_least = "iops(a) / iops(b)", than = 2.35`.
-//! `each = [{ vm = "vm1" }, ...]` repeats the claim, with `{vm}` replaced in all of its texts.
-//! `variant = "added"` asks of the runs in that variant; what such a claim hangs on is not shown.
-//! Claims of its `[[claim.also]]` are repeated with it, after it each time.
-//! A test with `otherwise = TEXT` adds that to the detail where it fails; `more = TEXT` is
-//! one more sentence where an item of its first test fails, not repeated beside what it hangs on.
-//! A claim that is no comparison has `code = "NAME"` in place of the rest: a function of the paper.
+//! `in_share = 0.9` requires at least that fraction of the items, `in_more_than = 0.5` more than
+//! that fraction.
 //!
 //! [`expression`] has the form of figures, [`words`] that of texts.
 
@@ -45,7 +39,7 @@ pub(crate) use measure::{Measure, Subject};
 pub(crate) use read::read;
 
 use crate::ExperimentError;
-use crate::said::Said;
+use crate::claim_result::ClaimResult;
 use comparison::Test;
 use words::Words;
 
@@ -69,11 +63,11 @@ impl Malformed {
 /// A claim as its file has it, one for each entry of `each`.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ClaimSpec {
-    /// Its own in the file, but for those of the same `each`.
+    /// Unique within the file, except for claims of the same `each`.
     pub(crate) id: String,
     /// Table, figure or section of the paper.
     pub(crate) part: String,
-    /// Variant of the runs that it is about; empty for the runs as they are.
+    /// Variant of the runs that it refers to; empty for runs without a change.
     pub(crate) variant: String,
     pub(crate) body: Body,
 }
@@ -95,7 +89,7 @@ pub(crate) struct Compared {
     more: Option<Words>,
 }
 
-/// A test, and what is added to the detail where it fails.
+/// Test, with a text that is added to the detail where it fails.
 #[derive(Clone, PartialEq, Debug)]
 struct Checked {
     test: Test,
@@ -106,11 +100,12 @@ impl ClaimSpec {
     /// The claim with its figures; `None` where a run that it needs is missing.
     ///
     /// # Errors
-    /// Those of [`Compared::evaluate`]; and when the claim is code, which the paper has to know.
+    /// Fails like [`Compared::evaluate`], and for a claim in code that the paper's module does not
+    /// define.
     pub(crate) fn evaluate(
         &self,
         measures: &dyn Measures,
-    ) -> Result<Option<Said>, ExperimentError> {
+    ) -> Result<Option<ClaimResult>, ExperimentError> {
         match &self.body {
             Body::Compared(claim) => claim.evaluate(measures),
             Body::Code(name) => {
@@ -129,7 +124,7 @@ impl Compared {
     pub(crate) fn evaluate(
         &self,
         measures: &dyn Measures,
-    ) -> Result<Option<Said>, ExperimentError> {
+    ) -> Result<Option<ClaimResult>, ExperimentError> {
         let (mut holds, mut first) = (true, None);
         let mut failed = Vec::new();
         for checked in &self.tests {
@@ -151,7 +146,7 @@ impl Compared {
         let Some(claim) = self.claim.text(measures, &items)? else {
             return Ok(None);
         };
-        let said = Said::new(claim, holds, detail);
+        let said = ClaimResult::new(claim, holds, detail);
         let all_pass = items.iter().all(|item| item.value > 0.0);
         let Some(more) = self.more.as_ref().filter(|_| !all_pass) else {
             return Ok(Some(said));

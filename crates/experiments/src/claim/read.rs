@@ -1,4 +1,4 @@
-//! Reads `claims.toml`.
+//! Reader of `claims.toml`.
 
 use super::comparison::{Course, Kind, Margin, Sense, Share, Test};
 use super::expression::{Expression, Named};
@@ -8,10 +8,10 @@ use crate::ExperimentError;
 use std::collections::BTreeSet;
 use tidegate_config::{Field, Section, document};
 
-/// Claims of a paper, in the order of the file; none of an empty one.
+/// Reads the claims of a paper, in the order of the file; an empty text has none.
 ///
 /// # Errors
-/// Everything that is wrong with the text, each with its line and an example of what is right.
+/// Returns every mistake with its line and a correct example.
 pub(crate) fn read(text: &str) -> Result<Vec<ClaimSpec>, ExperimentError> {
     let claims = |root: &Field<'_>| {
         let mut root = Section::of(root)?;
@@ -26,7 +26,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<ClaimSpec>, ExperimentError> {
     Ok(document::read(text, FILE, claims)?.config)
 }
 
-/// Words that stand for others: those of an entry of `each`.
+/// Replacements of an entry of `each`.
 type Replaced = Vec<(String, String)>;
 
 fn replace(text: &str, replaced: &Replaced) -> String {
@@ -35,7 +35,7 @@ fn replace(text: &str, replaced: &Replaced) -> String {
     replaced.iter().fold(text.to_owned(), put)
 }
 
-/// A claim and those of its `also`, once for each entry of its `each`.
+/// Reads a claim and those of its `also`, once for each entry of its `each`.
 fn claims_of(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<Vec<ClaimSpec>> {
     let mut section = Section::of(field)?;
     let part = section.need("part", "part = \"figure 12\", where the paper has it")?;
@@ -58,7 +58,7 @@ fn claims_of(field: &Field<'_>, ids: &mut BTreeSet<String>) -> Option<Vec<ClaimS
     Some(all)
 }
 
-/// The name of a claim, which no other has.
+/// Reads the unique name of a claim.
 fn id(section: &mut Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
     let field = section.need("id", "id = \"settles-in-time\"")?;
     let id = field.text()?.to_owned();
@@ -69,7 +69,7 @@ fn id(section: &mut Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
     None
 }
 
-/// What is replaced in each claim of a table.
+/// Reads the replacements of a table of claims.
 fn each(section: &mut Section<'_>) -> Option<Vec<Replaced>> {
     let entries = section.take_tables("each");
     if entries.is_empty() {
@@ -134,7 +134,7 @@ fn compared(section: &mut Section<'_>, replaced: &Replaced) -> Option<Compared> 
     })
 }
 
-/// Reads the parts of a claim.
+/// Reader of the parts of a claim.
 struct Reader<'a> {
     replaced: &'a Replaced,
     named: Named,
@@ -151,13 +151,13 @@ const SENSES: [(&str, Sense); 5] = [
     ("above", Sense::Above),
 ];
 
-/// Reports what is wrong with a field.
+/// Reports a mistake in a field.
 fn reported<T>(field: &Field<'_>, found: Result<T, Malformed>) -> Option<T> {
     let tell = |wrong: Malformed| field.error(wrong.what, &format!("such as {}", wrong.example));
     found.map_err(tell).ok()
 }
 
-/// Any number.
+/// Reads any number.
 fn number(field: &Field<'_>) -> Option<f64> {
     field.decimal(f64::MIN..=f64::MAX)
 }
@@ -168,7 +168,7 @@ impl Reader<'_> {
         reported(field, Words::parse(&text, &self.named))
     }
 
-    /// A number, or an expression in quotes.
+    /// Reads a number, or an expression in quotes.
     fn expression(&self, field: &Field<'_>) -> Option<Expression> {
         if matches!(field.describe().chars().next(), Some('0'..='9' | '-')) {
             return number(field).map(Expression::Number);

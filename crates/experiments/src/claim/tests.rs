@@ -4,7 +4,7 @@ use super::*;
 use crate::{Claim, Reference};
 use std::collections::BTreeSet;
 
-/// Measures by name: `one` a figure, `three` a series with labels, `missing` one without runs.
+/// Measures by name: `one` is a figure, `three` a series with labels, `missing` has no runs.
 struct Figures;
 
 impl Measures for Figures {
@@ -29,8 +29,8 @@ impl Measures for Figures {
     }
 }
 
-/// Every claim of a `claims.toml` is of one of `parts`, so that it is evaluated once, names only
-/// measures and code that there are; and all of these are named.
+/// Checks a `claims.toml`: every claim is of exactly one of `parts` and names existing measures and
+/// code, and each of these is named at least once.
 pub(crate) fn are_sound<S: Subject>(
     text: &str,
     reference: &Reference,
@@ -92,7 +92,9 @@ fn evaluated(lines: &str) -> Result<Option<Claim>, ExperimentError> {
     else {
         panic!("{claims:?}");
     };
-    Ok(claim.evaluate(&Figures)?.map(|said| said.hangs_on(&[])))
+    Ok(claim
+        .evaluate(&Figures)?
+        .map(|said| said.with_ablations(&[])))
 }
 
 fn holds(test: &str) -> bool {
@@ -107,7 +109,7 @@ fn text(words: &str) -> String {
     claim.detail
 }
 
-/// What is said of a malformed claim.
+/// Error message for a malformed claim.
 fn error(lines: &str) -> String {
     evaluated(lines).expect_err("malformed").to_string()
 }
@@ -263,7 +265,7 @@ fn names_stand_for_expressions_and_words_for_others() {
                 panic!("{spec:?}");
             };
             let claim = claim.evaluate(&Figures).expect("figures").expect("all");
-            let claim = claim.hangs_on(&[]);
+            let claim = claim.with_ablations(&[]);
             (spec.part.clone(), claim.claim, claim.holds, claim.detail)
         })
         .collect();

@@ -129,7 +129,7 @@ impl Format {
 }
 
 impl Piece {
-    /// What stands between braces.
+    /// Parses the text between braces.
     fn parse(text: &str, named: &Named) -> Result<Piece, Malformed> {
         match text {
             "held" => return Ok(Piece::Held),
@@ -158,10 +158,10 @@ impl Piece {
 }
 
 impl Words {
-    /// Reads a text, in whose figures names may stand for those of `named`.
+    /// Parses a text, in whose figures names may stand for the expressions of `named`.
     ///
     /// # Errors
-    /// When a brace is not closed, or there is no figure between two.
+    /// Fails when a brace is not closed, or there is no figure in it.
     pub(crate) fn parse(text: &str, named: &Named) -> Result<Words, Malformed> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -177,11 +177,11 @@ impl Words {
         Ok(Words(pieces))
     }
 
-    /// The text; `items` are those of the claim's first test, 1 where one passes. `None` where a
-    /// run that it needs is missing.
+    /// Text with its figures; `items` are those of the claim's first test, 1 where an item passes.
+    /// `None` where a run is missing.
     ///
     /// # Errors
-    /// Those of its expressions.
+    /// Fails when one of its expressions does.
     pub(crate) fn text(
         &self,
         measures: &dyn Measures,

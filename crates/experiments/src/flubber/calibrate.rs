@@ -1,9 +1,9 @@
-//! The free figures of the disk and the guests, by the CFQ runs alone.
+//! Calibration of the disk and the guests, by the CFQ runs alone.
 //!
-//! What the paper does not say of its testbed and no manual of a drive either is tried on a grid;
-//! the best is what comes nearest to the cells that `paper.toml` lets models be calibrated on. The
-//! scenarios and the disk carry the result, so that they run by themselves; `calibration.toml`
-//! carries it once more with what is left over, and a test holds them together.
+//! Parameters of the testbed that neither the paper nor a drive's manual states are searched on a
+//! grid for the best fit to the cells that `paper.toml` allows for calibration. The scenarios and
+//! the disk contain the result, so that they run by themselves; `calibration.toml` repeats it with
+//! the residuals, and a test compares both.
 
 use super::PAPER_TOML;
 use super::setup::{self, Case, DISK, Key, Run};
@@ -14,21 +14,20 @@ use tidegate_sim::scenario::Scenario;
 use tidegate_workload::job::Mix;
 use tidegate_workload::time::TimeDistribution;
 
-/// The figures that are free.
+/// Free parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Free {
-    /// What the guest and the driver domain take for a request, one after the other, in
-    /// microseconds.
+pub(super) struct FreeParameters {
+    /// CPU time of a request in the guest and the driver domain, serialised, in microseconds.
     pub(super) processor_us: u64,
-    /// What the drive's controller, and the driver domain on the way to it, take for a command, in
+    /// Time of a command in the drive's controller and in the driver domain on the way to it, in
     /// microseconds.
     pub(super) command_overhead_us: u64,
-    /// How long a commit of a guest's journal waits for others, in microseconds: a tick of the
-    /// time.
+    /// Time for which a commit of a guest's journal waits for others, in microseconds: a tick of
+    /// kernels of that time.
     pub(super) journal_pause_us: u64,
-    /// Requests of a commit for each file.
+    /// Requests of a journal commit per file.
     pub(super) journal_requests: u32,
-    /// How many of a hundred reads the page cache answers a guest that also writes.
+    /// Page cache hits, in percent of reads, in a guest that also writes.
     pub(super) rw_hit_percent: u8,
 }
 
@@ -38,13 +37,13 @@ const PAUSES_US: &[u64] = &[0, 1000, 4000];
 const JOURNAL_REQUESTS: &[u32] = &[1, 2, 3];
 const RW_HITS: &[u8] = &[0, 36];
 
-fn grid() -> Vec<Free> {
+fn grid() -> Vec<FreeParameters> {
     let mut all = Vec::new();
     for &processor_us in PROCESSOR_US {
         for &command_overhead_us in OVERHEADS_US {
             for &journal_pause_us in PAUSES_US {
                 for &journal_requests in JOURNAL_REQUESTS {
-                    all.extend(RW_HITS.iter().map(|&rw_hit_percent| Free {
+                    all.extend(RW_HITS.iter().map(|&rw_hit_percent| FreeParameters {
                         processor_us,
                         command_overhead_us,
                         journal_pause_us,
@@ -58,8 +57,8 @@ fn grid() -> Vec<Free> {
     all
 }
 
-impl Free {
-    /// Puts them into a scenario.
+impl FreeParameters {
+    /// Applies the parameters to a scenario.
     fn apply(self, scenario: &mut Scenario) -> Result<(), ExperimentError> {
         let overhead = format!("{} us", self.command_overhead_us);
         let entry = folder::altered(DISK, &[(&["hdd", "command_overhead"], overhead)])?;
@@ -88,7 +87,7 @@ impl Free {
     }
 }
 
-/// Tries the grid, and says what was best: the text of `calibration.toml`.
+/// Searches the grid; returns the text of `calibration.toml` with the best fit.
 pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
@@ -106,7 +105,7 @@ pub(super) fn calibrate(
     let runs = pool::each(&scenarios, wanted.jobs, progress, |(case, scenario)| {
         (*case, Run::of(scenario.clone()))
     });
-    let mut best: Option<(f64, Free, Vec<Residual>)> = None;
+    let mut best: Option<(f64, FreeParameters, Vec<Residual>)> = None;
     for (free, runs) in grid.iter().zip(runs.chunks(3)) {
         let residuals = times(&reference, runs)?;
         let off = distance(&residuals);
@@ -118,7 +117,7 @@ pub(super) fn calibrate(
     Ok(text(off, &free, &residuals))
 }
 
-/// The times of the CFQ runs that the reference lets models be calibrated on.
+/// Execution times of the CFQ runs, where the reference allows calibration on them.
 fn times(reference: &Reference, runs: &[(Case, Run)]) -> Result<Vec<Residual>, ExperimentError> {
     let of = |case: Case| runs.iter().find(|(of, _)| *of == case).map(|(_, run)| run);
     let mut cells = reference.table("3", 1)?.cells("flubber", |labels, column| {
@@ -138,9 +137,9 @@ fn times(reference: &Reference, runs: &[(Case, Run)]) -> Result<Vec<Residual>, E
     Ok(free.map(residual).collect())
 }
 
-fn text(off: f64, free: &Free, residuals: &[Residual]) -> String {
+fn text(off: f64, free: &FreeParameters, residuals: &[Residual]) -> String {
     let tried = grid().len();
-    let Free {
+    let FreeParameters {
         processor_us,
         command_overhead_us,
         journal_pause_us,
@@ -173,7 +172,7 @@ mod tests {
         let text = folder::embedded!("flubber", "calibration.toml");
         let found: toml::Table = text.parse().unwrap();
         let figure = |key: &str| found["free"][key].as_integer().unwrap() as u64;
-        let free = Free {
+        let free = FreeParameters {
             processor_us: figure("processor_us"),
             command_overhead_us: figure("command_overhead_us"),
             journal_pause_us: figure("journal_pause_us"),

@@ -1,12 +1,12 @@
-//! What the paper draws.
+//! Plots of the paper's curves.
 
 use super::Found;
 use super::measures::WRITERS;
 use super::setup::{Case, Key};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
-/// Figure 4a: how the throughput of two writers settles under Flubber, beside what each was
-/// promised. Nothing where that was not run.
+/// Figure 4a: throughput of two writers under Flubber over time, beside the promised throughput;
+/// `None` if the run is missing.
 pub(super) fn settling(found: &Found<'_>) -> Option<Plot> {
     let run = found.of(Key::new(Case::Write, "flubber"))?;
     let mut plot = Plot::new(

@@ -1,15 +1,15 @@
-//! Figures of runs that `claims.toml` names, and the claims that are no comparison of them.
+//! Measures that `claims.toml` names, and claims that are no comparisons of them.
 
 use super::setup::{Case, Key, Run};
 use super::{BETAS, Flubber, Found, beta};
 use crate::claim::{Measure, Series, series};
+use crate::claim_result::ClaimResult;
 use crate::frame::{Claims, Code};
-use crate::said::Said;
 use crate::{Cell, within};
 
-/// A predicted time is near when it is within this part of the paper's.
+/// Deviation from the paper, as a fraction, up to which a predicted time counts as near.
 const NEAR: f64 = 0.15;
-/// Part by which a rate may be off and still be what was promised.
+/// Deviation, as a fraction, up to which a rate counts as the promised one.
 const ROUNDING: f64 = 0.01;
 
 const CASES: &[&str] = &["read", "write", "mixed"];
@@ -87,10 +87,10 @@ fn done_before_random_reader(found: &Found<'_>) -> Option<f64> {
     Some(100.0 * before / f64::max(all, 1.0))
 }
 
-/// Who writes, and the IOPS that each was promised.
+/// Writers of figure 4, with the IOPS that each was promised.
 pub(super) const WRITERS: [(&str, f64); 2] = [("seq_write", 1200.0), ("rnd_write", 600.0)];
 
-/// Figure 4: both VMs have their throughput within 5 s, and keep it.
+/// Figure 4: both VMs reach their promised throughput within 5 s and keep it.
 fn settles(found: &Found<'_>) -> Claims {
     let within_s = found.reference.figure("feedback.settles_within_s")?;
     let Some(run) = found.of(Key::new(Case::Write, "flubber")) else {
@@ -98,7 +98,7 @@ fn settles(found: &Found<'_>) -> Claims {
     };
     let [(seq_write, seq_due), (rnd_write, rnd_due)] = WRITERS;
     let both = (run.five_seconds(seq_write).into_iter()).zip(run.five_seconds(rnd_write));
-    // The worse of the two as a part of what it was promised, and how much both have.
+    // Smaller fraction of the promised throughput in each span, with the throughput of both.
     let kept: Vec<(f64, (f64, f64))> = both
         .map(|(seq, rnd)| (f64::min(seq / seq_due, rnd / rnd_due), (seq, rnd)))
         .collect();
@@ -118,23 +118,23 @@ fn settles(found: &Found<'_>) -> Claims {
         ),
         (None, None) => "it ends within five seconds".to_owned(),
     };
-    Ok(vec![Said::new(
+    Ok(vec![ClaimResult::new(
         format!("with feedback both writers have their throughput within {within_s:.0} s"),
         first.is_some_and(|first| first as f64 <= within_s),
         detail,
     )])
 }
 
-/// How near the whole comes.
-pub(super) fn goals(cells: &[Cell]) -> Vec<Said> {
-    let mut claims: Vec<Said> = Said::order_goal(cells).into_iter().collect();
+/// Evaluates the goals for all figures together.
+pub(super) fn goals(cells: &[Cell]) -> Vec<ClaimResult> {
+    let mut claims: Vec<ClaimResult> = ClaimResult::order_goal(cells).into_iter().collect();
     let is_time = |cell: &&Cell| {
         matches!(cell.table.as_str(), "3" | "4" | "5") && cell.column != "server_avg_iops"
     };
     let (near, all) = within(cells.iter().filter(is_time), NEAR);
     if all > 0 {
         let share = 100.0 * near as f64 / all as f64;
-        claims.push(Said::new(
+        claims.push(ClaimResult::new(
             "predicted execution times are within 15 % of the paper's on 80 % of the cells",
             share >= 80.0,
             format!("they are on {near} of {all}, {share:.0} %"),

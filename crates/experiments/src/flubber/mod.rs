@@ -12,7 +12,7 @@ mod tables;
 use crate::claim::Measure;
 use crate::frame::{self, Claims, Code, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, folder};
-use setup::{Case, Key, Run, SCHEDULERS, Without};
+use setup::{Ablation, Case, Key, Run, SCHEDULERS};
 use tables::FIGURES;
 use tidegate_sim::scenario::Scenario;
 
@@ -31,27 +31,27 @@ const PAPER_TOML: &str = folder::embedded!("flubber", "paper.toml");
 type Figure = frame::Figure<Flubber>;
 type Found<'a> = frame::Found<'a, Flubber>;
 
-/// The interval factors of table 2; the last but one is that of all the rest.
+/// Interval factors of table 2; all other runs use the last but one.
 const BETAS: [u64; 5] = [1, 2, 8, 32, 128];
 
-/// Flubber with an interval factor of table 2.
+/// Key of Flubber with an interval factor of table 2.
 fn beta(factor: u64) -> Key {
     Key::new(Case::Read, "flubber").with_beta(factor)
 }
 
-/// A case under one of the paper's schedulers, by its name in the figures.
+/// Run of a case under a scheduler, by the scheduler's name in the paper's figures.
 fn named<'a>(found: &Found<'a>, case: Case, scheduler: &str) -> Option<&'a Run> {
     let scheduler = SCHEDULERS.iter().find(|name| **name == scheduler)?;
     found.of(Key::new(case, scheduler))
 }
 
-/// The experiment.
+/// Experiments of the paper.
 struct Flubber;
 
 impl Experiment for Flubber {
     type Key = Key;
     type Run = Run;
-    type Variant = Without;
+    type Variant = Ablation;
 
     const REFERENCE: &'static str = PAPER_TOML;
     const FIGURES: &'static [Figure] = &FIGURES;
@@ -59,7 +59,7 @@ impl Experiment for Flubber {
     const MEASURES: &'static [&'static [Measure<Flubber>]] = &[measures::MEASURES];
     const CODE: &'static [(&'static str, Code<Flubber>)] = measures::CODE;
 
-    fn varied(key: Key, without: Without) -> Option<Key> {
+    fn varied(key: Key, without: Ablation) -> Option<Key> {
         Some(key.without(without))
     }
 

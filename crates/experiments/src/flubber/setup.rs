@@ -1,4 +1,4 @@
-//! The runs there are: a case, a scheduler, and what is changed about it.
+//! Runs of the experiment: case, scheduler and ablation.
 
 use crate::ExperimentError;
 use crate::folder::{self, File, named, set_param};
@@ -13,7 +13,7 @@ use tidegate_sim::report::{Report, Row, VmReport};
 use tidegate_sim::scenario::{self, Scenario};
 use tidegate_sim::world::World;
 
-/// What runs beside each other.
+/// Workloads that run side by side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Case {
     Read,
@@ -26,11 +26,11 @@ pub(super) enum Case {
 pub(super) const DISK: File = named!("flubber", "disk.toml");
 const SCHEDULERS_TOML: &str = folder::embedded!("flubber", "schedulers.toml");
 
-/// The four that the paper compares, as its figures call them.
+/// Schedulers that the paper compares, by their names in its figures.
 pub(super) const SCHEDULERS: [&str; 4] = ["cfq", "cfq_priority", "edf_credit", "flubber"];
 
 impl Case {
-    /// Its file, and what it says.
+    /// Scenario file of the case.
     fn file(self) -> File {
         match self {
             Case::Read => named!("flubber/scenarios", "read.toml"),
@@ -41,7 +41,7 @@ impl Case {
         }
     }
 
-    /// As the paper's tables 3 and 6 call it.
+    /// Case by its name in tables 3 and 6 of the paper.
     pub(super) fn named(name: &str) -> Option<Case> {
         match name {
             "read" => Some(Case::Read),
@@ -51,7 +51,7 @@ impl Case {
         }
     }
 
-    /// The same beside a backup.
+    /// Case with a backup beside it; `None` if there is none.
     pub(super) fn with_backup(self) -> Option<Case> {
         match self {
             Case::Read => Some(Case::ReadBackup),
@@ -61,53 +61,53 @@ impl Case {
     }
 }
 
-/// What a run leaves out, to show what a claim hangs on.
+/// Ablation, to show the cause of a claim's outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Without {
-    /// Nothing.
+pub(super) enum Ablation {
+    /// Unchanged run.
     Nothing,
-    /// Deadlines that bind: latencies are [`FAR`] times as long.
+    /// No binding deadlines: latencies are [`FAR`] times as long.
     NearDeadlines,
-    /// The guests' processors take no time.
+    /// No CPU time in the guests.
     Processor,
-    /// Feedback on credits.
+    /// No feedback on credits.
     Feedback,
-    /// Deadlines that count what credits hold back: they begin when credits let a request in, which
-    /// is the other reading of eq. 5's start time.
+    /// No deadline while credits hold a request: deadlines start when credits admit it, the other
+    /// reading of eq. 5's start time.
     HeldTime,
 }
 
-impl Variant for Without {
-    const NOTHING: Without = Without::Nothing;
-    const ALL: &'static [Without] = &[
-        Without::NearDeadlines,
-        Without::HeldTime,
-        Without::Feedback,
-        Without::Processor,
+impl Variant for Ablation {
+    const NOTHING: Ablation = Ablation::Nothing;
+    const ALL: &'static [Ablation] = &[
+        Ablation::NearDeadlines,
+        Ablation::HeldTime,
+        Ablation::Feedback,
+        Ablation::Processor,
     ];
 
     fn phrase(self) -> String {
         match self {
-            Without::Nothing => "As it is".to_owned(),
-            Without::NearDeadlines => format!("With latencies {FAR} times as long"),
-            Without::HeldTime => "With deadlines from when credits let a request in".to_owned(),
-            Without::Feedback => "Without feedback".to_owned(),
-            Without::Processor => "If guests took no processor time".to_owned(),
+            Ablation::Nothing => "As it is".to_owned(),
+            Ablation::NearDeadlines => format!("With latencies {FAR} times as long"),
+            Ablation::HeldTime => "With deadlines from when credits let a request in".to_owned(),
+            Ablation::Feedback => "Without feedback".to_owned(),
+            Ablation::Processor => "If guests took no processor time".to_owned(),
         }
     }
 }
 
-/// So many times the latencies that the paper promises are hardly ever overdue.
+/// Factor with which the paper's latency targets hardly ever become overdue.
 pub(super) const FAR: u64 = 5;
 
-/// A run: what is simulated, under which scheduler, and what is changed about that.
+/// Run: case, scheduler and change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     pub(super) case: Case,
     pub(super) scheduler: &'static str,
-    /// The interval factor; `None`: that of `schedulers.toml`.
+    /// Interval factor; `None` for that of `schedulers.toml`.
     beta: Option<u64>,
-    without: Without,
+    without: Ablation,
 }
 
 impl Key {
@@ -116,7 +116,7 @@ impl Key {
             case,
             scheduler,
             beta: None,
-            without: Without::Nothing,
+            without: Ablation::Nothing,
         }
     }
 
@@ -125,34 +125,34 @@ impl Key {
         Key { beta, ..self }
     }
 
-    /// The same with something left out, if it is Flubber's.
-    pub(super) fn without(self, without: Without) -> Key {
+    /// Key of the run with an ablation, which applies to Flubber only.
+    pub(super) fn without(self, without: Ablation) -> Key {
         let without = match self.scheduler {
             "flubber" => without,
-            _ => Without::Nothing,
+            _ => Ablation::Nothing,
         };
         Key { without, ..self }
     }
 }
 
-/// A scheduler of `schedulers.toml`.
+/// Scheduler of `schedulers.toml`.
 #[derive(Clone, Debug)]
 struct Scheduler {
     policy: PolicySpec,
-    /// The policy where nobody writes.
+    /// Policy for cases without writers.
     policy_for_reads: PolicySpec,
-    /// What tenants are promised, or which class they have.
+    /// Objectives, or priorities, by tenant.
     objectives: Vec<(String, Objective)>,
 }
 
-/// The scheduler `name`, for the tenants of `scenario`.
+/// Reads the scheduler `name` for the tenants of `scenario`.
 fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, ExperimentError> {
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let for_reads = section.read("policy_for_reads", policy.clone(), policy::from_field);
         let objectives = section.read("objective", Vec::new(), |field| {
             let section = Section::of(field)?;
             let tenant = |name: &str| scenario.tenants.iter().find(|t| t.name == name);
-            // Tenants of other cases are passed over.
+            // The file also has objectives for tenants of other cases.
             let of_case = section.entries().filter_map(|(entry, field)| {
                 let tenant = tenant(&entry.key)?;
                 let objective = objective::from_field(&field, &tenant.objective);
@@ -168,15 +168,15 @@ fn scheduler(name: &'static str, scenario: &Scenario) -> Result<Scheduler, Exper
     })
 }
 
-/// The disk of the experiment, and those of the catalogue.
+/// Finds the experiment's disk and those of the catalogue.
 fn find_model(name: &str) -> Result<Entry, String> {
     folder::model(name, &[DISK])
 }
 
-/// What a run simulates.
+/// Scenario of a run.
 ///
 /// # Errors
-/// When a file of the experiment is not what it should be.
+/// Fails when a file of the experiment is malformed.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let (file, text) = key.case.file();
     let mut scenario = scenario::read(text, file, &find_model, None)?
@@ -199,22 +199,22 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     folder::checked(scenario, file, key)
 }
 
-fn leave_out(scenario: &mut Scenario, without: Without) -> Result<(), ExperimentError> {
+fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), ExperimentError> {
     match without {
-        Without::Nothing => Ok(()),
-        Without::Feedback => set_param(scenario, "feedback", 0),
-        Without::HeldTime => {
+        Ablation::Nothing => Ok(()),
+        Ablation::Feedback => set_param(scenario, "feedback", 0),
+        Ablation::HeldTime => {
             let from = DeadlineFrom::Admission as u64;
             set_param(scenario, "deadline_from", from)
         }
-        Without::NearDeadlines => {
+        Ablation::NearDeadlines => {
             for tenant in &mut scenario.tenants {
                 let latency = &mut tenant.objective.latency;
                 *latency = latency.map(|bound| Nanos(bound.0 * FAR));
             }
             Ok(())
         }
-        Without::Processor => {
+        Ablation::Processor => {
             for tenant in &mut scenario.tenants {
                 tenant.delay.processor = None;
             }
@@ -223,11 +223,11 @@ fn leave_out(scenario: &mut Scenario, without: Without) -> Result<(), Experiment
     }
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) report: Report,
-    /// A row for each tenant and second.
+    /// Rows per tenant and second.
     pub(super) rows: Vec<Row>,
 }
 
@@ -244,12 +244,12 @@ impl Run {
         self.report.vms.iter().find(|vm| vm.name == name)
     }
 
-    /// Seconds from its start to its last answer.
+    /// Time from a VM's start to its last answer, in seconds.
     pub(super) fn time(&self, name: &str) -> Option<f64> {
         self.vm(name).map(|vm| vm.time_s)
     }
 
-    /// Requests a second over its run, as the guest's block layer counts them.
+    /// Requests per second over the VM's run, counted by the guest's block layer.
     pub(super) fn iops(&self, name: &str) -> Option<f64> {
         self.vm(name).map(|vm| vm.rates.iops)
     }
@@ -260,7 +260,7 @@ impl Run {
         Some(mean as f64 / 1e6)
     }
 
-    /// Its whole seconds, those before its end.
+    /// Rows of a VM's whole seconds before its end.
     pub(super) fn seconds<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Row> + use<'a> {
         let name = name.to_owned();
         let end = self.time(&name).unwrap_or(0.0);
@@ -268,8 +268,8 @@ impl Run {
         rows.filter(move |row| row.vm == name && row.time_s <= end)
     }
 
-    /// Mean requests a second of the five seconds from each of its seconds on: single ones hold an
-    /// fsync or none.
+    /// Mean requests per second over windows of five seconds, one starting at each second. Single
+    /// seconds vary with the fsyncs in them.
     pub(super) fn five_seconds(&self, name: &str) -> Vec<f64> {
         const SPAN: usize = 5;
         let iops: Vec<f64> = self.seconds(name).map(|row| row.rates.iops).collect();
@@ -277,14 +277,14 @@ impl Run {
         sums.map(|sum| sum / SPAN as f64).collect()
     }
 
-    /// The largest of a second's requests.
+    /// Largest number of requests in a second.
     pub(super) fn iops_max(&self, name: &str) -> Option<f64> {
         self.seconds(name)
             .map(|row| row.rates.iops)
             .reduce(f64::max)
     }
 
-    /// The largest of a second's mean latencies, in milliseconds.
+    /// Largest mean latency of a second, in milliseconds.
     pub(super) fn delay_max(&self, name: &str) -> Option<f64> {
         let means = self
             .seconds(name)
@@ -292,14 +292,13 @@ impl Run {
         means.max().map(|ns| ns as f64 / 1e6)
     }
 
-    /// Of a hundred waits for a suitable request, how many one ended.
+    /// Anticipatory waits that a suitable request ended, in percent.
     pub(super) fn wait_success(&self) -> Option<f64> {
         let waits = self.report.devices.first()?.waits?;
         Some(100.0 * waits.succeeded as f64 / waits.begun.max(1) as f64)
     }
 
-    /// The share of I/Os, in percent, for which the disk went so far: no way at all, some way
-    /// within an image, or farther.
+    /// Percentage of I/Os by the disk's travel: none, within an image, and beyond.
     pub(super) fn distances(&self) -> [f64; 3] {
         let mut shares = [0.0; 3];
         let counts = self

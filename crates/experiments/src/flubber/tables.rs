@@ -1,17 +1,17 @@
-//! Our figures beside the paper's.
+//! Figures of the simulation beside the paper's.
 
 use super::setup::{Case, Key, Run, SCHEDULERS};
 use super::{BETAS, Figure, Found, PAPER, beta, curves, named};
 use crate::Cell;
-use crate::contest::competing;
 use crate::findings::Sense;
 use crate::frame::Cells;
+use crate::ordering::with_orderings;
 
 /// Requests of sysbench: 2 GiB in requests of 16 KiB, and its default number of random ones.
 const SEQUENTIAL_REQUESTS: f64 = 131_072.0;
 const RANDOM_REQUESTS: f64 = 10_000.0;
 
-/// The paper's tables and figures, in its order; `claims.toml` has what it says of them.
+/// Tables and figures in the order of the paper; `claims.toml` has its claims about them.
 pub(super) const FIGURES: [Figure; 7] = [
     Figure {
         name: "2",
@@ -58,10 +58,10 @@ pub(super) const FIGURES: [Figure; 7] = [
     },
 ];
 
-/// The cases without a backup.
+/// Cases without a backup.
 const ALONE: [Case; 3] = [Case::Read, Case::Write, Case::Mixed];
 
-/// These cases under these schedulers.
+/// Keys of these cases under these schedulers.
 fn under(cases: &[Case], schedulers: &[&'static str]) -> Vec<Key> {
     let of = |&case: &Case| schedulers.iter().map(move |name| Key::new(case, name));
     cases.iter().flat_map(of).collect()
@@ -81,18 +81,18 @@ fn table2(found: &Found<'_>) -> Cells {
             _ => None,
         }
     });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         let sense = match cell.column.split_once('_')?.1 {
             "avg_iops" => Sense::More,
             "avg_delay_ms" => Sense::Less,
-            // The extremes of a series have no order that means anything.
+            // The order of extremes of a series has no meaning.
             _ => return None,
         };
         Some((cell.column.clone(), format!("beta {}", cell.row), sense))
     }))
 }
 
-/// The case and the tenant of a row such as `read/seq_read`.
+/// Case and tenant of a row such as `read/seq_read`.
 fn case_and_vm(labels: &[String]) -> Option<(Case, &str)> {
     let (case, vm) = labels.first()?.split_once('/')?;
     Some((Case::named(case)?, vm))
@@ -106,13 +106,13 @@ fn table3(found: &Found<'_>) -> Cells {
             let (case, vm) = case_and_vm(labels)?;
             named(found, case, column)?.time(vm)
         });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         Some((cell.row.clone(), cell.column.clone(), Sense::Less))
     }))
 }
 
-/// Requests of the guests' processes a second, over the time until the last of them is done:
-/// what the paper's average of the server comes to.
+/// Requests of all guest processes per second until the last of them is done, which corresponds to
+/// the paper's average of the server.
 fn server_iops(run: &Run) -> f64 {
     (2.0 * SEQUENTIAL_REQUESTS + RANDOM_REQUESTS) / run.report.duration_s
 }
@@ -128,7 +128,7 @@ fn table4(found: &Found<'_>) -> Cells {
                 time => run.time(time.strip_suffix("_s")?),
             }
         });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         let sense = match cell.column.as_str() {
             "server_avg_iops" => Sense::More,
             _ => Sense::Less,
@@ -145,7 +145,7 @@ fn table5(found: &Found<'_>) -> Cells {
             let (case, vm) = case_and_vm(labels)?;
             named(found, case.with_backup()?, column)?.time(vm)
         });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         Some((cell.row.clone(), cell.column.clone(), Sense::Less))
     }))
 }
@@ -165,11 +165,11 @@ fn table6(found: &Found<'_>) -> Cells {
                 _ => None,
             }
         });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         let sense = match cell.column.as_str() {
             "d_zero" => Sense::More,
             "outside_5e7" => Sense::Less,
-            // What is left once these two are known.
+            // The remaining share follows from these two.
             _ => return None,
         };
         let (case, who) = cell.row.split_once('/')?;
@@ -177,7 +177,7 @@ fn table6(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// A figure that stands in the text, and ours.
+/// Figure that the paper's text states, beside ours.
 fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) -> Option<Cell> {
     Cell::stated(PAPER.name, [table, row, column], theirs, ours)
 }
@@ -193,7 +193,7 @@ fn figure4(found: &Found<'_>) -> Cells {
         let column = "rnd_write_avg_latency_ms";
         cells.extend(single("figure 4", scheduler, column, theirs, ours));
     }
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         Some((cell.column.clone(), cell.row.clone(), Sense::Less))
     }))
 }

@@ -1,10 +1,10 @@
-//! The free figures, each by the one Credit2 cell of its experiment.
+//! Calibration of the free parameters, each by one Credit2 cell of its experiment.
 //!
-//! A figure is searched by halves, for what it is found by only rises or only falls with it. What
-//! is found stays for those after it: streams, for one, have their window by table 5 wherever they
-//! are.
+//! Each parameter is found by bisection, because its cell is monotonic in it. Parameters are fitted
+//! in order and kept for the later ones: table 5, for example, determines the window of all
+//! streams.
 
-use super::free::Free;
+use super::free_parameters::FreeParameters;
 use super::points::{POINTS, Point};
 use super::policy::Policy;
 use super::run;
@@ -13,13 +13,13 @@ use super::tables::figure;
 use crate::{ExperimentError, Progress, Reference, Wanted, pool};
 use std::fmt::Write;
 
-/// Finds them all again: the text of `calibration.toml`.
+/// Fits all parameters; returns the text of `calibration.toml`.
 pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
 ) -> Result<String, ExperimentError> {
     let reference = Reference::parse(setup::PAPER_TOML)?;
-    let mut free = Free::read()?;
+    let mut free = FreeParameters::read()?;
     let mut residuals = String::new();
     for (n, point) in POINTS.iter().enumerate() {
         let theirs = theirs(&reference, point)?;
@@ -36,7 +36,7 @@ pub(super) fn calibrate(
         }
         free.set(point.knob, low);
         let ours = ours(point, &free, wanted.jobs);
-        // To a String nothing fails to be written.
+        // Writing to a `String` cannot fail.
         let _ = write!(
             residuals,
             "\n[[residual]]\ncell = \"table {}, {}, {}\"\ntheirs = {theirs}\nours = {ours:.2}\n",
@@ -68,8 +68,8 @@ fn theirs(reference: &Reference, point: &Point) -> Result<f64, ExperimentError> 
     })
 }
 
-/// What the cell comes to with these figures.
-fn ours(point: &Point, free: &Free, jobs: usize) -> f64 {
+/// Value of the cell in the simulation with these parameters.
+fn ours(point: &Point, free: &FreeParameters, jobs: usize) -> f64 {
     let Some(figure) = figure(point.table, point.row, point.column) else {
         return f64::NAN;
     };
@@ -82,7 +82,7 @@ fn ours(point: &Point, free: &Free, jobs: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::free::Knob;
+    use super::super::free_parameters::Knob;
     use super::*;
 
     #[test]

@@ -4,8 +4,8 @@ use super::policy::Policy;
 use super::run::Runs;
 use super::setup::Case;
 use crate::claim::{self, Call, ClaimSpec, Item, Measure, Measures, Series, Subject, series};
+use crate::claim_result::ClaimResult;
 use crate::findings::{Sense, heading};
-use crate::said::Said;
 use crate::{Cell, ExperimentError, Reference, Wanted, folder};
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ pub(super) const CLAIMS: &str = folder::embedded!("isacs", "claims.toml");
 
 /// Part of the claims about all tables of I/O together.
 const EVERY_TABLE: &str = "tables 3 to 8";
-/// The part of the paper that is about fixed work, not about I/O.
+/// Part of the paper about fixed work instead of I/O.
 const FIXED_WORK: &str = "section 5.4";
-/// Gain, of 1, up to which two figures count as the same; `claims.toml` has it as the loss that is
-/// no loss.
+/// Gain, as a fraction, up to which two figures count as the same; `claims.toml` uses it as the
+/// tolerated loss.
 const SAME: f64 = 0.01;
 
-/// A comparison of the paper: figures of Credit2 and ISACS, theirs and ours.
+/// Comparison of Credit2 with ISACS in the paper and in the simulation.
 struct Pair<'a> {
     table: &'a str,
     about: &'a str,
@@ -30,7 +30,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Part by which ISACS is better than Credit2.
+    /// Fraction by which ISACS is better than Credit2.
     fn gain([credit2, isacs]: [f64; 2], sense: Sense) -> f64 {
         match sense {
             Sense::More => isacs / credit2 - 1.0,
@@ -70,16 +70,16 @@ impl Pair<'_> {
     }
 }
 
-/// Results of two schedulers, the second of which stands for ISACS.
+/// Results of two schedulers; the second one stands for ISACS.
 pub(super) struct Compared<'a> {
     pub(super) reference: &'a Reference,
     pub(super) runs: &'a Runs,
     pub(super) policies: [Policy; 2],
-    /// Cells of the tables that are wanted, with these schedulers.
+    /// Cells of the wanted tables under these schedulers.
     pub(super) cells: &'a [Cell],
 }
 
-/// The experiment, as a subject of claims.
+/// Experiments as a subject of claims.
 struct Isacs;
 
 impl Subject for Isacs {
@@ -137,10 +137,10 @@ impl Compared<'_> {
     fn io(&self) -> Vec<Pair<'_>> {
         let mut found: BTreeMap<(&str, &str), [Option<&Cell>; 2]> = BTreeMap::new();
         for cell in self.cells.iter().filter(|cell| cell.table != FIXED_WORK) {
-            if let Some(contest) = &cell.contest {
-                let key = (cell.table.as_str(), contest.about.as_str());
+            if let Some(ordering) = &cell.ordering {
+                let key = (cell.table.as_str(), ordering.about.as_str());
                 let both = found.entry(key).or_default();
-                both[usize::from(contest.who == "isacs")] = Some(cell);
+                both[usize::from(ordering.who == "isacs")] = Some(cell);
             }
         }
         let pair = |((table, about), both)| {
@@ -150,7 +150,7 @@ impl Compared<'_> {
             Some(Pair {
                 table,
                 about,
-                sense: isacs.contest.as_ref()?.sense,
+                sense: isacs.ordering.as_ref()?.sense,
                 theirs: [credit2.theirs, isacs.theirs],
                 ours: [credit2.ours, isacs.ours],
             })
@@ -158,7 +158,7 @@ impl Compared<'_> {
         found.into_iter().filter_map(pair).collect()
     }
 
-    /// Number of cells of a kind; `None`: there are no cells.
+    /// Number of cells of a kind; `None` if there are no cells.
     fn count(&self, kind: &str) -> Option<usize> {
         let all = self.io();
         let is = |pair: &&Pair<'_>| match kind {
@@ -169,15 +169,15 @@ impl Compared<'_> {
         (!all.is_empty()).then(|| all.iter().filter(is).count())
     }
 
-    /// Claims of the file about what is wanted, with these figures.
+    /// Evaluates the wanted claims of the file.
     ///
     /// # Errors
-    /// When a claim names a figure that there is not.
+    /// Fails when a claim names an unknown measure.
     pub(super) fn claims(
         &self,
         specs: &[ClaimSpec],
         wanted: &Wanted,
-    ) -> Result<Vec<Said>, ExperimentError> {
+    ) -> Result<Vec<ClaimResult>, ExperimentError> {
         let is_wanted = |spec: &&ClaimSpec| spec.part == EVERY_TABLE || wanted.wants(&spec.part);
         let mut claims = Vec::new();
         for spec in specs.iter().filter(is_wanted) {
@@ -199,7 +199,7 @@ impl Measures for Compared<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::Contest;
+    use crate::findings::Ordering;
     use crate::findings::tests::cell;
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
     fn cells(all: &[(&str, [f64; 2], [f64; 2])]) -> Vec<Cell> {
         let both = |(about, theirs, ours): &(&str, [f64; 2], [f64; 2])| {
             [0, 1].map(|n| Cell {
-                contest: Some(Contest {
+                ordering: Some(Ordering {
                     about: (*about).to_owned(),
                     who: ["credit2", "isacs"][n].to_owned(),
                     sense: Sense::More,
@@ -236,7 +236,7 @@ mod tests {
         let specs = claim::read(CLAIMS).expect("claims");
         let spec = specs.iter().find(|spec| spec.id == id).expect("the claim");
         let said = spec.evaluate(&compared).expect("figures");
-        said.map(|said| said.hangs_on(&[]))
+        said.map(|said| said.with_ablations(&[]))
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Figures 7 to 15, drawn: spreads over all rounds under Credit2, ISACS and `credit2-io`.
+//! Plots of figures 7 to 15: ranges over all rounds under Credit2, ISACS and `credit2-io`.
 
 use super::policy::Policy;
 use super::run::Runs;
@@ -6,21 +6,21 @@ use super::setup::{Case, Source};
 use crate::Wanted;
 use tidegate_report::{Axis, Plot, Point, Series, Unit};
 
-/// Who is drawn, and what it is called.
+/// Schedulers in the plots, with their labels.
 const DRAWN: [(Policy, &str); 3] = [
     (Policy::Credit2, "credit2"),
     (Policy::Isacs, "isacs"),
     (Policy::IoTurns, "credit2-io"),
 ];
 
-/// VMs with I/O of twelve.
+/// Numbers of VMs with I/O, of twelve.
 const HYBRID: [usize; 6] = [1, 3, 5, 7, 9, 11];
-/// VMs that do both.
+/// Numbers of VMs with both I/O and computation.
 const MIXED: [usize; 7] = [1, 2, 4, 6, 8, 10, 12];
-/// VMs in section 5.4.
+/// Numbers of VMs in section 5.4.
 const UP_TO_SIX: [usize; 6] = [1, 2, 3, 4, 5, 6];
 
-/// A figure over several cases.
+/// Figure over several cases.
 struct Swept {
     table: &'static str,
     title: &'static str,
@@ -126,7 +126,7 @@ fn swept() -> Vec<Swept> {
     ]
 }
 
-/// Cases of which figures alone say something.
+/// Cases that only figures need.
 pub(super) fn further_cases(wanted: &Wanted, known: &[Case]) -> Vec<Case> {
     let figures = swept()
         .into_iter()
@@ -137,7 +137,7 @@ pub(super) fn further_cases(wanted: &Wanted, known: &[Case]) -> Vec<Case> {
     cases.filter(|case| !known.contains(case)).collect()
 }
 
-/// How many of all round trips took no longer than so long.
+/// Cumulative distribution of round trips.
 fn latencies(title: String, case: Case, runs: &Runs) -> Plot {
     let mut plot = Plot::new(
         title,
@@ -159,7 +159,7 @@ fn latencies(title: String, case: Case, runs: &Runs) -> Plot {
     plot
 }
 
-/// All that is wanted, in the order of the paper.
+/// All wanted plots, in the order of the paper.
 pub(super) fn plots(runs: &Runs, wanted: &Wanted) -> Vec<Plot> {
     let mut plots = Vec::new();
     if wanted.wants("3") {

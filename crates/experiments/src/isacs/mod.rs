@@ -6,7 +6,7 @@
 mod calibrate;
 mod claims;
 mod figures;
-mod free;
+mod free_parameters;
 mod points;
 mod policy;
 mod run;
@@ -15,7 +15,7 @@ mod tables;
 
 use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, claim};
 use claims::Compared;
-use free::Free;
+use free_parameters::FreeParameters;
 use policy::Policy;
 
 const TABLES: &[&str] = &["3", "4", "5", "6", "7", "8", "section 5.4"];
@@ -30,20 +30,20 @@ pub(crate) const PAPER: Paper = Paper {
     calibrate: Some(calibrate::calibrate),
 };
 
-/// Rounds of what only serves to explain.
+/// Number of rounds of explanatory runs.
 const FEW_ROUNDS: u64 = 1;
-/// Rounds of what only figures show.
+/// Number of rounds of runs that only figures need.
 const FIGURE_ROUNDS: u64 = 5;
-/// The schedulers of the comparison.
+/// Schedulers of the comparison.
 const BOTH: [Policy; 2] = [Policy::Credit2, Policy::Isacs];
-/// The same with one run-queue.
+/// Schedulers with one run-queue.
 const SHARED: [Policy; 2] = [Policy::Credit2Shared, Policy::IsacsShared];
-/// The same, both with a look at the end of the rate limit.
+/// Schedulers that look again at the end of the rate limit.
 const LOOKING: [Policy; 2] = [Policy::Credit2LooksAgain, Policy::IsacsLooksAgain];
 
 fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, ExperimentError> {
     let reference = Reference::parse(setup::PAPER_TOML)?;
-    let free = Free::read()?;
+    let free = FreeParameters::read()?;
     let cases = tables::cases(&reference, wanted)?;
     let jobs = wanted.jobs;
     let compared = [Policy::Credit2, Policy::Isacs, Policy::IoTurns];
@@ -87,7 +87,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     }
     let mut said: Vec<_> = claims
         .into_iter()
-        .map(|said| said.hangs_on(&ablated))
+        .map(|said| said.with_ablations(&ablated))
         .collect();
     let shared = |claim: &str| format!("with one run-queue, {claim}");
     let ours = |claim: &str| claim.replace("ISACS", "credit2-io");
@@ -99,7 +99,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
         }),
     ] {
         let claims = found(pair)?.1.into_iter();
-        said.extend(claims.map(|said| said.named(name).hangs_on(&[])));
+        said.extend(claims.map(|said| said.named(name).with_ablations(&[])));
     }
     Ok(Findings {
         cells,

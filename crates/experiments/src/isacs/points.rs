@@ -1,15 +1,15 @@
-//! The cells by which the free figures are found.
+//! Cells by which the free parameters are found.
 
-use super::free::Knob;
+use super::free_parameters::Knob;
 
-/// A cell, the free figure that is found by it, and in which bounds.
+/// Cell, with the parameter that it determines and the parameter's bounds.
 pub(super) struct Point {
     pub(super) knob: Knob,
     pub(super) table: &'static str,
     pub(super) row: &'static str,
     pub(super) column: &'static str,
     pub(super) bounds: (u64, u64),
-    /// Whether the cell rises with the figure.
+    /// `true` if the cell rises with the parameter.
     pub(super) rises: bool,
 }
 
@@ -29,7 +29,7 @@ const fn point(
     }
 }
 
-/// In the order in which they are found.
+/// Cells in the order of the calibration.
 pub(super) const POINTS: [Point; 10] = [
     point(Knob::WindowKib, ["5", "credit2", "i1c11"], (64, 8192), true),
     point(

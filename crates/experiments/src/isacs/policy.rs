@@ -1,14 +1,14 @@
-//! The schedulers that are set beside each other.
+//! Schedulers of the comparison.
 
 use tidegate_vcpu::scenario::SchedulerSpec;
 use tidegate_vcpu::schedulers::{credit2, io_turns, isacs};
 
-/// A scheduler of the comparison, or ISACS with something left out or otherwise.
+/// Scheduler of the comparison, or ISACS with a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Policy {
     Credit2,
     Isacs,
-    /// Both with one run-queue for all pCPUs, as a machine of one socket has it.
+    /// Variants of both with one run-queue for all pCPUs, as on a machine with one socket.
     Credit2Shared,
     IsacsShared,
     WithoutIoCredit,
@@ -16,24 +16,25 @@ pub(super) enum Policy {
     WithoutBoost,
     WithoutIoBalance,
     KeepsDebt,
-    /// IVCredit in microseconds taken for credit in nanoseconds.
+    /// ISACS with IVCredit in microseconds added to credit in nanoseconds.
     Faint,
-    /// The scheduler looks again each time the rate limit is over.
+    /// ISACS that looks again each time the rate limit is over.
     ShortSlices,
-    /// Slices in CPU-BOOST are as long as the lead in CVCredit.
+    /// ISACS with slices in CPU-BOOST as long as the lead in CVCredit.
     LongBoost,
-    /// Both look again at the end of the rate limit for who woke within it.
+    /// Variants of both that look again, at the end of the rate limit, for vCPUs that woke within
+    /// it.
     Credit2LooksAgain,
     IsacsLooksAgain,
-    /// Our own: Credit2 with turns for I/O.
+    /// Own scheduler: Credit2 with turns for I/O.
     IoTurns,
     IoTurnsShared,
-    /// A new interval weighs a tenth in the average, what was before nine.
+    /// ISACS whose average gives a new interval a tenth and the history nine tenths.
     SlowAverage,
 }
 
 impl Policy {
-    /// ISACS with one thing otherwise, for what does not hold.
+    /// ISACS with one change each, to show the cause of a claim's outcome.
     pub(super) const ABLATED: [Policy; 9] = [
         Policy::WithoutIoCredit,
         Policy::WithoutConcealing,
@@ -46,7 +47,7 @@ impl Policy {
         Policy::SlowAverage,
     ];
 
-    /// How a sentence about what it comes to begins.
+    /// Beginning of a sentence about runs under this scheduler.
     pub(super) fn phrase(self) -> &'static str {
         match self {
             Policy::WithoutIoCredit => "Without IVCredit",
@@ -69,7 +70,7 @@ impl Policy {
         }
     }
 
-    /// It, with its parameters.
+    /// Scheduler with its parameters.
     pub(super) fn spec(self) -> SchedulerSpec {
         let run_queues = match self {
             Policy::Credit2Shared | Policy::IsacsShared | Policy::IoTurnsShared => {

@@ -1,6 +1,6 @@
-//! Runs, and what came of them over all rounds.
+//! Runs of the cases, and their results over all rounds.
 
-use super::free::{Free, WORK_SHRINK};
+use super::free_parameters::{FreeParameters, WORK_SHRINK};
 use super::policy::Policy;
 use super::setup::{self, Case};
 use crate::{Progress, pool};
@@ -8,30 +8,30 @@ use std::collections::BTreeMap;
 use tidegate_vcpu::report::{VcpuReport, VcpuVmReport};
 use tidegate_vcpu::scenario::Simulation;
 
-/// How often each experiment is run, with another seed each.
+/// Number of rounds per experiment, each with a seed of its own.
 pub(super) const ROUNDS: u64 = 15;
-/// How long iperf sends in the paper, in seconds.
+/// Duration of iperf in the paper, in seconds.
 const IPERF_S: f64 = 60.0;
 
-/// What came of a case under a scheduler: means over the rounds.
+/// Results of a case under a scheduler: means over the rounds.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(super) struct Found {
-    /// Mean round trip of each VM that answers some, ms.
+    /// Mean round trip of each VM that answers packets, in ms.
     pub(super) trips_ms: Vec<f64>,
-    /// The longest of all rounds, ms.
+    /// Longest round trip of all rounds, in ms.
     pub(super) longest_ms: f64,
-    /// Received in a minute, GB; or written a second, MB.
+    /// Data received in a minute, in GB, or written per second, in MB.
     pub(super) amount: f64,
-    /// How long fixed work took, s.
+    /// Duration of fixed work, in s.
     pub(super) work_s: f64,
-    /// All counted round trips, ms.
+    /// All counted round trips, in ms.
     pub(super) all_trips_ms: Vec<f64>,
-    /// The least and the most of `amount` or `work_s` in a round.
+    /// Smallest and largest `amount` or `work_s` of a round.
     pub(super) range: (f64, f64),
 }
 
 impl Found {
-    /// What a figure over several cases shows of one.
+    /// Value that a figure over several cases shows.
     pub(super) fn shown(&self) -> f64 {
         if self.work_s > 0.0 {
             self.work_s
@@ -42,7 +42,7 @@ impl Found {
 }
 
 impl Found {
-    /// The mean over the VMs.
+    /// Mean round trip over the VMs, in ms.
     pub(super) fn trip_ms(&self) -> f64 {
         mean(self.trips_ms.iter().copied())
     }
@@ -53,7 +53,7 @@ fn mean(all: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(n.max(1))
 }
 
-/// What came of one round.
+/// Results of one round.
 fn of(case: Case, report: &VcpuReport) -> Found {
     let vms = || report.vms.iter();
     let trips = || vms().filter_map(|vm| vm.round_trips.as_ref());
@@ -81,13 +81,13 @@ fn of(case: Case, report: &VcpuReport) -> Found {
     }
 }
 
-/// One round of a case.
-pub(super) fn round(case: Case, policy: Policy, free: &Free, round: u64) -> Found {
+/// Runs one round of a case.
+pub(super) fn round(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> Found {
     let scenario = setup::scenario(case, policy, free, round);
     of(case, &Simulation::new(scenario).run())
 }
 
-/// The rounds of a case taken together.
+/// Combines the rounds of a case.
 pub(super) fn together(rounds: &[Found]) -> Found {
     let vms = rounds.first().map_or(0, |found| found.trips_ms.len());
     let over = |get: &dyn Fn(&Found) -> f64| mean(rounds.iter().map(get));
@@ -112,19 +112,19 @@ pub(super) fn together(rounds: &[Found]) -> Found {
     }
 }
 
-/// All runs of these cases and schedulers.
+/// Results by case and scheduler.
 pub(super) type Runs = BTreeMap<(Case, Policy), Found>;
 
-/// Each of these cases under each of these schedulers.
+/// Keys of these cases under these schedulers.
 pub(super) fn keys(cases: &[Case], policies: &[Policy]) -> Vec<(Case, Policy)> {
     let of = |&case: &Case| policies.iter().map(move |&policy| (case, policy));
     cases.iter().flat_map(of).collect()
 }
 
-/// Runs `rounds` rounds of each.
+/// Runs `rounds` rounds of each key.
 pub(super) fn all(
     keys: &[(Case, Policy)],
-    free: &Free,
+    free: &FreeParameters,
     rounds: u64,
     jobs: usize,
     progress: Progress<'_>,

@@ -1,6 +1,6 @@
-//! The testbed as it is modelled: who runs what in each case, under which scheduler.
+//! Model of the testbed: guests and workloads of each case.
 
-use super::free::{Free, Knob};
+use super::free_parameters::{FreeParameters, Knob};
 use super::policy::Policy;
 use tidegate_config::frame::Frame;
 use tidegate_core::time::Nanos;
@@ -11,56 +11,56 @@ use tidegate_vcpu::scenario::{
 
 pub(super) const PAPER_TOML: &str = include_str!("../../../../experiments/isacs/paper.toml");
 
-/// Where dd's bytes are from.
+/// Source of dd's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Source {
     Zero,
     Urandom,
 }
 
-/// An experiment of the paper: how many VMs of twelve, or of all, do what.
+/// Experiment of the paper, with the number of VMs that have I/O.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Case {
-    /// Table 3: so many of twelve receive a stream and answer packets, the others compute.
+    /// Table 3: this many of twelve VMs receive a stream and answer packets, the others compute.
     PingHybrid(usize),
-    /// Table 4: six that answer packets and compute.
+    /// Table 4: six VMs answer packets and compute.
     PingMixed,
-    /// Table 5: so many of twelve receive a stream.
+    /// Table 5: this many of twelve VMs receive a stream.
     IperfHybrid(usize),
-    /// Table 6: so many that receive a stream and compute.
+    /// Table 6: this many VMs receive a stream and compute.
     IperfMixed(usize),
-    /// Table 7: so many of twelve write a file.
+    /// Table 7: this many of twelve VMs write a file.
     DdHybrid(Source, usize),
-    /// Table 8: so many that write a file and compute.
+    /// Table 8: this many VMs write a file and compute.
     DdMixed(Source, usize),
-    /// Section 5.4.1: fixed work inside each of so many VMs that receive a stream.
+    /// Section 5.4.1: fixed work inside each of this many VMs, which receive a stream.
     Inside(usize),
-    /// Section 5.4.2: fixed work in one of so many VMs, of which the others receive a stream.
+    /// Section 5.4.2: fixed work in one of this many VMs; the others receive a stream.
     NeighbourHybrid(usize),
-    /// The same where the others also compute.
+    /// Section 5.4.2: fixed work in one of this many VMs; the others receive a stream and compute.
     NeighbourMixed(usize),
 }
 
-/// Bytes of a stream that are handled at once: what one TCP segment can have at most.
+/// Bytes of a stream handled at once: the largest TCP segment.
 const CHUNK: u64 = 64 << 10;
 /// Bytes of an I/O to the disk.
 const IO: u64 = 512 << 10;
-/// How large the files are.
+/// Size of the files in the paper, in bytes.
 const FILE: u64 = 5_000_000_000;
-/// How much of a guest's 2 GB may be dirty: a fifth of what its kernel leaves, Linux's default.
+/// Dirty memory limit of a guest, in bytes: a fifth of its 2 GB less the kernel, Linux's default.
 const DIRTY: u64 = 400_000_000;
-/// Files are this much smaller than the paper's, and what they take that much shorter: long beside
-/// all periods of the schedulers.
+/// Factor by which files, and the time they take, are smaller than in the paper; they remain long
+/// compared with all periods of the schedulers.
 const SHRINK: u64 = 10;
-/// What is not counted at the beginning: five epochs and more of everybody's credit.
+/// Uncounted time at the begin: more than five epochs of every vCPU's credit.
 const WARM_UP: Nanos = Nanos::from_millis(500);
-/// How long streams are watched that are alone in a case, with the warm-up.
+/// Duration of cases with streams only, including the warm-up.
 const STREAMS: Nanos = Nanos::from_millis(1_500);
-/// Where the guests may run: where there is a client, and where there is none.
+/// First and last pCPU of the guests, in cases with and without a client.
 const WITH_CLIENT: (u8, u8) = (2, 6);
 const WITHOUT: (u8, u8) = (2, 7);
 
-/// A guest of four vCPUs.
+/// Guest with four vCPUs.
 fn guest(name: String, (first, last): (u8, u8)) -> VmSpec {
     VmSpec {
         name,
@@ -76,8 +76,8 @@ fn guest(name: String, (first, last): (u8, u8)) -> VmSpec {
     }
 }
 
-/// What making a KiB takes: zeros about 4 GB/s, random ones the free figure.
-fn make(source: Source, mixed: bool, free: &Free) -> Nanos {
+/// CPU time of making a KiB: zeros at about 4 GB/s, random bytes as calibrated.
+fn make(source: Source, mixed: bool, free: &FreeParameters) -> Nanos {
     match (source, mixed) {
         (Source::Zero, _) => Nanos(250),
         (Source::Urandom, false) => Nanos(free.get(Knob::UrandomNs)),
@@ -85,7 +85,7 @@ fn make(source: Source, mixed: bool, free: &Free) -> Nanos {
     }
 }
 
-fn write(source: Source, mixed: bool, free: &Free) -> WriteSpec {
+fn write(source: Source, mixed: bool, free: &FreeParameters) -> WriteSpec {
     WriteSpec {
         file: FILE / SHRINK,
         make_per_kib: make(source, mixed, free),
@@ -100,9 +100,9 @@ fn write(source: Source, mixed: bool, free: &Free) -> WriteSpec {
     }
 }
 
-/// A stream from the VM at `from`. What a chunk takes is about what copying it once takes at each
-/// end, and remapping it in the driver domain.
-fn stream(from: usize, receive: Nanos, free: &Free) -> StreamSpec {
+/// Stream from the VM at `from`. The CPU time of a chunk is about one copy at each end, and
+/// remapping in the driver domain.
+fn stream(from: usize, receive: Nanos, free: &FreeParameters) -> StreamSpec {
     let us = Nanos::from_micros;
     StreamSpec {
         from,
@@ -116,7 +116,7 @@ fn stream(from: usize, receive: Nanos, free: &Free) -> StreamSpec {
     }
 }
 
-fn ping(from: usize, count: u64, free: &Free) -> PingSpec {
+fn ping(from: usize, count: u64, free: &FreeParameters) -> PingSpec {
     let us = Nanos::from_micros;
     PingSpec {
         from,
@@ -129,54 +129,51 @@ fn ping(from: usize, count: u64, free: &Free) -> PingSpec {
     }
 }
 
-/// What answering a packet takes a guest.
+/// CPU time of a guest for answering a packet.
 const ANSWER: Nanos = Nanos::from_micros(35);
-/// What receiving a chunk takes a guest that does nothing else.
+/// CPU time of a guest without other work for receiving a chunk.
 const RECEIVE: Nanos = Nanos::from_micros(10);
 
-/// A guest with four processes that compute without end.
+/// Adds four processes that compute without end.
 fn computes(mut vm: VmSpec) -> VmSpec {
     vm.cpu.busy_processes = 4;
     vm
 }
 
-/// The guests of a case. The client, where there is one, stands behind them, at `from`.
-fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
+/// Guests of a case. The client, if there is one, comes after them, at index `from`.
+fn guests(case: Case, free: &FreeParameters) -> Vec<VmSpec> {
     let mixed_receive = Nanos(free.get(Knob::MixedReceiveNs));
     let many = |n: usize, cpus, what: &dyn Fn(usize, VmSpec) -> VmSpec| -> Vec<VmSpec> {
         let vms = (0..n).map(|k| what(k, guest(format!("vm{}", k + 1), cpus)));
         vms.collect()
     };
+    // The first `n` of twelve have I/O, the others compute.
+    let first = |n: usize, cpus, what: &dyn Fn(VmSpec) -> VmSpec| {
+        many(12, cpus, &|k, vm| {
+            if k < n { what(vm) } else { computes(vm) }
+        })
+    };
     match case {
-        Case::PingHybrid(n) => many(12, WITH_CLIENT, &|k, vm| match k < n {
-            true => VmSpec {
-                stream: Some(stream(12, RECEIVE, free)),
-                ping: Some(ping(12, 1_000, free)),
-                ..vm
-            },
-            false => computes(vm),
+        Case::PingHybrid(n) => first(n, WITH_CLIENT, &|vm| VmSpec {
+            stream: Some(stream(12, RECEIVE, free)),
+            ping: Some(ping(12, 1_000, free)),
+            ..vm
         }),
         Case::PingMixed => many(6, WITH_CLIENT, &|_, vm| VmSpec {
             ping: Some(ping(6, 2_000, free)),
             ..computes(vm)
         }),
-        Case::IperfHybrid(n) => many(12, WITH_CLIENT, &|k, vm| match k < n {
-            true => VmSpec {
-                stream: Some(stream(12, RECEIVE, free)),
-                ..vm
-            },
-            false => computes(vm),
+        Case::IperfHybrid(n) => first(n, WITH_CLIENT, &|vm| VmSpec {
+            stream: Some(stream(12, RECEIVE, free)),
+            ..vm
         }),
         Case::IperfMixed(n) => many(n, WITH_CLIENT, &|_, vm| VmSpec {
             stream: Some(stream(n, mixed_receive, free)),
             ..computes(vm)
         }),
-        Case::DdHybrid(source, n) => many(12, WITHOUT, &|k, vm| match k < n {
-            true => VmSpec {
-                write: Some(write(source, false, free)),
-                ..vm
-            },
-            false => computes(vm),
+        Case::DdHybrid(source, n) => first(n, WITHOUT, &|vm| VmSpec {
+            write: Some(write(source, false, free)),
+            ..vm
         }),
         Case::DdMixed(source, n) => many(n, WITHOUT, &|_, vm| VmSpec {
             write: Some(write(source, true, free)),
@@ -210,8 +207,8 @@ fn guests(case: Case, free: &Free) -> Vec<VmSpec> {
     }
 }
 
-/// A round of a case under a scheduler.
-pub(super) fn scenario(case: Case, policy: Policy, free: &Free, round: u64) -> Scenario {
+/// Scenario of a round of a case under a scheduler.
+pub(super) fn scenario(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> Scenario {
     let mut vms = guests(case, free);
     let disk = matches!(case, Case::DdHybrid(..) | Case::DdMixed(..));
     if !disk {
@@ -221,7 +218,7 @@ pub(super) fn scenario(case: Case, policy: Policy, free: &Free, round: u64) -> S
     Scenario {
         frame: Frame {
             title: format!("{case:?}, {policy:?}"),
-            // Round trips, files and work have an end of their own.
+            // Cases with round trips, files or work end by themselves.
             duration: if streams {
                 STREAMS
             } else {

@@ -1,15 +1,15 @@
-//! Our figures beside the paper's.
+//! Figures of the simulation beside the paper's.
 
 use super::points::{POINTS, Point};
 use super::policy::Policy;
 use super::run::{Found, Runs};
 use super::setup::{Case, Source};
-use crate::findings::{Contest, Sense};
+use crate::findings::{Ordering, Sense};
 use crate::{Cell, ExperimentError, Reference, Wanted};
 
 pub(super) const PAPER: &str = "isacs";
 
-/// The tables, which way their figures are better, and of how many words a row's label is.
+/// Tables with the better direction of their figures.
 pub(super) const TABLES: [(&str, Sense); 7] = [
     ("3", Sense::Less),
     ("4", Sense::Less),
@@ -20,12 +20,12 @@ pub(super) const TABLES: [(&str, Sense); 7] = [
     ("section 5.4", Sense::Less),
 ];
 
-/// Which figure of which runs a cell is.
+/// Source of a cell: the runs, and the figure of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Figure {
     pub(super) case: Case,
     pub(super) is_isacs: bool,
-    /// The VM, where a cell is about one.
+    /// Index of the VM, where a cell is about one.
     vm: Option<usize>,
 }
 
@@ -42,7 +42,7 @@ impl Figure {
     }
 }
 
-/// What a row and a column of a table stand for.
+/// Source of the cell at a row and a column of a table.
 pub(super) fn figure(table: &str, row: &str, column: &str) -> Option<Figure> {
     let hybrid = || column.strip_prefix('i')?.split_once('c')?.0.parse().ok();
     let mixed = || column.strip_prefix('m')?.parse().ok();
@@ -79,8 +79,8 @@ pub(super) fn figure(table: &str, row: &str, column: &str) -> Option<Figure> {
     })
 }
 
-/// Every cell that is wanted, in the order of the paper, with the schedulers that stand for Credit2
-/// and ISACS.
+/// All wanted cells, in the order of the paper, with the schedulers that stand for Credit2 and
+/// ISACS.
 pub(super) fn cells(
     reference: &Reference,
     runs: &Runs,
@@ -100,7 +100,8 @@ pub(super) fn cells(
     Ok(cells)
 }
 
-/// The same with what it competes in; calibrated is only the one cell of its experiment.
+/// Adds the comparison that a cell takes part in. Only the one cell of each experiment counts as
+/// calibrated.
 fn compared(mut cell: Cell, sense: Sense) -> Cell {
     let (about, who) = match cell.table.as_str() {
         "section 5.4" => (cell.row.clone(), cell.column.clone()),
@@ -114,11 +115,11 @@ fn compared(mut cell: Cell, sense: Sense) -> Cell {
             == (cell.table.as_str(), cell.row.as_str(), cell.column.as_str())
     };
     cell.calibrated &= POINTS.iter().any(is_point);
-    cell.contest = Some(Contest { about, who, sense });
+    cell.ordering = Some(Ordering { about, who, sense });
     cell
 }
 
-/// Every case that is wanted.
+/// All wanted cases.
 pub(super) fn cases(reference: &Reference, wanted: &Wanted) -> Result<Vec<Case>, ExperimentError> {
     let mut cases = Vec::new();
     for (table, _) in TABLES.into_iter().filter(|(table, _)| wanted.wants(table)) {

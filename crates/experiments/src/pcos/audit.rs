@@ -1,38 +1,43 @@
-//! The meta-scheduler's decisions, each tried in the simulation.
+//! Audit of the meta-scheduler's decisions: each is tried in the simulation.
 
-use super::house::{House, MEDIA};
+use super::host::{HostModel, MEDIA};
 use super::oracle::{Harm, Oracle};
+use super::replay::{HostReplay, Terms};
 use super::run::Outcome;
-use super::stage::{Stage, Terms};
 use std::collections::BTreeSet;
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 
-/// What came of decisions.
+/// Outcomes of decisions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Audit {
-    /// Requests that were let in.
+    /// Number of requests that were admitted.
     pub(super) let_in: usize,
-    /// Those of them that had better not been, and why.
+    /// Admitted requests that did harm, with the kind of harm.
     pub(super) harms: Vec<Harm>,
-    /// Requests that the oracle would have let in at one of the times at which they were
-    /// considered.
+    /// Number of requests that the oracle would have admitted at one of the times at which they
+    /// were considered.
     pub(super) possible: usize,
-    /// Those of them that were let in.
+    /// Number of those that were admitted.
     pub(super) taken: usize,
 }
 
 impl Audit {
-    /// Of the decisions of a run up to `end`.
-    pub(super) fn of(house: &House, scenario: &Scenario, outcome: &Outcome, end: Nanos) -> Audit {
-        let stage = Stage::new(house, scenario);
+    /// Audits the decisions of a run up to `end`.
+    pub(super) fn of(
+        model: &HostModel,
+        scenario: &Scenario,
+        outcome: &Outcome,
+        end: Nanos,
+    ) -> Audit {
+        let replay = HostReplay::new(model, scenario);
         let mut oracle = Oracle::new(end);
         let mut audit = Audit {
             let_in: outcome.begun.len(),
             ..Audit::default()
         };
         let mut judge = |after: usize, at, newcomer, terms: &Terms| {
-            oracle.judge(&stage, &outcome.begun[..after], at, newcomer, terms)
+            oracle.judge(&replay, &outcome.begun[..after], at, newcomer, terms)
         };
         let (mut possible, mut taken) = (BTreeSet::new(), BTreeSet::new());
         for of in &outcome.tries {
@@ -52,7 +57,8 @@ impl Audit {
         audit
     }
 
-    /// Decisions after which a media server, another newcomer, or the newcomer itself was late.
+    /// Numbers of decisions after which a media server, another newcomer, or the newcomer itself
+    /// was late.
     pub(super) fn harmed(&self) -> [usize; 3] {
         let mut all = [0; 3];
         for harm in &self.harms {

@@ -1,19 +1,27 @@
-//! Figures 5.11 to 5.14, which the thesis draws without figures on their axes, and what section
+//! Figures 5.11 to 5.14, which the thesis draws without values on their axes, and the need for PCOS
+//! that section 5.1.1 states.
 //! 5.1.1 needs PCOS for.
 
-use super::house::{Case, MEDIA, Setting};
+use super::host::{Case, MEDIA, Setting};
 use super::learning::INTERVAL;
 use super::run::Outcome;
-use super::{Figure, Found, Key, Rule, Way, Who};
+use super::{Admission, Configuration, Figure, Found, Key, Rule};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const SECTION_5_1_1: Figure = Figure {
     name: "section 5.1.1",
-    keys: |way| {
-        let who = [Who::Nobody, Who::Everybody, Who::Pcos(way.rule)];
+    keys: |configuration| {
+        let who = [
+            Admission::Nobody,
+            Admission::Everybody,
+            Admission::Pcos(configuration.rule),
+        ];
         let both = Case::BOTH.into_iter();
-        both.flat_map(|case| who.into_iter().flat_map(move |who| all(way, case, who)))
-            .collect()
+        both.flat_map(|case| {
+            who.into_iter()
+                .flat_map(move |who| all(configuration, case, who))
+        })
+        .collect()
     },
     plots: |found| {
         Case::BOTH
@@ -26,7 +34,13 @@ pub(super) const SECTION_5_1_1: Figure = Figure {
 
 pub(super) const FIGURE_5_11: Figure = Figure {
     name: "figure 5.11",
-    keys: |way| all(way, Case::Web, Who::Pcos(way.rule)),
+    keys: |configuration| {
+        all(
+            configuration,
+            Case::Web,
+            Admission::Pcos(configuration.rule),
+        )
+    },
     plots: |found| {
         delta_plot(found, Case::Web, "Figure 5.11: web requests")
             .into_iter()
@@ -37,7 +51,13 @@ pub(super) const FIGURE_5_11: Figure = Figure {
 
 pub(super) const FIGURE_5_12: Figure = Figure {
     name: "figure 5.12",
-    keys: |way| all(way, Case::Research, Who::Pcos(way.rule)),
+    keys: |configuration| {
+        all(
+            configuration,
+            Case::Research,
+            Admission::Pcos(configuration.rule),
+        )
+    },
     plots: |found| {
         let title = "Figure 5.12: research requests";
         delta_plot(found, Case::Research, title)
@@ -49,9 +69,9 @@ pub(super) const FIGURE_5_12: Figure = Figure {
 
 pub(super) const FIGURE_5_13: Figure = Figure {
     name: "figure 5.13",
-    keys: |way| {
+    keys: |configuration| {
         let both = Case::BOTH.into_iter();
-        both.flat_map(|case| all(way, case, Who::Pcos(way.rule)))
+        both.flat_map(|case| all(configuration, case, Admission::Pcos(configuration.rule)))
             .collect()
     },
     plots: |found| compared_plot(found).into_iter().collect(),
@@ -60,28 +80,29 @@ pub(super) const FIGURE_5_13: Figure = Figure {
 
 pub(super) const FIGURE_5_14: Figure = Figure {
     name: "figure 5.14",
-    keys: |way| {
-        [Who::Nobody, Who::Pcos(way.rule)]
-            .map(|who| key(way.setting, Case::Research, SHOWN, who))
+    keys: |configuration| {
+        [Admission::Nobody, Admission::Pcos(configuration.rule)]
+            .map(|who| key(configuration.setting, Case::Research, SHOWN, who))
             .to_vec()
     },
     plots: |found| used_plot(found).into_iter().collect(),
     others: &OTHERS,
 };
 
-const OTHERS: [Way; 4] = [
-    Way::new(Setting::One, Rule::Printed),
-    Way::new(Setting::One, Rule::Ends),
-    Way::new(Setting::Several, Rule::Ours),
-    Way::new(Setting::Long, Rule::Ours),
+const OTHERS: [Configuration; 4] = [
+    Configuration::new(Setting::One, Rule::Printed),
+    Configuration::new(Setting::One, Rule::Ends),
+    Configuration::new(Setting::Several, Rule::Ours),
+    Configuration::new(Setting::Long, Rule::Ours),
 ];
-/// Delta of the media servers, in thousandths: from where two that share the disk evenly are at
-/// their deadlines on average. The thesis does not tell its range.
+/// Deltas of the media servers, in thousandths, from the point at which two servers that share the
+/// disk evenly meet their deadlines on average. The thesis does not state the range.
 pub(super) const TOLERANCES: [u32; 9] = [1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000];
-/// The one that PriDyn's section 5.1.1 has: two of them keep nine in ten of their deadlines.
+/// Delta of PriDyn's section 5.1.1, in thousandths: two media servers meet nine in ten of their
+/// deadlines.
 const SHOWN: u32 = 2500;
 
-pub(super) fn key(setting: Setting, case: Case, tolerance: u32, who: Who) -> Key {
+pub(super) fn key(setting: Setting, case: Case, tolerance: u32, who: Admission) -> Key {
     Key {
         setting,
         case,
@@ -90,17 +111,17 @@ pub(super) fn key(setting: Setting, case: Case, tolerance: u32, who: Who) -> Key
     }
 }
 
-fn all(way: Way, case: Case, who: Who) -> Vec<Key> {
+fn all(configuration: Configuration, case: Case, who: Admission) -> Vec<Key> {
     TOLERANCES
-        .map(|tolerance| key(way.setting, case, tolerance, who))
+        .map(|tolerance| key(configuration.setting, case, tolerance, who))
         .to_vec()
 }
 
-/// A figure by delta; `None`: it was not run.
+/// Figure at each delta; `None` if a run is missing.
 pub(super) fn curve(
     found: &Found<'_>,
     case: Case,
-    who: Who,
+    who: Admission,
     of: impl Fn(&Outcome) -> f64,
 ) -> Option<Vec<f64>> {
     let one = |tolerance: &u32| Some(of(&found.of(case, *tolerance, who)?.outcome));
@@ -111,7 +132,7 @@ pub(super) fn let_in(outcome: &Outcome) -> f64 {
     outcome.begun.len() as f64
 }
 
-/// In MB/s, in each interval, of each VM; those of newcomers are one.
+/// Bandwidth in MB/s of each media server and of all newcomers together, by interval.
 fn rates(outcome: &Outcome) -> Vec<[f64; MEDIA + 1]> {
     let rate = |bytes: u64| bytes as f64 / INTERVAL.as_secs_f64() / 1e6;
     let one = |moved: &Vec<u64>| {
@@ -126,18 +147,18 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(n.max(1))
 }
 
-/// Bandwidth of all VMs, in MB/s.
+/// Mean bandwidth of all VMs, in MB/s.
 pub(super) fn total_mb_s(outcome: &Outcome) -> f64 {
     mean(rates(outcome).into_iter().map(|of| of.iter().sum()))
 }
 
-/// Bandwidth of the requests that were let in, in MB/s.
+/// Mean bandwidth of the admitted requests, in MB/s.
 pub(super) fn newcomers_mb_s(outcome: &Outcome) -> f64 {
     mean(rates(outcome).into_iter().map(|of| of[MEDIA]))
 }
 
-/// The run that figure 5.14 shows; `None`: it was not run.
-pub(super) fn shown<'a>(found: &Found<'a>, who: Who) -> Option<&'a Outcome> {
+/// Run of figure 5.14; `None` if it is missing.
+pub(super) fn shown<'a>(found: &Found<'a>, who: Admission) -> Option<&'a Outcome> {
     Some(&found.of(Case::Research, SHOWN, who)?.outcome)
 }
 
@@ -168,7 +189,8 @@ fn percent_plot(title: &str, y: &str, series: Vec<(&str, Vec<f64>)>) -> Plot {
 }
 
 fn delta_plot(found: &Found<'_>, case: Case, title: &str) -> Option<Plot> {
-    let of = |of: fn(&Outcome) -> f64| curve(found, case, Who::Pcos(found.way.rule), of);
+    let of =
+        |of: fn(&Outcome) -> f64| curve(found, case, Admission::Pcos(found.configuration.rule), of);
     let series = vec![
         ("let in", parts_of_most(&of(let_in)?)),
         ("discarded", parts_of_most(&of(|of| of.discarded as f64)?)),
@@ -178,7 +200,14 @@ fn delta_plot(found: &Found<'_>, case: Case, title: &str) -> Option<Plot> {
 }
 
 fn compared_plot(found: &Found<'_>) -> Option<Plot> {
-    let of = |case| curve(found, case, Who::Pcos(found.way.rule), let_in);
+    let of = |case| {
+        curve(
+            found,
+            case,
+            Admission::Pcos(found.configuration.rule),
+            let_in,
+        )
+    };
     let [web, research] = [of(Case::Web)?, of(Case::Research)?];
     let all = parts_of_most(&[web.as_slice(), &research].concat());
     let (web, research) = all.split_at(TOLERANCES.len());
@@ -190,9 +219,9 @@ fn compared_plot(found: &Found<'_>) -> Option<Plot> {
 fn need_plot(found: &Found<'_>, case: Case) -> Option<Plot> {
     let missed = |who| curve(found, case, who, Outcome::media_missed_pct);
     let series = vec![
-        ("without", missed(Who::Nobody)?),
-        ("all let in", missed(Who::Everybody)?),
-        ("PCOS", missed(Who::Pcos(found.way.rule))?),
+        ("without", missed(Admission::Nobody)?),
+        ("all let in", missed(Admission::Everybody)?),
+        ("PCOS", missed(Admission::Pcos(found.configuration.rule))?),
     ];
     let title = format!(
         "Section 5.1.1: what media servers miss beside {} requests",
@@ -202,7 +231,7 @@ fn need_plot(found: &Found<'_>, case: Case) -> Option<Plot> {
 }
 
 fn used_plot(found: &Found<'_>) -> Option<Plot> {
-    let rates = rates(shown(found, Who::Pcos(found.way.rule))?);
+    let rates = rates(shown(found, Admission::Pcos(found.configuration.rule))?);
     let mut plot = Plot::new(
         "Figure 5.14: bandwidth of the media servers and, above them, of research requests",
         Axis::linear("time", Unit::Seconds),

@@ -1,31 +1,31 @@
-//! What is asked of PCOS beyond the thesis: that nothing it lets in makes a job miss, and that it
-//! lets in nearly all that an oracle would.
+//! Goals for PCOS beyond the thesis: no admitted request makes a transfer miss, and nearly all
+//! requests that an oracle would admit are admitted.
 
 use super::figures::key;
-use super::house::{Case, Setting};
-use super::{Figure, Found, Ran, Rule, Way, Who};
+use super::host::{Case, Setting};
+use super::{Admission, Configuration, Figure, Found, Rule, RunResult};
 
 pub(super) const ACCEPTANCE: Figure = Figure {
     name: "acceptance",
-    keys: |way| {
+    keys: |configuration| {
         let mut all = Vec::new();
         for (case, tolerance) in judged() {
             all.extend(
-                [Who::Audited(way.rule), Who::Oracle]
-                    .map(|who| key(way.setting, case, tolerance, who)),
+                [Admission::Audited(configuration.rule), Admission::Oracle]
+                    .map(|who| key(configuration.setting, case, tolerance, who)),
             );
         }
         all
     },
     plots: |_| Vec::new(),
     others: &[
-        Way::new(Setting::One, Rule::Printed),
-        Way::new(Setting::One, Rule::Ends),
-        Way::new(Setting::Long, Rule::Ours),
-        Way::new(Setting::Asked, Rule::Ours),
-        Way::new(Setting::Asked, Rule::Ends),
-        Way::new(Setting::Limited, Rule::Ours),
-        Way::new(Setting::Told, Rule::Ours),
+        Configuration::new(Setting::One, Rule::Printed),
+        Configuration::new(Setting::One, Rule::Ends),
+        Configuration::new(Setting::Long, Rule::Ours),
+        Configuration::new(Setting::Asked, Rule::Ours),
+        Configuration::new(Setting::Asked, Rule::Ends),
+        Configuration::new(Setting::Limited, Rule::Ours),
+        Configuration::new(Setting::Told, Rule::Ours),
     ],
 };
 
@@ -38,8 +38,12 @@ fn judged() -> impl Iterator<Item = (Case, u32)> {
     both.flat_map(|case| TOLERANCES.map(|tolerance| (case, tolerance)))
 }
 
-/// Runs of a case at these deltas; `None`: one was not run.
-pub(super) fn judged_runs<'a>(found: &Found<'a>, case: Case, who: Who) -> Option<Vec<&'a Ran>> {
+/// Runs of a case at these deltas; `None` if one is missing.
+pub(super) fn judged_runs<'a>(
+    found: &Found<'a>,
+    case: Case,
+    who: Admission,
+) -> Option<Vec<&'a RunResult>> {
     let runs = TOLERANCES.iter();
     runs.map(|tolerance| found.of(case, *tolerance, who))
         .collect()

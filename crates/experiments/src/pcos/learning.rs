@@ -1,12 +1,11 @@
-//! What is learnt of a host before anything is asked of it: what the disk does for one and two
-//! streams, and the priority database.
+//! Learning phase of a host: the throughput of one and two streams, and the priority database.
 //!
-//! The thesis has the database filled "based on previous application execution history". Here all
-//! combinations of classes run first, by hand under CFQ, of the same streams: for each number of
-//! VMs and each combination every VM has each of its classes for some seconds, and each of PriDyn's
-//! intervals is told.
+//! The thesis fills the database "based on previous application execution history". Here the same
+//! streams first run under CFQ with all combinations of classes, set by hand: for each number of
+//! VMs and each combination, every VM has each of its classes for some seconds, and the result of
+//! each PriDyn interval is learnt.
 
-use super::house::{Capacity, Case, House, MEDIA, Setting};
+use super::host::{Capacity, Case, HostModel, MEDIA, Setting};
 use crate::ExperimentError;
 use crate::pridyn::basis::Basis;
 use crate::pridyn::folder::Folder;
@@ -19,37 +18,36 @@ use tidegate_place::PriorityDatabase;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// PriDyn's interval.
+/// Interval of PriDyn.
 pub(super) const INTERVAL: Nanos = Nanos::from_secs(3);
-/// An interval of long requests says something only of what ran in it, so there are more of them.
+/// Intervals per combination. An interval of large requests describes only the requests in it, so
+/// more of them are needed.
 const INTERVALS: u64 = 2;
 const INTERVALS_OF_LONG: u64 = 10;
-/// Without deadlines no delta makes a difference.
+/// Delta, in thousandths, of runs without deadlines, which do not depend on it.
 const ANY: u32 = 1000;
-/// What the disk does is measured for so long, as in PriDyn's experiment.
+/// Duration of a throughput measurement, as in PriDyn's experiment.
 const MEASURED: Nanos = Nanos::from_secs(180);
 
-/// What is known of a host.
+/// Learnt model of a host.
 #[derive(Clone, Debug)]
 pub(super) struct Learnt {
     pub(super) capacity: Capacity,
     pub(super) database: PriorityDatabase,
-    /// What a limited VM has alone, in bytes a second, where PCOS is told of it.
+    /// Bandwidth of a limited VM alone, in bytes per second, if PCOS is told.
     limit: Option<u64>,
 }
 
-/// Who had so much of what it takes at most, in a hundred, had all of it: as `tidegate place`
-/// reckons.
+/// Percentage of its limit from which on a VM counts as sated, as in `tidegate place`.
 const ALL_OF_IT: u64 = 95;
 
 impl Learnt {
-    /// What this VM takes at most, in bytes a second; `None`: all it is given, as far as PCOS is
-    /// told.
+    /// Limit of this VM that PCOS is told, in bytes per second.
     pub(super) fn limit(&self, setting: Setting, vm: usize) -> Option<u64> {
         self.limit.filter(|_| setting.is_limited(vm))
     }
 
-    /// Whether a VM that had so much had all that it takes.
+    /// Returns `true` if a VM with the bandwidth `had` got all that it can use.
     pub(super) fn is_sated(&self, setting: Setting, vm: usize, had: u64) -> bool {
         let limit = self.limit(setting, vm);
         limit.is_some_and(|limit| had >= limit / 100 * ALL_OF_IT)
@@ -60,8 +58,8 @@ impl Learnt {
         case: Case,
         folder: &Folder,
     ) -> Result<Learnt, ExperimentError> {
-        let of = |setting| House::new(setting, case, ANY, folder);
-        let (house, whole) = match setting {
+        let of = |setting| HostModel::new(setting, case, ANY, folder);
+        let (model, whole) = match setting {
             Setting::Limited | Setting::Told => (of(setting)?, of(Setting::Asked)?),
             _ => (of(setting)?, of(setting)?),
         };
@@ -72,7 +70,7 @@ impl Learnt {
             two: total(whole.streams(2, MEASURED, &by_hand)),
         };
         let limit = (setting == Setting::Told)
-            .then(|| total(house.stream_alone(MEDIA + 1, MEASURED, &by_hand)));
+            .then(|| total(model.stream_alone(MEDIA + 1, MEASURED, &by_hand)));
         let bandwidth = capacity.bandwidth().ok_or_else(|| ExperimentError::Data {
             file: "experiments/pcos",
             what: format!(
@@ -92,14 +90,14 @@ impl Learnt {
         };
         for vms in vms {
             for classes in combinations(vms) {
-                learn(&house, &by_hand, &classes, &mut learnt);
+                learn(&model, &by_hand, &classes, &mut learnt);
             }
         }
         Ok(learnt)
     }
 }
 
-/// What the VMs of a scenario have together, in bytes a second.
+/// Total throughput of a scenario's VMs, in bytes per second.
 fn total(scenario: Scenario) -> u64 {
     let mut world = World::new(scenario, None);
     world.run(&mut |_| {});
@@ -111,7 +109,7 @@ fn total(scenario: Scenario) -> u64 {
         .sum::<f64>() as u64
 }
 
-/// All combinations of so many classes, each sorted.
+/// All combinations of classes for this many VMs, each sorted.
 fn combinations(vms: usize) -> Vec<Vec<Class>> {
     let mut all = Vec::new();
     for idle in 0..=vms {
@@ -125,15 +123,15 @@ fn combinations(vms: usize) -> Vec<Vec<Class>> {
     all
 }
 
-fn learn(house: &House, by_hand: &Scenario, classes: &[Class], learnt: &mut Learnt) {
+fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut Learnt) {
     let vms = classes.len();
-    let intervals = match house.setting {
+    let intervals = match model.setting {
         Setting::One | Setting::Several => INTERVALS,
         Setting::Long | Setting::Asked | Setting::Limited | Setting::Told => INTERVALS_OF_LONG,
     };
     for turn in 0..vms {
         let length = Nanos(INTERVAL.0 * intervals);
-        let mut scenario = house.streams(vms, length, by_hand);
+        let mut scenario = model.streams(vms, length, by_hand);
         let class = |vm: usize| classes[(vm + turn) % vms];
         for (vm, tenant) in scenario.tenants.iter_mut().enumerate() {
             tenant.objective.priority = match class(vm) {
@@ -145,11 +143,11 @@ fn learn(house: &House, by_hand: &Scenario, classes: &[Class], learnt: &mut Lear
         let mut world = World::new(scenario, Some(INTERVAL));
         while !world.is_over() {
             let mut had = Vec::new();
-            // The first VM of these is the first for newcomers, where everybody asks.
-            let first = if house.setting.asks_all() { MEDIA } else { 0 };
+            // Without media servers the first VM is the first one for newcomers.
+            let first = if model.setting.asks_all() { MEDIA } else { 0 };
             world.step(&mut |row| {
                 let (vm, rate) = (had.len(), row.rates.bytes_per_s as u64);
-                let took_all = !learnt.is_sated(house.setting, first + vm, rate);
+                let took_all = !learnt.is_sated(model.setting, first + vm, rate);
                 had.push((class(vm), rate, took_all));
             });
             learnt.database.learn_of(had);

@@ -1,30 +1,30 @@
-//! Figures of runs that `claims.toml` names.
+//! Measures that `claims.toml` names.
 
 use super::figures::{self, curve, let_in, shown};
 use super::goals::judged_runs;
-use super::house::Case;
+use super::host::Case;
 use super::run::Outcome;
-use super::{Found, Pcos, Ran, Who};
+use super::{Admission, Found, Pcos, RunResult};
 use crate::claim::{Measure, Series, series};
 
 const CASES: &[&str] = &["web", "research"];
-/// Admission: nobody, everybody at once, or as PCOS decides.
+/// Admission policies by name.
 const ADMITTED: &[&str] = &["nobody", "everybody", "pcos"];
 
 fn case(name: &str) -> Option<Case> {
     Case::BOTH.into_iter().find(|case| case.name() == name)
 }
 
-/// Decider of a run by its name.
-fn who(found: &Found<'_>, name: &str) -> Who {
+/// Admission policy of a run by its name.
+fn who(found: &Found<'_>, name: &str) -> Admission {
     match name {
-        "nobody" => Who::Nobody,
-        "everybody" => Who::Everybody,
-        _ => Who::Pcos(found.way.rule),
+        "nobody" => Admission::Nobody,
+        "everybody" => Admission::Everybody,
+        _ => Admission::Pcos(found.configuration.rule),
     }
 }
 
-/// A figure under PCOS at each delta of the media servers.
+/// Measure under PCOS at each delta of the media servers.
 fn under_pcos(found: &Found<'_>, name: &str, of: fn(&Outcome) -> f64) -> Option<Series> {
     curve(found, case(name)?, who(found, "pcos"), of).map(series)
 }
@@ -94,8 +94,8 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
         ],
         of: |found, of| {
             let who = match of[1] {
-                "oracle" => Who::Oracle,
-                _ => Who::Audited(found.way.rule),
+                "oracle" => Admission::Oracle,
+                _ => Admission::Audited(found.configuration.rule),
             };
             let runs = judged_runs(found, case(of[0])?, who)?;
             Some(series(runs.into_iter().map(|run| count(run, of[1]) as f64)))
@@ -104,7 +104,7 @@ pub(super) const MEASURES: &[Measure<Pcos>] = &[
 ];
 
 /// A count of a run's decisions, by its name.
-fn count(run: &Ran, name: &str) -> usize {
+fn count(run: &RunResult, name: &str) -> usize {
     let [media, others, itself] = run.audit.harmed();
     match name {
         "let in" => run.audit.let_in,
@@ -148,7 +148,7 @@ mod tests {
         let specs = claim::read(CLAIMS).expect("claims");
         let spec = specs.iter().find(|spec| spec.id == id).expect("the claim");
         let said = spec.evaluate(figures).expect("figures").expect("all");
-        said.hangs_on(&[])
+        said.with_ablations(&[])
     }
 
     #[test]

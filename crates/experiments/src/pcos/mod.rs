@@ -1,35 +1,37 @@
 //! PCOS: section 5.4 of Jain's thesis, figures 5.11 to 5.14, and section 5.1.1's need for it.
 //!
 //! ```text
-//!   house (PriDyn's streams, VMs for newcomers) --learning--> database
-//!     |                                                          |
-//!     +--> stage: the simulator <--look, begin-- gate: Pcos <----+
-//!                   | again                        | each decision
-//!                   +------------> oracle <--------+ audit
+//!   host model (PriDyn's streams, VMs for newcomers) --learning--> database
+//!     |                                                                |
+//!     +--> replay: the simulator <--observe, begin-- admission policy <+
+//!                   | replayed                        | each decision
+//!                   +---------------> oracle <--------+ audit
 //! ```
 //!
-//! `run` has requests considered one after the other, `figures` is what the thesis shows of that,
-//! `goals` how PCOS stands beside the oracle, `measures` which figures of that claims name. The
-//! folder's README says what was read how.
+//! `run` has requests considered one after the other; `figures` has the figures of the thesis,
+//! `goals` the comparison of PCOS with the oracle, `measures` the figures that claims name. The
+//! folder's README documents how the thesis was read.
 
+mod admission;
 mod audit;
 mod figures;
-mod gate;
 mod goals;
-mod house;
+mod host;
 mod learning;
 mod measures;
 mod oracle;
+mod replay;
 mod run;
-mod stage;
 
 use crate::claim::{self, Call, ClaimSpec, Measures, Series, Subject};
+use crate::claim_result::ClaimResult;
 use crate::pridyn::folder::{Folder, TRACES};
-use crate::said::Said;
 use crate::{ExperimentError, Findings, Paper, Progress, Reference, Wanted, folder, pool};
+use admission::{
+    AdmissionPolicy, AdmitAll, AdmitByForecast, AdmitByOracle, AdmitByPcos, AdmitNone,
+};
 use audit::Audit;
-use gate::{Exact, Foreseeing, Gate, Open, Prescient, Shut};
-use house::{Case, House, Setting};
+use host::{Case, HostModel, Setting};
 use learning::Learnt;
 use oracle::Oracle;
 use run::Outcome;
@@ -63,14 +65,14 @@ pub(crate) const PAPER: Paper = Paper {
 const PAPER_TOML: &str = folder::embedded!("pcos", "paper.toml");
 const CLAIMS: &str = folder::embedded!("pcos", "claims.toml");
 
-/// One of the thesis' figures, or what is asked beyond them.
+/// Figure of the thesis, or goal beyond it.
 struct Figure {
     name: &'static str,
-    /// The runs that it is made of, where this is done so.
-    keys: fn(Way) -> Vec<Key>,
+    /// Runs of the figure under a configuration.
+    keys: fn(Configuration) -> Vec<Key>,
     plots: fn(&Found<'_>) -> Vec<Plot>,
-    /// What shows what a claim hangs on.
-    others: &'static [Way],
+    /// Configurations that show the cause of a claim's outcome.
+    others: &'static [Configuration],
 }
 
 const FIGURES: [Figure; 6] = [
@@ -82,32 +84,33 @@ const FIGURES: [Figure; 6] = [
     goals::ACCEPTANCE,
 ];
 
-/// How PCOS decides.
+/// Admission rule of PCOS.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
-    /// As Tidegate's does.
+    /// Rule of Tidegate.
     Ours,
-    /// As figure 5.8 is printed: nobody is let in while somebody is late, with or without it.
+    /// Rule of figure 5.8 as printed: no admission while a transfer is late, with or without the
+    /// newcomer.
     Printed,
-    /// Forecasts reckon with the ends of jobs.
+    /// Forecasts that include the ends of running transfers.
     Ends,
 }
 
-/// A way to do it all.
+/// Configuration: kind of host and admission rule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Way {
+struct Configuration {
     setting: Setting,
     rule: Rule,
 }
 
-impl Way {
-    const OURS: Way = Way::new(Setting::One, Rule::Ours);
+impl Configuration {
+    const OURS: Configuration = Configuration::new(Setting::One, Rule::Ours);
 
-    const fn new(setting: Setting, rule: Rule) -> Way {
-        Way { setting, rule }
+    const fn new(setting: Setting, rule: Rule) -> Configuration {
+        Configuration { setting, rule }
     }
 
-    /// How a sentence about it begins.
+    /// Beginning of a sentence about runs in this configuration.
     fn phrase(self) -> String {
         let setting = match self.setting {
             Setting::One => "",
@@ -133,31 +136,31 @@ impl Way {
     }
 }
 
-/// Who decides.
+/// Admission policy of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Who {
+enum Admission {
     Nobody,
     Everybody,
     Pcos(Rule),
-    /// The same, with each decision tried.
+    /// PCOS, with each decision tried in the simulation.
     Audited(Rule),
     Oracle,
 }
 
-/// A run.
+/// Identity of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     setting: Setting,
     case: Case,
     /// Delta of the media servers, in thousandths.
     tolerance: u32,
-    who: Who,
+    who: Admission,
 }
 
 impl Key {
-    /// For how long requests are considered.
+    /// Time for which requests are considered.
     fn length(&self) -> Nanos {
-        let judged = matches!(self.who, Who::Audited(_) | Who::Oracle);
+        let judged = matches!(self.who, Admission::Audited(_) | Admission::Oracle);
         match (self.setting, judged) {
             (Setting::One | Setting::Several, true) => Nanos::from_secs(8),
             (Setting::One | Setting::Several, false) => Nanos::from_secs(120),
@@ -167,23 +170,23 @@ impl Key {
     }
 }
 
-/// What came of a run.
-struct Ran {
+/// Result of a run.
+struct RunResult {
     outcome: Outcome,
     audit: Audit,
 }
 
-/// Runs, by their keys.
-type Runs = BTreeMap<Key, Ran>;
+/// Results by key.
+type Runs = BTreeMap<Key, RunResult>;
 
-/// What came of the runs that were done one way.
+/// Results of the runs in one configuration.
 struct Found<'a> {
     reference: &'a Reference,
     runs: &'a Runs,
-    way: Way,
+    configuration: Configuration,
 }
 
-/// The experiment, as a subject of claims.
+/// Experiments as a subject of claims.
 struct Pcos;
 
 impl Subject for Pcos {
@@ -198,17 +201,21 @@ impl Measures for Found<'_> {
 }
 
 impl<'a> Found<'a> {
-    fn of(&self, case: Case, tolerance: u32, who: Who) -> Option<&'a Ran> {
+    fn of(&self, case: Case, tolerance: u32, who: Admission) -> Option<&'a RunResult> {
         self.runs.get(&Key {
-            setting: self.way.setting,
+            setting: self.configuration.setting,
             case,
             tolerance,
             who,
         })
     }
 
-    /// Claims of the file about a figure, as far as their runs are there.
-    fn claims(&self, specs: &[ClaimSpec], figure: &str) -> Result<Vec<Said>, ExperimentError> {
+    /// Evaluates the claims of the file about a figure, as far as their runs are there.
+    fn claims(
+        &self,
+        specs: &[ClaimSpec],
+        figure: &str,
+    ) -> Result<Vec<ClaimResult>, ExperimentError> {
         let mut claims = Vec::new();
         for spec in specs.iter().filter(|spec| spec.part == figure) {
             claims.extend(spec.evaluate(self)?);
@@ -217,40 +224,42 @@ impl<'a> Found<'a> {
     }
 }
 
-/// It ends long after all that is asked of it.
+/// Duration of a scenario that never ends by itself.
 const FOR_EVER: Nanos = Nanos::from_secs(100_000);
 
-fn ran(key: &Key, learnt: &Learnt, folder: &Folder) -> Result<Ran, ExperimentError> {
-    let house = House::new(key.setting, key.case, key.tolerance, folder)?;
-    let scenario = house.running(&learnt.capacity, FOR_EVER);
+fn ran(key: &Key, learnt: &Learnt, folder: &Folder) -> Result<RunResult, ExperimentError> {
+    let model = HostModel::new(key.setting, key.case, key.tolerance, folder)?;
+    let scenario = model.running(&learnt.capacity, FOR_EVER);
     let end = key.length();
-    let mut gate: Box<dyn Gate> = match key.who {
-        Who::Nobody => Box::new(Shut),
-        Who::Everybody => Box::new(Open),
-        Who::Pcos(Rule::Ends) | Who::Audited(Rule::Ends) => Box::new(Foreseeing::new(learnt)),
-        Who::Pcos(rule) | Who::Audited(rule) => {
-            Box::new(Prescient::new(learnt, key.setting, rule == Rule::Printed))
+    let mut policy: Box<dyn AdmissionPolicy> = match key.who {
+        Admission::Nobody => Box::new(AdmitNone),
+        Admission::Everybody => Box::new(AdmitAll),
+        Admission::Pcos(Rule::Ends) | Admission::Audited(Rule::Ends) => {
+            Box::new(AdmitByForecast::new(learnt))
         }
-        Who::Oracle => Box::new(Exact(Oracle::new(end))),
+        Admission::Pcos(rule) | Admission::Audited(rule) => {
+            Box::new(AdmitByPcos::new(learnt, key.setting, rule == Rule::Printed))
+        }
+        Admission::Oracle => Box::new(AdmitByOracle(Oracle::new(end))),
     };
-    let outcome = run::run(&house, &scenario, &learnt.capacity, gate.as_mut(), end);
+    let outcome = run::run(&model, &scenario, &learnt.capacity, policy.as_mut(), end);
     let audit = match key.who {
-        Who::Audited(_) => Audit::of(&house, &scenario, &outcome, end),
+        Admission::Audited(_) => Audit::of(&model, &scenario, &outcome, end),
         _ => Audit::default(),
     };
-    Ok(Ran { outcome, audit })
+    Ok(RunResult { outcome, audit })
 }
 
-/// The runs that are wanted.
+/// Keys of the wanted runs.
 fn wanted_runs(wanted: &Wanted) -> Vec<Key> {
     let figures = FIGURES.iter().filter(|figure| wanted.wants(figure.name));
     let mut keys: Vec<Key> = figures
         .flat_map(|figure| {
             let others = figure.others.iter().flat_map(|other| (figure.keys)(*other));
-            (figure.keys)(Way::OURS).into_iter().chain(others)
+            (figure.keys)(Configuration::OURS).into_iter().chain(others)
         })
         .collect();
-    // The longest first, so that no core waits for the last of them.
+    // Longest runs first, so that no core waits for a long one at the end.
     keys.sort_by_key(|key| std::cmp::Reverse((key.who, *key)));
     keys.dedup();
     keys
@@ -265,7 +274,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     gather(&runs, wanted)
 }
 
-/// Learns of all hosts, then runs.
+/// Learns about all hosts, then runs all keys.
 fn run_all(
     keys: &[Key],
     folder: &Folder,
@@ -288,26 +297,26 @@ fn run_all(
     Ok(keys.iter().copied().zip(done).collect())
 }
 
-/// What the thesis says, and whether it is so.
+/// Evaluates the claims of the thesis.
 fn gather(runs: &Runs, wanted: &Wanted) -> Result<Findings, ExperimentError> {
     let reference = &Reference::parse(PAPER_TOML)?;
     let specs = claim::read(CLAIMS)?;
     let mut findings = Findings::default();
-    let of = |way: Way| Found {
+    let of = |configuration: Configuration| Found {
         reference,
         runs,
-        way,
+        configuration,
     };
     for figure in FIGURES.iter().filter(|figure| wanted.wants(figure.name)) {
         let mut others = Vec::new();
         for other in figure.others {
             others.push((other.phrase(), of(*other).claims(&specs, figure.name)?));
         }
-        let claims = of(Way::OURS).claims(&specs, figure.name)?;
+        let claims = of(Configuration::OURS).claims(&specs, figure.name)?;
         let claims = claims.into_iter();
         findings.append(Findings {
-            claims: claims.map(|said| said.hangs_on(&others)).collect(),
-            plots: (figure.plots)(&of(Way::OURS)),
+            claims: claims.map(|said| said.with_ablations(&others)).collect(),
+            plots: (figure.plots)(&of(Configuration::OURS)),
             ..Findings::default()
         });
     }
@@ -344,29 +353,29 @@ mod tests {
     }
 
     /// A run of some seconds at a delta of 2.5, with what was learnt.
-    fn short(who: Who, end: Nanos) -> Ran {
+    fn short(who: Admission, end: Nanos) -> RunResult {
         let (setting, case, folder) = (Setting::One, Case::Research, Folder::default());
         let learnt = Learnt::of(setting, case, &folder).expect("a host");
-        let house = House::new(setting, case, 2500, &folder).expect("a host");
-        let scenario = house.running(&learnt.capacity, FOR_EVER);
-        let mut gate: Box<dyn Gate> = match who {
-            Who::Everybody => Box::new(Open),
-            Who::Oracle => Box::new(Exact(Oracle::new(end))),
-            _ => Box::new(Prescient::new(&learnt, setting, false)),
+        let model = HostModel::new(setting, case, 2500, &folder).expect("a host");
+        let scenario = model.running(&learnt.capacity, FOR_EVER);
+        let mut policy: Box<dyn AdmissionPolicy> = match who {
+            Admission::Everybody => Box::new(AdmitAll),
+            Admission::Oracle => Box::new(AdmitByOracle(Oracle::new(end))),
+            _ => Box::new(AdmitByPcos::new(&learnt, setting, false)),
         };
-        let outcome = run::run(&house, &scenario, &learnt.capacity, gate.as_mut(), end);
-        let audit = Audit::of(&house, &scenario, &outcome, end);
-        Ran { outcome, audit }
+        let outcome = run::run(&model, &scenario, &learnt.capacity, policy.as_mut(), end);
+        let audit = Audit::of(&model, &scenario, &outcome, end);
+        RunResult { outcome, audit }
     }
 
     #[test]
     fn the_oracle_s_own_decisions_stand_when_they_are_tried_and_open_doors_do_harm() {
         let end = Nanos::from_secs(4);
-        let oracle = short(Who::Oracle, end);
+        let oracle = short(Admission::Oracle, end);
         assert!(oracle.audit.let_in > 5, "{:?}", oracle.audit);
         assert_eq!(oracle.audit.harms, []);
         assert_eq!(oracle.audit.taken, oracle.audit.possible);
-        let open = short(Who::Everybody, end);
+        let open = short(Admission::Everybody, end);
         assert!(!open.audit.harms.is_empty(), "{:?}", open.audit);
         assert_eq!(open.outcome.discarded, 0);
     }
@@ -374,15 +383,15 @@ mod tests {
     #[test]
     fn a_run_is_a_function_of_the_files_and_can_be_played_again() {
         let end = Nanos::from_secs(4);
-        let [one, other] = [(); 2].map(|()| short(Who::Pcos(Rule::Ours), end).outcome);
+        let [one, other] = [(); 2].map(|()| short(Admission::Pcos(Rule::Ours), end).outcome);
         assert!(!one.begun.is_empty());
         assert_eq!((&one.begun, &one.ended), (&other.begun, &other.ended));
         // Played again from what was let in, the same jobs end at the same times.
         let folder = Folder::default();
         let learnt = Learnt::of(Setting::One, Case::Research, &folder).expect("a host");
-        let house = House::new(Setting::One, Case::Research, 2500, &folder).expect("a host");
-        let scenario = house.running(&learnt.capacity, FOR_EVER);
-        let mut again = stage::Stage::new(&house, &scenario).again(&one.begun, end);
+        let model = HostModel::new(Setting::One, Case::Research, 2500, &folder).expect("a host");
+        let scenario = model.running(&learnt.capacity, FOR_EVER);
+        let mut again = replay::HostReplay::new(&model, &scenario).replayed(&one.begun, end);
         again.ended.retain(|of| of.since + of.took <= end);
         let first = one.ended.iter().filter(|of| of.since + of.took <= end);
         assert!(again.ended.iter().eq(first));

@@ -1,54 +1,54 @@
-//! What would come of a request: the same simulation once more, with it and without.
+//! Oracle: simulates the future with a request and without it.
 
-use super::house::Newcomer;
-use super::stage::{Begun, JobKey, Stage, Terms};
+use super::host::Newcomer;
+use super::replay::{Begun, HostReplay, JobKey, Terms};
 use std::collections::BTreeMap;
 use tidegate_core::time::Nanos;
 
-/// Why a request had better not be let in.
+/// Reason against the admission of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Harm {
-    /// Somebody who runs would be late because of it.
+    /// Another running transfer would be late because of it.
     Other {
-        /// Its VM.
+        /// VM of that transfer.
         vm: usize,
-        /// By how much.
+        /// Lateness of that transfer.
         late: Nanos,
     },
-    /// It would be late itself, by so much.
+    /// The request itself would be late by this time.
     Own(Nanos),
 }
 
-/// What came of jobs: how late each one was; those that are not there were not done when it was
-/// looked.
+/// Lateness of each transfer; transfers that were not done by the end of the simulated time are
+/// missing.
 type Lateness = BTreeMap<JobKey, Nanos>;
 
-/// Judges requests. What comes of those that run without another newcomer is kept.
+/// Judge of requests. Caches the future without a newcomer.
 #[derive(Default)]
 pub(super) struct Oracle {
-    /// How many were let in before, and what came of everybody then.
+    /// Number of admitted requests, with the lateness of all transfers without another one.
     without: Option<(usize, Lateness)>,
-    /// Where what comes of everybody is looked at last.
+    /// Time up to which the future is simulated.
     pub(super) end: Nanos,
 }
 
 impl Oracle {
-    /// Of runs up to this time.
+    /// Creates the oracle of a run up to `end`.
     pub(super) fn new(end: Nanos) -> Oracle {
         Oracle { without: None, end }
     }
 
-    /// Whether nobody who runs at `now`, with those let in that had begun, and would be in time
-    /// misses because of the newcomer, and it is in time itself.
+    /// Judges the admission of a newcomer at `now`, after the admissions in `begun`. `Ok` if it
+    /// meets its deadline and no running transfer misses because of it.
     pub(super) fn judge(
         &mut self,
-        stage: &Stage<'_>,
+        replay: &HostReplay<'_>,
         begun: &[Begun],
         now: Nanos,
         newcomer: &Newcomer,
         terms: &Terms,
     ) -> Result<(), Harm> {
-        let mut with = stage.again(begun, now);
+        let mut with = replay.replayed(begun, now);
         let Some(vm) = with.free() else {
             return Err(Harm::Own(Nanos::MAX));
         };
@@ -68,8 +68,8 @@ impl Oracle {
             .as_ref()
             .is_none_or(|(before, _)| *before != begun.len())
         {
-            let mut stage = stage.again(begun, now);
-            self.without = Some((begun.len(), lateness(&mut stage, self.end.max(until))));
+            let mut replay = replay.replayed(begun, now);
+            self.without = Some((begun.len(), lateness(&mut replay, self.end.max(until))));
         }
         let none = BTreeMap::new();
         let without = self.without.as_ref().map_or(&none, |(_, all)| all);
@@ -87,10 +87,10 @@ impl Oracle {
     }
 }
 
-/// How late everybody is who ends by then.
-fn lateness(stage: &mut Stage<'_>, until: Nanos) -> Lateness {
-    stage.pass(until);
-    let all = stage.ended.iter();
+/// Lateness of all transfers that end by `until`.
+fn lateness(replay: &mut HostReplay<'_>, until: Nanos) -> Lateness {
+    replay.pass(until);
+    let all = replay.ended.iter();
     all.map(|of| ((of.vm, of.since), of.took.since(of.deadline)))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! A run: requests are considered one after the other, for as long as it lasts.
+//! Run of the admission: requests are considered one after the other.
 //!
 //! ```text
 //!   the next request --> considered --let in--> it runs in a VM that was free
@@ -7,43 +7,43 @@
 //!                          +------> its deadline is over: discarded
 //! ```
 
-use super::gate::Gate;
-use super::house::{Capacity, House, MEDIA, Newcomer};
+use super::admission::AdmissionPolicy;
+use super::host::{Capacity, HostModel, MEDIA, Newcomer};
 use super::learning::INTERVAL;
-use super::stage::{Begun, Ended, Stage};
+use super::replay::{Begun, Ended, HostReplay};
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 
-/// The media servers run by themselves for so long.
+/// Time for which the media servers run by themselves at the begin.
 pub(super) const BEFORE: Nanos = INTERVAL;
 
-/// A request that was considered at some time.
+/// Request that was considered at some time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Try {
     pub(super) at: Nanos,
-    /// So many were let in before.
+    /// Number of requests admitted before.
     pub(super) after: usize,
     pub(super) newcomer: Newcomer,
     pub(super) let_in: bool,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Outcome {
     pub(super) begun: Vec<Begun>,
-    /// How long each of those waited.
+    /// Waiting time of each admitted request.
     pub(super) waited: Vec<Nanos>,
     pub(super) discarded: usize,
     pub(super) ended: Vec<Ended>,
-    /// Jobs of each VM that were past their deadlines at the end.
+    /// Number of transfers past their deadlines at the end, by VM.
     pub(super) overdue: Vec<usize>,
-    /// What each VM moved in each interval, in bytes.
+    /// Bytes moved by each VM in each interval.
     pub(super) moved: Vec<Vec<u64>>,
     pub(super) tries: Vec<Try>,
 }
 
 impl Outcome {
-    /// Jobs of VMs that were late, of so many that are over or late.
+    /// Number of late transfers of these VMs, and number of those that are over or late.
     pub(super) fn missed(&self, vms: impl Fn(usize) -> bool) -> (usize, usize) {
         let ended = self
             .ended
@@ -57,18 +57,18 @@ impl Outcome {
         (late + overdue, all + overdue)
     }
 
-    /// In a hundred, of the media servers.
+    /// Late transfers of the media servers, in percent.
     pub(super) fn media_missed_pct(&self) -> f64 {
         pct(self.missed(|vm| vm < MEDIA))
     }
 
-    /// How long those that were let in waited on average, in seconds; 0 where none was.
+    /// Mean waiting time of the admitted requests, in seconds; 0 if there are none.
     pub(super) fn mean_wait(&self) -> f64 {
         let sum: u64 = self.waited.iter().map(|of| of.0).sum();
         sum as f64 / 1e9 / self.waited.len().max(1) as f64
     }
 
-    /// Of those that were decided, so many in a hundred were discarded.
+    /// Discarded requests in percent of all decided ones.
     pub(super) fn discarded_pct(&self) -> f64 {
         pct((self.discarded, self.discarded + self.begun.len()))
     }
@@ -78,7 +78,7 @@ fn pct((part, all): (usize, usize)) -> f64 {
     100.0 * part as f64 / all.max(1) as f64
 }
 
-/// One that is considered.
+/// Request that is being considered.
 struct Considered {
     newcomer: Newcomer,
     since: Nanos,
@@ -90,25 +90,25 @@ impl Considered {
     }
 }
 
-/// Lets requests in as `gate` says. They are considered until `end`; what runs then goes on to its
-/// end or its deadline.
+/// Runs the admission by `policy`. Requests are considered until `end`; transfers that run then go
+/// on to their end or deadline.
 pub(super) fn run(
-    house: &House,
+    model: &HostModel,
     scenario: &Scenario,
     capacity: &Capacity,
-    gate: &mut dyn Gate,
+    policy: &mut dyn AdmissionPolicy,
     end: Nanos,
 ) -> Outcome {
-    let mut stage = Stage::new(house, scenario);
+    let mut replay = HostReplay::new(model, scenario);
     let mut outcome = Outcome::default();
     let mut considered: Option<Considered> = None;
     let mut next = 0;
     let mut mark = INTERVAL;
-    let mut before = stage.moved();
-    while stage.now() < end {
-        let now = stage.now();
+    let mut before = replay.moved();
+    while replay.now() < end {
+        let now = replay.now();
         if now >= mark {
-            let moved = stage.moved();
+            let moved = replay.moved();
             let each = moved.iter().zip(&before).map(|(now, before)| now - before);
             outcome.moved.push(each.collect());
             (before, mark) = (moved, mark + INTERVAL);
@@ -116,21 +116,21 @@ pub(super) fn run(
         if considered.take_if(|of| of.due() <= now).is_some() {
             outcome.discarded += 1;
         }
-        gate.look(&stage);
+        policy.observe(&replay);
         while now >= BEFORE
-            && let Some(vm) = stage.free()
+            && let Some(vm) = replay.free()
         {
             let of = considered.get_or_insert_with(|| {
                 next += 1;
-                let newcomer = house.newcomer(next - 1, capacity);
+                let newcomer = model.newcomer(next - 1, capacity);
                 let since = now;
                 Considered { newcomer, since }
             });
             let newcomer = of.newcomer;
-            let terms = gate.lets_in(&stage, &newcomer);
+            let terms = policy.admit(&replay, &newcomer);
             outcome.tries.push(Try {
                 at: now,
-                after: stage.begun.len(),
+                after: replay.begun.len(),
                 newcomer,
                 let_in: terms.is_some(),
             });
@@ -138,37 +138,37 @@ pub(super) fn run(
             outcome.waited.push(now.since(of.since));
             considered = None;
             let at = now;
-            stage.begin(Begun {
+            replay.begin(Begun {
                 at,
                 vm,
                 newcomer,
                 terms,
             });
-            gate.look(&stage);
+            policy.observe(&replay);
         }
         let due = considered.as_ref().map_or(Nanos::MAX, Considered::due);
-        stage.pass_to_change(end.min(mark).min(due));
+        replay.pass_to_change(end.min(mark).min(due));
     }
-    finish(stage, outcome, end)
+    finish(replay, outcome, end)
 }
 
-/// What runs when requests are no longer considered is waited for.
-fn finish(mut stage: Stage<'_>, outcome: Outcome, end: Nanos) -> Outcome {
-    let running = stage.running();
+/// Waits for the transfers that run when requests are no longer considered.
+fn finish(mut replay: HostReplay<'_>, outcome: Outcome, end: Nanos) -> Outcome {
+    let running = replay.running();
     let due = running.iter().map(|of| of.due()).max();
-    stage.pass(due.unwrap_or_default());
-    let is_over = |of: &super::stage::Running| {
-        let mut ended = stage.ended.iter();
+    replay.pass(due.unwrap_or_default());
+    let is_over = |of: &super::replay::Running| {
+        let mut ended = replay.ended.iter();
         ended.any(|ended| (ended.vm, ended.since) == of.key())
     };
-    let mut overdue = vec![0; stage.moved().len()];
+    let mut overdue = vec![0; replay.moved().len()];
     for of in running.iter().filter(|of| !is_over(of)) {
         overdue[of.vm] += 1;
     }
-    stage.ended.retain(|of| of.since < end);
+    replay.ended.retain(|of| of.since < end);
     Outcome {
-        begun: stage.begun,
-        ended: stage.ended,
+        begun: replay.begun,
+        ended: replay.ended,
         overdue,
         ..outcome
     }

@@ -1,37 +1,37 @@
-//! What other runs follow from: how long the use cases take without deadlines, and what the disk
-//! does for so many streams.
+//! Results of runs that determine the scenarios of other runs: durations of the use cases without
+//! deadlines, and throughput of the disk by number of streams.
 
 use super::Pridyn;
 use super::key::{Case, Change, Key, UseCase};
 use crate::frame::Runs;
 use tidegate_core::time::Nanos;
 
-/// What a use case's first application takes.
+/// Time of a use case's first application, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Bounds {
-    /// Everybody best effort, in seconds.
+    /// Time with all applications best effort.
     pub(super) default: f64,
-    /// It real time, the others idle.
+    /// Time with the first application real time and the others idle.
     pub(super) best: f64,
 }
 
-/// What streams have together, in bytes a second.
+/// Total throughput of streams, in bytes per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Capacity {
-    /// MaxBW.
+    /// Throughput of one stream: MaxBW.
     pub(super) alone: u64,
-    /// MaxBW - BWloss(2).
+    /// Throughput of two streams: MaxBW - BWloss(2).
     pub(super) two: u64,
 }
 
 impl Capacity {
-    /// BWloss(2); below MaxBW.
+    /// Loss by a second stream: BWloss(2), always below MaxBW.
     pub(super) fn loss(&self) -> u64 {
         self.alone.saturating_sub(self.two.max(1))
     }
 }
 
-/// All of it; `None`: it was not run.
+/// All results; `None` for runs that are missing.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Basis {
     pub(super) one: Option<Bounds>,
@@ -40,17 +40,17 @@ pub(crate) struct Basis {
     pub(super) media: Option<Capacity>,
 }
 
-/// The run in which everybody is best effort, and the one in which the first is served first.
+/// Runs with all applications best effort, and with the first one served first.
 pub(super) fn bounds(which: UseCase) -> [Key; 2] {
     [Change::Default, Change::Best].map(|change| Key::new(Case::UseCase(which), "cfq", change))
 }
 
-/// So many streams without deadlines.
+/// Run of the first `vms` streams without deadlines.
 pub(super) fn streams(case: Case, vms: usize) -> Key {
     Key::new(case, "cfq", Change::Streams(vms))
 }
 
-/// What has to run before `key`.
+/// Runs that must precede `key`.
 pub(super) fn before(key: &Key) -> Vec<Key> {
     match (key.change, key.case) {
         (Change::Experiment(_), Case::UseCase(which)) => bounds(which).to_vec(),
@@ -91,7 +91,7 @@ impl Basis {
         }
     }
 
-    /// The deadline of an experiment of figure 4.1.
+    /// Deadline of an experiment of figure 4.1.
     pub(super) fn deadline(&self, which: UseCase, experiment: usize) -> Option<Nanos> {
         let bounds = self.bounds(which)?;
         let seconds = *bounds.deadlines(which).get(experiment.checked_sub(1)?)?;
@@ -99,18 +99,18 @@ impl Basis {
     }
 }
 
-/// What becomes of an experiment of figure 4.1.
+/// Expected outcome of an experiment of figure 4.1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Its deadline is kept by default.
+    /// The deadline is met by default.
     Easy,
-    /// Only by priority.
+    /// The deadline is met with priority only.
     Tight,
-    /// By nothing.
+    /// The deadline cannot be met.
     Impossible,
 }
 
-/// So many experiments of each kind, in this order: "1-3, 4-6, 7-9" and "1-4, 5-13, 14-16".
+/// Experiments of a use case in order, with their kinds: "1-3, 4-6, 7-9" and "1-4, 5-13, 14-16".
 pub(super) fn experiments(which: UseCase) -> Vec<(usize, Kind)> {
     let counts = match which {
         UseCase::One => [3, 3, 3],
@@ -123,7 +123,8 @@ pub(super) fn experiments(which: UseCase) -> Vec<(usize, Kind)> {
 }
 
 impl Bounds {
-    /// What the disk does for the first alone, and for all `vms`, of so many bytes each.
+    /// Throughput of the disk for the first application alone, and for `vms` applications of
+    /// `bytes` bytes each.
     pub(super) fn capacity(&self, vms: usize, bytes: u64) -> Capacity {
         Capacity {
             alone: (bytes as f64 / self.best) as u64,
@@ -131,8 +132,9 @@ impl Bounds {
         }
     }
 
-    /// Seconds, in the order of the experiments: a tenth apart above the default, evenly between
-    /// the bounds, and a tenth apart below the best. The thesis has them in a plot only.
+    /// Deadlines in seconds, in the order of the experiments: a tenth apart above the default,
+    /// evenly spaced between the bounds, and a tenth apart below the best. The thesis shows them in
+    /// a plot only.
     fn deadlines(&self, which: UseCase) -> Vec<f64> {
         let all = experiments(which);
         let of = |kind: Kind| all.iter().filter(|(_, of)| *of == kind).count();

@@ -1,19 +1,20 @@
-//! The free figures of the disk and the guests, by the rows of `paper.toml` that may be used for
-//! that: what a writer has on the host and in a VM, what one and two streams have, and how long the
-//! use cases take by default. Nothing that a priority does is looked at.
+//! Calibration of the disk and the guests, by the rows of `paper.toml` that may be used for it:
+//! throughput of a writer on the host and in a VM, throughput of one and two streams, and default
+//! durations of the use cases. No run with priorities is used.
 //!
-//! Bulk guests (those that write and read in order) and streams of requests have figures of their
-//! own. For each size of request that reaches the host, and each number of them at a time:
+//! Bulk guests (sequential readers and writers) and streams of requests have parameters of their
+//! own. For each request size at the host, and each number of outstanding requests:
 //!
-//! - *bulk*: the disk's rate is the one with which the host is nearest, then the hypervisor's time
+//! - *bulk*: the disk's rate is fitted to the host, then the hypervisor's time to the VM, then the
+//! size of the applications to their durations;
 //!   the one with which the VM is, then the size of the applications the one that fits;
-//! - *streams*, on the disk that was found: the hypervisor's time is the one with which one stream
+//! - *streams*, on the fitted disk: the hypervisor's time is fitted to one stream.
 //!   is nearest.
 //!
-//! Of these the one with the least distance over all rows of its kind is taken.
+//! The combination with the smallest distance over all rows of its kind is the result.
 //!
-//! The disk's file and the scenarios carry the result; `calibration.toml` carries it once more with
-//! what is left over, and a test holds them together.
+//! The disk's file and the scenarios contain the result; `calibration.toml` repeats it with the
+//! residuals, and a test compares both.
 
 use super::PAPER_TOML;
 use super::basis::{self, Basis};
@@ -27,8 +28,8 @@ use std::fmt::Write;
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 
-/// What is tried: sizes in KiB, how many at a time, the disk's rate in kB/s, the hypervisor's time
-/// in microseconds.
+/// Values to try: request sizes in KiB, outstanding requests, rate of the disk in kB/s, time of the
+/// hypervisor in microseconds.
 const PIECES_KIB: [u32; 3] = [128, 256, 512];
 const DEPTHS: [u32; 3] = [1, 2, 4];
 const RATES: [u64; 14] = [
@@ -37,29 +38,29 @@ const RATES: [u64; 14] = [
 ];
 const PROCESSOR_STEP_US: u64 = 50;
 const PROCESSOR_STEPS: usize = 200;
-/// The size that the others are scaled from, and what sizes are multiples of.
+/// Size from which the applications' size is scaled, in MiB; results are multiples of the step.
 const SIZE_MIB: u64 = 2400;
 const SIZE_STEP_MIB: u64 = 10;
-/// Shorter runs than those that are told.
+/// Warm-up of a calibration run, shorter than that of reported runs.
 const WARM_UP: Nanos = Nanos::from_secs(5);
 const DURATION: Nanos = Nanos::from_secs(25);
 
-/// The free figures of one kind of guests, and the disk's.
+/// Free parameters of one kind of guests and of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Free {
+struct FreeParameters {
     rate: u64,
     guest: Guest,
 }
 
-/// What was tried, and what is left over.
-type Fitted = (Free, Vec<Residual>);
+/// Parameters, with their residuals.
+type Fitted = (FreeParameters, Vec<Residual>);
 
-/// The thesis' figures.
+/// Figures of the thesis.
 struct Theirs {
     host: f64,
     vm: f64,
     streams: [f64; 2],
-    /// By use case, each application's.
+    /// Default durations of the applications, by use case.
     defaults: [Vec<f64>; 2],
 }
 
@@ -91,7 +92,7 @@ impl Theirs {
     }
 }
 
-/// The disk's file with such an outer rate, and half of it inside.
+/// Text of the disk's file with this outer rate in kB/s, and half of it as the inner rate.
 fn disk(rate: u64) -> String {
     let line = |line: &str| match line.split(" = ").next() {
         Some("outer_rate") => format!("outer_rate = \"{rate} kB/s\""),
@@ -102,7 +103,7 @@ fn disk(rate: u64) -> String {
     lines.join("\n")
 }
 
-fn scenario(key: &Key, free: Free) -> Result<Scenario, ExperimentError> {
+fn scenario(key: &Key, free: FreeParameters) -> Result<Scenario, ExperimentError> {
     let folder = Folder {
         disk: Some(disk(free.rate)),
         ..Folder::default()
@@ -116,8 +117,8 @@ fn scenario(key: &Key, free: Free) -> Result<Scenario, ExperimentError> {
     Ok(scenario)
 }
 
-/// What a writer of large records has, in MB/s.
-fn writer(free: Free, native: bool) -> Result<f64, ExperimentError> {
+/// Throughput of a writer of large records, in MB/s.
+fn writer(free: FreeParameters, native: bool) -> Result<f64, ExperimentError> {
     let change = Change::Records {
         vms: 1,
         kib: 1024,
@@ -127,7 +128,7 @@ fn writer(free: Free, native: bool) -> Result<f64, ExperimentError> {
     Ok(run.total() / 1e6)
 }
 
-/// Of what is tried in order, where what comes of it rises, the one nearest to what is wanted.
+/// Index of the value nearest to `wanted`, in an ascending sequence of `count` values.
 fn nearest(
     count: usize,
     wanted: f64,
@@ -147,13 +148,13 @@ fn nearest(
 }
 
 fn processor_us(step: usize) -> u64 {
-    // From the longest time on, so that the bandwidth rises.
+    // The longest time comes first, so that the throughput rises.
     PROCESSOR_STEP_US * (PROCESSOR_STEPS - step) as u64
 }
 
-/// All figures of bulk guests that go with such requests, and what is left over.
+/// Fits all parameters of bulk guests with these requests.
 fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, ExperimentError> {
-    let with = |rate, processor_us, size_mib| Free {
+    let with = |rate, processor_us, size_mib| FreeParameters {
         rate,
         guest: Guest {
             piece_kib,
@@ -187,20 +188,20 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
     Ok((free, residuals))
 }
 
-/// What so many streams have together, in MB/s.
-fn streams(vms: usize, free: Free) -> Result<f64, ExperimentError> {
+/// Total throughput of `vms` streams, in MB/s.
+fn streams(vms: usize, free: FreeParameters) -> Result<f64, ExperimentError> {
     let run = Run::of(scenario(&basis::streams(Case::Web, vms), free)?);
     Ok(run.total() / 1e6)
 }
 
-/// All figures of streams that go with such requests, and what is left over.
+/// Fits all parameters of streams with these requests.
 fn fit_streams(
     theirs: &Theirs,
     rate: u64,
     piece_kib: u32,
     depth: u32,
 ) -> Result<Fitted, ExperimentError> {
-    let with = |processor_us| Free {
+    let with = |processor_us| FreeParameters {
         rate,
         guest: Guest {
             piece_kib,
@@ -226,8 +227,8 @@ fn fit_streams(
     Ok((free, residuals))
 }
 
-/// How long the applications take by default.
-fn defaults(theirs: &Theirs, free: Free) -> Result<Vec<Residual>, ExperimentError> {
+/// Residuals of the applications' default durations.
+fn defaults(theirs: &Theirs, free: FreeParameters) -> Result<Vec<Residual>, ExperimentError> {
     let mut residuals = Vec::new();
     for (i, which) in [UseCase::One, UseCase::Two].into_iter().enumerate() {
         let [default, _] = basis::bounds(which);
@@ -244,7 +245,7 @@ fn defaults(theirs: &Theirs, free: Free) -> Result<Vec<Residual>, ExperimentErro
     Ok(residuals)
 }
 
-/// The one with the least distance.
+/// Fit with the smallest distance.
 fn best(found: &[Fitted]) -> &Fitted {
     let best = found
         .iter()
@@ -252,7 +253,7 @@ fn best(found: &[Fitted]) -> &Fitted {
     best.expect("something is tried")
 }
 
-/// What was tried, as a comment, and what was best.
+/// Text of all fits of a kind as comments, and of the best one.
 fn told(kind: &str, found: &[Fitted]) -> String {
     let mut text = format!("\n[{kind}]\n");
     for (free, residuals) in found {
@@ -269,7 +270,7 @@ fn told(kind: &str, found: &[Fitted]) -> String {
             free.rate
         );
     }
-    let (Free { guest, .. }, residuals) = best(found);
+    let (FreeParameters { guest, .. }, residuals) = best(found);
     let Guest {
         piece_kib,
         depth,
@@ -285,7 +286,7 @@ fn told(kind: &str, found: &[Fitted]) -> String {
     text
 }
 
-/// Tries all, and says what was best: the text of `calibration.toml`.
+/// Tries all combinations; returns the text of `calibration.toml` with the best fit.
 pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
@@ -300,7 +301,7 @@ pub(super) fn calibrate(
         fit_bulk(&theirs, *piece, *depth)
     });
     let bulk = bulk.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let Free { rate, guest } = best(&bulk).0;
+    let FreeParameters { rate, guest } = best(&bulk).0;
     let mut hear = |done: usize, all: usize| progress(done + all, 2 * all);
     let fit = |(piece, depth): &(u32, u32)| fit_streams(&theirs, rate, *piece, *depth);
     let streams = pool::each(&tried, wanted.jobs, &mut hear, fit);

@@ -1,4 +1,4 @@
-//! The experiment's own files, and the traces that somebody else has.
+//! Files of the experiment, and traces that users may supply.
 
 use crate::TraceFile;
 use crate::folder::{self, File, named};
@@ -20,7 +20,7 @@ macro_rules! trace {
     };
 }
 
-/// The streams, and what they are unless told otherwise.
+/// Built-in traces by stream.
 const STREAMS: [(&str, &[u8]); 7] = [
     trace!("web-1", "traces/web-1.disksim"),
     trace!("web-2", "traces/web-2.disksim"),
@@ -31,29 +31,29 @@ const STREAMS: [(&str, &[u8]); 7] = [
     trace!("vm", "../../crates/workload/testdata/vm.vscsi"),
 ];
 
-/// The thesis' own, of the MSR-Cambridge traces (SNIA IOTTA 388); which of them it took is told by
-/// their servers only.
+/// Traces of the thesis, from the MSR-Cambridge traces (SNIA IOTTA 388). The thesis names their
+/// servers only.
 pub(crate) const TRACES: &[TraceFile] = &[
     TraceFile::new("web-1", "web_0.csv"),
     TraceFile::new("web-2", "web_1.csv"),
     TraceFile::new("web-3", "web_2.csv"),
     TraceFile::new("media-1", "mds_0.csv"),
     TraceFile::new("media-2", "mds_1.csv"),
-    // There are two media servers.
+    // The collection has two media servers.
     TraceFile::new("media-3", "mds_0.csv"),
     TraceFile::new("vm", "rsrch_0.csv"),
 ];
 
-/// What the scenarios name.
+/// Files that the scenarios name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Folder {
-    /// The disk's text instead of the file's.
+    /// Text of the disk model instead of the file's.
     pub(crate) disk: Option<String>,
-    /// Traces instead of those that are built in, by the names of the streams.
+    /// Traces by stream, instead of the built-in ones.
     pub(crate) traces: BTreeMap<&'static str, Arc<[u8]>>,
 }
 
-/// `web-1` of `../traces/web-1.disksim`.
+/// Name of the stream at a path: `web-1` for `../traces/web-1.disksim`.
 fn stream(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.split('.').next().unwrap_or(name)
@@ -82,7 +82,7 @@ impl Library for Folder {
     }
 }
 
-/// The disk as it is written.
+/// Text of the disk's file.
 pub(super) fn disk() -> &'static str {
     DISK.1
 }

@@ -1,9 +1,9 @@
-//! The keys of runs: who runs beside whom, under which scheduler, and what is changed about it.
+//! Keys of runs: case, scheduler and change.
 
 use crate::folder::{File, named};
 use crate::frame::Variant;
 
-/// Who runs beside whom.
+/// Workloads that run side by side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Case {
     /// Figures 1.2 and 1.3.
@@ -30,7 +30,7 @@ pub(crate) enum UseCase {
 }
 
 impl Case {
-    /// Its guests replay streams of requests.
+    /// Returns `true` if the guests replay streams of requests.
     #[cfg(test)]
     pub(super) fn has_streams(self) -> bool {
         matches!(self, Case::Web | Case::WebResearch | Case::Media)
@@ -47,7 +47,7 @@ impl Case {
         Case::Media,
     ];
 
-    /// Its file, and what it says.
+    /// Scenario file of the case.
     pub(super) fn file(self) -> File {
         match self {
             Case::Records => named!("pridyn/scenarios", "records.toml"),
@@ -65,45 +65,44 @@ impl Case {
     }
 }
 
-/// What is changed about a scenario.
+/// Change of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Change {
-    /// It is as written.
+    /// Scenario as written.
     #[cfg(test)]
     Nothing,
-    /// So many writers of records of so many KiB; natively: without a hypervisor.
+    /// Writers of records of `kib` KiB in `vms` VMs, or natively, without a hypervisor.
     Records { vms: usize, kib: u32, native: bool },
     /// A VM for each, which reads (`R`) or writes (`W`).
     Operations(&'static str),
-    /// Nobody has a deadline.
+    /// No deadlines.
     Default,
-    /// Nobody has one, and who would have the earliest is real time, the others idle.
+    /// No deadlines; the application with the earliest one is real time, the others idle.
     Best,
-    /// The first VM's deadline is that of an experiment of figure 4.1, from 1 on.
+    /// Deadline of the first VM from an experiment of figure 4.1, counted from 1.
     Experiment(usize),
-    /// The first so many streams, without deadlines.
+    /// Number of streams, from the first on, without deadlines.
     Streams(usize),
-    /// Deadlines by size: the first so many streams with such a delta, in tenths.
+    /// Deadlines by size for the first `vms` streams, with this delta in tenths.
     Tolerance { vms: usize, tenths: u32 },
-    /// The third application is the one of this name.
+    /// Name of the third application.
     Third(&'static str),
 }
 
-/// What a run is, to show what a claim hangs on.
+/// Interpretation of the thesis, to show the cause of a claim's outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Reading {
-    /// That of the README.
+    /// Interpretation that the README documents.
     Ours,
-    /// Figure 3.3 as it is printed.
+    /// Figure 3.3 as printed.
     Literal,
-    /// Equation 4.1 as it is printed.
+    /// Equation 4.1 as printed.
     Printed,
-    /// PriDyn as Tidegate has it unless told otherwise.
+    /// Tidegate's default PriDyn.
     Added,
-    /// PriDyn is told what the disk does for so many, as section 4.2.1 has it, instead of learning
-    /// it.
+    /// Throughput of the disk given to PriDyn, as in section 4.2.1, instead of learnt.
     Given,
-    /// Low priority as the lowest level of best effort, not as the idle class.
+    /// Low priority as the lowest level of best effort instead of the idle class.
     Level,
 }
 
@@ -130,11 +129,11 @@ impl Variant for Reading {
     }
 }
 
-/// A run.
+/// Identity of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(super) case: Case,
-    /// One of `schedulers.toml`.
+    /// Scheduler of `schedulers.toml`.
     pub(super) scheduler: &'static str,
     pub(super) change: Change,
     pub(super) reading: Reading,
@@ -150,7 +149,7 @@ impl Key {
         }
     }
 
-    /// The same read otherwise; as it is where that makes no difference.
+    /// Key of the run in another interpretation, unchanged where that makes no difference.
     pub(super) fn read(self, reading: Reading) -> Key {
         let sized = matches!(self.change, Change::Tolerance { .. } | Change::Third(_));
         let reading = match reading {

@@ -1,13 +1,13 @@
-//! Figures of runs that `claims.toml` names, and the claims that are no comparison of them.
+//! Measures that `claims.toml` names, and claims that are no comparisons of them.
 
 use super::{Pridyn, priorities, streams, tenancy, third, use_cases};
 use crate::claim::{Measure, series};
 use crate::frame::Code;
 
-/// Combinations of readers and writers; `all` are those of more than one.
+/// Combinations of readers and writers; `all` stands for those with more than one VM.
 const OPERATIONS: &[&str] = &["R", "W", "RR", "RW", "WW", "RRW", "RWW", "all"];
 const USE_CASES: &[&str] = &["use case 1", "use case 2"];
-/// Kinds of deadlines: kept by default, by priority only, by nothing.
+/// Kinds of deadlines: met by default, by priority only, or not at all.
 const KINDS: &[&str] = &["easy", "tight", "impossible"];
 const WRITERS: &[&str] = &["host", "1 VM", "2 VMs", "3 VMs"];
 const SCHEDULERS: &[&str] = &["cfq", "pridyn"];

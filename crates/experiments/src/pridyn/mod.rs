@@ -1,7 +1,10 @@
 //! PriDyn: the experiments of Jain: *Performance Specific I/O Scheduling Framework for Cloud
 //! Storage* (thesis, 2015), chapters 1, 3, 4 and section 5.1.
 //!
-//! A module for what belongs together: `tenancy` is figures 1.2 to 1.5 and 4.4, `priorities` figure
+//! Modules by subject: `tenancy` is figures 1.2 to 1.5 and 4.4, `priorities` figure 3.4,
+//! `use_cases` table 4.1, section 4.1 and figure 4.1, `streams` figures 4.5 to 4.7, `third` figures
+//! 5.2 to 5.4. `setup` defines the runs, `basis` has results that other runs depend on, `run` the
+//! results of a run. The folder's README documents the model of the testbed and its calibration.
 //! 3.4, `use_cases` table 4.1, section 4.1 and figure 4.1, `streams` figures 4.5 to 4.7, `third`
 //! figures 5.2 to 5.4. `setup` says which runs there are, `basis` what some of them follow from,
 //! `run` what comes of one. The folder's README says how the testbed is modelled, and what was
@@ -21,8 +24,8 @@ mod third;
 mod use_cases;
 
 use crate::claim::Measure;
-use crate::contest::competing;
 use crate::frame::{self, Cells, Claims, Code, Experiment, Runs};
+use crate::ordering::with_orderings;
 use crate::{Cell, ExperimentError, Paper, ReferenceTable, Sense, folder as files};
 use basis::Basis;
 use folder::Folder;
@@ -61,7 +64,7 @@ const PAPER_TOML: &str = files::embedded!("pridyn", "paper.toml");
 type Figure = frame::Figure<Pridyn>;
 type Found<'a> = frame::Found<'a, Pridyn>;
 
-/// The thesis' tables and figures, in its order.
+/// Tables and figures in the order of the thesis.
 const FIGURES: [Figure; 15] = [
     tenancy::FIGURE_1_2,
     tenancy::FIGURE_1_3,
@@ -80,20 +83,20 @@ const FIGURES: [Figure; 15] = [
     third::FIGURE_5_4,
 ];
 
-/// The figures of a table, each of which competes with those that share `about`.
-fn contested(
+/// Cells of a table, each compared with those of the same subject.
+fn ordered_cells(
     table: &ReferenceTable,
     sense: Sense,
     ours: impl FnMut(&[String], &str) -> Option<f64>,
-    contest: impl Fn(&Cell) -> (String, String),
+    ordering: impl Fn(&Cell) -> (String, String),
 ) -> Vec<Cell> {
-    competing(table.cells(PAPER.name, ours), |cell| {
-        let (about, who) = contest(cell);
+    with_orderings(table.cells(PAPER.name, ours), |cell| {
+        let (about, who) = ordering(cell);
         Some((about, who, sense))
     })
 }
 
-/// The experiment.
+/// Experiments of the thesis.
 struct Pridyn {
     folder: Folder,
 }

@@ -1,10 +1,10 @@
-//! What priorities do to bandwidths: section 3.4, figure 3.4.
+//! Section 3.4 and figure 3.4: effect of priorities on bandwidths.
 
 use super::basis::{Kind, experiments};
 use super::key::{Case, Change, Key, Reading, UseCase};
 use super::run::{Run, Second};
 use super::{Claims, Figure, Found};
-use crate::said::Said;
+use crate::claim_result::ClaimResult;
 use tidegate_core::jobs::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -15,7 +15,7 @@ pub(super) const FIGURE_3_4: Figure = Figure {
     ..Figure::BARE
 };
 
-/// The middle one of the experiments of a kind.
+/// Middle one of the experiments of a kind.
 fn middle(kind: Kind) -> Key {
     let of_kind: Vec<usize> = experiments(UseCase::Two)
         .into_iter()
@@ -27,27 +27,28 @@ fn middle(kind: Kind) -> Key {
     Key::new(Case::UseCase(UseCase::Two), "pridyn_3", change)
 }
 
-/// Figure 3.4a.
+/// Run of figure 3.4a.
 pub(super) fn impossible() -> Key {
     middle(Kind::Impossible)
 }
 
-/// Figure 3.4b.
+/// Run of figure 3.4b.
 fn tight() -> Key {
     middle(Kind::Tight)
 }
 
-/// The reader and the writers, by their places.
+/// Index of the reader.
 const READER: usize = 0;
 const WRITERS: [usize; 2] = [1, 2];
 
-/// The mean of whole seconds in MB/s.
+/// Mean of whole seconds, in MB/s.
 fn mean_mb_s(seconds: &[Second]) -> f64 {
     let sum: f64 = seconds.iter().map(|second| second.bytes_per_s).sum();
     sum / seconds.len().max(1) as f64 / 1e6
 }
 
-/// A VM's whole seconds up to a time in seconds, and from then on until its own end.
+/// Mean bandwidth of a VM's whole seconds up to `time` (in seconds), and from then on to its own
+/// end, in MB/s.
 fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
     let seconds = run.seconds(vm);
     let (cut, end) = (time.floor() as usize, run.took(vm)?.floor() as usize);
@@ -56,7 +57,7 @@ fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
     Some((mean_mb_s(before), mean_mb_s(after)))
 }
 
-/// What the reader of figure 3.4a has before the first writer's end, and after it, in MB/s.
+/// Bandwidth of the reader of figure 3.4a before the first writer's end and after it, in MB/s.
 pub(super) fn given_up(found: &Found<'_>) -> Option<(f64, f64)> {
     let run = found.of(impossible())?;
     let [Some(a), Some(b)] = WRITERS.map(|vm| run.took(vm)) else {
@@ -65,14 +66,14 @@ pub(super) fn given_up(found: &Found<'_>) -> Option<(f64, f64)> {
     around(run, READER, a.min(b))
 }
 
-/// What each writer of figure 3.4b has before the reader's end, and after it, in MB/s.
+/// Bandwidth of each writer of figure 3.4b before the reader's end and after it, in MB/s.
 pub(super) fn beside_the_first(found: &Found<'_>) -> Option<Vec<(f64, f64)>> {
     let run = found.of(tight())?;
     let end = run.took(READER)?;
     WRITERS.iter().map(|vm| around(run, *vm, end)).collect()
 }
 
-/// What the reader of figure 3.4b has until its end, in MB/s.
+/// Bandwidth of the reader of figure 3.4b until its end, in MB/s.
 pub(super) fn served_first(found: &Found<'_>) -> Option<f64> {
     let run = found.of(tight())?;
     let end = run.took(READER)?;
@@ -80,21 +81,21 @@ pub(super) fn served_first(found: &Found<'_>) -> Option<f64> {
     Some(mean_mb_s(seconds))
 }
 
-/// Changes of the class of one job that no oscillation needs: lowered or raised, given up,
-/// restored.
+/// Largest number of class changes of a transfer without an oscillation: lowered or raised, given
+/// up, restored.
 pub(super) const TURNS: usize = 4;
 
-/// How often the class of each one's job changes.
+/// Number of class changes of each VM's transfer.
 fn turns(run: &Run) -> Vec<usize> {
     (0..run.vms().len()).map(|vm| run.turns(vm)).collect()
 }
 
-/// That no class swings.
+/// Evaluates the claim that no class oscillates.
 pub(super) fn code(found: &Found<'_>) -> Claims {
     Ok(steady(found).into_iter().collect())
 }
 
-fn steady(found: &Found<'_>) -> Option<Said> {
+fn steady(found: &Found<'_>) -> Option<ClaimResult> {
     let both = |reading: Reading| -> Option<[Vec<usize>; 2]> {
         let found = found.varied(reading);
         let of = |key: Key| Some(turns(found.of(key)?));
@@ -107,7 +108,7 @@ fn steady(found: &Found<'_>) -> Option<Said> {
     if let (Reading::Ours, Some([a, b])) = (found.variant, both(Reading::Literal)) {
         told += &format!("; with figure 3.3 as printed {a:?} and {b:?}");
     }
-    Some(Said::new(
+    Some(ClaimResult::new(
         format!("no class swings: the class of a job changes at most {TURNS} times"),
         most <= TURNS,
         told,
@@ -138,7 +139,7 @@ fn plots(found: &Found<'_>) -> Vec<Plot> {
     runs.map(plot).collect()
 }
 
-/// Whether a job's class was ever this one.
+/// Returns `true` if a transfer of the VM ever had this class.
 pub(super) fn was(run: &Run, vm: usize, class: Class) -> bool {
     run.seconds(vm)
         .iter()

@@ -1,5 +1,5 @@
-//! What came of a run: a sample a second of each VM, and how long each of its requests with a
-//! deadline took.
+//! Results of a run: a sample per VM and second, and the response time of each request with a
+//! deadline.
 
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
@@ -7,28 +7,28 @@ use tidegate_sim::report::{self, Report, VmReport};
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// A VM in one second.
+/// Sample of a VM in one second.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Second {
-    /// Bytes answered in it, a second.
+    /// Bytes answered per second.
     pub(super) bytes_per_s: f64,
-    /// The class of its job at the end of it; `None`: it has none.
+    /// Class of its transfer at the end of the second; `None` without a transfer.
     pub(super) class: Option<Class>,
 }
 
-/// A request that had a deadline, or a whole application.
+/// Request with a deadline, or whole application.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Response {
-    /// When it began, in seconds.
+    /// Begin, in seconds.
     pub(super) at: f64,
-    /// How long it took, in seconds.
+    /// Response time, in seconds.
     pub(super) took: f64,
-    /// How long it might.
+    /// Allowed time, in seconds.
     pub(super) deadline: f64,
 }
 
 impl Response {
-    /// `None`: it has no deadline.
+    /// Converts a completed transfer; `None` if it has no deadline.
     fn of(done: &report::Response) -> Option<Response> {
         Some(Response {
             at: done.begun_s,
@@ -42,15 +42,15 @@ impl Response {
     }
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) report: Report,
-    /// Each VM's.
+    /// Samples by VM.
     seconds: Vec<Vec<Second>>,
-    /// Each VM's, in the order in which they began.
+    /// Responses by VM, in the order of their begin.
     responses: Vec<Vec<Response>>,
-    /// Each VM's requests that were not done at the end, and past their deadlines.
+    /// Number of unfinished requests past their deadlines at the end, by VM.
     overdue: Vec<u32>,
 }
 
@@ -102,38 +102,38 @@ impl Run {
         self.responses.get(vm).map_or(&[], Vec::as_slice)
     }
 
-    /// How long a VM had something to do, in seconds.
+    /// Time for which a VM was active, in seconds.
     pub(super) fn took(&self, vm: usize) -> Option<f64> {
         Some(self.vms().get(vm)?.time_s)
     }
 
-    /// Bytes a second of a VM, in the time in which it had something to do.
+    /// Bytes per second of a VM while it was active.
     pub(super) fn rate(&self, vm: usize) -> Option<f64> {
         Some(self.vms().get(vm)?.rates.bytes_per_s)
     }
 
-    /// What all have together, in bytes a second.
+    /// Bytes per second of all VMs together.
     pub(super) fn total(&self) -> f64 {
         self.vms().iter().map(|vm| vm.rates.bytes_per_s).sum()
     }
 
-    /// Of a VM's requests with a deadline so many in a hundred were missed.
+    /// Missed deadlines of a VM's requests, in percent.
     pub(super) fn missed_pct(&self, vm: usize) -> Option<f64> {
         self.missed_pct_since(vm, 0.0)
     }
 
-    /// Of those that began from `since` seconds on.
+    /// Missed deadlines of the requests that began from `since` seconds on, in percent.
     pub(super) fn missed_pct_since(&self, vm: usize, since: f64) -> Option<f64> {
         let all = self.responses(vm).iter().filter(|of| of.at >= since);
         late_pct(all, *self.overdue.get(vm)?)
     }
 
-    /// Of all VMs'.
+    /// Missed deadlines of all VMs, in percent.
     pub(super) fn all_missed_pct(&self) -> Option<f64> {
         late_pct(self.responses.iter().flatten(), self.overdue.iter().sum())
     }
 
-    /// How often the class of a VM's job was another one a second later, while it was the same job.
+    /// Number of class changes between consecutive seconds of a VM's transfer.
     pub(super) fn turns(&self, vm: usize) -> usize {
         let classes = self.seconds(vm).iter().filter_map(|second| second.class);
         let classes: Vec<Class> = classes.collect();
@@ -141,7 +141,7 @@ impl Run {
     }
 }
 
-/// A VM's requests that the report counts as missed, but for those of `done`.
+/// Number of a VM's requests that the report counts as missed and that are not in `done`.
 fn overdue(of: &VmReport, done: &[Response]) -> u32 {
     let deadlines = of.responses.as_ref().and_then(|all| all.deadlines.as_ref());
     let missed = deadlines.map_or(0, |deadlines| deadlines.missed);
@@ -149,7 +149,7 @@ fn overdue(of: &VmReport, done: &[Response]) -> u32 {
     u32::try_from(missed.saturating_sub(late as u64)).unwrap_or(u32::MAX)
 }
 
-/// So many in a hundred were late, with so many more that never were done; `None`: there were none.
+/// Late requests in percent, where `overdue` more were never done; `None` if there were none.
 pub(super) fn late_pct<'a>(
     all: impl IntoIterator<Item = &'a Response>,
     overdue: u32,

@@ -1,4 +1,4 @@
-//! The runs there are: who runs beside whom, under which scheduler, by when what is to be done.
+//! Scenarios of the runs: case, scheduler and deadlines.
 
 use super::basis::{Basis, Capacity};
 use super::folder::Folder;
@@ -16,13 +16,13 @@ use tidegate_workload::time::TimeDistribution;
 
 const SCHEDULERS_TOML: &str = files::embedded!("pridyn", "schedulers.toml");
 
-/// Delta of research requests, in thousandths; section 5.4 has 20.
+/// Delta of research requests, in thousandths: 20 as in section 5.4.
 const RESEARCH: u32 = 20_000;
-/// Delta of the media servers, in thousandths: the least half at which two of them keep nine in ten
-/// of their deadlines, for the thesis says that they keep most.
+/// Delta of the media servers, in thousandths: the smallest multiple of a half at which two of them
+/// meet nine in ten of their deadlines. The thesis says that they meet most.
 const MEDIA: u32 = 2_500;
 
-/// The policy that stands behind a scheduler.
+/// Policy that stands for a scheduler.
 fn policy(name: &'static str, reading: Reading) -> Result<PolicySpec, ExperimentError> {
     files::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let literal = section.read("literal", policy.clone(), policy::from_field);
@@ -35,10 +35,10 @@ fn policy(name: &'static str, reading: Reading) -> Result<PolicySpec, Experiment
     })
 }
 
-/// What a run simulates.
+/// Scenario of a run.
 ///
 /// # Errors
-/// When a file of the experiment is not what it should be.
+/// Fails when a file of the experiment is malformed.
 pub(crate) fn scenario(
     key: &Key,
     folder: &Folder,
@@ -135,8 +135,8 @@ fn change(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Result<(), Strin
     Ok(())
 }
 
-/// A VM writes records of so many KiB. What is larger than what reaches the host at a time goes in
-/// such pieces.
+/// Sets writers of records of `kib` KiB. Larger records reach the host in pieces of the scenario's
+/// request size.
 fn records(vm: &mut Tenant, kib: u32, native: bool) {
     for job in &mut vm.jobs {
         let most = job.sizes[1].largest();
@@ -147,7 +147,7 @@ fn records(vm: &mut Tenant, kib: u32, native: bool) {
     }
 }
 
-/// What the disk was measured to do, in the runs before this one.
+/// Throughput of the disk as measured in earlier runs.
 fn capacity(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Option<Capacity> {
     match key.case {
         Case::UseCase(which) => {
@@ -159,7 +159,7 @@ fn capacity(scenario: &mut Scenario, key: &Key, basis: &Basis) -> Option<Capacit
     }
 }
 
-/// Equations 4.1 and 4.2 on this disk, for two tenants.
+/// Deadlines by equations 4.1 and 4.2 on this disk, for two tenants.
 fn by_size(scenario: &mut Scenario, key: &Key, basis: &Basis, tolerance: u32) -> Option<BySize> {
     let capacity = capacity(scenario, key, basis)?;
     Some(BySize {
@@ -177,8 +177,7 @@ fn set_deadline(vm: &mut Tenant, by: BySize) {
     }
 }
 
-/// What reaches the host is of so many KiB, so many at a time, and each takes the hypervisor so
-/// many microseconds. `native`: there is no hypervisor.
+/// Applies a guest's parameters; `native` leaves out the hypervisor's time.
 pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
     let processor = TimeDistribution::Fixed(Nanos::from_micros(guest.processor_us));
     for vm in &mut scenario.tenants {
@@ -193,15 +192,15 @@ pub(super) fn put_guest(scenario: &mut Scenario, guest: Guest, native: bool) {
     }
 }
 
-/// The free figures of the guests.
+/// Free parameters of the guests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Guest {
-    /// The largest request that reaches the host.
+    /// Largest request at the host, in KiB.
     pub(super) piece_kib: u32,
-    /// So many at a time.
+    /// Number of outstanding requests.
     pub(super) depth: u32,
-    /// What the hypervisor takes for one.
+    /// Time of the hypervisor for a request, in microseconds.
     pub(super) processor_us: u64,
-    /// What an application of the use cases reads or writes.
+    /// Bytes that an application of the use cases reads or writes, in MiB.
     pub(super) size_mib: u64,
 }

@@ -1,7 +1,7 @@
 //! Streams of requests with deadlines: section 4.2, figures 4.5 to 4.7.
 
 use super::key::{Case, Change, Key, Reading};
-use super::{Figure, Found, basis, contested};
+use super::{Figure, Found, basis, ordered_cells};
 use crate::Sense;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -14,9 +14,9 @@ pub(super) const FIGURE_4_5: Figure = Figure {
             let tenths = (row[0].parse::<f64>().ok()? * 10.0).round() as u32;
             found.of(web("cfq", tenths))?.all_missed_pct()
         };
-        let contest =
+        let ordering =
             |cell: &crate::Cell| ("deadlines missed".to_owned(), format!("delta {}", cell.row));
-        Ok(contested(&table, Sense::Less, ours, contest))
+        Ok(ordered_cells(&table, Sense::Less, ours, ordering))
     },
     plots: |found| {
         let ours = curve(found, "cfq").map(|curve| vec![("web streams under CFQ", curve)]);
@@ -41,13 +41,13 @@ pub(super) const FIGURE_4_6: Figure = Figure {
             };
             found.of(beside_research(scheduler))?.missed_pct(WEB)
         };
-        let contest = |cell: &crate::Cell| {
+        let ordering = |cell: &crate::Cell| {
             (
                 "deadlines missed".to_owned(),
                 cell.column.replace("_pct", " PriDyn"),
             )
         };
-        Ok(contested(&table, Sense::Less, ours, contest))
+        Ok(ordered_cells(&table, Sense::Less, ours, ordering))
     },
     plots: |found| responses(found).into_iter().collect(),
     ..Figure::BARE
@@ -78,15 +78,15 @@ pub(super) const FIGURE_4_7: Figure = Figure {
     ..Figure::BARE
 };
 
-/// Delta, in tenths.
+/// Deltas, in tenths.
 const TENTHS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 10];
-/// Without PriDyn, and with it.
+/// Schedulers without PriDyn and with it.
 const BOTH: [&str; 2] = ["cfq", "pridyn"];
-/// The stream with strict deadlines beside research, and its delta.
+/// Index of the stream with strict deadlines beside research.
 const WEB: usize = 0;
 const RESEARCH: usize = 1;
 const STRICT: u32 = 3;
-/// Two streams.
+/// Number of streams.
 const VMS: usize = 2;
 
 fn web(scheduler: &'static str, tenths: u32) -> Key {
@@ -102,19 +102,19 @@ fn beside_research(scheduler: &'static str) -> Key {
     )
 }
 
-/// With the runs that say what the disk does for so many.
+/// Adds the runs that measure the disk's throughput.
 fn with_measured(keys: Vec<Key>) -> Vec<Key> {
     let measured = (1..=VMS).map(|vms| basis::streams(Case::Web, vms));
     measured.chain(keys).collect()
 }
 
-/// By delta; `None`: it was not run.
+/// Missed deadlines at each delta, in percent; `None` if a run is missing.
 fn curve(found: &Found<'_>, scheduler: &'static str) -> Option<Vec<f64>> {
     let of = |tenths: &u32| found.of(web(scheduler, *tenths))?.all_missed_pct();
     TENTHS.iter().map(of).collect()
 }
 
-/// Of one of the two streams.
+/// Missed deadlines of one of the two streams at each delta, in percent.
 fn curve_of(found: &Found<'_>, scheduler: &'static str, vm: usize) -> Option<Vec<f64>> {
     let of = |tenths: &u32| found.of(web(scheduler, *tenths))?.missed_pct(vm);
     TENTHS.iter().map(of).collect()
@@ -133,7 +133,7 @@ pub(super) fn missed_by_delta(
     }
 }
 
-/// Deadlines missed by a VM where web and research are beside each other, in percent.
+/// Missed deadlines of a VM in the run of web beside research, in percent.
 pub(super) fn beside_missed(found: &Found<'_>, scheduler: &'static str, vm: &str) -> Option<f64> {
     let vm = if vm == "web" { WEB } else { RESEARCH };
     found.of(beside_research(scheduler))?.missed_pct(vm)
@@ -146,7 +146,7 @@ pub(super) fn web_ms(found: &Found<'_>, scheduler: &'static str) -> Option<f64> 
     Some(1e3 * sum / all.len().max(1) as f64)
 }
 
-/// What research has beside web requests, in MB/s.
+/// Throughput of research beside web requests, in MB/s.
 pub(super) fn research_mb_s(found: &Found<'_>, scheduler: &'static str) -> Option<f64> {
     let run = found.of(beside_research(scheduler))?;
     Some(run.rate(RESEARCH).unwrap_or(0.0) / 1e6)
@@ -170,7 +170,7 @@ fn by_tolerance(title: &str, series: Vec<(&str, Vec<f64>)>) -> Vec<Plot> {
     vec![plot]
 }
 
-/// So many requests are drawn.
+/// Number of requests in the plot.
 const DRAWN: usize = 60;
 
 fn responses(found: &Found<'_>) -> Option<Plot> {

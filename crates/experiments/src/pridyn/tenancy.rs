@@ -1,8 +1,9 @@
-//! What VMs lose by sharing a disk: sections 1.3.2, 1.3.3 and 4.2.1, figures 1.2 to 1.5 and 4.4.
+//! Loss of throughput by sharing a disk: sections 1.3.2, 1.3.3 and 4.2.1, figures 1.2 to 1.5 and
+//! 4.4.
 
 use super::key::{Case, Change, Key};
 use super::run::Run;
-use super::{Figure, Found, basis, contested};
+use super::{Figure, Found, basis, ordered_cells};
 use crate::Sense;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -15,8 +16,8 @@ pub(super) const FIGURE_1_2: Figure = Figure {
             let (vms, native) = writers(&row[0])?;
             mean_mb_s(found, vms, *RECORDS.last()?, native)
         };
-        let contest = |cell: &crate::Cell| ("a writer's MB/s".to_owned(), cell.row.clone());
-        Ok(contested(&table, Sense::More, ours, contest))
+        let ordering = |cell: &crate::Cell| ("a writer's MB/s".to_owned(), cell.row.clone());
+        Ok(ordered_cells(&table, Sense::More, ours, ordering))
     },
     plots: |found| by_record(found, "Figure 1.2: what a writer has on average", mean_mb_s),
     ..Figure::BARE
@@ -58,18 +59,18 @@ pub(super) const FIGURE_4_4: Figure = Figure {
     cells: |found| {
         let table = found.reference.table("figure 4.4", 1)?;
         let ours = |row: &[String], _: &str| streams_mb_s(found, writers(&row[0])?.0);
-        let contest = |cell: &crate::Cell| ("all streams' MB/s".to_owned(), cell.row.clone());
-        Ok(contested(&table, Sense::More, ours, contest))
+        let ordering = |cell: &crate::Cell| ("all streams' MB/s".to_owned(), cell.row.clone());
+        Ok(ordered_cells(&table, Sense::More, ours, ordering))
     },
     ..Figure::BARE
 };
 
-/// Sizes of records, in KiB.
+/// Record sizes in KiB.
 const RECORDS: [u32; 6] = [4, 16, 64, 128, 256, 1024];
-/// As many VMs as there are at most.
+/// Largest number of VMs.
 const VMS: usize = 3;
 const STREAMS: usize = 3;
-/// All combinations of reads and writes that are tried.
+/// Combinations of readers and writers.
 const OPERATIONS: [&str; 7] = ["R", "W", "RR", "RW", "WW", "RRW", "RWW"];
 
 fn key(vms: usize, kib: u32, native: bool) -> Key {
@@ -90,7 +91,7 @@ fn operations_keys() -> Vec<Key> {
     OPERATIONS.map(operations).to_vec()
 }
 
-/// How many write, and whether natively, by the row's name: `host`, or `2 VMs`.
+/// Number of writers, and `true` for native, by the row's name: `host`, or `2 VMs`.
 fn writers(row: &str) -> Option<(usize, bool)> {
     match row {
         "host" => Some((1, true)),
@@ -98,19 +99,19 @@ fn writers(row: &str) -> Option<(usize, bool)> {
     }
 }
 
-/// What writers have together at each record size, in MB/s.
+/// Total throughput of the writers at each record size, in MB/s.
 pub(super) fn all_writers(found: &Found<'_>, row: &str) -> Option<Vec<f64>> {
     let (vms, native) = writers(row)?;
     curve(found, total_mb_s, vms, native)
 }
 
-/// What each of them has.
+/// Mean throughput per writer at each record size, in MB/s.
 pub(super) fn each_writer(found: &Found<'_>, row: &str) -> Option<Vec<f64>> {
     let (vms, native) = writers(row)?;
     curve(found, mean_mb_s, vms, native)
 }
 
-/// What 1 to 3 streams have together, in MB/s.
+/// Total throughput of 1 to 3 streams, in MB/s.
 pub(super) fn all_streams(found: &Found<'_>) -> Option<Vec<f64>> {
     (1..=STREAMS).map(|vms| streams_mb_s(found, vms)).collect()
 }
@@ -123,10 +124,10 @@ fn mean_mb_s(found: &Found<'_>, vms: usize, kib: u32, native: bool) -> Option<f6
     Some(total_mb_s(found, vms, kib, native)? / vms as f64)
 }
 
-/// Figures by record size.
+/// Figure by number of VMs, record size and `true` for native.
 type ByRecord = fn(&Found<'_>, usize, u32, bool) -> Option<f64>;
 
-/// A figure of so many VMs at each record size; `None`: it was not run.
+/// Figure of `vms` VMs at each record size; `None` if a run is missing.
 fn curve(found: &Found<'_>, of: ByRecord, vms: usize, native: bool) -> Option<Vec<f64>> {
     RECORDS
         .iter()
@@ -156,16 +157,16 @@ fn by_record(found: &Found<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
     vec![plot]
 }
 
-/// Combinations by a name: one, or those of more than one VM.
+/// Combinations by name: a single one, or all with more than one VM.
 fn combinations(name: &str) -> impl Iterator<Item = &'static str> {
     let is = move |all: &&str| *all == name || (name == "all" && all.len() > 1);
     OPERATIONS.into_iter().filter(is)
 }
 
-/// A figure of a VM of a combination.
+/// Figure of a VM of a combination.
 type OfVm = fn(&Run, usize) -> Option<f64>;
 
-/// A figure of each VM of these combinations; `None`: one was not run.
+/// Figure of each VM of these combinations; `None` if a run is missing.
 fn of_each(found: &Found<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
     let mut all = Vec::new();
     for combination in combinations(name) {
@@ -187,7 +188,7 @@ pub(super) fn times(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
     of_each(found, name, Run::took)
 }
 
-/// Bandwidth of each VM of a combination as a part of what it has alone.
+/// Bandwidth of each VM of a combination as a fraction of its bandwidth alone.
 pub(super) fn kept(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
     let [reader, writer] = ["R", "W"].map(|alone| rates(found, alone));
     let (reader, writer) = (*reader?.first()?, *writer?.first()?);
@@ -202,7 +203,7 @@ pub(super) fn kept(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
     )
 }
 
-/// Mean time of the VMs of each combination of so many (`2 VMs`), in seconds.
+/// Mean time of the VMs of each combination with this many VMs (`2 VMs`), in seconds.
 pub(super) fn mean_times(found: &Found<'_>, vms: &str) -> Option<Vec<f64>> {
     let count: usize = vms.split(' ').next()?.parse().ok()?;
     let all = OPERATIONS.iter().filter(|all| all.len() == count);

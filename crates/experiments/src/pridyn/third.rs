@@ -2,7 +2,7 @@
 
 use super::key::{Case, Change, Key};
 use super::run::{Run, late_pct};
-use super::{Cells, Figure, Found, basis, contested};
+use super::{Cells, Figure, Found, basis, ordered_cells};
 use crate::Sense;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -34,9 +34,9 @@ pub(super) const FIGURE_5_4: Figure = Figure {
     ..Figure::BARE
 };
 
-/// Case 1 and case 2 of table 5.1, by who the third is.
+/// Third applications of cases 1 and 2 of table 5.1.
 const CASES: [&str; 2] = ["c-media", "c-research"];
-/// When it comes, in seconds: as the scenario has it.
+/// Arrival of the third application, in seconds, as in the scenario.
 const COMES: f64 = 60.0;
 
 fn key(third: &'static str) -> Key {
@@ -53,7 +53,7 @@ fn runs<'a>(found: &Found<'a>) -> Option<[&'a Run; 2]> {
     Some([one?, two?])
 }
 
-/// The place of `A`, `B` or `C`.
+/// Index of application `A`, `B` or `C`.
 fn place(name: &str) -> Option<usize> {
     ["A", "B", "C"].iter().position(|of| *of == name)
 }
@@ -65,34 +65,34 @@ fn cells(found: &Found<'_>) -> Cells {
         let run = if column == "case1_pct" { one } else { two };
         after(run, place(&row[0])?)
     };
-    let contest = |cell: &crate::Cell| {
+    let ordering = |cell: &crate::Cell| {
         let case = cell.column.replace("case", "case ").replace("_pct", "");
         (
             "deadlines missed".to_owned(),
             format!("{} in {case}", cell.row),
         )
     };
-    Ok(contested(&table, Sense::Less, ours, contest))
+    Ok(ordered_cells(&table, Sense::Less, ours, ordering))
 }
 
-/// Of a VM's requests that began before the third application came so many in a hundred were late.
+/// Late requests in percent of those that began before the third application arrived.
 fn before(run: &Run, vm: usize) -> Option<f64> {
     late_pct(run.responses(vm).iter().filter(|of| of.at < COMES), 0)
 }
 
-/// Of those that began from then on.
+/// Late requests in percent of those that began after the third application arrived.
 fn after(run: &Run, vm: usize) -> Option<f64> {
     run.missed_pct_since(vm, COMES)
 }
 
-/// The run of `case 1` or `case 2`.
+/// Run of `case 1` or `case 2`.
 fn run_of<'a>(found: &Found<'a>, case: &str) -> Option<&'a Run> {
     let [one, two] = runs(found)?;
     Some(if case == "case 1" { one } else { two })
 }
 
-/// Requests of a VM that were late, in percent, of those that began before the third application
-/// came or from then on.
+/// Late requests of a VM in percent, of those that began before the third application arrived or
+/// after it.
 pub(super) fn missed(found: &Found<'_>, when: &str, case: &str, name: &str) -> Option<f64> {
     let (run, vm) = (run_of(found, case)?, place(name)?);
     match when {
@@ -101,7 +101,7 @@ pub(super) fn missed(found: &Found<'_>, when: &str, case: &str, name: &str) -> O
     }
 }
 
-/// Mean of the parts of their deadlines that A's requests take once the third is there.
+/// Mean response time of A's requests after the arrival, as a fraction of their deadlines.
 pub(super) fn mean_part(found: &Found<'_>, case: &str) -> Option<f64> {
     let all = run_of(found, case)?.responses(0).iter();
     let all = all.filter(|response| response.at >= COMES);
@@ -111,7 +111,7 @@ pub(super) fn mean_part(found: &Found<'_>, case: &str) -> Option<f64> {
     Some(sum / f64::from(count.max(1)))
 }
 
-/// So many of A's requests are drawn on either side.
+/// Number of A's requests in the plot on either side of the arrival.
 const DRAWN: usize = 40;
 
 fn axes(title: String) -> Plot {
@@ -125,8 +125,8 @@ fn axes(title: String) -> Plot {
     )
 }
 
-/// A's requests around the coming of the third, from -`before` on: which, how long, and how long it
-/// might.
+/// Requests of A around the arrival, from -`before` on: number, response time and deadline in
+/// nanoseconds.
 fn drawn(run: &Run, before: usize) -> Vec<(f64, f64, f64)> {
     let all = run.responses(0);
     let first = all.partition_point(|response| response.at < COMES);

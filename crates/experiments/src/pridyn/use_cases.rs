@@ -1,10 +1,10 @@
-//! The two use cases of section 4.1: table 4.1, figure 4.1 and what the text makes of them.
+//! Use cases of section 4.1: table 4.1, figure 4.1 and the claims of the text.
 
 use super::basis::{self, Basis, Kind, experiments};
 use super::key::{Case, Change, Key, UseCase};
 use super::priorities::was;
 use super::run::Run;
-use super::{Cells, Figure, Found, contested};
+use super::{Cells, Figure, Found, ordered_cells};
 use crate::Sense;
 use tidegate_core::jobs::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -36,7 +36,7 @@ pub(super) const FIGURE_4_1: Figure = Figure {
 
 const BOTH: [UseCase; 2] = [UseCase::One, UseCase::Two];
 
-/// The sensitive application.
+/// Index of the latency-sensitive application.
 const FIRST: usize = 0;
 
 fn name(which: UseCase) -> &'static str {
@@ -46,7 +46,7 @@ fn name(which: UseCase) -> &'static str {
     }
 }
 
-/// Of a row such as `use case 1 best`.
+/// Use case of a row such as `use case 1 best`.
 fn use_case(row: &str) -> Option<UseCase> {
     BOTH.into_iter().find(|which| row.starts_with(name(*which)))
 }
@@ -82,14 +82,14 @@ fn latencies(found: &Found<'_>) -> Cells {
             .of(key)?
             .took(columns.iter().position(|of| *of == column)?)
     };
-    let contest = |cell: &crate::Cell| {
+    let ordering = |cell: &crate::Cell| {
         let (case, how) = cell.row.rsplit_once(' ').unwrap_or((&cell.row, ""));
         (format!("{case}, {}", cell.column), how.to_owned())
     };
-    Ok(contested(&table, Sense::Less, ours, contest))
+    Ok(ordered_cells(&table, Sense::Less, ours, ordering))
 }
 
-/// The runs of a use case with deadlines.
+/// Experiments of a use case: number, kind, deadline in seconds, and run.
 fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
     let basis = Basis::of(found.runs);
     let all = experiments(which).into_iter().map(|(n, kind)| {
@@ -99,8 +99,8 @@ fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, 
     all.collect()
 }
 
-/// By how much the latency of the first application falls where PriDyn has something to do, in per
-/// cent of the default.
+/// Mean reduction of the first application's latency in experiments with tight deadlines, in
+/// percent of the default.
 fn cut(found: &Found<'_>, which: UseCase) -> Option<f64> {
     let default = Basis::of(found.runs).bounds(which)?.default;
     let runs = runs(found, which)?;
@@ -114,11 +114,11 @@ fn cut(found: &Found<'_>, which: UseCase) -> Option<f64> {
 fn cuts(found: &Found<'_>) -> Cells {
     let table = found.reference.table("section 4.1", 1)?;
     let ours = |row: &[String], _: &str| cut(found, use_case(&row[0])?);
-    let contest = |cell: &crate::Cell| ("cut of latency".to_owned(), cell.row.clone());
-    Ok(contested(&table, Sense::More, ours, contest))
+    let ordering = |cell: &crate::Cell| ("cut of latency".to_owned(), cell.row.clone());
+    Ok(ordered_cells(&table, Sense::More, ours, ordering))
 }
 
-/// Experiments of a use case whose deadlines are of a kind: deadline in seconds, and run.
+/// Experiments of a use case with deadlines of a kind: deadline in seconds, and run.
 fn of_kind<'a>(found: &Found<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'a Run)>> {
     let kind = match kind {
         "easy" => Kind::Easy,
@@ -136,13 +136,13 @@ pub(super) fn latency(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f
     runs.map(|(_, run)| run.took(FIRST)).collect()
 }
 
-/// Deadlines of the first application in these, in seconds.
+/// Deadlines of the first application in experiments of a kind, in seconds.
 pub(super) fn deadlines(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(found, case, kind)?.into_iter();
     Some(runs.map(|(deadline, _)| deadline).collect())
 }
 
-/// 1 for each of these in which a VM had a class other than the default.
+/// Flag for each experiment of a kind: 1 if a VM had a class other than the default.
 pub(super) fn turned(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let turned = |(_, run): (f64, &Run)| {
         let mut seconds = (0..run.vms().len()).flat_map(|vm| run.seconds(vm));
@@ -157,14 +157,15 @@ pub(super) fn turned(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f6
     )
 }
 
-/// 1 for each of these in which the first application had the lowest class.
+/// Flag for each experiment of a kind: 1 if the first application had the lowest class.
 pub(super) fn lowest(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(found, case, kind)?.into_iter();
     let lowest = |(_, run): (f64, &Run)| f64::from(u8::from(was(run, FIRST, Class::Idle)));
     Some(runs.map(lowest).collect())
 }
 
-/// The most by which one of the others takes longer in these than by default, as a part of that.
+/// Largest slowdown of another application in experiments of a kind, as a fraction of its default
+/// time.
 pub(super) fn slower(found: &Found<'_>, case: &str, kind: &str) -> Option<f64> {
     let default = found.of(basis::bounds(use_case(case)?)[0])?;
     let mut most = f64::MIN;

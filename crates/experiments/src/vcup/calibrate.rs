@@ -1,8 +1,5 @@
-//! The free figure of the array: what lies between the hosts' scheduler and its disks, by what
-//! sequential readers have under FQ together (figure 11). Nothing that V-Cup does is looked at.
-//!
-//! The scenarios carry the result; `calibration.toml` carries it once more with what is left over,
-//! and a test holds them together.
+//! Calibration of the array: the delay between the hosts' scheduler and the disks, fitted to the
+//! throughput of several sequential readers under FQ (figure 11). No run of V-Cup is used.
 
 use super::capacity::{READERS, key};
 use super::setup::scenario;
@@ -13,13 +10,13 @@ use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::{Path, Scenario};
 use tidegate_workload::time::TimeDistribution;
 
-/// What is tried, each way, in microseconds.
+/// Delays per direction to try, in microseconds.
 const TRIED_US: &[u64] = &[50, 100, 200, 300, 400, 500, 600, 800, 1000, 1500];
-/// A shorter run than those that are told.
+/// Warm-up of a calibration run, shorter than that of reported runs.
 const WARM_UP: Nanos = Nanos::from_secs(10);
 const DURATION: Nanos = Nanos::from_secs(40);
 
-/// What lies in front of every device of a scenario takes so long each way.
+/// Sets the delay per direction in front of every device of a scenario, in microseconds.
 pub(super) fn put_path(scenario: &mut Scenario, us: u64) {
     let each = Some(TimeDistribution::Fixed(Nanos::from_micros(us)));
     for device in &mut scenario.devices {
@@ -30,7 +27,8 @@ pub(super) fn put_path(scenario: &mut Scenario, us: u64) {
     }
 }
 
-/// What so many readers have together under FQ with such a path, in MB/s.
+/// Total throughput of these readers under FQ with a delay of `us` microseconds per direction, in
+/// MB/s.
 fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
     let mut scenario = scenario(&key("fq", readers))?;
     put_path(&mut scenario, us);
@@ -38,7 +36,7 @@ fn total(readers: (usize, u64), us: u64) -> Result<f64, ExperimentError> {
     Ok(Run::of(scenario).total_mb_s())
 }
 
-/// The paper's totals under FQ.
+/// Totals under FQ in the paper, in MB/s.
 fn theirs(reference: &Reference) -> Result<Vec<f64>, ExperimentError> {
     let table = reference.table("figure 11", 1)?;
     let cells = table.cells(PAPER.name, |_, column| {
@@ -48,7 +46,7 @@ fn theirs(reference: &Reference) -> Result<Vec<f64>, ExperimentError> {
     Ok(free.map(|cell| cell.theirs).collect())
 }
 
-/// What is left over of the totals.
+/// Residuals of the totals.
 fn residuals(theirs: &[f64], ours: &[f64]) -> Vec<Residual> {
     let both = theirs.iter().zip(ours);
     let of = |((readers, _), (theirs, ours)): (&(usize, u64), (&f64, &f64))| Residual {
@@ -59,7 +57,7 @@ fn residuals(theirs: &[f64], ours: &[f64]) -> Vec<Residual> {
     READERS.iter().zip(both).map(of).collect()
 }
 
-/// Tries all, and says what was best: the text of `calibration.toml`.
+/// Tries all delays; returns the text of `calibration.toml` with the best fit.
 pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,

@@ -30,14 +30,14 @@ pub(super) const TABLE_6: Figure = Figure {
     ..Figure::BARE
 };
 
-/// How many VMs, and the target of each in MB/s.
+/// Number of VMs, and the target of each in MB/s.
 pub(super) const READERS: [(usize, u64); 4] = [(4, 60), (5, 55), (6, 50), (7, 45)];
 
 pub(super) fn key(scheduler: &'static str, (count, target): (usize, u64)) -> Key {
     Key::new(Case::Readers, scheduler).with(Change::Vms { count, target })
 }
 
-/// The readers of a row, which begins with how many there are.
+/// Readers of a row, whose label is their number.
 fn readers(labels: &[String]) -> Option<(usize, u64)> {
     let count: usize = labels.first()?.parse().ok()?;
     READERS.into_iter().find(|(vms, _)| *vms == count)
@@ -56,7 +56,7 @@ fn totals(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// A figure of each VM.
+/// Figure of each VM under V-Cup.
 fn of_each(found: &Found<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64>) -> Cells {
     let table = found.reference.table(table, 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
@@ -66,13 +66,13 @@ fn of_each(found: &Found<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64
     }))
 }
 
-/// Means over the VMs of a run.
+/// Mean over the VMs of a run.
 fn mean(run: &Run, of: impl Fn(&Run, usize) -> f64) -> f64 {
     let vms = run.vms().len();
     (0..vms).map(|vm| of(run, vm)).sum::<f64>() / vms.max(1) as f64
 }
 
-/// The mean over the VMs of each number of readers.
+/// Mean over the VMs, for each number of readers.
 pub(super) fn means(
     found: &Found<'_>,
     scheduler: &'static str,

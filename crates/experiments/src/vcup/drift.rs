@@ -1,4 +1,4 @@
-//! Section 5.1.2 and figure 8: target revision, of three workloads beside each other.
+//! Section 5.1.2 and figure 8: target revision with three workloads side by side.
 
 use super::run::{Run, Second};
 use super::setup::{Case, Key};
@@ -19,7 +19,7 @@ fn key() -> Key {
     Key::new(Case::Drift, "vcup_10s")
 }
 
-/// B of each interval from the beginning on, in per cent.
+/// B of each interval since the begin of the run, in percent.
 fn errors(run: &Run, vm: usize) -> Vec<f64> {
     let intervals = run.all_seconds(vm).chunks_exact(INTERVAL);
     let error = |seconds: &[Second]| {
@@ -29,11 +29,11 @@ fn errors(run: &Run, vm: usize) -> Vec<f64> {
     intervals.filter_map(error).collect()
 }
 
-/// B of each interval of a VM after the first minute, in per cent.
+/// B of each interval of a VM after the first minute, in percent.
 pub(super) fn later_errors(found: &Found<'_>, vm: &str) -> Option<Vec<f64>> {
     let run = found.of(key())?;
     let vm = run.place(vm)?;
-    // What counts begins after a minute.
+    // Counting begins after a minute.
     let first = run.all_seconds(vm).len() - run.seconds(vm).len();
     errors(run, vm).get(first / INTERVAL..).map(<[f64]>::to_vec)
 }

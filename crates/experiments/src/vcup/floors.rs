@@ -27,7 +27,7 @@ pub(super) const TABLE_7: Figure = Figure {
     ..Figure::BARE
 };
 
-/// VM1's reservation and limit in figure 12, IOPS.
+/// Reservations and limits of VM1 in figure 12, in IOPS.
 const SETTINGS: [(u64, u64); 3] = [(100, 200), (100, 250), (100, 100)];
 const VMS: [usize; 3] = [1, 2, 3];
 
@@ -43,7 +43,7 @@ fn counts(seconds: &[Second], of: impl Fn(&Second) -> u64) -> Option<f64> {
     v(&seconds.iter().map(of).collect::<Vec<_>>())
 }
 
-/// A figure of VM1 alone with a reservation and a limit, such as `100 to 200`.
+/// Figure of VM1 alone with a reservation and a limit, such as `100 to 200`.
 pub(super) fn of_alone(found: &Found<'_>, setting: &str, figure: &str) -> Option<f64> {
     let (reservation, limit) = setting.split_once(" to ")?;
     let run = found.of(alone((reservation.parse().ok()?, limit.parse().ok()?)))?;

@@ -30,7 +30,7 @@ fn keys() -> Vec<Key> {
     vec![key(FQ), key(VCUP)]
 }
 
-/// The columns of tables II and IV, of a VM under FQ and V-Cup.
+/// Columns of tables II and IV, of a VM under FQ and V-Cup.
 pub(super) fn consolidated(vm: &str, column: &str, fq: &Run, vcup: &Run) -> Option<f64> {
     match column {
         "measured_mb_s" => Some(vcup.mb_s(vcup.place(vm)?)),
@@ -62,7 +62,7 @@ fn curves(found: &Found<'_>) -> Vec<Plot> {
         .into()
 }
 
-/// Each VM's bandwidth, by ten seconds.
+/// Plot of each VM's bandwidth over ten-second spans.
 pub(super) fn bandwidths(title: &str, run: &Run) -> Plot {
     let mut plot = Plot::new(
         title,

@@ -1,12 +1,12 @@
-//! Figures of runs that `claims.toml` names, and the claims that are no comparison of them.
+//! Measures that `claims.toml` names, and claims that are no comparisons of them.
 
 use super::run::Run;
-use super::setup::Without;
+use super::setup::Ablation;
 use super::{Found, Vcup, capacity, drift, floors, keys, merging, servers, throughput, windows};
 use crate::claim::{Item, Measure, Series, series};
 use crate::frame::Code;
 
-/// Runs that have a name.
+/// Runs by name.
 const RUNS: &[&str] = &["keys/fq", "keys/vcup", "floors/1", "floors/2", "floors/3"];
 const SCHEDULERS: &[&str] = &["fq", "vcup"];
 const ORDERS: &[&str] = &["sequential", "random"];
@@ -22,7 +22,7 @@ fn run<'a>(found: &Found<'a>, name: &str) -> Option<&'a Run> {
     })
 }
 
-/// A figure of each VM of a run.
+/// Figure of each VM of a run.
 fn of_each(
     found: &Found<'_>,
     name: &str,
@@ -98,7 +98,7 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         name: "first_v",
         arguments: &[VARIED, &["as it is", "added"]],
         of: |found, of| match of[1] {
-            "added" => windows::first_v(&found.varied(Without::Letter), of[0]).map(series),
+            "added" => windows::first_v(&found.varied(Ablation::Letter), of[0]).map(series),
             _ => windows::first_v(found, of[0]).map(series),
         },
     },
@@ -107,7 +107,7 @@ pub(super) const MEASURES: &[Measure<Vcup>] = &[
         name: "steady_from",
         arguments: &[VARIED],
         of: |found, of| {
-            let added = found.varied(Without::Letter);
+            let added = found.varied(Ablation::Letter);
             Some(series([windows::steady_from(&added, of[0])?]))
         },
     },
@@ -226,8 +226,8 @@ mod tests {
         }
     }
 
-    /// Whether a claim of the file holds for these cells, which are columns, theirs and ours;
-    /// `None`: it is left out.
+    /// Outcome of a claim of the file for these cells, which are columns, theirs and ours; `None`
+    /// if the claim is left out.
     fn holds(id: &str, cells: &[(&str, f64, f64)]) -> Option<bool> {
         let of = |(column, theirs, ours): &(&str, f64, f64)| Cell {
             column: (*column).to_owned(),
@@ -240,7 +240,7 @@ mod tests {
             panic!("{id} is code");
         };
         let said = claim.evaluate(&cells).expect("cells");
-        said.map(|said| said.hangs_on(&[]).holds)
+        said.map(|said| said.with_ablations(&[]).holds)
     }
 
     #[test]

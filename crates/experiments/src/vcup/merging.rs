@@ -1,4 +1,4 @@
-//! Section 3.2 and figure 3: what a limit of merging does to bandwidth, throughput and latency.
+//! Section 3.2 and figure 3: effect of the merge limit on bandwidth, throughput and latency.
 
 use super::run::Run;
 use super::setup::{Case, Change, Key};
@@ -13,11 +13,11 @@ pub(super) const FIGURE_3: Figure = Figure {
     ..Figure::BARE
 };
 
-/// Sizes of requests, in KiB.
+/// Request sizes in KiB.
 const SIZES: [u32; 5] = [32, 64, 128, 256, 512];
-/// Limits, in pages; the paper's steps of one page are left out where nothing happens.
+/// Merge limits in pages; the paper's steps of one page are left out where the curves are flat.
 const LIMITS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
-/// A curve is flat where twice the limit adds no more.
+/// Gain of twice the limit up to which a curve counts as flat.
 const FLAT: f64 = 1.1;
 
 fn key(random: bool, kib: u32, pages: u32) -> Key {
@@ -34,7 +34,8 @@ fn keys() -> Vec<Key> {
     keys
 }
 
-/// The three panels of an order: bytes a second, I/Os a second and the time of one in milliseconds.
+/// Panels of an access order: bytes per second, I/Os per second, and time of an I/O in
+/// milliseconds.
 type Panel = fn(&Run) -> Option<f64>;
 const PANELS: [(&str, Panel); 3] = [
     ("bandwidth", |run| Some(run.total_mb_s())),
@@ -45,13 +46,13 @@ const PANELS: [(&str, Panel); 3] = [
     }),
 ];
 
-/// A panel's curve of requests of so many KiB, over all limits.
+/// Curve of a panel over all limits, for requests of `kib` KiB.
 fn curve(found: &Found<'_>, random: bool, kib: u32, panel: Panel) -> Option<Vec<f64>> {
     let of = |pages: &u32| panel(found.of(key(random, kib, *pages))?);
     LIMITS.iter().map(of).collect()
 }
 
-/// How many times the least the most is.
+/// Ratio of the largest to the smallest value.
 fn spread(curve: &[f64]) -> f64 {
     let least = curve.iter().copied().fold(f64::INFINITY, f64::min);
     curve.iter().copied().fold(0.0, f64::max) / least
@@ -61,14 +62,14 @@ fn order(random: bool) -> &'static str {
     if random { "random" } else { "sequential" }
 }
 
-/// Curves over all limits of reads in an order, by their size.
+/// Curves over all limits by request size, for reads in an order.
 fn by_size(found: &Found<'_>, of: &str, panel: Panel) -> Option<Vec<Vec<f64>>> {
     let random = of == order(true);
     let curves = SIZES.iter().map(|kib| curve(found, random, *kib, panel));
     curves.collect()
 }
 
-/// Factor between the most and the least of each panel, of the largest reads in an order.
+/// Ratio of the largest to the smallest value in each panel, for the largest reads in an order.
 pub(super) fn largest_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>> {
     let of = |(_, panel): &(&str, Panel)| {
         let curves = by_size(found, order, *panel)?;
@@ -77,14 +78,14 @@ pub(super) fn largest_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>
     PANELS.iter().map(of).collect()
 }
 
-/// Factor between the most and the least bandwidth, by the size of reads in an order.
+/// Ratio of the largest to the smallest bandwidth, by request size, for reads in an order.
 pub(super) fn bandwidth_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>> {
     let curves = by_size(found, order, PANELS[0].1)?;
     Some(curves.iter().map(|curve| spread(curve)).collect())
 }
 
-/// The least limit from which on bandwidth of the largest reads is flat, in KiB, and the factor by
-/// which an I/O takes longer at the largest limit.
+/// Smallest limit from which on the bandwidth of the largest reads is flat, in KiB, and the factor
+/// by which an I/O takes longer at the largest limit.
 pub(super) fn flat(found: &Found<'_>, order: &str) -> Option<(f64, f64)> {
     let of = |panel| Some(by_size(found, order, panel)?.swap_remove(SIZES.len() - 1));
     let (bandwidth, latency) = (of(PANELS[0].1)?, of(PANELS[2].1)?);

@@ -1,11 +1,11 @@
 //! V-Cup: the experiments of Li, Jiang, Feng, Shi: *Customizable SLO and Its Near-Precise
 //! Enforcement for Storage Bandwidth* (ToS 2017).
 //!
-//! A module for what belongs together: `merging` is figure 3, `windows` figures 6 and 7, `drift`
-//! figure 8, `keys` table 2 and figure 9, `servers` figure 10 and table 4, `capacity` figure 11 and
-//! tables 5 and 6, `floors` figures 12 and 13 and table 7, `throughput` figure 14. `setup` says
-//! which runs there are, `run` what comes of one. The folder's README says how guests and arrays
-//! are modelled, and what was calibrated.
+//! Modules by subject: `merging` is figure 3, `windows` figures 6 and 7, `drift` figure 8, `keys`
+//! table 2 and figure 9, `servers` figure 10 and table 4, `capacity` figure 11 and tables 5 and 6,
+//! `floors` figures 12 and 13 and table 7, `throughput` figure 14. `setup` defines the runs, `run`
+//! their results. The folder's README documents the models of guests and arrays and their
+//! calibration.
 
 mod calibrate;
 mod capacity;
@@ -24,7 +24,7 @@ use crate::claim::Measure;
 use crate::frame::{self, Cells, Claims, Code, Experiment, Runs};
 use crate::{ExperimentError, Paper, folder};
 use run::Run;
-use setup::{Key, Without};
+use setup::{Ablation, Key};
 use tidegate_sim::scenario::Scenario;
 
 pub(crate) const PAPER: Paper = Paper {
@@ -51,7 +51,7 @@ const PAPER_TOML: &str = folder::embedded!("vcup", "paper.toml");
 type Figure = frame::Figure<Vcup>;
 type Found<'a> = frame::Found<'a, Vcup>;
 
-/// The paper's tables and figures, in its order.
+/// Tables and figures in the order of the paper.
 const FIGURES: [Figure; 15] = [
     merging::FIGURE_3,
     windows::FIGURE_6,
@@ -70,13 +70,13 @@ const FIGURES: [Figure; 15] = [
     throughput::FIGURE_14,
 ];
 
-/// The experiment.
+/// Experiments of the paper.
 struct Vcup;
 
 impl Experiment for Vcup {
     type Key = Key;
     type Run = Run;
-    type Variant = Without;
+    type Variant = Ablation;
 
     const REFERENCE: &'static str = PAPER_TOML;
     const FIGURES: &'static [Figure] = &FIGURES;
@@ -84,7 +84,7 @@ impl Experiment for Vcup {
     const MEASURES: &'static [&'static [Measure<Vcup>]] = &[measures::MEASURES];
     const CODE: &'static [(&'static str, Code<Vcup>)] = measures::CODE;
 
-    fn varied(key: Key, without: Without) -> Option<Key> {
+    fn varied(key: Key, without: Ablation) -> Option<Key> {
         Some(key.without(without))
     }
 

@@ -1,4 +1,4 @@
-//! What came of a run: a sample a second of each VM, from which B, beta and V are.
+//! Results of a run: a sample per VM and second, from which B, beta and V follow.
 
 use tidegate_core::engine::Engine;
 use tidegate_core::precision;
@@ -8,49 +8,49 @@ use tidegate_sim::report::{Rates, Report, VmReport};
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// A VM in one second.
+/// Sample of a VM in one second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Second {
     /// Bytes answered.
     pub(super) bytes: u64,
     /// Reads and writes answered.
     pub(super) requests: u64,
-    /// I/Os of the device that were done for it: its requests as merged and split.
+    /// Device I/Os done for the VM: its requests after merging and splitting.
     pub(super) ios: u64,
-    /// What its tuner does at the end of it.
+    /// State of its tuner at the end of the second.
     pub(super) tuned: Tuned,
 }
 
-/// What a tuner does.
+/// State of a tuner.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Tuned {
-    /// The window, in ms; 0: nobody tunes it.
+    /// Window in ms; 0 if nothing tunes the VM.
     pub(super) window_ms: u64,
-    /// No better window is searched.
+    /// `true` once the search for a better window has ended.
     pub(super) settled: bool,
-    /// B and V of the last statistical interval, in per cent.
+    /// B and V of the last statistical interval, in percent.
     pub(super) precision: Option<(f64, f64)>,
-    /// The target cannot be had.
+    /// `true` if the target exceeds the capacity.
     pub(super) inadequate: bool,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) report: Report,
-    /// What each VM is to have, in bytes a second; 0: nothing is said.
+    /// Target of each VM in bytes per second; 0 for none.
     targets: Vec<u64>,
-    /// Each VM's seconds from the beginning on.
+    /// Samples of each VM since the begin of the run.
     seconds: Vec<Vec<Second>>,
-    /// So many of them do not count.
+    /// Number of leading samples that do not count.
     skipped: usize,
 }
 
-/// I/Os of the device that were done for a VM so far.
+/// Device I/Os done for a VM so far.
 fn ios(engine: &Engine, vm: VmId) -> u64 {
     let stats = engine.tenants().vm_stats(vm);
     let moved = [Op::Read, Op::Write].map(|op| stats.op(op).ops);
-    // What has joined another may not have ended.
+    // Merged requests may not have ended, so the difference could be negative.
     (moved.iter().sum::<u64>() + stats.split).saturating_sub(stats.merged)
 }
 
@@ -68,7 +68,8 @@ fn tuned(engine: &Engine, vm: VmId) -> Tuned {
 }
 
 impl Second {
-    /// By what was answered in it, and by the engine, which had done `before` I/Os before it.
+    /// Creates a sample from the rates of the second and the engine's counters; `before` is the
+    /// number of I/Os at its begin.
     fn of(rates: &Rates, served: Option<(&Engine, VmId)>, before: &mut u64) -> Second {
         let mut second = Second {
             bytes: rates.bytes_per_s.round() as u64,
@@ -118,13 +119,13 @@ impl Run {
         self.vms().iter().position(|found| found.name == vm)
     }
 
-    /// A VM's seconds that count.
+    /// Samples of a VM that count.
     pub(super) fn seconds(&self, vm: usize) -> &[Second] {
         let all = self.seconds.get(vm);
         all.and_then(|all| all.get(self.skipped..)).unwrap_or(&[])
     }
 
-    /// All of them.
+    /// All samples of a VM.
     pub(super) fn all_seconds(&self, vm: usize) -> &[Second] {
         &self.seconds[vm]
     }
@@ -133,7 +134,7 @@ impl Run {
         self.targets[vm]
     }
 
-    /// None of a VM that is not there.
+    /// Bytes of each counted second; empty for an unknown VM.
     fn samples(&self, vm: usize) -> Vec<u64> {
         self.seconds(vm).iter().map(|second| second.bytes).collect()
     }
@@ -142,17 +143,17 @@ impl Run {
         mean(self.seconds(vm), |second| second.bytes) / 1e6
     }
 
-    /// I/Os of the device a second.
+    /// Device I/Os per second.
     pub(super) fn ios(&self, vm: usize) -> f64 {
         mean(self.seconds(vm), |second| second.ios)
     }
 
-    /// beta over 30 s, in per cent.
+    /// beta over 30 s, in percent.
     pub(super) fn beta(&self, vm: usize) -> Option<f64> {
         beta(&self.samples(vm), *self.targets.get(vm)?, SI)
     }
 
-    /// V, in per cent.
+    /// V, in percent.
     pub(super) fn v(&self, vm: usize) -> Option<f64> {
         v(&self.samples(vm))
     }
@@ -162,19 +163,19 @@ impl Run {
         self.vms()[vm].rates.latency_mean_ns.unwrap_or(0) as f64 / 1e6
     }
 
-    /// Requests of a VM with the array in the mean: Little's law.
+    /// Mean number of a VM's requests with the array, by Little's law.
     pub(super) fn queue(&self, vm: usize) -> f64 {
         let of = &self.vms()[vm];
         of.rates.iops * of.waits.device_ns as f64 / 1e9
     }
 
-    /// What all VMs have together, in MB/s.
+    /// Total throughput of all VMs, in MB/s.
     pub(super) fn total_mb_s(&self) -> f64 {
         (0..self.vms().len()).map(|vm| self.mb_s(vm)).sum()
     }
 }
 
-/// The statistical interval of what is reported, in seconds.
+/// Statistical interval of reported figures, in seconds.
 pub(super) const SI: usize = 30;
 
 pub(super) fn mean(seconds: &[Second], of: impl Fn(&Second) -> u64) -> f64 {
@@ -182,13 +183,13 @@ pub(super) fn mean(seconds: &[Second], of: impl Fn(&Second) -> u64) -> f64 {
     sum as f64 / seconds.len().max(1) as f64
 }
 
-/// Definition 2.2 in per cent.
+/// beta of definition 2.2, in percent.
 pub(super) fn beta(samples: &[u64], target: u64, interval: usize) -> Option<f64> {
     let beta = precision::absolute_error(samples, target, interval)?;
     Some(beta as f64 / 1e4)
 }
 
-/// Definition 2.3 in per cent.
+/// V of definition 2.3, in percent.
 pub(super) fn v(samples: &[u64]) -> Option<f64> {
     Some(precision::variability(samples)? as f64 / 1e4)
 }

@@ -1,12 +1,12 @@
-//! Section 5.3: servers of four kinds, each alone with a target that rises (figure 10), and
-//! together (table IV).
+//! Section 5.3: servers of four kinds, each alone with a rising target (figure 10), and together
+//! (table IV).
 
 use super::keys::consolidated;
 use super::run::{Run, SI, Second, beta, mean, v};
-use super::setup::{Case, Change, Key, STEP, Without};
+use super::setup::{Ablation, Case, Change, Key, STEP};
 use super::{Cells, Claims, Figure, Found, PAPER};
 use crate::claim::{Item, Series};
-use crate::said::Said;
+use crate::claim_result::ClaimResult;
 use tidegate_core::time::Nanos;
 use tidegate_report::{Axis, Plot, Series as Curve, Unit};
 
@@ -25,11 +25,12 @@ pub(super) const TABLE_4: Figure = Figure {
     ..Figure::BARE
 };
 
-/// Who climbs, and up to how many MB/s, by 5 a step.
+/// Servers with a rising target, and its last value in MB/s; steps are 5 MB/s.
 const STAIRS: [(&str, u64); 4] = [("web", 45), ("mail", 25), ("file", 50), ("video", 50)];
-/// Seconds of a step that belong to the way from the last one.
+/// Seconds at the begin of a step that do not count.
 const SETTLING: usize = 30;
-/// A new target is reached within so many seconds: then five of them begin that are near.
+/// Time within which a new target is to be reached, in seconds: the begin of [`FIVE`] seconds whose
+/// mean deviates by at most [`NEAR`].
 const SOON: usize = 10;
 const FIVE: usize = 5;
 const NEAR: f64 = 0.05;
@@ -50,10 +51,10 @@ fn table_4(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// A step of a staircase.
+/// Step of a staircase.
 struct Step<'a> {
     vm: &'static str,
-    /// In bytes a second.
+    /// Target in bytes per second.
     target: u64,
     seconds: &'a [Second],
 }
@@ -70,7 +71,7 @@ impl Step<'_> {
         }) / 1e6
     }
 
-    /// The seconds until five begin whose mean is near the target.
+    /// Seconds until the begin of the first five whose mean is near the target.
     fn reached(&self) -> Option<usize> {
         let near =
             |five: &[Second]| (mean(five, |s| s.bytes) / self.target as f64 - 1.0).abs() <= NEAR;
@@ -120,7 +121,7 @@ fn ends(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// A figure of each step, labelled with its name; steps that have none are left out.
+/// Figure of each step, labelled with the step's name; steps without the figure are left out.
 fn of_steps(found: &Found<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<Series> {
     let item = |step: &Step<'_>| {
         let label = step.name();
@@ -129,7 +130,7 @@ fn of_steps(found: &Found<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<
     Some(steps(found)?.iter().filter_map(item).collect())
 }
 
-/// beta of each step in percent, but of the last of mail.
+/// beta of each step in percent, without the last step of mail.
 pub(super) fn step_betas(found: &Found<'_>) -> Option<Series> {
     of_steps(found, |step| {
         let last_of_mail = step.vm == "mail" && step.target == 25_000_000;
@@ -148,34 +149,34 @@ pub(super) fn step_count(found: &Found<'_>) -> Option<usize> {
     Some(steps(found)?.len())
 }
 
-/// That the last step of mail alone is told to be inadequate.
+/// Evaluates the claim that only the last step of mail is reported as inadequate.
 pub(super) fn beyond(found: &Found<'_>) -> Claims {
     let steps = steps(found).into_iter();
     Ok(steps.map(|steps| inadequate(&steps)).collect())
 }
 
-/// Times to a new target, by the paper's letter and with what Tidegate adds.
+/// Evaluates the time to a new target, by the paper's letter and with Tidegate's additions.
 pub(super) fn convergences(found: &Found<'_>) -> Claims {
-    let mut claims: Vec<Said> = steps(found)
+    let mut claims: Vec<ClaimResult> = steps(found)
         .map(|steps| convergence(&steps))
         .into_iter()
         .collect();
-    if found.variant == Without::Nothing
+    if found.variant == Ablation::Nothing
         && !claims.is_empty()
-        && let Some(added) = self::steps(&found.varied(Without::Letter))
+        && let Some(added) = self::steps(&found.varied(Ablation::Letter))
     {
         claims.push(convergence(&added).named(|claim| format!("with what Tidegate adds {claim}")));
     }
     Ok(claims)
 }
 
-fn inadequate(steps: &[Step<'_>]) -> Said {
+fn inadequate(steps: &[Step<'_>]) -> ClaimResult {
     let told: Vec<String> = steps
         .iter()
         .filter(|step| step.is_inadequate())
         .map(|step| format!("{} ({:.1})", step.name(), step.mb_s()))
         .collect();
-    Said::new(
+    ClaimResult::new(
         "mail at 25 MB/s is beyond what can be had, and nothing else is",
         told.len() == 1 && told[0].starts_with("mail at 25"),
         if told.is_empty() {
@@ -186,8 +187,9 @@ fn inadequate(steps: &[Step<'_>]) -> Said {
     )
 }
 
-/// Changes that can be followed: not the start, and not where the capacity is inadequate.
-fn convergence(steps: &[Step<'_>]) -> Said {
+/// Evaluates the time to a new target over all changes that can be followed: without the first
+/// step, and without those where the capacity is inadequate.
+fn convergence(steps: &[Step<'_>]) -> ClaimResult {
     let changes = steps.iter().filter(|step| step.target > 5_000_000);
     let changes = changes.filter(|step| !step.is_inadequate());
     let times: Vec<(Option<usize>, String)> =
@@ -202,7 +204,7 @@ fn convergence(steps: &[Step<'_>]) -> Said {
         Some((None, who)) => format!("; never by {who}"),
         None => String::new(),
     };
-    Said::new(
+    ClaimResult::new(
         format!("a new target is reached within {SOON} s"),
         soon == times.len(),
         format!("it is in {soon} of {} changes{slowest}", times.len()),

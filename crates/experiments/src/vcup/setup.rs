@@ -1,5 +1,4 @@
-//! The runs there are: what runs beside each other, under which scheduler, and what is changed
-//! about it.
+//! Runs of the experiment: case, scheduler and change.
 
 use crate::ExperimentError;
 use crate::folder::{self, File, named, set_param};
@@ -17,7 +16,7 @@ const ARRAY_2: File = named!("vcup", "array-2.toml");
 const KIB: u32 = 1 << 10;
 const MB: u64 = 1_000_000;
 
-/// What runs beside each other.
+/// Workloads that run side by side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Case {
     /// Figure 3.
@@ -51,7 +50,7 @@ impl Case {
         Case::Throughput,
     ];
 
-    /// Its file, and what it says.
+    /// Scenario file of the case.
     fn file(self) -> File {
         match self {
             Case::Merging => named!("vcup/scenarios", "merging.toml"),
@@ -66,92 +65,92 @@ impl Case {
     }
 }
 
-/// What fio asks for in section 5.1.
+/// Workload of fio in section 5.1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Load {
-    /// As the paper calls it.
+    /// Name in the paper.
     pub(super) name: &'static str,
     pub(super) writes: bool,
     pub(super) random: bool,
-    /// Sizes from 4 to 128 KiB, instead of 128 KiB.
+    /// `true` for sizes from 4 to 128 KiB, `false` for 128 KiB.
     pub(super) varied: bool,
-    /// Its target in MB/s; the paper's where it tells one.
+    /// Target in MB/s, the paper's where it states one.
     pub(super) target: u64,
 }
 
-/// What is changed about a scenario.
+/// Change of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Change {
     Nothing,
-    /// Reads of so many KiB, in order or not, in I/Os of so many pages.
+    /// Reads of `kib` KiB, random or sequential, with I/Os of up to `pages` pages.
     Merge {
         random: bool,
         kib: u32,
         pages: u32,
     },
-    /// This is asked for, and windows are so many ms long; 0: they are searched.
+    /// Load of the VM, with a fixed window in ms; 0 lets the tuner search.
     Load {
         load: Load,
         window_ms: u64,
     },
-    /// So many VMs, with so many MB/s each.
+    /// Number of VMs, and the target of each in MB/s.
     Vms {
         count: usize,
         target: u64,
     },
-    /// The first so many VMs.
+    /// Number of VMs, from the first on.
     First(usize),
-    /// The first VM has so many IOPS as its reservation, and as its limit.
+    /// Reservation and limit of the first VM, in IOPS.
     Iops {
         reservation: u64,
         limit: u64,
     },
-    /// One VM alone, whose target rises by 5 MB/s up to so many.
+    /// Single VM, whose target rises in steps of 5 MB/s to `top`.
     Staircase {
         vm: &'static str,
         top: u64,
     },
-    /// Targets are limits, and one scheduler has all VMs.
+    /// Targets turned into limits, with one scheduler over all VMs.
     Limits,
 }
 
-/// What a run is, to show what a claim hangs on.
+/// Ablation or addition, to show the cause of a claim's outcome.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Without {
-    /// Nothing.
+pub(super) enum Ablation {
+    /// Unchanged run.
     Nothing,
-    /// The paper's letter.
+    /// Tidegate's additions instead of the paper's letter.
     Letter,
-    /// A LUN and a CFQ for each VM: one CFQ has all of them.
+    /// One CFQ over all VMs instead of a LUN and a CFQ per VM.
     Luns,
 }
 
-impl Variant for Without {
-    const NOTHING: Without = Without::Nothing;
-    const ALL: &'static [Without] = &[Without::Letter, Without::Luns];
+impl Variant for Ablation {
+    const NOTHING: Ablation = Ablation::Nothing;
+    const ALL: &'static [Ablation] = &[Ablation::Letter, Ablation::Luns];
 
     fn phrase(self) -> String {
         match self {
-            Without::Nothing => "As it is",
-            Without::Letter => "With what Tidegate adds",
-            Without::Luns => "With one CFQ over all VMs",
+            Ablation::Nothing => "As it is",
+            Ablation::Letter => "With what Tidegate adds",
+            Ablation::Luns => "With one CFQ over all VMs",
         }
         .to_owned()
     }
 
-    fn named(name: &str) -> Option<Without> {
-        (name == "added").then_some(Without::Letter)
+    fn named(name: &str) -> Option<Ablation> {
+        (name == "added").then_some(Ablation::Letter)
     }
 }
 
-/// A run.
+/// Identity of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     pub(super) case: Case,
-    /// One of `schedulers.toml`.
+    /// Scheduler of `schedulers.toml`.
     pub(super) scheduler: &'static str,
     pub(super) change: Change,
-    without: Without,
+    without: Ablation,
 }
 
 impl Key {
@@ -160,7 +159,7 @@ impl Key {
             case,
             scheduler,
             change: Change::Nothing,
-            without: Without::Nothing,
+            without: Ablation::Nothing,
         }
     }
 
@@ -168,41 +167,41 @@ impl Key {
         Key { change, ..self }
     }
 
-    /// The same with something left out; as it is where there is nothing to leave out.
-    pub(super) fn without(self, without: Without) -> Key {
+    /// Key of the run with an ablation, unchanged where the ablation has no effect.
+    pub(super) fn without(self, without: Ablation) -> Key {
         let vcup = self.scheduler.starts_with("vcup");
-        // fq has a queue a LUN as well; the others are over all VMs as they are.
+        // FQ has a queue per LUN too; the other schedulers are over all VMs already.
         let a_lun_each = matches!(self.scheduler, "fq" | "vcup" | "vcup_10s" | "vcup_pi")
             && !matches!(self.change, Change::Staircase { .. } | Change::Load { .. });
         let without = match without {
-            Without::Letter if vcup => Without::Letter,
-            Without::Luns if a_lun_each => Without::Luns,
-            _ => Without::Nothing,
+            Ablation::Letter if vcup => Ablation::Letter,
+            Ablation::Luns if a_lun_each => Ablation::Luns,
+            _ => Ablation::Nothing,
         };
         Key { without, ..self }
     }
 }
 
-/// A step of figure 10's staircase. The paper has 5 minutes.
+/// Duration of a step of figure 10's staircase; the paper has 5 minutes.
 pub(super) const STEP: Nanos = Nanos::from_secs(120);
 
-/// Finds the experiment's own array, and the catalogue's.
+/// Finds the experiment's array and the models of the catalogue.
 fn find_model(name: &str) -> Result<Entry, String> {
     folder::model(name, &[ARRAY_2])
 }
 
-/// The policy that stands behind a scheduler.
-fn policy(name: &'static str, without: Without) -> Result<PolicySpec, ExperimentError> {
+/// Policy that stands for a scheduler.
+fn policy(name: &'static str, without: Ablation) -> Result<PolicySpec, ExperimentError> {
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let added = section.read("added", policy.clone(), policy::from_field);
         match without {
-            Without::Letter => added,
+            Ablation::Letter => added,
             _ => Some(policy),
         }
     })
 }
 
-/// All VMs are on one host, whose queue is as deep as theirs together.
+/// Moves all VMs to one host, with the sum of their queue depths.
 fn gather(scenario: &mut Scenario) {
     for vm in &mut scenario.tenants {
         vm.host = 0;
@@ -212,10 +211,10 @@ fn gather(scenario: &mut Scenario) {
     }
 }
 
-/// What a run simulates.
+/// Scenario of a run.
 ///
 /// # Errors
-/// When a file of the experiment is not what it should be.
+/// Fails when a file of the experiment is malformed.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let (file, text) = key.case.file();
     let mut scenario = scenario::read(text, file, &find_model, None)?
@@ -223,7 +222,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         .unbounded();
     folder::put_under(&mut scenario, &policy(key.scheduler, key.without)?);
     change(&mut scenario, key.change)?;
-    if key.without == Without::Luns {
+    if key.without == Ablation::Luns {
         gather(&mut scenario);
     }
     folder::checked(scenario, file, key)
@@ -244,7 +243,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
                 set_param(scenario, "window_max", window_ms * 1_000_000)?;
                 set_param(scenario, "window_min", window_ms * 1_000_000)?;
             } else {
-                // The search is told from the beginning.
+                // The search is reported from its begin on.
                 scenario.frame.warm_up = Nanos::ZERO;
             }
             for vm in &mut scenario.tenants {
@@ -284,7 +283,7 @@ fn jobs(scenario: &mut Scenario) -> impl Iterator<Item = &mut Job> {
     scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs)
 }
 
-/// One VM, whose target rises by 5 MB/s every [`STEP`].
+/// Reduces the scenario to one VM, whose target rises by 5 MB/s every [`STEP`].
 fn climb(scenario: &mut Scenario, name: &str, top: u64) {
     scenario.tenants.retain(|vm| vm.name == name);
     let Some(vm) = scenario.tenants.first_mut() else {
@@ -315,17 +314,15 @@ impl Load {
             mix: if self.writes { Mix::Write } else { Mix::Read },
             random: self.random,
         };
-        // As fio draws sizes from a range: multiples of the smallest.
-        let sizes = match self.varied {
-            true => Sizes(
-                (1..=32)
-                    .map(|pages| SizeShare {
-                        bytes: pages * 4 * KIB,
-                        weight: 1,
-                    })
-                    .collect(),
-            ),
-            false => Sizes::fixed(128 * KIB),
+        // fio draws sizes from a range as multiples of the smallest.
+        let sizes = if self.varied {
+            let share = |pages: u32| SizeShare {
+                bytes: pages * 4 * KIB,
+                weight: 1,
+            };
+            Sizes((1..=32).map(share).collect())
+        } else {
+            Sizes::fixed(128 * KIB)
         };
         job.sizes = std::array::from_fn(|_| sizes.clone());
     }
@@ -355,7 +352,7 @@ mod tests {
                     .chain(params)
                     .collect()
             };
-            let of = |name| super::policy(name, Without::Nothing).expect("a policy");
+            let of = |name| super::policy(name, Ablation::Nothing).expect("a policy");
             let mut known = letters.into_iter().map(of);
             assert!(known.any(|known| told(&known) == told(policy)), "{case:?}");
         }

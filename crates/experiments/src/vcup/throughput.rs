@@ -1,5 +1,5 @@
-//! Section 5.6 and figure 14: bandwidth and IOPS held together, by PI throttling and the merge
-//! limit, beside DRR.
+//! Section 5.6 and figure 14: targets of both bandwidth and IOPS, by PI throttling and the merge
+//! limit, compared with DRR.
 
 use super::run::{Run, Second, v};
 use super::setup::{Case, Change, Key};
@@ -18,7 +18,7 @@ fn pi() -> Key {
     Key::new(Case::Throughput, "vcup_pi")
 }
 
-/// The bandwidths are its limits.
+/// DRR run with the bandwidth targets as limits.
 fn drr() -> Key {
     Key::new(Case::Throughput, "drr").with(Change::Limits)
 }
@@ -43,14 +43,14 @@ fn cells(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// How steady the rate of a VM's I/Os and their mean size are, as V.
+/// V of the rate of a VM's I/Os, and of their mean size.
 fn steadiness(seconds: &[Second]) -> Option<[f64; 2]> {
     let rates: Vec<u64> = seconds.iter().map(|second| second.ios).collect();
     let sizes = seconds.iter().filter_map(|s| s.bytes.checked_div(s.ios));
     Some([v(&rates)?, v(&sizes.collect::<Vec<_>>())?])
 }
 
-/// The steadiness of the rate of each VM's I/Os (`iops`) or of their size, under `vcup` or `drr`.
+/// V of each VM's I/O rate (`iops`) or I/O size, under `vcup` or `drr`.
 pub(super) fn of_each(found: &Found<'_>, scheduler: &str, which: &str) -> Option<Vec<f64>> {
     let run = found.of(if scheduler == "drr" { drr() } else { pi() })?;
     let one = |vm| {

@@ -1,8 +1,8 @@
-//! Section 5.1.1: how precise windows of each length are (figure 6), and the one that WR settles on
-//! (figure 7).
+//! Section 5.1.1: precision by length of the window (figure 6), and the window that window revision
+//! settles on (figure 7).
 
 use super::run::{Run, Second, beta, v};
-use super::setup::{Case, Change, Key, Load, Without};
+use super::setup::{Ablation, Case, Change, Key, Load};
 use super::{Cells, Figure, Found, PAPER};
 use crate::claim::{Item, Series};
 use tidegate_report::{Axis, Plot, Series as Curve, Unit};
@@ -23,7 +23,7 @@ pub(super) const FIGURE_6: Figure = Figure {
 pub(super) const FIGURE_7: Figure = Figure {
     name: "figure 7",
     keys: || {
-        let both = |load: &Load| [key(*load, 0), key(*load, 0).without(Without::Letter)];
+        let both = |load: &Load| [key(*load, 0), key(*load, 0).without(Ablation::Letter)];
         VARIED.iter().flat_map(both).collect()
     },
     cells: settled_cells,
@@ -42,14 +42,14 @@ const fn load(name: &'static str, target: u64) -> Load {
     }
 }
 
-/// Figure 6 tells no targets: those of figure 7 for the same order and operation, and for random
-/// writes that of random reads.
+/// Loads of figure 6, for which the paper states no targets: those of figure 7 with the same order
+/// and operation, and for random writes that of random reads.
 const FIXED: [Load; 4] = [load("SR", 40), load("SW", 15), load("RR", 3), load("RW", 3)];
 const VARIED: [Load; 3] = [load("SRvar", 40), load("RRvar", 3), load("SWvar", 15)];
 const WINDOWS_MS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
-/// BEST_V, in per cent.
+/// Parameter BEST_V, in percent.
 const GOOD_V: f64 = 5.0;
-/// The statistical interval of section 5.1, in seconds.
+/// Statistical interval of section 5.1, in seconds.
 const INTERVAL: usize = 10;
 
 fn key(load: Load, window_ms: u64) -> Key {
@@ -60,7 +60,7 @@ fn bytes(seconds: &[Second]) -> Vec<u64> {
     seconds.iter().map(|second| second.bytes).collect()
 }
 
-/// beta and V at each window.
+/// beta and V at each window, in percent.
 fn precision(found: &Found<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
     let of = |ms: &u64| {
         let run = found.of(key(load, *ms))?;
@@ -99,15 +99,16 @@ fn phase_curves(found: &Found<'_>) -> Vec<Plot> {
     vec![plot(0, "beta"), plot(1, "V")]
 }
 
-/// A search: each window that was measured with B and V, and where it ended, if it did.
+/// Search for a window: the windows that were measured, each with B and V, and the result if it
+/// ended.
 struct Search {
     measured: Vec<(u64, f64, f64)>,
     settled_ms: Option<u64>,
-    /// After so many seconds.
+    /// Number of seconds that it took.
     ended: usize,
 }
 
-/// The first search of a run, by what the tuner told each second.
+/// First search of a run, from the tuner's state in each second.
 fn search(run: &Run) -> Search {
     let mut measured = Vec::new();
     let mut settled_ms = None;
@@ -145,13 +146,13 @@ fn settled_cells(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// The run of a load of figure 7.
+/// Run of a load of figure 7.
 fn varied<'a>(found: &Found<'a>, load: &str) -> Option<&'a Run> {
     let load = VARIED.iter().find(|known| known.name == load)?;
     found.of(key(*load, 0))
 }
 
-/// The search of a load in words.
+/// Describes the search of a load in words.
 pub(super) fn searched(found: &Found<'_>, load: &str) -> Option<String> {
     let search = search(varied(found, load)?);
     let steps = search.measured.iter();
@@ -164,13 +165,13 @@ pub(super) fn searched(found: &Found<'_>, load: &str) -> Option<String> {
     })
 }
 
-/// Intervals that the search of a load takes, and whether it ends.
+/// Number of intervals in the search of a load, and `true` if the search ended.
 pub(super) fn intervals(found: &Found<'_>, load: &str) -> Option<(f64, bool)> {
     let search = search(varied(found, load)?);
     Some((search.measured.len() as f64, search.settled_ms.is_some()))
 }
 
-/// V of a load from the end of its search on, in percent; `None`: it does not end.
+/// V of a load from the end of its search on, in percent; `None` if it does not end.
 pub(super) fn settled_v(found: &Found<'_>, load: &str) -> Option<f64> {
     let run = varied(found, load)?;
     let search = search(run);
@@ -178,7 +179,8 @@ pub(super) fn settled_v(found: &Found<'_>, load: &str) -> Option<f64> {
     v(&bytes(run.all_seconds(0).get(search.ended..)?))
 }
 
-/// V of a load in each of its first intervals, in percent, as many as WR may need.
+/// V of a load in each of its first intervals, in percent, for as many intervals as window revision
+/// may need.
 pub(super) fn first_v(found: &Found<'_>, load: &str) -> Option<Vec<f64>> {
     let most = found.reference.figure("revision.iterations").ok()? as usize;
     let samples = bytes(varied(found, load)?.all_seconds(0));
@@ -186,7 +188,8 @@ pub(super) fn first_v(found: &Found<'_>, load: &str) -> Option<Vec<f64>> {
     Some(intervals.filter_map(v).collect())
 }
 
-/// The interval, from 1 on, from which on V stays below 5 %: not one that happens to be quiet.
+/// Number, from 1 on, of the interval from which on V stays below 5 %. A single quiet interval does
+/// not count.
 pub(super) fn steady_from(found: &Found<'_>, load: &str) -> Option<f64> {
     let all = first_v(found, load)?;
     let last = all.iter().rposition(|v| *v > GOOD_V);

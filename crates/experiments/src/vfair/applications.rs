@@ -1,17 +1,17 @@
-//! Sections 5.2 and 5.3: applications of small requests beside bulk transfers. Figures 13 and 14
+//! Sections 5.2 and 5.3: applications with small requests beside bulk transfers. Figures 13 and 14
 //! and table 5.
 //!
-//! What stands beside the paper's figures is on three hosts, as there: vFair runs on each of them,
-//! and its rivals where the requests of all meet. (With a VM a host a rival that runs on each has
-//! nothing to decide, and the paper's two differ.) Table 5 has vFair on one host as well, its
-//! rivals on three, and what hosts tell each other late, or not at all.
+//! Figures that are compared with the paper are from three hosts, as there: vFair runs on each of
+//! them, and its rivals where the requests of all hosts meet. (With one VM per host a rival that
+//! runs on each has nothing to decide, and the paper's two differ.) Table 5 adds vFair on one host,
+//! its rivals on three, and messages between hosts that are late or lost.
 
 use super::hosts::Hosts;
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
 use super::{BAPS, Cells, Figure, Found, PAPER, SCHEDULERS};
-use crate::contest::competing;
 use crate::findings::Sense;
+use crate::ordering::with_orderings;
 
 pub(super) const FIGURE_13: Figure = Figure {
     name: "figure 13",
@@ -34,14 +34,14 @@ pub(super) const FIGURE_14: Figure = Figure {
     ..Figure::BARE
 };
 
-/// What runs beside each other.
+/// Workloads that run side by side.
 struct Mix {
-    /// As table 5 has it.
+    /// Name in table 5.
     name: &'static str,
-    /// The application, and its VM.
+    /// Name of the application and of its VM.
     application: &'static str,
     case: Case,
-    /// The others are one party together, not one each.
+    /// `true` if the other VMs count as one party, not one each.
     group: bool,
 }
 
@@ -81,12 +81,11 @@ fn all_mixes() -> impl Iterator<Item = &'static Mix> {
     BESIDE_FILES.iter().chain(&BESIDE_QFS)
 }
 
-/// What vFair is compared with.
+/// Schedulers that vFair is compared with.
 pub(super) const RIVALS: [&str; 2] = ["cfq", "mclock_ps"];
 const ONE_HOST: Change = Change::Hosts(Hosts::One);
 
-/// What hosts tell each other takes so many milliseconds, and so many of a hundred messages are
-/// lost.
+/// Change with this delay of messages between hosts and this percentage of lost ones.
 const fn told(delay_ms: u64, lost_percent: u32) -> Change {
     Change::Hosts(Hosts::Told {
         delay_ms,
@@ -94,7 +93,7 @@ const fn told(delay_ms: u64, lost_percent: u32) -> Change {
     })
 }
 
-/// What hosts hear of each other, by its name in `claims.toml`.
+/// Variants of the messages between hosts, by name in `claims.toml`.
 const VARIED: [(&str, Change); 5] = [
     ("told at once", told(0, 0)),
     ("told late", told(30, 0)),
@@ -102,7 +101,7 @@ const VARIED: [(&str, Change); 5] = [
     ("in step", Change::Hosts(Hosts::InStep)),
     ("untold", told(0, 100)),
 ];
-/// Ways in which a mix is run, by their names in `claims.toml`.
+/// Configurations of a mix, by name in `claims.toml`.
 pub(super) const WAYS: &[&str] = &[
     "usual",
     "one host",
@@ -114,7 +113,7 @@ pub(super) const WAYS: &[&str] = &[
     "in step",
     "untold",
 ];
-/// The mixes, by their names in table 5.
+/// Names of the mixes in table 5.
 pub(super) const MIXES: &[&str] = &[
     BESIDE_FILES[0].name,
     BESIDE_FILES[1].name,
@@ -122,7 +121,7 @@ pub(super) const MIXES: &[&str] = &[
     BESIDE_QFS[0].name,
 ];
 
-/// Runs that are no figure's of the paper.
+/// Keys of runs that no figure of the paper has.
 fn other_hosts() -> Vec<Key> {
     let of = |mix: &Mix| {
         let one = mix.key(BAPS).with(ONE_HOST);
@@ -139,7 +138,7 @@ fn other_hosts() -> Vec<Key> {
 }
 
 impl Mix {
-    /// As it is compared with the paper.
+    /// Key of the run that is compared with the paper.
     fn key(&self, scheduler: &'static str) -> Key {
         if RIVALS.contains(&scheduler) {
             self.on_each_host(scheduler).with(ONE_HOST)
@@ -148,7 +147,7 @@ impl Mix {
         }
     }
 
-    /// With a scheduler on each of three hosts.
+    /// Key of the run with a scheduler on each of three hosts.
     fn on_each_host(&self, scheduler: &'static str) -> Key {
         Key::new(self.case, Disk::Ssd, scheduler)
     }
@@ -163,7 +162,8 @@ impl Mix {
         names.filter(move |name| *name != application)
     }
 
-    /// The application's service time where the others have 1 each, or all together.
+    /// Service time of the application, relative to the mean of the others, or to their sum if they
+    /// are a group.
     fn ratio(&self, run: &Run) -> Option<f64> {
         let others: Option<Vec<f64>> = self.others(run).map(|vm| run.service(vm)).collect();
         let others = others?;
@@ -171,13 +171,13 @@ impl Mix {
         Some(run.service(self.application)? / (others.iter().sum::<f64>() / parties as f64))
     }
 
-    /// Bytes that the others move a second.
+    /// Throughput of the others in bytes per second.
     fn bulk(&self, run: &Run) -> Option<f64> {
         self.others(run).map(|vm| run.bytes_per_s(vm)).sum()
     }
 
-    /// What BAPS gives the application as a multiple of what a rival does, and by how much the
-    /// others are cut, in percent.
+    /// IOPS of the application under BAPS as a multiple of those under a rival, and the reduction
+    /// of the others' throughput in percent.
     fn gain(&self, found: &Found<'_>, rival: &'static str) -> Option<[f64; 2]> {
         let (baps, rival) = (self.run(found, BAPS)?, self.run(found, rival)?);
         let iops = |run: &Run| run.iops(self.application);
@@ -208,7 +208,7 @@ fn table_5(found: &Found<'_>) -> Cells {
         let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
         mix.ratio(mix.run(found, scheduler)?)
     });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         Some((
             format!("share in {}", cell.row),
             cell.column.clone(),
@@ -221,13 +221,13 @@ fn named(name: &str) -> Option<&'static Mix> {
     all_mixes().find(|mix| mix.name == name)
 }
 
-/// What BAPS gives the application of a mix as a multiple of what a rival does, and by how much the
-/// others are cut, in percent.
+/// IOPS of a mix's application under BAPS as a multiple of those under a rival, and the reduction
+/// of the others' throughput in percent.
 pub(super) fn gain(found: &Found<'_>, mix: &str, rival: &'static str) -> Option<[f64; 2]> {
     named(mix)?.gain(found, rival)
 }
 
-/// The application's service time in a mix that is run in one of [`WAYS`].
+/// Service time of the application of a mix in one of the [`WAYS`].
 pub(super) fn ratio(found: &Found<'_>, mix: &str, way: &str) -> Option<f64> {
     let mix = named(mix)?;
     let usual = mix.key(BAPS);

@@ -1,4 +1,5 @@
-//! Section 5.1.2 and figure 12: a VM that asks at a rate of its own beside one that always waits.
+//! Section 5.1.2 and figure 12: a VM with a request rate of its own beside one that is always
+//! backlogged.
 
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
@@ -13,7 +14,7 @@ pub(super) const FIGURE_12: Figure = Figure {
     ..Figure::BARE
 };
 
-/// Requests a second that VM1 asks for.
+/// Request rates of VM1, per second.
 pub(super) const RATES: [u32; 5] = [200, 400, 800, 1600, 3200];
 
 fn key(rate: u32) -> Key {
@@ -41,7 +42,7 @@ fn cells(found: &Found<'_>) -> Cells {
     }))
 }
 
-/// The smaller of what VM1 asks for at most and its fair share.
+/// Smaller of VM1's largest request rate and its fair share, in requests per second.
 pub(super) fn due(found: &Found<'_>) -> Option<f64> {
     let share = found.of(key(RATES[0]))?.fair_share("vm1")?;
     Some(share.min(f64::from(RATES[RATES.len() - 1])))

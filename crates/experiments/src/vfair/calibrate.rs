@@ -1,10 +1,10 @@
-//! The free figures of the disks, and of what virtualisation adds, by what the paper measured of
-//! each alone.
+//! Calibration of the disks and of the virtualisation delay, by the paper's measurements of each
+//! alone.
 //!
-//! Nothing that VMs get beside each other is looked at: the disks are fitted to the fair shares,
-//! which are a third of what saturates them, and virtualisation to what VM1 reads alone. The disks'
-//! files and the scenarios carry the result; `calibration.toml` carries it once more with what is
-//! left over, and a test holds them together.
+//! Throughputs of VMs that share a disk are not used: the disks are fitted to the fair shares,
+//! which are a third of their saturation throughput, and virtualisation to the reads of VM1 alone.
+//! The disks' files and the scenarios contain the result; `calibration.toml` repeats it with the
+//! residuals, and a test compares both.
 
 use super::PAPER_TOML;
 use super::run::Run;
@@ -20,63 +20,63 @@ use tidegate_profile::{Options, virtual_time};
 use tidegate_sim::scenario::Delay;
 use tidegate_workload::time::TimeDistribution;
 
-/// Three VMs of one weight.
+/// Number of VMs, of equal weight.
 const VMS: f64 = 3.0;
 
-/// A figure of a disk: where its file has it, and what is tried.
-struct Free {
+/// Free parameter of a disk: its path in the disk's file, and the values to try.
+struct FreeParameter {
     path: &'static [&'static str],
     unit: &'static str,
     tried: &'static [u64],
 }
 
-const SSD: [Free; 2] = [
-    // For writes as well.
-    Free {
+const SSD: [FreeParameter; 2] = [
+    // The write interval follows it.
+    FreeParameter {
         path: &["ssd", "read_interval"],
         unit: "us",
         tried: &[119, 120, 121, 122, 123, 124, 125, 126],
     },
-    Free {
+    FreeParameter {
         path: &["ssd", "interface_rate"],
         unit: "MB/s",
         tried: &[240, 245, 250, 255, 260],
     },
 ];
-const HDD: [Free; 3] = [
-    Free {
+const HDD: [FreeParameter; 3] = [
+    FreeParameter {
         path: &["hdd", "outer_rate"],
         unit: "kB/s",
         tried: &[115_000, 120_000, 125_000, 130_000, 135_000],
     },
-    Free {
+    FreeParameter {
         path: &["hdd", "command_overhead"],
         unit: "us",
         tried: &[100, 200, 300],
     },
-    Free {
+    FreeParameter {
         path: &["hdd", "seek", "average"],
         unit: "us",
         tried: &[8500, 9000, 9500, 10_000, 10_500],
     },
 ];
-/// What the flash disk takes for a read besides, in microseconds: by VM1 alone on Linux itself.
-/// From the catalogue's on down, for the first of those that are as near is taken.
+/// Read overheads of the flash disk to try, in microseconds, against VM1 alone on bare Linux.
+/// Descending from the catalogue's value, because the first of equally good ones is taken.
 const OVERHEADS_US: &[u64] = &[60, 58, 56, 54, 52, 50, 48];
-/// What virtualisation adds each way, in microseconds: by VM1 alone.
+/// Virtualisation delays per direction to try, in microseconds, against VM1 alone.
 const DELAYS_US: &[u64] = &[44, 46, 48, 50, 52, 54, 56, 58, 60, 62, 64];
 
-/// So much of a flash disk is measured.
+/// Bytes of a flash disk that are measured.
 const FLASH_SPAN: u64 = 4 << 30;
 
-fn free(disk: Disk) -> &'static [Free] {
+fn free(disk: Disk) -> &'static [FreeParameter] {
     match disk {
         Disk::Ssd => &SSD,
         Disk::Hdd => &HDD,
     }
 }
 
-/// A disk with its free figures as they are given, and the flash disk's overhead where that is.
+/// Model of a disk with these values of its free parameters, and a read overhead if given.
 fn entry(disk: Disk, figures: &[u64], overhead_us: Option<u64>) -> Result<Entry, ExperimentError> {
     let [file, _] = disk.files();
     let all = free(disk).iter().zip(figures);
@@ -84,16 +84,16 @@ fn entry(disk: Disk, figures: &[u64], overhead_us: Option<u64>) -> Result<Entry,
         .map(|(free, value)| (free.path, format!("{value} {}", free.unit)))
         .collect();
     match disk {
-        // One figure, for reads and writes.
+        // Reads and writes have the same interval.
         Disk::Ssd => all.push((&["ssd", "write_interval"], all[0].1.clone())),
-        // Half of the outer rate.
+        // The inner rate is half of the outer one.
         Disk::Hdd => all.push((&["hdd", "inner_rate"], format!("{} kB/s", figures[0] / 2))),
     }
     all.extend(overhead_us.map(|us| (&["ssd", "read_overhead"][..], format!("{us} us"))));
     folder::altered(file, &all)
 }
 
-/// Everything that is tried of a disk.
+/// All combinations of a disk's parameters.
 fn grid(disk: Disk) -> Vec<Vec<u64>> {
     free(disk).iter().fold(vec![Vec::new()], |all, free| {
         let with = |figures: &Vec<u64>| {
@@ -106,7 +106,7 @@ fn grid(disk: Disk) -> Vec<Vec<u64>> {
     })
 }
 
-/// A disk's profile, as `tidegate profile` measures it.
+/// Measures the profile of a disk, as `tidegate profile` does.
 fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
     let options = Options {
         quick,
@@ -116,7 +116,7 @@ fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
     };
     let mut target = virtual_time::target(entry);
     if entry.spec().positioning == Nanos::ZERO {
-        // Any part of it is like any other, and a small one is soon conditioned.
+        // All parts of a flash disk are alike, and a small one is conditioned sooner.
         target.span = target.span.min(FLASH_SPAN);
     }
     let measured = virtual_time::measure(entry, target, options, |_| ControlFlow::Continue(()));
@@ -125,7 +125,7 @@ fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
     (measured.profile()).map_err(|error| ExperimentError::data("disk", error))
 }
 
-/// The fair shares of a disk: by which table and row, of how many KiB, sequential or not.
+/// Fair shares of a disk: table, row, request size in KiB, and `true` for sequential.
 fn shares(disk: Disk) -> &'static [(&'static str, &'static str, u32, bool)] {
     match disk {
         Disk::Ssd => &[
@@ -143,7 +143,7 @@ fn shares(disk: Disk) -> &'static [(&'static str, &'static str, u32, bool)] {
     }
 }
 
-/// The fair shares that a profile gives, beside the paper's.
+/// Fair shares by a profile, beside the paper's.
 fn points(
     reference: &Reference,
     disk: Disk,
@@ -175,7 +175,8 @@ fn points(
     Ok(points)
 }
 
-/// What VM1 reads alone on a flash disk, on Linux itself or virtualised with a delay each way.
+/// IOPS of VM1 alone on a flash disk, on bare Linux or with this virtualisation delay per
+/// direction.
 fn alone(entry: &Entry, delay_us: Option<u64>) -> Result<f64, ExperimentError> {
     let native = delay_us.is_none();
     let key = Key::new(Case::NonBacklogged, Disk::Ssd, "fifo").with(Change::Alone { native });
@@ -195,7 +196,7 @@ fn alone(entry: &Entry, delay_us: Option<u64>) -> Result<f64, ExperimentError> {
     Ok(iops.unwrap_or(0.0))
 }
 
-/// The one of `tried` that comes nearest.
+/// Value of `tried` whose result is nearest to `theirs`, with that result.
 fn nearest(
     tried: &[u64],
     theirs: f64,
@@ -213,7 +214,7 @@ fn nearest(
     Ok((value, ours))
 }
 
-/// Tries the grids, and says what was best: the text of `calibration.toml`.
+/// Searches the grids; returns the text of `calibration.toml` with the best fit.
 pub(super) fn calibrate(
     wanted: &Wanted,
     progress: Progress<'_>,
@@ -237,7 +238,7 @@ pub(super) fn calibrate(
     let tried: Vec<Vec<Residual>> = tried.into_iter().collect::<Result<_, _>>()?;
     let mut residuals = Vec::new();
     let mut all = grids.iter().zip(tried).collect::<Vec<_>>();
-    // The sort is stable: of equals the first.
+    // The sort is stable, so the first of equally good ones is taken.
     all.sort_by(|(_, a), (_, b)| distance(a).total_cmp(&distance(b)));
     for disk in Disk::ALL {
         let best = all.iter().position(|((of, _), _)| *of == disk);
@@ -257,7 +258,7 @@ pub(super) fn calibrate(
     Ok(text)
 }
 
-/// The flash disk's overhead and what virtualisation adds.
+/// Fits the flash disk's read overhead and the virtualisation delay.
 fn by_vm1_alone(
     reference: &Reference,
     figures: &[u64],
@@ -301,7 +302,7 @@ mod tests {
     #[test]
     fn the_disks_carry_what_the_calibration_found() {
         for disk in Disk::ALL {
-            let of = |free: &Free| figure(disk.name(), free.path, free.unit);
+            let of = |free: &FreeParameter| figure(disk.name(), free.path, free.unit);
             let figures: Vec<u64> = free(disk).iter().map(of).collect();
             assert!(grid(disk).contains(&figures));
             let overhead = || figure("ssd", &["ssd", "read_overhead"], "us");
@@ -332,8 +333,9 @@ mod tests {
         }
     }
 
-    /// How they are made: `tidegate profile experiments/vfair/ssd.toml --depth 32 --results
-    /// experiments/vfair/ssd.profile.toml`, and likewise for the hard disk.
+    /// Compares the profiles with measurements of the disks. The files were made by `tidegate
+    /// profile experiments/vfair/ssd.toml --depth 32 --results experiments/vfair/ssd.profile.toml`,
+    /// and likewise for the hard disk.
     #[test]
     fn the_profiles_are_those_of_the_disks() {
         for disk in Disk::ALL {

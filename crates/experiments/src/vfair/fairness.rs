@@ -3,8 +3,8 @@
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
 use super::{Cells, Figure, Found, PAPER, SCHEDULERS, single};
-use crate::contest::competing;
 use crate::findings::Sense;
+use crate::ordering::with_orderings;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const VMS: [&str; 3] = ["vm1", "vm2", "vm3"];
@@ -37,7 +37,7 @@ const NON_ON_HDD: Sharing = Sharing {
     disk: Disk::Hdd,
 };
 
-/// All of them.
+/// All combinations of case and disk.
 pub(super) const ALL: [Sharing; 4] = [LESS_ON_SSD, NON_ON_SSD, LESS_ON_HDD, NON_ON_HDD];
 
 pub(super) const FIGURE_9: Figure = Figure {
@@ -70,7 +70,7 @@ pub(super) const TABLE_3: Figure = Figure {
     ..Figure::BARE
 };
 
-/// What a scheduler is called where people read of it.
+/// Name of a scheduler in plots.
 fn called(scheduler: &str) -> &str {
     match scheduler {
         "cfq" => "CFQ",
@@ -98,15 +98,14 @@ impl Sharing {
             let scheduler = SCHEDULERS.into_iter().find(|name| *name == column)?;
             found.of(self.key(scheduler))?.iops(vm)
         });
-        Ok(competing(cells, |cell| {
+        Ok(with_orderings(cells, |cell| {
             let about = format!("IOPS of {}", cell.row);
             let rival = cell.column != "fair_share";
             rival.then(|| (about, cell.column.clone(), Sense::More))
         }))
     }
 
-    /// A plot for each scheduler: the VMs' IOPS over time, beside their fair shares while all are
-    /// there.
+    /// Plots per scheduler: IOPS of the VMs over time.
     fn plots(&self, found: &Found<'_>) -> Vec<Plot> {
         let of = |scheduler| Some((scheduler, found.of(self.key(scheduler))?));
         let runs = SCHEDULERS.into_iter().filter_map(of);
@@ -133,7 +132,7 @@ fn capital(name: &str) -> String {
     name.replacen("figure", "Figure", 1)
 }
 
-/// VM1 alone, virtualised and on Linux itself.
+/// VM1 alone, virtualised and on bare Linux.
 const ALONE: [Key; 2] = [alone_key(false), alone_key(true)];
 
 const fn alone_key(native: bool) -> Key {
@@ -142,7 +141,7 @@ const fn alone_key(native: bool) -> Key {
         disk: Disk::Ssd,
         scheduler: "fifo",
         change: Change::Alone { native },
-        without: super::Without::Nothing,
+        without: super::Ablation::Nothing,
     }
 }
 

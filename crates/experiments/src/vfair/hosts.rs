@@ -1,5 +1,5 @@
-//! One host or several in front of the disk (section 4.3, table 5), and what a group of VMs is to
-//! schedulers that know none.
+//! One host or several in front of the disk (section 4.3, table 5), and weights of VM groups for
+//! schedulers without groups.
 
 use std::collections::BTreeMap;
 use tidegate_core::policy::Policy;
@@ -8,15 +8,14 @@ use tidegate_policies::policy::PolicySpec;
 use tidegate_sim::scenario::{Exchange, Scenario, Tenant};
 use tidegate_workload::time::TimeDistribution;
 
-/// What is changed about the hosts of a scenario.
+/// Change of a scenario's hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Hosts {
-    /// All VMs are on one, as far from the disk as several are.
+    /// All VMs are on one host, as far from the disk as several are.
     One,
-    /// They are in step: their periods begin at the same time.
+    /// The hosts are in step: their periods begin at the same time.
     InStep,
-    /// What they tell each other takes so many milliseconds, and so many messages of a hundred are
-    /// lost.
+    /// Messages between hosts have this delay, and this percentage of them is lost.
     Told { delay_ms: u64, lost_percent: u32 },
 }
 
@@ -43,8 +42,8 @@ impl Hosts {
     }
 }
 
-/// A scheduler that knows no groups is told their weights VM by VM: each VM of a group has its part
-/// of the group's, which is the same as long as all of them ask.
+/// Splits group weights for a scheduler without groups: each VM gets its part of the group's
+/// weight, which is equivalent as long as all members are backlogged.
 pub(super) fn tell_groups(scenario: &mut Scenario, policy: &PolicySpec) {
     let mut members = BTreeMap::new();
     for vm in &scenario.tenants {
@@ -55,7 +54,7 @@ pub(super) fn tell_groups(scenario: &mut Scenario, policy: &PolicySpec) {
     if members.is_empty() || policy.honours().group {
         return;
     }
-    // Whole numbers in the same proportions.
+    // A common multiple keeps the weights whole numbers in the same proportions.
     let all: u64 = members.values().product();
     let weight = |vm: &Tenant| match vm.objective.group {
         Some(group) => {
@@ -67,7 +66,7 @@ pub(super) fn tell_groups(scenario: &mut Scenario, policy: &PolicySpec) {
     let weights: Vec<u64> = scenario.tenants.iter().map(weight).collect();
     let common = weights.iter().copied().fold(0, common_divisor).max(1);
     for (vm, weight) in scenario.tenants.iter_mut().zip(weights) {
-        // One that is too large is refused where the scenario is checked.
+        // The check of the scenario refuses a weight that is too large.
         vm.objective.weight = u32::try_from(weight / common).unwrap_or(u32::MAX);
         vm.objective.group = None;
     }

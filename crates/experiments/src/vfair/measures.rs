@@ -1,4 +1,4 @@
-//! Figures of runs that `claims.toml` names.
+//! Measures that `claims.toml` names.
 
 use super::run::Run;
 use super::setup::{Disk, Key};
@@ -6,7 +6,7 @@ use super::{Found, SCHEDULERS, Vfair};
 use super::{applications, bursts, fairness, motivation, strategies, varied};
 use crate::claim::{Item, Measure, Series, series};
 
-/// Runs that have a name: a single one, or a series of them.
+/// Names of runs, single ones or series.
 const RUNS: &[&str] = &[
     "1 to 32 outstanding",
     "4 to 128 KiB",
@@ -35,7 +35,7 @@ const RUNS: &[&str] = &[
 
 const VMS: &[&str] = &["vm1", "vm2", "vm3", "sync", "async"];
 
-/// The runs of a name, each with a label where it is one of a series.
+/// Keys of the runs with a name, each with a label in a series.
 fn runs(name: &str) -> Vec<(String, Key)> {
     let labelled = |(label, key)| (format!("{label}"), key);
     let one = |key| vec![(String::new(), key)];
@@ -70,7 +70,7 @@ fn unlabelled(key: Key) -> (String, Key) {
     (String::new(), key)
 }
 
-/// A figure of each run of a name; `None` where a run is missing.
+/// Figure of each run with a name; `None` if a run is missing.
 fn of_each(found: &Found<'_>, name: &str, figure: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
     let item = |(label, key)| {
         let value = figure(found.of(key)?)?;

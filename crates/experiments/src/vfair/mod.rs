@@ -1,13 +1,16 @@
 //! vFair: the experiments of Lu, Saltaformaggio, Kompella, Xu: *vFair: Latency-Aware Fair Storage
 //! Scheduling via Per-IO Cost-Based Differentiation* (SoCC 2015).
 //!
-//! A module for what belongs together: `motivation` is figure 1, `model_error` figure 6 with
-//! `saturation` under it, `strategies` figure 8, `fairness` figures 9 and 10 and tables 2 and 3,
-//! `varied` figure 11 and table 4, `bursts` figure 12, `applications` figures 13 and 14 and table
+//! Modules by subject: `motivation` is figure 1, `model_error` figure 6 with `saturation` under it,
+//! `strategies` figure 8, `fairness` figures 9 and 10 and tables 2 and 3, `varied` figure 11 and
+//! table 4, `bursts` figure 12, `applications` figures 13 and 14 and table 5. `hosts` puts one host
+//! or several in front of the disk, `setup` defines the runs, `run` their results. The folder's
+//! README documents the models of guests and disks and their calibration.
 //! 5. `hosts` is one host or several in front of the disk, `setup` which runs there are, `run` what
 //! comes of one. The folder's README says how the guests and the disks are modelled, and what was
 //! calibrated.
 
+mod ablation;
 mod applications;
 mod bursts;
 mod calibrate;
@@ -21,15 +24,14 @@ mod saturation;
 mod setup;
 mod strategies;
 mod varied;
-mod without;
 
 use crate::claim::Measure;
 use crate::frame::{self, Cells, Code, Experiment, Runs};
 use crate::{Cell, ExperimentError, Paper, folder};
+use ablation::Ablation;
 use run::Run;
 use setup::Key;
 use tidegate_sim::scenario::Scenario;
-use without::Without;
 
 pub(crate) const PAPER: Paper = Paper {
     name: "vfair",
@@ -49,14 +51,14 @@ pub(crate) const PAPER: Paper = Paper {
 
 const PAPER_TOML: &str = folder::embedded!("vfair", "paper.toml");
 
-/// The schedulers that the paper compares, as its figures call them.
+/// Schedulers that the paper compares, by their names in its figures.
 const SCHEDULERS: [&str; 3] = ["cfq", "mclock_ps", "vfair_baps"];
 const BAPS: &str = "vfair_baps";
 
 type Figure = frame::Figure<Vfair>;
 type Found<'a> = frame::Found<'a, Vfair>;
 
-/// The paper's tables and figures, in its order.
+/// Tables and figures in the order of the paper.
 const FIGURES: [Figure; 13] = [
     motivation::FIGURE_1,
     model_error::FIGURE_6,
@@ -73,18 +75,18 @@ const FIGURES: [Figure; 13] = [
     applications::FIGURE_14,
 ];
 
-/// A figure that stands in the text, and ours.
+/// Figure that the paper's text states, beside ours.
 fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) -> Option<Cell> {
     Cell::stated(PAPER.name, [table, row, column], theirs, ours)
 }
 
-/// The experiment.
+/// Experiments of the paper.
 struct Vfair;
 
 impl Experiment for Vfair {
     type Key = Key;
     type Run = Run;
-    type Variant = Without;
+    type Variant = Ablation;
 
     const REFERENCE: &'static str = PAPER_TOML;
     const FIGURES: &'static [Figure] = &FIGURES;
@@ -92,7 +94,7 @@ impl Experiment for Vfair {
     const MEASURES: &'static [&'static [Measure<Vfair>]] = &[measures::MEASURES];
     const CODE: &'static [(&'static str, Code<Vfair>)] = &[("estimates", model_error::code)];
 
-    fn varied(key: Key, without: Without) -> Option<Key> {
+    fn varied(key: Key, without: Ablation) -> Option<Key> {
         key.without(without)
     }
 
@@ -139,8 +141,8 @@ mod tests {
         assert_eq!(frame::keys::<Vfair>(&wanted).len(), 11);
         let several = setup::Change::Hosts(hosts::Hosts::InStep);
         let of = |name| Key::new(Case::Qfs, setup::Disk::Ssd, name).with(several);
-        assert_eq!(of(BAPS).without(Without::Letter), None);
-        for (name, without) in [("cfq", Without::Letter), (BAPS, Without::Spare)] {
+        assert_eq!(of(BAPS).without(Ablation::Letter), None);
+        for (name, without) in [("cfq", Ablation::Letter), (BAPS, Ablation::Spare)] {
             assert_eq!(of(name).without(without), Some(of(name)));
         }
     }

@@ -1,11 +1,11 @@
-//! Section 4.1.2 and figure 6: how far the saturation throughput that a profile gives (equation 3,
-//! in 2D and 3D) is off the throughput that there is.
+//! Section 4.1.2 and figure 6: error of the saturation throughput that a profile yields (equation
+//! 3, in 2D and 3D).
 
 use super::saturation::{self, Kind, PROFILE_SIZES};
 use super::setup::{self, Change, Disk, Key};
 use super::{Figure, Found};
+use crate::claim_result::ClaimResult;
 use crate::frame::Claims;
-use crate::said::Said;
 use crate::{Cell, ExperimentError, Reference};
 use std::collections::BTreeMap;
 use tidegate_core::profile::{Access, Estimation, Pattern, Profile};
@@ -16,7 +16,7 @@ pub(super) const FIGURE_6: Figure = Figure {
     keys: || all().map(|(kind, seed)| key(kind, seed)).collect(),
     cells: |found| of(found, cells),
     plots: |found| {
-        // What is wrong with them has been said of the cells.
+        // Errors of the cases have been reported with the cells.
         let cases = found_cases(found).unwrap_or_default();
         let drawn = cases.map(|cases| FIGURE_SIZES.map(|size| plot(&cases, size)));
         drawn.into_iter().flatten().collect()
@@ -25,30 +25,30 @@ pub(super) const FIGURE_6: Figure = Figure {
 };
 
 const FIGURE: &str = "figure 6";
-/// Sizes of figure 6.
+/// Request sizes of figure 6, in bytes.
 const FIGURE_SIZES: [u32; 2] = [16 << 10, 128 << 10];
-/// All that are tried, also between those that the profile was measured at.
+/// All request sizes, including some between those of the profile.
 const SIZES: [u32; 6] = [16 << 10, 32 << 10, 48 << 10, 64 << 10, 96 << 10, 128 << 10];
-/// What the profile is made of is drawn apart from what it is held against.
+/// Seed of the profile's runs, which differs from that of the runs it is compared with.
 const PROFILE_SEED: u64 = 1;
 const ACTUAL_SEED: u64 = 2;
 
-/// Of a hundred, so many read.
+/// Percentages of reads.
 fn reads() -> impl Iterator<Item = u8> {
     (0..=100).step_by(10)
 }
 
-/// A workload with what it got and what was estimated.
+/// Workload with its actual and its estimated throughput.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     kind: Kind,
     actual: f64,
-    /// In 2D and in 3D.
+    /// Estimates in 2D and in 3D.
     estimates: [f64; 2],
 }
 
 impl Case {
-    /// By how much an estimate is above the actual throughput, as a part of it.
+    /// Relative error of an estimate; positive if it is above the actual throughput.
     fn off(&self, estimation: Estimation) -> f64 {
         self.estimates[estimation as usize] / self.actual - 1.0
     }
@@ -75,7 +75,7 @@ fn actual_kinds() -> Vec<Kind> {
     kinds
 }
 
-/// All that is run, each with its seed.
+/// All runs, each with its seed.
 fn all() -> impl Iterator<Item = (Kind, u64)> {
     let profile = saturation::profile_kinds().into_iter();
     let actual = actual_kinds().into_iter();
@@ -83,11 +83,11 @@ fn all() -> impl Iterator<Item = (Kind, u64)> {
 }
 
 fn key(kind: Kind, seed: u64) -> Key {
-    // The scenario has a disk of its own.
+    // The scenario names its own disk, so the disk of the key has no effect.
     Key::new(setup::Case::Saturation, Disk::Ssd, "fifo").with(Change::Kind(kind, seed))
 }
 
-/// What is told of the cases that were run.
+/// Applies `tell` to the cases, if they were run.
 fn of<T>(
     found: &Found<'_>,
     tell: fn(&Reference, &[Case]) -> Result<Vec<T>, ExperimentError>,
@@ -98,14 +98,14 @@ fn of<T>(
     }
 }
 
-/// `None`: they were not run.
+/// Cases; `None` if they were not run.
 fn found_cases(found: &Found<'_>) -> Result<Option<Vec<Case>>, ExperimentError> {
     let iops = |(kind, seed)| Some(((kind, seed), found.of(key(kind, seed))?.total_iops()));
     let all: Option<BTreeMap<(Kind, u64), f64>> = all().map(iops).collect();
     all.map(|all| cases(&all)).transpose()
 }
 
-/// Of the requests a second of [`all`].
+/// Computes the cases from the throughputs of [`all`].
 fn cases(runs: &BTreeMap<(Kind, u64), f64>) -> Result<Vec<Case>, ExperimentError> {
     let profile = saturation::profile(|kind| runs[&(kind, PROFILE_SEED)])?;
     let case = |kind| Case {
@@ -130,7 +130,7 @@ fn estimate(profile: &Profile, kind: Kind, by: Estimation) -> f64 {
     profile.saturation_iops(&pattern, by)
 }
 
-/// The mean of an error's size, in percent.
+/// Mean absolute error in percent.
 fn mean_error<'a>(cases: impl Iterator<Item = &'a Case>, by: Estimation) -> f64 {
     let errors: Vec<f64> = cases.map(|case| case.off(by).abs()).collect();
     100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64
@@ -160,14 +160,14 @@ fn cells(reference: &Reference, cases: &[Case]) -> Result<Vec<Cell>, ExperimentE
                 theirs: reference.figure(&format!("model_error.{row}.{}", name(size)))?,
                 ours: mean_error(random(cases, size), by),
                 calibrated: false,
-                contest: None,
+                ordering: None,
             });
         }
     }
     Ok(cells)
 }
 
-/// The figure: throughput against the part that reads.
+/// Plot of the figure: throughput by percentage of reads.
 fn plot(cases: &[Case], size: u32) -> Plot {
     let mut plot = Plot::new(
         format!("Figure 6: random requests of {} KiB", size >> 10),
@@ -184,16 +184,16 @@ fn plot(cases: &[Case], size: u32) -> Plot {
     plot
 }
 
-/// What the estimates of figure 6 are said to be, in texts that say on which side they lie.
+/// Evaluates the claims about the estimates of figure 6, whose texts name the side of the error.
 pub(super) fn code(found: &Found<'_>) -> Claims {
     of(found, claims)
 }
 
-/// Measuring twice is off by so much changed meaning anything.
+/// Relative difference up to which two measurements count as equal.
 const NOISE: f64 = 0.01;
 
-/// What section 4.1.2 says, in its order.
-fn claims(reference: &Reference, cases: &[Case]) -> Result<Vec<Said>, ExperimentError> {
+/// Claims of section 4.1.2, in its order.
+fn claims(reference: &Reference, cases: &[Case]) -> Result<Vec<ClaimResult>, ExperimentError> {
     let within = reference.figure("model_error.sequential_within_pct")? / 100.0;
     Ok(vec![
         sequential(cases, within),
@@ -204,11 +204,11 @@ fn claims(reference: &Reference, cases: &[Case]) -> Result<Vec<Said>, Experiment
     ])
 }
 
-fn sequential(cases: &[Case], within: f64) -> Said {
+fn sequential(cases: &[Case], within: f64) -> ClaimResult {
     let of = cases.iter().filter(|c| c.kind.access == Access::Sequential);
     let worst = of.map(|case| case.off(Estimation::TwoD).abs());
     let worst = worst.fold(0.0, f64::max);
-    Said::new(
+    ClaimResult::new(
         format!(
             "sequential reads and writes are estimated within {:.0} %",
             100.0 * within
@@ -222,7 +222,7 @@ fn sequential(cases: &[Case], within: f64) -> Said {
     )
 }
 
-fn spread(cases: &[Case]) -> Said {
+fn spread(cases: &[Case]) -> ClaimResult {
     let of = cases.iter().filter(|c| c.kind.access == Access::Random);
     let errors: Vec<(f64, &Case)> = of
         .filter(|case| case.is_mix())
@@ -234,7 +234,7 @@ fn spread(cases: &[Case]) -> Said {
         let Kind { reads, size, .. } = case.kind;
         (*most, format!(", at {reads} % reads of {}", name(size)))
     });
-    Said::new(
+    ClaimResult::new(
         "in 2D the random mixes are 2 % to just over 20 % off",
         (0.15..=0.25).contains(&most) && least <= 0.05,
         format!(
@@ -245,7 +245,7 @@ fn spread(cases: &[Case]) -> Said {
     )
 }
 
-/// The mixes of both sizes of the figure.
+/// Mixed workloads of both sizes of the figure.
 fn mixes(cases: &[Case]) -> Vec<&Case> {
     let both = FIGURE_SIZES.iter().flat_map(|&size| random(cases, size));
     both.filter(|case| case.is_mix()).collect()
@@ -259,12 +259,12 @@ fn side(off: f64) -> &'static str {
     if off < 0.0 { "below" } else { "above" }
 }
 
-fn lies_above(cases: &[Case]) -> Said {
+fn lies_above(cases: &[Case]) -> ClaimResult {
     let mixes = mixes(cases);
     let off = |case: &&&Case| case.off(Estimation::TwoD);
     let above = mixes.iter().filter(|case| off(case) > NOISE).count();
     let mean = mean_off(&mixes, Estimation::TwoD);
-    Said::new(
+    ClaimResult::new(
         "the 2D estimate tends to lie above the actual throughput",
         2 * above > mixes.len() && mean > NOISE,
         format!(
@@ -276,7 +276,7 @@ fn lies_above(cases: &[Case]) -> Said {
     )
 }
 
-fn improves(cases: &[Case]) -> Said {
+fn improves(cases: &[Case]) -> ClaimResult {
     let errors = |size| {
         let by = |by| mean_error(random(cases, size), by);
         [by(Estimation::TwoD), by(Estimation::ThreeD)]
@@ -284,20 +284,20 @@ fn improves(cases: &[Case]) -> Said {
     let all = FIGURE_SIZES.map(|size| (size, errors(size)));
     let each =
         all.map(|(size, [two, three])| format!("{} from {two:.1} to {three:.1} %", name(size)));
-    Said::new(
+    ClaimResult::new(
         "the 3D estimate has a smaller mean error than the 2D one at both sizes",
         all.iter().all(|(_, [two, three])| three < two),
         format!("at {} and at {}", each[0], each[1]),
     )
 }
 
-fn follows_below(cases: &[Case]) -> Said {
+fn follows_below(cases: &[Case]) -> ClaimResult {
     let mixes = mixes(cases);
     let mean = mean_off(&mixes, Estimation::ThreeD);
     let off = mixes.iter().map(|case| case.off(Estimation::ThreeD));
     let below = off.clone().filter(|off| *off < 0.0).count();
     let worst = off.map(f64::abs).fold(0.0, f64::max);
-    Said::new(
+    ClaimResult::new(
         "the 3D estimate follows closely below the actual throughput",
         2 * below > mixes.len() && worst <= 0.1,
         format!(
@@ -337,7 +337,9 @@ mod tests {
         let reference = Reference::parse(super::super::PAPER_TOML).expect("the paper's");
         let cases = cases(&runs(more)).expect("a profile");
         let claims = claims(&reference, &cases).expect("figures are there");
-        let holds = claims.into_iter().map(|said| said.hangs_on(&[]).holds);
+        let holds = claims
+            .into_iter()
+            .map(|said| said.with_ablations(&[]).holds);
         (cells(&reference, &cases).expect("figures"), holds.collect())
     }
 

@@ -11,19 +11,19 @@ pub(super) const FIGURE_1: Figure = Figure {
     ..Figure::BARE
 };
 
-/// Requests that the asynchronous one has outstanding in part a, of [`SMALL`] bytes.
+/// Outstanding requests of the asynchronous reader in part a, of [`SMALL`] bytes.
 const OUTSTANDING: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const SMALL: u32 = 4 << 10;
-/// Bytes of its requests in part b, of which it has [`SOME`] outstanding.
+/// Request sizes of the asynchronous reader in part b, in bytes, with [`SOME`] outstanding.
 const SIZES: [u32; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 const SOME: u32 = 8;
 
 fn key(outstanding: u32, size: u32) -> Key {
-    // The scenario has a disk of its own.
+    // The scenario names its own disk, so the disk of the key has no effect.
     Key::new(Case::Motivation, Disk::Ssd, "cfq").with(Change::Last(outstanding, size))
 }
 
-/// Part c: both in VMs, whose vCPUs have a pCPU each, or all of them share all.
+/// Part c: both readers in VMs, whose vCPUs have a pCPU each or share all pCPUs.
 pub(super) fn in_vms(pinned: bool) -> Key {
     let key = Key::new(Case::Virtualised, Disk::Ssd, "cfq");
     if pinned {
@@ -33,7 +33,7 @@ pub(super) fn in_vms(pinned: bool) -> Key {
     }
 }
 
-/// Nothing else is changed but how long requests are on their way.
+/// Key of the run that changes nothing but the virtualisation delay.
 pub(super) fn virtualised() -> Key {
     Key::new(Case::Motivation, Disk::Ssd, "cfq").with(Change::Virtualised)
 }
@@ -48,7 +48,7 @@ pub(super) fn by_size() -> [(u32, Key); 6] {
     SIZES.map(|size| (size, key(SOME, size)))
 }
 
-/// What part c is compared with.
+/// Run that part c is compared with.
 pub(super) fn native() -> Key {
     key(SOME, SMALL)
 }
@@ -60,7 +60,7 @@ fn keys() -> Vec<Key> {
     keys
 }
 
-/// What the paper counts of the asynchronous one: units of 4 KiB.
+/// Throughput of the asynchronous reader in the paper's unit, 4 KiB per second.
 pub(super) fn units(run: &Run) -> Option<f64> {
     Some(run.bytes_per_s("async")? / f64::from(SMALL))
 }

@@ -1,5 +1,4 @@
-//! What came of a run, and what it is held against: fair shares and service time, by the disk's
-//! profile.
+//! Results of a run, with fair shares and service times by the disk's profile.
 
 use std::sync::Arc;
 use tidegate_core::profile::{Estimation, Pattern, Profile};
@@ -9,10 +8,10 @@ use tidegate_sim::scenario::{Scenario, Tenant};
 use tidegate_sim::world::World;
 use tidegate_workload::job::{Mix, SizeShare, Sizes};
 
-/// A VM's rows are this far apart in a series.
+/// Interval of the rows in a series.
 const INTERVAL: Nanos = Nanos::from_secs(5);
 
-/// What a VM's requests are like, by its first job.
+/// Pattern of a VM's requests, by its first workload.
 fn pattern(vm: &Tenant) -> Option<Pattern> {
     let job = vm.jobs.first()?;
     let reads = match job.rw.mix {
@@ -38,13 +37,13 @@ fn mean(sizes: &Sizes) -> f64 {
     weighed(&|share| f64::from(share.bytes)) / weighed(&|_| 1.0)
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) report: Report,
-    /// A row for each VM and [`INTERVAL`], those before what is counted included.
+    /// Rows per VM and [`INTERVAL`], including the warm-up.
     pub(super) rows: Vec<Row>,
-    /// What each VM's requests are like.
+    /// Request pattern of each VM.
     patterns: Vec<Option<Pattern>>,
     weights: Vec<f64>,
     profile: Option<Arc<Profile>>,
@@ -73,50 +72,50 @@ impl Run {
         self.report.vms.iter().position(|found| found.name == vm)
     }
 
-    /// A VM's requests a second.
+    /// Requests per second of a VM.
     pub(super) fn iops(&self, vm: &str) -> Option<f64> {
         Some(self.report.vms[self.place(vm)?].rates.iops)
     }
 
-    /// All VMs' requests a second.
+    /// Requests per second of all VMs.
     pub(super) fn total_iops(&self) -> f64 {
         self.report.vms.iter().map(|vm| vm.rates.iops).sum()
     }
 
-    /// A VM's bytes a second.
+    /// Bytes per second of a VM.
     pub(super) fn bytes_per_s(&self, vm: &str) -> Option<f64> {
         Some(self.report.vms[self.place(vm)?].rates.bytes_per_s)
     }
 
-    /// Of a hundred seconds, in how many the disk had something to do.
+    /// Utilisation of the disk in percent of the time.
     pub(super) fn utilisation(&self) -> Option<f64> {
         Some(100.0 * self.report.devices.first()?.busy)
     }
 
-    /// Requests a second with which the `place`th VM alone would saturate the disk, by the profile
-    /// in 3D: the paper's P.
+    /// Requests per second with which the `place`th VM alone would saturate the disk, by the
+    /// profile in 3D: the paper's P.
     fn saturation(&self, place: usize) -> Option<f64> {
         let pattern = self.patterns.get(place)?.as_ref()?;
         let profile = self.profile.as_ref()?;
         Some(profile.saturation_iops(pattern, Estimation::ThreeD))
     }
 
-    /// A VM's fair share in requests a second: equation 2.
+    /// Fair share of a VM in requests per second: equation 2.
     pub(super) fn fair_share(&self, vm: &str) -> Option<f64> {
         let place = self.place(vm)?;
         let all: f64 = self.weights.iter().sum();
         Some(self.saturation(place)? * self.weights[place] / all)
     }
 
-    /// A VM's requests a second as a part of its saturation: the paper's service time (its footnote
-    /// 5).
+    /// Requests per second of a VM as a fraction of its saturation: the paper's service time (its
+    /// footnote 5).
     pub(super) fn service(&self, vm: &str) -> Option<f64> {
         let place = self.place(vm)?;
         Some(self.report.vms[place].rates.iops / self.saturation(place)?)
     }
 
-    /// Mean time of a request with the disk and on the way to it once it was let in, over all VMs,
-    /// in milliseconds.
+    /// Mean time of a request with the disk and on the way to it after admission, over all VMs, in
+    /// milliseconds.
     pub(super) fn system_latency_ms(&self) -> Option<f64> {
         let vms = &self.report.vms;
         let requests: f64 = vms.iter().map(|vm| vm.rates.iops).sum();

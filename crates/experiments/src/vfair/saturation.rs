@@ -1,6 +1,6 @@
-//! The throughput of a device that is saturated with one kind of request, and its profile.
+//! Saturation throughput of a device for one kind of request, and the profile from it.
 
-use super::without::Without;
+use super::ablation::Ablation;
 use crate::ExperimentError;
 use crate::folder::{self, File};
 use tidegate_core::profile::{Access, Curve, Direction, Profile};
@@ -9,29 +9,29 @@ use tidegate_device::catalogue::Entry;
 use tidegate_sim::scenario::Scenario;
 use tidegate_workload::job::{Mix, Sizes};
 
-/// The disk of figure 6.
+/// Disk of figure 6.
 const DISK: File = (
     "ssd-sata-300gb.toml",
     include_str!("../../../../devices/ssd-sata-300gb.toml"),
 );
 
-/// A sixteenth of the disk, in whole blocks: all of it, and what is spare. What is spare is the
-/// same part of it, and used up sixteen times as soon.
+/// Capacity and spare area of a sixteenth of the disk, in whole blocks. The spare area keeps its
+/// proportion and is used up in a sixteenth of the time.
 const SIXTEENTH: [&str; 2] = ["18754314240 B", "1356 MB"];
-/// The VM's disk on it.
+/// Size of the VM's disk on it, in bytes.
 const VM_DISK: u64 = 18_754_000_000;
 
-/// The disk with something left out.
-fn disk(without: Without) -> Result<Entry, ExperimentError> {
+/// Model of the disk with an ablation.
+fn disk(without: Ablation) -> Result<Entry, ExperimentError> {
     let changes: &[(&[&str], &str)] = match without {
-        Without::Spare => &[
+        Ablation::Spare => &[
             (&["ssd", "capacity"], SIXTEENTH[0]),
             (&["ssd", "garbage_collection", "filled"], SIXTEENTH[0]),
             (&["ssd", "garbage_collection", "spare"], SIXTEENTH[1]),
         ],
-        Without::Interface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
-        Without::Buffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
-        Without::Nothing | Without::Letter | Without::Order => &[],
+        Ablation::Interface => &[(&["ssd", "interface_rate"], "2700 MB/s")],
+        Ablation::Buffer => &[(&["ssd", "write_buffer", "size"], "256 KiB")],
+        Ablation::Nothing | Ablation::Letter | Ablation::Order => &[],
     };
     let changes: Vec<_> = changes
         .iter()
@@ -40,38 +40,38 @@ fn disk(without: Without) -> Result<Entry, ExperimentError> {
     folder::altered(DISK, &changes)
 }
 
-/// Leaves something out of the disk that is saturated.
+/// Applies an ablation to the disk that is saturated.
 ///
 /// # Errors
-/// When the disk's file is not what it should be.
-pub(super) fn leave_out(scenario: &mut Scenario, without: Without) -> Result<(), ExperimentError> {
+/// Fails when the disk's file is malformed.
+pub(super) fn leave_out(scenario: &mut Scenario, without: Ablation) -> Result<(), ExperimentError> {
     let entry = disk(without)?;
     for device in &mut scenario.devices {
         device.put_on(&entry);
     }
-    if without == Without::Spare {
+    if without == Ablation::Spare {
         for vm in &mut scenario.tenants {
             vm.disk_size = VM_DISK;
         }
-        // A disk takes a while to be used up.
+        // It takes a while to use up the spare area.
         scenario.frame.warm_up = Nanos::from_secs(80);
         scenario.frame.duration = Nanos::from_secs(100);
     }
     Ok(())
 }
 
-/// One kind of request.
+/// Kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Kind {
     pub(super) access: Access,
-    /// Of a hundred, so many read.
+    /// Reads in percent.
     pub(super) reads: u8,
-    /// Bytes of each.
+    /// Size in bytes.
     pub(super) size: u32,
 }
 
 impl Kind {
-    /// All jobs ask for this.
+    /// Sets this kind of request in all workloads.
     pub(super) fn put_into(self, scenario: &mut Scenario) {
         for job in scenario.tenants.iter_mut().flat_map(|vm| &mut vm.jobs) {
             job.rw.random = self.access == Access::Random;
@@ -81,11 +81,11 @@ impl Kind {
     }
 }
 
-/// What a profile is measured with: each size, random mixes by their reads in a hundred.
+/// Measurements of a profile: request sizes in bytes, and random mixes by percentage of reads.
 pub(super) const PROFILE_SIZES: [u32; 5] = [4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
 pub(super) const PROFILE_MIXES: [u8; 3] = [25, 50, 75];
 
-/// The runs that a profile is made of.
+/// Kinds of requests that a profile is measured with.
 pub(super) fn profile_kinds() -> Vec<Kind> {
     let mut kinds = Vec::new();
     for size in PROFILE_SIZES {
@@ -107,7 +107,7 @@ pub(super) fn profile_kinds() -> Vec<Kind> {
     kinds
 }
 
-/// The profile that rates at saturation make.
+/// Builds the profile from throughputs at saturation.
 pub(super) fn profile(iops: impl Fn(Kind) -> f64) -> Result<Profile, ExperimentError> {
     let curve = |access, reads| {
         let points = PROFILE_SIZES.map(|size| {
@@ -138,7 +138,7 @@ pub(super) fn profile(iops: impl Fn(Kind) -> f64) -> Result<Profile, ExperimentE
     Ok(Profile::new(reads, Some(writes), mixes, Vec::new()))
 }
 
-/// A job's mix, by its reads in a hundred.
+/// Mix of a workload by percentage of reads.
 pub(super) fn mix(reads: u8) -> Mix {
     match reads {
         0 => Mix::Write,

@@ -1,9 +1,8 @@
-//! The runs there are: what runs beside each other, on which disk, under which scheduler, and what
-//! is changed about it.
+//! Runs of the experiment: case, disk, scheduler and change.
 
+use super::ablation::{Ablation, PARTS};
 use super::hosts::{self, Hosts};
 use super::saturation::{self, Kind, mix};
-use super::without::{PARTS, Without};
 use crate::ExperimentError;
 use crate::folder::{self, File, named, set_param};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use tidegate_workload::job::{Flow, Job, Sizes};
 const SCHEDULERS_TOML: &str = folder::embedded!("vfair", "schedulers.toml");
 const SIDE_BY_SIDE: File = named!("vfair", "ssd-side-by-side.toml");
 
-/// What runs beside each other.
+/// Workloads that run side by side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Case {
     LessBacklogged,
@@ -31,12 +30,12 @@ pub(super) enum Case {
     Postmark,
     Dvdstore,
     Qfs,
-    /// One kind of request at a time, which saturates a flash disk.
+    /// Kinds of requests one at a time, each of which saturates a flash disk.
     Saturation,
 }
 
 impl Case {
-    /// Its file, and what it says.
+    /// Scenario file of the case.
     fn file(self) -> File {
         match self {
             Case::LessBacklogged => named!("vfair/scenarios", "less-backlogged.toml"),
@@ -53,7 +52,7 @@ impl Case {
     }
 }
 
-/// The paper's disks, as they are modelled.
+/// Disks of the paper's testbed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Disk {
     Ssd,
@@ -63,7 +62,7 @@ pub(super) enum Disk {
 impl Disk {
     pub(super) const ALL: [Disk; 2] = [Disk::Ssd, Disk::Hdd];
 
-    /// As the paper's figures call it.
+    /// Name in the paper's figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Disk::Ssd => "ssd",
@@ -71,7 +70,7 @@ impl Disk {
         }
     }
 
-    /// Its file and its profile's, with what they say.
+    /// Files of the disk and of its profile.
     pub(super) fn files(self) -> [File; 2] {
         match self {
             Disk::Ssd => [
@@ -114,41 +113,42 @@ impl Library for Folder {
     }
 }
 
-/// What is changed about a scenario.
+/// Change of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Change {
     Nothing,
-    /// Of a hundred of the first VM's requests, so many read.
+    /// Percentage of reads of the first VM.
     Reads(u8),
-    /// The first VM has so many requests outstanding.
+    /// Outstanding requests of the first VM.
     Depth(u32),
-    /// The first VM asks so many times a second.
+    /// Request rate of the first VM, per second.
     Rate(u32),
-    /// The last VM has so many requests of so many bytes outstanding.
+    /// Outstanding requests of the last VM, and their size in bytes.
     Last(u32, u32),
-    /// On which hosts VMs are, and what these tell each other.
+    /// Hosts of the VMs, and their messages.
     Hosts(Hosts),
-    /// All requests take as long on their way as they do elsewhere through virtualisation.
+    /// Virtualisation delay for all requests, as calibrated.
     Virtualised,
-    /// Each vCPU has a pCPU of its own.
+    /// A pCPU for each vCPU.
     Pinned,
-    /// The first VM is alone: as it is, or on Linux itself.
+    /// First VM alone: virtualised, or on bare Linux.
     Alone {
         native: bool,
     },
-    /// This is asked for. The seed tells what a profile is made of from what it is held against.
+    /// Kind of request for all workloads. The seed separates the runs of a profile from those it is
+    /// compared with.
     Kind(Kind, u64),
 }
 
-/// A run.
+/// Identity of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     pub(super) case: Case,
     pub(super) disk: Disk,
-    /// One of `schedulers.toml`.
+    /// Scheduler of `schedulers.toml`.
     pub(super) scheduler: &'static str,
     pub(super) change: Change,
-    pub(super) without: Without,
+    pub(super) without: Ablation,
 }
 
 impl Key {
@@ -158,25 +158,25 @@ impl Key {
             disk,
             scheduler,
             change: Change::Nothing,
-            without: Without::Nothing,
+            without: Ablation::Nothing,
         }
     }
 
-    /// The same with something left out; as it is where there is nothing to leave out. `None`: what
-    /// several hosts hang on is shown for the paper's letter.
-    pub(super) fn without(self, without: Without) -> Option<Key> {
+    /// Key of the run with an ablation, unchanged where the ablation has no effect. `None` for
+    /// several hosts, whose ablations are shown for the paper's letter only.
+    pub(super) fn without(self, without: Ablation) -> Option<Key> {
         let vfair = self.scheduler.starts_with("vfair");
         let several = matches!(self.change, Change::Hosts(hosts) if hosts != Hosts::One);
         let without = match without {
-            Without::Letter | Without::Order if vfair && several => return None,
-            Without::Letter if vfair => without,
-            Without::Order if vfair && self.disk == Disk::Ssd => without,
-            Without::Spare | Without::Interface | Without::Buffer
+            Ablation::Letter | Ablation::Order if vfair && several => return None,
+            Ablation::Letter if vfair => without,
+            Ablation::Order if vfair && self.disk == Disk::Ssd => without,
+            Ablation::Spare | Ablation::Interface | Ablation::Buffer
                 if self.case == Case::Saturation =>
             {
                 without
             }
-            _ => Without::Nothing,
+            _ => Ablation::Nothing,
         };
         Some(Key { without, ..self })
     }
@@ -186,7 +186,7 @@ impl Key {
     }
 }
 
-/// The policy that stands behind a scheduler of the paper, on a disk.
+/// Policy that stands for a scheduler of the paper, on a disk.
 fn policy(name: &'static str, disk: Disk) -> Result<PolicySpec, ExperimentError> {
     folder::scheduler(SCHEDULERS_TOML, name, |section, policy| {
         let on_hdd = section.read("policy_on_hdd", policy.clone(), policy::from_field);
@@ -197,10 +197,10 @@ fn policy(name: &'static str, disk: Disk) -> Result<PolicySpec, ExperimentError>
     })
 }
 
-/// What a run simulates.
+/// Scenario of a run.
 ///
 /// # Errors
-/// When a file of the experiment is not what it should be.
+/// Fails when a file of the experiment is malformed.
 pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let (file, text) = key.case.file();
     let mut scenario = scenario::read(text, file, &Folder, None)?
@@ -212,20 +212,20 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     hosts::tell_groups(&mut scenario, &policy);
     change(&mut scenario, key.change)?;
     match key.without {
-        Without::Nothing => {}
-        Without::Letter => {
+        Ablation::Nothing => {}
+        Ablation::Letter => {
             set_param(&mut scenario, "slices", PARTS)?;
             set_param(&mut scenario, "lend", 1)?;
             let devices = scenario.devices.iter_mut();
             devices.for_each(|device| device.scheduling.adaptive_depth = true);
         }
-        Without::Order => serve_side_by_side(&mut scenario)?,
+        Ablation::Order => serve_side_by_side(&mut scenario)?,
         without => saturation::leave_out(&mut scenario, without)?,
     }
     folder::checked(scenario, file, key)
 }
 
-/// Scenarios are written for the flash disk: on the other one each disk has the same part of the
+/// Moves a scenario, written for the flash disk, to `disk`: each VM gets an equal part of the
 /// device.
 fn put_on(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
     if disk == Disk::Ssd {
@@ -245,7 +245,7 @@ fn put_on(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
     Ok(())
 }
 
-/// The scenario's flash disk, but for the order in which it serves what it has.
+/// Replaces the flash disk by one that serves its commands side by side.
 fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
     let (file, text) = SIDE_BY_SIDE;
     let entry = catalogue::parse(text, file);
@@ -253,7 +253,7 @@ fn serve_side_by_side(scenario: &mut Scenario) -> Result<(), ExperimentError> {
     for device in &mut scenario.devices {
         let profile = device.scheduling.profile.take();
         device.put_on(&entry);
-        // What saturates it is the same.
+        // Saturation throughput does not depend on the order.
         device.scheduling.profile = profile;
     }
     Ok(())
@@ -303,7 +303,7 @@ fn change(scenario: &mut Scenario, change: Change) -> Result<(), ExperimentError
     Ok(())
 }
 
-/// The driver domain on the first pCPU, the VMs on those after it.
+/// Pins the driver domain to the first pCPU and each VM to one after it.
 fn pin(scenario: &mut Scenario) {
     let machine = scenario.cpu.as_mut();
     let driver = machine.and_then(|machine| machine.driver.as_mut());
@@ -320,7 +320,7 @@ fn set_depth(job: &mut Job, depth: u32) {
     }
 }
 
-/// What virtualisation adds, as it was calibrated.
+/// Calibrated virtualisation delay.
 fn virtualisation() -> Result<Delay, ExperimentError> {
     let (file, text) = Case::NonBacklogged.file();
     let scenario = scenario::read(text, file, &Folder, None)?
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(side_by_side, figures(in_order));
         assert_ne!(figures(SIDE_BY_SIDE.1), side_by_side);
         let key = Key::new(Case::NonBacklogged, Disk::Ssd, super::super::BAPS);
-        let without = Without::Order;
+        let without = Ablation::Order;
         let scenario = scenario(&Key { without, ..key }).expect("a scenario");
         let device = &scenario.devices[0];
         assert_eq!(device.model.name, "vfair-ssd-side-by-side");

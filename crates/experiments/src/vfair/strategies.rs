@@ -2,8 +2,8 @@
 
 use super::setup::{Case, Disk, Key};
 use super::{Cells, Figure, Found, PAPER};
-use crate::contest::competing;
 use crate::findings::Sense;
+use crate::ordering::with_orderings;
 
 pub(super) const FIGURE_8: Figure = Figure {
     name: "figure 8",
@@ -22,12 +22,12 @@ fn keys() -> Vec<Key> {
     Disk::ALL.into_iter().flat_map(keys_on).collect()
 }
 
-/// The runs of a disk, in the order of [`STRATEGIES`].
+/// Runs on a disk, in the order of [`STRATEGIES`].
 pub(super) fn keys_on(disk: Disk) -> [Key; 3] {
     STRATEGIES.map(|strategy| key(disk, strategy))
 }
 
-/// Part b; part a is drawn and not told.
+/// Part b; the paper draws part a without figures.
 fn cells(found: &Found<'_>) -> Cells {
     let table = found.reference.table("figure 8", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
@@ -40,7 +40,7 @@ fn cells(found: &Found<'_>) -> Cells {
             vm => run.iops(vm),
         }
     });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         Some((
             format!("{} on the hard disk", cell.column),
             cell.row.clone(),

@@ -5,8 +5,8 @@ use super::fairness::{LESS_ON_SSD, NON_ON_SSD, VMS};
 use super::run::Run;
 use super::setup::{Change, Key};
 use super::{BAPS, Cells, Figure, Found, PAPER, single};
-use crate::contest::competing;
 use crate::findings::Sense;
+use crate::ordering::with_orderings;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_11: Figure = Figure {
@@ -14,7 +14,7 @@ pub(super) const FIGURE_11: Figure = Figure {
     keys: || by_reads().collect(),
     cells: errors,
     plots: read_ratio,
-    // These are many runs, and hang on what those of figure 9 hang on.
+    // The many runs have the same causes as those of figure 9, whose variants are shown.
     explained: false,
     ..Figure::BARE
 };
@@ -26,7 +26,7 @@ pub(super) const TABLE_4: Figure = Figure {
     ..Figure::BARE
 };
 
-/// VM1's reads in a hundred requests.
+/// Percentages of reads of VM1.
 pub(super) fn ratios() -> impl Iterator<Item = u8> {
     (0..=100).step_by(10)
 }
@@ -35,7 +35,7 @@ pub(super) fn by_reads() -> impl Iterator<Item = Key> {
     ratios().map(|reads| LESS_ON_SSD.key(BAPS).with(Change::Reads(reads)))
 }
 
-/// By how much of its fair share VM1 is off, in percent, with the reads in a hundred.
+/// Deviation of VM1 from its fair share, in percent, by percentage of reads.
 fn off(found: &Found<'_>) -> Option<Vec<(u8, f64)>> {
     let error = |(reads, key)| {
         let run = found.of(key)?;
@@ -74,7 +74,7 @@ fn errors(found: &Found<'_>) -> Cells {
     Ok(cells.into_iter().flatten().collect())
 }
 
-/// Reads in a hundred at which VM1 is farthest off its fair share.
+/// Percentage of reads at which VM1 deviates most from its fair share.
 pub(super) fn farthest_reads(found: &Found<'_>) -> Option<f64> {
     largest(&off(found)?).map(|(reads, _)| f64::from(reads))
 }
@@ -98,7 +98,7 @@ fn read_ratio(found: &Found<'_>) -> Vec<Plot> {
     vec![plot]
 }
 
-/// VM1's requests outstanding in table 4.
+/// Outstanding requests of VM1 in table 4.
 const DEPTHS: [u32; 3] = [1, 2, 4];
 
 pub(super) fn by_depth(depth: u32) -> Key {
@@ -114,7 +114,7 @@ fn depths(found: &Found<'_>) -> Cells {
                 .of(by_depth(labels.first()?.parse().ok()?))?
                 .iops("vm1")
         });
-    Ok(competing(cells, |cell| {
+    Ok(with_orderings(cells, |cell| {
         Some((
             cell.column.clone(),
             format!("iodepth {}", cell.row),

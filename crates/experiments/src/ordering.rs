@@ -1,28 +1,31 @@
-//! Who is better than whom: the order in which a paper puts what it compares.
+//! Orderings: pairs of alternatives that a paper compares, and the agreement of our order with the
+//! paper's.
 
-use crate::findings::{Cell, Contest, Sense, heading};
+use crate::findings::{Cell, Ordering, Sense, heading};
 use std::collections::BTreeMap;
 
-/// Cells with what each competes in, as `contest` says: about what, who, and which way is better.
-pub(crate) fn competing(
+/// Adds to each cell the comparison that it takes part in. `ordering` returns the subject, the
+/// alternative's name and the better direction.
+pub(crate) fn with_orderings(
     cells: Vec<Cell>,
-    contest: impl Fn(&Cell) -> Option<(String, String, Sense)>,
+    ordering: impl Fn(&Cell) -> Option<(String, String, Sense)>,
 ) -> Vec<Cell> {
     let with = |mut cell: Cell| {
-        cell.contest = contest(&cell).map(|(about, who, sense)| Contest { about, who, sense });
+        cell.ordering = ordering(&cell).map(|(about, who, sense)| Ordering { about, who, sense });
         cell
     };
     cells.into_iter().map(with).collect()
 }
 
-/// How often our order of two is the paper's, of how many pairs, and each pair that is not: in
-/// words. Pairs are those within a contest of a table; one that the paper has equal is none.
+/// Compares our order of each pair of alternatives with the paper's. Returns the number of pairs in
+/// the same order, the number of all pairs, and a description of each pair in another order. Pairs
+/// are formed within a comparison of a table; pairs that are equal in the paper are left out.
 pub fn order<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> (usize, usize, Vec<String>) {
-    let mut contests: BTreeMap<(&str, &str), Vec<(&Cell, &Contest)>> = BTreeMap::new();
+    let mut contests: BTreeMap<(&str, &str), Vec<(&Cell, &Ordering)>> = BTreeMap::new();
     for cell in cells {
-        if let Some(contest) = &cell.contest {
-            let key = (cell.table.as_str(), contest.about.as_str());
-            contests.entry(key).or_default().push((cell, contest));
+        if let Some(ordering) = &cell.ordering {
+            let key = (cell.table.as_str(), ordering.about.as_str());
+            contests.entry(key).or_default().push((cell, ordering));
         }
     }
     let (mut same, mut all, mut other) = (0, 0, Vec::new());
@@ -66,7 +69,7 @@ mod tests {
 
     fn rival(who: &str, theirs: f64, ours: f64) -> Cell {
         Cell {
-            contest: Some(Contest {
+            ordering: Some(Ordering {
                 about: "time of a read".to_owned(),
                 who: who.to_owned(),
                 sense: Sense::Less,

@@ -1,4 +1,4 @@
-//! A host: two media servers on PriDyn's disk, and VMs in which requests run that are let in.
+//! Host: two media servers on PriDyn's disk, and VMs that run admitted requests.
 
 use crate::ExperimentError;
 use crate::pridyn::basis::Basis;
@@ -16,15 +16,15 @@ use tidegate_workload::replay::{Factor, Mode, Replay};
 use tidegate_workload::time::TimeDistribution;
 use tidegate_workload::trace::{self, Options, Record, Trace};
 
-/// Media servers run all the time; they are the first VMs.
+/// Number of media servers. They run all the time and are the first VMs.
 pub(super) const MEDIA: usize = 2;
 
-/// Who wants to be let in: section 5.4's two cases.
+/// Source of requests: the two cases of section 5.4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Case {
-    /// Requests of a web server, which are to be done at once.
+    /// Web server, whose requests are urgent.
     Web,
-    /// Those of a research server, which have time.
+    /// Research server, whose requests have time.
     Research,
 }
 
@@ -38,7 +38,8 @@ impl Case {
         }
     }
 
-    /// Delta, in thousandths: "small values", as in figure 4.6; and section 5.4's.
+    /// Delta in thousandths: "small values" for web as in figure 4.6, and that of section 5.4 for
+    /// research.
     pub(super) fn tolerance(self) -> u64 {
         match self {
             Case::Web => 300,
@@ -46,7 +47,7 @@ impl Case {
         }
     }
 
-    /// PriDyn's scenario that has such a stream, and its place there.
+    /// PriDyn's scenario with such a stream, and the stream's index there.
     fn scene(self) -> (Scene, usize) {
         match self {
             Case::Web => (Scene::Web, 0),
@@ -62,43 +63,42 @@ impl Case {
     }
 }
 
-/// What kind of host it is.
+/// Kind of host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Setting {
-    /// Table 5.1's: beside A and B there is one VM, C, which runs one request at a time.
+    /// Table 5.1: beside A and B there is one VM, C, which runs one request at a time.
     One,
-    /// There are four such VMs.
+    /// Four VMs for requests.
     Several,
-    /// Four, and all requests are a hundred times as large: they last for some of PriDyn's
+    /// Four VMs, and requests a hundred times as large, which last for several of PriDyn's
     /// intervals.
     Long,
-    /// Such requests, and nothing that was not asked for: no media server runs, every other request
-    /// is a media server's.
+    /// Large requests without a permanent load: the media servers' transfers are every other
+    /// request and need admission too.
     Asked,
-    /// The same where every other VM cannot take all that it is given: its processor takes so long
-    /// for a piece.
+    /// Large requests as in `Asked`, with every other VM limited by the CPU time of each piece.
     Limited,
-    /// The same, and PCOS is told what those take at most.
+    /// Limited VMs as in `Limited`, whose limits PCOS is told.
     Told,
 }
 
 impl Setting {
-    /// Everybody asks.
+    /// Returns `true` if all transfers need admission.
     pub(super) fn asks_all(self) -> bool {
         matches!(self, Setting::Asked) || self.limits()
     }
 
-    /// Every other VM is limited.
+    /// Returns `true` if every other VM is limited.
     pub(super) fn limits(self) -> bool {
         matches!(self, Setting::Limited | Setting::Told)
     }
 
-    /// Whether this VM cannot take all that it is given.
+    /// Returns `true` if this VM is limited.
     pub(super) fn is_limited(self, vm: usize) -> bool {
         self.limits() && vm > MEDIA && (vm - MEDIA) % 2 == 1
     }
 
-    /// VMs for those that are let in.
+    /// Number of VMs for admitted requests.
     pub(super) fn places(self) -> usize {
         match self {
             Setting::One => 1,
@@ -106,7 +106,7 @@ impl Setting {
         }
     }
 
-    /// Sizes of the traces are multiplied by this; the thesis has 100.
+    /// Factor of the traces' sizes; 100 in the thesis.
     fn factor(self) -> u64 {
         match self {
             Setting::One | Setting::Several => 100,
@@ -115,11 +115,10 @@ impl Setting {
     }
 }
 
-/// What a VM's processor takes for a piece of 512 KiB where it is limited: 21 MB/s at most, without
-/// the disk's time.
+/// CPU time of a limited VM for a piece of 512 KiB: at most 21 MB/s without the disk's time.
 const LIMITED: Nanos = Nanos::from_millis(25);
 
-/// What the disk does for one and for two media servers, in bytes a second.
+/// Throughput of the disk for one and for two media servers, in bytes per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Capacity {
     pub(super) alone: u64,
@@ -131,36 +130,36 @@ impl Capacity {
         self.alone.saturating_sub(self.two)
     }
 
-    /// As the meta-scheduler is told of it.
+    /// Bandwidth model for the meta-scheduler.
     pub(super) fn bandwidth(&self) -> Option<Bandwidth> {
         Bandwidth::new(self.alone, &[0, self.loss()]).ok()
     }
 
-    /// Equations 4.1 and 4.2.
+    /// Deadline by equations 4.1 and 4.2.
     fn deadline(&self, bytes: u64, tolerance: u64) -> Nanos {
         let makespan = makespan(bytes, self.alone, self.loss(), 2, false);
         with_tolerance(makespan.max(Nanos(1)), tolerance)
     }
 }
 
-/// A request that wants to be let in.
+/// Request that asks for admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Newcomer {
-    /// Which, from 0 on.
+    /// Number of the request, from 0 on.
     pub(super) index: usize,
     pub(super) bytes: u64,
     pub(super) deadline: Nanos,
 }
 
-/// A host as it is before anything runs.
+/// Host before anything runs.
 #[derive(Clone, Debug)]
-pub(super) struct House {
+pub(super) struct HostModel {
     pub(super) setting: Setting,
     /// Delta of the media servers, in thousandths.
     tolerance: u32,
-    /// With the VMs for newcomers, whose jobs do not begin by themselves.
+    /// Scenario with the VMs for newcomers, whose workloads do not begin by themselves.
     scenario: Scenario,
-    /// What wants to be let in, over and over, with its delta in thousandths.
+    /// Requests that ask for admission, repeated in a cycle, each with its delta in thousandths.
     wanted: Arc<[(Record, u64)]>,
 }
 
@@ -172,7 +171,7 @@ fn wrong(what: impl Into<String>) -> ExperimentError {
     }
 }
 
-/// A stream's requests.
+/// Reads the requests of a stream.
 fn records(folder: &Folder, file: &str) -> Result<Vec<Record>, ExperimentError> {
     let input = folder.open(file).map_err(wrong)?;
     let trace = trace::read(input, &Options::default());
@@ -181,26 +180,25 @@ fn records(folder: &Folder, file: &str) -> Result<Vec<Record>, ExperimentError> 
         .records)
 }
 
-impl House {
-    /// With media servers of this delta, in thousandths.
+impl HostModel {
+    /// Creates a host with media servers of this delta, in thousandths.
     pub(super) fn new(
         setting: Setting,
         case: Case,
         tolerance: u32,
         folder: &Folder,
-    ) -> Result<House, ExperimentError> {
+    ) -> Result<HostModel, ExperimentError> {
         let of_case = records(folder, case.file())?.into_iter();
         let of_case = of_case.map(|record| (record, case.tolerance()));
-        let wanted = match setting.asks_all() {
-            false => of_case.collect(),
-            true => {
-                let media = records(folder, "../traces/media-3.disksim")?.into_iter();
-                let media = media.map(|record| (record, u64::from(tolerance)));
-                media
-                    .zip(of_case)
-                    .flat_map(|(media, of_case)| [media, of_case])
-                    .collect()
-            }
+        let wanted = if setting.asks_all() {
+            let media = records(folder, "../traces/media-3.disksim")?.into_iter();
+            let media = media.map(|record| (record, u64::from(tolerance)));
+            media
+                .zip(of_case)
+                .flat_map(|(media, of_case)| [media, of_case])
+                .collect()
+        } else {
+            of_case.collect()
         };
         let key = PridynKey::new(Scene::Media, "pridyn", Change::Streams(MEDIA));
         let mut all = scenario(&key, folder, &Basis::default())?;
@@ -225,7 +223,7 @@ impl House {
                 vm.delay.processor = Some(TimeDistribution::Fixed(LIMITED));
             }
         }
-        Ok(House {
+        Ok(HostModel {
             setting,
             tolerance,
             scenario: all,
@@ -233,8 +231,8 @@ impl House {
         })
     }
 
-    /// The first of the VMs as endless streams without deadlines, those of newcomers each from
-    /// another request on, with this policy, for so long.
+    /// Scenario of the first `vms` VMs as endless streams without deadlines, under this policy.
+    /// Each stream of a newcomer begins at another request.
     pub(super) fn streams(&self, vms: usize, duration: Nanos, policy: &Scenario) -> Scenario {
         let mut scenario = self.scenario.clone();
         for (n, vm) in scenario.tenants[MEDIA..].iter_mut().enumerate() {
@@ -252,14 +250,15 @@ impl House {
         scenario
     }
 
-    /// The same of one VM for newcomers alone.
+    /// Scenario of a single VM for newcomers, as an endless stream.
     pub(super) fn stream_alone(&self, vm: usize, duration: Nanos, policy: &Scenario) -> Scenario {
         let mut scenario = self.streams(self.setting.places(), duration, policy);
         scenario.tenants = vec![scenario.tenants.swap_remove(vm - MEDIA)];
         scenario
     }
 
-    /// Media servers with deadlines, unless everybody asks, and nobody else, for so long.
+    /// Scenario of media servers with deadlines (none if all transfers need admission), with idle
+    /// VMs for newcomers.
     pub(super) fn running(&self, capacity: &Capacity, duration: Nanos) -> Scenario {
         let mut scenario = self.scenario.clone();
         scenario.frame.duration = duration;
@@ -275,13 +274,13 @@ impl House {
         }
         let all = if self.setting.asks_all() { 0 } else { MEDIA };
         for vm in &mut scenario.tenants[all..] {
-            // It begins when a request is let in.
+            // The workload begins when a request is admitted.
             vm.jobs[0].start = duration;
         }
         scenario
     }
 
-    /// A request that wants to be let in.
+    /// Request number `index`.
     pub(super) fn newcomer(&self, index: usize, capacity: &Capacity) -> Newcomer {
         let (record, tolerance) = &self.wanted[index % self.wanted.len()];
         let bytes = (u64::from(record.len) * self.setting.factor()).next_multiple_of(BLOCK);
@@ -292,7 +291,7 @@ impl House {
         }
     }
 
-    /// The job that it is.
+    /// Workload of a request.
     pub(super) fn job(&self, newcomer: &Newcomer) -> tidegate_workload::job::Job {
         let (record, _) = self.wanted[newcomer.index % self.wanted.len()];
         let mut job = self.scenario.tenants[MEDIA].jobs[0].clone();
@@ -302,7 +301,7 @@ impl House {
         job
     }
 
-    /// These requests, one after the other.
+    /// Replay of these requests, one after the other.
     fn replay(&self, mut records: Vec<Record>, again: bool) -> Option<Replay> {
         for record in &mut records {
             (record.at, record.disk) = (Nanos::ZERO, 0);
@@ -323,7 +322,7 @@ impl House {
     }
 }
 
-/// The disk's logical block: sizes are rounded up to it.
+/// Logical block of the disk in bytes: sizes are rounded up to it.
 const BLOCK: u64 = 512;
 
 #[cfg(test)]

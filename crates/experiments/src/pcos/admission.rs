@@ -1,9 +1,9 @@
-//! Who decides which requests are let in, and when: nobody, PCOS, or an oracle that tries each.
+//! Admission policies: admit none, all, by PCOS, or by an oracle that tries each request.
 
-use super::house::{MEDIA, Newcomer, Setting};
+use super::host::{MEDIA, Newcomer, Setting};
 use super::learning::{INTERVAL, Learnt};
 use super::oracle::Oracle;
-use super::stage::{JobKey, Running, Stage, Terms};
+use super::replay::{HostReplay, JobKey, Running, Terms};
 use std::collections::BTreeMap;
 use tidegate_core::jobs::{Class, Job};
 use tidegate_core::time::Nanos;
@@ -12,82 +12,83 @@ use tidegate_place::{
     Request, RequestId, Tenant, Update, admit_by_forecast,
 };
 
-/// Decides about one request at a time.
-pub(super) trait Gate {
-    /// So things are now: asked whenever a job has begun or ended, and every interval.
-    fn look(&mut self, _stage: &Stage<'_>) {}
+/// Decides on one request at a time.
+pub(super) trait AdmissionPolicy {
+    /// Observes the host. Called whenever a transfer has begun or ended, and every interval.
+    fn observe(&mut self, _stage: &HostReplay<'_>) {}
 
-    /// Whether it is let in now, and on which terms.
-    fn lets_in(&mut self, stage: &Stage<'_>, newcomer: &Newcomer) -> Option<Terms>;
+    /// Decides if a request is admitted now; returns the terms of its admission.
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms>;
 }
 
-/// Nobody is let in.
-pub(super) struct Shut;
+/// Admits no request.
+pub(super) struct AdmitNone;
 
-impl Gate for Shut {
-    fn lets_in(&mut self, _: &Stage<'_>, _: &Newcomer) -> Option<Terms> {
+impl AdmissionPolicy for AdmitNone {
+    fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<Terms> {
         None
     }
 }
 
-/// Everybody is, at once.
-pub(super) struct Open;
+/// Admits every request at once.
+pub(super) struct AdmitAll;
 
-impl Gate for Open {
-    fn lets_in(&mut self, _: &Stage<'_>, _: &Newcomer) -> Option<Terms> {
+impl AdmissionPolicy for AdmitAll {
+    fn admit(&mut self, _: &HostReplay<'_>, _: &Newcomer) -> Option<Terms> {
         Some(None)
     }
 }
 
-/// Who would be in time, without harm to those that run: it is tried.
-pub(super) struct Exact(pub(super) Oracle);
+/// Admits requests that meet their deadlines without harm to running transfers, by simulation.
+pub(super) struct AdmitByOracle(pub(super) Oracle);
 
-impl Gate for Exact {
-    fn lets_in(&mut self, stage: &Stage<'_>, newcomer: &Newcomer) -> Option<Terms> {
+impl AdmissionPolicy for AdmitByOracle {
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
         let verdict = self
             .0
-            .judge(stage, &stage.begun, stage.now(), newcomer, &None);
+            .judge(replay, &replay.begun, replay.now(), newcomer, &None);
         verdict.is_ok().then_some(None)
     }
 }
 
-/// The meta-scheduler above one host.
-pub(super) struct Prescient<'a> {
+/// PCOS, the meta-scheduler, above one host.
+pub(super) struct AdmitByPcos<'a> {
     pcos: Pcos,
     learnt: &'a Learnt,
     setting: Setting,
     host: HostId,
-    /// Jobs that it knows to run.
+    /// Running transfers that PCOS knows.
     known: BTreeMap<JobKey, RequestId>,
-    /// The request that it was asked for last.
+    /// Request that was submitted last.
     asked: Option<Asked>,
     placed: Option<Placement>,
     steady: Steady,
-    /// Who is late anyway is protected, too.
+    /// `true` for the printed rule, which also protects transfers that are late anyway.
     printed: bool,
 }
 
-/// A request that PCOS was asked for.
+/// Request that was submitted to PCOS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Asked {
-    /// Its number here.
+    /// Number of the newcomer.
     index: usize,
-    /// And there.
+    /// Identity at PCOS.
     id: RequestId,
-    /// What its VM takes at most, as PCOS was told.
+    /// Largest bandwidth of its VM that PCOS was told, in bytes per second.
     limit: Option<u64>,
 }
 
-impl<'a> Prescient<'a> {
-    /// Over a host of this kind. `printed`: who is late anyway is protected, too.
-    pub(super) fn new(learnt: &'a Learnt, setting: Setting, printed: bool) -> Prescient<'a> {
+impl<'a> AdmitByPcos<'a> {
+    /// Creates PCOS above a host. `printed` selects the printed rule, which also protects transfers
+    /// that are late anyway.
+    pub(super) fn new(learnt: &'a Learnt, setting: Setting, printed: bool) -> AdmitByPcos<'a> {
         let mut pcos = Pcos::new(MOST_WAITING);
         let spec = HostSpec {
             database: learnt.database.clone(),
             jobs: MEDIA + setting.places(),
         };
         let host = pcos.add_host(Nanos::ZERO, spec);
-        Prescient {
+        AdmitByPcos {
             pcos,
             learnt,
             setting,
@@ -100,7 +101,7 @@ impl<'a> Prescient<'a> {
         }
     }
 
-    /// Whether somebody who runs is foreseen to be late as things are.
+    /// Returns `true` if a running transfer is forecast to be late as things are.
     fn is_somebody_late(&self, now: Nanos) -> bool {
         self.pcos.host(self.host).is_some_and(|host| {
             let late = |of| {
@@ -121,9 +122,9 @@ impl<'a> Prescient<'a> {
         Some((placement.class, lowered.collect()))
     }
 
-    /// The VM that the next newcomer would have takes as much at most.
-    fn limit(&self, stage: &Stage<'_>) -> Option<u64> {
-        self.learnt.limit(self.setting, stage.free()?)
+    /// Largest bandwidth of the VM that the next newcomer would get.
+    fn limit(&self, replay: &HostReplay<'_>) -> Option<u64> {
+        self.learnt.limit(self.setting, replay.free()?)
     }
 
     fn withdraw(&mut self) {
@@ -141,20 +142,20 @@ impl<'a> Prescient<'a> {
     }
 }
 
-impl Gate for Prescient<'_> {
-    fn look(&mut self, stage: &Stage<'_>) {
-        let (now, running) = (stage.now(), stage.running());
-        if (self.asked).is_some_and(|asked| asked.limit != self.limit(stage)) {
-            // It would have another kind of VM now, so it is another request.
+impl AdmissionPolicy for AdmitByPcos<'_> {
+    fn observe(&mut self, replay: &HostReplay<'_>) {
+        let (now, running) = (replay.now(), replay.running());
+        if (self.asked).is_some_and(|asked| asked.limit != self.limit(replay)) {
+            // The newcomer would get another kind of VM now, which makes it another request.
             self.withdraw();
         }
-        let vms_had = self.steady.told(now, &running, &stage.moved());
+        let vms_had = self.steady.told(now, &running, &replay.moved());
         let had: Vec<_> = vms_had.iter().map(|of| (of.class, of.rate)).collect();
         for of in &running {
             if self.known.contains_key(&of.key()) {
                 continue;
             }
-            // One that it has placed itself is there already.
+            // A transfer that PCOS placed itself is known already.
             let placed = self.placed.take_if(|_| of.vm >= MEDIA);
             let id = match placed {
                 Some(placement) => placement.id,
@@ -197,23 +198,23 @@ impl Gate for Prescient<'_> {
         self.take_events();
     }
 
-    fn lets_in(&mut self, stage: &Stage<'_>, newcomer: &Newcomer) -> Option<Terms> {
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
         if self.printed {
             self.withdraw();
-            if self.is_somebody_late(stage.now()) {
+            if self.is_somebody_late(replay.now()) {
                 return None;
             }
         }
         if self.asked.is_none_or(|asked| asked.index != newcomer.index) {
             let index = newcomer.index;
-            let limit = self.limit(stage);
+            let limit = self.limit(replay);
             let request = Request::new(newcomer.bytes, newcomer.deadline).ok()?;
             let request = match limit {
-                // With less than it needs it is never in time.
+                // Below the required bandwidth the request never meets its deadline.
                 Some(limit) => request.limited(limit).ok()?,
                 None => request,
             };
-            let answer = self.pcos.request(stage.now(), request);
+            let answer = self.pcos.request(replay.now(), request);
             let id = answer.id;
             self.asked = Some(Asked { index, id, limit });
             if let Outcome::Placed(placement) = answer.outcome {
@@ -229,32 +230,32 @@ impl Gate for Prescient<'_> {
     }
 }
 
-/// The same with forecasts that reckon with the ends of jobs.
-pub(super) struct Foreseeing {
+/// PCOS with forecasts that include the ends of running transfers.
+pub(super) struct AdmitByForecast {
     database: PriorityDatabase,
     steady: Steady,
 }
 
-impl Foreseeing {
-    pub(super) fn new(learnt: &Learnt) -> Foreseeing {
-        Foreseeing {
+impl AdmitByForecast {
+    pub(super) fn new(learnt: &Learnt) -> AdmitByForecast {
+        AdmitByForecast {
             database: learnt.database.clone(),
             steady: Steady::default(),
         }
     }
 }
 
-impl Gate for Foreseeing {
-    fn look(&mut self, stage: &Stage<'_>) {
+impl AdmissionPolicy for AdmitByForecast {
+    fn observe(&mut self, replay: &HostReplay<'_>) {
         let had = self
             .steady
-            .told(stage.now(), &stage.running(), &stage.moved());
+            .told(replay.now(), &replay.running(), &replay.moved());
         self.database
             .learn(had.iter().map(|of| (of.class, of.rate)));
     }
 
-    fn lets_in(&mut self, stage: &Stage<'_>, newcomer: &Newcomer) -> Option<Terms> {
-        let running = stage.running();
+    fn admit(&mut self, replay: &HostReplay<'_>, newcomer: &Newcomer) -> Option<Terms> {
+        let running = replay.running();
         let present: Vec<Present> = (running.iter())
             .map(|of| Present {
                 tenant: tenant(of),
@@ -262,7 +263,7 @@ impl Gate for Foreseeing {
             })
             .collect();
         let request = Request::new(newcomer.bytes, newcomer.deadline).ok()?;
-        let found = admit_by_forecast(stage.now(), &self.database, &present, &request)?;
+        let found = admit_by_forecast(replay.now(), &self.database, &present, &request)?;
         let lowered = found.lowered.into_iter();
         let lowered = lowered.map(|(who, class)| (running[who].vm, class));
         Some(Some((found.class, lowered.collect())))
@@ -282,7 +283,7 @@ fn tenant(of: &Running) -> Tenant {
     }
 }
 
-/// What a VM had, of a class all the while, in bytes a second.
+/// Bandwidth of a VM that kept its class, in bytes per second.
 #[derive(Clone, Copy)]
 struct Had {
     vm: usize,
@@ -290,8 +291,8 @@ struct Had {
     rate: u64,
 }
 
-/// What VMs had while none came, went or had another class: what the agent on a host tells. A media
-/// server that goes from one request to the next is there all the time.
+/// Bandwidths of VMs over spans without arrivals, departures and changes of class, as a host's
+/// agent reports them. A media server between two requests counts as present.
 #[derive(Default)]
 struct Steady {
     since: Nanos,
@@ -301,8 +302,8 @@ struct Steady {
 }
 
 impl Steady {
-    /// What is to be learnt now: at an interval's end, or when VMs or classes are others, where it
-    /// has been a third of an interval, as PriDyn has it.
+    /// Returns the bandwidths to learn now: at an interval's end, or at a change of VMs or classes
+    /// after at least a third of an interval (PriDyn's rule).
     fn told(&mut self, now: Nanos, running: &[Running], moved: &[u64]) -> Vec<Had> {
         let vms: Vec<(usize, Class)> = running.iter().map(|of| (of.vm, of.class)).collect();
         let changed = vms != self.vms;

@@ -1,31 +1,31 @@
-//! A host while it runs: the simulation, what was let in, and what has ended. A stage can be played
-//! again up to any time, which is how it is found out what would have come of something.
+//! Running host: the simulation, admitted requests and ended transfers. A replay up to any time
+//! makes it possible to try alternatives.
 
-use super::house::{House, Newcomer};
+use super::host::{HostModel, Newcomer};
 use std::collections::BTreeMap;
 use tidegate_core::jobs::Class;
 use tidegate_core::time::Nanos;
 use tidegate_sim::scenario::Scenario;
 use tidegate_sim::world::World;
 
-/// On which terms a request is let in: its class, and other VMs that are down until it ends.
-/// `None`: PriDyn alone sees to it.
+/// Terms of an admission: the request's class, and other VMs that are lowered until it ends. `None`
+/// leaves all classes to PriDyn.
 pub(super) type Terms = Option<(Class, Vec<(usize, Class)>)>;
 
-/// A request that was let in.
+/// Request that was admitted.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Begun {
     pub(super) at: Nanos,
-    /// Its VM.
+    /// VM that runs it.
     pub(super) vm: usize,
     pub(super) newcomer: Newcomer,
     pub(super) terms: Terms,
 }
 
-/// Which job: a VM has one at a time.
+/// Identity of a transfer, by VM and begin: a VM has one at a time.
 pub(super) type JobKey = (usize, Nanos);
 
-/// A job that runs.
+/// Running transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Running {
     pub(super) vm: usize,
@@ -46,7 +46,7 @@ impl Running {
     }
 }
 
-/// A job that has ended.
+/// Ended transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ended {
     pub(super) vm: usize,
@@ -62,27 +62,27 @@ impl Ended {
     }
 }
 
-/// See the [module](self).
-pub(super) struct Stage<'a> {
-    house: &'a House,
+/// Running host; see the [module](self).
+pub(super) struct HostReplay<'a> {
+    model: &'a HostModel,
     scenario: &'a Scenario,
     world: World,
     vms: BTreeMap<String, usize>,
-    /// Those that were let in, in their order.
+    /// Admitted requests, in order.
     pub(super) begun: Vec<Begun>,
-    /// All that have ended, in their order.
+    /// Ended transfers, in order.
     pub(super) ended: Vec<Ended>,
-    /// What has moved of each VM's jobs that have ended.
+    /// Bytes that each VM's ended transfers moved.
     moved: Vec<u64>,
 }
 
-impl<'a> Stage<'a> {
-    pub(super) fn new(house: &'a House, scenario: &'a Scenario) -> Stage<'a> {
+impl<'a> HostReplay<'a> {
+    pub(super) fn new(model: &'a HostModel, scenario: &'a Scenario) -> HostReplay<'a> {
         let mut world = World::new(scenario.clone(), None);
         world.keep_responses();
         let names = scenario.tenants.iter().enumerate();
-        Stage {
-            house,
+        HostReplay {
+            model,
             scenario,
             world,
             vms: names.map(|(at, vm)| (vm.name.clone(), at)).collect(),
@@ -92,29 +92,29 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Another one with the same past, up to `now`.
-    pub(super) fn again(&self, begun: &[Begun], now: Nanos) -> Stage<'a> {
-        let mut stage = Stage::new(self.house, self.scenario);
+    /// Replays the past with the admissions `begun`, up to `now`.
+    pub(super) fn replayed(&self, begun: &[Begun], now: Nanos) -> HostReplay<'a> {
+        let mut replay = HostReplay::new(self.model, self.scenario);
         for of in begun {
-            stage.pass(of.at);
-            stage.begin(of.clone());
+            replay.pass(of.at);
+            replay.begin(of.clone());
         }
-        stage.pass(now);
-        stage
+        replay.pass(now);
+        replay
     }
 
     pub(super) fn now(&self) -> Nanos {
         self.world.now()
     }
 
-    /// Time passes up to `until`.
+    /// Advances time to `until`.
     pub(super) fn pass(&mut self, until: Nanos) {
         while self.now() < until {
             self.pass_to_change(until);
         }
     }
 
-    /// Time passes until a job begins or ends, `until` at most.
+    /// Advances time until a transfer begins or ends, at most to `until`.
     pub(super) fn pass_to_change(&mut self, until: Nanos) {
         self.world.run_to_transfer(until);
         for done in self.world.take_responses() {
@@ -124,7 +124,7 @@ impl<'a> Stage<'a> {
             self.moved[vm] += done.bytes;
             self.ended.push(Ended {
                 vm,
-                // Seconds of so few digits are nanoseconds again.
+                // Rounding restores the nanoseconds, because the numbers are small enough.
                 since: Nanos((done.begun_s * 1e9).round() as u64),
                 took: Nanos(done.response_ns),
                 deadline: Nanos(deadline),
@@ -133,16 +133,16 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A request is let in now.
+    /// Admits a request now.
     pub(super) fn begin(&mut self, begun: Begun) {
         let terms = begun.terms.as_ref();
         let terms = terms.map(|(class, lowered)| (*class, lowered.as_slice()));
-        let job = self.house.job(&begun.newcomer);
+        let job = self.model.job(&begun.newcomer);
         self.world.begin(begun.vm, &job, terms);
         self.begun.push(begun);
     }
 
-    /// Who runs, by VM.
+    /// Running transfers, by VM.
     pub(super) fn running(&self) -> Vec<Running> {
         let transfers = self.world.transfers().filter_map(|(vm, transfer)| {
             let (engine, id) = self.world.served(vm)?;
@@ -160,7 +160,7 @@ impl<'a> Stage<'a> {
         all
     }
 
-    /// What has moved of each VM so far, in bytes.
+    /// Bytes that each VM has moved so far.
     pub(super) fn moved(&self) -> Vec<u64> {
         let mut moved = self.moved.clone();
         for of in self.running() {
@@ -169,10 +169,10 @@ impl<'a> Stage<'a> {
         moved
     }
 
-    /// A VM for a newcomer in which nothing runs.
+    /// VM for newcomers that is idle.
     pub(super) fn free(&self) -> Option<usize> {
         let running = self.running();
-        (super::house::MEDIA..self.scenario.tenants.len())
+        (super::host::MEDIA..self.scenario.tenants.len())
             .find(|vm| running.iter().all(|of| of.vm != *vm))
     }
 }

@@ -1,39 +1,40 @@
-//! The figures that are free, and what was found for them.
+//! Free parameters of the model, with their calibrated values.
 
 use crate::ExperimentError;
 use tidegate_core::time::Nanos;
 
-/// Fixed work is this much shorter than the paper's: long beside all periods of the schedulers.
+/// Factor by which fixed work is shorter than in the paper; it remains long compared with all
+/// periods of the schedulers.
 pub(super) const WORK_SHRINK: u64 = 20;
 
 const CALIBRATION_TOML: &str = include_str!("../../../../experiments/isacs/calibration.toml");
 
-/// The figures that are free, one an experiment, each found by one Credit2 cell.
+/// Values of the free parameters, in the order of [`Knob::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Free(pub(super) [u64; Knob::ALL.len()]);
+pub(super) struct FreeParameters(pub(super) [u64; Knob::ALL.len()]);
 
-/// Which.
+/// Free parameter; each is found by one Credit2 cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Knob {
-    /// What the client takes to send or receive a packet, in microseconds: table 3.
+    /// CPU time of the client for sending or receiving a packet, in microseconds: table 3.
     PingUs,
-    /// Bytes of a stream on their way, in KiB: table 5.
+    /// Bytes of a stream in flight, in KiB: table 5.
     WindowKib,
-    /// What receiving a chunk takes a mixed guest, in nanoseconds: table 6.
+    /// CPU time of a mixed guest for receiving a chunk, in nanoseconds: table 6.
     MixedReceiveNs,
-    /// What the disk takes for an I/O, in nanoseconds: table 7, zeros.
+    /// Service time of the disk for an I/O, in nanoseconds: table 7, zeros.
     DiskNs,
-    /// What making a KiB takes, in nanoseconds: table 7, urandom.
+    /// CPU time of making a KiB, in nanoseconds: table 7, urandom.
     UrandomNs,
-    /// How much of a mixed guest's memory may be dirty, in KB: table 8, zeros.
+    /// Dirty memory limit of a mixed guest, in KB: table 8, zeros.
     MixedDirtyKb,
-    /// What making a KiB takes a mixed guest, in nanoseconds: table 8, urandom.
+    /// CPU time of a mixed guest for making a KiB, in nanoseconds: table 8, urandom.
     MixedUrandomNs,
-    /// Fixed work in milliseconds, all of it: section 5.4, inside.
+    /// Total fixed work in milliseconds: section 5.4, inside.
     InsideMs,
-    /// The same: the neighbour, hybrid.
+    /// Total fixed work in milliseconds: section 5.4, neighbour, hybrid.
     HybridMs,
-    /// The same: the neighbour, mixed.
+    /// Total fixed work in milliseconds: section 5.4, neighbour, mixed.
     MixedMs,
 }
 
@@ -51,7 +52,7 @@ impl Knob {
         Knob::MixedMs,
     ];
 
-    /// Its name in `calibration.toml`.
+    /// Name in `calibration.toml`.
     pub(super) fn key(self) -> &'static str {
         match self {
             Knob::PingUs => "ping_us",
@@ -68,9 +69,9 @@ impl Knob {
     }
 }
 
-impl Free {
-    /// Those of `calibration.toml`.
-    pub(super) fn read() -> Result<Free, ExperimentError> {
+impl FreeParameters {
+    /// Reads the values of `calibration.toml`.
+    pub(super) fn read() -> Result<FreeParameters, ExperimentError> {
         let wrong = |what: String| ExperimentError::Data {
             file: "calibration.toml",
             what,
@@ -78,7 +79,7 @@ impl Free {
         let root: toml::Table = CALIBRATION_TOML
             .parse()
             .map_err(|error: toml::de::Error| wrong(error.to_string()))?;
-        let mut free = Free([0; Knob::ALL.len()]);
+        let mut free = FreeParameters([0; Knob::ALL.len()]);
         for knob in Knob::ALL {
             let figure = root.get("free").and_then(|table| table.get(knob.key()));
             let figure = figure.and_then(toml::Value::as_integer);
@@ -101,7 +102,7 @@ impl Free {
         Nanos::from_micros(self.get(knob))
     }
 
-    /// Fixed work, as much shorter as it is than the paper's.
+    /// Fixed work, shortened by [`WORK_SHRINK`].
     pub(super) fn work(&self, knob: Knob) -> Nanos {
         Nanos::from_micros(self.get(knob) * 1_000 / WORK_SHRINK)
     }

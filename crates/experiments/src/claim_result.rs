@@ -1,20 +1,24 @@
-//! A claim, before it is known what it hangs on.
+//! Evaluated claim, before its outcome in other variants is added.
 
 use crate::{Cell, Claim, order};
 
-/// Something the paper says, with what it comes to in a set of runs.
-pub(crate) struct Said {
+/// Claim of the paper with its outcome in a set of runs.
+pub(crate) struct ClaimResult {
     claim: String,
     holds: bool,
-    /// What it comes to here, without a full stop.
+    /// Outcome in words, without a full stop.
     figure: String,
-    /// More about it that is of no use beside another figure.
+    /// Further sentences that are not repeated for other variants.
     more: String,
 }
 
-impl Said {
-    pub(crate) fn new(claim: impl Into<String>, holds: bool, figure: impl Into<String>) -> Said {
-        Said {
+impl ClaimResult {
+    pub(crate) fn new(
+        claim: impl Into<String>,
+        holds: bool,
+        figure: impl Into<String>,
+    ) -> ClaimResult {
+        ClaimResult {
             claim: claim.into(),
             holds,
             figure: figure.into(),
@@ -22,27 +26,28 @@ impl Said {
         }
     }
 
-    /// The same with more about it, a sentence that is of no use beside another figure.
-    pub(crate) fn with_more(self, more: String) -> Said {
-        Said { more, ..self }
+    /// Adds a sentence that is not repeated for other variants.
+    pub(crate) fn with_more(self, more: String) -> ClaimResult {
+        ClaimResult { more, ..self }
     }
 
-    /// The same in other words.
-    pub(crate) fn named(self, name: impl FnOnce(&str) -> String) -> Said {
-        Said {
+    /// Rewords the claim.
+    pub(crate) fn named(self, name: impl FnOnce(&str) -> String) -> ClaimResult {
+        ClaimResult {
             claim: name(&self.claim),
             ..self
         }
     }
 
-    /// Who is better than whom, over everything that was run; `None`: there is nobody to compare.
-    pub(crate) fn order_goal(cells: &[Cell]) -> Option<Said> {
+    /// Evaluates the goal that the order of alternatives agrees with the paper in 90 % of all
+    /// pairs; `None` if nothing is compared.
+    pub(crate) fn order_goal(cells: &[Cell]) -> Option<ClaimResult> {
         let (same, all, other) = order(cells);
         if all == 0 {
             return None;
         }
         let share = 100.0 * same as f64 / all as f64;
-        let mut said = Said::new(
+        let mut said = ClaimResult::new(
             "who is better than whom is as in the paper in 90 % of the comparisons",
             share >= 90.0,
             format!("it is in {same} of {all}, {share:.0} %"),
@@ -53,9 +58,9 @@ impl Said {
         Some(said)
     }
 
-    /// The claim, and if it does not hold, what its figure would be without one thing or another:
-    /// each with how the sentence begins and all that is said then.
-    pub(crate) fn hangs_on(self, ablated: &[(String, Vec<Said>)]) -> Claim {
+    /// Completes the claim. If it does not hold, adds its outcome in other variants, each given by
+    /// the beginning of a sentence and all outcomes there.
+    pub(crate) fn with_ablations(self, ablated: &[(String, Vec<ClaimResult>)]) -> Claim {
         let mut detail = format!("{}.{}", self.figure, self.more);
         for (phrase, said) in ablated.iter().filter(|_| !self.holds) {
             let same = said.iter().find(|said| said.claim == self.claim);
