@@ -1,5 +1,5 @@
-//! Driver of an engine, one call at a time: what a frontend and a backend do, in the order that a
-//! test chooses. Every call goes through the [`Ledger`] and the VM's [`Tally`].
+//! Driver of an engine, one call at a time: the part of a frontend and a backend, in the order that
+//! a test chooses. Every call goes through the [`Ledger`] and the VM's [`Tally`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ pub const DISK: u64 = 1 << 40;
 /// Time from which a limit of 1 B/s may hold a request back until after the end of 64 bits.
 pub const AGES: u64 = u64::MAX / 2;
 
-/// An engine with its clock, the I/Os with its device, and the books that are kept of both.
+/// Engine with its clock, the I/Os with its device, and the tallies of both.
 pub struct Driver {
     /// The engine under test. Requests, dispatches and completions go through the driver.
     pub engine: Engine,
@@ -32,15 +32,15 @@ pub struct Driver {
     pub in_flight: VecDeque<DeviceIo>,
     /// Every I/O that was started, in order.
     pub log: Vec<Start>,
-    /// Answers that nobody has taken out yet, in order, if `keep_done` is set.
+    /// Answers that were not taken yet, in order, if `keep_done` is set.
     pub done: Vec<Done>,
-    /// Whether answers are kept in `done`.
+    /// `true` to keep answers in `done`.
     pub keep_done: bool,
-    /// Counts of each VM there was.
+    /// Counts of each VM that exists or existed.
     pub tallies: BTreeMap<VmId, Tally>,
     /// Replies that hold payload memory.
     pub replies: Replies,
-    /// What the engine owes.
+    /// Oracle of what the engine owes.
     pub ledger: Ledger,
     started: u64,
     disks: u64,
@@ -119,7 +119,7 @@ impl Driver {
         disk.expect("the VM is there and the range sound")
     }
 
-    /// Adds a disk, if the VM is there and the range sound.
+    /// Adds a disk, if the VM is there and the range valid.
     pub fn try_disk(&mut self, vm: VmId, spec: DiskSpec) -> Option<DiskId> {
         let disk = self.engine.tenants_mut().add_disk(vm, spec).ok();
         if let Some(disk) = disk {
@@ -199,11 +199,11 @@ impl Driver {
         self.engine.set_policy(self.now, policy);
     }
 
-    /// Asks for `len` bytes at `offset` of a client's disk, under a tag of the driver's own, which
-    /// it returns.
+    /// Submits a request for `len` bytes at `offset` of a client's disk. Returns its tag, which the
+    /// driver chooses.
     ///
     /// # Errors
-    /// The engine's refusal, which the ledger finds justified.
+    /// Returns the engine's refusal, which the ledger has checked.
     pub fn ask(&mut self, client: ClientId, op: Op, offset: u64, len: u32) -> Result<u64, Refusal> {
         self.tag += 1;
         let request = Request {
@@ -216,10 +216,10 @@ impl Driver {
         Ok(self.tag)
     }
 
-    /// Hands a request to the engine.
+    /// Submits a request to the engine.
     ///
     /// # Errors
-    /// The engine's refusal, which the ledger finds justified.
+    /// Returns the engine's refusal, which the ledger has checked.
     pub fn request(&mut self, client: ClientId, request: Request) -> Result<ReqId, Refusal> {
         let taken = self.engine.handle_request(self.now, client, request);
         self.requested(client, &request, taken)
@@ -233,7 +233,7 @@ impl Driver {
     ) -> Result<ReqId, Refusal> {
         let expected = self.ledger.refusal(client, request, 1);
         match taken {
-            // Whether there is room is for the engine to decide.
+            // The engine decides if there is room.
             Err(Refusal::Full) => assert_eq!(expected, None, "{request:?}"),
             _ => assert_eq!(taken.err(), expected, "{request:?}"),
         }
@@ -244,7 +244,7 @@ impl Driver {
         Ok(req)
     }
 
-    /// Starts the next I/O, if one goes now.
+    /// Starts the next I/O, if one can go now.
     pub fn start(&mut self) -> Option<DeviceIo> {
         let io = self.engine.poll_dispatch(self.now)?;
         let segments: Vec<_> = self.engine.io_segments(io.id).collect();
@@ -263,13 +263,13 @@ impl Driver {
         Some(io)
     }
 
-    /// Starts everything that goes now; returns it in order.
+    /// Starts every I/O that can go now; returns them in order.
     pub fn start_all(&mut self) -> Vec<DeviceIo> {
         std::iter::from_fn(|| self.start()).collect()
     }
 
-    /// Starts at most so many I/Os; returns how many went. Where fewer go, the engine must have a
-    /// reason to be called again.
+    /// Starts at most `most` I/Os; returns their number. If fewer go, the engine must have a reason
+    /// to be called again.
     pub fn dispatch(&mut self, most: usize) -> usize {
         for n in 0..most {
             if self.start().is_none() {
@@ -280,7 +280,7 @@ impl Driver {
         most
     }
 
-    /// Checks, after a dispatch that gave nothing, that whatever waits will go: the device is at
+    /// Checks, after a dispatch without a result, that waiting units will go: the device is at
     /// work, or a wake-up is set.
     ///
     /// # Panics
@@ -319,14 +319,14 @@ impl Driver {
         io
     }
 
-    /// Ends everything that is with the device well, oldest first.
+    /// Completes all I/Os with the device successfully, oldest first.
     pub fn end_all(&mut self) {
         while !self.in_flight.is_empty() {
             self.end_nth(0, Ok(()));
         }
     }
 
-    /// Takes the answers and holds each against the ledger.
+    /// Takes the answers and checks each against the ledger.
     fn take(&mut self) {
         while let Some(done) = self.engine.poll_done() {
             let len = self.ledger.answered(self.now, &done);
@@ -344,7 +344,7 @@ impl Driver {
         std::mem::take(&mut self.done)
     }
 
-    /// Lets time pass. What is due by its end is handled then, all of it late.
+    /// Advances time. Everything due by the end is handled then, all of it late.
     pub fn pass(&mut self, time: Nanos) {
         self.now += time;
         if self
@@ -356,7 +356,7 @@ impl Driver {
         }
     }
 
-    /// Goes on to the next wake-up and handles it; returns whether there was one.
+    /// Advances to the next wake-up and handles it; returns `false` if there is none.
     pub fn wake(&mut self) -> bool {
         let Some(due) = self.engine.next_timeout() else {
             return false;
@@ -366,7 +366,7 @@ impl Driver {
         true
     }
 
-    /// Serves everything that is inside, without errors, and checks the books at the end.
+    /// Serves everything inside without errors, and checks the tallies at the end.
     ///
     /// # Panics
     /// If something stays inside.
@@ -414,7 +414,7 @@ impl Driver {
         }
     }
 
-    /// Checks that what the engine shows is what the ledger has, between any two calls.
+    /// Checks that the engine's gauges agree with the ledger; valid between any two calls.
     pub fn check(&mut self) {
         self.take();
         self.ledger.check(&self.engine);
@@ -422,7 +422,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Everybody leaves, and what is in flight ends: nothing may be left inside.
+    /// Disconnects everybody and completes all I/Os: nothing may be left inside.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;

@@ -2,22 +2,22 @@
 
 use tidegate_core::request::{ClientId, DeviceIo, DiskId, VmId};
 
-/// One I/O that went to the device.
+/// Dispatched I/O.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     /// Time of the dispatch in nanoseconds.
     pub at: u64,
-    /// The I/O as the engine gave it.
+    /// I/O as the engine returned it.
     pub io: DeviceIo,
 }
 
 /// A VM with one disk and one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guest {
-    /// The VM.
+    /// Handle of the VM.
     pub vm: VmId,
-    /// Its disk.
+    /// Handle of the disk.
     pub disk: DiskId,
-    /// The client that has the disk open.
+    /// Client that has the disk open.
     pub client: ClientId,
 }

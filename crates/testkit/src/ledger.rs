@@ -1,7 +1,8 @@
 //! Oracle of what an engine owes: every accepted request, every I/O in flight, every handle.
 //!
-//! The ledger is told of each call of a driver and of its outcome, and panics at the first that
-//! breaks a promise of [`tidegate_core::engine`]. It reads nothing from the engine but what
+//! Each call of a driver and its outcome is reported to the ledger, which panics at the first that
+//! breaks a promise of [`tidegate_core::engine`]. It reads nothing from the engine except for the
+//! comparison in [`Ledger::check`].
 //! [`Ledger::check`] compares.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use tidegate_core::request::{ClientId, DeviceIo, DiskId, Done, IoError, IoId, Op
 use tidegate_core::request::{ReqId, Request, Segment, VmId};
 use tidegate_core::time::Nanos;
 
-/// An accepted request that is not answered yet.
+/// Accepted request that is not answered yet.
 struct Owed {
     tag: u64,
     client: ClientId,
@@ -22,36 +23,37 @@ struct Owed {
     fua: bool,
     keep_allocated: bool,
     arrived: Nanos,
-    /// Its client vanished.
+    /// `true` once the client has disconnected.
     gone: bool,
-    /// It was served, at least in part: charged.
+    /// `true` once it was served at least in part, and therefore charged.
     served: bool,
-    /// It failed in company, and goes again once nothing of it is in flight.
+    /// `true` from the failure of a merged I/O until the request starts again, which it does once
+    /// none of its I/Os is in flight.
     again: bool,
-    /// It does, and shall not have company.
+    /// `true` once the request is repeated; it must not be merged any more.
     alone: bool,
-    /// Ranges that the device has moved, or shall again with all the others.
+    /// Ranges that the device has moved; all ranges are moved again in a repetition.
     handed: Vec<(u32, u32)>,
-    /// I/Os in flight that carry it.
+    /// Number of I/Os in flight that carry a part of it.
     outstanding: u32,
     /// Bytes of it in these I/Os.
     with_device: u32,
-    /// Its own errors.
+    /// Errors of I/Os of this request alone.
     errors: Vec<IoError>,
-    /// A flush whose device flush is in flight or has ended.
+    /// For a flush: `true` once the device's flush for it has started.
     flushed: bool,
 }
 
 struct Flight {
     io: DeviceIo,
-    /// Requests it carries, and which of their bytes.
+    /// Requests that the I/O carries, with the ranges of each.
     parts: Vec<(ReqId, u32, u32)>,
 }
 
 struct Disk {
     vm: VmId,
     spec: DiskSpec,
-    /// It was not removed by itself; it may have gone with its VM.
+    /// `false` once the disk was removed by itself. It may also have gone with its VM.
     live: bool,
 }
 
@@ -61,17 +63,17 @@ struct Client {
     connected: bool,
 }
 
-/// Book of an engine's promises, kept from the calls of its driver.
+/// Record of an engine's promises, from the calls of its driver.
 pub struct Ledger {
     config: EngineConfig,
     owed: BTreeMap<ReqId, Owed>,
     flights: BTreeMap<IoId, Flight>,
-    /// VMs there are; false: removed, and not empty yet.
+    /// VMs that exist; `false` for one that was removed and is not empty yet.
     vms: BTreeMap<VmId, bool>,
     disks: BTreeMap<DiskId, Disk>,
-    /// Most disks that were held at a time, as far as a slot beyond them was given out.
+    /// Largest number of disks held at a time, as far as a slot beyond them was given out.
     most_disks: usize,
-    /// A VM or a disk was removed.
+    /// `true` once a VM or a disk was removed.
     any_removed: bool,
     clients: BTreeMap<ClientId, Client>,
 }
@@ -91,10 +93,10 @@ impl Ledger {
         }
     }
 
-    /// Notes that a VM was added, or refused.
+    /// Records that a VM was added, or refused.
     ///
     /// # Panics
-    /// If it was refused although a slot was free, or the other way round.
+    /// Panics if the VM was refused although a slot was free, or the other way round.
     pub fn add_vm(&mut self, vm: Option<VmId>) {
         let room = self.vms.len() < self.config.max_vms as usize;
         assert_eq!(
@@ -107,7 +109,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that a VM is removed; returns whether it was there.
+    /// Records that a VM is removed; returns `true` if it was there.
     pub fn remove_vm(&mut self, vm: VmId) -> bool {
         let live = self.is_live(vm);
         self.any_removed |= live;
@@ -125,12 +127,12 @@ impl Ledger {
         live
     }
 
-    /// Returns whether the VM was added and not removed.
+    /// Returns `true` if the VM was added and not removed.
     pub fn is_live(&self, vm: VmId) -> bool {
         self.vms.get(&vm) == Some(&true)
     }
 
-    /// Notes a disk that was added.
+    /// Records a disk that was added.
     pub fn add_disk(&mut self, disk: DiskId, vm: VmId, spec: DiskSpec) {
         let live = true;
         let new = Disk { vm, spec, live };
@@ -141,7 +143,7 @@ impl Ledger {
         if disk.index() < self.most_disks {
             return;
         }
-        // Disks that went are held by their requests only: otherwise slots are used again.
+        // Removed disks are held by their requests only; their slots are reused.
         let held = if self.any_removed {
             let asked: BTreeSet<DiskId> = self.owed.values().map(|o| o.disk).collect();
             let held = |disk: &&DiskId| self.has_disk(**disk) || asked.contains(disk);
@@ -163,17 +165,17 @@ impl Ledger {
         self.disks.get(&disk).is_some_and(there)
     }
 
-    /// Returns whether the disk and its VM are there.
+    /// Returns `true` if the disk and its VM are there.
     pub fn disk_is_live(&self, disk: DiskId) -> bool {
         self.has_disk(disk) && self.is_live(self.disks[&disk].vm)
     }
 
-    /// Returns where a disk lies, or lay last.
+    /// Returns the present or last place of a disk.
     pub fn spec(&self, disk: DiskId) -> DiskSpec {
         self.disks[&disk].spec
     }
 
-    /// Notes that a disk is removed; returns whether it was there.
+    /// Records that a disk is removed; returns `true` if it was there.
     pub fn remove_disk(&mut self, disk: DiskId) -> bool {
         let there = self.has_disk(disk);
         self.any_removed |= there;
@@ -188,7 +190,7 @@ impl Ledger {
         there
     }
 
-    /// Notes that a disk is resized or moved; returns whether it is there and the range sound.
+    /// Records that a disk is resized or moved; returns `true` if it is there and the range valid.
     pub fn resize_disk(&mut self, disk: DiskId, base: u64, size: u64) -> bool {
         if !self.has_disk(disk) || size == 0 || base.checked_add(size).is_none() {
             return false;
@@ -211,7 +213,7 @@ impl Ledger {
         true
     }
 
-    /// Notes a client that has opened a disk.
+    /// Records a client that has opened a disk.
     pub fn connect(&mut self, client: ClientId, disk: DiskId) {
         let new = Client {
             disk,
@@ -229,7 +231,7 @@ impl Ledger {
         self.clients[&client].disk
     }
 
-    /// Notes that a client has disconnected: what it asked for may be cancelled.
+    /// Records that a client has disconnected: its requests may be cancelled.
     pub fn disconnect(&mut self, client: ClientId) {
         self.clients.get_mut(&client).expect("known").connected = false;
         self.owed
@@ -243,12 +245,12 @@ impl Ledger {
         self.clients[&client].vm
     }
 
-    /// Returns how many requests of a VM are inside the engine.
+    /// Number of a VM's requests inside the engine.
     pub fn inside(&self, vm: VmId) -> u32 {
         self.owed.values().filter(|o| o.vm == vm).count() as u32
     }
 
-    /// Returns for how many more requests the bounds of the configuration leave room.
+    /// Number of further requests for which the configured bounds leave room.
     pub fn room(&self, client: ClientId) -> u32 {
         let client = &self.clients[&client];
         if !client.connected {
@@ -282,7 +284,7 @@ impl Ledger {
         (said == 0).then_some(Refusal::Full)
     }
 
-    /// Notes a request that the engine has taken under this handle.
+    /// Records a request that the engine has accepted under this handle.
     pub fn accepted(&mut self, arrived: Nanos, client: ClientId, req: ReqId, request: &Request) {
         let known = &self.clients[&client];
         let owed = Owed {
@@ -310,7 +312,7 @@ impl Ledger {
         assert!(before.is_none(), "a handle names one request");
     }
 
-    /// Returns the `n`th I/O in flight by its handle, modulo how many there are.
+    /// Returns the handle of the `n`th I/O in flight, modulo their number.
     pub fn in_flight(&self, n: u8) -> Option<IoId> {
         self.flights
             .keys()
@@ -318,7 +320,7 @@ impl Ledger {
             .copied()
     }
 
-    /// Notes a device I/O that was dispatched, with the requests it carries.
+    /// Records a device I/O that was dispatched, with the requests that it carries.
     pub fn started(&mut self, io: &DeviceIo, segments: &[Segment]) {
         assert_eq!(io.vm, self.disks[&io.disk].vm, "the disk is the VM's");
         let parts = if io.op == Op::Flush {
@@ -406,7 +408,8 @@ impl Ledger {
                 segment.len > 0 && end <= owed.len,
                 "{segment:?} inside its request"
             );
-            // The first may have begun before, the last go on later.
+            // The first request may have begun in an earlier I/O, the last may continue in a later
+            // one.
             let begins = n == 0 || segment.offset == 0;
             let ends = n + 1 == segments.len() || end == owed.len;
             assert!(
@@ -431,7 +434,7 @@ impl Ledger {
         parts
     }
 
-    /// Notes how a device I/O has ended.
+    /// Records the outcome of a device I/O.
     pub fn ended(&mut self, id: IoId, outcome: Outcome) {
         let Flight { io, parts } = self.flights.remove(&id).expect("in flight");
         let company = parts.len() > 1 && io.op != Op::Flush;
@@ -462,7 +465,7 @@ impl Ledger {
         }
     }
 
-    /// Holds an answer against what is owed; returns the length of its request in bytes.
+    /// Checks an answer; returns the length of its request in bytes.
     pub fn answered(&mut self, now: Nanos, done: &Done) -> u32 {
         let owed = self
             .owed
@@ -503,7 +506,7 @@ impl Ledger {
         }
     }
 
-    /// Holds the engine's gauges against the ledger: valid between any two calls, once all answers
+    /// Compares the engine's gauges with the ledger. Valid between any two calls, once all answers
     /// were taken.
     pub fn check(&mut self, engine: &Engine) {
         let leaving: Vec<VmId> = self.vms.iter().filter(|v| !v.1).map(|v| *v.0).collect();
@@ -516,7 +519,7 @@ impl Ledger {
             );
         }
         let facts = engine.facts();
-        // I/Os of disks that hang are in flight, and not in the gauge.
+        // I/Os of hung disks are in flight, but not in the gauge.
         let counted = |id: &&IoId| engine.device().is_counted(**id);
         let counted = self.flights.keys().filter(counted).count();
         assert_eq!(facts.in_flight as usize, counted);
@@ -527,7 +530,7 @@ impl Ledger {
         }
     }
 
-    /// Returns how many requests are not answered yet.
+    /// Number of requests that are not answered yet.
     pub fn owed(&self) -> usize {
         self.owed.len()
     }
@@ -538,18 +541,19 @@ impl Ledger {
         connected.map(|(&id, _)| id).collect()
     }
 
-    /// Returns how many device I/Os of a VM are in flight.
+    /// Number of a VM's device I/Os in flight.
     pub fn vm_in_flight(&self, vm: VmId) -> u32 {
         self.flights.values().filter(|f| f.io.vm == vm).count() as u32
     }
 
-    /// Returns how many requests of a VM have bytes that the device was not given yet.
+    /// Number of a VM's requests with bytes that the device was not given yet.
     pub fn vm_waiting(&self, vm: VmId) -> u32 {
         let of_vm = self.owed.values().filter(|o| o.vm == vm);
         of_vm.filter(|o| o.waits()).count() as u32
     }
 
-    /// Returns whether something waits that data or time could move: not a flush behind its disk's.
+    /// Returns `true` if something waits that data or time could move, which excludes a flush
+    /// behind its disk's flush.
     pub fn anything_waits(&self) -> bool {
         let flushes = self.flights.values().filter(|f| f.io.op == Op::Flush);
         let flushing: Vec<DiskId> = flushes.map(|f| f.io.disk).collect();
@@ -557,14 +561,14 @@ impl Ledger {
         self.owed.values().any(|o| o.waits() && !blocked(o))
     }
 
-    /// Returns whether every request was answered.
+    /// Returns `true` if every request was answered.
     pub fn is_empty(&self) -> bool {
         self.owed.is_empty()
     }
 }
 
 impl Owed {
-    /// Whether bytes of it are still to be given to the device.
+    /// Returns `true` if the device still has to be given bytes of the request.
     fn waits(&self) -> bool {
         if self.gone || !self.errors.is_empty() {
             return false;
@@ -575,9 +579,10 @@ impl Owed {
         self.with_device + self.handed_bytes() < self.len
     }
 
-    /// Whether it reaches beyond the end of its disk, which may have come nearer since.
+    /// Returns `true` if the request reaches beyond the end of its disk, which may have shrunk
+    /// since.
     fn is_beyond(&self, base: u64, size: u64) -> bool {
-        // What was cut off in flight may lie beyond 64 bits after a move.
+        // After a move, a range that was cut off in flight may lie beyond 64 bits.
         self.op != Op::Flush && self.addr.wrapping_sub(base) + self.len as u64 > size
     }
 

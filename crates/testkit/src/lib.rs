@@ -1,4 +1,4 @@
-//! What tests of several crates drive the engine with, and judge it by.
+//! Drivers and oracles of an engine for the tests of several crates.
 
 mod driver;
 mod guest;

@@ -4,7 +4,7 @@ use tidegate_core::engine::Engine;
 use tidegate_core::request::{Done, Op, VmId};
 use tidegate_core::time::Nanos;
 
-/// Payload memory of answered requests. A reply is sent, and its memory given back, at once unless
+/// Payload memory of answered requests. A reply is sent, and its memory returned, at once unless
 /// its VM is in `deaf`.
 #[derive(Default)]
 pub struct Replies {
@@ -15,7 +15,7 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Sends the reply to an answered request, or keeps it.
+    /// Sends the reply to an answered request, or keeps it for a VM in `deaf`.
     pub fn take(&mut self, engine: &mut Engine, now: Nanos, done: &Done) {
         let (vm, op, bytes) = (done.vm, done.op, done.payload);
         if bytes == 0 {
@@ -28,7 +28,7 @@ impl Replies {
         }
     }
 
-    /// Gives back the memory of every reply that was kept.
+    /// Returns the memory of every reply that was kept.
     pub fn return_kept(&mut self, engine: &mut Engine, now: Nanos) {
         for (vm, op, bytes) in self.kept.drain(..) {
             engine.admission_mut().return_payload(now, vm, op, bytes);

@@ -1,4 +1,4 @@
-//! JSON Schemas of documents, held against their readers.
+//! JSON Schemas of documents, compared with their readers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use serde_json::{Map, Value, json};
 use tidegate_config::document;
 use tidegate_config::keys::{KeyDefault, SectionInfo};
 
-/// A schema that was checked itself, and the values that it accepts.
+/// Schema that was itself validated, as a validator of values.
 pub struct Checker {
     schemas: Schemas,
     index: SchemaIndex,
 }
 
 impl Checker {
-    /// A checker of values against `schema`.
+    /// Creates a validator for `schema`.
     ///
     /// # Panics
-    /// If it is no schema.
+    /// Panics if it is not a valid schema.
     pub fn new(schema: Value) -> Checker {
         let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
         let at = "mem:///schema.json";
@@ -28,19 +28,19 @@ impl Checker {
         Checker { schemas, index }
     }
 
-    /// Checks a value; the error says what is wrong with it.
+    /// Validates a value; the error describes the mismatch.
     pub fn check(&self, value: &Value) -> Result<(), String> {
         let checked = self.schemas.validate(value, self.index);
         checked.map_err(|error| format!("{error:#}"))
     }
 
-    /// Checks a document in TOML; the error says what is wrong with it.
+    /// Validates a document in TOML; the error describes the mismatch.
     pub fn check_toml(&self, text: &str) -> Result<(), String> {
         self.check(&to_json(text)?)
     }
 }
 
-/// Returns the schema for a part of a document, which may leave out what is required.
+/// Returns the schema of a part of a document, which may leave out required keys.
 pub fn of_parts(mut schema: Value) -> Value {
     fn relax(schema: &mut Value) {
         if let Value::Object(keys) = schema {
@@ -54,7 +54,7 @@ pub fn of_parts(mut schema: Value) -> Value {
     schema
 }
 
-/// Returns a document in TOML as JSON; the error says why it is none.
+/// Converts a TOML document to JSON; the error describes why it is not TOML.
 pub fn to_json(text: &str) -> Result<Value, String> {
     let read = document::read(text, "f.toml", |root| Some(root.node().to_json()));
     read.map(|loaded| loaded.config)

@@ -1,14 +1,14 @@
-//! Device that serves one I/O after the other, in the order in which they were started.
+//! Device that serves one I/O at a time, in the order of submission.
 
 use std::collections::VecDeque;
 
 use tidegate_core::request::{DeviceIo, IoId};
 
-/// A device with one server: an I/O begins when the one before it has ended.
+/// Device with one server: an I/O begins when the one before it has ended.
 pub struct SerialDevice {
-    /// Time for one I/O in nanoseconds, where `takes` is `None`.
+    /// Service time of an I/O in nanoseconds, where `takes` is `None`.
     pub service: u64,
-    /// Time in nanoseconds by what the I/O is.
+    /// Service time in nanoseconds as a function of the I/O.
     pub takes: Option<fn(&DeviceIo) -> u64>,
     queue: VecDeque<(u64, IoId)>,
 }
@@ -23,19 +23,19 @@ impl SerialDevice {
         }
     }
 
-    /// Hands an I/O to the device at a time in nanoseconds.
+    /// Submits an I/O at a time in nanoseconds.
     pub fn submit(&mut self, now: u64, io: &DeviceIo) {
         let begin = self.queue.back().map_or(now, |last| last.0.max(now));
         let time = self.takes.map_or(self.service, |takes| takes(io));
         self.queue.push_back((begin + time, io.id));
     }
 
-    /// Returns when the next I/O ends, in nanoseconds.
+    /// Returns the time at which the next I/O ends, in nanoseconds.
     pub fn next_completion(&self) -> Option<u64> {
         self.queue.front().map(|first| first.0)
     }
 
-    /// Takes out the next I/O that has ended by a time in nanoseconds.
+    /// Removes the next I/O that has ended by a time in nanoseconds.
     pub fn pop_completed(&mut self, now: u64) -> Option<IoId> {
         let ended = self.queue.pop_front_if(|first| first.0 <= now);
         ended.map(|(_, id)| id)

@@ -6,7 +6,7 @@ use tidegate_core::request::{ClientId, DiskId, VmId};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// A disk of `bytes` from `base` on for a VM, with a client that has it open.
+/// Adds a disk of `bytes` bytes at `base` to a VM, and a client that opens it.
 pub fn open_disk(engine: &mut Engine, vm: VmId, base: u64, bytes: u64) -> (DiskId, ClientId) {
     let spec = DiskSpec {
         base,
@@ -20,7 +20,7 @@ pub fn open_disk(engine: &mut Engine, vm: VmId, base: u64, bytes: u64) -> (DiskI
     (disk, engine.connect(disk).expect("the disk is there"))
 }
 
-/// A VM that is promised nothing, with a disk from address 0 on and its client.
+/// Adds a VM without an objective, with a disk from address 0 on and its client.
 pub fn only_client(engine: &mut Engine) -> ClientId {
     let vm = engine
         .tenants_mut()

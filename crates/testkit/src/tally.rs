@@ -1,4 +1,4 @@
-//! Counts of what each VM asked for and got, held against the engine's own statistics.
+//! Counts of each VM's requests, compared with the engine's own statistics.
 
 use tidegate_core::request::{DeviceIo, Done, IoError, Lane, Op};
 use tidegate_core::stats::VmStats;
@@ -6,7 +6,7 @@ use tidegate_core::stats::VmStats;
 /// Counts of one VM. Arrays are by operation, in the order of [`Op::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// Requests that the engine took.
+    /// Requests that the engine accepted.
     pub arrived: [u64; 5],
     /// Requests that succeeded.
     pub ok: [u64; 5],
@@ -28,19 +28,19 @@ fn index(op: Op) -> usize {
 }
 
 impl Tally {
-    /// Returns how many requests were answered, however they ended.
+    /// Number of requests that were answered, with any outcome.
     pub fn answered(&self) -> u64 {
         self.ok.iter().sum::<u64>() + self.failed.iter().sum::<u64>() + self.cancelled
     }
 
-    /// Counts a request that the engine took.
+    /// Counts a request that the engine accepted.
     pub fn arrives(&mut self, op: Op) {
         self.arrived[index(op)] += 1;
     }
 
     /// Counts a device I/O that was started.
     pub fn starts(&mut self, io: &DeviceIo) {
-        // Limits and statistics of the device leave flushes out.
+        // Limits and device statistics exclude flushes.
         if io.op != Op::Flush {
             self.first_ops += u64::from(io.first_ops);
         }

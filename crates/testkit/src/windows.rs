@@ -7,7 +7,7 @@ pub fn total(events: &[(u64, u64)]) -> u64 {
     events.iter().map(|e| e.1).sum()
 }
 
-/// The sum of events in `[from, to)`.
+/// Sum of the events in `[from, to)`.
 pub fn within(events: &[(u64, u64)], from: u64, to: u64) -> u64 {
     events
         .iter()
@@ -16,7 +16,7 @@ pub fn within(events: &[(u64, u64)], from: u64, to: u64) -> u64 {
         .sum()
 }
 
-/// The most that any window of 100 ms holds, and where it begins.
+/// Largest sum over any window of 100 ms, and the window's begin.
 pub fn most_in_100_ms(events: &[(u64, u64)]) -> (u64, u64) {
     let (mut first, mut sum, mut most) = (0, 0, (0, 0));
     for &(at, amount) in events {
@@ -30,7 +30,7 @@ pub fn most_in_100_ms(events: &[(u64, u64)]) -> (u64, u64) {
     most
 }
 
-/// The least that any window of 100 ms within `[from, to)` holds, and where it begins.
+/// Smallest sum over any window of 100 ms within `[from, to)`, and the window's begin.
 pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) {
     // The emptiest windows begin right behind an event, or at the very start.
     let starts = events
@@ -52,15 +52,16 @@ pub fn least_in_100_ms(events: &[(u64, u64)], from: u64, to: u64) -> (u64, u64) 
     least
 }
 
-/// How late a request of a limit of so many a second may go, in nanoseconds, and the window that
-/// begins with it still hold no more than one and 1 % above the rate, the next ones being on time.
+/// Largest lateness in nanoseconds of a request under a limit of `per_s` per second at which the
+/// window that begins with it, with the next requests on time, still holds at most one request and
+/// 1 % above that rate.
 pub fn late_most(per_s: u64) -> u64 {
     let allowed = per_s * 101 / 1000 + 1;
     allowed * SECOND / per_s - 100 * MS - 1
 }
 
-/// A cap of `rate` a second with requests of at most `largest`: never more than one request
-/// and 1 % above it in any 100 ms.
+/// Checks a limit of `rate` per second with requests of at most `largest`: no window of 100 ms
+/// exceeds it by more than one request and 1 %.
 pub fn assert_below(events: &[(u64, u64)], rate: u64, largest: u64) {
     let (most, at) = most_in_100_ms(events);
     let allowed = rate as u128 * 101 / 1000 + largest as u128;

@@ -1,5 +1,5 @@
-//! Guests that keep so many requests waiting, a device that serves one I/O after the other, and a
-//! clock that goes from event to event.
+//! Guests that keep a number of requests outstanding, a device that serves one I/O at a time, and a
+//! clock that advances from event to event.
 
 use tidegate_core::engine::EngineConfig;
 use tidegate_core::objective::Objective;
@@ -21,21 +21,22 @@ struct Load {
     next: u64,
 }
 
-/// Guests in front of an engine, and a device that serves one I/O after the other.
+/// Guests in front of an engine, and a device that serves one I/O at a time.
 pub struct World {
-    /// The engine with its clock and its books.
+    /// Engine with its clock and tallies.
     pub driver: Driver,
-    /// The device behind it.
+    /// Device behind the engine.
     pub device: SerialDevice,
     /// Every answer, in order, if `keep_done` is set.
     pub done: Vec<Done>,
-    /// Whether answers are kept in `done`.
+    /// `true` to keep answers in `done`.
     pub keep_done: bool,
     loads: Vec<Load>,
 }
 
 impl World {
-    /// A device of depth 1 that takes `service` nanoseconds an I/O; nothing is merged.
+    /// Creates a world with a device of depth 1 that takes `service` nanoseconds per I/O; nothing
+    /// is merged.
     pub fn new(policy_name: &str, service: u64) -> World {
         World::with(config(1, 0), policy_name, service)
     }
@@ -80,7 +81,7 @@ impl World {
         Guest { vm, disk, client }
     }
 
-    /// From now on this guest has `depth` requests inside the engine at any time.
+    /// Keeps `depth` requests of this guest inside the engine from now on.
     pub fn load(&mut self, guest: Guest, op: Op, len: u32, depth: u32) {
         self.loads.push(Load {
             guest,
@@ -93,14 +94,14 @@ impl World {
         self.refill();
     }
 
-    /// No new requests from this guest.
+    /// Stops new requests of this guest.
     pub fn unload(&mut self, guest: Guest) {
         for load in self.loads.iter_mut().filter(|l| l.guest == guest) {
             load.depth = 0;
         }
     }
 
-    /// A guest asks for nothing new for so long.
+    /// Stops new requests of a guest for this time.
     pub fn pause(&mut self, guest: Guest, nanos: u64) {
         let depths: Vec<u32> = self.loads.iter().map(|l| l.depth).collect();
         self.unload(guest);
@@ -120,7 +121,7 @@ impl World {
     fn refill(&mut self) {
         for (index, load) in self.loads.iter_mut().enumerate() {
             while load.outstanding < load.depth {
-                // Far apart, so that no two are adjacent.
+                // The gaps keep requests from being adjacent, and so from merging.
                 let offset = load.next % (1 << 17) * (2 << 20);
                 let request = Request {
                     op: load.op,
@@ -134,13 +135,13 @@ impl World {
         }
     }
 
-    /// Asks for something beside what the guest's load asks for.
+    /// Submits a request beside the guest's load.
     pub fn ask(&mut self, guest: Guest, request: Request) {
         let taken = self.driver.request(guest.client, request);
         taken.expect("there is room");
     }
 
-    /// Changes what a guest is promised.
+    /// Changes the objective of a guest.
     pub fn set(&mut self, guest: Guest, objective: &Objective) {
         self.driver.set_objective(guest.vm, objective);
     }
@@ -150,12 +151,12 @@ impl World {
         self.driver.set_policy(&policy(policy_name));
     }
 
-    /// Nobody drives the engine for so long.
+    /// Advances time by this many nanoseconds without a call of the engine.
     pub fn stall(&mut self, nanos: u64) {
         self.driver.now.0 += nanos;
     }
 
-    /// Drives the engine for so many nanoseconds.
+    /// Drives the engine for this many nanoseconds.
     pub fn run(&mut self, nanos: u64) {
         let end = self.now() + nanos;
         loop {
@@ -171,7 +172,7 @@ impl World {
         self.driver.now = Nanos(end);
     }
 
-    /// One turn of a driver's loop: what ended, what timed out, what starts.
+    /// Runs one turn of a driver's loop: completions, timeouts, dispatches.
     fn turn(&mut self) {
         while let Some(id) = self.device.pop_completed(self.now()) {
             let nth = self.driver.in_flight.iter().position(|io| io.id == id);
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// Returns when this guest's requests were served for the first time, and how many.
+    /// Events of a guest's requests served for the first time, with their number.
     pub fn ops(&self, guest: Guest) -> Vec<(u64, u64)> {
         let of = self
             .driver
@@ -202,7 +203,7 @@ impl World {
         of.map(|s| (s.at, s.io.first_ops as u64)).collect()
     }
 
-    /// Returns when this guest's bytes were dispatched, and how many.
+    /// Events of a guest's dispatched bytes, with their number.
     pub fn bytes(&self, guest: Guest) -> Vec<(u64, u64)> {
         let of = self.driver.log.iter().filter(|s| s.io.vm == guest.vm);
         of.map(|s| (s.at, s.io.len as u64)).collect()

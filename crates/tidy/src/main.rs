@@ -1,4 +1,4 @@
-//! `cargo run -p tidy`: what the rules find, and the figures of the debts.
+//! Command `cargo run -p tidy`: findings of the rules, and figures of the debts.
 
 use std::{env, fs, path::Path, process::ExitCode};
 

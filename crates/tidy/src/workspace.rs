@@ -140,7 +140,8 @@ fn read_folder(
     Ok(files)
 }
 
-/// Whether an entry is written by hand: build directories and fuzzing's corpora are not.
+/// Returns `true` for an entry that is written by hand, unlike build directories and fuzzing
+/// corpora.
 fn is_not_built(entry: &DirEntry) -> bool {
     !matches!(
         entry.file_name().to_str(),

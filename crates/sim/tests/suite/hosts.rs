@@ -6,9 +6,9 @@ use tidegate_core::random::SplitMix64;
 use tidegate_core::time::Nanos;
 use tidegate_sim::world::World;
 
-/// What a VM does: its weight, the size of its requests in KiB. It keeps more outstanding than its
-/// share needs: the hosts' dispatchers do not see each other, so who keeps few waits behind all
-/// that the others have sent.
+/// Load of a VM: its weight and request size in KiB. It keeps more outstanding than its share
+/// needs: the hosts' dispatchers do not see each other, so a VM with few outstanding requests waits
+/// behind everything that the others have sent.
 type Guest = (u64, u64);
 
 /// Guests on a device, each on its own host or all on one.
@@ -32,7 +32,7 @@ fn scenario(device: &str, guests: &[Guest], apart: bool, seconds: [u32; 2], rest
     text
 }
 
-/// A device's key: messages take up to so many milliseconds, and so many of a hundred are lost.
+/// Key of a device whose messages take up to `delay` milliseconds, with this percentage lost.
 fn exchange(delay: u64, loss: u64) -> String {
     format!(
         "exchange = {{ \

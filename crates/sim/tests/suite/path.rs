@@ -1,10 +1,11 @@
-//! What lies between a device and its hosts.
+//! Network between a device and its hosts.
 
 use crate::common::{good, refused, run, vm};
 use tidegate_core::time::Nanos;
 use tidegate_workload::time::TimeDistribution;
 
-/// One VM's job on each of so many hosts, in front of one device with these keys.
+/// Scenario with one VM's workload on each of several hosts, in front of one device with these
+/// keys.
 fn scenario(hosts: usize, device: &str, job: &str) -> String {
     let mut text = format!(
         "duration = \"2 s\"\n[[device]]\nname = \"disk\"\nmodel = \"ssd-sata-300gb\"\n\
@@ -45,7 +46,8 @@ fn every_io_takes_the_way_there_and_back() {
     }
 }
 
-/// What the hosts send is kept in front of the device, which is as busy as without a path.
+/// The queue in front of the device keeps what the hosts send; the device is as busy as without a
+/// network.
 #[test]
 fn many_ios_are_on_the_way_at_once() {
     let job = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 32";
@@ -70,8 +72,8 @@ fn nothing_of_one_host_overtakes_anything_on_its_way() {
     assert!(ios > 1000 && next.ios + 1 >= ios, "{} of {ios}", next.ios);
 }
 
-/// What is on its way in both directions when it ends is dropped with it, and a VM that goes leaves
-/// nothing.
+/// I/Os in transit in both directions at the end are dropped with the simulation, and a VM that
+/// leaves leaves nothing behind.
 #[test]
 fn a_run_may_end_with_ios_on_their_way() {
     let job = "rw = \"randrw\"\nbs = \"16 KiB\"\niodepth = 32";

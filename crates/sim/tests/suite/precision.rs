@@ -1,12 +1,12 @@
-//! How precisely a bandwidth was held, as the report says it, against the rows of every second.
+//! Precision of bandwidth in the report, compared with the rows of every second.
 
 use crate::common::{DISK, run, run_with_rows, vm};
 use tidegate_config::told;
 use tidegate_core::precision::Precision;
 use tidegate_sim::report::Row;
 
-/// A VM that is to have this bandwidth, with one job of these words, under V-Cup; 5 s are not
-/// counted.
+/// Scenario of a VM with this target and one workload with these keys, under V-Cup, after a warm-up
+/// of 5 s.
 fn tuned(target: &str, job: &str) -> String {
     let disk = DISK.replace("\"fifo\"", "\"vcup\"");
     let disk = disk.replace("depth = 1", "depth = 8");
@@ -16,7 +16,7 @@ fn tuned(target: &str, job: &str) -> String {
     )
 }
 
-/// What a VM moved in each second of which the end is in this range, in seconds.
+/// Bytes that a VM moved in each second whose end is in this range, in seconds.
 fn moved(rows: &[Row], from: f64, to: f64) -> Vec<u64> {
     let counted = rows
         .iter()

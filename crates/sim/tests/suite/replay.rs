@@ -50,7 +50,7 @@ fn read(text: &str) -> Result<Scenario, String> {
     loaded.map(|it| it.config).map_err(|it| it.to_string())
 }
 
-/// What is said of a job of these words.
+/// Error messages of a workload with these keys.
 fn said(words: &str) -> String {
     read(&job(words)).map(|_| ()).expect_err("refused")
 }
@@ -257,8 +257,8 @@ fn a_vm_that_leaves_takes_its_tasks_along() {
     assert_eq!(deadlines(&report).missed_percent, None);
 }
 
-/// What is asked of the engine is what is counted here, under a policy that knows nothing of jobs,
-/// too.
+/// The engine counts a workload with a deadline as the simulator does, also under a policy that
+/// ignores transfers.
 #[test]
 fn a_whole_job_is_the_engine_s_job_from_its_begin_to_its_end() {
     let words = "rw = \"randread\"\nbs = \"64 KiB\"\niodepth = 4\nio_size = \"16 MiB\"\n\

@@ -1,4 +1,4 @@
-//! What is wrong with a scenario is said where it is, all of it together.
+//! Messages about wrong scenarios: each at its place, all of them together.
 
 use crate::common::{DISK, good, read, refused};
 use tidegate_core::policy::Policy;

@@ -42,7 +42,7 @@ fn found(by: Checker, mut planted: impl FnMut() -> Box<dyn Plant>) {
     panic!("{SEEDS} seeds, and none of them found it");
 }
 
-/// A driver that never has the engine look for disks that hang.
+/// Driver that never has the engine look for hung disks.
 struct Blind;
 
 impl Plant for Blind {
@@ -100,7 +100,7 @@ fn an_answer_with_another_requests_tag_is_found() {
     });
 }
 
-/// Half of the sectors of every twentieth large write reach the medium.
+/// Plant that lets only half of the sectors of every twentieth large write reach the medium.
 #[derive(Default)]
 struct Torn(u32);
 
@@ -120,7 +120,7 @@ fn a_torn_write_is_found() {
     found(Checker::Content, || Box::new(Torn::default()));
 }
 
-/// A dispatcher that misses some events, or whose picks are another's.
+/// Dispatcher that misses some events, or picks units of another one.
 struct Tampered {
     inner: Box<dyn Dispatcher>,
     hears: fn(&Facts, &Event) -> bool,
@@ -179,7 +179,7 @@ impl Dispatcher for Tampered {
     }
 }
 
-/// It does not hear when the VM in slot 0 is served: its tags stand still.
+/// Filter that hides the service of the VM in slot 0, so that its tags stand still.
 fn hog(roles: Roles) -> Roles {
     Tampered::around(roles, |facts, event| match event {
         Event::Started(io) => {
@@ -189,7 +189,7 @@ fn hog(roles: Roles) -> Roles {
     })
 }
 
-/// It does not hear of changed objectives: its deadlines are those of before.
+/// Filter that hides changed objectives, so that deadlines stay those of before.
 fn deaf(roles: Roles) -> Roles {
     Tampered::around(roles, |_, event| !matches!(event, Event::VmChanged(_)))
 }
@@ -335,7 +335,7 @@ fn a_leaked_credit_is_found() {
 /// Credits of which some are not charged, or whose turns end late.
 struct Credits {
     inner: Box<dyn Regulator>,
-    /// What comes while so many others are inside costs nothing.
+    /// Number of requests inside beyond which a new one costs nothing.
     free_beyond: u32,
     late: Nanos,
 }

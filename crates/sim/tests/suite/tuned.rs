@@ -7,7 +7,7 @@ use tidegate_core::precision;
 const TARGET: u64 = 60_000_000;
 const SECONDS: usize = 40;
 
-/// What each reader had in each second, in bytes.
+/// Bytes of each reader in each second.
 fn readers(policy: &str, tuner: &str) -> Vec<Vec<u64>> {
     let scenario = format!(
         "duration = \"{SECONDS} s\"

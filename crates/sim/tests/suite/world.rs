@@ -1,4 +1,4 @@
-//! What happens in the world, seen from outside: by arithmetic that knows nothing of its code.
+//! Simulation from outside: results compared with arithmetic that is independent of its code.
 
 use crate::common::{DISK, good, near, run, run_with_rows, vm};
 use tidegate_core::time::Nanos;

@@ -4,7 +4,7 @@ use crate::setup::{config, policy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidegate_core::objective::Objective;
 
-/// Runs `lie` on the books of one read that is with the device; returns its complaint.
+/// Runs `lie` on the ledger of one read that is with the device; returns its complaint.
 fn complaint(lie: impl FnOnce(&mut Ledger, &DeviceIo, &Done)) -> String {
     let mut driver = Driver::new(config(1, 0), &policy("fifo"));
     let guest = driver.guest(&Objective::default());
@@ -22,7 +22,7 @@ fn complaint(lie: impl FnOnce(&mut Ledger, &DeviceIo, &Done)) -> String {
         payload: 0,
     };
     let told = catch_unwind(AssertUnwindSafe(|| lie(&mut driver.ledger, &io, &done)));
-    // Its books are wrong from here on.
+    // The ledger is wrong from here on.
     std::mem::forget(driver);
     let panic = told.expect_err("the ledger sees it");
     match panic.downcast::<String>() {

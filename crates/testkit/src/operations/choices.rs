@@ -1,15 +1,15 @@
-//! What operations choose from.
+//! Choices of operations: policies and objectives by number.
 
 use tidegate_core::objective::{Burst, Limit, Objective, OpsRate, Rate};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// Every policy of the registry and every composition, and some with other parameters.
+/// Returns a policy of the registry or any composition, some with other parameters.
 pub(super) fn policy(n: u8) -> PolicySpec {
     let all = PolicySpec::all();
     let mut spec = all[n as usize % all.len()].clone();
     if n >= 128 {
-        // Refused where the composition has no such parameter.
+        // Compositions without the parameter refuse it.
         let _ = spec.set("slack", (n as u64 - 128) * 1_000_000);
         let _ = spec.set("catch_up", (n as u64 - 128) * 1_000_000);
         let _ = spec.set("depth", n as u64 % 4);
@@ -55,7 +55,7 @@ fn normalised(per_s: u64, norm: u32) -> Rate {
     }
 }
 
-/// Requests and bytes a second at once.
+/// Rate of requests and bytes at once.
 fn both() -> Rate {
     Rate {
         bytes_per_s: Some(20_000_000),
@@ -63,7 +63,7 @@ fn both() -> Rate {
     }
 }
 
-/// Returns an objective of one of many kinds: floors, caps, both, targets, weights, bursts,
+/// Returns an objective of one of many kinds: reservations, limits, both, targets, weights, bursts,
 /// latencies, none.
 pub(super) fn objective(n: u8) -> Objective {
     let n = n % 19;

@@ -1,5 +1,5 @@
-//! Jobs of VMs: begun, replaced, cancelled, done by what is answered; and what was learnt of the
-//! device while they ran.
+//! Deadline transfers: begun, replaced, cancelled and completed by answers; and learnt bandwidths
+//! that are imported while they run.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,30 +10,30 @@ use tidegate_core::learnt::Blob;
 use tidegate_core::request::{Done, VmId};
 use tidegate_core::time::Nanos;
 
-/// A job that runs: what it has, and what of it was answered well.
+/// Running transfer, with the bytes that were answered successfully.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     bytes: u64,
     moved: u64,
 }
 
-/// What every job is owed: one end, and to be told of until then.
+/// Checker of transfers: each has exactly one end, and is reported until then.
 #[derive(Default)]
 pub(super) struct Jobs {
     running: BTreeMap<VmId, Running>,
     ended: VecDeque<(VmId, JobOutcome, Running)>,
     background: Vec<VmId>,
-    /// What was exported last.
+    /// State that was exported last.
     learnt: Vec<u8>,
 }
 
 impl Jobs {
-    /// A tenant has come that may have no job.
+    /// Records a background process, which may have no transfer.
     pub(super) fn add_background(&mut self, vm: VmId) {
         self.background.push(vm);
     }
 
-    /// A VM's job is over, if it has one.
+    /// Ends a VM's transfer; returns `false` if it has none.
     pub(super) fn cancel(&mut self, vm: VmId) -> bool {
         let was = self.running.remove(&vm);
         let end = was.map(|was| (vm, JobOutcome::Cancelled, was));
@@ -41,7 +41,7 @@ impl Jobs {
         was.is_some()
     }
 
-    /// A request of so many bytes was answered.
+    /// Counts an answered request of `len` bytes.
     pub(super) fn answered(&mut self, done: &Done, len: u32) {
         if !done.op.merges() || done.outcome.is_err() {
             return;
@@ -57,7 +57,7 @@ impl Jobs {
         }
     }
 
-    /// What holds after every call, once all answers were taken.
+    /// Checks the transfers after a call, once all answers were taken.
     pub(super) fn check(&mut self, engine: &mut Engine, now: Nanos, vms: &[VmId]) {
         while let Some(end) = engine.jobs_mut().poll_job_end() {
             let JobEnd {
@@ -118,7 +118,7 @@ impl Operator {
         }
     }
 
-    /// What was learnt last of the device, with some bits of a byte turned.
+    /// Imports the state that was exported last, with some bits of a byte flipped.
     pub(super) fn import_bandwidths(&mut self, byte: u8, bits: u8) {
         if let Some(blob) = self.driver.engine.jobs().export_bandwidths() {
             self.jobs.learnt = blob.as_bytes().to_vec();

@@ -1,7 +1,7 @@
-//! Body of the fuzz target `engine_operations`: anything a driver may do, in any order, against the
+//! Body of the fuzz target `engine_operations`: any calls of a driver, in any order, checked by the
 //! ledger. `crates/policies/tests/suite/engine_invariants.rs` runs the same.
 //!
-//! When the operations are over faults stop, and everything must drain.
+//! When the operations are over, faults stop and everything must drain.
 
 mod choices;
 mod jobs;
@@ -15,12 +15,12 @@ use tidegate_core::time::Nanos;
 
 use crate::driver::Driver;
 
-/// The device's block in every run.
+/// Physical block of the device in every run, in bytes.
 const BLOCK: u32 = 4096;
-/// Large enough for a discard of [`u32::MAX`] bytes.
+/// Disk size large enough for a discard of [`u32::MAX`] bytes.
 const DISK_SIZE: u64 = 8 << 30;
 
-/// Something a driver does. Small numbers name things there are, modulo how many.
+/// Call of a driver. Small numbers select among existing things, modulo their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the engine's own words")]
 pub enum Operation {
@@ -37,7 +37,7 @@ pub enum Operation {
     RemoveDisk {
         disk: u8,
     },
-    /// Longer or shorter, and where it is or elsewhere.
+    /// Resizes a disk, in place or with a move.
     ResizeDisk {
         disk: u8,
         size: u8,
@@ -73,13 +73,13 @@ pub enum Operation {
     Swap {
         policy: u8,
     },
-    /// What was learnt last, of any VM, with some bits of a byte turned.
+    /// Imports a VM's state that was exported last, of any VM, with some bits of a byte flipped.
     Import {
         vm: u8,
         byte: u8,
         bits: u8,
     },
-    /// In place of one that it has.
+    /// Begins a transfer, in place of one that the VM has.
     BeginJob {
         vm: u8,
         size: u8,
@@ -88,7 +88,7 @@ pub enum Operation {
     EndJob {
         vm: u8,
     },
-    /// What was learnt last of the device, with some bits of a byte turned.
+    /// Imports the device's state that was exported last, with some bits of a byte flipped.
     ImportBandwidths {
         byte: u8,
         bits: u8,
@@ -145,22 +145,23 @@ impl From<[u8; 5]> for Operation {
     }
 }
 
-/// What the engine is made for in one run.
+/// Configuration of the engine in one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// I/Os in flight, modulo 8.
     pub depth: u8,
     /// Largest I/O in blocks, modulo 16.
     pub blocks: u8,
-    /// Merge limit in blocks, modulo 24: 0 is off, much may lie above the largest I/O.
+    /// Merge limit in blocks, modulo 24; 0 disables merging, and many values exceed the largest
+    /// I/O.
     pub merge: u8,
-    /// Tight bounds on requests, and whether zeroes are written out.
+    /// Flags for tight bounds on requests, and for zeroes that are written out.
     pub bounds: u8,
-    /// The first policy.
+    /// Number of the policy at the begin.
     pub policy: u8,
 }
 
-/// Reads a setup and operations from bytes, and runs them.
+/// Decodes a setup and operations from bytes, and runs them.
 pub fn from_bytes(data: &[u8]) {
     let Some((&[depth, blocks, merge, bounds, policy], rest)) = data.split_first_chunk() else {
         return;
@@ -189,18 +190,18 @@ pub fn run(setup: Setup, operations: &[Operation]) {
     operator.drain();
 }
 
-/// A driver, and the handles that operations name by small numbers.
+/// Driver with the handles that operations select by small numbers.
 struct Operator {
     driver: Driver,
     vms: Vec<VmId>,
     disks: Vec<DiskId>,
     clients: Vec<ClientId>,
-    /// Where the last request on a disk, by its place in `disks`, began and ended.
+    /// Begin and end of the last request on each disk, by its index in `disks`.
     last: Vec<(u64, u64)>,
     disks_made: u64,
     /// Length of every request in bytes, by its tag.
     lens: Vec<u32>,
-    /// What was exported last.
+    /// State that was exported last.
     learnt: Vec<u8>,
     jobs: Jobs,
 }
@@ -241,7 +242,7 @@ impl Operator {
             disks_made: 0,
             lens: Vec::new(),
         };
-        // Two VMs to begin with: one has two disks that touch, and two clients of the first.
+        // The run begins with two VMs: one has two adjacent disks, and two clients of the first.
         for objective in [setup.policy, setup.depth] {
             operator.add_vm(objective);
         }
@@ -253,7 +254,7 @@ impl Operator {
         operator
     }
 
-    /// Removes the VM that `vm` falls on, if there ever was one.
+    /// Removes the VM that `vm` selects, if there ever was one.
     fn remove_vm(&mut self, vm: u8) {
         let Some(&vm) = at(&self.vms, vm) else { return };
         let live = self.driver.ledger.remove_vm(vm);
@@ -266,7 +267,7 @@ impl Operator {
         assert_eq!(removed.is_ok(), live);
     }
 
-    /// Removes the disk that `disk` falls on, if there ever was one.
+    /// Removes the disk that `disk` selects, if there ever was one.
     fn remove_disk(&mut self, disk: u8) {
         let Some(&disk) = at(&self.disks, disk) else {
             return;
@@ -309,7 +310,7 @@ impl Operator {
             }
             Operation::Complete { io, error } => self.complete(io, error),
             Operation::Step { size } => {
-                // From nanoseconds to a second, roughly by powers of two.
+                // Steps from nanoseconds to a second, roughly by powers of two.
                 let odd = 1 + (size as u64 >> 5);
                 self.driver.now += Nanos(odd << (size % 32).min(27));
             }
@@ -403,14 +404,14 @@ impl Operator {
             return;
         };
         let size = match size {
-            // Most of what waits reaches beyond such an end.
+            // Such an end cuts off most of the waiting requests.
             0..=127 => BLOCK as u64 / 2 * size as u64,
             128..=191 => DISK_SIZE / 2,
             _ => DISK_SIZE,
         };
         let base = match place {
             0..=127 => self.driver.ledger.spec(disk).base,
-            // Here only a disk of less than two blocks ends within 64 bits.
+            // Only a disk of less than two blocks ends within 64 bits here.
             128..=135 => u64::MAX / BLOCK as u64 * BLOCK as u64 - BLOCK as u64,
             _ => {
                 self.disks_made += 1;
@@ -451,7 +452,7 @@ impl Operator {
         let offset = match place {
             0 => u64::MAX - size as u64,
             1 => disk_size.saturating_sub(len as u64 / 2),
-            // The last bytes of a disk, and the first of the one behind it.
+            // Last bytes of a disk and first bytes of the one behind it.
             2..=16 => disk_size.saturating_sub(len as u64),
             17..=32 => 0,
             33..=128 => end,
@@ -477,8 +478,8 @@ impl Operator {
         }
     }
 
-    /// Returns for how many requests of a client the engine has room, within the bounds and no less
-    /// than what its VM is due.
+    /// Returns the number of a client's requests for which the engine has room, and checks it
+    /// against the bounds and the VM's guaranteed part.
     fn room(&mut self, client: ClientId) -> u32 {
         let said = (self.driver.engine.admission_mut()).room(self.driver.now, client);
         let ledger = &self.driver.ledger;
@@ -521,21 +522,21 @@ impl Operator {
         }
     }
 
-    /// Nothing more goes now: then something must be in flight or due, or nothing waits.
+    /// Checks the end of a dispatch: something is in flight or due, or nothing waits.
     fn check_wake_up(&self) {
         let next = self.driver.engine.next_timeout();
-        // A policy may keep to a smaller depth of its own; 0 is the device's.
+        // A policy may use a smaller depth of its own; 0 stands for the device's depth.
         let depths = self.driver.engine.policy().params().iter().copied();
         let own = depths.filter(|(info, depth)| info.name == "depth" && *depth > 0);
         let depth = own
             .map(|(_, depth)| depth as u32)
             .fold(self.driver.engine.config().device.depth, u32::min);
         let in_flight = self.driver.engine.facts().in_flight;
-        // These may go on when an I/O ends only: deadlines leave no room for another beside it,
-        // or the device is one VM's for a time.
+        // Units may have to wait for the end of an I/O: deadlines leave no room for another one
+        // beside it, or the device is one VM's for a time.
         let (_, _, dispatcher) = self.driver.engine.policy().parts();
         let full = in_flight >= depth || (in_flight > 0 && matches!(dispatcher, "bd-edf" | "cfq"));
-        // Credits may wait for the end of what is in flight; what was let in may not.
+        // Credits may wait for the end of an I/O in flight, but admitted units must not.
         let facts = self.driver.engine.view();
         let held = in_flight > 0 && !facts.vms().any(|vm| facts.has_head(vm));
         if self.driver.ledger.anything_waits() && !full {
@@ -557,7 +558,7 @@ impl Operator {
         self.driver.engine.handle_timeout(self.driver.now);
     }
 
-    /// Checks what holds after every call.
+    /// Checks the invariants after a call.
     fn check(&mut self) {
         for done in self.driver.answers() {
             self.jobs.answered(&done, self.lens[done.tag as usize]);
@@ -567,7 +568,7 @@ impl Operator {
             .check(&mut self.driver.engine, self.driver.now, &self.vms);
     }
 
-    /// Faults stop: everything must drain.
+    /// Stops faults and drains everything.
     fn drain(&mut self) {
         for _ in 0..20_000 {
             self.dispatch(u32::MAX);
@@ -590,7 +591,7 @@ impl Operator {
     }
 }
 
-/// Mostly reads and writes, so that many can merge.
+/// Draws an operation, in most cases a read or write, so that many can merge.
 fn op(kind: u8) -> Op {
     match kind % 16 {
         0..=5 => Op::Read,
@@ -604,7 +605,7 @@ fn op(kind: u8) -> Op {
 fn len(op: Op, size: u8) -> u32 {
     match size {
         0 => 0,
-        // In one piece; as a read it would be a million.
+        // A discard of this length is one piece; a read would be split into a million.
         1 if op == Op::Discard => u32::MAX,
         1..=160 => BLOCK / 2 * (1 + size as u32 % 4),
         161..=220 => BLOCK * (1 + size as u32 % 40),

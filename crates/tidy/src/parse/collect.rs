@@ -347,8 +347,8 @@ fn is_public(visibility: &Visibility) -> bool {
     }
 }
 
-/// Whether an attribute keeps its item out of builds: `#[test]`, or a `#[cfg(...)]` that asks for
-/// `test`.
+/// Returns `true` for an attribute that keeps its item out of builds: `#[test]`, or a `#[cfg(...)]`
+/// that asks for `test`.
 fn is_test(attribute: &Attribute) -> bool {
     match &attribute.meta {
         Meta::Path(path) => path.is_ident("test"),

@@ -1,4 +1,4 @@
-//! What rules ask of one Rust file, extracted from its syntax tree.
+//! Extract of one Rust file's syntax tree, with the facts that rules need.
 //!
 //! The extracts are plain data without spans, so that files can be parsed on several threads.
 

@@ -49,7 +49,7 @@ fn elsewhere(workspace: &Workspace, of: &Crate) -> Vec<Finding> {
     found
 }
 
-/// Whether `room` is `home` or below it, through private modules only.
+/// Returns `true` if `room` is `home` or below it through private modules only.
 fn is_within(of: &Crate, home: &ModulePath, room: &ModulePath) -> bool {
     room.starts_with(home)
         && (home.len() + 1..=room.len()).all(|length| {

@@ -43,7 +43,7 @@ fn wide_lines(source: &Source) -> Option<Finding> {
     })
 }
 
-/// Whether a comment line is one address, which cannot be wrapped.
+/// Returns `true` for a comment line that is a single address, which cannot be wrapped.
 fn is_link(line: &str) -> bool {
     let words = line.trim_start().trim_start_matches(['/', '!']);
     words.contains("://") && words.split_whitespace().count() <= 2

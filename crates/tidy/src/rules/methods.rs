@@ -8,9 +8,9 @@ use crate::{
     modules::{Crate, ModulePath, Target},
 };
 
-/// Functions of a type's inherent impls, or of a trait.
+/// Largest number of functions in a type's inherent impls, or of a trait.
 const MAX_METHODS: usize = 60;
-/// Those that are `pub` or `pub(crate)`.
+/// Largest number of functions that are `pub` or `pub(crate)`.
 const MAX_PUBLIC: usize = 30;
 
 pub(super) const METHODS: Rule = Rule {

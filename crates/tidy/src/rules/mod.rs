@@ -22,7 +22,7 @@ pub struct Rule {
     pub(crate) find: fn(&Workspace) -> Vec<Finding>,
 }
 
-/// How far `--lower` follows code that moves from one place to another.
+/// Way in which `--lower` follows code that moves from one place to another.
 #[derive(Clone, Copy)]
 pub(crate) enum Moves {
     /// An entry stays at its place.

@@ -33,7 +33,7 @@ struct Retired {
 struct Entry {
     /// Path of a file, `crate::module::Item`, path of a key, or full name of a metric.
     name: String,
-    /// What is used now.
+    /// Replacement, for the message.
     now: String,
 }
 
@@ -114,7 +114,7 @@ fn paths(workspace: &Workspace) -> impl Iterator<Item = &str> {
     sources.chain(workspace.texts.iter().map(|text| &*text.path))
 }
 
-/// Whether a path is the retired one, or in it where that is a folder.
+/// Returns `true` if a path is the retired one, or below it where that is a folder.
 fn is_below(path: &str, retired: &str) -> bool {
     path.strip_prefix(retired)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -155,7 +155,8 @@ fn item(workspace: &Workspace, of: &Crate, entry: &Entry) -> Option<Finding> {
     }
 }
 
-/// Whether a configuration has a key at a path such as `vm.disk.size`, through arrays of tables.
+/// Returns `true` if a configuration has a key at a path such as `vm.disk.size`, through arrays of
+/// tables.
 fn has_key(value: &toml::Value, path: &str) -> bool {
     match value {
         toml::Value::Array(values) => values.iter().any(|value| has_key(value, path)),

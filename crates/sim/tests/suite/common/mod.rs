@@ -15,7 +15,7 @@ pub(crate) fn good(text: &str) -> Scenario {
     loaded.config
 }
 
-/// What is said of `text`, as one text.
+/// Messages about `text`, as one text.
 pub(crate) fn refused(text: &str) -> String {
     let errors = read(text).map(|_| ()).expect_err("refused");
     errors.to_string()

@@ -17,9 +17,9 @@ pub(crate) struct Setting {
     pub(crate) depth: u32,
     /// At saturation.
     pub(crate) saturated: u32,
-    /// Where requests go.
+    /// Range of the requests' addresses.
     pub(crate) disk_gib: u64,
-    /// How long everything takes, in milliseconds.
+    /// Duration of the whole measurement, in milliseconds.
     pub(crate) ms: u64,
     pub(crate) flash: bool,
 }

@@ -1,5 +1,6 @@
-//! What a plan says against what happens: promises at its edge are kept, and those well beyond it
-//! are not. The engine and models are the simulator's; the profile is measured on the same model.
+//! Plans compared with simulations: promises at the edge of a plan are kept, and those well beyond
+//! it are not. The engine and models are the simulator's; the profile is measured on the same
+//! model.
 
 mod measure;
 
@@ -146,7 +147,7 @@ impl<'a> Trial<'a> {
         world.report()
     }
 
-    /// What each VM with a floor got.
+    /// Results of each VM with a floor.
     fn got(&self, objectives: &[Objective]) -> Vec<Got> {
         let mut rows = Vec::new();
         let report = self.run(objectives, &mut |row| rows.push(row.clone()));
@@ -171,7 +172,7 @@ impl<'a> Trial<'a> {
 #[derive(Debug)]
 struct Got {
     name: String,
-    /// Of its floor, over all of the time.
+    /// Fraction of the floor over all of the time.
     part: f64,
     /// Requests short in its worst second.
     worst: f64,

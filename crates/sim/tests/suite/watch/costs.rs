@@ -1,4 +1,4 @@
-//! What requests cost of a device that nobody has measured is learnt while it serves them.
+//! Learnt costs of requests on a device that was never measured.
 
 use super::lab::*;
 use std::sync::Arc;

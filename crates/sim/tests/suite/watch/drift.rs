@@ -1,4 +1,4 @@
-//! Whether a device does what its profile says.
+//! Drift alerts: comparison of a device with its profile.
 
 use super::lab::*;
 use std::sync::Arc;

@@ -29,13 +29,13 @@ pub(crate) fn cap(iops: u64, bytes: u64, burst_s: u64) -> CapFigures {
     }
 }
 
-/// What a guest does: so many requests outstanding of one size, each at random.
+/// Load of a guest: outstanding requests of one size, at random addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) depth: u32,
     pub(crate) size: u32,
     pub(crate) op: Op,
-    /// So many of a hundred are writes whatever `op` is.
+    /// Percentage of writes, regardless of `op`.
     pub(crate) writes: u32,
     pub(crate) sequential: bool,
     /// From an answer to the next request.
@@ -68,7 +68,7 @@ struct Worker {
     next: u64,
 }
 
-/// What a guest had in a span.
+/// Results of a guest in a span.
 #[derive(Clone, Default)]
 pub(crate) struct Had {
     pub(crate) bytes: u64,
@@ -98,7 +98,7 @@ impl Had {
     }
 }
 
-/// See the module.
+/// Guests and a device; see the module.
 pub(crate) struct Lab {
     pub(crate) driver: Driver,
     plain: Option<Box<dyn Model>>,
@@ -107,7 +107,7 @@ pub(crate) struct Lab {
     random: SplitMix64,
     had: Vec<Had>,
     pub(crate) notices: Vec<(Nanos, Notice)>,
-    /// When guests ask again.
+    /// Times at which guests submit again.
     again: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
@@ -146,7 +146,7 @@ impl Lab {
         self.had.push(Had::default());
     }
 
-    /// How many of the engine's I/Os were in parts, by guest.
+    /// Number of split I/Os, by guest.
     pub(crate) fn parts(&self, guest: usize) -> u64 {
         let vm = self
             .driver
@@ -158,12 +158,12 @@ impl Lab {
         self.driver.engine.tenants().vm_stats(vm).split
     }
 
-    /// From now on a guest does something else.
+    /// Changes the load of a guest from now on.
     pub(crate) fn works(&mut self, guest: usize, work: Work) {
         self.guests[guest].work = work;
     }
 
-    /// From now on a guest's VM has this objective.
+    /// Changes the objective of a guest's VM from now on.
     pub(crate) fn promise(&mut self, guest: usize, objective: &Objective) {
         let vm = self.guests[guest].guest.vm;
         self.driver.set_objective(vm, objective);
@@ -227,12 +227,12 @@ impl Lab {
         }
     }
 
-    /// So many seconds pass: what each guest had in them.
+    /// Advances by this many seconds; returns each guest's results in them.
     pub(crate) fn seconds(&mut self, seconds: u64) -> Vec<Had> {
         self.pass(Nanos(seconds * Nanos::SECOND.0))
     }
 
-    /// So much time passes: what each guest had in it.
+    /// Advances by this time; returns each guest's results in it.
     pub(crate) fn pass(&mut self, time: Nanos) -> Vec<Had> {
         self.had.fill(Had::default());
         let until = self.driver.now + time;
@@ -285,7 +285,8 @@ impl Lab {
     }
 }
 
-/// What a device does at a depth, by kind and size, on the part of it where the guests' disks lie.
+/// Throughput of a device at a depth, by kind and size, on the part of it that has the guests'
+/// disks.
 pub(crate) fn profile(entry: &Entry, depth: u32) -> Profile {
     let curve = |op: Op, access: Access| {
         let points: Vec<_> = [4 * KIB, 64 * KIB, MIB]

@@ -13,7 +13,7 @@ fn bottleneck() -> Entry {
     catalogue::parse(text, "bottleneck.toml").expect("an example")
 }
 
-/// Who waits for each answer, and takes so long to ask again.
+/// Guest that waits for each answer, and thinks this long before it submits again.
 fn patient(think: Nanos) -> Work {
     Work {
         think,
