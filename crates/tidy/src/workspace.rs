@@ -1,6 +1,6 @@
 //! The workspace's files, read once.
 
-use std::{fs, path::Path, sync::Mutex, thread};
+use std::{collections::BTreeSet, fs, path::Path, sync::Mutex, thread};
 
 use anyhow::{Context, Result, bail};
 use walkdir::{DirEntry, WalkDir};
@@ -10,9 +10,12 @@ use crate::{modules::Crate, parse::Facts, source::Source};
 /// Folders whose Rust sources the rules are about.
 const SOURCES: [&str; 2] = ["crates", "fuzz"];
 /// Files and folders beside the sources that name keys, metrics and files.
-const TEXTS: [&str; 7] = [
+const TEXTS: [&str; 10] = [
     "README.md",
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "docs",
     "examples",
     "experiments",
@@ -31,6 +34,8 @@ pub struct Workspace {
     pub(crate) sources: Vec<Source>,
     pub(crate) texts: Vec<Text>,
     pub(crate) crates: Vec<Crate>,
+    /// Paths of all files, those that no rule reads included.
+    files: BTreeSet<String>,
 }
 
 impl Workspace {
@@ -48,7 +53,7 @@ impl Workspace {
         for folder in TEXTS {
             others.extend(read_folder(root, folder, is_text)?);
         }
-        Self::new(rust, others)
+        Self::new(rust, others, all_files(root)?)
     }
 
     /// Parses sources that are given as pairs of path and text, for tests of rules.
@@ -61,10 +66,24 @@ impl Workspace {
             .iter()
             .map(|&(path, text)| (path.to_owned(), text.to_owned()));
         let (rust, others) = all.partition(|(path, _)| path.ends_with(".rs"));
-        Self::new(rust, others)
+        let paths = files.iter().map(|&(path, _)| path.to_owned()).collect();
+        Self::new(rust, others, paths)
     }
 
-    fn new(rust: Vec<(String, String)>, others: Vec<(String, String)>) -> Result<Self> {
+    /// Returns `true` if there is a file or a folder at a path relative to the root.
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        let mut below = self.files.range(folder.clone()..);
+        path.is_empty()
+            || self.files.contains(path)
+            || below.next().is_some_and(|file| file.starts_with(&folder))
+    }
+
+    fn new(
+        rust: Vec<(String, String)>,
+        others: Vec<(String, String)>,
+        files: BTreeSet<String>,
+    ) -> Result<Self> {
         let sources = parse_all(rust)?;
         let crates = Crate::all(&sources);
         let texts = others
@@ -75,6 +94,7 @@ impl Workspace {
             sources,
             texts,
             crates,
+            files,
         })
     }
 }
@@ -107,6 +127,20 @@ fn parse_all(files: Vec<(String, String)>) -> Result<Vec<Source>> {
     let mut sources = parsed.into_iter().collect::<Result<Vec<_>>>()?;
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(sources)
+}
+
+/// Paths of all files below `root`, without those that are built or of version control.
+fn all_files(root: &Path) -> Result<BTreeSet<String>> {
+    let mut files = BTreeSet::new();
+    let is_kept = |entry: &DirEntry| is_not_built(entry) && entry.file_name() != ".git";
+    for entry in WalkDir::new(root).into_iter().filter_entry(is_kept) {
+        let entry = entry.with_context(|| format!("cannot list {}", root.display()))?;
+        let path = entry.path().strip_prefix(root).ok().and_then(Path::to_str);
+        if let Some(path) = path.filter(|_| !entry.file_type().is_dir()) {
+            files.insert(path.to_owned());
+        }
+    }
+    Ok(files)
 }
 
 /// Paths and texts of the files below `folder` that `wanted` accepts. A folder that does not exist

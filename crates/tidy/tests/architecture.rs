@@ -1,5 +1,4 @@
-//! `ARCHITECTURE.md`, decisions and developer pages, held against the repository: names, links and
-//! the graph of crates.
+//! `ARCHITECTURE.md`, compared with the repository: names, and the graph of crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,11 +26,6 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
 
 fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
-}
-
-/// Text without fenced blocks.
-fn prose(text: &str) -> String {
-    text.split("```").step_by(2).collect()
 }
 
 /// Names of the page: inline code that is a Rust name or a path of such (`Engine::poll_done`,
@@ -74,28 +68,6 @@ fn names_in_the_architecture_are_names_in_the_sources() {
         }
     }
     assert!(unknown.is_empty(), "not in the sources: {unknown:?}");
-}
-
-#[test]
-fn links_of_developer_pages_lead_to_files() {
-    let mut pages = vec![root().join("ARCHITECTURE.md")];
-    pages.extend(files("docs/adr", "md"));
-    pages.extend(files("docs/dev", "md"));
-    let mut broken = Vec::new();
-    for page in pages {
-        let text = prose(&read(&page));
-        for link in text.split("](").skip(1) {
-            let target = link
-                .split([')', '#'])
-                .next()
-                .expect("a split has a first part");
-            let folder = page.parent().expect("a page is in a folder");
-            if !target.contains("://") && !folder.join(target).exists() {
-                broken.push(format!("{}: {target}", page.display()));
-            }
-        }
-    }
-    assert!(broken.is_empty(), "{broken:#?}");
 }
 
 /// Crates of the workspace that each crate names among its dependencies.

@@ -1,11 +1,13 @@
 //! The rules, a file each. A new rule is a file with a `RULE` and a line in [`RULES`].
 
 mod cycles;
+mod doc_comments;
 mod files;
 mod functions;
 mod impls;
 mod lines;
 mod methods;
+mod pages;
 mod retired;
 
 use crate::{Finding, Workspace};
@@ -42,6 +44,10 @@ pub const RULES: &[Rule] = &[
     functions::RULE,
     lines::RULE,
     files::RULE,
+    doc_comments::START,
+    doc_comments::QUESTION,
+    pages::LENGTH,
+    pages::LINKS,
     retired::RULE,
 ];
 
