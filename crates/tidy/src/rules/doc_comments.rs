@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn comments_that_refer_elsewhere_are_found() {
-        let text = "//! It does so.\n\n/// Of the device.\n///\n/// These lines go on.\nfn a() {}\n\n\
-                    struct B {\n    /// The same in bytes.\n    b: u8,\n}\n";
+        let text = "//! It does so.\n\n/// Of the device.\n///\n/// These lines go on.\nfn a() {}\n\
+                    \nstruct B {\n    /// The same in bytes.\n    b: u8,\n}\n";
         let (figure, what) = lines(&START, text);
         assert_eq!(figure, 3);
         assert_eq!(what, "doc comments in lines 1 (It), 3 (Of), 9 (The same)");
@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn whole_words_at_the_beginning_of_a_comment_count() {
-        let text = "/// Items of the list; `None` if it is empty.\n/// It may be long.\nfn a() {}\n\n\
+        let text = "/// Items of the list; `None` if it is empty.\n/// It may be long.\nfn a() {}\n\
+                    \n\
                     /// Assertion at the end.\n#[cold]\n/// That panics.\nfn b() {}\n\n\
                     // It is no doc comment.\n/// `None` stands for no limit.\nfn c() {}\n\n\
                     /// The sameness of two lists.\nfn d() {}\n\n/// Whenever.\nfn e() {}\n";
