@@ -12,6 +12,7 @@ pub(crate) struct Residual {
 
 /// Root mean square of ln(ours / theirs).
 pub(crate) fn distance(all: &[Residual]) -> f64 {
+    // Logarithms weigh a factor of two above and below alike.
     let squares = all.iter().map(|of| (of.ours / of.theirs).ln().powi(2));
     (squares.sum::<f64>() / all.len().max(1) as f64).sqrt()
 }

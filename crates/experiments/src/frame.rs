@@ -223,6 +223,7 @@ pub(crate) fn run_all<E: Experiment>(
         let made = |key| Ok((key, experiment.scenario(&key, &runs)?));
         let mut all: Vec<(E::Key, Scenario)> =
             (part.into_iter().map(made)).collect::<Result<_, ExperimentError>>()?;
+        // Simulated time by number of tenants approximates the time that a run takes.
         all.sort_by_key(|(_, s)| {
             Reverse(s.frame.duration.0.saturating_mul(s.tenants.len() as u64))
         });

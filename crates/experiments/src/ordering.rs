@@ -31,6 +31,7 @@ pub fn order<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> (usize, usize, Ve
     let (mut same, mut all, mut other) = (0, 0, Vec::new());
     for ((table, about), cells) in contests {
         for (i, (a, who)) in cells.iter().enumerate() {
+            // Each pair once.
             for (b, whom) in &cells[i + 1..] {
                 if a.theirs == b.theirs {
                     continue;

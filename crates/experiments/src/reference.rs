@@ -54,6 +54,7 @@ impl Reference {
     ///
     /// Fails when it is missing or malformed.
     pub fn table(&self, name: &str, labels: usize) -> Result<Table, ExperimentError> {
+        // TOML keys have no blanks: table 3 is `table3`, figure 9 `figure9`.
         let key = if name.starts_with(|c: char| c.is_ascii_digit()) {
             format!("table{name}")
         } else {

@@ -168,9 +168,11 @@ impl Plan {
     /// stream of kinds that were added later.
     pub fn draw(dice: &mut Dice, apart: &mut Dice, span: Nanos) -> Plan {
         let mut plan = Plan::none();
+        // One in sixteen, per mille.
         if dice.chance(62) {
             return plan;
         }
+        // From 10 us to the length of the run, at most 4 s.
         let longest = dice.octaves(10_000, span.0.clamp(20_000, 4_000_000_000));
         plan.longest = Nanos(longest);
         for kind in Kind::ALL {
@@ -208,6 +210,7 @@ impl Plan {
     /// comes.
     pub fn next(&self, kind: Kind, dice: &mut Dice) -> Option<Nanos> {
         match self.rate(kind) {
+            // Uniform on twice the mean, which has that mean.
             Rate::Every(mean) => Some(Nanos(dice.range(1, 2 * mean.0))),
             Rate::Off | Rate::PerMille(_) => None,
         }

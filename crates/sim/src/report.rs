@@ -232,6 +232,7 @@ impl Rates {
 impl Waits {
     /// Computes the means of a tally.
     pub fn new(tally: &Tally) -> Waits {
+        // Failed requests have an account of their time too.
         let requests = tally.total_ops() + tally.errors;
         let mean = |sum: Nanos| sum.0.checked_div(requests).unwrap_or(0);
         let account = &tally.account;

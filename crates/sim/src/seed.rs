@@ -23,6 +23,7 @@ pub fn fnv1a_from(hash: u64, text: &[u8]) -> u64 {
 /// Creates the generator of one part of one VM. A part is a number that the caller chooses; no two
 /// components of a VM may share it.
 pub(crate) fn generator(seed: u64, tenant: &str, part: u64) -> Pcg64Mcg {
+    // The increment of splitmix64, so that seed 0 is mixed too.
     let of_tenant = mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ fnv1a(tenant.as_bytes()));
     Pcg64Mcg::seed_from_u64(mix(of_tenant ^ mix(part)))
 }

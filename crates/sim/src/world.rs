@@ -48,6 +48,7 @@ impl World {
     /// # Panics
     /// When [`Scenario::check`] would have refused the scenario.
     pub fn new(scenario: Scenario, interval: Option<Nanos>) -> World {
+        // Devices come before processors, which route their requests.
         let devices = (0..scenario.devices.len()).map(|index| DeviceSim::new(&scenario, index));
         let mut devices: Vec<DeviceSim> = devices.collect();
         let tenants = scenario.tenants.len();

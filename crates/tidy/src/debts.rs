@@ -102,6 +102,7 @@ impl Debts {
         }
         for (key, &debt) in &self.figures {
             let left = found.figures.get(key).copied().unwrap_or(0);
+            // A debt above what is left would let new findings in unseen.
             if left < debt {
                 problems.push(Problem::Paid {
                     entry: key.to_string(),

@@ -125,6 +125,7 @@ fn parse_all(files: Vec<(String, String)>) -> Result<Vec<Source>> {
     });
     let parsed = done.into_inner().expect("all threads have ended");
     let mut sources = parsed.into_iter().collect::<Result<Vec<_>>>()?;
+    // Threads finish in any order; findings must not.
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(sources)
 }

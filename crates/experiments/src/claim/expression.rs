@@ -277,6 +277,7 @@ impl<'a> Parser<'a> {
     fn take(&mut self, c: char) -> bool {
         let is = self.peek() == Some(c);
         if is {
+            // `peek` has skipped the blanks, so the character is at the front.
             self.rest = &self.rest[c.len_utf8()..];
         }
         is
@@ -353,6 +354,7 @@ impl<'a> Parser<'a> {
         let (from, to) = match inside.split_once("..") {
             Some((from, to)) => (end(from)?, end(to)?),
             None => match number(inside)? {
+                // The range -1..0 would be empty, since 0 counts from the begin.
                 -1 => (Some(-1), None),
                 n => (Some(n), Some(n + 1)),
             },

@@ -59,6 +59,7 @@ pub(crate) fn find<'a, S: Subject>(
     let mut all = measures.iter().flat_map(|of| of.iter());
     let Some(measure) = all.find(|measure| measure.name == call.name) else {
         let all = measures.iter().flat_map(|of| of.iter());
+        // Measures of the tables are built in and belong to the choice.
         let mut names: Vec<&str> = all.map(|measure| measure.name).collect();
         names.extend(OF_CELLS.into_iter().chain([STATED]));
         return Err(unknown(format!(

@@ -65,6 +65,7 @@ fn pair(text: &str) -> Option<(&str, &'static str, &str)> {
         match c {
             '(' => depth += 1,
             ')' => depth -= 1,
+            // A word between the figures of a pair is outside of all brackets.
             ' ' if depth == 0 => {
                 let after = &text[at + 1..];
                 for word in BETWEEN {

@@ -27,6 +27,7 @@ pub(super) fn calibrate(
         while low < high {
             let middle = low + (high - low) / 2;
             free.set(point.knob, middle);
+            // Bisection: the cell is monotonic in the parameter.
             let is_low = (ours(point, &free, wanted.jobs) < theirs) == point.rises;
             if is_low {
                 low = middle + 1

@@ -56,6 +56,7 @@ fn reproduce(wanted: &Wanted, progress: Progress<'_>) -> Result<Findings, Experi
     );
     let explaining = SHARED.into_iter().chain(LOOKING).chain(Policy::ABLATED);
     let explaining: Vec<Policy> = explaining.chain([Policy::IoTurnsShared]).collect();
+    // Explanatory runs need the direction of an effect only, so few rounds suffice.
     let few = run::all(
         &run::keys(&cases, &explaining),
         &free,

@@ -116,6 +116,7 @@ impl Policy {
             io_balance: self != Policy::WithoutIoBalance,
             keeps_debt: self == Policy::KeepsDebt,
             new_sample: match self {
+                // Weights are in thousandths.
                 Policy::SlowAverage => 1_000 - usual_isacs.new_sample,
                 _ => usual_isacs.new_sample,
             },

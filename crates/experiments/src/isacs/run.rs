@@ -68,6 +68,7 @@ fn of(case: Case, report: &VcpuReport) -> Found {
             vms().filter_map(received).sum::<f64>() * IPERF_S / 1e9
         }
     };
+    // Scaled back to the paper's amount of work.
     let work_s = mean(work) * WORK_SHRINK as f64;
     let shown = if work_s > 0.0 { work_s } else { amount };
     let all_trips = trips().flat_map(|trips| trips.counted.iter());

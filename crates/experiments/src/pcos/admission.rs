@@ -316,6 +316,7 @@ impl Steady {
             let rate = (bytes / u128::from(long.0.max(1))) as u64;
             Had { vm, class, rate }
         };
+        // Shorter spans say too little.
         let had = if long.0 * 3 >= INTERVAL.0 {
             self.vms.iter().map(rate).collect()
         } else {

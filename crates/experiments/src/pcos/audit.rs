@@ -47,6 +47,7 @@ impl Audit {
                 audit.harms.extend(judged.err());
                 taken.insert(of.newcomer.index);
             }
+            // Each request counts once, however often it is considered.
             let known = possible.contains(&of.newcomer.index);
             if !known && judge(of.after, of.at, &of.newcomer, &None).is_ok() {
                 possible.insert(of.newcomer.index);

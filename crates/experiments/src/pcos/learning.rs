@@ -129,6 +129,7 @@ fn learn(model: &HostModel, by_hand: &Scenario, classes: &[Class], learnt: &mut 
         Setting::One | Setting::Several => INTERVALS,
         Setting::Long | Setting::Asked | Setting::Limited | Setting::Told => INTERVALS_OF_LONG,
     };
+    // Rotates the classes, so that every VM has each of them.
     for turn in 0..vms {
         let length = Nanos(INTERVAL.0 * intervals);
         let mut scenario = model.streams(vms, length, by_hand);

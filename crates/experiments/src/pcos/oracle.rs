@@ -68,6 +68,8 @@ impl Oracle {
             .as_ref()
             .is_none_or(|(before, _)| *before != begun.len())
         {
+            // The future without the newcomer depends on the admissions only, so it is kept for the
+            // next one.
             let mut replay = replay.replayed(begun, now);
             self.without = Some((begun.len(), lateness(&mut replay, self.end.max(until))));
         }

@@ -95,6 +95,8 @@ impl Basis {
     pub(super) fn deadline(&self, which: UseCase, experiment: usize) -> Option<Nanos> {
         let bounds = self.bounds(which)?;
         let seconds = *bounds.deadlines(which).get(experiment.checked_sub(1)?)?;
+        // Rounded to milliseconds, so that a deadline does not depend on the last bit of a
+        // division.
         Some(Nanos((seconds * 1e3).round() as u64 * 1_000_000))
     }
 }

@@ -111,6 +111,7 @@ fn scenario(key: &Key, free: FreeParameters) -> Result<Scenario, ExperimentError
     let mut scenario = setup::scenario(key, &folder, &Basis::default())?;
     let native = matches!(key.change, Change::Records { native: true, .. });
     setup::put_guest(&mut scenario, free.guest, native);
+    // Runs that end by themselves keep their duration.
     if !scenario.frame.until_done {
         (scenario.frame.warm_up, scenario.frame.duration) = (WARM_UP, DURATION);
     }
@@ -169,6 +170,7 @@ fn fit_bulk(theirs: &Theirs, piece_kib: u32, depth: u32) -> Result<Fitted, Exper
     let processor_us = processor_us(nearest(PROCESSOR_STEPS, theirs.vm, vm)?);
     let tried = defaults(theirs, with(rate, processor_us, SIZE_MIB))?;
     let logs = tried.iter().map(|of| (of.theirs / of.ours).ln());
+    // Geometric mean of the ratios: durations are proportional to the size.
     let factor = (logs.sum::<f64>() / tried.len().max(1) as f64).exp();
     let steps = (SIZE_MIB as f64 * factor / SIZE_STEP_MIB as f64).round() as u64;
     let free = with(rate, processor_us, steps * SIZE_STEP_MIB);

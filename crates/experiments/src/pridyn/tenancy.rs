@@ -192,6 +192,7 @@ pub(super) fn times(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
 pub(super) fn kept(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
     let [reader, writer] = ["R", "W"].map(|alone| rates(found, alone));
     let (reader, writer) = (*reader?.first()?, *writer?.first()?);
+    // One entry per VM, in the order of `rates`.
     let alone = combinations(name).flat_map(str::chars);
     let alone = alone.map(|what| if what == 'R' { reader } else { writer });
     let beside = rates(found, name)?.into_iter();

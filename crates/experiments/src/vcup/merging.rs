@@ -93,6 +93,7 @@ pub(super) fn flat(found: &Found<'_>, order: &str) -> Option<(f64, f64)> {
     let flat = bandwidth.iter().position(|x| x * FLAT >= most);
     let flat = flat.unwrap_or(LIMITS.len() - 1);
     let times = latency[LIMITS.len() - 1] / latency[flat];
+    // A page is 4 KiB.
     Some((4.0 * f64::from(LIMITS[flat]), times))
 }
 

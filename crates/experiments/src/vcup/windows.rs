@@ -116,6 +116,7 @@ fn search(run: &Run) -> Search {
     for second in run.all_seconds(0) {
         ended += 1;
         let tuned = second.tuned;
+        // A change of the figures marks the end of an interval.
         let told = tuned.precision.filter(|_| tuned.precision != before);
         if let Some((b, v)) = told.filter(|_| window > 0) {
             measured.push((window, b, v));

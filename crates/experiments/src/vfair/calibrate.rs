@@ -111,6 +111,7 @@ fn profile(entry: &Entry, quick: bool) -> Result<Profile, ExperimentError> {
     let options = Options {
         quick,
         in_virtual_time: true,
+        // The paper's queue depth.
         depth: Some(32),
         seed: 1,
     };

@@ -25,6 +25,7 @@ fn pattern(vm: &Tenant) -> Option<Pattern> {
         reads,
         sequential_reads: sequential,
         sequential_writes: sequential,
+        // Mean request size, weighted by the share of reads.
         size: reads * mean(read) + (1.0 - reads) * mean(write),
     })
 }

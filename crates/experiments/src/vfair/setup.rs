@@ -238,6 +238,7 @@ fn put_on(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
         device.scheduling.profile = Some(profile.clone());
     }
     let parts = scenario.tenants.len().max(1) as u64;
+    // Rounded down to the alignment of disks.
     let part = entry.spec().capacity / parts / DISK_ALIGNMENT * DISK_ALIGNMENT;
     for tenant in &mut scenario.tenants {
         tenant.disk_size = part;

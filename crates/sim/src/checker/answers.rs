@@ -33,6 +33,8 @@ pub fn ended(
     outcome: Outcome,
     over: &mut Vec<u32>,
 ) {
+    // A failure of a shared I/O does not tell which request is at fault. Flushes are shared by
+    // nature and fail together.
     let merged = parts.len() > 1 && op != Op::Flush;
     for part in parts {
         let entry = &mut ledger.entries[part.number as usize];

@@ -14,6 +14,7 @@ use tidegate_core::request::{Op, VmId};
 /// Guaranteed part of each member of a `total`, in the unit of the total and at least 1, by the
 /// documented rule.
 pub fn parts(total: u64, members: &[Shares]) -> Vec<u64> {
+    // The other half is lent to whoever asks first.
     let guaranteed = total / 2;
     let equally = guaranteed / 4;
     let reserved: u128 = members.iter().map(|of| u128::from(of.reservation)).sum();
@@ -31,6 +32,7 @@ pub fn parts(total: u64, members: &[Shares]) -> Vec<u64> {
         let part = share(equally, 1, members.len() as u128)
             + share(by_weight, of.weight.max(1), weights)
             + share(by_reservation, of.reservation, reserved);
+        // Rounding must not leave a VM without any guarantee.
         part.max(1)
     };
     members.iter().map(part).collect()

@@ -96,6 +96,7 @@ impl Shadow {
     /// overwritten.
     pub fn is_legal(&self, ledger: &Ledger, sector: usize, stamp: Stamp, floor: u64) -> bool {
         let discarded = &self.discarded[sector];
+        // Until a later write ends, a discarded sector may read as anything.
         if discarded.open > 0 || discarded.ended > floor {
             return true;
         }

@@ -82,7 +82,9 @@ impl Parameters {
 
     fn longest(&self, facts: &Facts) -> u128 {
         match (self.max_interval, facts.device().spec.bytes_per_s) {
+            // The regulator's own default where the device's bandwidth is unknown.
             (0, 0) => 20_000,
+            // Credits that the device can serve in two seconds.
             (0, bytes) => (bytes as u128 * 2 / self.request_size).clamp(1, 1 << 30),
             (given, _) => given,
         }
@@ -105,12 +107,14 @@ impl Account {
     /// Widens the range of grants so that it includes `grant`.
     fn widen_grants(&mut self, grant: i64) {
         let (least, most) = self.grants;
+        // The lower bound only falls and the upper bound only rises, so both cover either grant.
         self.left.0 -= (least - grant).max(0);
         self.left.1 += (grant - most).max(0);
         self.grants = (least.min(grant), most.max(grant));
     }
 
     fn interval(&mut self, grant: i64) {
+        // Only debt is carried over; unused credit expires.
         self.left = (self.left.0.min(0) + grant, self.left.1.min(0) + grant);
         self.grants = (grant, grant);
     }
@@ -184,6 +188,7 @@ impl CreditModel {
             }
             Event::Admitted(unit) => {
                 let vm = facts.queued(unit).vm_lane().0;
+                // Background processes have no account and are never held.
                 let left = self.vms.get(&vm).map_or(1, |vm| vm.left.1);
                 ensure!(
                     Credits,
@@ -194,6 +199,7 @@ impl CreditModel {
                 let bytes = match unit.op {
                     Op::Read | Op::Write => unit.len,
                     Op::WriteZeroes if facts.device().spec.zeroes_are_writes => unit.len,
+                    // Operations without data cost one credit per request.
                     Op::WriteZeroes | Op::Discard | Op::Flush => 0,
                 };
                 self.charge(
@@ -256,6 +262,7 @@ impl CreditModel {
                 );
                 held = Some(vm);
             }
+            // In the paper's letter I/Os in flight still count as waiting.
             let inside = if parameters.literal {
                 facts.requests(vm)
             } else {
@@ -268,6 +275,7 @@ impl CreditModel {
             return Ok(());
         };
         let least = self.vms.values().map(|vm| vm.demand).min().unwrap_or(1);
+        // beta / min B in nanoseconds, B being the demand in bytes per second.
         let period = (parameters.beta * parameters.request_size * 1_000_000_000).div_ceil(least);
         let (now, since) = (facts.now(), *self.since.get_or_insert(facts.now()));
         ensure!(

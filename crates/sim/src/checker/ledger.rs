@@ -285,6 +285,7 @@ impl Ledger {
         let disk = self.disk_of(client).expect("its client is connected");
         let vm = self.disks[disk as usize].vm;
         let number = self.entries.len() as u32;
+        // Each acceptance and each answer is a moment of its own, which orders them.
         let submitted = self.tick();
         self.entries.push(Entry {
             client,
@@ -320,6 +321,7 @@ impl Ledger {
         let entry = &mut self.entries[number as usize];
         entry.answered = answered;
         let place = entry.place;
+        // Constant time: the last open request takes the freed place.
         self.open.swap_remove(place as usize);
         if let Some(&moved) = self.open.get(place as usize) {
             self.entries[moved as usize].place = place;

@@ -67,6 +67,7 @@ impl Meter {
             }
         }
         self.now = ceiling;
+        // Each change starts without an overdraft, which is to the advantage of the policy.
         (self.level, self.level_at) = (0, now);
     }
 
@@ -77,6 +78,7 @@ impl Meter {
         let amount = match (in_bytes, ceiling.norm) {
             (true, _) => bytes,
             (false, 0) => ops,
+            // A request of up to `norm` bytes counts as `norm` bytes.
             (false, norm) => bytes.max(ops * norm as u64),
         };
         if amount == 0 {
@@ -92,6 +94,7 @@ impl Meter {
         self.recent.push_back((now, amount));
         self.sum += amount;
         self.largest = self.largest.max(amount);
+        // While a limit changes, the largest rate within the window counts.
         let all = || self.before.iter().map(|b| &b.1).chain([&ceiling]);
         let rate = all().map(|c| c.rate).max().unwrap_or(0);
         let slack = all().map(|c| c.slack).max().unwrap_or(0);
@@ -104,6 +107,7 @@ impl Meter {
     }
 
     fn count_level(&mut self, now: u64, ceiling: &Ceiling, amount: u64) -> Option<(u64, u64)> {
+        // Leaky bucket in units x 10^9, so that no fraction of a unit is lost.
         let regained = ceiling.steady as u128 * (now - self.level_at) as u128;
         self.level = self.level.saturating_sub(regained) + amount as u128 * SECOND;
         self.level_at = now;

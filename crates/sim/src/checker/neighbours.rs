@@ -108,6 +108,7 @@ pub fn check<'a>(
             "{io:?} counts, and its disk hangs"
         );
     }
+    // Reads and writes have a shorter patience than flushes and discards.
     let bounds = [seen.patience.data, seen.patience.other];
     let silent = |disk: u32, starts: [Nanos; 2]| {
         let since = starts.map(|start| start.max(seen.last_end(disk)));

@@ -48,6 +48,7 @@ pub fn expected(
             return Some(Refusal::ReadOnly);
         }
     }
+    // Room is checked last: an invalid request is refused as invalid even if there is no room.
     (said == 0).then_some(Refusal::Full)
 }
 

@@ -54,6 +54,7 @@ pub fn check(
     );
     let first = &ledger.entries[parts[0].number as usize];
     let disk = &ledger.disks[first.disk as usize];
+    // Device addresses are disk offsets shifted by the disk's base.
     let same = (io.disk, io.vm, io.addr - io.offset) == (disk.id, disk.vm, disk.spec.base);
     ensure!(Shape, same, "{io:?} is for a disk at {:?}", disk.spec);
     let end = io.offset + io.len as u64;

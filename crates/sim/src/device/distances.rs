@@ -16,6 +16,11 @@ pub struct Distances {
 impl Distances {
     /// No I/Os yet, with these upper bounds in bytes, in ascending order.
     pub(super) fn new(limits: &[u64]) -> Distances {
+        let is_ascending = limits.windows(2).all(|two| two[0] < two[1]);
+        assert!(
+            is_ascending,
+            "a bound of distances is not above the one before: {limits:?}"
+        );
         Distances {
             limits: limits.to_vec(),
             counts: vec![0; limits.len() + 1],

@@ -45,6 +45,7 @@ impl Messages {
 
     /// Time at which a message arrives that is sent now; `None` if it is lost.
     fn arrival(&mut self, now: Nanos) -> Option<Nanos> {
+        // Without loss nothing is drawn, so delays alone depend on the seed.
         if self.exchange.loss > 0 && self.rng.next_u64() % 1000 < u64::from(self.exchange.loss) {
             return None;
         }

@@ -136,6 +136,7 @@ impl DeviceSim {
     }
 
     /// Lets everything happen that is due at the time of the next event.
+    // The order below is part of the results: completions, events, timers, then dispatch.
     fn pass(&mut self, next: &Next) {
         let now = next.at;
         self.pass_to(now);
@@ -214,6 +215,7 @@ impl DeviceSim {
     /// Adds a VM to its host's engine, and plans the begin and the end of its workers.
     fn arrive(&mut self, vm: u32) {
         let it = self.vms.vm_mut(vm);
+        // A VM that comes during a second would count with a part of it.
         if self.now > Nanos::ZERO {
             it.per_second.leave_out();
         }

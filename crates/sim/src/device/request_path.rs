@@ -98,6 +98,7 @@ impl DeviceSim {
             tag: slot.into(),
         };
         let engine = self.hosts.engine_mut(vm.host);
+        // A request that waited for room keeps its time of arrival.
         let taken = if since == self.now {
             engine.handle_request(self.now, client, request)
         } else {

@@ -119,6 +119,7 @@ impl Transport {
         direction: Direction,
     ) -> Nanos {
         let last = &mut self.last[host][direction as usize];
+        // A later departure never arrives earlier than the one before it.
         *last = (now + takes.draw(&mut self.rng)).max(*last);
         *last
     }

@@ -34,6 +34,8 @@ impl VmTable {
         for (j, job) in tenant.jobs.iter().enumerate() {
             for copy in 0..job.numjobs {
                 let source = Source::new(job, copy, tenant.disk_size, block);
+                // Part 0 is the VM's delays, so workloads count from 1; the low half numbers the
+                // copies.
                 let part = (j as u64 + 1) << 32 | u64::from(copy);
                 let rng = generator(seed, &tenant.name, part);
                 let source = source.expect("the scenario was checked");

@@ -235,6 +235,7 @@ impl Worker {
                 burst,
                 paused,
             } => {
+                // As fio's `thinktime_blocks`: a pause begins once the whole burst is answered.
                 if *burst == think.blocks {
                     if self.outstanding > 0 {
                         return Err(Step::Wait);

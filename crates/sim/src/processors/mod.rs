@@ -49,6 +49,7 @@ const STEPS: [Step; 5] = [
 
 /// Tag of a step in the vCPU simulation: the step, the device and the request's slot there.
 fn tag(step: Step, device: usize, slot: u32) -> u64 {
+    // Bits 0 to 31: slot, 32 to 39: step, from 40 on: device.
     (device as u64) << 40 | (step as u64) << 32 | u64::from(slot)
 }
 

@@ -382,6 +382,7 @@ impl Scenario {
             .map(|(index, tenant)| {
                 let start = tenant.disk_at.unwrap_or(base);
                 let end = start.saturating_add(tenant.disk_size);
+                // Saturates, so that `check` reports a layout beyond the device.
                 base = end.checked_next_multiple_of(DISK_ALIGNMENT).unwrap_or(end);
                 (index, start..end)
             })

@@ -184,6 +184,7 @@ impl<'a> Journal<'a> {
     /// Mixes a word into the digest.
     pub(super) fn mix(&mut self, word: u64) {
         // Each step is a bijection of the digest, so no difference is lost.
+        // The multiplier is 2^64 over the golden ratio, an odd number.
         let mixed = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.digest = mixed ^ (mixed >> 29);
     }

@@ -66,6 +66,7 @@ impl Media {
 
     /// Discards sectors: they keep their contents, read as blank, or read as garbage.
     pub(super) fn discard(&mut self, first: usize, count: usize, dice: &mut Dice) {
+        // NBD leaves the content of a discarded range undefined.
         match dice.below(3) {
             0 => {}
             1 => self.write(first, count, BLANK, dice),

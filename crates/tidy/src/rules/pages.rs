@@ -128,6 +128,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate();
     numbered.filter_map(move |(index, line)| {
         let is_fence = line.trim_start().starts_with("```");
+        // A fence opens or closes a block.
         fenced ^= is_fence;
         (!fenced && !is_fence).then_some((index + 1, line))
     })

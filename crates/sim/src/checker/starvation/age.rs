@@ -11,6 +11,7 @@ use tidegate_core::time::Nanos;
 /// direction need `n` I/Os.
 fn within(expiry: &Expiry, lane: Lane, n: u64) -> u64 {
     match lane {
+        // Reads yield to one batch of writes after each `writes_starved` batches of reads.
         Lane::Read => expiry.batch * (n + n.div_ceil(expiry.writes_starved)),
         Lane::Write => expiry.batch * n * (1 + expiry.writes_starved),
     }

@@ -95,6 +95,7 @@ impl Chances {
     }
 
     fn tickets(&self, slot: usize, served: u64) -> u128 {
+        // The shift keeps precision; only ratios of tickets matter.
         ((self.weights[slot] as u128) << 64) / served as u128
     }
 }

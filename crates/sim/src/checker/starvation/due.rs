@@ -21,6 +21,7 @@ pub(super) fn first(bound: &Due, engine: &Engine) -> Option<Promise> {
         Some((due, seq, vm, lane))
     });
     let (due, seq, vm, lane) = heads.min_by_key(|&(due, seq, ..)| (due, seq))?;
+    // Before that time another unit may still go without harm to this deadline.
     let strict = bound
         .before
         .is_none_or(|before| due - before <= facts.now());

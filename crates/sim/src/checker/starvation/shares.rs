@@ -153,6 +153,7 @@ impl Passed {
             let objective = engine.tenants().objective(vm);
             self.reserved |= engine.policy().has_floor(objective);
             let has_transfer = engine.jobs().job(engine.view().now(), vm).is_some();
+            // Help for a deadline transfer acts like a floor: it overrides weights.
             self.reserved |= has_transfer && engine.policy().helps_jobs();
             self.weights[vm.index()] = match (shares.weights, by.weight) {
                 (Weights::Allocations { .. }, _) => {
@@ -161,6 +162,7 @@ impl Passed {
                 (Weights::Objectives, true) => objective.weight.into(),
                 (Weights::Objectives, false) => 1,
             };
+            // Weight factors in quarters, as the dispatchers scale I/O priority levels.
             let (class, quarters) = match objective.priority {
                 Priority::RealTime => (1, 4),
                 Priority::BestEffort(level) => (2, 8 - u64::from(level)),
@@ -230,6 +232,8 @@ impl Passed {
         if let Some(scale) = lightest.map(u64::ilog2)
             && scale != self.scale
         {
+            // Under round robin a change of the scale changes all quanta, so earlier service has no
+            // bound.
             self.scale = scale;
             if matches!(shares.lead, Lead::Turns { .. }) {
                 self.served.fill(0);
@@ -331,6 +335,7 @@ impl Passed {
                 // The waiting VM's own scale gives it at least a whole quantum.
                 let debt = self.quanta[waits].max(shares.cost.flush());
                 let turns = (largest + u128::from(debt)).div_ceil(quantum.into());
+                // Twice, for the turns in which the scale of the quanta changes.
                 2 * (turns + 1) * u128::from(self.quanta[served]) + largest
             }
         }

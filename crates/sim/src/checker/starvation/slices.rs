@@ -121,6 +121,7 @@ impl Turns {
         let ages = self.in_flight.iter().map(|&(_, at)| now.since(at));
         let longest = ages.max().unwrap_or(Nanos::ZERO);
         self.slowest = self.slowest.max(quiet).max(longest);
+        // Ages are taken first, so that an I/O that has just ended counts with all of its time.
         self.in_flight.retain(|&(id, _)| engine.is_in_flight(id));
         let queues = facts.vm_slots() as u64 * (1 + slices.by_lane as u64) - 1;
         for slot in 0..facts.vm_slots() {

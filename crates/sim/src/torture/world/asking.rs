@@ -31,6 +31,8 @@ impl TortureWorld<'_, '_> {
         match self.hand_in(number, request)? {
             None => self.asked(number),
             Some(Refusal::Full) => self.inventory.clients[number as usize].waits = true,
+            // After any other refusal the client retries after 10 us; room is announced, these are
+            // not.
             Some(_) => self
                 .inventory
                 .arm(&mut self.schedule, number, self.now + Nanos(10_000)),

@@ -103,6 +103,7 @@ impl Device {
             return None;
         };
         let mut took = self.dice.range(least.0, most.0);
+        // One I/O in a hundred takes from the usual maximum up to `tail`.
         if self.dice.chance(10) {
             took = self.dice.range(most.0, tail.0.max(most.0));
         }
@@ -151,6 +152,7 @@ impl TortureWorld<'_, '_> {
     pub(super) fn submit(&mut self, io: DeviceIo, parts: Vec<Part>) -> Verdict {
         let disk = self.inventory.disk_of(&io);
         let slot = io.id.index() as u32;
+        // A real device may move the bytes at any time before it reports the end.
         let early = self.device.dice.chance(400);
         let mark = self.inventory.disks[disk].media.mark();
         self.flights.start(io, parts, early, mark);

@@ -65,6 +65,8 @@ impl TortureWorld<'_, '_> {
         if !there {
             return Ok(());
         }
+        // A moved disk takes fresh addresses, so I/Os of its former place cannot be confused with
+        // new ones.
         if self.inventory.disks[number].resize(base, size) {
             self.inventory.next_base = base + size;
             // Dispatchers see a moved disk as removed and added.

@@ -44,6 +44,7 @@ impl TortureWorld<'_, '_> {
     fn drain_bound(&self) -> Nanos {
         let mut bound = Nanos::from_secs(10);
         for guest in &self.inventory.vms {
+            // Twice: a request that failed in a merged I/O is served again.
             let bytes = 2 * guest.asked.1 + guest.started;
             let slowest = guest.objectives.iter();
             let slowest = slowest.map(|o| progress::at_limit(o, 2 * guest.asked.0, bytes));

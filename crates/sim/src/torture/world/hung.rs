@@ -29,6 +29,7 @@ impl Hung {
         // Patience in the time scale of the run: most disks answer within it, some do not. A hang
         // ends well within the bound on draining.
         let data = Nanos(dice.octaves(10_000, (swarm.span.0 / 4).clamp(20_000, 500_000_000)));
+        // The daemon's defaults have the same proportion.
         let patience = Patience {
             data,
             other: Nanos(5 * data.0),

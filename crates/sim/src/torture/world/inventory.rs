@@ -70,6 +70,7 @@ impl Disk {
             vm,
             spec,
             room: spec.size,
+            // Media, shadow and floors count sectors from the disk's begin, wherever the disk is.
             media: Media::new(sectors),
             shadow: Shadow::new(number, sectors),
             durable: Durable::new(sectors),

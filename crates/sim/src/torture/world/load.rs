@@ -74,6 +74,7 @@ impl Load {
         if op != Op::Flush {
             client.next = if work.downwards { first } else { first + count };
         }
+        // A flush has no range.
         let data = op != Op::Flush;
         Request {
             op,
@@ -90,6 +91,7 @@ impl Load {
         let dice = &mut self.dice;
         let sectors = |n: u64| n * SECTOR;
         let (offset, len) = match dice.below(4) {
+            // Offset plus length overflows 64 bits.
             0 => (u64::MAX - dice.below(SECTOR), SECTOR),
             1 => (size - SECTOR, sectors(2)),
             2 => (sectors(dice.below(size / SECTOR)), 0),

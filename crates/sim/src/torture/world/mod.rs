@@ -113,6 +113,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         }
         self.begin_faults();
         self.schedule_job();
+        // Stalls and limits stretch a run; beyond these bounds it drains with fewer requests.
         let last = Nanos(self.now.0 + self.swarm.span.0 * 20 + Nanos::SECOND.0);
         let turns = self.swarm.requests as u64 * 50;
         for _ in 0..turns {
@@ -166,6 +167,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         for slot in self.device.completed(self.now) {
             self.io_ended(slot)?;
         }
+        // A driver's loop handles events in batches of varying size.
         for _ in 0..1 + self.faults.dice.below(8) {
             let Some(event) = self.schedule.due(self.now) else {
                 break;

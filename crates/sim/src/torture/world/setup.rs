@@ -33,6 +33,7 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
         engine.admission_mut().leave_undivided();
     }
     engine.device_mut().set_profile(swarm.profile.clone());
+    // Half of the seeds, without a draw: older seeds keep their runs.
     engine.device_mut().learn_costs(seed.is_multiple_of(2));
     let (window, fickle, wrap) = (swarm.window, swarm.fickle, plant.roles());
     credits.announce(&swarm.policy);
@@ -72,6 +73,7 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
 /// Profile of a device with `iops` I/Os of 4 KiB per second; an I/O of 1 MiB takes 16 times as
 /// long.
 fn profile(iops: u64) -> Profile {
+    // 16 times as long for 256 times the bytes, between a seek and a pure transfer.
     let points = [(4096, iops as f64), (1 << 20, iops as f64 / 16.0)];
     let curve = Curve::new(&points).expect("rates are positive");
     let both = [curve.clone(), curve];
@@ -86,6 +88,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         journal: &'a mut Journal<'j>,
         plant: &'a mut dyn Plant,
     ) -> TortureWorld<'a, 'j> {
+        // The engine must not depend on a start at time 0.
         let now = Nanos(1 + seed % 1000);
         let credits = Credits::default();
         let mut engine = engine(seed, &swarm, plant, &credits, now);
