@@ -249,7 +249,7 @@ fn what_is_said_of_processors_is_read_and_nothing_else() {
     let driver = said("submit = \"10 us\"", "sumbit = \"10 us\"");
     assert!(driver.contains("did you mean `submit`?"), "{driver}");
     let alone = refused(&(machine("") + &reader("a", 1, "pinned = \"1\"")));
-    assert!(alone.contains("there is no [host.cpu]"), "{alone}");
+    assert!(alone.contains("no [host.cpu] section"), "{alone}");
     let mut elsewhere = good(&(machine(FOUR) + &reader("a", 1, "")));
     if let Some(driver) = elsewhere.cpu.as_mut().and_then(|cpu| cpu.driver.as_mut()) {
         driver.cpu.pinned = CpuSet::range(9, 9);
