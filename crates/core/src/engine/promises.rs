@@ -178,7 +178,12 @@ fn counted_depth(facts: &Facts, control: &DeviceControl) -> u32 {
 
 /// Returns what comes of all promises together, with floors judged at a queue of `depth`; `None`:
 /// what requests cost is not known.
-fn reckoned(facts: &Facts, control: &DeviceControl, depth: u32, now: Nanos) -> Option<Feasibility> {
+fn reckoned(
+    facts: &Facts,
+    control: &DeviceControl,
+    depth: u32,
+    now: Nanos,
+) -> Option<Feasibility> {
     let (profile, is_learnt) = costs(facts)?;
     let spec = &facts.queues.device.spec;
     let device = fit::Device {

@@ -6,10 +6,8 @@
 //! own. For each request size at the host, and each number of outstanding requests:
 //!
 //! - *bulk*: the disk's rate is fitted to the host, then the hypervisor's time to the VM, then the
-//! size of the applications to their durations;
-//!   the one with which the VM is, then the size of the applications the one that fits;
+//!   size of the applications to their durations;
 //! - *streams*, on the fitted disk: the hypervisor's time is fitted to one stream.
-//!   is nearest.
 //!
 //! The combination with the smallest distance over all rows of its kind is the result.
 //!
