@@ -3,7 +3,6 @@
 //! Each call of a driver and its outcome is reported to the ledger, which panics at the first that
 //! breaks a promise of [`tidegate_core::engine`]. It reads nothing from the engine except for the
 //! comparison in [`Ledger::check`].
-//! [`Ledger::check`] compares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_core::engine::{DiskSpec, Engine, EngineConfig, Refusal};

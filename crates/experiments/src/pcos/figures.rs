@@ -1,6 +1,5 @@
 //! Figures 5.11 to 5.14, which the thesis draws without values on their axes, and the need for PCOS
 //! that section 5.1.1 states.
-//! 5.1.1 needs PCOS for.
 
 use super::host::{Case, MEDIA, Setting};
 use super::learning::INTERVAL;

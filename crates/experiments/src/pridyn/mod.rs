@@ -5,10 +5,6 @@
 //! `use_cases` table 4.1, section 4.1 and figure 4.1, `streams` figures 4.5 to 4.7, `third` figures
 //! 5.2 to 5.4. `setup` defines the runs, `basis` has results that other runs depend on, `run` the
 //! results of a run. The folder's README documents the model of the testbed and its calibration.
-//! 3.4, `use_cases` table 4.1, section 4.1 and figure 4.1, `streams` figures 4.5 to 4.7, `third`
-//! figures 5.2 to 5.4. `setup` says which runs there are, `basis` what some of them follow from,
-//! `run` what comes of one. The folder's README says how the testbed is modelled, and what was
-//! calibrated.
 
 pub(crate) mod basis;
 mod calibrate;

@@ -6,9 +6,6 @@
 //! table 4, `bursts` figure 12, `applications` figures 13 and 14 and table 5. `hosts` puts one host
 //! or several in front of the disk, `setup` defines the runs, `run` their results. The folder's
 //! README documents the models of guests and disks and their calibration.
-//! 5. `hosts` is one host or several in front of the disk, `setup` which runs there are, `run` what
-//! comes of one. The folder's README says how the guests and the disks are modelled, and what was
-//! calibrated.
 
 mod ablation;
 mod applications;

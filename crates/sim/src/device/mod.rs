@@ -136,8 +136,8 @@ impl DeviceSim {
     }
 
     /// Lets everything happen that is due at the time of the next event.
-    // The order below is part of the results: completions, events, timers, then dispatch.
     fn pass(&mut self, next: &Next) {
+        // The order below is part of the results: completions, events, timers, then dispatch.
         let now = next.at;
         self.pass_to(now);
         if next.ends <= now {
