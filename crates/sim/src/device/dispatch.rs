@@ -23,7 +23,7 @@ fn model_io(host: usize, io: &DeviceIo) -> ModelIo {
 impl DeviceSim {
     /// Submits to the device the I/Os that the engines dispatch.
     pub(super) fn give_work(&mut self) {
-        let apart = self.transport.is_apart();
+        let apart = self.transport.has_own_queue();
         while apart || self.model.has_room() {
             let Some((host, io)) = self.hosts.poll_dispatch(self.now) else {
                 break;

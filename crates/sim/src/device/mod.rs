@@ -100,24 +100,24 @@ struct Next {
 impl DeviceSim {
     /// Lets time pass until `until`, everything that happens at it included.
     pub fn run_until(&mut self, until: Nanos) {
-        while let Some(next) = self.next_by(until) {
-            self.pass(&next);
+        while let Some(next) = self.next_due(until) {
+            self.handle_next(&next);
         }
-        self.pass_to(until);
+        self.advance_to(until);
     }
 
     /// Lets time pass like [`DeviceSim::run_until`], but no further than to the first time at which
     /// a transfer begins or ends. Returns the time it has come to.
     pub(crate) fn run_to_transfer(&mut self, until: Nanos) -> Nanos {
         let before = self.transfers.changes();
-        while let Some(next) = self.next_by(until) {
+        while let Some(next) = self.next_due(until) {
             if self.transfers.changes() != before && next.at > self.now {
                 return self.now;
             }
-            self.pass(&next);
+            self.handle_next(&next);
         }
         if self.transfers.changes() == before {
-            self.pass_to(until);
+            self.advance_to(until);
         }
         self.now
     }
@@ -131,20 +131,20 @@ impl DeviceSim {
     }
 
     /// Next event that is due by `until`.
-    fn next_by(&self, until: Nanos) -> Option<Next> {
+    fn next_due(&self, until: Nanos) -> Option<Next> {
         Some(self.next()).filter(|next| next.at <= until)
     }
 
     /// Lets everything happen that is due at the time of the next event.
-    fn pass(&mut self, next: &Next) {
+    fn handle_next(&mut self, next: &Next) {
         // The order below is part of the results: completions, events, timers, then dispatch.
         let now = next.at;
-        self.pass_to(now);
+        self.advance_to(now);
         if next.ends <= now {
             self.complete();
         }
         while let Some(event) = self.events.due(now) {
-            self.happen(event);
+            self.handle_event(event);
         }
         if next.timer <= now {
             self.hosts.handle_timeouts(now);
@@ -157,7 +157,7 @@ impl DeviceSim {
     }
 
     /// Lets time pass in which nothing happens.
-    fn pass_to(&mut self, now: Nanos) {
+    fn advance_to(&mut self, now: Nanos) {
         self.model.elapse(now.since(self.now));
         self.now = self.now.max(now);
     }
@@ -178,7 +178,7 @@ impl DeviceSim {
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Arrive(vm) => self.arrive(vm),
             Event::Leave(vm) => self.leave(vm),
@@ -204,9 +204,9 @@ impl DeviceSim {
             Event::Answer(slot) => self.answer(slot),
             Event::Change(index) => self.change(index),
             Event::Message(number) => self.deliver_message(number),
-            Event::Reach(number) => self.transport.reach(number),
+            Event::Reach(number) => self.transport.arrive_at_device(number),
             Event::Return(number) => {
-                let io = self.transport.come_back(number);
+                let io = self.transport.take_completion(number);
                 self.hosts.complete(self.now, io);
             }
         }

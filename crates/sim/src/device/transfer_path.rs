@@ -36,7 +36,7 @@ impl DeviceSim {
         }
         let slot = self.issue(worker, io, since);
         if let Some(transfers) = self.vms.worker_mut(worker).transfers_mut() {
-            transfers.lies_in(slot);
+            transfers.set_slot(slot);
         }
     }
 
@@ -130,7 +130,7 @@ impl DeviceSim {
             vm.tally.transfers.get_or_insert_default();
         }
         *self.vms.worker_mut(worker) = begun;
-        self.happen(Event::Start(worker));
+        self.handle_event(Event::Start(worker));
         self.settle();
     }
 

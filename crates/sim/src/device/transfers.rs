@@ -105,7 +105,7 @@ impl Transfers {
 
     /// Notes the slot of the request that was issued last, which belongs to the transfer that began
     /// last.
-    pub(super) fn lies_in(&mut self, slot: u32) {
+    pub(super) fn set_slot(&mut self, slot: u32) {
         let slot = slot as usize;
         if self.of_slot.len() <= slot {
             self.of_slot.resize(slot + 1, 0);
@@ -316,7 +316,7 @@ mod tests {
             transfers.begin(Nanos(since), 2048);
             for slot in slots {
                 transfers.issued((0, 2048), Nanos(since), 1024);
-                transfers.lies_in(slot);
+                transfers.set_slot(slot);
             }
         }
         let mut done = |slot| transfers.answered(slot, 1024, false).map(|it| it.index);
@@ -326,7 +326,7 @@ mod tests {
         );
         assert_eq!(done(0), None, "it is over");
         transfers.begin(Nanos(9), 2048);
-        transfers.lies_in(1);
+        transfers.set_slot(1);
         assert_eq!(transfers.tally_running(Nanos(9)).unfinished, 1);
         assert_eq!(transfers.abandon(false).len(), 1, "not issued whole");
         assert!(transfers.answered(1, 1024, true).is_none());
@@ -343,7 +343,7 @@ mod tests {
         let mut transfers = Transfers::of_workload(&job).expect("it has a deadline");
         let begun = transfers.begin_workload(Nanos(7)).expect("its workload");
         assert_eq!((begun.bytes, begun.deadline), (4096, Some(S)));
-        transfers.lies_in(0);
+        transfers.set_slot(0);
         let done = transfers.answered(0, 4096, true).expect("its last request");
         log.done(3, &done, Nanos(9));
         assert_eq!(log.take_done(), [], "nobody asked for them");

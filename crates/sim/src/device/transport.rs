@@ -69,7 +69,7 @@ impl Transport {
 
     /// Returns `true` if hosts do not know how much the device accepts, and so have only their own
     /// depth to go by. False for a single host at its own device.
-    pub(super) fn is_apart(&self) -> bool {
+    pub(super) fn has_own_queue(&self) -> bool {
         self.last.len() > 1 || self.path != Path::default()
     }
 
@@ -79,7 +79,7 @@ impl Transport {
             let at = self.arrival(now, host, &takes, Direction::ToDevice);
             return Sent::Arrives(at, self.there.put(io));
         }
-        if !self.is_apart() {
+        if !self.has_own_queue() {
             return Sent::Device(io);
         }
         self.queue.push_back(io);
@@ -87,7 +87,7 @@ impl Transport {
     }
 
     /// Puts an I/O that arrives at the device, by its number, into the queue.
-    pub(super) fn reach(&mut self, number: u32) {
+    pub(super) fn arrive_at_device(&mut self, number: u32) {
         let io = self.there.take(number);
         self.queue.push_back(io);
     }
@@ -106,7 +106,7 @@ impl Transport {
     }
 
     /// Name of the I/O whose completion arrives, by its number.
-    pub(super) fn come_back(&mut self, number: u32) -> u64 {
+    pub(super) fn take_completion(&mut self, number: u32) -> u64 {
         self.back.take(number)
     }
 
@@ -147,11 +147,11 @@ mod tests {
     fn a_single_host_at_the_device_has_no_queue() {
         let mut at_device = Transport::new(Path::default(), 1, "disk", 1);
         let io = ModelIo::read(7, 0, 512);
-        assert!(!at_device.is_apart());
+        assert!(!at_device.has_own_queue());
         assert_eq!(at_device.send(Nanos(5), 0, io), Sent::Device(io));
         assert_eq!(at_device.send_back(Nanos(5), 0, 7), None);
         let mut shared = Transport::new(Path::default(), 1, "disk", 2);
-        assert!(shared.is_apart());
+        assert!(shared.has_own_queue());
         assert_eq!(shared.send(Nanos(5), 0, io), Sent::Queued);
         assert_eq!((shared.pop_queued(), shared.pop_queued()), (Some(io), None));
     }
@@ -171,7 +171,7 @@ mod tests {
             };
             assert!(at >= last && at >= Nanos(id + 10));
             last = at;
-            transport.reach(number);
+            transport.arrive_at_device(number);
             assert_eq!(transport.pop_queued().map(|io| io.id), Some(id));
         }
     }
@@ -182,7 +182,7 @@ mod tests {
         for id in [1, 2] {
             transport.send(Nanos(5), 0, ModelIo::read(id, 0, 512));
         }
-        transport.reach(0);
+        transport.arrive_at_device(0);
         let back = transport.send_back(Nanos(5), 0, 3);
         assert_eq!(back, Some((Nanos(25), 0)));
         assert_eq!(transport.drain(), [2, 1, 3]);

@@ -39,13 +39,13 @@ impl DeviceSim {
 
     /// Takes a request that was issued and reaches the scheduler now.
     pub(crate) fn submitted(&mut self, now: Nanos, slot: u32) {
-        self.stir(now);
+        self.set_dirty(now);
         self.submit(slot);
     }
 
     /// Takes an answer that reaches its worker now.
     pub(crate) fn answered_at(&mut self, now: Nanos, slot: u32) {
-        self.stir(now);
+        self.set_dirty(now);
         self.answer(slot);
     }
 
@@ -55,16 +55,16 @@ impl DeviceSim {
     pub(crate) fn catch_up(&mut self, now: Nanos) -> bool {
         self.run_until(now);
         let steps = self.vcpu_steps.as_mut();
-        if steps.is_some_and(|steps| steps.take_stirred()) {
+        if steps.is_some_and(|steps| steps.take_dirty()) {
             self.settle();
         }
         (self.vcpu_steps.as_ref()).is_some_and(|steps| !steps.is_empty())
     }
 
-    fn stir(&mut self, now: Nanos) {
-        self.pass_to(now);
+    fn set_dirty(&mut self, now: Nanos) {
+        self.advance_to(now);
         if let Some(steps) = &mut self.vcpu_steps {
-            steps.stir();
+            steps.set_dirty();
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum VcpuStep {
 pub(super) struct VcpuSteps {
     steps: VecDeque<VcpuStep>,
     /// A request was submitted or answered since the device was last given work.
-    stirred: bool,
+    dirty: bool,
 }
 
 impl VcpuSteps {
@@ -36,13 +36,13 @@ impl VcpuSteps {
     }
 
     /// Notes that a request was submitted or answered: the engine and the device have work.
-    pub(super) fn stir(&mut self) {
-        self.stirred = true;
+    pub(super) fn set_dirty(&mut self) {
+        self.dirty = true;
     }
 
     /// True if a request was submitted or answered since this was asked last.
-    pub(super) fn take_stirred(&mut self) -> bool {
-        core::mem::take(&mut self.stirred)
+    pub(super) fn take_dirty(&mut self) -> bool {
+        core::mem::take(&mut self.dirty)
     }
 }
 
@@ -57,8 +57,8 @@ mod tests {
         asked.into_iter().for_each(|step| steps.ask(step));
         let taken: Vec<_> = core::iter::from_fn(|| steps.take()).collect();
         assert_eq!((taken, steps.is_empty()), (asked.to_vec(), true));
-        assert!(!steps.take_stirred());
-        steps.stir();
-        assert_eq!((steps.take_stirred(), steps.take_stirred()), (true, false));
+        assert!(!steps.take_dirty());
+        steps.set_dirty();
+        assert_eq!((steps.take_dirty(), steps.take_dirty()), (true, false));
     }
 }

@@ -53,7 +53,7 @@ fn tag(step: Step, device: usize, slot: u32) -> u64 {
     (device as u64) << 40 | (step as u64) << 32 | u64::from(slot)
 }
 
-fn of_tag(tag: u64) -> (Step, usize, u32) {
+fn parse_tag(tag: u64) -> (Step, usize, u32) {
     let step = STEPS[(tag >> 32) as usize & 0xff];
     (step, (tag >> 40) as usize, tag as u32)
 }
@@ -183,7 +183,7 @@ impl Processors {
         let process = &self.processes[device][worker];
         if let (Some(&first), Some((vcpu, task))) = (process.steps.front(), process.on) {
             let cpu = &self.guests[process.tenant].cpu;
-            let cost = match of_tag(first) {
+            let cost = match parse_tag(first) {
                 (Step::Issue, ..) => cpu.issue,
                 _ => cpu.complete,
             };
@@ -193,7 +193,7 @@ impl Processors {
 
     /// Passes a completed step on, before anything else happens.
     fn handled(&mut self, devices: &mut [DeviceSim], handled: Handled) {
-        let (step, device, slot) = of_tag(handled.tag);
+        let (step, device, slot) = parse_tag(handled.tag);
         let sim = &mut devices[device];
         let now = handled.at;
         let worker = sim.worker_of(slot);

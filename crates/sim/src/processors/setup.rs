@@ -15,33 +15,33 @@ use tidegate_vcpu::scenario::{CpuSpec, SPREAD};
 use tidegate_vcpu::world::VcpuWorld;
 
 /// Part of a tenant's generators that draws the start of its busy processes.
-const HOGS: u64 = u64::MAX;
+const BUSY_PROCESSES: u64 = u64::MAX;
 
 impl Processors {
     /// Creates the pCPUs of a scenario at time zero, and routes its devices' requests through them.
     /// `None` if the scenario has no pCPUs.
     pub(crate) fn of(scenario: &Scenario, devices: &mut [DeviceSim]) -> Option<Processors> {
         let cpu = scenario.cpu.as_ref()?;
-        let mut making = Making::new(cpu, scenario.frame.seed);
+        let mut builder = MachineBuilder::new(cpu, scenario.frame.seed);
         let driver = cpu.driver.map(|driver| {
-            let vm = making.add("driver", &driver.cpu);
-            making.hogs("driver", vm, &driver.cpu, (Nanos::ZERO, None));
+            let vm = builder.add("driver", &driver.cpu);
+            builder.add_busy_processes("driver", vm, &driver.cpu, (Nanos::ZERO, None));
             vm
         });
         let tenants = scenario.tenants.iter().enumerate();
-        let guests = tenants.map(|(place, tenant)| making.guest(place, tenant, driver));
+        let guests = tenants.map(|(place, tenant)| builder.guest(place, tenant, driver));
         let guests: Vec<Guest> = guests.collect();
         let processes = (devices.iter_mut()).map(|sim| {
             sim.ask_vcpus();
-            making.processes(sim, &guests)
+            builder.processes(sim, &guests)
         });
         let processes = processes.collect();
-        let Making {
+        let MachineBuilder {
             machine,
             inside,
             flows,
             ..
-        } = making;
+        } = builder;
         let scheduler = cpu.scheduler.build(&machine);
         let switch = cpu.machine.switch_cost;
         let world = VcpuWorld::new(machine, inside, flows, scheduler, switch).driven();
@@ -59,16 +59,16 @@ impl Processors {
 }
 
 /// Machine under construction.
-struct Making {
+struct MachineBuilder {
     machine: Machine,
     inside: Vec<GuestCpu>,
     flows: Vec<Box<dyn Flow>>,
     seed: u64,
 }
 
-impl Making {
-    fn new(cpu: &HostCpu, seed: u64) -> Making {
-        Making {
+impl MachineBuilder {
+    fn new(cpu: &HostCpu, seed: u64) -> MachineBuilder {
+        MachineBuilder {
             machine: Machine::new(cpu.machine.pcpus, cpu.machine.per_socket),
             inside: Vec::new(),
             flows: Vec::new(),
@@ -90,19 +90,25 @@ impl Making {
 
     /// Adds processes that compute without end while their VM is there. Their starts are spread
     /// over [`SPREAD`] after its arrival.
-    fn hogs(&mut self, name: &str, vm: VmId, cpu: &CpuSpec, (from, until): (Nanos, Option<Nanos>)) {
+    fn add_busy_processes(
+        &mut self,
+        name: &str,
+        vm: VmId,
+        cpu: &CpuSpec,
+        (from, until): (Nanos, Option<Nanos>),
+    ) {
         if cpu.busy_processes == 0 {
             return;
         }
-        let mut random = generator(self.seed, name, HOGS);
+        let mut random = generator(self.seed, name, BUSY_PROCESSES);
         let tasks = (0..cpu.busy_processes).map(|n| {
             let vcpu = self.vcpu(vm, n);
             let task = self.inside[vcpu.at()].add_task();
             (vcpu, task, from + Nanos(random.next_u64() % SPREAD.0))
         });
         let tasks = tasks.collect();
-        let hogs = Cpu::new(self.flows.len() as u32, tasks, Nanos::MAX);
-        self.flows.push(Box::new(hogs.until(until)));
+        let busy = Cpu::new(self.flows.len() as u32, tasks, Nanos::MAX);
+        self.flows.push(Box::new(busy.until(until)));
     }
 
     fn guest(&mut self, place: usize, tenant: &Tenant, driver: Option<VmId>) -> Guest {
@@ -110,7 +116,7 @@ impl Making {
         let vm = (!tenant.background).then(|| self.add(&tenant.name, &cpu.cpu));
         if let Some(vm) = vm {
             let time = (tenant.arrives, tenant.leaves);
-            self.hogs(&tenant.name, vm, &cpu.cpu, time);
+            self.add_busy_processes(&tenant.name, vm, &cpu.cpu, time);
         }
         Guest {
             vm,

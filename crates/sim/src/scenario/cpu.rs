@@ -72,7 +72,7 @@ impl HostCpu {
 }
 
 /// Returns the error of a driver domain that has no pCPU to run on.
-pub(super) fn homeless(cpu: &HostCpu) -> Option<String> {
+pub(super) fn driver_without_pcpu(cpu: &HostCpu) -> Option<String> {
     let driver = cpu.driver.as_ref()?;
     let none = driver.cpu.pinned.and(cpu.all()).is_empty();
     none.then(|| format!("the driver domain: {}", no_pcpu(cpu)))
@@ -84,7 +84,10 @@ fn no_pcpu(cpu: &HostCpu) -> String {
 }
 
 /// Returns the key and the error of a tenant's setting that is not allowed with simulated pCPUs.
-pub(super) fn misplaced(cpu: Option<&HostCpu>, tenant: &Tenant) -> Option<(&'static str, String)> {
+pub(super) fn not_allowed_with_pcpus(
+    cpu: Option<&HostCpu>,
+    tenant: &Tenant,
+) -> Option<(&'static str, String)> {
     let cpu = cpu?;
     if tenant.delay != Delay::default() {
         let what = "with [host.cpu] the way of a request is simulated, and has no delay beside it";

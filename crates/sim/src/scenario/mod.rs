@@ -303,7 +303,7 @@ impl Scenario {
         for (index, device) in self.devices.iter().enumerate() {
             self.check_device(index, device)?;
         }
-        if let Some(what) = self.cpu.as_ref().and_then(cpu::homeless) {
+        if let Some(what) = self.cpu.as_ref().and_then(cpu::driver_without_pcpu) {
             return Err(ScenarioError::Whole(what));
         }
         for tenant in &self.tenants {
@@ -412,7 +412,7 @@ impl Scenario {
                 source,
             });
         }
-        if let Some((_, what)) = cpu::misplaced(self.cpu.as_ref(), tenant) {
+        if let Some((_, what)) = cpu::not_allowed_with_pcpus(self.cpu.as_ref(), tenant) {
             return Err(ScenarioError::Whole(format!("{}: {what}", name())));
         }
         if let Some((job, what)) = misplaced_deadline(tenant.background, &tenant.jobs) {

@@ -37,7 +37,7 @@ pub fn read(
     library: &dyn Library,
     policy: Option<&PolicySpec>,
 ) -> Result<Loaded<Scenario>, ConfigErrors> {
-    let loaded = document::read(text, file, |root| whole(root, library, policy))?;
+    let loaded = document::read(text, file, |root| read_scenario(root, library, policy))?;
     // Some mistakes show only in the complete scenario.
     match loaded.config.check() {
         Ok(()) => Ok(loaded),
@@ -48,7 +48,11 @@ pub fn read(
     }
 }
 
-fn whole(root: &Field<'_>, library: &dyn Library, policy: Option<&PolicySpec>) -> Option<Scenario> {
+fn read_scenario(
+    root: &Field<'_>,
+    library: &dyn Library,
+    policy: Option<&PolicySpec>,
+) -> Option<Scenario> {
     let mut section = Section::with_keys(root, &keys::SCENARIO)?;
     let frame = FrameDraft::read(&mut section, &keys::FRAME);
     let duration = frame.duration;

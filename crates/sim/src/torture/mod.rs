@@ -13,10 +13,10 @@
 //! failing seed is a failing test. Invariants are in [`checker`](crate::checker), kinds of faults
 //! in [`fault`](crate::fault).
 
-mod fickle;
 mod journal;
 mod media;
 mod panics;
+mod random_merge_limits;
 mod swarm;
 mod window;
 mod world;

@@ -100,7 +100,7 @@ impl Reader<'_> {
             leaves,
         };
         let machine = self.cpu.as_ref().and_then(Option::as_ref);
-        if let Some((key, what)) = cpu::misplaced(machine, &tenant) {
+        if let Some((key, what)) = cpu::not_allowed_with_pcpus(machine, &tenant) {
             let place = field.find(key);
             (place.as_ref().unwrap_or(&field)).error(what, "leave it out, or leave out [host.cpu]");
             return None;

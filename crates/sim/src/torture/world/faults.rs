@@ -80,7 +80,7 @@ impl TortureWorld<'_, '_> {
         for kind in Kind::ALL {
             self.schedule_fault(kind);
         }
-        self.schedule_look();
+        self.schedule_hung_check();
     }
 
     fn schedule_fault(&mut self, kind: Kind) {

@@ -95,9 +95,10 @@ impl Hung {
 }
 
 impl TortureWorld<'_, '_> {
-    pub(super) fn schedule_look(&mut self) {
+    pub(super) fn schedule_hung_check(&mut self) {
         if let Some(patience) = self.hung.patience {
-            self.schedule.plan(self.now + patience.data, Event::Look);
+            self.schedule
+                .plan(self.now + patience.data, Event::CheckHungDisks);
         }
     }
 
@@ -106,7 +107,7 @@ impl TortureWorld<'_, '_> {
         if !self.running {
             return Ok(());
         }
-        self.schedule_look();
+        self.schedule_hung_check();
         let clock = self.faults.clock(self.now);
         self.write(What::Timeout, [1, 0, 0, 0, 0]);
         if self.plant.looks() {

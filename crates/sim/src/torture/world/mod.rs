@@ -172,7 +172,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             let Some(event) = self.schedule.due(self.now) else {
                 break;
             };
-            self.happen(event)?;
+            self.handle_event(event)?;
         }
         // Answers hold memory that reads wait for, until they are taken.
         if self.faults.dice.chance(300) || self.checks.budgets.is_bounded() {
@@ -186,7 +186,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
         Ok(true)
     }
 
-    fn happen(&mut self, event: Event) -> Verdict {
+    fn handle_event(&mut self, event: Event) -> Verdict {
         match event {
             Event::Ask(client) => self.ask(client),
             Event::End(slot) => self.io_ended(slot),
@@ -200,7 +200,7 @@ impl<'a, 'j> TortureWorld<'a, 'j> {
             }
             Event::Job => self.change_job(),
             Event::Sent(place) => self.sent(place),
-            Event::Look => self.look_for_hung_disks(),
+            Event::CheckHungDisks => self.look_for_hung_disks(),
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) enum Event {
     /// The reply in this place has reached its client.
     Sent(u32),
     /// The driver has the engine look for disks that hang.
-    Look,
+    CheckHungDisks,
 }
 
 /// Events that are planned, and the engine's timeout.
@@ -88,7 +88,11 @@ mod tests {
     #[test]
     fn events_of_one_time_are_due_in_the_order_of_planning() {
         let mut schedule = Schedule::new();
-        for (at, event) in [(7, Event::Look), (5, Event::NewVm), (5, Event::Job)] {
+        for (at, event) in [
+            (7, Event::CheckHungDisks),
+            (5, Event::NewVm),
+            (5, Event::Job),
+        ] {
             schedule.plan(Nanos(at), event);
         }
         let due: Vec<_> = core::iter::from_fn(|| schedule.due(Nanos(6))).collect();

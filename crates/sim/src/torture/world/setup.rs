@@ -12,8 +12,8 @@ use super::request_table::RequestTable;
 use super::schedule::Schedule;
 use super::{Draws, TortureWorld};
 use crate::checker::credits::Credits;
-use crate::torture::fickle::Fickle;
 use crate::torture::journal::Journal;
+use crate::torture::random_merge_limits::RandomMergeLimits;
 use crate::torture::swarm::Swarm;
 use crate::torture::{Dice, Plant, Window};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn engine(seed: u64, swarm: &Swarm, plant: &dyn Plant, credits: &Credits, now: N
             None => roles,
         };
         let roles = if fickle {
-            Fickle::in_front(seed, roles)
+            RandomMergeLimits::in_front(seed, roles)
         } else {
             roles
         };

@@ -19,23 +19,23 @@ use tidegate_core::tuning::Tuning;
 const OFTEN: u32 = 60;
 
 /// Controller with an inner one, if the policy has any.
-pub(super) struct Fickle {
+pub(super) struct RandomMergeLimits {
     inner: Option<Box<dyn Controller>>,
-    hears: Interests,
+    interests: Interests,
     dice: Dice,
 }
 
-impl Fickle {
+impl RandomMergeLimits {
     /// Puts the controller in front of the policy's own, if it has one.
     pub(super) fn in_front(seed: u64, roles: Roles) -> Roles {
-        let hears = roles.controller.as_ref();
-        let fickle = Fickle {
-            hears: hears.map_or(Interests::NONE, |inner| inner.interests()),
+        let interests = roles.controller.as_ref();
+        let controller = RandomMergeLimits {
+            interests: interests.map_or(Interests::NONE, |inner| inner.interests()),
             inner: roles.controller,
             dice: Dice::new(seed, 15),
         };
         Roles {
-            controller: Some(Box::new(fickle)),
+            controller: Some(Box::new(controller)),
             ..roles
         }
     }
@@ -54,9 +54,9 @@ impl Fickle {
     }
 }
 
-impl Controller for Fickle {
+impl Controller for RandomMergeLimits {
     fn interests(&self) -> Interests {
-        (self.hears.and(Interests::ARRIVED)).and(Interests::STARTED)
+        (self.interests.and(Interests::ARRIVED)).and(Interests::STARTED)
     }
 
     fn on_event(&mut self, facts: &Facts, event: &Event, out: &mut Knobs) {
@@ -69,7 +69,7 @@ impl Controller for Fickle {
             self.turn(&facts.device().spec, vm, out);
         }
         if let Some(inner) = &mut self.inner
-            && self.hears.has(event.interest())
+            && self.interests.has(event.interest())
         {
             inner.on_event(facts, event, out);
         }
