@@ -18,7 +18,7 @@ pub(crate) fn distance(all: &[Residual]) -> f64 {
 }
 
 /// Appends residuals to the text of a `calibration.toml`, our figures with `digits` decimals.
-pub(crate) fn tell<'a>(
+pub(crate) fn append_residuals<'a>(
     text: &mut String,
     all: impl IntoIterator<Item = &'a Residual>,
     digits: usize,
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_is_left_over_is_toml() {
         let mut text = String::new();
-        tell(&mut text, &[residual(64.42, 60.049)], 1);
+        append_residuals(&mut text, &[residual(64.42, 60.049)], 1);
         let expected = "\n[[residual]]\ncell = \"table 3, read\"\ntheirs = 64.42\nours = 60.0\n";
         assert_eq!(text, expected);
     }

@@ -51,7 +51,7 @@ pub(crate) fn model(name: &str, own: &[(&str, &str)]) -> Result<Entry, String> {
 ///
 /// # Errors
 /// Fails when the file has no such path, or the resulting model is invalid.
-pub(crate) fn altered(
+pub(crate) fn model_with(
     (file, text): File,
     figures: &[(&[&str], String)],
 ) -> Result<Entry, ExperimentError> {
@@ -94,7 +94,7 @@ pub(crate) fn scheduler<T>(
 }
 
 /// Puts all devices under this policy.
-pub(crate) fn put_under(scenario: &mut Scenario, policy: &PolicySpec) {
+pub(crate) fn set_policy(scenario: &mut Scenario, policy: &PolicySpec) {
     for device in &mut scenario.devices {
         device.scheduling.policy = policy.clone();
     }
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_model_is_altered_only_where_it_has_something() {
-        let alter = |path: &[&str]| altered(DISK, &[(path, "7 us".to_owned())]);
+        let alter = |path: &[&str]| model_with(DISK, &[(path, "7 us".to_owned())]);
         let entry = alter(&["hdd", "command_overhead"]).expect("a disk");
-        let written = altered(DISK, &[]).expect("a disk");
+        let written = model_with(DISK, &[]).expect("a disk");
         assert_ne!(format!("{entry:?}"), format!("{written:?}"));
         let error = alter(&["hdd", "command_overhea"]).expect_err("no such figure");
         assert_eq!(

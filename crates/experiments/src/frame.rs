@@ -51,16 +51,16 @@ pub(crate) trait Experiment: Sized + 'static {
     fn run(scenario: Scenario) -> Self::Run;
 
     /// Claims about all figures together; `cells` are those figures.
-    fn goals(_: &Found<'_, Self>, cells: &[Cell]) -> Claims {
+    fn goals(_: &RunResults<'_, Self>, cells: &[Cell]) -> Claims {
         Ok(ClaimResult::order_goal(cells).into_iter().collect())
     }
 }
 
 /// Function that evaluates a claim that is no comparison.
-pub(crate) type Code<E> = fn(&Found<'_, E>) -> Claims;
+pub(crate) type Code<E> = fn(&RunResults<'_, E>) -> Claims;
 
 impl<E: Experiment> Subject for E {
-    type Results<'a> = Found<'a, E>;
+    type Results<'a> = RunResults<'a, E>;
 }
 
 /// Ablation or other change of all runs, which shows the cause of a claim's outcome.
@@ -85,9 +85,9 @@ pub(crate) struct Figure<E: Experiment> {
     pub(crate) name: &'static str,
     /// Runs behind the figure.
     pub(crate) keys: fn() -> Vec<E::Key>,
-    pub(crate) cells: fn(&Found<'_, E>) -> Cells,
-    pub(crate) claims: fn(&Found<'_, E>) -> Claims,
-    pub(crate) plots: fn(&Found<'_, E>) -> Vec<Plot>,
+    pub(crate) cells: fn(&RunResults<'_, E>) -> Cells,
+    pub(crate) claims: fn(&RunResults<'_, E>) -> Claims,
+    pub(crate) plots: fn(&RunResults<'_, E>) -> Vec<Plot>,
     /// `true` if the causes of failed claims are shown, which takes runs in all variants.
     pub(crate) explained: bool,
 }
@@ -123,13 +123,13 @@ pub(crate) const fn names<E: Experiment, const N: usize>(
 }
 
 /// Results of runs in one variant, with the paper's figures.
-pub(crate) struct Found<'a, E: Experiment> {
+pub(crate) struct RunResults<'a, E: Experiment> {
     pub(crate) reference: &'a Reference,
     pub(crate) runs: &'a Runs<E>,
     pub(crate) variant: E::Variant,
 }
 
-impl<E: Experiment> Measures for Found<'_, E> {
+impl<E: Experiment> Measures for RunResults<'_, E> {
     fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
         claim::measure::figures(call, (E::MEASURES, self), self.reference, |table| {
             let figure = E::FIGURES.iter().find(|figure| figure.name == table);
@@ -138,15 +138,15 @@ impl<E: Experiment> Measures for Found<'_, E> {
     }
 }
 
-impl<'a, E: Experiment> Found<'a, E> {
+impl<'a, E: Experiment> RunResults<'a, E> {
     /// Result of a run in this variant; `None` if it was not run.
     pub(crate) fn of(&self, key: E::Key) -> Option<&'a E::Run> {
         self.runs.get(&E::varied(key, self.variant)?)
     }
 
     /// Returns the same results in another variant.
-    pub(crate) fn varied(&self, variant: E::Variant) -> Found<'a, E> {
-        Found { variant, ..*self }
+    pub(crate) fn varied(&self, variant: E::Variant) -> RunResults<'a, E> {
+        RunResults { variant, ..*self }
     }
 
     /// Evaluates a claim of `claims.toml`; empty if its runs are missing.
@@ -163,7 +163,7 @@ impl<'a, E: Experiment> Found<'a, E> {
     fn explained(
         &self,
         variants: &[E::Variant],
-        claims: impl Fn(&Found<'_, E>) -> Claims,
+        claims: impl Fn(&RunResults<'_, E>) -> Claims,
     ) -> Result<Vec<Claim>, ExperimentError> {
         let mut others = Vec::new();
         for variant in variants {
@@ -239,7 +239,7 @@ pub(crate) fn run_all<E: Experiment>(
 /// Compares the results of the runs with the paper's figures.
 fn gather<E: Experiment>(runs: &Runs<E>, wanted: &Wanted) -> Result<Findings, ExperimentError> {
     let reference = Reference::parse(E::REFERENCE)?;
-    let found = Found {
+    let found = RunResults {
         reference: &reference,
         runs,
         variant: E::Variant::NOTHING,
@@ -327,7 +327,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn said(key: Number) -> impl Fn(&Found<'_, Toy>) -> Claims {
+    fn said(key: Number) -> impl Fn(&RunResults<'_, Toy>) -> Claims {
         move |found| {
             let run = found.of(key).into_iter();
             Ok(run

@@ -61,7 +61,7 @@ impl FreeParameters {
     /// Applies the parameters to a scenario.
     fn apply(self, scenario: &mut Scenario) -> Result<(), ExperimentError> {
         let overhead = format!("{} us", self.command_overhead_us);
-        let entry = folder::altered(DISK, &[(&["hdd", "command_overhead"], overhead)])?;
+        let entry = folder::model_with(DISK, &[(&["hdd", "command_overhead"], overhead)])?;
         for device in &mut scenario.devices {
             device.model = entry.clone();
         }
@@ -159,7 +159,7 @@ fn text(off: f64, free: &FreeParameters, residuals: &[Residual]) -> String {
          [fit]\n\
          rms_log_ratio = {off:.4}\n"
     );
-    fit::tell(&mut text, residuals, 2);
+    fit::append_residuals(&mut text, residuals, 2);
     text
 }
 

@@ -1,13 +1,13 @@
 //! Plots of the paper's curves.
 
-use super::Found;
+use super::RunResults;
 use super::measures::WRITERS;
 use super::setup::{Case, Key};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 /// Figure 4a: throughput of two writers under Flubber over time, beside the promised throughput;
 /// `None` if the run is missing.
-pub(super) fn settling(found: &Found<'_>) -> Option<Plot> {
+pub(super) fn settling(found: &RunResults<'_>) -> Option<Plot> {
     let run = found.of(Key::new(Case::Write, "flubber"))?;
     let mut plot = Plot::new(
         "Figure 4: two writers under Flubber",

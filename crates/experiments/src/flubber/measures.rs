@@ -1,7 +1,7 @@
 //! Measures that `claims.toml` names, and claims that are no comparisons of them.
 
 use super::setup::{Case, Key, Run};
-use super::{BETAS, Flubber, Found, beta};
+use super::{BETAS, Flubber, RunResults, beta};
 use crate::claim::{Measure, Series, series};
 use crate::claim_result::ClaimResult;
 use crate::frame::{Claims, Code};
@@ -57,13 +57,13 @@ pub(super) const MEASURES: &[Measure<Flubber>] = &[
 
 pub(super) const CODE: &[(&str, Code<Flubber>)] = &[("settles", settles)];
 
-fn by_beta(found: &Found<'_>, of: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
+fn by_beta(found: &RunResults<'_>, of: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
     let all = BETAS.iter().map(|factor| of(found.of(beta(*factor))?));
     Some(series(all.collect::<Option<Vec<f64>>>()?))
 }
 
 fn under_flubber(
-    found: &Found<'_>,
+    found: &RunResults<'_>,
     of: &[&str],
     figure: fn(&Run, &str) -> Option<f64>,
 ) -> Option<Series> {
@@ -72,7 +72,7 @@ fn under_flubber(
 }
 
 /// Section 4.3.1: real time starves best effort.
-fn done_before_random_reader(found: &Found<'_>) -> Option<f64> {
+fn done_before_random_reader(found: &RunResults<'_>) -> Option<f64> {
     let run = found.of(Key::new(Case::Read, "cfq_priority"))?;
     let end = run.time("rnd_read")?;
     let (mut before, mut all) = (0.0, 0.0);
@@ -91,7 +91,7 @@ fn done_before_random_reader(found: &Found<'_>) -> Option<f64> {
 pub(super) const WRITERS: [(&str, f64); 2] = [("seq_write", 1200.0), ("rnd_write", 600.0)];
 
 /// Figure 4: both VMs reach their promised throughput within 5 s and keep it.
-fn settles(found: &Found<'_>) -> Claims {
+fn settles(found: &RunResults<'_>) -> Claims {
     let within_s = found.reference.figure("feedback.settles_within_s")?;
     let Some(run) = found.of(Key::new(Case::Write, "flubber")) else {
         return Ok(Vec::new());

@@ -29,7 +29,7 @@ pub(crate) const PAPER: Paper = Paper {
 const PAPER_TOML: &str = folder::embedded!("flubber", "paper.toml");
 
 type Figure = frame::Figure<Flubber>;
-type Found<'a> = frame::Found<'a, Flubber>;
+type RunResults<'a> = frame::RunResults<'a, Flubber>;
 
 /// Interval factors of table 2; all other runs use the last but one.
 const BETAS: [u64; 5] = [1, 2, 8, 32, 128];
@@ -40,7 +40,7 @@ fn beta(factor: u64) -> Key {
 }
 
 /// Run of a case under a scheduler, by the scheduler's name in the paper's figures.
-fn named<'a>(found: &Found<'a>, case: Case, scheduler: &str) -> Option<&'a Run> {
+fn named<'a>(found: &RunResults<'a>, case: Case, scheduler: &str) -> Option<&'a Run> {
     let scheduler = SCHEDULERS.iter().find(|name| **name == scheduler)?;
     found.of(Key::new(case, scheduler))
 }
@@ -71,7 +71,7 @@ impl Experiment for Flubber {
         Run::of(scenario)
     }
 
-    fn goals(_: &Found<'_>, cells: &[Cell]) -> Claims {
+    fn goals(_: &RunResults<'_>, cells: &[Cell]) -> Claims {
         Ok(measures::goals(cells))
     }
 }

@@ -187,7 +187,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
         Case::Read | Case::ReadBackup => scheduler.policy_for_reads,
         _ => scheduler.policy,
     };
-    folder::put_under(&mut scenario, &policy);
+    folder::set_policy(&mut scenario, &policy);
     if let Some(beta) = key.beta {
         set_param(&mut scenario, "beta", beta)?;
     }

@@ -1,7 +1,7 @@
 //! Figures of the simulation beside the paper's.
 
 use super::setup::{Case, Key, Run, SCHEDULERS};
-use super::{BETAS, Figure, Found, PAPER, beta, curves, named};
+use super::{BETAS, Figure, PAPER, RunResults, beta, curves, named};
 use crate::Cell;
 use crate::findings::Sense;
 use crate::frame::Cells;
@@ -67,7 +67,7 @@ fn under(cases: &[Case], schedulers: &[&'static str]) -> Vec<Key> {
     cases.iter().flat_map(of).collect()
 }
 
-fn table2(found: &Found<'_>) -> Cells {
+fn table2(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("2", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
         let run = found.of(beta(labels.first()?.parse().ok()?))?;
@@ -98,7 +98,7 @@ fn case_and_vm(labels: &[String]) -> Option<(Case, &str)> {
     Some((Case::named(case)?, vm))
 }
 
-fn table3(found: &Found<'_>) -> Cells {
+fn table3(found: &RunResults<'_>) -> Cells {
     let cells = found
         .reference
         .table("3", 1)?
@@ -117,7 +117,7 @@ fn server_iops(run: &Run) -> f64 {
     (2.0 * SEQUENTIAL_REQUESTS + RANDOM_REQUESTS) / run.report.duration_s
 }
 
-fn table4(found: &Found<'_>) -> Cells {
+fn table4(found: &RunResults<'_>) -> Cells {
     let cells = found
         .reference
         .table("4", 1)?
@@ -137,7 +137,7 @@ fn table4(found: &Found<'_>) -> Cells {
     }))
 }
 
-fn table5(found: &Found<'_>) -> Cells {
+fn table5(found: &RunResults<'_>) -> Cells {
     let cells = found
         .reference
         .table("5", 1)?
@@ -150,7 +150,7 @@ fn table5(found: &Found<'_>) -> Cells {
     }))
 }
 
-fn table6(found: &Found<'_>) -> Cells {
+fn table6(found: &RunResults<'_>) -> Cells {
     let cells = found
         .reference
         .table("6", 2)?
@@ -182,7 +182,7 @@ fn single(table: &str, row: &str, column: &str, theirs: f64, ours: Option<f64>) 
     Cell::stated(PAPER.name, [table, row, column], theirs, ours)
 }
 
-fn figure4(found: &Found<'_>) -> Cells {
+fn figure4(found: &RunResults<'_>) -> Cells {
     let mut cells = Vec::new();
     for scheduler in SCHEDULERS {
         let theirs = found
@@ -198,7 +198,7 @@ fn figure4(found: &Found<'_>) -> Cells {
     }))
 }
 
-fn waits(found: &Found<'_>) -> Cells {
+fn waits(found: &RunResults<'_>) -> Cells {
     let mut cells = Vec::new();
     for (name, case) in [
         ("read", Case::Read),

@@ -182,7 +182,7 @@ pub(super) fn plots(runs: &Runs, wanted: &Wanted) -> Vec<Plot> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::Found;
+    use super::super::run::CaseResult;
     use super::*;
 
     fn wanted(table: Option<&str>) -> Wanted {
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn a_round_trip_stands_at_its_part_of_all() {
         let case = Case::PingMixed;
-        let found = Found {
+        let found = CaseResult {
             all_trips_ms: (1..=101).rev().map(f64::from).collect(),
-            ..Found::default()
+            ..CaseResult::default()
         };
         let runs = Runs::from([((case, Policy::Isacs), found)]);
         let drawn = latencies("t".to_owned(), case, &runs);

@@ -15,7 +15,7 @@ const IPERF_S: f64 = 60.0;
 
 /// Results of a case under a scheduler: means over the rounds.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(super) struct Found {
+pub(super) struct CaseResult {
     /// Mean round trip of each VM that answers packets, in ms.
     pub(super) trips_ms: Vec<f64>,
     /// Longest round trip of all rounds, in ms.
@@ -30,7 +30,7 @@ pub(super) struct Found {
     pub(super) range: (f64, f64),
 }
 
-impl Found {
+impl CaseResult {
     /// Value that a figure over several cases shows.
     pub(super) fn shown(&self) -> f64 {
         if self.work_s > 0.0 {
@@ -41,7 +41,7 @@ impl Found {
     }
 }
 
-impl Found {
+impl CaseResult {
     /// Mean round trip over the VMs, in ms.
     pub(super) fn trip_ms(&self) -> f64 {
         mean(self.trips_ms.iter().copied())
@@ -54,7 +54,7 @@ fn mean(all: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Results of one round.
-fn of(case: Case, report: &VcpuReport) -> Found {
+fn of(case: Case, report: &VcpuReport) -> CaseResult {
     let vms = || report.vms.iter();
     let trips = || vms().filter_map(|vm| vm.round_trips.as_ref());
     let work = vms().filter_map(|vm| vm.work_s);
@@ -72,7 +72,7 @@ fn of(case: Case, report: &VcpuReport) -> Found {
     let work_s = mean(work) * WORK_SHRINK as f64;
     let shown = if work_s > 0.0 { work_s } else { amount };
     let all_trips = trips().flat_map(|trips| trips.counted.iter());
-    Found {
+    CaseResult {
         trips_ms: trips().map(|trips| trips.mean_ms).collect(),
         longest_ms: trips().map(|trips| trips.max_ms).fold(0.0, f64::max),
         amount,
@@ -83,16 +83,16 @@ fn of(case: Case, report: &VcpuReport) -> Found {
 }
 
 /// Runs one round of a case.
-pub(super) fn round(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> Found {
+pub(super) fn round(case: Case, policy: Policy, free: &FreeParameters, round: u64) -> CaseResult {
     let scenario = setup::scenario(case, policy, free, round);
     of(case, &Simulation::new(scenario).run())
 }
 
 /// Combines the rounds of a case.
-pub(super) fn together(rounds: &[Found]) -> Found {
+pub(super) fn together(rounds: &[CaseResult]) -> CaseResult {
     let vms = rounds.first().map_or(0, |found| found.trips_ms.len());
-    let over = |get: &dyn Fn(&Found) -> f64| mean(rounds.iter().map(get));
-    Found {
+    let over = |get: &dyn Fn(&CaseResult) -> f64| mean(rounds.iter().map(get));
+    CaseResult {
         trips_ms: (0..vms)
             .map(|vm| over(&|found| found.trips_ms[vm]))
             .collect(),
@@ -114,7 +114,7 @@ pub(super) fn together(rounds: &[Found]) -> Found {
 }
 
 /// Results by case and scheduler.
-pub(super) type Runs = BTreeMap<(Case, Policy), Found>;
+pub(super) type Runs = BTreeMap<(Case, Policy), CaseResult>;
 
 /// Keys of these cases under these schedulers.
 pub(super) fn keys(cases: &[Case], policies: &[Policy]) -> Vec<(Case, Policy)> {

@@ -2,7 +2,7 @@
 
 use super::points::{POINTS, Point};
 use super::policy::Policy;
-use super::run::{Found, Runs};
+use super::run::{CaseResult, Runs};
 use super::setup::{Case, Source};
 use crate::findings::{Ordering, Sense};
 use crate::{Cell, ExperimentError, Reference, Wanted};
@@ -30,7 +30,7 @@ pub(super) struct Figure {
 }
 
 impl Figure {
-    pub(super) fn of(&self, found: &Found) -> Option<f64> {
+    pub(super) fn of(&self, found: &CaseResult) -> Option<f64> {
         match (self.case, self.vm) {
             (Case::PingMixed, Some(vm)) => found.trips_ms.get(vm).copied(),
             (Case::PingHybrid(_) | Case::PingMixed, _) => Some(found.trip_ms()),

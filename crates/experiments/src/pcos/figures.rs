@@ -4,7 +4,7 @@
 use super::host::{Case, MEDIA, Setting};
 use super::learning::INTERVAL;
 use super::run::Outcome;
-use super::{Admission, Configuration, Figure, Found, Key, Rule};
+use super::{Admission, Configuration, Figure, Key, Rule, RunResults};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const SECTION_5_1_1: Figure = Figure {
@@ -118,7 +118,7 @@ fn all(configuration: Configuration, case: Case, who: Admission) -> Vec<Key> {
 
 /// Figure at each delta; `None` if a run is missing.
 pub(super) fn curve(
-    found: &Found<'_>,
+    found: &RunResults<'_>,
     case: Case,
     who: Admission,
     of: impl Fn(&Outcome) -> f64,
@@ -157,7 +157,7 @@ pub(super) fn newcomers_mb_s(outcome: &Outcome) -> f64 {
 }
 
 /// Run of figure 5.14; `None` if it is missing.
-pub(super) fn shown<'a>(found: &Found<'a>, who: Admission) -> Option<&'a Outcome> {
+pub(super) fn shown<'a>(found: &RunResults<'a>, who: Admission) -> Option<&'a Outcome> {
     Some(&found.of(Case::Research, SHOWN, who)?.outcome)
 }
 
@@ -187,7 +187,7 @@ fn percent_plot(title: &str, y: &str, series: Vec<(&str, Vec<f64>)>) -> Plot {
     plot
 }
 
-fn delta_plot(found: &Found<'_>, case: Case, title: &str) -> Option<Plot> {
+fn delta_plot(found: &RunResults<'_>, case: Case, title: &str) -> Option<Plot> {
     let of =
         |of: fn(&Outcome) -> f64| curve(found, case, Admission::Pcos(found.configuration.rule), of);
     let series = vec![
@@ -198,7 +198,7 @@ fn delta_plot(found: &Found<'_>, case: Case, title: &str) -> Option<Plot> {
     Some(percent_plot(title, "of the largest", series))
 }
 
-fn compared_plot(found: &Found<'_>) -> Option<Plot> {
+fn compared_plot(found: &RunResults<'_>) -> Option<Plot> {
     let of = |case| {
         curve(
             found,
@@ -215,7 +215,7 @@ fn compared_plot(found: &Found<'_>) -> Option<Plot> {
     Some(percent_plot(title, "of the largest", series))
 }
 
-fn need_plot(found: &Found<'_>, case: Case) -> Option<Plot> {
+fn need_plot(found: &RunResults<'_>, case: Case) -> Option<Plot> {
     let missed = |who| curve(found, case, who, Outcome::media_missed_pct);
     let series = vec![
         ("without", missed(Admission::Nobody)?),
@@ -229,7 +229,7 @@ fn need_plot(found: &Found<'_>, case: Case) -> Option<Plot> {
     Some(percent_plot(&title, "deadlines missed", series))
 }
 
-fn used_plot(found: &Found<'_>) -> Option<Plot> {
+fn used_plot(found: &RunResults<'_>) -> Option<Plot> {
     let rates = rates(shown(found, Admission::Pcos(found.configuration.rule))?);
     let mut plot = Plot::new(
         "Figure 5.14: bandwidth of the media servers and, above them, of research requests",

@@ -3,7 +3,7 @@
 
 use super::figures::key;
 use super::host::{Case, Setting};
-use super::{Admission, Configuration, Figure, Found, Rule, RunResult};
+use super::{Admission, Configuration, Figure, Rule, RunResult, RunResults};
 
 pub(super) const ACCEPTANCE: Figure = Figure {
     name: "acceptance",
@@ -40,7 +40,7 @@ fn judged() -> impl Iterator<Item = (Case, u32)> {
 
 /// Runs of a case at these deltas; `None` if one is missing.
 pub(super) fn judged_runs<'a>(
-    found: &Found<'a>,
+    found: &RunResults<'a>,
     case: Case,
     who: Admission,
 ) -> Option<Vec<&'a RunResult>> {

@@ -4,7 +4,7 @@ use super::figures::{self, curve, let_in, shown};
 use super::goals::judged_runs;
 use super::host::Case;
 use super::run::Outcome;
-use super::{Admission, Found, Pcos, RunResult};
+use super::{Admission, Pcos, RunResult, RunResults};
 use crate::claim::{Measure, Series, series};
 
 const CASES: &[&str] = &["web", "research"];
@@ -16,7 +16,7 @@ fn case(name: &str) -> Option<Case> {
 }
 
 /// Admission policy of a run by its name.
-fn who(found: &Found<'_>, name: &str) -> Admission {
+fn who(found: &RunResults<'_>, name: &str) -> Admission {
     match name {
         "nobody" => Admission::Nobody,
         "everybody" => Admission::Everybody,
@@ -25,7 +25,7 @@ fn who(found: &Found<'_>, name: &str) -> Admission {
 }
 
 /// Measure under PCOS at each delta of the media servers.
-fn under_pcos(found: &Found<'_>, name: &str, of: fn(&Outcome) -> f64) -> Option<Series> {
+fn under_pcos(found: &RunResults<'_>, name: &str, of: fn(&Outcome) -> f64) -> Option<Series> {
     curve(found, case(name)?, who(found, "pcos"), of).map(series)
 }
 

@@ -70,7 +70,7 @@ struct Figure {
     name: &'static str,
     /// Runs of the figure under a configuration.
     keys: fn(Configuration) -> Vec<Key>,
-    plots: fn(&Found<'_>) -> Vec<Plot>,
+    plots: fn(&RunResults<'_>) -> Vec<Plot>,
     /// Configurations that show the cause of a claim's outcome.
     others: &'static [Configuration],
 }
@@ -180,7 +180,7 @@ struct RunResult {
 type Runs = BTreeMap<Key, RunResult>;
 
 /// Results of the runs in one configuration.
-struct Found<'a> {
+struct RunResults<'a> {
     reference: &'a Reference,
     runs: &'a Runs,
     configuration: Configuration,
@@ -190,17 +190,17 @@ struct Found<'a> {
 struct Pcos;
 
 impl Subject for Pcos {
-    type Results<'a> = Found<'a>;
+    type Results<'a> = RunResults<'a>;
 }
 
-impl Measures for Found<'_> {
+impl Measures for RunResults<'_> {
     fn measure(&self, call: &Call) -> Result<Option<Series>, ExperimentError> {
         let measures = (&[measures::MEASURES][..], self);
         claim::measure::figures(call, measures, self.reference, |_| Ok(Vec::new()))
     }
 }
 
-impl<'a> Found<'a> {
+impl<'a> RunResults<'a> {
     fn of(&self, case: Case, tolerance: u32, who: Admission) -> Option<&'a RunResult> {
         self.runs.get(&Key {
             setting: self.configuration.setting,
@@ -302,7 +302,7 @@ fn gather(runs: &Runs, wanted: &Wanted) -> Result<Findings, ExperimentError> {
     let reference = &Reference::parse(PAPER_TOML)?;
     let specs = claim::read(CLAIMS)?;
     let mut findings = Findings::default();
-    let of = |configuration: Configuration| Found {
+    let of = |configuration: Configuration| RunResults {
         reference,
         runs,
         configuration,

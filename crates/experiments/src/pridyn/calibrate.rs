@@ -254,7 +254,7 @@ fn best(found: &[Fitted]) -> &Fitted {
 }
 
 /// Text of all fits of a kind as comments, and of the best one.
-fn told(kind: &str, found: &[Fitted]) -> String {
+fn fit_text(kind: &str, found: &[Fitted]) -> String {
     let mut text = format!("\n[{kind}]\n");
     for (free, residuals) in found {
         let Guest {
@@ -313,10 +313,10 @@ pub(super) fn calibrate(
          outer_rate = \"{rate} kB/s\"\nio_size = \"{} MiB\"\n",
         guest.size_mib
     );
-    text += &told("bulk", &bulk);
-    text += &told("streams", &streams);
+    text += &fit_text("bulk", &bulk);
+    text += &fit_text("streams", &streams);
     let left = best(&bulk).1.iter().chain(&best(&streams).1);
-    fit::tell(&mut text, left, 2);
+    fit::append_residuals(&mut text, left, 2);
     Ok(text)
 }
 

@@ -58,7 +58,7 @@ pub(crate) const PAPER: Paper = Paper {
 const PAPER_TOML: &str = files::embedded!("pridyn", "paper.toml");
 
 type Figure = frame::Figure<Pridyn>;
-type Found<'a> = frame::Found<'a, Pridyn>;
+type RunResults<'a> = frame::RunResults<'a, Pridyn>;
 
 /// Tables and figures in the order of the thesis.
 const FIGURES: [Figure; 15] = [

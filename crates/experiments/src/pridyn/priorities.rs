@@ -3,7 +3,7 @@
 use super::basis::{Kind, experiments};
 use super::key::{Case, Change, Key, Reading, UseCase};
 use super::run::{Run, Second};
-use super::{Claims, Figure, Found};
+use super::{Claims, Figure, RunResults};
 use crate::claim_result::ClaimResult;
 use tidegate_core::jobs::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -58,7 +58,7 @@ fn around(run: &Run, vm: usize, time: f64) -> Option<(f64, f64)> {
 }
 
 /// Bandwidth of the reader of figure 3.4a before the first writer's end and after it, in MB/s.
-pub(super) fn given_up(found: &Found<'_>) -> Option<(f64, f64)> {
+pub(super) fn given_up(found: &RunResults<'_>) -> Option<(f64, f64)> {
     let run = found.of(impossible())?;
     let [Some(a), Some(b)] = WRITERS.map(|vm| run.took(vm)) else {
         return None;
@@ -67,14 +67,14 @@ pub(super) fn given_up(found: &Found<'_>) -> Option<(f64, f64)> {
 }
 
 /// Bandwidth of each writer of figure 3.4b before the reader's end and after it, in MB/s.
-pub(super) fn beside_the_first(found: &Found<'_>) -> Option<Vec<(f64, f64)>> {
+pub(super) fn beside_the_first(found: &RunResults<'_>) -> Option<Vec<(f64, f64)>> {
     let run = found.of(tight())?;
     let end = run.took(READER)?;
     WRITERS.iter().map(|vm| around(run, *vm, end)).collect()
 }
 
 /// Bandwidth of the reader of figure 3.4b until its end, in MB/s.
-pub(super) fn served_first(found: &Found<'_>) -> Option<f64> {
+pub(super) fn served_first(found: &RunResults<'_>) -> Option<f64> {
     let run = found.of(tight())?;
     let end = run.took(READER)?;
     let seconds = run.seconds(READER).get(..end.floor() as usize)?;
@@ -91,11 +91,11 @@ fn turns(run: &Run) -> Vec<usize> {
 }
 
 /// Evaluates the claim that no class oscillates.
-pub(super) fn code(found: &Found<'_>) -> Claims {
+pub(super) fn code(found: &RunResults<'_>) -> Claims {
     Ok(steady(found).into_iter().collect())
 }
 
-fn steady(found: &Found<'_>) -> Option<ClaimResult> {
+fn steady(found: &RunResults<'_>) -> Option<ClaimResult> {
     let both = |reading: Reading| -> Option<[Vec<usize>; 2]> {
         let found = found.varied(reading);
         let of = |key: Key| Some(turns(found.of(key)?));
@@ -115,7 +115,7 @@ fn steady(found: &Found<'_>) -> Option<ClaimResult> {
     ))
 }
 
-fn plots(found: &Found<'_>) -> Vec<Plot> {
+fn plots(found: &RunResults<'_>) -> Vec<Plot> {
     let all = [
         ("a", "whose deadline cannot be met", impossible()),
         ("b", "that is served first", tight()),

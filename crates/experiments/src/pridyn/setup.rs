@@ -47,7 +47,7 @@ pub(crate) fn scenario(
     let (file, text) = key.case.file();
     let mut scenario = scenario::read(text, file, folder, None)?.config.unbounded();
     let wrong = |what: String| ExperimentError::data(file, what);
-    files::put_under(&mut scenario, &policy(key.scheduler, key.reading)?);
+    files::set_policy(&mut scenario, &policy(key.scheduler, key.reading)?);
     change(&mut scenario, key, basis).map_err(wrong)?;
     if key.reading == Reading::Given {
         let unknown = || wrong(format!("{key:?}: its disk was not measured"));

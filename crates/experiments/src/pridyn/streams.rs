@@ -1,7 +1,7 @@
 //! Streams of requests with deadlines: section 4.2, figures 4.5 to 4.7.
 
 use super::key::{Case, Change, Key, Reading};
-use super::{Figure, Found, basis, ordered_cells};
+use super::{Figure, RunResults, basis, ordered_cells};
 use crate::Sense;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -109,20 +109,20 @@ fn with_measured(keys: Vec<Key>) -> Vec<Key> {
 }
 
 /// Missed deadlines at each delta, in percent; `None` if a run is missing.
-fn curve(found: &Found<'_>, scheduler: &'static str) -> Option<Vec<f64>> {
+fn curve(found: &RunResults<'_>, scheduler: &'static str) -> Option<Vec<f64>> {
     let of = |tenths: &u32| found.of(web(scheduler, *tenths))?.all_missed_pct();
     TENTHS.iter().map(of).collect()
 }
 
 /// Missed deadlines of one of the two streams at each delta, in percent.
-fn curve_of(found: &Found<'_>, scheduler: &'static str, vm: usize) -> Option<Vec<f64>> {
+fn curve_of(found: &RunResults<'_>, scheduler: &'static str, vm: usize) -> Option<Vec<f64>> {
     let of = |tenths: &u32| found.of(web(scheduler, *tenths))?.missed_pct(vm);
     TENTHS.iter().map(of).collect()
 }
 
 /// Deadlines missed at each delta, in percent, by both streams or one of them.
 pub(super) fn missed_by_delta(
-    found: &Found<'_>,
+    found: &RunResults<'_>,
     scheduler: &'static str,
     of: &str,
 ) -> Option<Vec<f64>> {
@@ -134,20 +134,24 @@ pub(super) fn missed_by_delta(
 }
 
 /// Missed deadlines of a VM in the run of web beside research, in percent.
-pub(super) fn beside_missed(found: &Found<'_>, scheduler: &'static str, vm: &str) -> Option<f64> {
+pub(super) fn beside_missed(
+    found: &RunResults<'_>,
+    scheduler: &'static str,
+    vm: &str,
+) -> Option<f64> {
     let vm = if vm == "web" { WEB } else { RESEARCH };
     found.of(beside_research(scheduler))?.missed_pct(vm)
 }
 
 /// Mean time of a web request beside research, in ms.
-pub(super) fn web_ms(found: &Found<'_>, scheduler: &'static str) -> Option<f64> {
+pub(super) fn web_ms(found: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
     let all = found.of(beside_research(scheduler))?.responses(WEB);
     let sum = all.iter().map(|response| response.took).sum::<f64>();
     Some(1e3 * sum / all.len().max(1) as f64)
 }
 
 /// Throughput of research beside web requests, in MB/s.
-pub(super) fn research_mb_s(found: &Found<'_>, scheduler: &'static str) -> Option<f64> {
+pub(super) fn research_mb_s(found: &RunResults<'_>, scheduler: &'static str) -> Option<f64> {
     let run = found.of(beside_research(scheduler))?;
     Some(run.rate(RESEARCH).unwrap_or(0.0) / 1e6)
 }
@@ -173,7 +177,7 @@ fn by_tolerance(title: &str, series: Vec<(&str, Vec<f64>)>) -> Vec<Plot> {
 /// Number of requests in the plot.
 const DRAWN: usize = 60;
 
-fn responses(found: &Found<'_>) -> Option<Plot> {
+fn responses(found: &RunResults<'_>) -> Option<Plot> {
     let mut plot = Plot::new(
         "Figure 4.6: the first web requests beside research",
         Axis::linear("request", Unit::Number),

@@ -3,7 +3,7 @@
 
 use super::key::{Case, Change, Key};
 use super::run::Run;
-use super::{Figure, Found, basis, ordered_cells};
+use super::{Figure, RunResults, basis, ordered_cells};
 use crate::Sense;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -100,42 +100,42 @@ fn writers(row: &str) -> Option<(usize, bool)> {
 }
 
 /// Total throughput of the writers at each record size, in MB/s.
-pub(super) fn all_writers(found: &Found<'_>, row: &str) -> Option<Vec<f64>> {
+pub(super) fn all_writers(found: &RunResults<'_>, row: &str) -> Option<Vec<f64>> {
     let (vms, native) = writers(row)?;
     curve(found, total_mb_s, vms, native)
 }
 
 /// Mean throughput per writer at each record size, in MB/s.
-pub(super) fn each_writer(found: &Found<'_>, row: &str) -> Option<Vec<f64>> {
+pub(super) fn each_writer(found: &RunResults<'_>, row: &str) -> Option<Vec<f64>> {
     let (vms, native) = writers(row)?;
     curve(found, mean_mb_s, vms, native)
 }
 
 /// Total throughput of 1 to 3 streams, in MB/s.
-pub(super) fn all_streams(found: &Found<'_>) -> Option<Vec<f64>> {
+pub(super) fn all_streams(found: &RunResults<'_>) -> Option<Vec<f64>> {
     (1..=STREAMS).map(|vms| streams_mb_s(found, vms)).collect()
 }
 
-fn total_mb_s(found: &Found<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
+fn total_mb_s(found: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
     Some(found.of(key(vms, kib, native))?.total() / 1e6)
 }
 
-fn mean_mb_s(found: &Found<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
+fn mean_mb_s(found: &RunResults<'_>, vms: usize, kib: u32, native: bool) -> Option<f64> {
     Some(total_mb_s(found, vms, kib, native)? / vms as f64)
 }
 
 /// Figure by number of VMs, record size and `true` for native.
-type ByRecord = fn(&Found<'_>, usize, u32, bool) -> Option<f64>;
+type ByRecord = fn(&RunResults<'_>, usize, u32, bool) -> Option<f64>;
 
 /// Figure of `vms` VMs at each record size; `None` if a run is missing.
-fn curve(found: &Found<'_>, of: ByRecord, vms: usize, native: bool) -> Option<Vec<f64>> {
+fn curve(found: &RunResults<'_>, of: ByRecord, vms: usize, native: bool) -> Option<Vec<f64>> {
     RECORDS
         .iter()
         .map(|kib| of(found, vms, *kib, native))
         .collect()
 }
 
-fn by_record(found: &Found<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
+fn by_record(found: &RunResults<'_>, title: &str, of: ByRecord) -> Vec<Plot> {
     let mut plot = Plot::new(
         title,
         Axis::log2("record", Unit::Bytes),
@@ -167,7 +167,7 @@ fn combinations(name: &str) -> impl Iterator<Item = &'static str> {
 type OfVm = fn(&Run, usize) -> Option<f64>;
 
 /// Figure of each VM of these combinations; `None` if a run is missing.
-fn of_each(found: &Found<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
+fn of_each(found: &RunResults<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
     let mut all = Vec::new();
     for combination in combinations(name) {
         let run = found.of(operations(combination))?;
@@ -179,17 +179,17 @@ fn of_each(found: &Found<'_>, name: &str, of: OfVm) -> Option<Vec<f64>> {
 }
 
 /// Bandwidth of each VM of a combination, in MB/s.
-pub(super) fn rates(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
+pub(super) fn rates(found: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
     of_each(found, name, |run, vm| Some(run.rate(vm)? / 1e6))
 }
 
 /// Time of each VM of a combination, in seconds.
-pub(super) fn times(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
+pub(super) fn times(found: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
     of_each(found, name, Run::took)
 }
 
 /// Bandwidth of each VM of a combination as a fraction of its bandwidth alone.
-pub(super) fn kept(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
+pub(super) fn kept(found: &RunResults<'_>, name: &str) -> Option<Vec<f64>> {
     let [reader, writer] = ["R", "W"].map(|alone| rates(found, alone));
     let (reader, writer) = (*reader?.first()?, *writer?.first()?);
     // One entry per VM, in the order of `rates`.
@@ -205,13 +205,13 @@ pub(super) fn kept(found: &Found<'_>, name: &str) -> Option<Vec<f64>> {
 }
 
 /// Mean time of the VMs of each combination with this many VMs (`2 VMs`), in seconds.
-pub(super) fn mean_times(found: &Found<'_>, vms: &str) -> Option<Vec<f64>> {
+pub(super) fn mean_times(found: &RunResults<'_>, vms: &str) -> Option<Vec<f64>> {
     let count: usize = vms.split(' ').next()?.parse().ok()?;
     let all = OPERATIONS.iter().filter(|all| all.len() == count);
     let mean = |all: &&str| Some(times(found, all)?.iter().sum::<f64>() / count as f64);
     all.map(mean).collect()
 }
 
-fn streams_mb_s(found: &Found<'_>, vms: usize) -> Option<f64> {
+fn streams_mb_s(found: &RunResults<'_>, vms: usize) -> Option<f64> {
     Some(found.of(basis::streams(Case::Web, vms)).map(Run::total)? / 1e6)
 }

@@ -2,7 +2,7 @@
 
 use super::key::{Case, Change, Key};
 use super::run::{Run, late_pct};
-use super::{Cells, Figure, Found, basis, ordered_cells};
+use super::{Cells, Figure, RunResults, basis, ordered_cells};
 use crate::Sense;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -48,7 +48,7 @@ fn keys() -> Vec<Key> {
     measured.into_iter().chain(CASES.map(key)).collect()
 }
 
-fn runs<'a>(found: &Found<'a>) -> Option<[&'a Run; 2]> {
+fn runs<'a>(found: &RunResults<'a>) -> Option<[&'a Run; 2]> {
     let [one, two] = CASES.map(|third| found.of(key(third)));
     Some([one?, two?])
 }
@@ -58,7 +58,7 @@ fn place(name: &str) -> Option<usize> {
     ["A", "B", "C"].iter().position(|of| *of == name)
 }
 
-fn cells(found: &Found<'_>) -> Cells {
+fn cells(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 5.4", 1)?;
     let ours = |row: &[String], column: &str| {
         let [one, two] = runs(found)?;
@@ -86,14 +86,14 @@ fn after(run: &Run, vm: usize) -> Option<f64> {
 }
 
 /// Run of `case 1` or `case 2`.
-fn run_of<'a>(found: &Found<'a>, case: &str) -> Option<&'a Run> {
+fn run_of<'a>(found: &RunResults<'a>, case: &str) -> Option<&'a Run> {
     let [one, two] = runs(found)?;
     Some(if case == "case 1" { one } else { two })
 }
 
 /// Late requests of a VM in percent, of those that began before the third application arrived or
 /// after it.
-pub(super) fn missed(found: &Found<'_>, when: &str, case: &str, name: &str) -> Option<f64> {
+pub(super) fn missed(found: &RunResults<'_>, when: &str, case: &str, name: &str) -> Option<f64> {
     let (run, vm) = (run_of(found, case)?, place(name)?);
     match when {
         "before" => before(run, vm),
@@ -102,7 +102,7 @@ pub(super) fn missed(found: &Found<'_>, when: &str, case: &str, name: &str) -> O
 }
 
 /// Mean response time of A's requests after the arrival, as a fraction of their deadlines.
-pub(super) fn mean_part(found: &Found<'_>, case: &str) -> Option<f64> {
+pub(super) fn mean_part(found: &RunResults<'_>, case: &str) -> Option<f64> {
     let all = run_of(found, case)?.responses(0).iter();
     let all = all.filter(|response| response.at >= COMES);
     let (sum, count) = all.fold((0.0, 0_u32), |(sum, n), r| {
@@ -138,7 +138,7 @@ fn drawn(run: &Run, before: usize) -> Vec<(f64, f64, f64)> {
     all.map(point).collect()
 }
 
-fn around(found: &Found<'_>, third: &'static str, what: &str) -> Option<Plot> {
+fn around(found: &RunResults<'_>, third: &'static str, what: &str) -> Option<Plot> {
     let points = drawn(found.of(key(third))?, DRAWN);
     let mut plot = axes(format!("Figure 5.2{what}"));
     plot.add(Series::line("deadline").points(points.iter().map(|p| (p.0, p.2))));
@@ -146,7 +146,7 @@ fn around(found: &Found<'_>, third: &'static str, what: &str) -> Option<Plot> {
     Some(plot)
 }
 
-fn both(found: &Found<'_>) -> Option<Plot> {
+fn both(found: &RunResults<'_>) -> Option<Plot> {
     let [one, two] = runs(found)?.map(|run| drawn(run, 0));
     let mut plot =
         axes("Figure 5.3: application A beside a third, in case 1 and case 2".to_owned());

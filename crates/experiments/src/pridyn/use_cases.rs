@@ -4,7 +4,7 @@ use super::basis::{self, Basis, Kind, experiments};
 use super::key::{Case, Change, Key, UseCase};
 use super::priorities::was;
 use super::run::Run;
-use super::{Cells, Figure, Found, ordered_cells};
+use super::{Cells, Figure, RunResults, ordered_cells};
 use crate::Sense;
 use tidegate_core::jobs::Class;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -68,7 +68,7 @@ fn sweep_keys() -> Vec<Key> {
     all.chain((TABLE_4_1.keys)()).collect()
 }
 
-fn latencies(found: &Found<'_>) -> Cells {
+fn latencies(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("4.1", 1)?;
     let columns = ["A_or_read_s", "B_or_write1_s", "write2_s"];
     let ours = |row: &[String], column: &str| {
@@ -90,7 +90,7 @@ fn latencies(found: &Found<'_>) -> Cells {
 }
 
 /// Experiments of a use case: number, kind, deadline in seconds, and run.
-fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
+fn runs<'a>(found: &RunResults<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, &'a Run)>> {
     let basis = Basis::of(found.runs);
     let all = experiments(which).into_iter().map(|(n, kind)| {
         let deadline = basis.deadline(which, n)?.as_secs_f64();
@@ -101,7 +101,7 @@ fn runs<'a>(found: &Found<'a>, which: UseCase) -> Option<Vec<(usize, Kind, f64, 
 
 /// Mean reduction of the first application's latency in experiments with tight deadlines, in
 /// percent of the default.
-fn cut(found: &Found<'_>, which: UseCase) -> Option<f64> {
+fn cut(found: &RunResults<'_>, which: UseCase) -> Option<f64> {
     let default = Basis::of(found.runs).bounds(which)?.default;
     let runs = runs(found, which)?;
     let tight = runs.iter().filter(|run| run.1 == Kind::Tight);
@@ -111,7 +111,7 @@ fn cut(found: &Found<'_>, which: UseCase) -> Option<f64> {
     Some(100.0 * (1.0 - mean / default))
 }
 
-fn cuts(found: &Found<'_>) -> Cells {
+fn cuts(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("section 4.1", 1)?;
     let ours = |row: &[String], _: &str| cut(found, use_case(&row[0])?);
     let ordering = |cell: &crate::Cell| ("cut of latency".to_owned(), cell.row.clone());
@@ -119,7 +119,7 @@ fn cuts(found: &Found<'_>) -> Cells {
 }
 
 /// Experiments of a use case with deadlines of a kind: deadline in seconds, and run.
-fn of_kind<'a>(found: &Found<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'a Run)>> {
+fn of_kind<'a>(found: &RunResults<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'a Run)>> {
     let kind = match kind {
         "easy" => Kind::Easy,
         "tight" => Kind::Tight,
@@ -131,19 +131,19 @@ fn of_kind<'a>(found: &Found<'a>, case: &str, kind: &str) -> Option<Vec<(f64, &'
 }
 
 /// Time of the first application in each experiment of a kind, in seconds.
-pub(super) fn latency(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+pub(super) fn latency(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(found, case, kind)?.into_iter();
     runs.map(|(_, run)| run.took(FIRST)).collect()
 }
 
 /// Deadlines of the first application in experiments of a kind, in seconds.
-pub(super) fn deadlines(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+pub(super) fn deadlines(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(found, case, kind)?.into_iter();
     Some(runs.map(|(deadline, _)| deadline).collect())
 }
 
 /// Flag for each experiment of a kind: 1 if a VM had a class other than the default.
-pub(super) fn turned(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+pub(super) fn turned(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let turned = |(_, run): (f64, &Run)| {
         let mut seconds = (0..run.vms().len()).flat_map(|vm| run.seconds(vm));
         let is = |class: Option<Class>| class.is_some_and(|class| class != Class::BestEffort);
@@ -158,7 +158,7 @@ pub(super) fn turned(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f6
 }
 
 /// Flag for each experiment of a kind: 1 if the first application had the lowest class.
-pub(super) fn lowest(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
+pub(super) fn lowest(found: &RunResults<'_>, case: &str, kind: &str) -> Option<Vec<f64>> {
     let runs = of_kind(found, case, kind)?.into_iter();
     let lowest = |(_, run): (f64, &Run)| f64::from(u8::from(was(run, FIRST, Class::Idle)));
     Some(runs.map(lowest).collect())
@@ -166,7 +166,7 @@ pub(super) fn lowest(found: &Found<'_>, case: &str, kind: &str) -> Option<Vec<f6
 
 /// Largest slowdown of another application in experiments of a kind, as a fraction of its default
 /// time.
-pub(super) fn slower(found: &Found<'_>, case: &str, kind: &str) -> Option<f64> {
+pub(super) fn slower(found: &RunResults<'_>, case: &str, kind: &str) -> Option<f64> {
     let default = found.of(basis::bounds(use_case(case)?)[0])?;
     let mut most = f64::MIN;
     for (_, run) in of_kind(found, case, kind)? {
@@ -177,7 +177,7 @@ pub(super) fn slower(found: &Found<'_>, case: &str, kind: &str) -> Option<f64> {
     Some(most)
 }
 
-fn plot(found: &Found<'_>, which: UseCase) -> Option<Plot> {
+fn plot(found: &RunResults<'_>, which: UseCase) -> Option<Plot> {
     let runs = runs(found, which)?;
     let part = if which == UseCase::One { "a" } else { "b" };
     let mut plot = Plot::new(

@@ -85,7 +85,7 @@ pub(super) fn calibrate(
          [array]\npath.each_way = \"{us} us\"\nrms_log_ratio = {off:.4}\n",
         TRIED_US.len()
     );
-    fit::tell(&mut text, &residuals, 1);
+    fit::append_residuals(&mut text, &residuals, 1);
     Ok(text)
 }
 

@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Key};
-use super::{Cells, Figure, Found, PAPER};
+use super::{Cells, Figure, PAPER, RunResults};
 
 pub(super) const FIGURE_11: Figure = Figure {
     name: "figure 11",
@@ -43,7 +43,7 @@ fn readers(labels: &[String]) -> Option<(usize, u64)> {
     READERS.into_iter().find(|(vms, _)| *vms == count)
 }
 
-fn totals(found: &Found<'_>) -> Cells {
+fn totals(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 11", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let of = readers(labels)?;
@@ -57,7 +57,7 @@ fn totals(found: &Found<'_>) -> Cells {
 }
 
 /// Figure of each VM under V-Cup.
-fn of_each(found: &Found<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64>) -> Cells {
+fn of_each(found: &RunResults<'_>, table: &str, figure: fn(&Run, usize) -> Option<f64>) -> Cells {
     let table = found.reference.table(table, 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let run = found.of(key("vcup", readers(labels)?))?;
@@ -74,7 +74,7 @@ fn mean(run: &Run, of: impl Fn(&Run, usize) -> f64) -> f64 {
 
 /// Mean over the VMs, for each number of readers.
 pub(super) fn means(
-    found: &Found<'_>,
+    found: &RunResults<'_>,
     scheduler: &'static str,
     of: impl Fn(&Run, usize) -> f64,
 ) -> Option<Vec<f64>> {

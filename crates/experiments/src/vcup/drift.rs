@@ -2,7 +2,7 @@
 
 use super::run::{Run, Second};
 use super::setup::{Case, Key};
-use super::{Figure, Found};
+use super::{Figure, RunResults};
 use tidegate_core::precision;
 use tidegate_report::{Axis, Plot, Series, Unit};
 
@@ -30,7 +30,7 @@ fn errors(run: &Run, vm: usize) -> Vec<f64> {
 }
 
 /// B of each interval of a VM after the first minute, in percent.
-pub(super) fn later_errors(found: &Found<'_>, vm: &str) -> Option<Vec<f64>> {
+pub(super) fn later_errors(found: &RunResults<'_>, vm: &str) -> Option<Vec<f64>> {
     let run = found.of(key())?;
     let vm = run.place(vm)?;
     // Counting begins after a minute.
@@ -38,7 +38,7 @@ pub(super) fn later_errors(found: &Found<'_>, vm: &str) -> Option<Vec<f64>> {
     errors(run, vm).get(first / INTERVAL..).map(<[f64]>::to_vec)
 }
 
-fn plots(found: &Found<'_>) -> Vec<Plot> {
+fn plots(found: &RunResults<'_>) -> Vec<Plot> {
     let Some(run) = found.of(key()) else {
         return Vec::new();
     };

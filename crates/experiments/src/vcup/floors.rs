@@ -3,7 +3,7 @@
 use super::keys::bandwidths;
 use super::run::{Run, Second, mean, v};
 use super::setup::{Case, Change, Key};
-use super::{Cells, Figure, Found, PAPER};
+use super::{Cells, Figure, PAPER, RunResults};
 use tidegate_report::Plot;
 
 pub(super) const FIGURE_12: Figure = Figure {
@@ -44,7 +44,7 @@ fn counts(seconds: &[Second], of: impl Fn(&Second) -> u64) -> Option<f64> {
 }
 
 /// Figure of VM1 alone with a reservation and a limit, such as `100 to 200`.
-pub(super) fn of_alone(found: &Found<'_>, setting: &str, figure: &str) -> Option<f64> {
+pub(super) fn of_alone(found: &RunResults<'_>, setting: &str, figure: &str) -> Option<f64> {
     let (reservation, limit) = setting.split_once(" to ")?;
     let run = found.of(alone((reservation.parse().ok()?, limit.parse().ok()?)))?;
     let seconds = run.seconds(0);
@@ -55,12 +55,12 @@ pub(super) fn of_alone(found: &Found<'_>, setting: &str, figure: &str) -> Option
     }
 }
 
-fn curve(found: &Found<'_>, vms: usize) -> Option<Plot> {
+fn curve(found: &RunResults<'_>, vms: usize) -> Option<Plot> {
     let title = format!("Figure 13: {vms} key-value VMs under V-Cup over mClock");
     Some(bandwidths(&title, found.of(key(vms))?))
 }
 
-fn table_7(found: &Found<'_>) -> Cells {
+fn table_7(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("7", 2)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let run: &Run = found.of(key(labels[0].parse().ok()?))?;

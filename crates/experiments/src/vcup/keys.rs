@@ -2,7 +2,7 @@
 
 use super::run::{Run, Second, mean};
 use super::setup::{Case, Key};
-use super::{Cells, Figure, Found, PAPER};
+use super::{Cells, Figure, PAPER, RunResults};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const TABLE_2: Figure = Figure {
@@ -41,11 +41,11 @@ pub(super) fn consolidated(vm: &str, column: &str, fq: &Run, vcup: &Run) -> Opti
     }
 }
 
-fn runs<'a>(found: &Found<'a>) -> Option<(&'a Run, &'a Run)> {
+fn runs<'a>(found: &RunResults<'a>) -> Option<(&'a Run, &'a Run)> {
     Some((found.of(key(FQ))?, found.of(key(VCUP))?))
 }
 
-fn table_2(found: &Found<'_>) -> Cells {
+fn table_2(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("2", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (fq, vcup) = runs(found)?;
@@ -53,7 +53,7 @@ fn table_2(found: &Found<'_>) -> Cells {
     }))
 }
 
-fn curves(found: &Found<'_>) -> Vec<Plot> {
+fn curves(found: &RunResults<'_>) -> Vec<Plot> {
     let Some((fq, vcup)) = runs(found) else {
         return Vec::new();
     };

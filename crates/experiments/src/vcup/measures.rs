@@ -2,7 +2,9 @@
 
 use super::run::Run;
 use super::setup::Ablation;
-use super::{Found, Vcup, capacity, drift, floors, keys, merging, servers, throughput, windows};
+use super::{
+    RunResults, Vcup, capacity, drift, floors, keys, merging, servers, throughput, windows,
+};
 use crate::claim::{Item, Measure, Series, series};
 use crate::frame::Code;
 
@@ -14,7 +16,7 @@ const ORDERS: &[&str] = &["sequential", "random"];
 const FIXED: &[&str] = &["SR", "SW", "RR", "RW"];
 const VARIED: &[&str] = &["SRvar", "RRvar", "SWvar"];
 
-fn run<'a>(found: &Found<'a>, name: &str) -> Option<&'a Run> {
+fn run<'a>(found: &RunResults<'a>, name: &str) -> Option<&'a Run> {
     found.of(match name {
         "keys/fq" => keys::key(keys::FQ),
         "keys/vcup" => keys::key(keys::VCUP),
@@ -24,7 +26,7 @@ fn run<'a>(found: &Found<'a>, name: &str) -> Option<&'a Run> {
 
 /// Figure of each VM of a run.
 fn of_each(
-    found: &Found<'_>,
+    found: &RunResults<'_>,
     name: &str,
     figure: impl Fn(&Run, usize) -> Option<f64>,
 ) -> Option<Series> {

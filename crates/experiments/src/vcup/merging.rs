@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Key};
-use super::{Figure, Found};
+use super::{Figure, RunResults};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_3: Figure = Figure {
@@ -47,7 +47,7 @@ const PANELS: [(&str, Panel); 3] = [
 ];
 
 /// Curve of a panel over all limits, for requests of `kib` KiB.
-fn curve(found: &Found<'_>, random: bool, kib: u32, panel: Panel) -> Option<Vec<f64>> {
+fn curve(found: &RunResults<'_>, random: bool, kib: u32, panel: Panel) -> Option<Vec<f64>> {
     let of = |pages: &u32| panel(found.of(key(random, kib, *pages))?);
     LIMITS.iter().map(of).collect()
 }
@@ -63,14 +63,14 @@ fn order(random: bool) -> &'static str {
 }
 
 /// Curves over all limits by request size, for reads in an order.
-fn by_size(found: &Found<'_>, of: &str, panel: Panel) -> Option<Vec<Vec<f64>>> {
+fn by_size(found: &RunResults<'_>, of: &str, panel: Panel) -> Option<Vec<Vec<f64>>> {
     let random = of == order(true);
     let curves = SIZES.iter().map(|kib| curve(found, random, *kib, panel));
     curves.collect()
 }
 
 /// Ratio of the largest to the smallest value in each panel, for the largest reads in an order.
-pub(super) fn largest_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>> {
+pub(super) fn largest_spreads(found: &RunResults<'_>, order: &str) -> Option<Vec<f64>> {
     let of = |(_, panel): &(&str, Panel)| {
         let curves = by_size(found, order, *panel)?;
         Some(spread(&curves[SIZES.len() - 1]))
@@ -79,14 +79,14 @@ pub(super) fn largest_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>
 }
 
 /// Ratio of the largest to the smallest bandwidth, by request size, for reads in an order.
-pub(super) fn bandwidth_spreads(found: &Found<'_>, order: &str) -> Option<Vec<f64>> {
+pub(super) fn bandwidth_spreads(found: &RunResults<'_>, order: &str) -> Option<Vec<f64>> {
     let curves = by_size(found, order, PANELS[0].1)?;
     Some(curves.iter().map(|curve| spread(curve)).collect())
 }
 
 /// Smallest limit from which on the bandwidth of the largest reads is flat, in KiB, and the factor
 /// by which an I/O takes longer at the largest limit.
-pub(super) fn flat(found: &Found<'_>, order: &str) -> Option<(f64, f64)> {
+pub(super) fn flat(found: &RunResults<'_>, order: &str) -> Option<(f64, f64)> {
     let of = |panel| Some(by_size(found, order, panel)?.swap_remove(SIZES.len() - 1));
     let (bandwidth, latency) = (of(PANELS[0].1)?, of(PANELS[2].1)?);
     let most = bandwidth.iter().copied().fold(0.0, f64::max);
@@ -97,7 +97,7 @@ pub(super) fn flat(found: &Found<'_>, order: &str) -> Option<(f64, f64)> {
     Some((4.0 * f64::from(LIMITS[flat]), times))
 }
 
-fn plots(found: &Found<'_>) -> Vec<Plot> {
+fn plots(found: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for random in [false, true] {
         for (name, panel) in PANELS {

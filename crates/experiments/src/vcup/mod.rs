@@ -49,7 +49,7 @@ pub(crate) const PAPER: Paper = Paper {
 const PAPER_TOML: &str = folder::embedded!("vcup", "paper.toml");
 
 type Figure = frame::Figure<Vcup>;
-type Found<'a> = frame::Found<'a, Vcup>;
+type RunResults<'a> = frame::RunResults<'a, Vcup>;
 
 /// Tables and figures in the order of the paper.
 const FIGURES: [Figure; 15] = [

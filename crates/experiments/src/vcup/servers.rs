@@ -4,7 +4,7 @@
 use super::keys::consolidated;
 use super::run::{Run, SI, Second, beta, mean, v};
 use super::setup::{Ablation, Case, Change, Key, STEP};
-use super::{Cells, Claims, Figure, Found, PAPER};
+use super::{Cells, Claims, Figure, PAPER, RunResults};
 use crate::claim::{Item, Series};
 use crate::claim_result::ClaimResult;
 use tidegate_core::time::Nanos;
@@ -43,7 +43,7 @@ fn together(scheduler: &'static str) -> Key {
     Key::new(Case::Servers, scheduler)
 }
 
-fn table_4(found: &Found<'_>) -> Cells {
+fn table_4(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("4", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (fq, vcup) = (found.of(together("fq"))?, found.of(together("vcup"))?);
@@ -101,7 +101,7 @@ fn steps_of<'a>(run: &'a Run, vm: &'static str) -> Vec<Step<'a>> {
 }
 
 /// All steps of all staircases.
-fn steps<'a>(found: &Found<'a>) -> Option<Vec<Step<'a>>> {
+fn steps<'a>(found: &RunResults<'a>) -> Option<Vec<Step<'a>>> {
     let mut all = Vec::new();
     for (vm, top) in STAIRS {
         all.extend(steps_of(found.of(stairs(vm, top))?, vm));
@@ -109,7 +109,7 @@ fn steps<'a>(found: &Found<'a>) -> Option<Vec<Step<'a>>> {
     Some(all)
 }
 
-fn ends(found: &Found<'_>) -> Cells {
+fn ends(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 10", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (vm, top) = STAIRS.into_iter().find(|(vm, _)| *vm == labels[0])?;
@@ -122,7 +122,7 @@ fn ends(found: &Found<'_>) -> Cells {
 }
 
 /// Figure of each step, labelled with the step's name; steps without the figure are left out.
-fn of_steps(found: &Found<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<Series> {
+fn of_steps(found: &RunResults<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<Series> {
     let item = |step: &Step<'_>| {
         let label = step.name();
         of(step).map(|value| Item { label, value })
@@ -131,7 +131,7 @@ fn of_steps(found: &Found<'_>, of: impl Fn(&Step<'_>) -> Option<f64>) -> Option<
 }
 
 /// beta of each step in percent, without the last step of mail.
-pub(super) fn step_betas(found: &Found<'_>) -> Option<Series> {
+pub(super) fn step_betas(found: &RunResults<'_>) -> Option<Series> {
     of_steps(found, |step| {
         let last_of_mail = step.vm == "mail" && step.target == 25_000_000;
         let beta = || beta(&step.bytes(), step.target, SI);
@@ -140,23 +140,23 @@ pub(super) fn step_betas(found: &Found<'_>) -> Option<Series> {
 }
 
 /// V of each step in percent.
-pub(super) fn step_vs(found: &Found<'_>) -> Option<Series> {
+pub(super) fn step_vs(found: &RunResults<'_>) -> Option<Series> {
     of_steps(found, |step| v(&step.bytes()))
 }
 
 /// Number of steps.
-pub(super) fn step_count(found: &Found<'_>) -> Option<usize> {
+pub(super) fn step_count(found: &RunResults<'_>) -> Option<usize> {
     Some(steps(found)?.len())
 }
 
 /// Evaluates the claim that only the last step of mail is reported as inadequate.
-pub(super) fn beyond(found: &Found<'_>) -> Claims {
+pub(super) fn beyond(found: &RunResults<'_>) -> Claims {
     let steps = steps(found).into_iter();
     Ok(steps.map(|steps| inadequate(&steps)).collect())
 }
 
 /// Evaluates the time to a new target, by the paper's letter and with Tidegate's additions.
-pub(super) fn convergences(found: &Found<'_>) -> Claims {
+pub(super) fn convergences(found: &RunResults<'_>) -> Claims {
     let mut claims: Vec<ClaimResult> = steps(found)
         .map(|steps| convergence(&steps))
         .into_iter()
@@ -211,7 +211,7 @@ fn convergence(steps: &[Step<'_>]) -> ClaimResult {
     )
 }
 
-fn staircases(found: &Found<'_>) -> Vec<Plot> {
+fn staircases(found: &RunResults<'_>) -> Vec<Plot> {
     let Some(steps) = steps(found) else {
         return Vec::new();
     };

@@ -220,7 +220,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let mut scenario = scenario::read(text, file, &find_model, None)?
         .config
         .unbounded();
-    folder::put_under(&mut scenario, &policy(key.scheduler, key.without)?);
+    folder::set_policy(&mut scenario, &policy(key.scheduler, key.without)?);
     change(&mut scenario, key.change)?;
     if key.without == Ablation::Luns {
         gather(&mut scenario);

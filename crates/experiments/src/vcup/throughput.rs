@@ -3,7 +3,7 @@
 
 use super::run::{Run, Second, v};
 use super::setup::{Case, Change, Key};
-use super::{Cells, Figure, Found, PAPER};
+use super::{Cells, Figure, PAPER, RunResults};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_14: Figure = Figure {
@@ -29,7 +29,7 @@ fn beta_of(run: &Run, server: &str, targets: &Run) -> Option<f64> {
     super::run::beta(&bytes, targets.target(vm), super::run::SI)
 }
 
-fn cells(found: &Found<'_>) -> Cells {
+fn cells(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 14", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let (pi, drr) = (found.of(pi())?, found.of(drr())?);
@@ -51,7 +51,7 @@ fn steadiness(seconds: &[Second]) -> Option<[f64; 2]> {
 }
 
 /// V of each VM's I/O rate (`iops`) or I/O size, under `vcup` or `drr`.
-pub(super) fn of_each(found: &Found<'_>, scheduler: &str, which: &str) -> Option<Vec<f64>> {
+pub(super) fn of_each(found: &RunResults<'_>, scheduler: &str, which: &str) -> Option<Vec<f64>> {
     let run = found.of(if scheduler == "drr" { drr() } else { pi() })?;
     let one = |vm| {
         let [rate, size] = steadiness(run.seconds(vm))?;
@@ -60,7 +60,7 @@ pub(super) fn of_each(found: &Found<'_>, scheduler: &str, which: &str) -> Option
     (0..run.vms().len()).map(one).collect()
 }
 
-fn plots(found: &Found<'_>) -> Vec<Plot> {
+fn plots(found: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for (name, key) in [("V-Cup", pi()), ("DRR", drr())] {
         let Some(run) = found.of(key) else { continue };

@@ -3,7 +3,7 @@
 
 use super::run::{Run, Second, beta, v};
 use super::setup::{Ablation, Case, Change, Key, Load};
-use super::{Cells, Figure, Found, PAPER};
+use super::{Cells, Figure, PAPER, RunResults};
 use crate::claim::{Item, Series};
 use tidegate_report::{Axis, Plot, Series as Curve, Unit};
 
@@ -61,7 +61,7 @@ fn bytes(seconds: &[Second]) -> Vec<u64> {
 }
 
 /// beta and V at each window, in percent.
-fn precision(found: &Found<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
+fn precision(found: &RunResults<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
     let of = |ms: &u64| {
         let run = found.of(key(load, *ms))?;
         let samples = bytes(run.seconds(0));
@@ -71,7 +71,7 @@ fn precision(found: &Found<'_>, load: Load) -> Option<Vec<[f64; 2]>> {
 }
 
 /// beta or V at each window of a load of figure 6, labelled with the window.
-pub(super) fn by_window(found: &Found<'_>, load: &str, of: &str) -> Option<Series> {
+pub(super) fn by_window(found: &RunResults<'_>, load: &str, of: &str) -> Option<Series> {
     let load = FIXED.iter().find(|known| known.name == load)?;
     let all = WINDOWS_MS.iter().zip(precision(found, *load)?);
     let item = |(ms, [beta, v]): (&u64, [f64; 2])| Item {
@@ -81,7 +81,7 @@ pub(super) fn by_window(found: &Found<'_>, load: &str, of: &str) -> Option<Serie
     Some(all.map(item).collect())
 }
 
-fn phase_curves(found: &Found<'_>) -> Vec<Plot> {
+fn phase_curves(found: &RunResults<'_>) -> Vec<Plot> {
     let plot = |which: usize, name: &str| {
         let mut plot = Plot::new(
             format!("Figure 6: {name} by the window"),
@@ -134,7 +134,7 @@ fn search(run: &Run) -> Search {
     }
 }
 
-fn settled_cells(found: &Found<'_>) -> Cells {
+fn settled_cells(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 7", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let load = VARIED.iter().find(|load| load.name == labels[0])?;
@@ -148,13 +148,13 @@ fn settled_cells(found: &Found<'_>) -> Cells {
 }
 
 /// Run of a load of figure 7.
-fn varied<'a>(found: &Found<'a>, load: &str) -> Option<&'a Run> {
+fn varied<'a>(found: &RunResults<'a>, load: &str) -> Option<&'a Run> {
     let load = VARIED.iter().find(|known| known.name == load)?;
     found.of(key(*load, 0))
 }
 
 /// Describes the search of a load in words.
-pub(super) fn searched(found: &Found<'_>, load: &str) -> Option<String> {
+pub(super) fn searched(found: &RunResults<'_>, load: &str) -> Option<String> {
     let search = search(varied(found, load)?);
     let steps = search.measured.iter();
     let steps = steps.map(|(ms, b, v)| format!("{ms} ms: V {v:.2} %, B {b:+.2} %"));
@@ -167,13 +167,13 @@ pub(super) fn searched(found: &Found<'_>, load: &str) -> Option<String> {
 }
 
 /// Number of intervals in the search of a load, and `true` if the search ended.
-pub(super) fn intervals(found: &Found<'_>, load: &str) -> Option<(f64, bool)> {
+pub(super) fn intervals(found: &RunResults<'_>, load: &str) -> Option<(f64, bool)> {
     let search = search(varied(found, load)?);
     Some((search.measured.len() as f64, search.settled_ms.is_some()))
 }
 
 /// V of a load from the end of its search on, in percent; `None` if it does not end.
-pub(super) fn settled_v(found: &Found<'_>, load: &str) -> Option<f64> {
+pub(super) fn settled_v(found: &RunResults<'_>, load: &str) -> Option<f64> {
     let run = varied(found, load)?;
     let search = search(run);
     search.settled_ms?;
@@ -182,7 +182,7 @@ pub(super) fn settled_v(found: &Found<'_>, load: &str) -> Option<f64> {
 
 /// V of a load in each of its first intervals, in percent, for as many intervals as window revision
 /// may need.
-pub(super) fn first_v(found: &Found<'_>, load: &str) -> Option<Vec<f64>> {
+pub(super) fn first_v(found: &RunResults<'_>, load: &str) -> Option<Vec<f64>> {
     let most = found.reference.figure("revision.iterations").ok()? as usize;
     let samples = bytes(varied(found, load)?.all_seconds(0));
     let intervals = samples.chunks_exact(INTERVAL).take(most);
@@ -191,13 +191,13 @@ pub(super) fn first_v(found: &Found<'_>, load: &str) -> Option<Vec<f64>> {
 
 /// Number, from 1 on, of the interval from which on V stays below 5 %. A single quiet interval does
 /// not count.
-pub(super) fn steady_from(found: &Found<'_>, load: &str) -> Option<f64> {
+pub(super) fn steady_from(found: &RunResults<'_>, load: &str) -> Option<f64> {
     let all = first_v(found, load)?;
     let last = all.iter().rposition(|v| *v > GOOD_V);
     Some(last.map_or(1, |last| last + 2) as f64)
 }
 
-fn searches(found: &Found<'_>) -> Vec<Plot> {
+fn searches(found: &RunResults<'_>) -> Vec<Plot> {
     let mut plots = Vec::new();
     for load in VARIED {
         let Some(run) = found.of(key(load, 0)) else {

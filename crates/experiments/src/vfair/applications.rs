@@ -9,7 +9,7 @@
 use super::hosts::Hosts;
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{BAPS, Cells, Figure, Found, PAPER, SCHEDULERS};
+use super::{BAPS, Cells, Figure, PAPER, RunResults, SCHEDULERS};
 use crate::findings::Sense;
 use crate::ordering::with_orderings;
 
@@ -152,7 +152,7 @@ impl Mix {
         Key::new(self.case, Disk::Ssd, scheduler)
     }
 
-    fn run<'a>(&self, found: &Found<'a>, scheduler: &'static str) -> Option<&'a Run> {
+    fn run<'a>(&self, found: &RunResults<'a>, scheduler: &'static str) -> Option<&'a Run> {
         found.of(self.key(scheduler))
     }
 
@@ -178,7 +178,7 @@ impl Mix {
 
     /// IOPS of the application under BAPS as a multiple of those under a rival, and the reduction
     /// of the others' throughput in percent.
-    fn gain(&self, found: &Found<'_>, rival: &'static str) -> Option<[f64; 2]> {
+    fn gain(&self, found: &RunResults<'_>, rival: &'static str) -> Option<[f64; 2]> {
         let (baps, rival) = (self.run(found, BAPS)?, self.run(found, rival)?);
         let iops = |run: &Run| run.iops(self.application);
         let cut = 1.0 - self.bulk(baps)? / self.bulk(rival)?;
@@ -186,7 +186,7 @@ impl Mix {
     }
 }
 
-fn gains(found: &Found<'_>, table: &str, mixes: &[Mix]) -> Cells {
+fn gains(found: &RunResults<'_>, table: &str, mixes: &[Mix]) -> Cells {
     let reference = found.reference.table(table, 1)?;
     Ok(reference.cells(PAPER.name, |labels, column| {
         let application = labels.first()?.as_str();
@@ -201,7 +201,7 @@ fn gains(found: &Found<'_>, table: &str, mixes: &[Mix]) -> Cells {
     }))
 }
 
-fn table_5(found: &Found<'_>) -> Cells {
+fn table_5(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("5", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
         let mix = all_mixes().find(|mix| Some(mix.name) == labels.first().map(String::as_str))?;
@@ -223,12 +223,12 @@ fn named(name: &str) -> Option<&'static Mix> {
 
 /// IOPS of a mix's application under BAPS as a multiple of those under a rival, and the reduction
 /// of the others' throughput in percent.
-pub(super) fn gain(found: &Found<'_>, mix: &str, rival: &'static str) -> Option<[f64; 2]> {
+pub(super) fn gain(found: &RunResults<'_>, mix: &str, rival: &'static str) -> Option<[f64; 2]> {
     named(mix)?.gain(found, rival)
 }
 
 /// Service time of the application of a mix in one of the [`WAYS`].
-pub(super) fn ratio(found: &Found<'_>, mix: &str, way: &str) -> Option<f64> {
+pub(super) fn ratio(found: &RunResults<'_>, mix: &str, way: &str) -> Option<f64> {
     let mix = named(mix)?;
     let usual = mix.key(BAPS);
     let varied = VARIED.iter().find(|(name, _)| *name == way);

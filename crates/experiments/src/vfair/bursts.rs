@@ -3,7 +3,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{BAPS, Cells, Figure, Found, PAPER};
+use super::{BAPS, Cells, Figure, PAPER, RunResults};
 use tidegate_report::{Axis, Plot, Series, Unit};
 
 pub(super) const FIGURE_12: Figure = Figure {
@@ -25,11 +25,11 @@ pub(super) fn keys() -> Vec<Key> {
     RATES.map(key).to_vec()
 }
 
-fn runs<'a>(found: &Found<'a>) -> Option<Vec<&'a Run>> {
+fn runs<'a>(found: &RunResults<'a>) -> Option<Vec<&'a Run>> {
     RATES.iter().map(|rate| found.of(key(*rate))).collect()
 }
 
-fn cells(found: &Found<'_>) -> Cells {
+fn cells(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 12", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let run = found.of(key(labels.first()?.parse().ok()?))?;
@@ -43,12 +43,12 @@ fn cells(found: &Found<'_>) -> Cells {
 }
 
 /// Smaller of VM1's largest request rate and its fair share, in requests per second.
-pub(super) fn due(found: &Found<'_>) -> Option<f64> {
+pub(super) fn due(found: &RunResults<'_>) -> Option<f64> {
     let share = found.of(key(RATES[0]))?.fair_share("vm1")?;
     Some(share.min(f64::from(RATES[RATES.len() - 1])))
 }
 
-fn plots(found: &Found<'_>) -> Vec<Plot> {
+fn plots(found: &RunResults<'_>) -> Vec<Plot> {
     let Some(runs) = runs(found) else {
         return Vec::new();
     };

@@ -90,7 +90,7 @@ fn entry(disk: Disk, figures: &[u64], overhead_us: Option<u64>) -> Result<Entry,
         Disk::Hdd => all.push((&["hdd", "inner_rate"], format!("{} kB/s", figures[0] / 2))),
     }
     all.extend(overhead_us.map(|us| (&["ssd", "read_overhead"][..], format!("{us} us"))));
-    folder::altered(file, &all)
+    folder::model_with(file, &all)
 }
 
 /// All combinations of a disk's parameters.
@@ -255,7 +255,7 @@ pub(super) fn calibrate(
         let _ = writeln!(text, "rms_log_ratio = {off:.4}");
         residuals.extend(points);
     }
-    fit::tell(&mut text, &residuals, 1);
+    fit::append_residuals(&mut text, &residuals, 1);
     Ok(text)
 }
 

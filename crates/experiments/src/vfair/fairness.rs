@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{Cells, Figure, Found, PAPER, SCHEDULERS, single};
+use super::{Cells, Figure, PAPER, RunResults, SCHEDULERS, single};
 use crate::findings::Sense;
 use crate::ordering::with_orderings;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -88,7 +88,7 @@ impl Sharing {
         SCHEDULERS.map(|scheduler| self.key(scheduler)).to_vec()
     }
 
-    fn cells(&self, found: &Found<'_>) -> Cells {
+    fn cells(&self, found: &RunResults<'_>) -> Cells {
         let table = found.reference.table(self.table, 1)?;
         let cells = table.cells(PAPER.name, |labels, column| {
             let vm = labels.first()?;
@@ -106,7 +106,7 @@ impl Sharing {
     }
 
     /// Plots per scheduler: IOPS of the VMs over time.
-    fn plots(&self, found: &Found<'_>) -> Vec<Plot> {
+    fn plots(&self, found: &RunResults<'_>) -> Vec<Plot> {
         let of = |scheduler| Some((scheduler, found.of(self.key(scheduler))?));
         let runs = SCHEDULERS.into_iter().filter_map(of);
         let plot = |(scheduler, run): (&str, &Run)| {
@@ -145,7 +145,7 @@ const fn alone_key(native: bool) -> Key {
     }
 }
 
-fn alone(found: &Found<'_>) -> Cells {
+fn alone(found: &RunResults<'_>) -> Cells {
     let mut cells = Vec::new();
     for (row, key) in ["virtualised", "native"].into_iter().zip(ALONE) {
         let theirs = found.reference.figure(&format!("alone.{row}"))?;

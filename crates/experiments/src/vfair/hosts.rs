@@ -44,7 +44,7 @@ impl Hosts {
 
 /// Splits group weights for a scheduler without groups: each VM gets its part of the group's
 /// weight, which is equivalent as long as all members are backlogged.
-pub(super) fn tell_groups(scenario: &mut Scenario, policy: &PolicySpec) {
+pub(super) fn split_group_weights(scenario: &mut Scenario, policy: &PolicySpec) {
     let mut members = BTreeMap::new();
     for vm in &scenario.tenants {
         if let Some(group) = vm.objective.group {
@@ -120,7 +120,7 @@ mod tests {
         second.objective.weight = 40;
         last.objective.group = Some(named("b", 70));
         scenario.tenants.truncate(4);
-        tell_groups(
+        split_group_weights(
             &mut scenario,
             &PolicySpec::named("mclock-ps").expect("there is one"),
         );

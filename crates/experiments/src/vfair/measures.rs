@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Disk, Key};
-use super::{Found, SCHEDULERS, Vfair};
+use super::{RunResults, SCHEDULERS, Vfair};
 use super::{applications, bursts, fairness, motivation, strategies, varied};
 use crate::claim::{Item, Measure, Series, series};
 
@@ -71,7 +71,11 @@ fn unlabelled(key: Key) -> (String, Key) {
 }
 
 /// Figure of each run with a name; `None` if a run is missing.
-fn of_each(found: &Found<'_>, name: &str, figure: impl Fn(&Run) -> Option<f64>) -> Option<Series> {
+fn of_each(
+    found: &RunResults<'_>,
+    name: &str,
+    figure: impl Fn(&Run) -> Option<f64>,
+) -> Option<Series> {
     let item = |(label, key)| {
         let value = figure(found.of(key)?)?;
         Some(Item { label, value })

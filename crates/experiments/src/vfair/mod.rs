@@ -53,7 +53,7 @@ const SCHEDULERS: [&str; 3] = ["cfq", "mclock_ps", "vfair_baps"];
 const BAPS: &str = "vfair_baps";
 
 type Figure = frame::Figure<Vfair>;
-type Found<'a> = frame::Found<'a, Vfair>;
+type RunResults<'a> = frame::RunResults<'a, Vfair>;
 
 /// Tables and figures in the order of the paper.
 const FIGURES: [Figure; 13] = [

@@ -3,7 +3,7 @@
 
 use super::saturation::{self, Kind, PROFILE_SIZES};
 use super::setup::{self, Change, Disk, Key};
-use super::{Figure, Found};
+use super::{Figure, RunResults};
 use crate::claim_result::ClaimResult;
 use crate::frame::Claims;
 use crate::{Cell, ExperimentError, Reference};
@@ -89,7 +89,7 @@ fn key(kind: Kind, seed: u64) -> Key {
 
 /// Applies `tell` to the cases, if they were run.
 fn of<T>(
-    found: &Found<'_>,
+    found: &RunResults<'_>,
     tell: fn(&Reference, &[Case]) -> Result<Vec<T>, ExperimentError>,
 ) -> Result<Vec<T>, ExperimentError> {
     match found_cases(found)? {
@@ -99,7 +99,7 @@ fn of<T>(
 }
 
 /// Cases; `None` if they were not run.
-fn found_cases(found: &Found<'_>) -> Result<Option<Vec<Case>>, ExperimentError> {
+fn found_cases(found: &RunResults<'_>) -> Result<Option<Vec<Case>>, ExperimentError> {
     let iops = |(kind, seed)| Some(((kind, seed), found.of(key(kind, seed))?.total_iops()));
     let all: Option<BTreeMap<(Kind, u64), f64>> = all().map(iops).collect();
     all.map(|all| cases(&all)).transpose()
@@ -185,7 +185,7 @@ fn plot(cases: &[Case], size: u32) -> Plot {
 }
 
 /// Evaluates the claims about the estimates of figure 6, whose texts name the side of the error.
-pub(super) fn code(found: &Found<'_>) -> Claims {
+pub(super) fn code(found: &RunResults<'_>) -> Claims {
     of(found, claims)
 }
 

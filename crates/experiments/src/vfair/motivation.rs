@@ -2,7 +2,7 @@
 
 use super::run::Run;
 use super::setup::{Case, Change, Disk, Key};
-use super::{Cells, Figure, Found, PAPER};
+use super::{Cells, Figure, PAPER, RunResults};
 
 pub(super) const FIGURE_1: Figure = Figure {
     name: "figure 1",
@@ -65,7 +65,7 @@ pub(super) fn units(run: &Run) -> Option<f64> {
     Some(run.bytes_per_s("async")? / f64::from(SMALL))
 }
 
-fn cells(found: &Found<'_>) -> Cells {
+fn cells(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 1", 1)?;
     Ok(table.cells(PAPER.name, |labels, column| {
         let run = found.of(match labels.first()?.as_str() {

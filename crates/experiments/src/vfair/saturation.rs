@@ -37,7 +37,7 @@ fn disk(without: Ablation) -> Result<Entry, ExperimentError> {
         .iter()
         .map(|(path, figure)| (*path, (*figure).to_owned()))
         .collect();
-    folder::altered(DISK, &changes)
+    folder::model_with(DISK, &changes)
 }
 
 /// Applies an ablation to the disk that is saturated.

@@ -206,10 +206,10 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
     let mut scenario = scenario::read(text, file, &Folder, None)?
         .config
         .unbounded();
-    put_on(&mut scenario, key.disk)?;
+    move_to_disk(&mut scenario, key.disk)?;
     let policy = policy(key.scheduler, key.disk)?;
-    folder::put_under(&mut scenario, &policy);
-    hosts::tell_groups(&mut scenario, &policy);
+    folder::set_policy(&mut scenario, &policy);
+    hosts::split_group_weights(&mut scenario, &policy);
     change(&mut scenario, key.change)?;
     match key.without {
         Ablation::Nothing => {}
@@ -227,7 +227,7 @@ pub(super) fn scenario(key: &Key) -> Result<Scenario, ExperimentError> {
 
 /// Moves a scenario, written for the flash disk, to `disk`: each VM gets an equal part of the
 /// device.
-fn put_on(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
+fn move_to_disk(scenario: &mut Scenario, disk: Disk) -> Result<(), ExperimentError> {
     if disk == Disk::Ssd {
         return Ok(());
     }

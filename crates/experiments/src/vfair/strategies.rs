@@ -1,7 +1,7 @@
 //! Section 4.2 and figure 8: the three strategies on both disks.
 
 use super::setup::{Case, Disk, Key};
-use super::{Cells, Figure, Found, PAPER};
+use super::{Cells, Figure, PAPER, RunResults};
 use crate::findings::Sense;
 use crate::ordering::with_orderings;
 
@@ -28,7 +28,7 @@ pub(super) fn keys_on(disk: Disk) -> [Key; 3] {
 }
 
 /// Part b; the paper draws part a without figures.
-fn cells(found: &Found<'_>) -> Cells {
+fn cells(found: &RunResults<'_>) -> Cells {
     let table = found.reference.table("figure 8", 1)?;
     let cells = table.cells(PAPER.name, |labels, column| {
         let strategy = STRATEGIES

@@ -4,7 +4,7 @@
 use super::fairness::{LESS_ON_SSD, NON_ON_SSD, VMS};
 use super::run::Run;
 use super::setup::{Change, Key};
-use super::{BAPS, Cells, Figure, Found, PAPER, single};
+use super::{BAPS, Cells, Figure, PAPER, RunResults, single};
 use crate::findings::Sense;
 use crate::ordering::with_orderings;
 use tidegate_report::{Axis, Plot, Series, Unit};
@@ -36,7 +36,7 @@ pub(super) fn by_reads() -> impl Iterator<Item = Key> {
 }
 
 /// Deviation of VM1 from its fair share, in percent, by percentage of reads.
-fn off(found: &Found<'_>) -> Option<Vec<(u8, f64)>> {
+fn off(found: &RunResults<'_>) -> Option<Vec<(u8, f64)>> {
     let error = |(reads, key)| {
         let run = found.of(key)?;
         let part = run.iops("vm1")? / run.fair_share("vm1")?;
@@ -50,7 +50,7 @@ fn largest(off: &[(u8, f64)]) -> Option<(u8, f64)> {
     largest.copied()
 }
 
-fn errors(found: &Found<'_>) -> Cells {
+fn errors(found: &RunResults<'_>) -> Cells {
     let off = off(found).unwrap_or_default();
     let least = off.iter().map(|(_, off)| off.abs()).reduce(f64::min);
     let most = largest(&off).map(|(_, off)| off.abs());
@@ -75,11 +75,11 @@ fn errors(found: &Found<'_>) -> Cells {
 }
 
 /// Percentage of reads at which VM1 deviates most from its fair share.
-pub(super) fn farthest_reads(found: &Found<'_>) -> Option<f64> {
+pub(super) fn farthest_reads(found: &RunResults<'_>) -> Option<f64> {
     largest(&off(found)?).map(|(reads, _)| f64::from(reads))
 }
 
-fn read_ratio(found: &Found<'_>) -> Vec<Plot> {
+fn read_ratio(found: &RunResults<'_>) -> Vec<Plot> {
     let mut plot = Plot::new(
         "Figure 11: three VMs under BAPS, by VM1's reads",
         Axis::linear("reads of VM1", Unit::Percent),
@@ -105,7 +105,7 @@ pub(super) fn by_depth(depth: u32) -> Key {
     NON_ON_SSD.key(BAPS).with(Change::Depth(depth))
 }
 
-fn depths(found: &Found<'_>) -> Cells {
+fn depths(found: &RunResults<'_>) -> Cells {
     let cells = found
         .reference
         .table("4", 1)?
