@@ -16,7 +16,7 @@ pub struct AttainmentView {
     pub kept_percent: Option<f64>,
     /// Verdict in words.
     pub detail: String,
-    /// A latency bound without a reservation or target, which is best effort.
+    /// True for a latency bound without a reservation or target, which is best effort.
     #[serde(default)]
     pub best_effort: bool,
     /// Seconds that were kept; of `transfer`, deadline transfers that were done in time.
@@ -25,7 +25,7 @@ pub struct AttainmentView {
     pub missed_s: u64,
     /// Missed seconds by cause.
     pub missed_by_cause: CausesView,
-    /// Seconds that were missed while the device ended nothing for 100 ms; they count neither as
+    /// Seconds that were missed while the device completed nothing for 100 ms; counted neither as
     /// kept nor as missed.
     pub stalled_s: u64,
     /// Kept seconds in which the VM asked for less than it was promised.
@@ -34,33 +34,33 @@ pub struct AttainmentView {
     pub requests: u64,
     /// Requests that were late.
     pub late: u64,
-    /// Longest time by which a request or a transfer was late.
+    /// Longest time by which a request or a transfer was late, in nanoseconds.
     pub worst_late_ns: u64,
-    /// Time since the last second that was missed.
+    /// Seconds since the last missed second; absent if none was missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_missed_ago_s: Option<u32>,
-    /// Last five minutes.
+    /// Error budget of the last five minutes.
     pub last_5_minutes: BudgetView,
-    /// Last hour.
+    /// Error budget of the last hour.
     pub last_hour: BudgetView,
-    /// Last 24 hours.
+    /// Error budget of the last 24 hours.
     pub last_day: BudgetView,
 }
 
 /// Missed seconds by their cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CausesView {
-    /// The VM's own limit or credits held it back.
+    /// Seconds in which the VM's own limit or credits held its requests back.
     pub own_limit: u64,
-    /// Other VMs were served.
+    /// Seconds in which other VMs were served instead.
     pub others: u64,
-    /// The device was too slow.
+    /// Seconds in which the device was too slow.
     pub device: u64,
-    /// The policy does not enforce the limit.
+    /// Seconds in which the policy in force did not enforce the limit.
     pub policy: u64,
 }
 
-/// Error budget over a span of time: one second in a hundred.
+/// Error budget over a span of time: 1 % of the judged seconds may be missed.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct BudgetView {
     /// Seconds that were judged.

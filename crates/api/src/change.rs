@@ -57,7 +57,7 @@ pub struct ObjectiveChange {
     /// Minimum rate while the VM has requests: `120 IOPS @ 16 KiB`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub reservation: Change<String>,
-    /// Maximum rates. The daemon takes one text for all of them as well.
+    /// Maximum rates. The daemon also takes one text, which becomes `total`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub limit: Change<LimitChange>,
     /// Rate that is held precisely.
@@ -78,7 +78,7 @@ pub struct ObjectiveChange {
     /// Workload that plans assume.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub expects: Change<ExpectsChange>,
-    /// Entries in place of all those there are.
+    /// Entries that replace the whole schedule.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub schedule: Change<Vec<ScheduleEntry>>,
     /// Time zone of the schedule; removed: the host's.
@@ -106,7 +106,7 @@ pub struct LimitChange {
     /// Maximum rate of writes.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub write: Change<String>,
-    /// Rates above the limit that may be used for a while.
+    /// Rates above the limit that may be used for a limited time.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub burst: Change<BurstChange>,
 }
@@ -157,7 +157,7 @@ pub struct ExpectsChange {
     /// Requests a second for which a latency bound is promised.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub iops: Change<u64>,
-    /// Requests that may come at once within that rate.
+    /// Requests that may arrive at once within the rate `iops`.
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub burst: Change<u32>,
 }
@@ -170,25 +170,25 @@ pub struct ScheduleEntry {
     /// Date and time of an entry that holds once: `2026-12-01T18:00`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Time of day at which an entry of each day begins; midnight where it is left out.
+    /// Time of day at which a recurring entry begins; midnight where left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Time of day, or date and time, at which the entry ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// Days of the week, `mon` to `sun`, on which the entry begins; every day where there are none.
+    /// Days of the week, `mon` to `sun`, on which the entry begins; every day where empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<String>,
     /// Applies the entry even if it does not fit the device at its time.
     #[serde(skip_serializing_if = "is_false")]
     pub force: bool,
-    /// Parts of the objective while the entry holds. `timezone` among them is that of the whole
-    /// schedule, and only in a request; `schedule` is refused.
+    /// Parts of the objective while the entry holds. `timezone` among them applies to the whole
+    /// schedule and is allowed in requests only; `schedule` is refused.
     #[serde(flatten)]
     pub parts: ObjectiveChange,
 }
 
-/// Returns true for a flag that need not be written.
+/// Returns true for a flag that is omitted from the JSON; takes a reference as serde requires.
 pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
 }

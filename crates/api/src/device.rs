@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::policy::PolicyView;
 use crate::vm::PartView;
 
-/// Device at the time of the answer.
+/// State of a device at the time of the answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DeviceView {
-    /// Name in the configuration.
+    /// Name of the device.
     pub name: String,
     /// Kind of the device, for people: `emulated hdd-7200-1tb`, `files`, `memory`.
     pub backing: String,
@@ -18,98 +18,82 @@ pub struct DeviceView {
     pub depth: u32,
     /// Size of the largest device I/O.
     pub max_io_bytes: u32,
-    /// I/Os with the device now.
+    /// Device I/Os in flight.
     pub in_flight: u32,
-    /// I/Os with the device that do not count against its queue depth, because their disks hang.
+    /// I/Os in flight that do not count against the queue depth, because their disks hang.
     #[serde(default)]
     pub uncounted: u32,
-    /// Age of the oldest I/O with the device in nanoseconds; absent while there is none.
+    /// Age of the oldest I/O in flight in nanoseconds; absent while none is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_io_ns: Option<u64>,
     /// Guest requests inside the engine.
     pub requests: u32,
-    /// Units waiting for the device.
+    /// Units (requests after merging) waiting in the scheduler.
     pub queued: u32,
-    /// I/Os handed to the device since the start.
+    /// I/Os handed to the device since the daemon started.
     pub started: u64,
-    /// I/Os that ended since the start.
+    /// I/Os completed since the daemon started.
     pub ended: u64,
-    /// I/Os that failed since the start.
+    /// I/Os failed since the daemon started.
     pub errors: u64,
-    /// Time in which room was left unused on purpose.
+    /// Time in nanoseconds in which the policy kept the device idle on purpose.
     pub deliberate_ns: u64,
-    /// Waits of the policy in force for requests that might come; absent where it never waits.
+    /// Waits for requests that might arrive (anticipation); absent where the policy never waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<WaitsView>,
-    /// Comparison with the device's profile; absent where it has none.
+    /// Comparison with the device's profile; absent where the device has no profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftView>,
-    /// Cap below the device that was learnt; absent where none was.
+    /// Learnt cap below the device, such as a cloud volume's; absent where none was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_cap: Option<CapView>,
-    /// I/Os in flight that the device's throughput needs, within all bounds; absent where the
-    /// depth is as it was configured.
+    /// Adapted queue depth: I/Os in flight that full throughput needs, within all bounds; absent
+    /// where the depth is the configured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapted_depth: Option<u32>,
-    /// Reason for that depth, in words; absent where the depth is as it was configured.
+    /// Reason for the adapted depth, for people; absent where the depth is the configured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth_reason: Option<String>,
-    /// Time by which a floor's request may be late because the device is busy, in nanoseconds.
+    /// Longest time in nanoseconds by which a request within its reservation may be late because
+    /// the device is busy with I/Os in flight.
     #[serde(default)]
     pub blocking_ns: u64,
-    /// Whether everything that is promised fits the device; absent while costs of requests are not
-    /// yet known: there is no profile, or an imprecise one, and too little was learnt.
+    /// Feasibility of all promises together; absent while the costs of requests are not known,
+    /// because there is no precise profile and too little was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feasibility: Option<FeasibilityView>,
-    /// Promises that have given way because the device is slower than promised; absent while none
-    /// has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stepped_down: Option<SteppedDownView>,
-    /// Costs of requests, as far as they were learnt; absent where the policy does not reckon with
-    /// them, or the device has a profile.
+    /// Costs of requests learnt so far; absent where the policy does not use costs, or the device
+    /// has a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt_costs: Option<CostsView>,
     /// Names of the device's VMs.
     pub vms: Vec<String>,
-    /// Exports with fault rules; absent where there are none.
+    /// NBD export names of disks with fault rules; absent where no disk has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks_with_faults: Vec<String>,
     /// Parts of the VMs' objectives that the policy in force does not enforce.
     pub not_enforced: Vec<DevicePart>,
-    /// Clock of the device's event loop, in nanoseconds, when this was taken.
+    /// Clock of the device's event loop, in nanoseconds, when the state was read.
     pub taken_at_ns: u64,
 }
 
-/// Everything that is promised on a device, reckoned together.
+/// Feasibility of all promises on a device together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FeasibilityView {
-    /// True if all of it fits.
+    /// True if all promises fit the device.
     pub fits: bool,
     /// Largest number of I/Os in flight that the latency bounds leave, at most the depth.
     pub depth_bound: u32,
-    /// True if costs were learnt; otherwise they are the profile's.
+    /// True if the costs of requests were learnt; false if they come from the profile.
     pub learnt: bool,
 }
 
-/// Promises that have given way on a device that is slower than promised, by kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SteppedDownView {
-    /// True if background processes have their least rate: one part per 500 ms.
-    pub background: bool,
-    /// Number of deadline transfers that have their VM's share alone.
-    pub transfers: u32,
-    /// Number of targets that have their VM's reservation and share alone.
-    pub targets: u32,
-    /// Number of latency bounds that are not scheduled by.
-    pub latencies: u32,
-}
-
-/// Waits for requests that might come, since the policy took over.
+/// Waits for requests that might arrive (anticipation), since the policy was put in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WaitsView {
     /// Waits begun.
     pub begun: u64,
-    /// Waits that such a request ended.
+    /// Waits that ended because such a request arrived.
     pub succeeded: u64,
 }
 
@@ -126,25 +110,26 @@ pub struct DevicePart {
 /// Comparison of a device with its profile.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DriftView {
-    /// Time that passed by the time that the profile gives for what was done meanwhile, smoothed;
-    /// above 1: slower. 1 until something was judged.
+    /// Measured time divided by the time that the profile predicts for the same I/Os, smoothed;
+    /// above 1: slower than the profile. 1 until a second was judged.
     pub ratio: f64,
     /// Standard deviation of single seconds around the ratio.
     pub spread: f64,
-    /// Seconds that were judged: those in which the device had enough to do.
+    /// Seconds judged, in which the device had enough I/Os in flight.
     pub seconds_judged: u64,
-    /// `slower` or `faster` than the profile says; absent while it agrees.
+    /// `slower` or `faster` than the profile; absent while the device agrees with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parted: Option<String>,
-    /// Time since which it agrees or does not, by the loop's clock; 0: from the start.
+    /// Time of the last change between agreement and drift, by the event loop's clock in
+    /// nanoseconds; 0: since the start.
     pub since_ns: u64,
     /// I/Os that must be in flight for a second to count.
     pub enough_in_flight: u32,
-    /// True if the device's depth is below that, so that nothing will be judged.
+    /// True if the queue depth is below `enough_in_flight`, so that no second can be judged.
     pub too_shallow: bool,
 }
 
-/// Cap below a device that was learnt, such as a cloud's.
+/// Learnt cap below a device, such as a cloud volume's.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CapView {
     /// I/Os a second; absent where they are not capped.
@@ -153,24 +138,24 @@ pub struct CapView {
     /// Bytes a second; absent where they are not capped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<u64>,
-    /// True if one of the two is capped, and it is not known which: all I/Os had one size.
+    /// True if only one of the two is capped but not known which, because all I/Os had one size.
     pub either: bool,
-    /// Time since which a cap has been known, by the loop's clock.
+    /// Time at which a cap was first learnt, by the event loop's clock in nanoseconds.
     pub since_ns: u64,
 }
 
-/// Costs of requests that were learnt of a device without a profile.
+/// Learnt costs of requests of a device without a profile.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CostsView {
-    /// Windows that were learnt from: those in which the device was full.
+    /// Measuring windows used: those in which the device was saturated.
     pub windows: u64,
-    /// Windows that said nothing: the device was not full, or an I/O failed.
+    /// Measuring windows not used: the device was not saturated, or an I/O failed.
     pub idle_windows: u64,
-    /// Half the width of a 90 % interval in parts of the cost, in the mean over the kinds that were
-    /// seen; absent before any was.
+    /// Half the width of the 90 % confidence interval as a fraction of the cost, averaged over the
+    /// kinds seen; absent before any I/O was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<f64>,
-    /// Kinds of I/O that were seen.
+    /// Costs by kind of I/O, of the kinds seen so far.
     pub kinds: Vec<CostView>,
 }
 
@@ -179,15 +164,15 @@ pub struct CostsView {
 pub struct CostView {
     /// Kind of I/O: `random read` and the like.
     pub kind: String,
-    /// I/Os that were learnt from.
+    /// Number of I/Os that the cost was learnt from.
     pub ios: u64,
-    /// Mean size of these I/Os.
+    /// Mean size of the I/Os.
     pub size_bytes: u32,
-    /// Time of the full device that one of this size takes.
+    /// Time of the saturated device that one I/O of the mean size takes, in nanoseconds.
     pub time_ns: f64,
-    /// Half the width of its 90 % interval, in parts of it.
+    /// Half the width of the 90 % confidence interval, as a fraction of the cost.
     pub within: f64,
-    /// True if the interval is narrow enough for the cost to be relied on.
+    /// True if the confidence interval is narrow enough for feasibility checks to use the cost.
     pub known: bool,
 }
 

@@ -14,19 +14,19 @@ pub struct DiskView {
     pub export: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Reason why the disk refuses requests; `null` while it is well.
+    /// Reason why the disk refuses requests; `null` while the disk is healthy.
     pub failed: Option<String>,
-    /// Age of the disk's oldest I/O with the device in nanoseconds; absent while it has none there.
+    /// Age of the disk's oldest I/O in flight in nanoseconds; absent while none is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_io_ns: Option<u64>,
-    /// Nanoseconds since an I/O of the disk last ended, while the disk hangs; absent otherwise. A
-    /// hung disk gets one I/O at a time and other disks go on.
+    /// Nanoseconds since an I/O of the disk last completed, while the disk hangs; absent otherwise.
+    /// A hung disk gets one I/O at a time, and other disks go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hung_for_ns: Option<u64>,
     /// Number of fault rules in force.
     #[serde(default)]
     pub fault_rules: u32,
-    /// Requests that these rules, and earlier ones, have struck since the daemon started.
+    /// Requests struck since the daemon started, by rules in force and by removed ones.
     #[serde(default)]
     pub faults_injected: u64,
 }
@@ -36,32 +36,32 @@ pub struct DiskView {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DiskRequest {
-    /// NBD export name; the VM's name where it is left out for the only disk of a VM.
+    /// NBD export name; the VM's name where left out for the only disk of a VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
     /// Path of the disk's file, relative to the daemon's configuration file; absent on devices that
     /// keep disks in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Size: `20 GiB`; that of its file where it is left out.
+    /// Size of the disk: `20 GiB`; the size of its file where left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// Way in which a missing file is made: `no`, `sparse` or `preallocated`.
+    /// Creation of a missing file: `no`, `sparse` or `preallocated`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create: Option<String>,
-    /// Interpretation of the file: `raw`, or looked for where it is left out.
+    /// Format of the file: `raw`; detected where left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// Refuses writes.
+    /// Exports the disk read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// Smallest unit of a request: `512 B`.
+    /// Logical block size, to which requests are aligned: `512 B`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<String>,
     /// Fault rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fault: Vec<FaultRequest>,
-    /// Further keys as they were typed, which the daemon refuses where it does not know them.
+    /// Further keys as typed; the daemon refuses those that it does not know.
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }

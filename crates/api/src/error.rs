@@ -1,21 +1,21 @@
-//! Errors.
+//! Body of error answers.
 
 use serde::{Deserialize, Serialize};
 
 /// Body of every answer with a status of 400 or more.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// First thing that is wrong.
+    /// First problem found.
     pub error: Problem,
-    /// Further things that are wrong, in the order in which they were found.
+    /// Further problems, in the order in which they were found; empty for most errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Problem>,
 }
 
-/// One thing that is wrong with a request, or with its subject.
+/// One problem of a request, or of the VM, disk or device that it names.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Problem {
-    /// Finding, as a sentence.
+    /// Problem as a sentence for people.
     pub what: String,
     /// Field of the body such as `limit.burst`, part of the request (`path`, `query`, `body`), or
     /// name of the VM or disk concerned.

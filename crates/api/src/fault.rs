@@ -11,49 +11,49 @@ pub struct DiskFaultsView {
     pub vm: String,
     /// Name of its device.
     pub device: String,
-    /// Requests that a rule struck since the daemon started, by rules that are gone as well.
+    /// Requests struck since the daemon started, by rules in force and by removed ones.
     pub injected: u64,
-    /// Rules in force, in the order in which they are asked.
+    /// Rules in force, in the order in which they are tried.
     pub rules: Vec<FaultView>,
 }
 
-/// Fault rule: what can be written into a configuration file, its state and its counters.
+/// Fault rule: its configuration, state and counters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FaultView {
-    /// Number of the rule among those that the disk ever had.
+    /// Number of the rule, unique among all rules that the disk ever had.
     pub number: u32,
     /// State of the rule: `waiting`, `armed` or `over`.
     pub state: String,
-    /// Requests that met its conditions while it was armed, and that no rule before it struck.
+    /// Requests that met the conditions of the armed rule and that no earlier rule struck.
     pub met: u64,
-    /// Requests that it struck.
+    /// Requests that the rule struck.
     pub injected: u64,
-    /// Operations that it applies to: `any`, or several of `read`, `write`, `flush`, `discard` and
-    /// `write-zeroes`.
+    /// Operations that the rule applies to: `any`, or several of `read`, `write`, `flush`,
+    /// `discard` and `write-zeroes`.
     pub on: Vec<String>,
-    /// First byte of the disk that it applies to; absent: the disk's first.
+    /// First byte of the disk that the rule applies to; absent: byte 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Number of bytes that it applies to; absent: to the disk's end.
+    /// Number of bytes that the rule applies to; absent: to the disk's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<String>,
-    /// Strikes each request of this number, counted over those it applies to.
+    /// Strikes every n-th of the requests that the rule applies to.
     pub every: u64,
-    /// Probability with which it strikes such a request.
+    /// Probability of striking a request selected by `every`: `0.1 %`.
     pub probability: String,
-    /// Seed of the draws; absent where nothing is drawn.
+    /// Seed of the random draws; absent where the probability is 100 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Time from its making until it is armed; absent: none.
+    /// Time from the rule's creation until it is armed; absent: armed at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Time for which it is armed; absent: for ever.
+    /// Time for which the rule is armed; absent: for ever.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<String>,
-    /// Maximum number of requests that it strikes; absent: no maximum.
+    /// Maximum number of requests to strike; absent: no maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Time that a request takes longer; absent: none.
+    /// Delay added to a struck request; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stall: Option<String>,
     /// Error of the reply, such as `EIO`; `none` for a request that is torn and reported as done;
@@ -66,42 +66,42 @@ pub struct FaultView {
 }
 
 /// Body of `POST /v1/disks/{export}/faults`, and a `[[vm.disk.fault]]` of the configuration. At
-/// least one of `stall`, `error` and `torn` says what happens.
+/// least one of `stall`, `error` and `torn` is required.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultRequest {
-    /// Operations that the rule applies to; all of them where there are none.
+    /// Operations that the rule applies to; all where empty.
     #[serde(alias = "operations", skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
-    /// First byte of the disk that it applies to: `1 GiB`.
+    /// First byte of the disk that the rule applies to: `1 GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Number of bytes that it applies to: `64 KiB`.
+    /// Number of bytes that the rule applies to: `64 KiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<String>,
-    /// Strikes each request of this number: 100 for one in a hundred.
+    /// Strikes every n-th request: 100 for one in a hundred.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// Probability with which it strikes such a request: `0.1 %`.
+    /// Probability of striking a request selected by `every`: `0.1 %`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<String>,
-    /// Seed of the draws.
+    /// Seed of the random draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Time until the rule is armed: `10 s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Time for which it is armed: `5 s`.
+    /// Time for which the rule is armed: `5 s`.
     #[serde(
         rename = "for",
         alias = "duration",
         skip_serializing_if = "Option::is_none"
     )]
     pub lasts: Option<String>,
-    /// Maximum number of requests that it strikes.
+    /// Maximum number of requests to strike.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Time that a request takes longer: `2 s`.
+    /// Delay added to a struck request: `2 s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall: Option<String>,
     /// Error of the reply: `EIO`, `ENOSPC`, `EPERM` or `EINVAL`; with `torn` also `none`.

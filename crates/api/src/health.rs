@@ -24,13 +24,13 @@ pub struct Health {
 pub enum Severity {
     /// Nothing is wrong.
     Ok,
-    /// Some disk or VM is not served as it should be; the daemon goes on.
+    /// Some disk or VM is not served properly; the daemon serves all others.
     Degraded,
     /// The daemon itself cannot go on.
     Failing,
 }
 
-/// The kind of a [`Reason`].
+/// Kind of a [`Reason`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonKind {
@@ -40,9 +40,9 @@ pub enum ReasonKind {
     LoopSilent,
     /// A disk refuses requests after a failed fsync.
     DiskFailed,
-    /// No I/O of a disk ends while the device goes on for others.
+    /// No I/O of a disk completes while the device completes I/Os of other disks.
     DiskHung,
-    /// An I/O of a disk has been with the device for ten seconds or longer.
+    /// An I/O of a disk has been in flight for 10 s or longer.
     OldIo,
 }
 

@@ -1,7 +1,7 @@
 //! Requests and answers of Tidegate's control API: HTTP/1.1 and JSON on a unix socket.
 //!
-//! The daemon answers with these types and the command line reads them; a program of its own can
-//! do the same. `docs/api.md` says what each request does, this crate what its JSON looks like.
+//! The daemon answers with these types and the command line reads them; any other client may use
+//! them too. `docs/api.md` describes what each request does; this crate defines its JSON.
 //!
 //! | request | body | answer |
 //! |---|---|---|
@@ -30,18 +30,18 @@
 //! | `GET /healthz` | | [`Health`] |
 //! | any, with a status of 400 or more | | [`ErrorBody`] |
 //!
-//! `GET` and `PUT /v1/vms/{name}/learnt` carry a file that only the daemon reads, `GET /metrics`
-//! Prometheus text; neither is here. The types of [`query`] are what may stand behind `?`.
+//! Not covered: `GET` and `PUT /v1/vms/{name}/learnt` carry a binary file that only the daemon
+//! reads, and `GET /metrics` answers Prometheus text. [`query`] has the parameters behind `?`.
 //!
-//! Figures carry their unit in their name: `_ns` nanoseconds, `_s` seconds, `_bytes` bytes,
-//! `_percent` per cent. Rates, sizes and times that were configured are text with units, exactly as
-//! the configuration takes them: what was read can be written back.
+//! Measured figures carry their unit in their name: `_ns` nanoseconds, `_s` seconds, `_bytes`
+//! bytes, `_percent` per cent. Configured rates, sizes and times are text with units, spelled as in
+//! the configuration, so that a value that was read can be written back.
 //!
 //! # Compatibility
 //!
-//! Within `/v1` answers may gain fields and none is removed, so every type of an answer ignores
-//! fields that it does not know, and has a default for those that earlier daemons do not send. The
-//! daemon refuses requests with fields that it does not know.
+//! Within `/v1` answers may gain fields and never lose one. Answer types therefore ignore unknown
+//! fields and have defaults for fields that older daemons do not send. The daemon refuses requests
+//! with unknown fields.
 //!
 //! [`DeviceView`]: device::DeviceView
 //! [`PolicyRequest`]: policy::PolicyRequest
@@ -84,7 +84,7 @@ mod test_json {
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
-    /// Asserts that a value is written as this text, and read back from it.
+    /// Asserts that `value` serialises to `text` and deserialises from it.
     pub(crate) fn round_trip<T>(value: &T, text: &str)
     where
         T: Serialize + DeserializeOwned + PartialEq + Debug,
@@ -94,7 +94,7 @@ mod test_json {
         assert_eq!(read, *value);
     }
 
-    /// Asserts that a request with a field that its type does not know is refused by name.
+    /// Asserts that `text`, which has a field unknown to `T`, is refused with the field's name.
     pub(crate) fn refuses_unknown<T: DeserializeOwned + Debug>(text: &str) {
         let error = serde_json::from_str::<T>(text).expect_err("it names an unknown field");
         assert!(error.to_string().contains("unknown field"), "{error}");

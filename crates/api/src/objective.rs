@@ -34,7 +34,7 @@ pub struct GroupView {
     pub weight: u32,
 }
 
-/// Expected workload of a VM; parts that nothing is said of are `null`.
+/// Expected workload of a VM; parts that are not given are `null`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ExpectsView {
     /// Reads among the requests: `70 %`.
@@ -46,12 +46,12 @@ pub struct ExpectsView {
     /// Requests a second for which a latency bound is promised.
     #[serde(default)]
     pub iops: Option<u64>,
-    /// Requests that may come at once within that rate.
+    /// Requests that may arrive at once within the rate `iops`.
     #[serde(default)]
     pub burst: Option<u32>,
 }
 
-/// Rates by direction; those that are not limited are `null`.
+/// Rates by direction; `null` for a direction without a limit.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RatesView {
     /// Rate of reads and writes together.
@@ -68,7 +68,7 @@ pub struct LimitView {
     /// Maximum rates; their fields stand beside `burst`.
     #[serde(flatten)]
     pub rates: RatesView,
-    /// Rates above the limit that may be used for a while.
+    /// Rates above the limit that may be used for a limited time.
     pub burst: Option<BurstView>,
 }
 

@@ -1,4 +1,4 @@
-//! Policies, the parts that they are composed of, and their parameters.
+//! Policies, their parts (controller, regulator, dispatcher) and their parameters.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 /// Policy in force, with the values of its parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyView {
-    /// Name of the policy; of one composed of parts the names of these, joined by `+`.
+    /// Name of the policy, or the names of its parts joined by `+`.
     pub name: String,
-    /// Name of its controller; `null`: it has none.
+    /// Name of its controller; `null`: no controller.
     pub controller: Option<String>,
     /// Name of its regulator.
     pub regulator: String,
     /// Name of its dispatcher.
     pub dispatcher: String,
-    /// Parts of an objective that it enforces.
+    /// Parts of an objective that are enforced.
     pub enforces: Vec<String>,
     /// Values of its parameters.
     pub params: Vec<ParamValue>,
@@ -42,26 +42,26 @@ pub struct ParamValue {
     pub value: String,
 }
 
-/// Policy that can be put in force.
+/// Policy that can be put in force on a device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyInfoView {
     /// Name of the policy.
     pub name: String,
     /// Summary on one line.
     pub summary: String,
-    /// Paper or scheduler that it comes from.
+    /// Paper or scheduler that the policy comes from.
     pub source: String,
     /// Advice on when to use it.
     pub about: String,
-    /// Name of its controller; `null`: it has none.
+    /// Name of its controller; `null`: no controller.
     pub controller: Option<String>,
     /// Name of its regulator.
     pub regulator: String,
     /// Name of its dispatcher.
     pub dispatcher: String,
-    /// Parts of an objective that it enforces.
+    /// Parts of an objective that are enforced.
     pub enforces: Vec<String>,
-    /// Parameters that it takes.
+    /// Parameters and their allowed values.
     pub params: Vec<ParamView>,
 }
 
@@ -74,9 +74,9 @@ pub struct PolicyPartView {
     pub role: String,
     /// Summary on one line.
     pub summary: String,
-    /// Parts of an objective that it enforces.
+    /// Parts of an objective that are enforced.
     pub enforces: Vec<String>,
-    /// Parameters that it takes.
+    /// Parameters and their allowed values.
     pub params: Vec<ParamView>,
 }
 
@@ -87,7 +87,7 @@ pub struct ParamView {
     pub name: String,
     /// Kind of its values: `size`, `duration`, `count`, `flag` or `choice`.
     pub kind: String,
-    /// Value where none is given.
+    /// Default value.
     pub default: String,
     /// Smallest value allowed; empty for a choice.
     pub min: String,
@@ -96,14 +96,14 @@ pub struct ParamView {
     /// Words of a choice; absent for other kinds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// Description of its effect.
+    /// Effect of the parameter.
     pub help: String,
 }
 
 /// Body of `PUT /v1/devices/{name}/policy`: a policy by its name, or one composed of parts. The
-/// daemon takes the bare name as text, too.
+/// daemon also takes the bare name as a JSON string.
 ///
-/// Every further key is a parameter, which the daemon refuses where the policy has none so named.
+/// Every further key is a parameter; the daemon refuses one that the policy does not have.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PolicyRequest {
@@ -119,7 +119,7 @@ pub struct PolicyRequest {
     /// Name of a dispatcher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatcher: Option<String>,
-    /// Parameters by their names: text with a unit, whole numbers of a count, true or false.
+    /// Parameters by name: text with a unit, a whole number for a count, true or false for a flag.
     #[serde(flatten)]
     pub params: BTreeMap<String, Value>,
 }

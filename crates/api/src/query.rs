@@ -1,5 +1,5 @@
-//! Queries: what may stand behind the `?` of a path. Their text, `?` included, is their
-//! [`Display`](std::fmt::Display); it is empty where nothing is asked for.
+//! Query strings of requests. [`Display`](std::fmt::Display) writes one with its leading `?`, or
+//! nothing where no parameter is set.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChangeQuery {
-    /// Makes the change even where it would be refused for what it does to others: an objective
-    /// that does not fit, clients that are cut off, bytes that are lost.
+    /// Makes the change even where it would be refused for its consequences: an objective that does
+    /// not fit, connections that are closed, data that is lost.
     pub force: bool,
-    /// Makes the change survive a restart: it is durable when it is answered.
+    /// Persists the change, durably before the answer, so that it survives a restart.
     pub persist: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct StatsQuery {
     #[serde(default)]
     pub buckets: bool,
     /// Statistical interval of a [`PrecisionView`](crate::tuning::PrecisionView), such as `10s`:
-    /// whole seconds up to 300 s; 30 s where it is left out.
+    /// whole seconds up to 300 s; 30 s where left out.
     pub interval: Option<String>,
 }
 
@@ -32,9 +32,9 @@ pub struct StatsQuery {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransferQuery {
-    /// Cancels a deadline transfer that runs for the new one.
+    /// Cancels a running deadline transfer in favour of the new one.
     pub replace: bool,
-    /// Begins it even where what it needs a second does not fit the device.
+    /// Begins the transfer even if the throughput that it needs does not fit the device.
     pub force: bool,
 }
 
@@ -42,20 +42,20 @@ pub struct TransferQuery {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearntQuery {
-    /// Place of the VM's disks, compared with the place where the state was learnt.
+    /// Relation of the VM's disks to those that the state was learnt on.
     pub disks: LearntDisks,
 }
 
-/// Place of a VM's disks, compared with the place where something was learnt of the VM.
+/// Relation of a VM's disks to those that its learnt state comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LearntDisks {
-    /// The file names the disks that it was learnt on; the daemon compares them with those it has.
+    /// Unknown to the client: the daemon compares the disks that the file names with the VM's.
     #[default]
     Tell,
-    /// Same disks, whatever the file names.
+    /// Identical disks, whatever the file names.
     Same,
-    /// Other disks: what belongs to the disks is learnt anew.
+    /// Different disks: state that belongs to the disks is learnt anew.
     Moved,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for LearntQuery {
     }
 }
 
-/// Writes `?first&second`, or nothing.
+/// Writes `?first&second`, or nothing for no parts.
 fn write<T: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     parts: impl IntoIterator<Item = T>,

@@ -5,24 +5,24 @@ use serde_json::Value;
 
 use crate::objective::ObjectiveView;
 
-/// Schedule of a VM, and which of its entries is to be in force.
+/// Schedule of a VM, with the entry that is due now and the next change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ScheduleView {
-    /// Time zone that the schedule names; `null`: the system's.
+    /// IANA time zone of the schedule; `null`: the host's.
     pub timezone: Option<String>,
-    /// Time of day there: `2026-11-22T18:30:00+01:00[Europe/Berlin]`.
+    /// Present time in the schedule's time zone: `2026-11-22T18:30:00+01:00[Europe/Berlin]`.
     pub now: String,
     /// Objective outside of all entries.
     pub base: ObjectiveView,
     /// Entries in the configuration's words; each reads as a
     /// [`ScheduleEntry`](crate::change::ScheduleEntry).
     pub entries: Vec<Value>,
-    /// Number, from 1, of the entry that is to be in force now; `null`: the base is.
+    /// Number, from 1, of the entry that is due now; `null`: the base objective is due.
     pub entry: Option<usize>,
-    /// Reason why the objective that is due is not in force; absent where it is.
+    /// Reason why the objective that is due was not applied; absent where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
-    /// Next change; `null`: none ever comes.
+    /// Next change; `null`: no further change is scheduled.
     pub next: Option<NextView>,
 }
 
@@ -31,11 +31,11 @@ pub struct ScheduleView {
 pub struct NextView {
     /// Time of the change in the schedule's time zone.
     pub at: String,
-    /// Seconds until then, rounded up.
+    /// Seconds until the change, rounded up.
     pub in_s: u64,
-    /// Number, from 1, of the entry that comes in force; `null`: the base does.
+    /// Number, from 1, of the entry that comes into force; `null`: the base objective does.
     pub entry: Option<usize>,
-    /// Whole objective from then on.
+    /// Whole objective from the change on.
     pub objective: ObjectiveView,
 }
 

@@ -21,54 +21,53 @@ pub struct VmStatsView {
     pub device: String,
     /// Name of the policy in force on the device.
     pub policy: String,
-    /// Clock of the device's event loop when this was taken: the difference of two is the time
-    /// between them.
+    /// Clock of the device's event loop, in nanoseconds, when the counters were read; only
+    /// differences have a meaning.
     pub taken_at_ns: u64,
     /// NBD connections to the VM.
     pub clients: u32,
-    /// Requests waiting.
+    /// Requests waiting in the scheduler.
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
     /// Counters by operation: `read`, `write`, `flush`, `discard`, `write_zeroes`.
     pub operations: Vec<OpView>,
-    /// Reads that continued an earlier request.
+    /// Reads that began where an earlier request of the VM ended.
     pub sequential_reads: u64,
-    /// Writes that continued an earlier request.
+    /// Writes that began where an earlier request of the VM ended.
     pub sequential_writes: u64,
-    /// Guest requests that joined a waiting one.
+    /// Guest requests merged with one that was waiting.
     pub merged: u64,
-    /// Device I/Os beyond the first that guest requests were split into.
+    /// Extra device I/Os from splitting large guest requests.
     pub split: u64,
-    /// Guest requests whose connection ended before they did.
+    /// Guest requests dropped because their connection ended first.
     pub cancelled: u64,
-    /// Time from arrival to first service.
+    /// Time from arrival until a request's first I/O is handed to the device.
     pub queue_time: ByDirection,
-    /// Time with the device.
+    /// Time that I/Os spend in flight at the device.
     pub service_time: ByDirection,
-    /// Time from arrival to end.
+    /// Time from arrival to completion.
     pub latency: TimeView,
-    /// Time from the parse of a request until its reply is sent; empty from daemons without this
-    /// figure.
+    /// Time from parsing a request until its reply is sent; empty from daemons without this field.
     #[serde(default)]
     pub reply_time: ByDirection,
-    /// Time of all requests by what they waited for.
+    /// Sum of all requests' times, by what they waited for.
     pub account: AccountView,
-    /// Mean time between an answer and the next request of an idle VM.
+    /// Mean time in nanoseconds from a reply to the next request of an idle VM.
     pub think_time_ns: u64,
-    /// VMs that it waited behind most, an estimate.
+    /// Estimate of the VMs that this VM waited behind most.
     pub waited_behind: Vec<BehindView>,
-    /// Requests by size; a flush has none and is counted in the first class.
+    /// Requests by size; flushes count in the first class.
     pub sizes: Vec<SizeView>,
-    /// Precision of its bandwidth in the last five minutes, or since it has the target it has.
+    /// Precision of the VM's bandwidth in the last five minutes, or since its target last changed.
     pub precision: PrecisionView,
-    /// Attainment of each part of the objective that is judged; empty from daemons without it.
+    /// Attainment of each judged part of the objective; empty from daemons without this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attainment: Vec<AttainmentView>,
 }
 
 impl VmStatsView {
-    /// Returns the number of requests that ended well, of all operations.
+    /// Returns the number of successful requests of all operations.
     pub fn requests(&self) -> u64 {
         self.operations.iter().map(|op| op.requests).sum()
     }
@@ -89,22 +88,22 @@ impl VmStatsView {
 pub struct OpView {
     /// Name of the operation.
     pub operation: String,
-    /// Guest requests that ended well.
+    /// Successful guest requests.
     pub requests: u64,
-    /// Bytes of these requests.
+    /// Bytes of the successful requests.
     pub bytes: u64,
     /// Guest requests that failed.
     pub errors: u64,
-    /// Guest requests that came, also those that wait, failed or were cancelled.
+    /// Guest requests that arrived, including those that wait, failed or were cancelled.
     pub arrived: u64,
 }
 
-/// Times of reads, and of everything that changes the disk.
+/// Times of reads, and of operations that change the disk.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct ByDirection {
     /// Times of reads.
     pub read: TimeView,
-    /// Times of everything else.
+    /// Times of writes, discards, write-zeroes and flushes.
     pub write: TimeView,
 }
 
@@ -113,19 +112,19 @@ pub struct ByDirection {
 pub struct TimeView {
     /// Number of times.
     pub count: u64,
-    /// Mean, exact.
+    /// Mean in nanoseconds, exact.
     pub mean_ns: u64,
-    /// Median; as the other quantiles at most 6 % too large.
+    /// Median in nanoseconds; quantiles are at most 6 % too large.
     pub p50_ns: u64,
-    /// 95th percentile.
+    /// 95th percentile in nanoseconds.
     pub p95_ns: u64,
-    /// 99th percentile.
+    /// 99th percentile in nanoseconds.
     pub p99_ns: u64,
-    /// 99.9th percentile.
+    /// 99.9th percentile in nanoseconds.
     pub p999_ns: u64,
-    /// Maximum, exact.
+    /// Maximum in nanoseconds, exact.
     pub max_ns: u64,
-    /// Upper bound in nanoseconds and count of each bucket that holds something; only with
+    /// Upper bound in nanoseconds and count of each non-empty bucket, ascending; only with
     /// `?buckets=true`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<(u64, u64)>,
@@ -133,7 +132,7 @@ pub struct TimeView {
 
 impl TimeView {
     /// Returns the `q`-quantile, in nanoseconds, of the times counted between `earlier` and now.
-    /// Both must have been asked for with their buckets. `None` where there were none.
+    /// `None` if there were none. Both views need their buckets.
     pub fn quantile_since(&self, earlier: &TimeView, q: f64) -> Option<u64> {
         let before = |upper: u64| {
             let found = earlier
@@ -154,34 +153,34 @@ impl TimeView {
     }
 }
 
-/// Time of a VM's requests by what they waited for.
+/// Sum of a VM's request times in nanoseconds, by what the requests waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AccountView {
-    /// Time held back by the VM's own limit or credits.
+    /// Time throttled by the VM's own limit or credits.
     pub regulated_ns: u64,
-    /// Time ready, waiting for the device's turn.
+    /// Time eligible, while the device served others.
     pub queued_ns: u64,
-    /// Time merged with another request that waited.
+    /// Time of merged requests, spent waiting with the request that they joined.
     pub merged_wait_ns: u64,
-    /// Time in which the device had room that was left unused on purpose.
+    /// Time in which the policy kept the device idle on purpose (anticipation, as in CFQ).
     pub deliberate_ns: u64,
-    /// Time with the device.
+    /// Time in flight at the device.
     pub device_ns: u64,
 }
 
-/// VM that was waited behind.
+/// VM behind which another VM's requests waited.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BehindView {
-    /// Name of the VM; `(removed)` for one that is not served any more.
+    /// Name of the VM; `(removed)` for a VM that no longer exists.
     pub vm: String,
-    /// Time waited in nanoseconds, over all requests.
+    /// Time waited in nanoseconds, summed over all requests.
     pub ns: u64,
 }
 
-/// Number of requests of a class of sizes.
+/// Number of requests of a size class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SizeView {
-    /// Largest size of the class in bytes; `null` for the last, which has no bound.
+    /// Largest size of the class in bytes; `null` for the last class, which has no bound.
     pub up_to_bytes: Option<u64>,
     /// Requests of the class.
     pub requests: u64,

@@ -1,5 +1,5 @@
-//! Deadline transfers: amounts of data that VMs are to move by a deadline. Paths and fields call
-//! one a `job`.
+//! Deadline transfers: amounts of data that VMs are to move by a deadline. Paths and fields of
+//! `/v1` use the older name `job`.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,51 +12,51 @@ pub struct VmTransfersView {
     pub device: String,
     /// Name of the policy in force on the device.
     pub policy: String,
-    /// Transfer that runs; absent where none does.
+    /// Running transfer; absent where none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<TransferView>,
-    /// Last transfer that is over; absent where none is since the daemon started.
+    /// Transfer that ended last; absent where none has ended since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<EndedTransferView>,
-    /// Transfers that are over since the daemon started.
+    /// Transfers that have ended since the daemon started.
     pub ended: EndedTransfersView,
 }
 
-/// Deadline transfer that runs.
+/// Running deadline transfer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TransferView {
-    /// Bytes that are to be read and written in all.
+    /// Bytes to read and write in all.
     pub size_bytes: u64,
-    /// Bytes of them that have moved.
+    /// Bytes read and written so far.
     pub moved_bytes: u64,
-    /// Bytes a second that the VM moved over the last interval; absent before they are known.
+    /// Bytes a second that the VM moved over the last interval; absent before the first ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<u64>,
-    /// Time at which it began, in the host's time zone; unique among the transfers of the VM.
+    /// Time at which the transfer began, in the host's time zone; unique among the VM's transfers.
     pub begun: String,
     /// Deadline, in the host's time zone.
     pub due: String,
-    /// Seconds until the deadline; negative once that has passed.
+    /// Seconds until the deadline; negative after the deadline.
     pub due_in_s: f64,
-    /// Time of its end at the present bandwidth; absent: never, or nothing is known of that yet.
+    /// Forecast end at the present bandwidth; absent: never, or not yet known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<String>,
-    /// Seconds until `done`; absent as that is.
+    /// Seconds until `done`; absent where `done` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done_in_s: Option<f64>,
-    /// Seconds from `done` to the deadline, negative: late; absent as `done` is.
+    /// Seconds from `done` to the deadline; negative: late; absent where `done` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_s: Option<f64>,
     /// I/O priority class of the VM at present: `realtime`, `best-effort` or `idle`.
     pub class: String,
-    /// True if the policy in force sees to it that the deadline is met, as far as it can be.
+    /// True if the policy in force enforces deadlines, as far as the device can meet them.
     pub enforced: bool,
-    /// True if the deadline cannot be met at present, and no other VM is slowed down for it.
+    /// True if the deadline cannot be met at present, so that no other VM is slowed down for it.
     pub given_up: bool,
     /// True if the whole device would meet the deadline.
     pub possible: bool,
-    /// Shortest time in seconds from its beginning in which the whole device would do it; absent
-    /// where the device's throughput is not known.
+    /// Shortest duration in seconds, with the whole device for the transfer; absent where the
+    /// device's throughput is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_deadline_s: Option<f64>,
     /// Forecast for people: `done at 14:03:10, 40 s early`.
@@ -66,20 +66,20 @@ pub struct TransferView {
     pub notes: Vec<String>,
 }
 
-/// Deadline transfer that is over.
+/// Ended deadline transfer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct EndedTransferView {
-    /// Bytes that were to be read and written in all.
+    /// Bytes to read and write in all.
     pub size_bytes: u64,
-    /// Bytes of them that had moved.
+    /// Bytes that had been read and written when the transfer ended.
     pub moved_bytes: u64,
-    /// Time at which it began, in the host's time zone.
+    /// Time at which the transfer began, in the host's time zone.
     pub begun: String,
     /// Deadline, in the host's time zone.
     pub due: String,
-    /// Time at which it ended, in the host's time zone.
+    /// Time at which the transfer ended, in the host's time zone.
     pub ended: String,
-    /// Seconds from its end to the deadline; negative: late.
+    /// Seconds from the end to the deadline; negative: late.
     pub early_s: f64,
     /// `met`, `missed` or `cancelled`.
     pub outcome: String,
@@ -87,7 +87,7 @@ pub struct EndedTransferView {
     pub said: String,
 }
 
-/// Numbers of deadline transfers that are over.
+/// Numbers of ended deadline transfers by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct EndedTransfersView {
     /// Transfers done by their deadlines.
@@ -98,11 +98,11 @@ pub struct EndedTransfersView {
     pub cancelled: u64,
 }
 
-/// Body of `PUT /v1/vms/{name}/job`. One of `deadline`, `by` and `tolerance` says by when.
+/// Body of `PUT /v1/vms/{name}/job`. Exactly one of `deadline`, `by` and `tolerance` is required.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransferRequest {
-    /// Bytes that are to be read and written in all: `2 GiB`.
+    /// Bytes to read and write in all: `2 GiB`.
     pub size: String,
     /// Time from now to the deadline: `60 s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ pub struct TransferRequest {
     /// Deadline as a time of day or date: `14:03`, `2026-12-01T06:00`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Part of the shortest possible duration that may pass on top of it: 0.3 is 30 %.
+    /// Extra time allowed, as a fraction of the shortest possible duration: 0.3 is 30 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<f64>,
 }

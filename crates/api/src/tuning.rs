@@ -1,54 +1,55 @@
-//! Precision with which a VM's bandwidth is held, and how the VM is tuned to its target. Reports of
-//! the simulator have the same types.
+//! Precision with which a VM's bandwidth is held, and state of the tuner that holds a VM at its
+//! target. Reports of the simulator use the same types.
 
 use serde::{Deserialize, Serialize};
 
 /// Precision of a VM's bandwidth: B, beta and V of the V-Cup paper, definitions 2.1 to 2.3.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PrecisionView {
-    /// Whole seconds that count: those in which the VM had something outstanding.
+    /// Whole seconds that count, in which the VM had requests outstanding.
     pub seconds: u32,
-    /// Seconds of the same time in which it had nothing outstanding, which do not count.
+    /// Seconds that do not count, because the VM had nothing outstanding.
     pub idle_seconds: u32,
     /// Statistical interval of beta, in seconds that count.
     pub interval_s: u32,
     /// Mean bandwidth; absent where no second counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_bytes_per_s: Option<u64>,
-    /// Target; absent where the VM has none in bytes a second. Then there is neither B nor beta.
+    /// Target; absent, as B and beta are, where the VM has no target in bytes a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_bytes_per_s: Option<u64>,
-    /// B: distance of the mean from the target, negative below it.
+    /// B: deviation of the mean from the target; negative: below the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_percent: Option<f64>,
     /// Beta: mean of |B| over the intervals; absent before the first whole one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absolute_error_percent: Option<f64>,
-    /// V: mean distance of seconds from their mean, relative to it; absent where nothing moved.
+    /// V: mean deviation of the seconds' bandwidths from their mean, in per cent of the mean;
+    /// absent where nothing moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variability_percent: Option<f64>,
 }
 
-/// Tuning of a VM to its target at present.
+/// Present state of the tuner of a VM with a target.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TuningView {
-    /// Maximum size of the VM's I/Os; absent: that of the device.
+    /// Maximum size of the VM's I/Os; absent: the device's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_limit_bytes: Option<u32>,
-    /// Rate at which I/Os may follow each other; absent: no limit.
+    /// Limit on the rate of I/Os; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle: Option<ThrottleView>,
-    /// Time for which each tuning action holds.
+    /// Time for which each tuning action holds, in nanoseconds.
     pub window_ns: u64,
-    /// True while no better window is looked for.
+    /// True while the tuner keeps its window and searches no better one.
     pub settled: bool,
     /// Bandwidth that tuning actions aim at; absent: only IOPS are held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aim_bytes_per_s: Option<u64>,
-    /// Bandwidths that can be promised; absent: they were not measured.
+    /// Bandwidths that can be promised; absent: not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<RangeView>,
-    /// Progress of the measurement of the range; absent where it is not being measured.
+    /// Progress of the measurement of the range; absent while none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiling: Option<ProfilingView>,
     /// B over the tuner's last statistical interval; absent before the first has ended.
@@ -57,51 +58,52 @@ pub struct TuningView {
     /// V over the tuner's last statistical interval; absent before the first has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variability_percent: Option<f64>,
-    /// Bandwidth that the device does not reach though the VM asks for it; absent while it does.
+    /// Shortfall of a device that cannot reach the target; absent while it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inadequate: Option<InadequateView>,
 }
 
-/// Throttle: one of these.
+/// Throttle of a VM's I/Os.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThrottleView {
-    /// Bytes a second; what comes late is made good.
+    /// Bytes a second on average; time lost is caught up.
     ExactlyBytesPerS(u64),
-    /// Maximum of bytes a second; what comes late is lost.
+    /// Maximum of bytes a second; time lost is not caught up.
     AtMostBytesPerS(u64),
     /// I/Os a second.
     Iops(f64),
 }
 
-/// Bandwidths that a VM was found to have.
+/// Range of bandwidths measured for a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeView {
-    /// Bandwidth at one page an I/O; less needs a throttle.
+    /// Bandwidth at one page (4 KiB) an I/O; lower targets need a throttle.
     pub lowest_bytes_per_s: u64,
-    /// Highest bandwidth that was measured.
+    /// Highest bandwidth measured.
     pub highest_bytes_per_s: u64,
     /// Merge limit at which the highest bandwidth was measured.
     pub merge_limit_bytes: u32,
 }
 
-/// Progress of profiling.
+/// Progress of measuring a [`RangeView`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProfilingView {
-    /// Merge limits that are measured.
+    /// Merge limits measured so far.
     pub done: u32,
-    /// Merge limits in all.
+    /// Merge limits to measure in all.
     pub of: u32,
 }
 
-/// Capacity that is too small for a target.
+/// Device capacity that is too small for a VM's target.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct InadequateView {
-    /// Time since which it has been too small, by the clock of the loop or of the simulation.
+    /// Time at which the capacity became too small, by the clock of the event loop or of the
+    /// simulation.
     pub since_ns: u64,
-    /// Bandwidth that can be had instead: what the VM had of late.
+    /// Bandwidth available instead: the VM's recent bandwidth.
     pub bytes_per_s: u64,
-    /// I/Os a second of the device that can be had instead.
+    /// Device I/Os a second available instead.
     pub iops: f64,
 }
 

@@ -1,4 +1,4 @@
-//! VMs, and background processes of the host, which are served as VMs are.
+//! VMs, and background processes of the host, which have the same type.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,10 @@ use crate::schedule::ScheduleView;
 use crate::transfer::TransferView;
 use crate::tuning::TuningView;
 
-/// Maximum number of connections of a VM where nothing else is configured, and of daemons that do
-/// not report it.
+/// Default maximum number of NBD connections of a VM; assumed of daemons that do not report it.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 64;
 
-/// VM at the time of the answer.
+/// State of a VM at the time of the answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct VmView {
     /// Name of the VM.
@@ -23,13 +22,13 @@ pub struct VmView {
     pub device: String,
     /// Name of the policy in force on the device.
     pub policy: String,
-    /// True for a process of the host, such as a backup: it has what the VMs leave.
+    /// True for a process of the host, such as a backup, which gets what the VMs leave.
     pub background: bool,
     /// Objective in force.
     pub objective: ObjectiveView,
-    /// Whether the device can keep what is promised to its VMs: `fits`, `does not fit` or `not yet
-    /// known`, which it is until costs of requests are; absent for a VM that is promised neither a
-    /// rate nor a latency, and from daemons without it.
+    /// Feasibility of all promises on the device together: `fits`, `does not fit`, or `not yet
+    /// known` until the costs of requests are known. Absent for a VM that is promised neither a
+    /// rate nor a latency, and from daemons without this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feasible: Option<String>,
     /// Schedule of the objective; absent where it does not change by the clock.
@@ -44,26 +43,26 @@ pub struct VmView {
     /// Maximum number of NBD connections to the VM at a time.
     #[serde(default = "default_max_connections")]
     pub max_connections: u32,
-    /// Connections refused since the VM was added, for the VM's maximum or the device's.
+    /// Connections refused since the VM was added, because of the VM's maximum or the device's.
     #[serde(default)]
     pub connections_refused: u64,
-    /// Requests waiting.
+    /// Requests waiting in the scheduler.
     pub pending: u32,
     /// Device I/Os in flight.
     pub in_flight: u32,
     /// Request slots and payload memory; all zero from daemons without these figures.
     #[serde(default)]
     pub intake: IntakeView,
-    /// Attainment of each part of the objective that is judged; empty from daemons without it.
+    /// Attainment of each judged part of the objective; empty from daemons without this field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attainment: Vec<AttainmentView>,
-    /// Tuning to the VM's target; absent where nothing tunes it.
+    /// Tuner of the VM's target; absent where no tuner runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningView>,
-    /// Deadline transfer that runs; absent where none does.
+    /// Running deadline transfer; absent where none runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<TransferView>,
-    /// Steps that somebody has to take for the change that was just made to last.
+    /// Steps that remain for the operator, such as making the change in the configuration file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -79,16 +78,16 @@ pub struct PartView {
     pub enforced_by: Vec<String>,
 }
 
-/// Request slots and payload memory of a VM, as its incoming requests take them.
+/// Request slots and payload memory that a VM's requests occupy.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct IntakeView {
     /// Request slots that the VM holds.
     pub slots: u64,
-    /// Guaranteed part of the device's request slots.
+    /// Guaranteed share of the device's request slots.
     pub slots_part: u64,
     /// Payload memory that the VM holds, in bytes.
     pub payload_bytes: u64,
-    /// Guaranteed part of the payload memory for writes, in bytes; reads have as much again.
+    /// Guaranteed share of the payload memory for writes, in bytes; reads have as much again.
     pub payload_part_bytes: u64,
     /// Connections that are not read from because the VM has no request slot or payload memory
     /// left.
@@ -102,31 +101,31 @@ fn default_max_connections() -> u32 {
 
 /// Body of `PUT /v1/vms/{name}`: a `[[vm]]` of the configuration.
 ///
-/// For a VM that is served the objective and `max_connections` are changed; every other difference
-/// is refused.
+/// If the VM exists, its objective and `max_connections` are changed, and any other difference is
+/// refused.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VmRequest {
-    /// Name of the VM; that of the path where it is left out.
+    /// Name of the VM; taken from the path where left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Name of the device; may be left out where there is one.
+    /// Name of the device; may be left out if the daemon has one device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Serves a process of the host, which has what the VMs leave.
+    /// Marks a process of the host, which gets what the VMs leave.
     #[serde(skip_serializing_if = "is_false")]
     pub background: bool,
     /// Maximum number of NBD connections at a time, 1 to 4096.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
-    /// Objective.
+    /// Objective to set.
     #[serde(skip_serializing_if = "ObjectiveChange::is_empty")]
     pub objective: ObjectiveChange,
     /// Disks, at least one.
     pub disk: Vec<DiskRequest>,
 }
 
-/// Answer to the removal of a VM or of a disk, and to forgetting a disk.
+/// Answer to the removal of a VM, of a disk, or of the persisted record of a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Removed {
     /// Name of the VM, or export name or path of the disk.
