@@ -1,5 +1,5 @@
-//! Scheduling of a device, as every `[[device]]` has it, served or simulated: its policy, its
-//! profile and how much is in flight.
+//! Scheduling of a device: policy, profile, queue depth and related keys, which every `[[device]]`
+//! has, served or simulated.
 
 use std::sync::Arc;
 
@@ -20,21 +20,21 @@ use crate::section::Section;
 
 pub mod keys;
 
-/// The policy of a device that names none.
+/// Name of the default policy.
 pub const DEFAULT_POLICY: &str = match keys::POLICY.default {
     KeyDefault::Text(name) => name,
-    _ => panic!("a device has a policy unless it says"),
+    _ => panic!("`policy` must have a default"),
 };
-/// Device I/Os are whole pages, whatever the disk's block is.
+/// Unit of device I/Os in bytes: whole pages, whatever the disk's block size.
 const IO_UNIT: u32 = 4096;
 /// Largest request with a payload, in bytes: NBD carries no more.
 pub const LARGEST_PAYLOAD: u32 = 32 << 20;
 
-/// What helps where a policy needs a profile that is not there.
-pub const NEEDS_PROFILE: &str =
-    "profile = \"FILE\" that `tidegate profile` wrote of it, or another cost than device-time";
+/// Help text where a policy needs a profile and the device has none.
+pub const NEEDS_PROFILE: &str = "add profile = \"FILE\" with a file from `tidegate profile`, or \
+                                 use another cost than device-time";
 
-/// Reads `policy`, `mclock` unless it says. `None`: it was wrong and has been reported.
+/// Reads `policy`, by default [`DEFAULT_POLICY`]. `None`: it was wrong, which has been reported.
 pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
     match section.field(&keys::POLICY) {
         Some(field) => policy::from_field(&field),
@@ -42,8 +42,8 @@ pub fn policy(section: &mut Section<'_>) -> Option<PolicySpec> {
     }
 }
 
-/// Reads `profile`, the path of a saturation profile; none unless it says. `None`: it was wrong, or
-/// is missing where the device's policy needs it, and that has been reported.
+/// Reads `profile`, by default none. `None`: it was wrong, or is missing although the policy needs
+/// it, which has been reported.
 fn profile(
     section: &mut Section<'_>,
     library: &dyn Library,
@@ -63,48 +63,47 @@ fn profile(
     }
 }
 
-/// Reads `learn_cap`, whether a cap below the device is to be learnt and kept. Unless it says, it
-/// is where the device has a profile, which tells a cap from a device that can do no more. `None`:
-/// it was wrong and has been reported.
+/// Reads `learn_cap`, by default true if the device has a profile. `None`: it was wrong, which has
+/// been reported.
 fn learn_cap(section: &mut Section<'_>, has_profile: bool) -> Option<bool> {
     section.value(&keys::LEARN_CAP, has_profile, Field::flag)
 }
 
-/// How a device is scheduled: the keys that every `[[device]]` has, served or simulated.
+/// Scheduling of a device: the keys that every `[[device]]` has, served or simulated.
 ///
-/// The one place that knows all of them: it reads them, and makes an engine that keeps to them.
+/// Reads and checks these keys, and creates an engine configured with them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scheduling {
     /// Policy in force at the start.
     pub policy: PolicySpec,
     /// Saturation profile; `None`: not measured.
     pub profile: Option<Arc<Profile>>,
-    /// Whether a cap below the device is learnt and kept.
+    /// True to learn a cap below the device and stay below it.
     pub learn_cap: bool,
-    /// I/Os in flight at the device at most, 1 to 1024 and no more than its model queues.
+    /// Maximum number of I/Os in flight at the device, 1 to 1024 and at most the model's queue.
     pub depth: u32,
     /// Largest device I/O in bytes, 4 KiB to 32 MiB; larger guest requests are split.
     pub max_io: u32,
-    /// Adjacent requests are merged up to this many bytes, at most `max_io`; 0: never.
+    /// Size in bytes up to which adjacent requests are merged, at most `max_io`; 0: no merging.
     pub merge_limit: u32,
-    /// Requests inside the engine at most, over all VMs, 1 to 2^20.
+    /// Maximum number of requests inside the engine, over all VMs, 1 to 2^20.
     pub max_requests: u32,
-    /// Requests one VM may have pending, at most `max_requests`.
+    /// Maximum number of requests of one VM inside the engine, at most `max_requests`.
     pub max_pending_per_vm: u32,
     /// Payload memory of all VMs of the device in bytes, 64 MiB to 1 TiB.
     pub buffer_memory: u64,
     /// Payload memory of one VM in bytes, 1 MiB to 1 TiB and at most `buffer_memory`.
     pub buffer_memory_per_vm: u64,
-    /// Whether the queue is kept only as deep as throughput needs, at most `depth`.
+    /// True to keep the queue only as deep as full throughput needs, at most `depth`.
     pub adaptive_depth: bool,
     /// Largest device I/O while several VMs use the device, at most `max_io`.
     pub max_io_shared: SharedIo,
-    /// Queueing with the device that an adapted depth allows.
+    /// Trade of throughput for a shorter queue when the depth is adapted.
     pub tuning: DepthTuning,
 }
 
 impl Scheduling {
-    /// Scheduling by a policy, with every other key left out.
+    /// Creates scheduling by a policy, with every other key at its default.
     pub fn new(policy: PolicySpec) -> Scheduling {
         Scheduling {
             policy,
@@ -123,9 +122,9 @@ impl Scheduling {
         }
     }
 
-    /// Reads all keys but `policy`, which [`policy()`] has read, and checks them against each other
-    /// and against the model, if there is one. A bound that is left out gets its default, or the
-    /// most that the other keys allow. Returns `None` if a value was wrong, which has then been
+    /// Reads all keys except `policy`, which [`policy()`] reads, and checks them against each other
+    /// and against the model, if there is one. A bound that is left out gets its default, lowered
+    /// to the maximum that the other keys allow. `None`: a value was wrong, which has been
     /// reported.
     pub fn read(
         section: &mut Section<'_>,
@@ -168,21 +167,20 @@ impl Scheduling {
         })
     }
 
-    /// Lowers the bounds to what a model takes.
+    /// Lowers depth, largest I/O and merge limit to what a model supports.
     pub fn fit_model(&mut self, model: &Spec) {
         self.depth = self.depth.min(model.queue_depth);
         self.max_io = self.max_io.min(model.max_io);
         self.merge_limit = self.merge_limit.min(self.max_io);
     }
 
-    /// Returns whether depth and parts are chosen without a figure of the configuration, as where
-    /// it says nothing of them.
+    /// Returns true if queue depth and I/O size are adapted automatically, as by default.
     pub fn is_automatic(&self) -> bool {
         self.adaptive_depth && self.max_io_shared == SharedIo::Auto
     }
 
-    /// Returns what keeps the device's queue short for latency bounds, as far as the configuration
-    /// and the profile tell it. The depth counts as configured, even where it is adapted.
+    /// Returns the queueing that feasibility checks of latency bounds assume, from configuration
+    /// and profile.
     pub fn queueing(&self) -> Queueing {
         let shared = self.max_io_shared;
         let part = |profile: &Arc<Profile>| shared.longest_part(profile, self.max_io);
@@ -194,7 +192,7 @@ impl Scheduling {
         }
     }
 
-    /// Bounds of payload memory.
+    /// Returns the bounds of payload memory in bytes.
     pub fn payload(&self) -> PayloadBounds {
         PayloadBounds {
             total: self.buffer_memory,
@@ -203,8 +201,7 @@ impl Scheduling {
         }
     }
 
-    /// Configuration of an engine for `max_vms` VMs, in front of a device that is at most as deep
-    /// and takes I/Os at most as large as configured.
+    /// Returns the configuration of an engine for at most `max_vms` VMs in front of `device`.
     pub fn engine_config(&self, device: DeviceSpec, max_vms: u32) -> EngineConfig {
         EngineConfig {
             max_requests: self.max_requests,
@@ -215,11 +212,11 @@ impl Scheduling {
         }
     }
 
-    /// Engine at time zero that is scheduled like this. Payload memory is not bounded:
-    /// [`Scheduling::payload`] says by what it would be.
+    /// Creates an engine at time zero with this scheduling. Payload memory is left unbounded; see
+    /// [`Scheduling::payload`].
     ///
     /// # Errors
-    /// If the engine cannot do with `config`.
+    /// If the engine refuses `config`.
     pub fn engine(&self, config: EngineConfig) -> Result<Engine, EngineError> {
         let mut engine = Engine::new(config, &self.policy)?;
         let mut device = engine.device_mut();
@@ -232,8 +229,8 @@ impl Scheduling {
     }
 }
 
-/// The number of a key that is at most `most`, as `what` says; its default or `most` where it is
-/// left out. `None`: it is wrong, which has been reported.
+/// Reads a number of at most `most`, a bound that messages call `what`. Where the key is left out,
+/// returns its default or `most`, whichever is less. `None`: it was wrong, which has been reported.
 fn bounded<T: TryFrom<u64>>(
     section: &mut Section<'_>,
     key: &KeyInfo,
@@ -246,7 +243,7 @@ fn bounded<T: TryFrom<u64>>(
     }
 }
 
-/// Sharing of a device whose `max_io_shared` is left out.
+/// Returns the default of `max_io_shared`.
 fn default_sharing() -> SharedIo {
     let default = keys::MAX_IO_SHARED.default;
     let mut words = keys::SHARED_WORDS.iter();
@@ -269,6 +266,7 @@ fn max_io_shared(section: &mut Section<'_>, max_io: Option<u32>) -> Option<Share
     })
 }
 
+/// Reads `max_io` and checks it against the model. `None`: it was wrong, which has been reported.
 fn max_io(section: &mut Section<'_>, model: Option<&Spec>) -> Option<u32> {
     let key = &keys::MAX_IO;
     let longest = model.map_or(u32::MAX, |spec| spec.max_io).into();
@@ -278,16 +276,16 @@ fn max_io(section: &mut Section<'_>, model: Option<&Spec>) -> Option<u32> {
     let bytes = field.number(key)?;
     let unit = model.map_or(IO_UNIT, |spec| spec.physical_block.max(IO_UNIT));
     if !bytes.is_multiple_of(unit.into()) {
-        let what = format!("{} is not in whole blocks", field.describe());
+        let what = format!("{} is not a whole number of blocks", field.describe());
         let unit = key.written(unit.into());
         field.error(what, &format!("a multiple of {unit}"));
         return None;
     }
-    at_most(&field, key, bytes, longest, "the model's longest I/O")
+    at_most(&field, key, bytes, longest, "the model's largest I/O")
 }
 
-/// Returns `value`, a number of `key`, unless it is more than `what` allows, which is `most`: then
-/// that is reported.
+/// Returns `value` if it is at most `most`, a bound that messages call `what`; reports it
+/// otherwise.
 fn at_most<T: TryFrom<u64>>(
     field: &Field<'_>,
     key: &KeyInfo,

@@ -1,7 +1,7 @@
-//! What is wrong with a configuration, and where.
+//! Mistakes of a configuration and their places.
 //!
-//! A reader collects [`Diagnostic`]s; once it is through, each gets its line and column, and they
-//! are shown together, in the order of the text.
+//! A reader collects [`Diagnostic`]s. At the end each gets its line and column, and all are shown
+//! in the order of the text.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,63 +9,64 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-/// Where in a text something was found; empty at zero where there is no text (JSON).
+/// Byte range in a text; `0..0` where there is no text (JSON).
 pub type Span = Range<usize>;
 
-/// An excerpt longer than this says less than its line number alone.
+/// Maximum number of characters of a line that a message quotes; of a longer line only the number
+/// is shown.
 const EXCERPT_MAX: usize = 160;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The document is refused.
+    /// Document refused.
     Error,
-    /// It is accepted, and does not do what it seems to say.
+    /// Setting accepted, but without the effect that it seems to have.
     Warning,
-    /// It is accepted and does what it says, in words that go out of use.
+    /// Setting accepted in a spelling that will go out of use.
     Note,
 }
 
-/// One thing that is wrong with a configuration or a request, with its place.
+/// Mistake, warning or note about a configuration or a request, with its place.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// The field, such as `vm "oltp": objective.limit`. Empty for the file as a whole.
+    /// Field concerned, such as `vm "oltp": objective.limit`; empty for the file as a whole.
     #[serde(rename = "where")]
     pub field: String,
-    /// What was found.
+    /// Problem found.
     pub what: String,
-    /// What is allowed, or how to put it right.
+    /// Allowed values, or the way to correct the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<String>,
-    /// Where the text says it.
+    /// Place in the text; `None` in JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     #[serde(skip)]
     span: Span,
-    /// Where the same thing stood first.
+    /// Place of an earlier occurrence, such as the first use of a name.
     #[serde(skip)]
     first: Option<Span>,
 }
 
-/// A place in a file.
+/// Place in a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Place {
-    /// The file as it was named.
+    /// Path of the file, as given.
     pub file: String,
     /// Line, from one.
     pub line: usize,
     /// Column in characters, from one.
     pub column: usize,
-    /// That line, and how many characters of it are meant.
+    /// Text of the line, and the number of characters to underline.
     #[serde(skip)]
     excerpt: Option<(String, usize)>,
 }
 
 impl Diagnostic {
-    /// One about the whole, without a place.
+    /// Creates an error about the whole document, without a place.
     pub fn error(what: impl Into<String>) -> Diagnostic {
         Diagnostic {
             severity: Severity::Error,
@@ -78,26 +79,26 @@ impl Diagnostic {
         }
     }
 
-    /// The same with what is allowed.
+    /// Sets the help text; an empty `allowed` means none.
     pub fn allowing(mut self, allowed: impl Into<String>) -> Diagnostic {
         self.allowed = Some(allowed.into()).filter(|allowed| !allowed.is_empty());
         self
     }
 
-    /// The same about a field and its place in the text.
+    /// Sets the field concerned and its place in the text.
     pub fn at(mut self, field: impl Into<String>, span: &Span) -> Diagnostic {
         self.field = field.into();
         self.span = span.clone();
         self
     }
 
-    /// The same, naming the line where the same thing stood first.
+    /// Adds the line of an earlier occurrence to the help text.
     pub fn after(mut self, first: &Span) -> Diagnostic {
         self.first = Some(first.clone());
         self
     }
 
-    /// The same as a warning.
+    /// Turns the diagnostic into a warning.
     pub fn warning(mut self) -> Diagnostic {
         self.severity = Severity::Warning;
         self
@@ -112,7 +113,7 @@ impl Diagnostic {
     }
 }
 
-/// A text and its name in messages.
+/// Text being read, with its name in messages.
 #[derive(Debug)]
 struct Source {
     file: String,
@@ -142,7 +143,7 @@ impl Source {
     }
 }
 
-/// `str::floor_char_boundary` clamped to the text.
+/// Returns the largest character boundary at or below `at`, at most the text's length.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -172,7 +173,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// `file:line:column`, and below it the line, with what is meant underlined.
+/// Writes `file:line:column`, and below it the line with the mistake underlined.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)?;
@@ -190,7 +191,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A configuration was refused: everything that could be found wrong with it.
+/// All mistakes and warnings of a refused configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(transparent)]
 pub struct ConfigErrors(pub Vec<Diagnostic>);
@@ -215,12 +216,12 @@ pub(crate) struct Issues {
     list: RefCell<Vec<Diagnostic>>,
     /// Old spellings, which are never a reason to refuse a document.
     notes: RefCell<Vec<Diagnostic>>,
-    /// What is read, where that is a text.
+    /// Text being read; `None` for JSON.
     source: Option<Source>,
 }
 
 impl Issues {
-    /// Those of a text; `file` is its name in messages.
+    /// Creates an empty collection for a text; `file` is its name in messages.
     pub(crate) fn of(file: &str, text: &str) -> Issues {
         Issues {
             list: RefCell::default(),
@@ -232,7 +233,7 @@ impl Issues {
         }
     }
 
-    /// A place of the text, if it is one.
+    /// Returns the line and column of a span; `None` for JSON.
     pub(crate) fn place(&self, span: &Span) -> Option<Place> {
         Some(self.source.as_ref()?.place(span))
     }
@@ -249,7 +250,8 @@ impl Issues {
         });
     }
 
-    /// The first note of each kind in the order of the text, with how many there are.
+    /// Removes the notes and returns the first of each kind, in the order of the text, with the
+    /// number of occurrences in its help text.
     pub(crate) fn take_notes(&self) -> Vec<Diagnostic> {
         let mut all = self.notes.take();
         all.sort_by_key(|note| note.span.start);
@@ -273,7 +275,7 @@ impl Issues {
         first.into_iter().map(described).collect()
     }
 
-    /// Everything found: in a text each with its place, in their order; else without places.
+    /// Returns all errors and warnings, for a text in its order and with line and column.
     pub(crate) fn into_list(self) -> Vec<Diagnostic> {
         let mut list = self.list.into_inner();
         if let Some(source) = &self.source {
@@ -285,7 +287,7 @@ impl Issues {
     }
 }
 
-/// `"a", "b" or "c"`: what is allowed, in words.
+/// Returns names quoted and joined, `"a", "b" or "c"`, for messages on allowed values.
 pub fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
     match quoted.split_last() {

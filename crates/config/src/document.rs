@@ -1,4 +1,4 @@
-//! A document as a whole: from a file's bytes to what a reader makes of it.
+//! Reading of whole documents: from a file's bytes to a checked configuration.
 
 use std::fmt::Display;
 use std::io::Read;
@@ -9,25 +9,27 @@ use crate::field::Field;
 use crate::node::Node;
 use crate::path::Path;
 
-/// A configuration file larger than this is somebody's disk image.
+/// Maximum size of a configuration file in bytes; a larger file is rather a disk image.
 const FILE_MAX: u64 = 16 << 20;
+/// Reason for refusing a file above [`FILE_MAX`].
+const TOO_LARGE: &str = "larger than 16 MiB, the maximum for a configuration file";
 
-/// What a document says, and what is to be said about it.
+/// Configuration that was read, with warnings and notes.
 #[derive(Clone, Debug)]
 pub struct Loaded<T> {
-    /// Complete and checked.
+    /// Complete and checked configuration.
     pub config: T,
-    /// What it seems to say and does not do.
+    /// Settings that are accepted but have no effect.
     pub warnings: Vec<Diagnostic>,
-    /// Old spellings in it, for standard error.
+    /// Old spellings in the document, to be printed on standard error.
     pub notes: Vec<Diagnostic>,
 }
 
-/// Reads a text in TOML. `file` is its name in messages; `reader` makes something of the root
-/// table, or reports what is wrong and returns `None`.
+/// Reads a TOML text. `file` is its name in messages; `reader` turns the root table into a
+/// configuration, or reports mistakes and returns `None`.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the text, the warnings among it.
+/// All mistakes and warnings, in the order of the text.
 pub fn read<T>(
     text: &str,
     file: &str,
@@ -48,11 +50,11 @@ pub fn read<T>(
     }
 }
 
-/// Reads a value in JSON, from which messages have no place but the field. `label` is what they
-/// call the value as a whole, such as `policy`; empty for nothing.
+/// Reads a JSON value; messages name the field but no line. `label` is the name of the whole value
+/// in messages, such as `policy`, or empty.
 ///
 /// # Errors
-/// Everything that is wrong with it. There is nowhere to show a warning: it refuses, too.
+/// All mistakes. A warning is an error too, because JSON has no place to show it.
 pub fn read_json<T>(
     json: &serde_json::Value,
     label: &str,
@@ -67,27 +69,25 @@ pub fn read_json<T>(
     }
 }
 
-/// The text of a configuration file.
+/// Returns the text of a configuration file.
 ///
 /// # Errors
-/// When it cannot be read, has more than 16 MiB, holds NUL bytes or is not UTF-8: says which
-/// file, and why.
+/// If the file cannot be read, is larger than 16 MiB, contains NUL bytes or is not UTF-8; the
+/// message names the file and the reason.
 pub fn read_text(path: &FilePath) -> Result<String, String> {
     let fail = |error: &dyn Display| format!("cannot read {}: {error}", path.display());
     let length = std::fs::metadata(path).map_err(|error| fail(&error))?.len();
     if length > FILE_MAX {
-        return Err(fail(&format!(
-            "{length} bytes are too many for a configuration"
-        )));
+        return Err(fail(&TOO_LARGE));
     }
-    // Neither a pipe nor a device tells how much it will give.
+    // Pipes and devices have no length, so the read is bounded as well.
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path)
         .map_err(|error| fail(&error))?
         .take(FILE_MAX + 1);
     file.read_to_end(&mut bytes).map_err(|error| fail(&error))?;
     if bytes.len() as u64 > FILE_MAX {
-        return Err(fail(&"too many bytes for a configuration"));
+        return Err(fail(&TOO_LARGE));
     }
     if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
         let at = at + 1;
@@ -144,11 +144,14 @@ mod tests {
         let endless = read_text(FilePath::new("/dev/zero"));
         assert_eq!(
             endless,
-            Err("cannot read /dev/zero: too many bytes for a configuration".to_owned())
+            Err(
+                "cannot read /dev/zero: larger than 16 MiB, the maximum for a configuration file"
+                    .to_owned()
+            )
         );
         let file = std::fs::File::create(&path).expect("writable");
         file.set_len(FILE_MAX + 1).expect("sparse");
-        let what = "16777217 bytes are too many for a configuration";
+        let what = "larger than 16 MiB, the maximum for a configuration file";
         assert_eq!(
             read_text(&path).map_err(|w| w.replace(&path.display().to_string(), "F")),
             no(what)

@@ -1,5 +1,5 @@
-//! What of an objective the policy in force does not enforce: a promise nobody keeps must be
-//! visible to whoever made it.
+//! Parts of an objective that the policy in force does not enforce. They are shown as warnings and
+//! in answers of the API, so that nobody relies on a promise that is not kept.
 
 use std::sync::LazyLock;
 
@@ -14,37 +14,41 @@ use crate::node::Value;
 use crate::objective::promises;
 use crate::schedule::Schedule;
 
-/// A part of an objective that is not enforced.
+/// Part of an objective that is not enforced.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Unenforced {
-    /// The part, such as `limit.burst`.
+    /// Name of the part, such as `limit.burst`.
     pub part: &'static str,
-    /// What was promised.
+    /// Value promised, with its unit.
     pub value: String,
-    /// Policies that would enforce it together with all else that is asked for, as far as
-    /// anything does: `mclock`, or parts such as `token-bucket+mclock` where only those would.
+    /// Policies that would enforce the part together with all other parts that any policy can
+    /// enforce: names such as `mclock`, or a composition such as `token-bucket+mclock` where no
+    /// named policy would.
     pub enforced_by: Vec<&'static str>,
 }
 
 impl Unenforced {
-    /// `policy fifo enforces no reservation (120 IOPS)`.
+    /// Returns the warning: `policy fifo does not enforce the reservation (120 IOPS)`.
     pub fn what(&self, policy: &str) -> String {
-        format!("policy {policy} enforces no {} ({})", self.part, self.value)
+        format!(
+            "policy {policy} does not enforce {} ({})",
+            self.part, self.value
+        )
     }
 
-    /// Which policies would, if any.
+    /// Returns the help text of the warning: the policies that would enforce the part, if any.
     pub fn help(&self) -> String {
         match self.enforced_by.as_slice() {
-            [] => "no policy enforces it yet; it is shown and measured, nothing more".to_owned(),
+            [] => "no policy enforces it yet: it is measured and reported only".to_owned(),
             names => {
                 let names: Vec<String> = names.iter().map(|name| written(name)).collect();
-                format!("policy {} would", names.join(" or "))
+                format!("policy {} enforces it", names.join(" or "))
             }
         }
     }
 }
 
-/// A policy as a configuration says it.
+/// Returns a policy in the configuration's notation.
 fn written(name: &str) -> String {
     match name.split('+').collect::<Vec<_>>().as_slice() {
         [regulator, dispatcher] => {
@@ -54,7 +58,7 @@ fn written(name: &str) -> String {
     }
 }
 
-/// Each regulator with each dispatcher.
+/// Policies composed of each regulator with each dispatcher.
 static COMPOSITIONS: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
     let dispatchers = || policy::dispatchers().iter();
     policy::regulators()
@@ -64,20 +68,21 @@ static COMPOSITIONS: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The policies of the registry.
+/// Named policies of the registry.
 static NAMED: LazyLock<Vec<PolicySpec>> = LazyLock::new(|| {
     let names = policy::registry().iter().map(|info| info.name);
     names.filter_map(|n| PolicySpec::named(n).ok()).collect()
 });
 
-/// Those that enforce a part and all else that is asked for; failing that, the part alone.
+/// Returns the policies that enforce a part and everything else that `objective` promises; if there
+/// are none, those that enforce the part alone.
 fn enforcing(
     objective: &Objective,
     background: bool,
     honoured: fn(&Honours) -> bool,
 ) -> Vec<&'static str> {
     let by = |spec: &PolicySpec, part: fn(&Honours) -> bool| part(&spec.honours_for(background));
-    // What nothing enforces is not to stand in the way of what something does.
+    // A part that no policy enforces would exclude every policy, so it is left out here.
     let asked: Vec<_> = promises()
         .filter(|promise| (promise.view)(objective).is_some())
         .map(|promise| promise.is_enforced)
@@ -86,7 +91,7 @@ fn enforcing(
             there.any(|spec| by(spec, part))
         })
         .collect();
-    // Who wants no target has no use for tuners, whatever else those policies enforce.
+    // Policies with the tuner are meant for targets; without one they are no useful advice.
     let tuned = |spec: &PolicySpec| objective.target.is_none() && spec.parts().0 == Some("tuner");
     let alone = |spec: &&PolicySpec| by(spec, honoured) && !tuned(spec);
     let all = |spec: &&PolicySpec| alone(spec) && asked.iter().all(|&part| by(spec, part));
@@ -101,8 +106,8 @@ fn enforcing(
     }
 }
 
-/// What of `objective` a policy that honours `honours` does not enforce. `background`: of a
-/// background tenant, which other policies may serve better.
+/// Returns the parts of `objective` that a policy with `honours` does not enforce. `background`
+/// selects the policies advised for background processes.
 pub fn unenforced(objective: &Objective, honours: &Honours, background: bool) -> Vec<Unenforced> {
     promises()
         .filter(|promise| !(promise.is_enforced)(honours))
@@ -117,8 +122,8 @@ pub fn unenforced(objective: &Objective, honours: &Honours, background: bool) ->
         .collect()
 }
 
-/// Returns the parts of `objective`, each with its value, that are enforced where `after` is
-/// honoured and were not where `before` was: what a change of policy puts in force.
+/// Returns the parts of `objective`, each with its value, that a change of policy puts in force:
+/// enforced by `after` and not by `before`.
 pub fn newly_enforced(
     objective: &Objective,
     before: &Honours,
@@ -130,7 +135,7 @@ pub fn newly_enforced(
         .collect()
 }
 
-/// Warns, at each part of the objective that `field` is, where `policy` does not enforce it.
+/// Warns at each part of the objective at `field` that `policy` does not enforce.
 pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, background: bool) {
     for part in unenforced(objective, &policy.honours_for(background), background) {
         let place = field.find(part.part).unwrap_or_else(|| field.clone());
@@ -138,8 +143,8 @@ pub fn warn(field: &Field<'_>, objective: &Objective, policy: &PolicySpec, backg
     }
 }
 
-/// Warns of the parts that the objective's schedule changes to what `policy` does not enforce, at
-/// each of them; `field` is the objective.
+/// Warns at each part that an entry of the objective's schedule sets and `policy` does not enforce;
+/// `field` is the objective.
 pub fn warn_of_schedule(
     field: &Field<'_>,
     schedule: &Schedule,
@@ -155,7 +160,7 @@ pub fn warn_of_schedule(
             &policy.honours_for(background),
             background,
         );
-        // What is the base's is said there.
+        // Parts of the base objective have had their warning; only parts written here get one.
         for part in missing {
             if let Some(place) = field.find(part.part) {
                 place.warn(part.what(policy.name()), &part.help());
@@ -164,7 +169,7 @@ pub fn warn_of_schedule(
     }
 }
 
-/// The parts of an objective that a policy enforces.
+/// Returns the names of the parts of an objective that a policy enforces.
 pub fn honoured(honours: &Honours) -> Vec<&'static str> {
     promises()
         .filter(|promise| (promise.is_enforced)(honours))

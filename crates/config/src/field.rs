@@ -1,7 +1,7 @@
-//! Reading a value: as text, a figure with its unit, one of a few words.
+//! Reading of single values: text, figures with units, choices.
 //!
-//! Every reader returns `None` where the value is not what it reads, and has then reported what
-//! was found and what is allowed.
+//! Every reading method returns `None` if the value has another type or is out of range, and has
+//! then reported what was found and what is allowed.
 
 use std::ops::RangeInclusive;
 
@@ -16,7 +16,7 @@ use crate::keys::{KeyInfo, KeyKind};
 use crate::node::{Node, Value};
 use crate::path::Path;
 
-/// A value being read.
+/// Value being read, with its place and the collection for mistakes.
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
     pub(crate) node: &'a Node,
@@ -25,22 +25,23 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The root of a tree.
+    /// Creates the field of a document's root.
     pub(crate) fn root(node: &'a Node, path: Path, issues: &'a Issues) -> Field<'a> {
         Field { node, path, issues }
     }
 
-    /// The value and its place in the text.
+    /// Returns the value and its place in the text.
     pub fn node(&self) -> &'a Node {
         self.node
     }
 
-    /// What it is, for messages: `a list`, `120`, `"oltp"`.
+    /// Returns the value as messages name it: `a list`, `120`, `"oltp"`.
     pub fn describe(&self) -> String {
         self.node.describe()
     }
 
-    /// The same table, called `kind` and its name in messages (`vm "oltp"`) where it has one.
+    /// Returns the field, with messages below it labelled by `kind` and the table's `name`
+    /// (`vm "oltp"`); unchanged if the table has no name.
     pub fn labelled(&self, kind: &str) -> Field<'a> {
         let name = self.find("name").map(|field| &field.node.value);
         match name {
@@ -52,12 +53,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Where it stands, for what goes wrong with it later. `None` in JSON.
+    /// Returns the place of the value, for mistakes found after reading. `None` in JSON.
     pub fn place(&self) -> Option<Place> {
         self.issues.place(&self.node.span)
     }
 
-    /// An error at this place, to be completed and given to [`Field::push`].
+    /// Creates an error at this place, to be completed and given to [`Field::push`].
     pub fn diagnostic(&self, what: impl Into<String>) -> Diagnostic {
         Diagnostic::error(what).at(self.path.to_string(), &self.node.span)
     }
@@ -72,18 +73,18 @@ impl<'a> Field<'a> {
         self.push(self.diagnostic(what).allowing(allowed).warning());
     }
 
-    /// Notes that the document has an old spelling here, and the new one, such as `` `at` ``.
+    /// Notes an old spelling here; `new` is the new one, such as `` `at` ``.
     pub fn note_old_spelling(&self, new: &str) {
         let what = format!("the old spelling of {new}");
         self.issues.note(self.diagnostic(what));
     }
 
-    /// Reports whatever it is.
+    /// Reports a diagnostic.
     pub fn push(&self, diagnostic: Diagnostic) {
         self.issues.push(diagnostic);
     }
 
-    /// Reports that something of another kind was expected.
+    /// Reports that a value of another type was expected.
     pub fn refuse(&self, expected: &str, example: &str) {
         self.error(
             format!("found {}, expected {expected}", self.describe()),
@@ -91,12 +92,13 @@ impl<'a> Field<'a> {
         );
     }
 
-    /// Whether it is JSON's `null`.
+    /// Returns true for JSON's `null`.
     pub fn is_null(&self) -> bool {
         matches!(self.node.value, Value::Null)
     }
 
-    /// The field at the end of a dotted path below this one, or as far down as it is written.
+    /// Returns the field at the end of a dotted path below this one, or the deepest field on the
+    /// path that exists. `None` if not even the first does.
     pub fn find(&self, names: &str) -> Option<Field<'a>> {
         let mut found = None;
         let mut at = self.clone();
@@ -117,7 +119,7 @@ impl<'a> Field<'a> {
         found
     }
 
-    /// The elements of a list.
+    /// Reads a list and returns its elements.
     pub fn elements(&self) -> Option<Vec<Field<'a>>> {
         let Value::List(list) = &self.node.value else {
             self.refuse("a list", "[\"one\", \"two\"]");
@@ -131,7 +133,7 @@ impl<'a> Field<'a> {
         Some(list.iter().enumerate().map(field).collect())
     }
 
-    /// Text in quotes, whatever it says.
+    /// Reads any text in quotes.
     pub fn text(&self) -> Option<&'a str> {
         match &self.node.value {
             Value::Text(text) => Some(text),
@@ -142,7 +144,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn flag(&self) -> Option<bool> {
         match &self.node.value {
             Value::Bool(b) => Some(*b),
@@ -156,7 +158,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A whole number without a unit.
+    /// Reads a whole number without a unit.
     pub fn count(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let allowed = format!("a whole number from {} to {}", range.start(), range.end());
         let Value::Integer(n) = self.node.value else {
@@ -177,11 +179,11 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The whole number that a key's value is, in the unit of its kind and in its range. `None`: it
-    /// is none, which has been reported.
+    /// Reads a whole number in the range of `key` and returns it in the unit of the key's kind,
+    /// such as bytes or nanoseconds.
     ///
     /// # Panics
-    /// If the key's kind is no whole number.
+    /// If the key's kind is not a whole number.
     pub fn number(&self, key: &KeyInfo) -> Option<u64> {
         match key.kind.numeric() {
             Some(KeyKind::Count) => self.count(key.min..=key.max),
@@ -195,11 +197,10 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The plain number that a key's value is, in the range of its kind. `None`: it is none, which
-    /// has been reported.
+    /// Reads a decimal number without a unit, in the range of the kind of `key`.
     ///
     /// # Panics
-    /// If the key's kind is no plain number.
+    /// If the key's kind is not [`KeyKind::Decimal`].
     pub fn plain_number(&self, key: &KeyInfo) -> Option<f64> {
         match key.kind {
             KeyKind::Decimal { min, max } => self.decimal(min..=max),
@@ -207,8 +208,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A plain number, whole or with decimals, without a unit: for shares and exponents. What
-    /// has a unit is read exactly, as another kind of figure.
+    /// Reads a number, whole or with decimals, without a unit, such as a share or an exponent.
+    /// Figures with units have exact readers of their own.
     pub fn decimal(&self, range: RangeInclusive<f64>) -> Option<f64> {
         let allowed = format!("a number from {} to {}", range.start(), range.end());
         let number = match &self.node.value {
@@ -225,7 +226,7 @@ impl<'a> Field<'a> {
             self.error(what, &format!("{allowed}{quotes}"));
             return None;
         };
-        // Not a number is in no range.
+        // NaN is in no range and refused here.
         if range.contains(&number) {
             return Some(number);
         }
@@ -233,37 +234,38 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// A number of bytes with its unit.
+    /// Reads a size with its unit and returns bytes.
     pub fn bytes(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let n = self.figure(units::Quantity::Bytes, units::parse_bytes)?;
         self.within(n, range, |n| units::Bytes(n).to_string())
     }
 
-    /// A span of time with its unit.
+    /// Reads a duration with its unit.
     pub fn duration(&self, range: RangeInclusive<Nanos>) -> Option<Nanos> {
         let ns = self.figure(units::Quantity::Duration, units::parse_duration)?;
         self.within(ns, range, units::format_duration)
     }
 
-    /// Bytes a second with their unit.
+    /// Reads a bandwidth with its unit and returns bytes a second.
     pub fn bandwidth(&self, range: RangeInclusive<u64>) -> Option<u64> {
         let rate = self.figure(units::Quantity::Bandwidth, units::parse_bandwidth)?;
         self.within(rate, range, units::format_bandwidth)
     }
 
-    /// A part of the whole, `"70 %"`, in thousandths.
+    /// Reads a percentage such as `"70 %"` and returns thousandths.
     pub fn thousandths(&self) -> Option<u32> {
         let read = match &self.node.value {
             Value::Text(text) => text.parse().ok(),
             _ => None,
         };
         if read.is_none() {
-            self.refuse("a part of the whole", "\"70 %\", from \"0 %\" to \"100 %\"");
+            self.refuse("a percentage", "\"70 %\", from \"0 %\" to \"100 %\"");
         }
         read.map(|Thousandths(part)| part)
     }
 
-    /// A rate in IOPS, bytes a second or both; `none`, in JSON also `null`, is [`Rate::NONE`].
+    /// Reads a rate in IOPS, bytes a second or both; `none`, in JSON also `null`, is
+    /// [`Rate::NONE`].
     pub fn rate(&self) -> Option<Rate> {
         match &self.node.value {
             Value::Null => Some(Rate::NONE),
@@ -290,6 +292,7 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// Returns `value` if it is in `range`, and reports it otherwise.
     fn within<T: PartialOrd + Copy>(
         &self,
         value: T,
@@ -310,6 +313,7 @@ impl<'a> Field<'a> {
         None
     }
 
+    /// Reads a figure with a unit; reports a missing or unknown unit with likely ones.
     fn figure<T>(
         &self,
         quantity: units::Quantity,
@@ -334,7 +338,7 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// One of a few words.
+    /// Reads one of the words of `choices` and returns its value.
     pub fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let names = || choices.iter().map(|(name, _)| *name);
         let Value::Text(text) = &self.node.value else {
@@ -357,7 +361,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The name of one of the `names` there are; `what` (`"device"`) is what they name.
+    /// Reads a name that must be one of `names`, which are names of a `what` (`"device"`).
     pub fn reference<'n>(
         &self,
         what: &str,
@@ -375,7 +379,7 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// A file mode such as `"0660"`.
+    /// Reads a file mode such as `"0660"`.
     pub fn mode(&self) -> Option<u32> {
         let allowed = "three or four octal digits in quotes up to \"0777\", such as \"0660\"";
         let Value::Text(text) = &self.node.value else {
@@ -396,7 +400,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A name that can stand in a URL, a metric and a table.
+    /// Reads a name that is valid in URLs, metric labels and tables ([`is_name`]).
     pub fn name(&self) -> Option<String> {
         let text = self.text()?;
         if is_name(text) {

@@ -1,22 +1,23 @@
-//! Names, and mistakes in figures: what was found and what is allowed instead.
+//! Messages for mistakes in figures with units, and the form of names.
 
 use tidegate_units::{self as units, Rate, RateError, RateErrorKind, UnitError, UnitErrorKind};
 
 use crate::diagnose::one_of;
+use crate::spelling;
 
 pub(crate) const RATE_EXAMPLES: &str =
     "\"500 IOPS\", \"120 IOPS @ 16 KiB\", \"30 MB/s\", \"500 IOPS, 30 MB/s\" or \"none\"";
 
-/// What a name may be, in words.
+/// Form of a name, for messages.
 pub const NAMES: &str = "1 to 64 letters, digits, '-', '_' or '.', not beginning with '.'";
 
-/// Whether something can stand in a URL, a metric and a table.
+/// Returns true if `text` is valid as a name in URLs, metric labels and tables.
 pub fn is_name(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     text.chars().all(good) && (1..=64).contains(&text.len()) && !text.starts_with('.')
 }
 
-/// Returns what was found and what is allowed instead, of a rate.
+/// Returns the problem of a rate that could not be parsed, and what is allowed instead.
 pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
     let what = error.to_string();
     match &error.kind {
@@ -27,7 +28,9 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         RateErrorKind::SizeWithoutOps => (what, "\"120 IOPS @ 16 KiB\"".to_owned()),
         RateErrorKind::OpsNumber(_) => {
             let max = Rate::MAX;
-            let allowed = format!("a whole number from 1 to {max}, such as \"500 IOPS\"");
+            let allowed = format!(
+                "a whole number from 1 to {max}, such as \"500 IOPS\"; no rate is \"none\""
+            );
             (what, allowed)
         }
         RateErrorKind::Norm(size) => {
@@ -44,12 +47,16 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         RateErrorKind::LeftOut => (what, format!("a rate such as {RATE_EXAMPLES}")),
         RateErrorKind::Bandwidth(bandwidth) => {
             let (what, _) = explain(bandwidth);
-            (what, format!("a rate such as {RATE_EXAMPLES}"))
+            let examples = format!("a rate such as {RATE_EXAMPLES}");
+            match spelling::meant_rate(&bandwidth.found) {
+                Some(meant) => (what, format!("did you mean {meant:?}? Allowed: {examples}")),
+                None => (what, examples),
+            }
         }
     }
 }
 
-/// What was found and what is allowed instead, of a figure.
+/// Returns the problem of a figure that could not be parsed, and what is allowed instead.
 pub(crate) fn explain(error: &UnitError) -> (String, String) {
     let (found, quantity) = (&error.found, error.quantity);
     let example = quantity.example();
@@ -68,7 +75,13 @@ pub(crate) fn explain(error: &UnitError) -> (String, String) {
             format!("{found:?} is not {}", quantity.name()),
             format!("a decimal number {}", units()),
         ),
-        UnitErrorKind::UnknownUnit => (format!("{found:?} has an unknown unit"), units()),
+        UnitErrorKind::UnknownUnit => {
+            let allowed = match spelling::meant(quantity, found) {
+                Some(meant) => format!("did you mean {meant:?}? Allowed: {}", quantity.allowed()),
+                None => units(),
+            };
+            (format!("{found:?} has an unknown unit"), allowed)
+        }
         UnitErrorKind::NotWhole | UnitErrorKind::TooLarge => (
             error.to_string(),
             format!("{} such as {example:?}", quantity.name()),
@@ -76,7 +89,7 @@ pub(crate) fn explain(error: &UnitError) -> (String, String) {
     }
 }
 
-/// A bare number with the units it may have been meant in.
+/// Returns a bare number with its likely units: `"4 B", "4 KiB", "4 MiB" or "4 GiB"`.
 pub(crate) fn suggest(quantity: units::Quantity, number: &str) -> String {
     let likely = match quantity {
         units::Quantity::Bytes => ["B", "KiB", "MiB", "GiB"].as_slice(),

@@ -1,4 +1,4 @@
-//! Frame of a simulated run: the keys with which every scenario begins, of disks or of vCPUs.
+//! Frame of a simulated run: the top-level keys that scenarios of disks and of vCPUs share.
 
 use tidegate_core::time::Nanos;
 use tidegate_units::format_duration;
@@ -7,7 +7,7 @@ use crate::field::Field;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind};
 use crate::section::Section;
 
-/// Shortest run: less shows nothing.
+/// Shortest run; a shorter one completes too few requests to report.
 const SHORTEST: Nanos = Nanos::from_millis(1);
 
 /// Title of a run.
@@ -35,8 +35,8 @@ const SEED: KeyInfo = KeyInfo::number(
 /// Number of keys of a frame.
 pub const KEYS: usize = 5;
 
-/// Returns the keys of the frame of a run that lasts at most `longest`; `example` is a duration as
-/// it is written.
+/// Returns the keys of a frame whose duration is at most `longest`; `example` is a duration in the
+/// document's notation.
 pub const fn keys(longest: Nanos, example: &'static str) -> [KeyInfo; KEYS] {
     let duration = KeyInfo::new(
         "duration",
@@ -62,7 +62,7 @@ pub struct Frame {
     pub title: String,
     /// Time after which the run ends.
     pub duration: Nanos,
-    /// Early end: once everything that has an end of its own has come to it.
+    /// Ends the run early, once every workload that has an end has reached it.
     pub until_done: bool,
     /// Time at the beginning that the report leaves out; below `duration`.
     pub warm_up: Nanos,
@@ -71,7 +71,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Frame of a run that lasts for `duration`, with every other key left out.
+    /// Returns the frame of a run of `duration`, with every other key at its default.
     pub fn lasting(duration: Nanos) -> Frame {
         Frame {
             title: String::new(),
@@ -83,8 +83,7 @@ impl Frame {
     }
 }
 
-/// Frame as far as it could be read; `None` of a part: it was wrong or is missing, which has been
-/// reported.
+/// Frame being read; a part is `None` if it was wrong or missing, which has been reported.
 #[derive(Clone, Debug)]
 pub struct FrameDraft {
     title: Option<String>,
@@ -96,7 +95,7 @@ pub struct FrameDraft {
 }
 
 impl FrameDraft {
-    /// Reads the frame from the top level of a scenario; `keys` are those of its [`keys`].
+    /// Reads the frame from the top level of a scenario; `keys` come from [`keys()`](keys).
     pub fn read(section: &mut Section<'_>, keys: &[KeyInfo; KEYS]) -> FrameDraft {
         let [title, duration, warm_up, until_done, seed] = keys;
         let title = section.value(title, String::new(), |field| {
@@ -116,7 +115,7 @@ impl FrameDraft {
         }
     }
 
-    /// Returns the frame if nothing of it was wrong.
+    /// Returns the frame if all of its parts were read.
     pub fn complete(self) -> Option<Frame> {
         Some(Frame {
             title: self.title?,
@@ -128,7 +127,7 @@ impl FrameDraft {
     }
 }
 
-/// Returns true if the warm-up leaves something of the duration; reports it otherwise.
+/// Returns true if the warm-up is shorter than the duration; reports it otherwise.
 fn is_below(field: &Field<'_>, warm_up: Nanos, duration: Option<Nanos>) -> bool {
     let Some(duration) = duration.filter(|&duration| warm_up >= duration) else {
         return true;

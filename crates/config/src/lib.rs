@@ -1,20 +1,20 @@
-//! Reading configuration: every mistake at its place, all of them together.
+//! Reader of configuration documents that reports every mistake with its place, all at once.
 //!
-//! The daemon's file, the simulator's scenarios and the control API's JSON say the same things
-//! in the same words: devices, policies, objectives. What they have in common is read here; what
-//! a whole document looks like is up to whoever reads it. The reading goes field by field over
-//! a tree ([`node`]) instead of through a derived deserializer, because that one stops at the
-//! first mistake.
+//! The daemon's configuration file, the simulator's scenarios and the control API's JSON describe
+//! devices, policies and objectives with the same keys, which are read here. Crates above define
+//! whole documents. Documents are read field by field from a tree ([`node`]) instead of by a
+//! derived deserializer, which would stop at the first mistake.
 //!
 //! ```text
-//!   TOML --> node tree --+--> Section, Field --> what it says, and warnings
+//!   TOML --> node tree --+--> Section, Field --> configuration, and warnings
 //!   JSON ----------------+       |
 //!                                +--> Diagnostic (field, place, found, allowed)
 //! ```
 //!
-//! A reader takes the keys of a table one by one, each with what is allowed there, and calls
-//! [`Section::finish`]: what nobody asked for is a mistake. `None` from a field means that it was
-//! wrong and has been reported; the reader goes on with the others and gives up at the end.
+//! A reader takes the keys of a table one by one, each with its allowed values, and then calls
+//! [`Section::finish`], which reports every key that was not taken as unknown. A field that returns
+//! `None` was wrong and has been reported; the reader goes on with the other fields and fails at
+//! the end.
 //!
 //! ```
 //! use tidegate_config::{Field, Names, Section, document};
@@ -81,6 +81,7 @@ pub mod document;
 pub mod enforced;
 pub mod field;
 pub mod figure;
+mod foreign;
 pub mod frame;
 pub mod keys;
 pub mod library;
@@ -94,6 +95,7 @@ pub mod profile;
 pub mod schedule;
 pub mod schema;
 pub mod section;
+mod spelling;
 pub mod told;
 
 pub use diagnose::{ConfigErrors, Diagnostic, Place, Severity};

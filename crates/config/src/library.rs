@@ -1,4 +1,4 @@
-//! What a document names and does not hold itself: device models, profiles and files of data.
+//! Access to what a document refers to: device models, profiles and data files.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,27 +10,27 @@ use tidegate_device::catalogue::Entry;
 use crate::field::Field;
 use crate::{model, profile};
 
-/// Finds what a document names; otherwise says why there is none.
+/// Source of the models, profiles and files that a document refers to.
 ///
-/// Whoever reads a document passes one in: [`Beside`] where files may be opened; a function that
-/// finds models, such as [`model::built_in`], where they may not.
+/// The reader of a document gets one: [`Beside`] where files may be opened, or a function that
+/// finds models, such as [`model::built_in`], where no file may be opened.
 pub trait Library {
-    /// A device model by what the document calls it.
+    /// Returns a device model by its name or path in the document.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the model cannot be had.
     fn model(&self, name: &str) -> Result<Entry, String>;
 
-    /// A saturation profile by its path, or by the model of the catalogue that it is of.
+    /// Returns a saturation profile by its path, or by the name of a catalogue model.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the profile cannot be had.
     fn profile(&self, path: &str) -> Result<Profile, String>;
 
-    /// Opens a file of data, such as a trace, by its path.
+    /// Opens a data file, such as a trace, by its path.
     ///
     /// # Errors
-    /// Why that is not possible; always, unless files may be opened.
+    /// The reason why the file cannot be opened. The default implementation always fails.
     fn open(&self, path: &str) -> Result<Box<dyn BufRead>, String> {
         Err(format!("{path:?} cannot be opened from here"))
     }
@@ -49,7 +49,7 @@ impl<F: Fn(&str) -> Result<Entry, String>> Library for F {
     }
 }
 
-/// The catalogue, and files whose paths are relative to a directory.
+/// Library of the built-in catalogue, and of files with paths relative to a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a>(pub &'a FilePath);
 
@@ -73,20 +73,21 @@ impl Library for Beside<'_> {
     }
 }
 
-/// Reads the name of a model. `None`: there is none, which has been reported.
+/// Reads the name or path of a model. `None`: no such model, which has been reported.
 pub fn model_from(field: &Field<'_>, library: &dyn Library) -> Option<Entry> {
     let allowed = "a model's name in the catalogue, or the path of a .toml file";
-    found(field, library.model(field.text()?), allowed)
+    report(field, library.model(field.text()?), allowed)
 }
 
-/// Reads the name of a profile. `None`: there is none, which has been reported.
+/// Reads the name or path of a profile. `None`: no such profile, which has been reported.
 pub fn profile_from(field: &Field<'_>, library: &dyn Library) -> Option<Profile> {
     let allowed = "the path of a file that `tidegate profile` wrote, or a model of the catalogue";
-    found(field, library.profile(field.text()?), allowed)
+    report(field, library.profile(field.text()?), allowed)
 }
 
-fn found<T>(field: &Field<'_>, found: Result<T, String>, allowed: &str) -> Option<T> {
-    match found {
+/// Returns the value of a successful lookup, and reports an error at `field`.
+fn report<T>(field: &Field<'_>, lookup: Result<T, String>, allowed: &str) -> Option<T> {
+    match lookup {
         Ok(found) => Some(found),
         Err(error) => {
             field.error(error, allowed);

@@ -1,4 +1,4 @@
-//! Names: what is one, and that they are unique.
+//! Uniqueness of names in a document.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::field::Field;
 
 pub use crate::figure::{NAMES, is_name};
 
-/// Names that must be unique, and where each was seen first.
+/// Names taken so far, each with its first place.
 #[derive(Default, Debug)]
 pub struct Names(BTreeMap<String, Span>);
 
 impl Names {
-    /// Takes `name` for the `what` (`"VM"`) that `field` is; reports it where it is taken.
+    /// Takes `name` for a `what` (`"VM"`); reports it at `field` if it is already taken.
     pub fn claim(&mut self, name: &str, what: &str, field: &Field<'_>) {
         if let Some(first) = self.0.get(name) {
             let twice = field.diagnostic(format!("{what} {name:?} is there twice"));
@@ -22,12 +22,12 @@ impl Names {
         }
     }
 
-    /// Whether it is taken.
+    /// Returns true if `name` is taken.
     pub fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Those taken, in the order of the alphabet.
+    /// Iterates over the taken names in alphabetical order.
     pub fn iter(&self) -> impl Iterator<Item = &str> + Clone {
         self.0.keys().map(String::as_str)
     }

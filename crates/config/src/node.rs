@@ -1,59 +1,60 @@
-//! What TOML and JSON have in common: a tree of values that know their place.
+//! Tree of values with their places, made from TOML or JSON.
 //!
-//! Configuration files and the control API describe objectives and policies in the same
-//! words. Both are turned into this tree, and one reader understands it; unlike a derived
-//! deserializer it goes on after the first mistake.
+//! Configuration files and the control API describe objectives and policies with the same keys.
+//! Both are turned into this tree, which one reader reads; unlike a derived deserializer, that
+//! reader goes on after the first mistake.
 
 use toml::de::{DeTable, DeValue};
 
 use crate::diagnose::{Diagnostic, Issues, Span};
 
-/// A value and its place.
+/// Value and its place in the text.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Value at this place.
     pub value: Value,
-    /// Where it stands; empty at zero in JSON.
+    /// Byte range in the text; `0..0` in JSON.
     pub span: Span,
 }
 
-/// A value.
+/// Value of TOML or JSON.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// In quotes.
+    /// Text in quotes.
     Text(String),
-    /// A whole number.
+    /// Whole number.
     Integer(i128),
-    /// As it is written.
+    /// Number with a decimal point or exponent, as written.
     Float(String),
     /// `true` or `false`.
     Bool(bool),
-    /// As it is written.
+    /// Date or time of TOML, as written.
     Date(String),
-    /// JSON only.
+    /// `null` of JSON.
     Null,
-    /// `[1, 2]`, and the tables of a `[[heading]]`.
+    /// List such as `[1, 2]`, or the tables of a `[[heading]]`.
     List(Vec<Node>),
-    /// `{ a = 1 }`, and what stands below a `[heading]`; in the order of the text.
+    /// Table such as `{ a = 1 }`, or the keys below a `[heading]`, in the order of the text.
     Table(Vec<Entry>),
 }
 
-/// A key of a table with its value.
+/// Key of a table with its value.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The key.
+    /// Name of the key.
     pub key: String,
-    /// Where the key stands.
+    /// Byte range of the key in the text; `0..0` in JSON.
     pub key_span: Span,
-    /// The value.
+    /// Value of the key.
     pub node: Node,
 }
 
-/// A longer value is not worth repeating.
+/// Maximum length in bytes of a value that a message repeats.
 const REPEATED_MAX: usize = 80;
 
-/// What would help where the value on the line of `at` needs quotes and has none. The parser takes
-/// a word for a broken `true` or `false` where it begins like one.
+/// Returns a help text if the value on the line of byte `at` lacks its quotes. The TOML parser's
+/// own message would mislead: a word that begins with `t` or `f` is taken for a broken `true` or
+/// `false`.
 fn unquoted(text: &str, at: usize) -> Option<String> {
     let line_start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
     let (key, value) = text[line_start..].lines().next()?.split_once('=')?;
@@ -66,7 +67,8 @@ fn unquoted(text: &str, at: usize) -> Option<String> {
 }
 
 impl Node {
-    /// Reads TOML. Mistakes of syntax are reported, all of them that can be told apart.
+    /// Parses TOML. Reports all syntax errors that the parser can recover from, then returns
+    /// `None`.
     pub(crate) fn from_toml(text: &str, issues: &Issues) -> Option<Node> {
         let (table, errors) = DeTable::parse_recoverable(text);
         if errors.is_empty() {
@@ -85,7 +87,7 @@ impl Node {
         None
     }
 
-    /// The tree of a JSON value.
+    /// Converts a JSON value.
     pub fn from_json(json: &serde_json::Value) -> Node {
         use serde_json::Value as Json;
         let value = match json {
@@ -110,7 +112,7 @@ impl Node {
         Node { value, span: 0..0 }
     }
 
-    /// It as JSON. Dates are text there, as is what is too large for a number.
+    /// Converts the value to JSON. Dates and numbers beyond 64 bits become text.
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
@@ -133,7 +135,7 @@ impl Node {
         }
     }
 
-    /// What it is, for messages: `a list`, `120`, `"oltp"`.
+    /// Returns the value as messages name it: `a list`, `120`, `"oltp"`.
     pub fn describe(&self) -> String {
         match &self.value {
             Value::Text(text) if text.chars().count() > 60 => {
@@ -163,7 +165,7 @@ fn from_table(table: &DeTable<'_>) -> Value {
             },
         })
         .collect();
-    // In the order of the text, so that what is reported first comes first.
+    // The parser sorts keys by name; messages and schedules need the order of the text.
     entries.sort_by_key(|entry| entry.key_span.start);
     Value::Table(entries)
 }

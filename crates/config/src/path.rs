@@ -1,20 +1,20 @@
-//! The place of a value in a document, as messages name it.
+//! Paths of values in a document, as messages name them.
 
 use std::fmt;
 
-/// Where a field is: what its table is called and the names that lead to it.
+/// Path of a field: the label of its table and the keys that lead to it.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Path {
-    /// `vm "oltp"`, or nothing.
+    /// Label of the nearest named table, such as `vm "oltp"`; may be empty.
     label: String,
-    /// `objective.limit`, or nothing.
+    /// Keys below the label, such as `objective.limit`; may be empty.
     names: String,
-    /// What stands between the brackets of its table's heading: `vm.objective.limit`.
+    /// Heading of the table without brackets: `vm.objective.limit`.
     pub(crate) heading: String,
 }
 
 impl Path {
-    /// The root of a tree that is called `label`.
+    /// Creates the path of a document's root with a label.
     pub(crate) fn labelled(label: impl Into<String>) -> Path {
         Path {
             label: label.into(),
@@ -22,7 +22,7 @@ impl Path {
         }
     }
 
-    /// This place, called `label` from here on.
+    /// Returns the path with a new label and no keys below it.
     pub(crate) fn relabelled(&self, label: impl Into<String>) -> Path {
         Path {
             label: label.into(),
@@ -31,7 +31,7 @@ impl Path {
         }
     }
 
-    /// The field `key` of the table that is here.
+    /// Returns the path of a key of the table at this path.
     pub(crate) fn key(&self, key: &str) -> Path {
         let dot = |names: &str| if names.is_empty() { "" } else { "." };
         Path {
@@ -41,7 +41,7 @@ impl Path {
         }
     }
 
-    /// Element `index`, from zero, of the list that is here.
+    /// Returns the path of an element of the list at this path; `index` counts from 0.
     pub(crate) fn element(&self, index: usize) -> Path {
         Path {
             names: format!("{}[{index}]", self.names),

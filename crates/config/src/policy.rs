@@ -1,4 +1,4 @@
-//! Which policy, and its parameters: a name, or a table that names its parts.
+//! Reader of a policy: a name, or a table of a name or parts, and parameters.
 
 use tidegate_core::part::{ParamInfo, ParamKind};
 use tidegate_core::policy::Policy;
@@ -15,12 +15,12 @@ use crate::section::Section;
 /// `{"name": "mclock", "cost_size": "16 KiB"}`.
 ///
 /// # Errors
-/// Everything wrong with it.
+/// All mistakes of the policy and its parameters.
 pub fn read(json: &serde_json::Value) -> Result<PolicySpec, ConfigErrors> {
     document::read_json(json, "policy", from_field)
 }
 
-/// Reads a policy. `None`: something was wrong and has been reported.
+/// Reads a policy. `None`: something was wrong, which has been reported.
 pub fn from_field(field: &Field<'_>) -> Option<PolicySpec> {
     match &field.node.value {
         Value::Text(name) => accept(field, PolicySpec::named(name)),
@@ -32,6 +32,7 @@ pub fn from_field(field: &Field<'_>) -> Option<PolicySpec> {
     }
 }
 
+/// Returns the value of `result`, and reports an error at `field`.
 fn accept<T>(field: &Field<'_>, result: Result<T, PolicyError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -50,8 +51,8 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
         Some(field) => {
             for part in [&controller, &regulator, &dispatcher].into_iter().flatten() {
                 part.error(
-                    "a policy's name already says its parts",
-                    "name the one or the other",
+                    "a policy's name already determines its parts",
+                    "give either `name`, or the parts",
                 );
             }
             accept(field, PolicySpec::named(field.text()?))?
@@ -81,7 +82,7 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
     for (entry, field) in section.entries() {
         if let Some(tuner) = spec.tuner_needed_by(&entry.key) {
             let help = format!("leave it out, or add tuner = \"{tuner}\"");
-            field.warn("says nothing with this tuner", &help);
+            field.warn("has no effect with this tuner", &help);
         }
     }
     good.then_some(spec)
@@ -98,7 +99,7 @@ fn composed(
         .all(Option::is_none)
     {
         section.error(
-            "names no policy",
+            "the policy's name is missing",
             "name = \"mclock\", or a regulator and a dispatcher",
         );
         return None;
@@ -107,7 +108,7 @@ fn composed(
     let controller_name = Some(controller_name).filter(|name| *name != "none");
     let (regulator_name, dispatcher_name) = (word(&regulator, "open")?, word(&dispatcher, "fifo")?);
     let spec = PolicySpec::composed(controller_name, regulator_name, dispatcher_name);
-    // An unknown part is reported where it is named.
+    // An unknown part is reported at the key that names it.
     let blamed = match &spec {
         Err(PolicyError::Unknown {
             kind: "controller", ..
@@ -168,7 +169,7 @@ mod tests {
         let said = warned(paced);
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(
-            said[0].contains("policy.profiling: says nothing with this tuner"),
+            said[0].contains("policy.profiling: has no effect with this tuner"),
             "{said:?}"
         );
         assert!(said[0].contains("add tuner = \"window\""), "{said:?}");

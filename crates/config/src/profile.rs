@@ -1,4 +1,4 @@
-//! The file a saturation profile is kept in: what `tidegate profile` measured, as TOML.
+//! File format (TOML) of saturation profiles, as `tidegate profile` writes them.
 //!
 //! ```toml
 //! version = 1
@@ -43,12 +43,12 @@ use tidegate_units::{format_bytes, format_duration};
 
 use crate::{ConfigErrors, Diagnostic, Field, Section, document};
 
-/// The version this writes, and the only one it reads.
+/// Version of the format; no other is read.
 pub const VERSION: u64 = 1;
-/// The largest request that is measured, 1 GiB.
+/// Largest request size of a point: 1 GiB.
 const SIZE_MAX: u64 = 1 << 30;
 const DEPTH_MAX: u64 = 4096;
-/// An exbibyte.
+/// Maximum of `span` in bytes: 1 EiB.
 const SPAN_MAX: u64 = 1 << 60;
 const RUNS_MAX: u64 = 1_000_000;
 const READS_MAX: u64 = 1_000_000_000;
@@ -59,89 +59,88 @@ const ACCESSES: [(&str, Access); 2] = [
 ];
 const DIRECTIONS: [(&str, Direction); 2] = [("read", Direction::Read), ("write", Direction::Write)];
 
-/// What was measured of a device.
+/// Measurements of a device, the content of a profile file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// What was measured, for people: a model's name, a path.
+    /// Device measured, for people: a model's name or a path.
     pub device: String,
-    /// When, for people; empty where that does not matter (a model).
+    /// Date of the measurement, for people; empty for a model.
     pub measured: String,
     /// Requests outstanding at saturation.
     pub depth: u32,
-    /// Bytes of the device that requests went to; 0 where that is not known.
+    /// Size in bytes of the part of the device that was measured; 0: not known.
     pub span: u64,
-    /// What whoever reads the figures should know.
+    /// Notes for readers of the figures.
     pub notes: Vec<String>,
-    /// Rates at saturation.
+    /// Rates at saturation, by mix and access pattern.
     pub curves: Vec<MeasuredCurve>,
-    /// Times against depth.
+    /// Latency by queue depth.
     pub latency: Vec<MeasuredDepth>,
-    /// Times of reads beside saturating writes.
+    /// Latency of reads during saturating writes.
     pub beside_writes: Vec<MeasuredBeside>,
 }
 
-/// Times of reads beside saturating writes of one size at one depth.
+/// Latency of reads during saturating writes of one size at one depth.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MeasuredBeside {
-    /// What was measured there.
+    /// Measured times.
     pub point: BesideWrites,
-    /// Reads that the times are taken of; 0 where that is not known.
+    /// Number of reads measured; 0: not known.
     pub reads: u64,
 }
 
-/// Rates at saturation of one kind of request.
+/// Rates at saturation by request size, for one mix and access pattern.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MeasuredCurve {
-    /// Which way; a mix by its reads.
+    /// Mix of reads and writes.
     pub mix: Mix,
-    /// Where; mixes are random.
+    /// Access pattern; mixes are random.
     pub access: Access,
-    /// By size.
+    /// Rates by request size.
     pub points: Vec<MeasuredPoint>,
 }
 
-/// Which way the requests of a curve go.
+/// Mix of reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Mix {
-    /// All one way.
+    /// Reads only or writes only.
     All(Direction),
-    /// Reads in thousandths, 1 to 999; the others write.
+    /// Share of reads in thousandths, 1 to 999.
     Reads(u32),
 }
 
-/// One rate.
+/// Rate at one request size.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MeasuredPoint {
-    /// Bytes of a request.
+    /// Request size in bytes.
     pub size: u32,
     /// Requests a second at saturation: the mean over the runs.
     pub iops: f64,
-    /// Half the width of the mean's 95 % confidence interval, in percent of the mean. Says nothing
-    /// where there are fewer than two runs.
+    /// Half the width of the mean's 95 % confidence interval, in percent of the mean; not valid for
+    /// fewer than two runs.
     pub within_percent: f64,
-    /// Runs that the mean is taken of; 0 where that is not known.
+    /// Number of runs; 0: not known.
     pub runs: u32,
 }
 
-/// Times at one depth.
+/// Latency at one queue depth.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MeasuredDepth {
-    /// What was measured there.
+    /// Measured rate and times.
     pub point: DepthPoint,
-    /// Half the width of the 95 % confidence interval of the rate, and so (by Little's law: as many
-    /// are outstanding all the time) of the mean time, in percent of it. Says nothing where there
-    /// are fewer than two runs.
+    /// Half the width of the 95 % confidence interval of the rate, in percent. By Little's law,
+    /// with a constant depth, the mean time has the same. Not valid for fewer than two runs.
     pub within_percent: f64,
-    /// Runs that the means are taken of; 0 where that is not known.
+    /// Number of runs; 0: not known.
     pub runs: u32,
 }
 
-/// Why what was measured is no profile.
+/// Reason why measurements do not make a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProfileError {
-    /// There are no sequential, or no random, reads (or only one kind of writes).
+    /// No curve for sequential or for random reads, or only one of the two for writes.
     Missing(&'static str),
-    /// A curve is none.
+    /// Invalid curve, by name.
     Curve(String, CurveError),
 }
 
@@ -157,10 +156,10 @@ impl std::fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 impl Measured {
-    /// What policies and plans reckon with.
+    /// Returns the profile that policies and plans use.
     ///
     /// # Errors
-    /// When a curve that every profile needs is missing, or is none.
+    /// If a required curve is missing or invalid.
     pub fn profile(&self) -> Result<Profile, ProfileError> {
         let all = |direction, access| self.curve(Mix::All(direction), access);
         let need = |curve: Option<Curve>, what| curve.ok_or(ProfileError::Missing(what));
@@ -195,7 +194,7 @@ impl Measured {
             .with_imprecise(self.imprecise()))
     }
 
-    /// Names of the points whose mean is too uncertain to use, each with its confidence interval.
+    /// Returns the names of points too uncertain to use, each with its confidence interval.
     pub fn imprecise(&self) -> Vec<String> {
         let of_curves = self.curves.iter().flat_map(|curve| {
             curve.points.iter().filter_map(|point| {
@@ -224,13 +223,13 @@ impl Measured {
         }
     }
 
-    /// Times against depth, those of a kind and size together.
+    /// Iterates over latencies by depth, grouped by direction, access pattern and size.
     pub fn latency_by_kind(&self) -> impl Iterator<Item = &[MeasuredDepth]> {
         let kind = |at: &MeasuredDepth| (at.point.direction, at.point.access, at.point.size);
         self.latency.chunk_by(move |a, b| kind(a) == kind(b))
     }
 
-    /// The file's text.
+    /// Returns the text of the profile's file.
     pub fn to_toml(&self) -> String {
         let mut text =
             String::from("# A device's saturation profile, as `tidegate profile` measured it.\n");
@@ -281,10 +280,10 @@ impl Measured {
     }
 }
 
-/// Returns the uncertainty of a point in words if it is too large to use the point; `None` if the
-/// point is precise enough. `within_percent` is half the width of the 95 % confidence interval, in
-/// percent of the mean. A single run has no interval, so that it is too uncertain. A point
-/// without both figures (0) was written by hand or by an early version, and is taken as precise.
+/// Returns the uncertainty of a point as text if the point is too uncertain to use, and `None` if
+/// it is precise enough. `within_percent` is half the width of the 95 % confidence interval, in
+/// percent of the mean. A single run has no interval and is too uncertain. A point without both
+/// figures (0) was written by hand or by an early version and is taken as precise.
 pub fn uncertainty(within_percent: f64, runs: u32) -> Option<String> {
     match runs {
         1 => Some("1 run".to_owned()),
@@ -294,14 +293,15 @@ pub fn uncertainty(within_percent: f64, runs: u32) -> Option<String> {
 }
 
 impl MeasuredCurve {
-    /// What it is of, in words.
+    /// Returns the curve's name, such as `random reads`.
     pub fn name(&self) -> String {
         self.mix.with(self.access)
     }
 }
 
 impl Mix {
-    /// Requests of it in words: `random reads`, `random requests, 70 % reads`.
+    /// Returns a name for the mix with an access pattern: `random reads`, `random requests, 70 %
+    /// reads`.
     pub fn with(self, access: Access) -> String {
         let access = word(&ACCESSES, access);
         match self {
@@ -380,36 +380,36 @@ fn op_word(mix: Mix) -> &'static str {
     }
 }
 
-/// The profile of a model of the catalogue.
+/// Returns the built-in profile of a model of the catalogue, if it has one.
 ///
 /// # Panics
-/// Never: a test parses them all.
+/// Never; a test parses all built-in profiles.
 pub fn built_in(model: &str) -> Option<Measured> {
     let text = catalogue::profile(model)?;
     Some(parse(text, model).unwrap_or_else(|e| panic!("a built-in profile is wrong: {e}")))
 }
 
-/// A profile that is built in by its model's name, or the one of a file: what holds a slash or ends
-/// in `.toml` is a path, relative to `base`.
+/// Returns a built-in profile by its model's name, or the profile in a file. A name that contains a
+/// slash or ends in `.toml` is a path, relative to `base`.
 ///
 /// # Errors
-/// When there is none of that name, or the file cannot be read or is wrong.
+/// If no profile has that name, or the file cannot be read or is wrong.
 pub fn find(name: &str, base: &FilePath) -> Result<Measured, String> {
     if name.contains('/') || name.ends_with(".toml") {
         return load(&base.join(name));
     }
     built_in(name).ok_or_else(|| match catalogue::load(name) {
         Err(error) => {
-            format!("{error}; a profile that was measured is named by its path, NAME.toml")
+            format!("{error}; give a measured profile by its path, NAME.toml")
         }
-        Ok(_) => format!("no profile of {name} is built in"),
+        Ok(_) => format!("{name} has no built-in profile"),
     })
 }
 
 /// Reads a profile's file.
 ///
 /// # Errors
-/// When it cannot be read, or everything that is wrong with it.
+/// If the file cannot be read, or all of its mistakes.
 pub fn load(path: &FilePath) -> Result<Measured, String> {
     let text = document::read_text(path)?;
     parse(&text, &path.display().to_string()).map_err(|errors| errors.to_string())
@@ -418,7 +418,7 @@ pub fn load(path: &FilePath) -> Result<Measured, String> {
 /// Reads a profile's text. `file` is its name in messages.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All mistakes of the text.
 pub fn parse(text: &str, file: &str) -> Result<Measured, ConfigErrors> {
     let loaded = document::read(text, file, whole)?;
     match loaded.config.profile() {
@@ -432,8 +432,9 @@ pub fn parse(text: &str, file: &str) -> Result<Measured, ConfigErrors> {
 fn known_version(field: &Field<'_>) -> Option<u64> {
     let version = field.count(0..=u64::MAX)?;
     if version != VERSION {
-        let help = "use the Tidegate that wrote it, or measure anew with `tidegate profile`";
-        field.error(format!("{version} is out of range"), help);
+        let help = "use the Tidegate version that wrote the file, or measure again with `tidegate \
+                    profile`";
+        field.error(format!("unknown version {version} of the format"), help);
     }
     (version == VERSION).then_some(version)
 }
@@ -515,7 +516,7 @@ fn points<T>(
     section: &mut Section<'_>,
     read: impl Fn(&mut Section<'_>) -> Option<T>,
 ) -> Option<Vec<T>> {
-    let field = section.need("points", "a list of what was measured, in braces each")?;
+    let field = section.need("points", "a list of measured points, each in braces")?;
     let of = |field: &Field<'_>| {
         let mut section = Section::of(field)?;
         let point = read(&mut section);
@@ -548,7 +549,8 @@ fn point(section: &mut Section<'_>) -> Option<MeasuredPoint> {
     })
 }
 
-/// How sure a mean is: half the width of its interval in percent, and its runs.
+/// Reads the uncertainty of a mean: half the width of its confidence interval in percent, and the
+/// number of runs.
 fn certainty(section: &mut Section<'_>) -> Option<(f64, u32)> {
     let within = section.read("within_percent", 0.0, |field| field.decimal(0.0..=1e6));
     let runs = section.read("runs", 0, |field| field.count(0..=RUNS_MAX));

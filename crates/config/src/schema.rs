@@ -1,8 +1,8 @@
-//! JSON Schema (draft 2020-12) of a document, from the tables of keys that its reader reads by.
+//! JSON Schema (draft 2020-12) of a document, made from the tables of keys that its reader uses.
 //!
-//! The schema accepts every document that the reader accepts, except for a few spellings that no
-//! documentation names, such as `"NONE"`. It knows keys, kinds, words, ranges of plain numbers and
-//! units; what one value means for another is the reader's.
+//! The schema accepts every document that the reader accepts, except for a few undocumented
+//! spellings such as `"NONE"`. It covers keys, types, choices, units and ranges of plain numbers;
+//! checks of one value against another are left to the reader.
 
 mod patterns;
 mod policy;
@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 
-/// Largest number that TOML has; a larger bound is none.
+/// Largest integer of TOML; a larger maximum is left out of the schema.
 const LARGEST: u64 = i64::MAX as u64;
 
-/// Returns the schema of a document whose top level is `file`. `registered` are the definitions of
-/// its keys of the kind [`KeyKind::Registered`], each with its name.
+/// Returns the schema of a document whose top level is `file`. `registered` has the definitions,
+/// each with its name, for keys of the kind [`KeyKind::Registered`].
 pub fn of(file: &'static SectionInfo, title: &str, registered: Vec<(&str, Value)>) -> Value {
     let mut schema = Map::new();
     schema.insert(
@@ -39,7 +39,7 @@ pub fn of(file: &'static SectionInfo, title: &str, registered: Vec<(&str, Value)
     schema.into()
 }
 
-/// A table: its keys and no others.
+/// Returns the schema of a table with the keys of `info` and no others.
 fn section(info: &SectionInfo) -> Map<String, Value> {
     let is_required = |key: &&KeyInfo| matches!(key.default, KeyDefault::Required(_));
     let required: Vec<&str> = (info.keys.iter().filter(is_required))
@@ -58,7 +58,7 @@ fn section(info: &SectionInfo) -> Map<String, Value> {
     schema
 }
 
-/// Returns the schema of a key: its values, its default and what it does.
+/// Returns the schema of a key: its values, its default and its description.
 pub fn property(key: &KeyInfo) -> Value {
     let mut schema = value(key.kind, key);
     let has_unit = key.kind.numeric().is_some_and(|kind| kind != KeyKind::Mode);
@@ -73,7 +73,7 @@ pub fn property(key: &KeyInfo) -> Value {
     schema.into()
 }
 
-/// The default as it is written in a document.
+/// Returns a key's default in the document's notation; `None` if it has none.
 fn default(key: &KeyInfo) -> Option<Value> {
     Some(match key.default {
         KeyDefault::Value(value) if key.kind == KeyKind::Count => value.into(),
@@ -85,7 +85,7 @@ fn default(key: &KeyInfo) -> Option<Value> {
     })
 }
 
-/// Values of a kind; bounds of numbers are the key's.
+/// Returns the schema of a kind of value, with the range of `key` for numbers.
 fn value(kind: KeyKind, key: &KeyInfo) -> Map<String, Value> {
     let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     let schema = match kind {

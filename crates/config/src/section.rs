@@ -1,23 +1,24 @@
-//! Reading a table field by field: each field is asked for by name, and what nobody asked for
-//! is a mistake.
+//! Reading of tables key by key: each key is taken by name, and keys that were not taken are
+//! reported as unknown.
 
 use tidegate_core::names::nearest;
 
 use crate::diagnose::{Diagnostic, Issues, Span};
 use crate::field::Field;
+use crate::foreign;
 use crate::keys::{KeyDefault, KeyInfo, SectionInfo};
 use crate::names::Names;
 use crate::node::{Entry, Value};
 use crate::path::Path;
 
-/// A table being read.
+/// Table being read, with the keys taken so far.
 #[derive(Debug)]
 pub struct Section<'a> {
     entries: &'a [Entry],
     known: Vec<&'static str>,
-    /// Old spellings of keys, each with its name.
+    /// Old spellings of keys, each with the present name; an empty name for a key that moved.
     renamed: Vec<(&'static str, &'static str)>,
-    /// The keys that the table may have; `None`: those that the reader asks for.
+    /// Keys that the table may have; `None`: exactly those that the reader takes.
     info: Option<&'static SectionInfo>,
     path: Path,
     span: Span,
@@ -25,7 +26,7 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The table that `field` is. `None`: it is none, which has been reported.
+    /// Opens a table. `None`: the field is not a table, which has been reported.
     pub fn of(field: &Field<'a>) -> Option<Section<'a>> {
         let Value::Table(entries) = &field.node.value else {
             field.error(format!("found {}, expected a table", field.describe()), "");
@@ -42,15 +43,15 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// The table that `field` is, which may have the keys of `info` and no other. `None`: it is no
-    /// table, which has been reported.
+    /// Opens a table that may have only the keys of `info`. `None`: the field is not a table, which
+    /// has been reported.
     pub fn with_keys(field: &Field<'a>, info: &'static SectionInfo) -> Option<Section<'a>> {
         let info = Some(info);
         Section::of(field).map(|section| Section { info, ..section })
     }
 
-    /// Accepts the spelling `old` for the key `name`, with a note where a document has it. Both
-    /// together are an error. To be called before the key is read, which then goes by `name` alone.
+    /// Accepts the old spelling `old` for the key `name`, with a note if the document uses it. Both
+    /// spellings together are an error. Call before the key is taken, always as `name`.
     pub fn renamed(&mut self, old: &'static str, name: &'static str) {
         self.renamed.push((old, name));
         let Some(entry) = self.entries.iter().find(|entry| entry.key == old) else {
@@ -64,16 +65,18 @@ impl<'a> Section<'a> {
         field.note_old_spelling(&format!("`{name}`"));
     }
 
-    /// The field of a key that has moved to `new`, such as `` `at` of [[vm.disk]] ``, with a note.
+    /// Takes the key `old`, which has moved to `new`, such as `` `at` of [[vm.disk]] ``, and adds a
+    /// note if the document uses it.
     pub fn take_old(&mut self, old: &'static str, new: &str) -> Option<Field<'a>> {
-        // No key is named so: it is neither unknown nor suggested.
+        // An empty name keeps the key from being reported as unknown and from being suggested.
         self.renamed.push((old, ""));
         let field = self.find(old)?;
         field.note_old_spelling(new);
         Some(field)
     }
 
-    /// Spelling of a key in the document, for messages: its name, or the old one that is there.
+    /// Returns a key's spelling in the document, for messages: its name, or an old spelling that
+    /// the document uses.
     pub fn written(&self, key: &'static str) -> &'static str {
         let mut spellings = self.renamed.iter().filter(|(_, name)| *name == key);
         let is_there = |name: &str| self.entries.iter().any(|entry| entry.key == name);
@@ -81,7 +84,7 @@ impl<'a> Section<'a> {
         old.map_or(key, |(old, _)| old)
     }
 
-    /// The entry of a key, under its name or an old spelling.
+    /// Returns the entry of a key, under its name or an old spelling.
     fn entry(&self, key: &str) -> Option<&'a Entry> {
         let named = |name: &str| self.entries.iter().find(|entry| entry.key == name);
         let old = |(old, name): &(&'static str, &str)| (*name == key).then_some(*old);
@@ -89,6 +92,7 @@ impl<'a> Section<'a> {
         named(key).or_else(|| old.find_map(named))
     }
 
+    /// Returns the field of an entry of this table.
     fn field_of(&self, entry: &'a Entry) -> Field<'a> {
         Field {
             node: &entry.node,
@@ -97,7 +101,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The field of a key, and an error where it is required and missing.
+    /// Takes a key; reports it if it is required and missing.
     pub fn field(&mut self, key: &KeyInfo) -> Option<Field<'a>> {
         match key.default {
             KeyDefault::Required(example) => self.need(key.name, example),
@@ -105,8 +109,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key as `read` reads it, or `default` where it is left out. `None`: it is
-    /// wrong, or is required and missing, which has been reported.
+    /// Takes a key and reads it with `read`; returns `default` where it is left out. `None`: the
+    /// value is wrong, or the key is required and missing, which has been reported.
     pub fn value<T>(
         &mut self,
         key: &KeyInfo,
@@ -120,11 +124,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key that is a whole number, in the unit of its kind. `None`: it is wrong, or
-    /// is required and missing, which has been reported.
+    /// Takes a key that is a whole number and returns it in the unit of its kind. `None`: the value
+    /// is wrong, or the key is required and missing, which has been reported.
     ///
     /// # Panics
-    /// If the key has no number as its default and is not required.
+    /// If the key is optional and its default is not a number.
     pub fn number(&mut self, key: &KeyInfo) -> Option<u64> {
         match key.default {
             KeyDefault::Value(default) => self.value(key, default, |field| field.number(key)),
@@ -133,27 +137,29 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a number's key that need not be there.
+    /// Takes an optional key that is a whole number: `Some(None)` where it is left out, `None`
+    /// where it is wrong, which has been reported.
     pub fn number_if_any(&mut self, key: &KeyInfo) -> Option<Option<u64>> {
         self.value(key, None, |field| field.number(key).map(Some))
     }
 
-    /// The value of a key that is `true` or `false`. `None`: it is neither, which is reported.
+    /// Takes a key that is `true` or `false`. `None`: the value is neither, which has been
+    /// reported.
     ///
     /// # Panics
-    /// If the key has neither as its default.
+    /// If the key's default is not a flag.
     pub fn flag(&mut self, key: &KeyInfo) -> Option<bool> {
         let KeyDefault::Flag(default) = key.default else {
-            unreachable!("`{}` is neither true nor false unless said", key.name);
+            unreachable!("the default of `{}` is not a flag", key.name);
         };
         self.value(key, default, Field::flag)
     }
 
-    /// The value of a key that is one of a few words, `choices` being those of its kind. `None`: it
-    /// is none of them, or is required and missing, which has been reported.
+    /// Takes a key that is one of the words of `choices`. `None`: the value is another word, or the
+    /// key is required and missing, which has been reported.
     ///
     /// # Panics
-    /// If the key has none of the words as its default and is not required.
+    /// If the key is optional and its default is not one of the words.
     pub fn word<T: Copy>(&mut self, key: &KeyInfo, choices: &[(&str, T)]) -> Option<T> {
         let Some(field) = self.field(key) else {
             return match key.default {
@@ -168,8 +174,8 @@ impl<'a> Section<'a> {
         field.choice(choices)
     }
 
-    /// The name that every `what` (`"VM"`) must have, each its own. `None`: it is no name, or is
-    /// missing, which has been reported.
+    /// Takes the key of a name that every `what` (`"VM"`) must have and that must be unique among
+    /// `taken`. `None`: the name is invalid or missing, which has been reported.
     pub fn unique_name(&mut self, key: &KeyInfo, what: &str, taken: &mut Names) -> Option<String> {
         let field = self.field(key)?;
         let name = field.name()?;
@@ -177,7 +183,7 @@ impl<'a> Section<'a> {
         Some(name)
     }
 
-    /// The field named `key`; from now on it is known.
+    /// Takes a key: returns its field if present, and marks the key as known.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'a>> {
         let listed = self.info.is_none_or(|info| info.has(key));
         debug_assert!(listed, "`{key}` is not in the section's table of keys");
@@ -187,7 +193,7 @@ impl<'a> Section<'a> {
         self.entry(key).map(|entry| self.field_of(entry))
     }
 
-    /// The field named `key`, and an error where it is missing; `allowed` says what to write.
+    /// Takes a required key and reports it if missing; `allowed` is the help text.
     pub fn need(&mut self, key: &'static str, allowed: &str) -> Option<Field<'a>> {
         let field = self.take(key);
         if field.is_none() {
@@ -196,8 +202,8 @@ impl<'a> Section<'a> {
         field
     }
 
-    /// The elements of a list of tables, `[[key]]`; none where it is missing. One table where a
-    /// list is expected is an error, and is read all the same.
+    /// Takes a list of tables, `[[key]]`; empty where left out. A single table `[key]` is reported
+    /// as an error and still returned.
     pub fn take_tables(&mut self, key: &'static str) -> Vec<Field<'a>> {
         let Some(field) = self.take(key) else {
             return Vec::new();
@@ -211,8 +217,8 @@ impl<'a> Section<'a> {
                     issues: self.issues,
                 })
                 .collect(),
-            // [vm] for [[vm]] is the most common mistake of all. Its content is read all the
-            // same, for there may be more to say about it.
+            // [vm] for [[vm]] is a common mistake; the table is still returned, so that mistakes in
+            // it are reported as well.
             Value::Table(_) => {
                 field.error(
                     "one table, where a list of them is expected",
@@ -227,7 +233,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The field named `key` as `read` reads it, or `default` where it is missing.
+    /// Takes a key and reads it with `read`; returns `default` where it is left out.
     pub fn read<T>(
         &mut self,
         key: &'static str,
@@ -240,7 +246,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The `name` that every `what` (`"VM"`) must have, each its own; `example` is one.
+    /// Takes the key `name`, required and unique among `taken` for every `what` (`"VM"`); `example`
+    /// is shown where it is missing.
     pub fn own_name(&mut self, what: &str, example: &str, taken: &mut Names) -> Option<String> {
         let field = self.need("name", &format!("a name of its own: name = {example:?}"))?;
         let name = field.name()?;
@@ -248,12 +255,12 @@ impl<'a> Section<'a> {
         Some(name)
     }
 
-    /// The field named `key` once more; it becomes no more known than it was.
+    /// Returns the field of a key without taking it.
     pub fn find(&self, key: &str) -> Option<Field<'a>> {
         self.entry(key).map(|entry| self.field_of(entry))
     }
 
-    /// Every field, asked for or not.
+    /// Iterates over all entries with their fields, taken or not.
     pub fn entries(&self) -> impl Iterator<Item = (&'a Entry, Field<'a>)> + use<'a> {
         let (path, issues) = (self.path.clone(), self.issues);
         self.entries.iter().map(move |entry| {
@@ -268,21 +275,21 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Whether there is a field named `key`.
+    /// Returns true if the table has the key, under its name or an old spelling.
     pub fn has(&self, key: &str) -> bool {
         self.entry(key).is_some()
     }
 
-    /// An error about the table as a whole.
+    /// Reports an error about the table as a whole.
     pub fn error(&self, what: impl Into<String>, allowed: &str) {
         let diagnostic = Diagnostic::error(what).at(self.path.to_string(), &self.span);
         self.issues.push(diagnostic.allowing(allowed));
     }
 
-    /// Reports every field that nobody asked for, with the known one that may have been meant.
+    /// Reports every key that was not taken as unknown, with the most similar known key.
     ///
     /// # Panics
-    /// In debug builds, where a key of the section's table was never asked for.
+    /// In debug builds, if a key of the section's [`SectionInfo`] was never taken.
     pub fn finish(self) {
         for key in self.info.iter().flat_map(|info| info.keys) {
             debug_assert!(self.known.contains(&key.name), "`{}` is not read", key.name);
@@ -296,10 +303,14 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports a field that is none of `known`.
+    /// Reports an unknown key, with the most similar of `known`.
     pub fn unknown(&self, entry: &Entry, known: &[&str]) {
-        let allowed = match nearest(&entry.key, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
+        let is_json = self.issues.place(&entry.key_span).is_none();
+        let foreign = foreign::help(&entry.key, self.entries, is_json);
+        let near = || nearest(&entry.key, known.iter().copied());
+        let allowed = match foreign.or_else(|| near().map(|near| format!("did you mean `{near}`?")))
+        {
+            Some(help) => help,
             None => format!("known here: {}", known.join(", ")),
         };
         let what = format!("unknown key `{}`", entry.key);

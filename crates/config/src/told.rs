@@ -1,5 +1,5 @@
-//! Precision with which a VM is served, its tuning to that and the times of its requests, as
-//! answers of the daemon and reports of the simulator show them.
+//! Conversions of engine statistics (precision, tuning, times of requests, attainment) into types
+//! of the control API, for answers of the daemon and reports of the simulator.
 
 pub mod attainment;
 
@@ -11,10 +11,10 @@ use tidegate_core::precision::Precision;
 use tidegate_core::stats::Histogram;
 use tidegate_core::tuning::{BandwidthRange, Inadequate, Throttle, Tuning};
 
-/// Millionths that are one per cent.
+/// Millionths in one per cent.
 const PER_CENT: f64 = 10_000.0;
 
-/// Returns the precision of a VM's bandwidth in per cent.
+/// Returns the precision of a VM's bandwidth, with its errors in per cent.
 pub fn precision(precision: &Precision) -> PrecisionView {
     let percent = |millionths: u64| millionths as f64 / PER_CENT;
     PrecisionView {
@@ -29,7 +29,7 @@ pub fn precision(precision: &Precision) -> PrecisionView {
     }
 }
 
-/// Returns the quantiles of a histogram of times, with its buckets or without.
+/// Returns count, mean, quantiles and maximum of a histogram of times; `buckets` adds the buckets.
 pub fn times(histogram: &Histogram, buckets: bool) -> TimeView {
     TimeView {
         count: histogram.count(),
@@ -39,14 +39,15 @@ pub fn times(histogram: &Histogram, buckets: bool) -> TimeView {
         p99_ns: histogram.quantile(0.99).0,
         p999_ns: histogram.quantile(0.999).0,
         max_ns: histogram.max().0,
-        buckets: match buckets {
-            true => histogram.iter().map(|(upper, n)| (upper.0, n)).collect(),
-            false => Vec::new(),
+        buckets: if buckets {
+            histogram.iter().map(|(upper, n)| (upper.0, n)).collect()
+        } else {
+            Vec::new()
         },
     }
 }
 
-/// Returns the tuning of a VM with its units.
+/// Returns the state of a VM's tuner.
 pub fn tuning(tuning: &Tuning) -> TuningView {
     let (error, variability) = tuning.precision.unzip();
     TuningView {

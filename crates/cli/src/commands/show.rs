@@ -1,38 +1,38 @@
-//! How things are put into words that several commands use.
+//! Wording that several commands share.
 
 use tidegate_api::objective::ObjectiveView;
 use tidegate_api::policy::PolicyView;
 use tidegate_api::vm::PartView;
 use tidegate_report::{Cell, Tone};
 
-/// A weight: `100`, or `100 of qfs, which has 200`.
+/// Returns a weight as text: `100`, or `100 (in group qfs, weight 200)`.
 pub(super) fn weight(objective: &ObjectiveView) -> String {
     match &objective.group {
         Some(group) => format!(
-            "{} of {}, which has {}",
+            "{} (in group {}, weight {})",
             objective.weight, group.name, group.weight
         ),
         None => objective.weight.to_string(),
     }
 }
 
-/// `policy fifo enforces no reservation (120 IOPS); policy "mclock" would`.
+/// Returns a warning: `policy fifo does not enforce reservation (120 IOPS); policy "mclock" does`.
 pub(super) fn not_enforced(policy: &str, part: &PartView) -> Cell {
-    let would = match part.enforced_by.as_slice() {
+    let advice = match part.enforced_by.as_slice() {
         [] => "no policy does yet".to_owned(),
         names => {
             let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-            format!("policy {} would", names.join(" or "))
+            format!("policy {} does", names.join(" or "))
         }
     };
     let text = format!(
-        "policy {policy} enforces no {} ({}); {would}",
+        "policy {policy} does not enforce {} ({}); {advice}",
         part.part, part.value
     );
     Cell::from(text).tone(Tone::Warn)
 }
 
-/// `mclock (open, then mclock)`.
+/// Returns a policy with its parts: `mclock (regulator open, dispatcher mclock)`.
 pub(super) fn with_parts(policy: &PolicyView) -> String {
     let parts = parts(
         policy.controller.as_deref(),
@@ -42,6 +42,7 @@ pub(super) fn with_parts(policy: &PolicyView) -> String {
     format!("{} ({parts})", policy.name)
 }
 
+/// Returns the parts of a policy: `controller tuner, regulator open, dispatcher mclock`.
 pub(super) fn parts(controller: Option<&str>, regulator: &str, dispatcher: &str) -> String {
     let controller = controller
         .map(|name| format!("controller {name}, "))
@@ -49,6 +50,7 @@ pub(super) fn parts(controller: Option<&str>, regulator: &str, dispatcher: &str)
     format!("{controller}regulator {regulator}, dispatcher {dispatcher}")
 }
 
+/// Returns the names of enforced parts of an objective, or `nothing`.
 pub(super) fn enforces(parts: &[String]) -> String {
     if parts.is_empty() {
         "nothing".to_owned()

@@ -96,7 +96,7 @@ fn a_running_daemon_is_looked_at_and_changed() {
     assert_eq!(vm["not_enforced"], Value::Array(Vec::new()));
 
     let output = daemon.ask(&["policy", "set", "ram", "fifo"]);
-    assert!(stdout(&output).contains("policy fifo enforces no reservation (120 IOPS)"));
+    assert!(stdout(&output).contains("policy fifo does not enforce reservation (120 IOPS)"));
     let output = daemon.ask(&["stats", "--follow", "--interval", "100 ms", "--count", "1"]);
     let said = stdout(&output);
     assert!(said.contains("not enforced: reservation, limit"), "{said}");

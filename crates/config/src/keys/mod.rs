@@ -1,5 +1,5 @@
-//! Keys of a section said once: the reader, the tables of the documentation and the JSON Schema
-//! come from the same [`KeyInfo`].
+//! Descriptions of keys, from which the reader, the tables of the documentation and the JSON Schema
+//! are made.
 //!
 //! ```text
 //!                     +--> Section::with_keys, Section::number ...   the reader
@@ -14,7 +14,7 @@ use tidegate_core::time::Nanos;
 use tidegate_units::{format_bandwidth, format_bytes, format_duration};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Numbers from here on are no bound: 2^64 bytes is not even the end of a largest disk.
+/// Maxima from here on count as no maximum (the largest disk has 2^64 - 1 bytes).
 const NO_MAX: u64 = u64::MAX - 1;
 
 /// Kinds of values that a key takes.
@@ -24,7 +24,7 @@ pub enum KeyKind {
     Flag,
     /// Whole number without a unit.
     Count,
-    /// Plain number, whole or with decimals, without a unit.
+    /// Number without a unit, whole or with decimals.
     Decimal {
         /// Smallest number allowed.
         min: f64,
@@ -39,13 +39,13 @@ pub enum KeyKind {
     Bandwidth,
     /// Rate in IOPS, bytes a second or both; `"none"` is no rate.
     Rate,
-    /// Part of the whole in percent: `"70 %"`.
+    /// Percentage: `"70 %"`.
     Percent,
-    /// Name that can stand in a URL, a metric and a table ([`is_name`](crate::figure::is_name)).
+    /// Name, valid in URLs, metric labels and tables ([`is_name`](crate::figure::is_name)).
     Name,
-    /// Text in quotes, of any form.
+    /// Any text in quotes.
     Text,
-    /// Text in quotes, of a certain form.
+    /// Text in quotes that matches a pattern.
     Form(&'static TextForm),
     /// Path of a file.
     Path,
@@ -63,56 +63,56 @@ pub enum KeyKind {
     Tables(&'static SectionInfo),
     /// Scheduling policy: a name, or a table of its parts and their parameters.
     Policy,
-    /// Name, or table of a name and parameters, of what a registry lists; `schema::of` is given
-    /// the definition of this name.
+    /// Name, or table of a name and parameters, of an entry of a registry; `schema::of` gets the
+    /// definition under this name.
     Registered(&'static str),
 }
 
-/// Form of a text.
+/// Form of a text, given by a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextForm {
     /// Name in the documentation, without an article: `time of day`.
     pub what: &'static str,
-    /// Regular expression (ECMA 262) that every text of the form matches as a whole. Texts that it
-    /// matches may still be refused by the reader.
+    /// Regular expression (ECMA 262) that every valid text matches. The reader may refuse further
+    /// texts.
     pub pattern: &'static str,
 }
 
-/// Value in force where a key is left out.
+/// Default of a key.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum KeyDefault {
-    /// Refused: the key is required, and this is how it is written.
+    /// No default: the key is required; the text is an example of it.
     Required(&'static str),
     /// Number in the unit of the key's kind.
     Value(u64),
-    /// Plain number with decimals.
+    /// Number with decimals, without a unit.
     Decimal(f64),
     /// `true` or `false`.
     Flag(bool),
     /// Text, without its quotes.
     Text(&'static str),
-    /// None of its own; the words, in Markdown, say what holds then. May be empty.
+    /// No fixed value; the text, in Markdown, describes the effect and may be empty.
     Unset(&'static str),
 }
 
-/// One key of a section.
+/// Key of a section.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct KeyInfo {
     /// Name of the key, left of the `=`.
     pub name: &'static str,
     /// Kind of the key's value.
     pub kind: KeyKind,
-    /// Value in force where the key is left out.
+    /// Default of the key.
     pub default: KeyDefault,
-    /// Smallest value allowed, of kinds that are whole numbers.
+    /// Minimum, in the unit of the kind; for kinds that are whole numbers.
     pub min: u64,
-    /// Largest value allowed, of kinds that are whole numbers.
+    /// Maximum, in the unit of the kind; for kinds that are whole numbers.
     pub max: u64,
     /// Effect of the key, in Markdown.
     pub help: &'static str,
 }
 
-/// A section and its keys, in the order in which messages and documentation name them.
+/// Section with its keys, in the order of messages and documentation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SectionInfo {
     /// Heading without brackets: `vm.disk`.
@@ -122,7 +122,7 @@ pub struct SectionInfo {
 }
 
 impl KeyKind {
-    /// The kind that is a whole number, with or without a unit, where values are of several kinds.
+    /// Returns the kind that is a whole number, with or without a unit, among the kinds of a value.
     pub fn numeric(self) -> Option<KeyKind> {
         match self {
             KeyKind::Count
@@ -138,7 +138,7 @@ impl KeyKind {
 }
 
 impl KeyInfo {
-    /// A key whose value is no number, or any number of its kind.
+    /// Creates a key without a range.
     pub const fn new(
         name: &'static str,
         kind: KeyKind,
@@ -155,7 +155,8 @@ impl KeyInfo {
         }
     }
 
-    /// A number from `min` to `max` in the unit of `kind`, `default` where it is left out.
+    /// Creates an optional key that is a number from `min` to `max`; default and range are in the
+    /// unit of `kind`.
     pub const fn number(
         name: &'static str,
         kind: KeyKind,
@@ -166,18 +167,18 @@ impl KeyInfo {
         KeyInfo::new(name, kind, KeyDefault::Value(default), help).within(min, max)
     }
 
-    /// `true` or `false`, `default` where it is left out.
+    /// Creates an optional key that is `true` or `false`.
     pub const fn flag(name: &'static str, default: bool, help: &'static str) -> KeyInfo {
         KeyInfo::new(name, KeyKind::Flag, KeyDefault::Flag(default), help)
     }
 
-    /// The key with a range, in the unit of its kind.
+    /// Sets the range, in the unit of the key's kind.
     pub const fn within(self, min: u64, max: u64) -> KeyInfo {
         assert!(min <= max, "an empty range");
         KeyInfo { min, max, ..self }
     }
 
-    /// The key under another name, with another default and help.
+    /// Returns the key with another name, default and help text.
     pub const fn named(
         self,
         name: &'static str,
@@ -190,7 +191,7 @@ impl KeyInfo {
         }
     }
 
-    /// The key with another default and help, where another section has it, too.
+    /// Returns the key with another default and help text, for use in another section.
     pub const fn with(self, default: KeyDefault, help: &'static str) -> KeyInfo {
         KeyInfo {
             default,
@@ -199,18 +200,19 @@ impl KeyInfo {
         }
     }
 
-    /// The number that holds where the key is left out.
+    /// Returns the default in the unit of the key's kind.
     ///
     /// # Panics
-    /// If its default is no number.
+    /// If the default is not a whole number.
     pub const fn default_number(&self) -> u64 {
         match self.default {
             KeyDefault::Value(value) => value,
-            _ => panic!("the key's default is no number"),
+            _ => panic!("the key's default is not a number"),
         }
     }
 
-    /// A number in the unit of the key's kind as it is written in a document, without quotes.
+    /// Returns a value, given in the unit of the key's kind, in the document's notation without
+    /// quotes.
     pub fn written(&self, value: u64) -> String {
         match self.kind.numeric() {
             Some(KeyKind::Bytes) => format_bytes(value),
@@ -225,8 +227,7 @@ impl KeyInfo {
         }
     }
 
-    /// The range of a whole number in words: `1 to 1024`, `from 4 KiB`; empty where every number
-    /// goes.
+    /// Returns the range as text: `1 to 1024`, `from 4 KiB`; empty if there is none.
     pub fn range(&self) -> String {
         match (self.min, self.max) {
             (0, NO_MAX..) => String::new(),
@@ -237,7 +238,7 @@ impl KeyInfo {
 }
 
 impl From<&ParamInfo> for KeyInfo {
-    /// A policy's parameter as a key of its table.
+    /// Converts a policy's parameter into a key of the policy's table.
     fn from(param: &ParamInfo) -> KeyInfo {
         let (kind, default) = match param.kind {
             ParamKind::Bytes => (KeyKind::Bytes, KeyDefault::Value(param.default)),
@@ -261,12 +262,12 @@ impl SectionInfo {
         self.find(name).is_some()
     }
 
-    /// The key of this name.
+    /// Returns the key named `name`.
     pub fn find(&self, name: &str) -> Option<&'static KeyInfo> {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// The section and all sections in it, each once, those that contain others before them.
+    /// Returns the section and all sections inside it, each once, outer sections first.
     pub fn with_inner(&'static self) -> Vec<&'static SectionInfo> {
         fn inner(kind: &KeyKind, found: &mut Vec<&'static SectionInfo>) {
             match kind {
@@ -288,7 +289,7 @@ impl SectionInfo {
     }
 }
 
-/// The words of a list of choices, for [`KeyKind::Choice`].
+/// Returns the words of a list of choices, for [`KeyKind::Choice`].
 pub const fn words<const N: usize, T>(choices: &[(&'static str, T); N]) -> [&'static str; N] {
     let mut words = [""; N];
     let mut at = 0;
@@ -299,10 +300,10 @@ pub const fn words<const N: usize, T>(choices: &[(&'static str, T); N]) -> [&'st
     words
 }
 
-/// The keys of two lists, the first's before the second's, for a section that has those of another.
+/// Joins two lists of keys, for a section that includes the keys of another.
 ///
 /// # Panics
-/// If `N` is not their number.
+/// If `N` is not the number of keys in both lists.
 pub const fn joined<const N: usize>(first: &[KeyInfo], second: &[KeyInfo]) -> [KeyInfo; N] {
     assert!(
         first.len() + second.len() == N && !first.is_empty(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{KeyDefault, KeyInfo, KeyKind, SectionInfo};
 
 impl KeyKind {
-    /// The kind in the documentation's words; `range` is that of whole numbers, or empty.
+    /// Returns the kind as the documentation describes it; `range` is the key's range, or empty.
     fn in_words(self, range: &str) -> String {
         let with_range = |what: &str| match range {
             "" => what.to_owned(),
@@ -44,17 +44,18 @@ impl KeyKind {
     }
 }
 
-/// `a, b or c`.
+/// Joins parts as `a, b or c`.
 fn any(mut parts: Vec<String>) -> String {
     let last = parts.pop().unwrap_or_default();
-    match parts.is_empty() {
-        true => last,
-        false => format!("{} or {last}", parts.join(", ")),
+    if parts.is_empty() {
+        last
+    } else {
+        format!("{} or {last}", parts.join(", "))
     }
 }
 
 impl KeyInfo {
-    /// The row of the documentation's table.
+    /// Returns the key's row in the documentation.
     fn row(&self) -> String {
         let value = self.kind.in_words(&self.range());
         let default = match (self.default, self.kind) {
@@ -71,8 +72,8 @@ impl KeyInfo {
 }
 
 impl SectionInfo {
-    /// `text`, a page of the documentation, with the table between this section's markers written
-    /// anew: `<!-- keys of [store] -->` and `<!-- end of keys -->`. `None`: they are missing.
+    /// Returns `text`, a page of the documentation, with the section's table written anew between
+    /// its markers, `<!-- keys of [store] -->` and `<!-- end of keys -->`. `None`: no markers.
     pub fn refill(&self, text: &str) -> Option<String> {
         let begin = format!("<!-- keys of [{}] -->\n", self.name);
         let (before, rest) = text.split_once(&begin)?;

@@ -1,4 +1,4 @@
-//! Expectations of what requests are like.
+//! Expected workload of a VM (`expects`), used by plans only.
 
 use serde_json::json;
 use tidegate_core::expect::{Expects, THOUSAND};
@@ -14,8 +14,8 @@ use crate::section::Section;
 const READS: KeyInfo = KeyInfo::new(
     "reads",
     KeyKind::OneOf(&[KeyKind::Percent, NONE]),
-    KeyDefault::Unset("whichever direction is dearer"),
-    "reads among its requests",
+    KeyDefault::Unset("the more expensive direction"),
+    "share of reads among the VM's requests",
 );
 const ACCESS: KeyInfo = KeyInfo::new(
     "access",
@@ -24,28 +24,28 @@ const ACCESS: KeyInfo = KeyInfo::new(
         pattern: "^\\s*(none|random|([0-9]{1,3}(\\.[0-9])?\\s*%\\s*)?sequential)\\s*$",
     }),
     KeyDefault::Unset("random"),
-    "how its requests lie",
+    "access pattern of the VM's requests",
 );
-/// Size of requests; NBD carries no more in one.
+/// Size of requests, at most the largest NBD request (32 MiB).
 const SIZE: KeyInfo = KeyInfo::new(
     "size",
     KeyKind::OneOf(&[KeyKind::Bytes, NONE]),
-    KeyDefault::Unset("as the rate says"),
-    "how long its requests are",
+    KeyDefault::Unset("the size in the rate"),
+    "size of the VM's requests",
 )
 .within(1, 32 << 20);
 const IOPS: KeyInfo = KeyInfo::new(
     "iops",
     KeyKind::OneOf(&[KeyKind::Count, NONE]),
     KeyDefault::Unset("the target, or else the reservation"),
-    "requests a second for which `latency` is promised",
+    "requests per second up to which `latency` is promised",
 )
 .within(1, Rate::MAX);
 const BURST: KeyInfo = KeyInfo::new(
     "burst",
     KeyKind::OneOf(&[KeyKind::Count, NONE]),
     KeyDefault::Unset("1"),
-    "requests that may come at once within that rate",
+    "requests that may arrive at once within the rate `iops`",
 )
 .within(1, Expects::BURST_MAX as u64);
 
@@ -55,41 +55,41 @@ pub(super) const EXPECTS: SectionInfo = SectionInfo {
     keys: &[READS, ACCESS, SIZE, IOPS, BURST],
 };
 
-/// Options of what is expected.
+/// Command-line options of the expected workload.
 pub(super) const FLAGS: [FlagInfo; 5] = [
     FlagInfo::new(
         "expect-reads",
         &["expects", "reads"],
         "PERCENT",
-        "Reads among its requests, such as \"70 %\": what plans reckon with",
+        "Expected share of reads, such as \"70 %\" (for feasibility checks and plans)",
     ),
     FlagInfo::new(
         "expect-access",
         &["expects", "access"],
         "ACCESS",
-        "How its requests lie: random, sequential, \"40 % sequential\"",
+        "Expected access pattern: random, sequential or \"40 % sequential\"",
     ),
     FlagInfo::new(
         "expect-size",
         &["expects", "size"],
         "SIZE",
-        "How long its requests are, such as \"16 KiB\"",
+        "Expected request size, such as \"16 KiB\"",
     ),
     FlagInfo::new(
         "expect-iops",
         &["expects", "iops"],
         "NUMBER",
-        "Requests a second for which --latency is promised",
+        "Requests per second up to which --latency is promised",
     ),
     FlagInfo::new(
         "expect-burst",
         &["expects", "burst"],
         "NUMBER",
-        "Requests that may come at once within that rate",
+        "Requests that may arrive at once within --expect-iops",
     ),
 ];
 
-/// Returns what is expected as JSON has it.
+/// Returns the expected workload in the document's notation; `null` if nothing is expected.
 pub(super) fn view(expects: &Expects) -> serde_json::Value {
     if expects.is_nothing() {
         return serde_json::Value::Null;
@@ -103,7 +103,7 @@ pub(super) fn view(expects: &Expects) -> serde_json::Value {
     })
 }
 
-/// Reads a table that is merged over `base`.
+/// Reads a table and merges it into `base`.
 pub(super) fn read(field: &Field<'_>, base: &Expects) -> Option<Expects> {
     if is_none(field) {
         return Some(Expects::NOTHING);
@@ -131,7 +131,8 @@ pub(super) fn read(field: &Field<'_>, base: &Expects) -> Option<Expects> {
     good.iter().all(|good| *good).then_some(new)
 }
 
-/// Sequential requests in thousandths: `random`, `sequential`, or `40 % sequential`.
+/// Reads an access pattern (`random`, `sequential`, `40 % sequential`) as the share of sequential
+/// requests in thousandths.
 fn access(field: &Field<'_>) -> Option<u32> {
     let part = match &field.node.value {
         Value::Text(text) => match text.trim() {
@@ -145,7 +146,7 @@ fn access(field: &Field<'_>) -> Option<u32> {
     };
     if part.is_none() {
         field.refuse(
-            "how requests lie",
+            "an access pattern",
             "\"random\", \"sequential\" or \"40 % sequential\"",
         );
     }
@@ -156,7 +157,8 @@ fn size(field: &Field<'_>) -> Option<u32> {
     (field.number(&SIZE)).and_then(|bytes| u32::try_from(bytes).ok())
 }
 
-/// Returns an expected access, in thousandths of sequential requests, as `expects.access` takes it.
+/// Returns an access pattern, given as thousandths of sequential requests, in the notation of
+/// `expects.access`.
 pub fn access_word(sequential: u32) -> String {
     match sequential {
         0 => "random".to_owned(),

@@ -1,4 +1,4 @@
-//! Weights and the groups that share one.
+//! Weights, and groups of VMs that share one.
 
 use serde_json::json;
 use tidegate_core::objective::{Group, GroupName, Objective};
@@ -22,14 +22,14 @@ const NAME: KeyInfo = KeyInfo::new(
     "name",
     KeyKind::Form(&GROUP_NAME),
     KeyDefault::Unset("required"),
-    "the group's name, the same for each of its VMs",
+    "name of the group, the same for all of its VMs",
 );
 const WEIGHT: KeyInfo = KeyInfo::number(
     "weight",
     KeyKind::Count,
     Objective::DEFAULT_WEIGHT as u64,
     (1, Objective::MAX_WEIGHT as u64),
-    "the share of all its VMs together",
+    "weight of all VMs of the group together",
 );
 
 /// `[vm.objective.group]`
@@ -38,31 +38,31 @@ pub(super) const GROUP: SectionInfo = SectionInfo {
     keys: &[NAME, WEIGHT],
 };
 
-/// Options of a group.
+/// Command-line options of a group.
 pub(super) const FLAGS: [FlagInfo; 2] = [
     FlagInfo::new(
         "group",
         &["group", "name"],
         "NAME",
-        "The group of VMs that it shares one weight with; \"none\" takes it out",
+        "Group of VMs that share one weight; \"none\" removes the VM from its group",
     )
     .where_none_is(NoneMeans::Table),
     FlagInfo::new(
         "group-weight",
         &["group", "weight"],
         "N",
-        "The group's weight, 1 to 10000; \"none\" goes back to the default",
+        "Weight of the group, 1 to 10000; \"none\" resets it to the default",
     )
     .where_none_is(NoneMeans::Weight),
 ];
 
-/// Returns a group as JSON has it.
+/// Returns a group in the document's notation; `null` for none.
 pub(super) fn view(group: Option<&Group>) -> serde_json::Value {
     let view = |group: &Group| json!({ "name": group.name.to_string(), "weight": group.weight });
     group.map(view).into()
 }
 
-/// Reads a weight; nothing in JSON's words is the default.
+/// Reads a weight; JSON's `null` is the default.
 pub(super) fn weight(field: &Field<'_>, key: &KeyInfo) -> Option<u32> {
     if field.is_null() {
         return Some(Objective::DEFAULT_WEIGHT);
@@ -70,7 +70,7 @@ pub(super) fn weight(field: &Field<'_>, key: &KeyInfo) -> Option<u32> {
     (field.number(key)).and_then(|weight| u32::try_from(weight).ok())
 }
 
-/// Reads `"NAME"`, or a table of its name and weight that is merged over `base`.
+/// Reads `"NAME"`, or a table of name and weight that is merged into `base`.
 pub(super) fn read(field: &Field<'_>, base: Option<Group>) -> Option<Option<Group>> {
     if is_none(field) {
         return Some(None);

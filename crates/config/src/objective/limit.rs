@@ -1,4 +1,4 @@
-//! Limits and their bursts.
+//! Limits and bursts.
 
 use serde_json::json;
 use tidegate_core::objective::{Burst, Limit, Objective, Rate};
@@ -15,19 +15,19 @@ use crate::section::Section;
 
 const HOUR: Nanos = Nanos::from_secs(3600);
 
-/// A rate that is not there unless it says.
+/// Creates an optional key of a rate.
 const fn rate_of(name: &'static str, help: &'static str) -> KeyInfo {
     KeyInfo::new(name, KeyKind::Rate, KeyDefault::Unset("none"), help)
 }
 
-const TOTAL: KeyInfo = rate_of("total", "at most so much in reads and writes together");
-const READ: KeyInfo = rate_of("read", "at most so much in reads");
-const WRITE: KeyInfo = rate_of("write", "at most so much in writes");
+const TOTAL: KeyInfo = rate_of("total", "maximum rate of reads and writes together");
+const READ: KeyInfo = rate_of("read", "maximum rate of reads");
+const WRITE: KeyInfo = rate_of("write", "maximum rate of writes");
 const BURST: KeyInfo = KeyInfo::new(
     "burst",
     KeyKind::OneOf(&[NONE, KeyKind::Table(&BURSTS)]),
     KeyDefault::Unset("none"),
-    "rates above these that may be used after a quiet time",
+    "higher rates that may be used for a time after the VM was idle",
 );
 
 /// `[vm.objective.limit]`
@@ -36,16 +36,19 @@ pub(super) const LIMIT: SectionInfo = SectionInfo {
     keys: &[TOTAL, READ, WRITE, BURST],
 };
 
-const BURST_TOTAL: KeyInfo = rate_of("total", "reads and writes together, above `limit.total`");
-const BURST_READ: KeyInfo = rate_of("read", "reads, above `limit.read`");
-const BURST_WRITE: KeyInfo = rate_of("write", "writes, above `limit.write`");
-/// Time for which a burst lasts; QEMU's default.
+const BURST_TOTAL: KeyInfo = rate_of(
+    "total",
+    "burst rate of reads and writes together, above `limit.total`",
+);
+const BURST_READ: KeyInfo = rate_of("read", "burst rate of reads, above `limit.read`");
+const BURST_WRITE: KeyInfo = rate_of("write", "burst rate of writes, above `limit.write`");
+/// Time for which a burst lasts; the default is that of QEMU's `*-max-length` (1 s).
 const LENGTH: KeyInfo = KeyInfo::number(
     "length",
     KeyKind::Duration,
     Nanos::SECOND.0,
     (Nanos::from_millis(1).0, HOUR.0),
-    "a quiet VM has so much of the burst's rates saved up",
+    "time for which a VM that was idle may use the burst rates",
 );
 
 /// `[vm.objective.limit.burst]`
@@ -54,21 +57,21 @@ pub(super) const BURSTS: SectionInfo = SectionInfo {
     keys: &[BURST_TOTAL, BURST_READ, BURST_WRITE, LENGTH],
 };
 
-/// Promises of a limit.
+/// Promises of a limit, for warnings and tables.
 pub(super) const PROMISES: [Promise; 4] = [
     Promise {
         name: "limit",
-        view: |objective| rate::said(&objective.limit.total),
+        view: |objective| rate::text(&objective.limit.total),
         is_enforced: |policy| policy.limit,
     },
     Promise {
         name: "limit.read",
-        view: |objective| rate::said(&objective.limit.read),
+        view: |objective| rate::text(&objective.limit.read),
         is_enforced: |policy| policy.limit_by_direction,
     },
     Promise {
         name: "limit.write",
-        view: |objective| rate::said(&objective.limit.write),
+        view: |objective| rate::text(&objective.limit.write),
         is_enforced: |policy| policy.limit_by_direction,
     },
     Promise {
@@ -78,50 +81,55 @@ pub(super) const PROMISES: [Promise; 4] = [
     },
 ];
 
-/// Options of a limit.
+/// Command-line options of a limit.
 pub(super) const FLAGS: [FlagInfo; 7] = [
     FlagInfo::new(
         "limit",
         &["limit", "total"],
         "RATE",
-        "A cap on reads and writes together; \"none\" removes every limit",
+        "Maximum rate of reads and writes together; \"none\" removes all limits",
     )
     .where_none_is(NoneMeans::TableAlone),
-    FlagInfo::new("limit-read", &["limit", "read"], "RATE", "A cap on reads"),
+    FlagInfo::new(
+        "limit-read",
+        &["limit", "read"],
+        "RATE",
+        "Maximum rate of reads",
+    ),
     FlagInfo::new(
         "limit-write",
         &["limit", "write"],
         "RATE",
-        "A cap on writes",
+        "Maximum rate of writes",
     ),
     FlagInfo::new(
         "burst",
         &["limit", "burst", "total"],
         "RATE",
-        "What may pass above the limit for a while; \"none\" removes the burst",
+        "Rate allowed above --limit for --burst-length; \"none\" removes all bursts",
     )
     .where_none_is(NoneMeans::TableAlone),
     FlagInfo::new(
         "burst-read",
         &["limit", "burst", "read"],
         "RATE",
-        "A burst of reads",
+        "Burst rate of reads",
     ),
     FlagInfo::new(
         "burst-write",
         &["limit", "burst", "write"],
         "RATE",
-        "A burst of writes",
+        "Burst rate of writes",
     ),
     FlagInfo::new(
         "burst-length",
         &["limit", "burst", "length"],
         "TIME",
-        "How long a burst may last, such as \"10 s\"",
+        "Time for which a burst may last, such as \"10 s\"",
     ),
 ];
 
-/// Returns a limit as JSON has it.
+/// Returns a limit in the document's notation; `null` for none.
 pub(super) fn view(limit: &Limit) -> serde_json::Value {
     if limit.is_none() {
         return serde_json::Value::Null;
@@ -142,15 +150,17 @@ pub(super) fn view(limit: &Limit) -> serde_json::Value {
     })
 }
 
+/// Returns a burst on one line: `1000 IOPS; 50 MB/s for 10 s`.
 fn burst_in_a_line(objective: &Objective) -> Option<String> {
     let burst = objective.limit.burst.as_ref()?;
     let rates = [&burst.total, &burst.read, &burst.write];
-    let rates: Vec<_> = rates.into_iter().filter_map(rate::said).collect();
+    let rates: Vec<_> = rates.into_iter().filter_map(rate::text).collect();
     let length = format_duration(burst.length);
     Some(format!("{} for {length}", rates.join("; ")))
 }
 
-/// Reads a rate on reads and writes together, or a table that is merged over `base`.
+/// Reads a rate of reads and writes together, which replaces `base`, or a table, which is merged
+/// into it.
 pub(super) fn read(field: &Field<'_>, base: &Limit) -> Option<Limit> {
     if is_none(field) {
         return Some(Limit::NONE);

@@ -1,8 +1,8 @@
-//! What a VM was promised, read the same way from the file, the API and the command line.
+//! Reader of a VM's objective, for the file, the API and the command line alike.
 //!
-//! What is read is merged into what was there: a field that is not named stays, `null` and
-//! `"none"` take it away, a table inside a table merges too (RFC 7396). In the file, what was
-//! there is the default.
+//! A document is merged into an earlier objective (RFC 7396): a field that is left out stays,
+//! `null` and `"none"` remove it, and tables are merged field by field. A configuration file is
+//! merged into the default objective.
 
 mod expects;
 mod group;
@@ -26,39 +26,39 @@ pub(crate) use self::parts::read as parts;
 pub use self::parts::{KEYS, PARTS, change, flags, promises, to_json};
 pub(crate) use self::read::{NONE, is_none};
 
-const NO_CLOCK: &str = "a scenario changes objectives by [[event]], at times of its \
-                        own; schedules are \
-                        for a daemon's configuration and its API";
+const NO_CLOCK: &str = "in a scenario, change objectives with [[event]]; schedules are for the \
+                        daemon's configuration and the control API";
 
-/// Merges a change in JSON into an objective, and checks the whole; [`schedule::merge`] takes
-/// schedules, too.
+/// Merges a change in JSON into an objective without a schedule, and checks the result.
+/// [`schedule::merge`] takes schedules as well.
 ///
 /// [`schedule::merge`]: crate::schedule::merge
 ///
 /// # Errors
-/// Everything wrong with it; the objective in force stays as it is.
+/// All mistakes of the change and of the resulting objective.
 pub fn merge(base: &Objective, change: &serde_json::Value) -> Result<Objective, ConfigErrors> {
     document::read_json(change, "", |field| from_field(field, base))
 }
 
-/// Reads an objective's table over `base`, where nothing changes by the clock. `None`: something
-/// was wrong and has been reported.
+/// Reads an objective without a schedule and merges it into `base`. `None`: something was wrong,
+/// which has been reported.
 pub fn from_field(field: &Field<'_>, base: &Objective) -> Option<Objective> {
     let mut section = Section::of(field)?;
     let new = parts(&mut section, base);
     let mut by_the_clock = false;
-    // The keys of `schedule::keys`, which is above this module.
+    // Names repeated from `schedule::keys`: that module imports this one.
     for key in ["timezone", "schedule"] {
         if let Some(field) = section.take(key) {
             by_the_clock = true;
-            field.error("there is no time of day here", NO_CLOCK);
+            field.error("a scenario has no time of day", NO_CLOCK);
         }
     }
     section.finish();
     validated(field, new.filter(|_| !by_the_clock)?)
 }
 
-/// The objective that the table `field` is said to be, if its parts go together.
+/// Returns `objective` if its parts do not contradict each other; reports them at `field`
+/// otherwise.
 pub(crate) fn validated(field: &Field<'_>, objective: Objective) -> Option<Objective> {
     match objective.validate() {
         Ok(()) => Some(objective),
@@ -69,12 +69,12 @@ pub(crate) fn validated(field: &Field<'_>, objective: Objective) -> Option<Objec
     }
 }
 
-/// Reports parts that contradict each other, at the part that was written.
+/// Reports a contradiction at the first of its parts that the document has.
 fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
     let (names, allowed): (Vec<&str>, _) = match error {
         ObjectiveError::Contradiction { low, high, .. } => (
             vec![*low, *high],
-            format!("{low} at most as much as {high}: lower the one or raise the other"),
+            format!("{low} must not exceed {high}: lower {low} or raise {high}"),
         ),
         ObjectiveError::BurstWithoutLimit { burst, limit } => (
             vec![*burst, *limit],
@@ -93,6 +93,7 @@ fn refuse(objective: &Field<'_>, error: &ObjectiveError) {
             (vec!["limit.burst.length"], "\"1 ms\" to \"1 h\"".to_owned())
         }
     };
+    // The error's own advice is left out: `allowed` gives advice with the document's keys.
     let what = error.to_string();
     let what = what
         .split_once(": lower")

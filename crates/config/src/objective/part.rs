@@ -13,38 +13,38 @@ pub struct ObjectivePart {
     /// Key in `[vm.objective]`, from which the part's row in the documentation and its place in
     /// the schema come.
     pub key: KeyInfo,
-    /// Reads its value over that of the objective, which stays where the value is wrong; that is
-    /// reported and `false`.
+    /// Reads the part's value into the objective. A wrong value is reported, leaves the objective
+    /// unchanged and returns `false`.
     pub(super) read: fn(&Field<'_>, &mut Objective) -> bool,
-    /// Shows it as a document has it; `null` where nothing is promised.
+    /// Returns the part's value in a document's notation; `null` where nothing is promised.
     pub(super) view: fn(&Objective) -> Value,
-    /// Promises in it that a policy enforces or does not.
+    /// Promises of the part, each enforced by a policy or not.
     pub promises: &'static [Promise],
-    /// Options of commands that change it.
+    /// Command-line options that set the part.
     pub flags: &'static [FlagInfo],
 }
 
-/// Promise that a policy enforces as a whole or not at all.
+/// Promise of an objective, which a policy enforces as a whole or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// Place in the objective, such as `limit.burst`.
     pub name: &'static str,
-    /// Shows it in one line; `None` where it is not given.
+    /// Returns the promised value on one line; `None` where nothing is promised.
     pub view: fn(&Objective) -> Option<String>,
-    /// Tells whether it is among what a policy enforces.
+    /// Returns true if a policy enforces the promise.
     pub is_enforced: fn(&Honours) -> bool,
 }
 
-/// Option of a command that changes a value of an objective.
+/// Command-line option that sets a value of an objective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlagInfo {
     /// Name without dashes: `limit-read`.
     pub name: &'static str,
-    /// Keys that lead to the value in the objective.
+    /// Path of keys to the value in the objective.
     pub path: &'static [&'static str],
-    /// Value in the usage: `RATE`.
+    /// Placeholder of the value in the usage: `RATE`.
     pub value: &'static str,
-    /// Effect of the option, in a line.
+    /// Help text of the option.
     pub help: &'static str,
     /// Effect of `none`.
     pub none: NoneMeans,
@@ -53,18 +53,18 @@ pub struct FlagInfo {
 /// Effect of `none` as the value of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoneMeans {
-    /// The value is handed on, to be read as one in a document.
+    /// Passed on, to be read as in a document.
     Value,
-    /// The value is a weight, and goes back to its default.
+    /// Resets a weight to its default.
     Weight,
-    /// The table is taken away in which the value is, unless another option names a value in it.
+    /// Removes the table that contains the value, unless another option sets a value in the table.
     TableAlone,
-    /// The table is taken away in which the value is.
+    /// Removes the table that contains the value.
     Table,
 }
 
 impl FlagInfo {
-    /// An option whose value is read as one in a document, `none` and all.
+    /// Creates an option whose value, `none` included, is read as in a document.
     pub(super) const fn new(
         name: &'static str,
         path: &'static [&'static str],
@@ -80,7 +80,7 @@ impl FlagInfo {
         }
     }
 
-    /// The option with another effect of `none`.
+    /// Sets another effect of `none`.
     pub(super) const fn where_none_is(self, none: NoneMeans) -> FlagInfo {
         FlagInfo { none, ..self }
     }

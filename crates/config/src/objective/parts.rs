@@ -1,8 +1,8 @@
-//! Registry of the parts of an objective: one entry says everything that is known of one.
+//! Registry of the parts of an objective.
 //!
-//! A new part is a field of [`Objective`] and an entry here: its reader, its merging, its view, its
-//! options, its rows in the documentation and the schema, and the warning where a policy does not
-//! enforce it follow.
+//! A new part needs a field of [`Objective`] and an entry here. The entry gives its reader and
+//! merge rule, its JSON view, its command-line options, its row in the documentation and the
+//! schema, and the warning where a policy does not enforce it.
 
 use serde_json::{Map, Value, json};
 use tidegate_core::objective::{Objective, Priority};
@@ -20,33 +20,33 @@ use crate::keys::{KeyDefault, KeyInfo, KeyKind, TextForm};
 use crate::node::Value as Written;
 use crate::section::Section;
 
-/// Classes of priority, for messages.
+/// Priority classes, for messages.
 pub(super) const PRIORITY_EXAMPLES: &str =
-    "\"realtime\", \"best-effort\", \"best-effort 0\" (most) to \"best-effort 7\", or \"idle\"";
-/// Longer than any guest waits before it gives a disk up.
+    "\"realtime\", \"best-effort\", \"best-effort 0\" (highest) to \"best-effort 7\", or \"idle\"";
+/// Largest latency bound; guests give up a request long before (Linux after 30 s).
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 
-/// All parts, in the order in which messages and documentation name them.
+/// All parts, in the order of messages and documentation.
 pub const PARTS: [ObjectivePart; 8] = [
     ObjectivePart {
         key: KeyInfo::new(
             "reservation",
             KeyKind::Rate,
             KeyDefault::Unset("none"),
-            "a floor: what the VM gets when it asks",
+            "minimum rate while the VM has requests",
         ),
         read: |field, new| put(field.rate(), &mut new.reservation),
         view: |objective| rate::view(&objective.reservation),
         promises: &[Promise {
             name: "reservation",
-            view: |objective| rate::said(&objective.reservation),
+            view: |objective| rate::text(&objective.reservation),
             is_enforced: |policy| policy.reservation,
         }],
         flags: &[FlagInfo::new(
             "reservation",
             &["reservation"],
             "RATE",
-            "A floor: what the VM gets when it asks",
+            "Minimum rate while the VM has requests",
         )],
     },
     ObjectivePart {
@@ -54,7 +54,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             "limit",
             KeyKind::OneOf(&[KeyKind::Rate, KeyKind::Table(&LIMIT)]),
             KeyDefault::Unset("none"),
-            "a cap: a rate on reads and writes together, or a table (below)",
+            "maximum rate of reads and writes together, or a table (below)",
         ),
         read: |field, new| put(limit::read(field, &new.limit), &mut new.limit),
         view: |objective| limit::view(&objective.limit),
@@ -66,20 +66,20 @@ pub const PARTS: [ObjectivePart; 8] = [
             "target",
             KeyKind::Rate,
             KeyDefault::Unset("none"),
-            "a rate to be held precisely, by [`vcup`](policies/vcup.md) and its kin",
+            "rate that is held precisely, by [`vcup`](policies/vcup.md) and related policies",
         ),
         read: |field, new| put(field.rate(), &mut new.target),
         view: |objective| rate::view(&objective.target),
         promises: &[Promise {
             name: "target",
-            view: |objective| rate::said(&objective.target),
+            view: |objective| rate::text(&objective.target),
             is_enforced: |policy| policy.target,
         }],
         flags: &[FlagInfo::new(
             "target",
             &["target"],
             "RATE",
-            "A rate to be held precisely",
+            "Rate that is held precisely, neither less nor more",
         )],
     },
     ObjectivePart {
@@ -98,7 +98,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             "weight",
             &["weight"],
             "N",
-            "Share of what reservations leave, 1 to 10000; \"none\" goes back to the default",
+            "Share of the remaining throughput, 1 to 10000; \"none\" resets it to the default",
         )
         .where_none_is(NoneMeans::Weight)],
     },
@@ -135,7 +135,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             "latency",
             &["latency"],
             "TIME",
-            "Bound on each request's time, such as \"30 ms\"",
+            "Maximum latency of each request, such as \"30 ms\"",
         )],
     },
     ObjectivePart {
@@ -143,8 +143,9 @@ pub const PARTS: [ObjectivePart; 8] = [
             "priority",
             KeyKind::Form(&PRIORITY_CLASS),
             KeyDefault::Text("best-effort"),
-            "class of I/O priority for schedulers that know such: `\"realtime\"`, \
-             `\"best-effort 0\"` (most) to `\"best-effort 7\"`, `\"idle\"`; `\"best-effort\"` is 4",
+            "I/O priority class, as in `ionice`, for policies that use it: `\"realtime\"`, \
+             `\"best-effort 0\"` (highest) to `\"best-effort 7\"`, `\"idle\"`; `\"best-effort\"` \
+             is 4",
         ),
         read: |field, new| put(priority(field), &mut new.priority),
         view: |objective| objective.priority.to_string().into(),
@@ -160,7 +161,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             "priority",
             &["priority"],
             "CLASS",
-            "Class of I/O priority: realtime, \"best-effort 0\" to \"best-effort 7\", idle",
+            "I/O priority class: realtime, \"best-effort 0\" to \"best-effort 7\", or idle",
         )],
     },
     ObjectivePart {
@@ -168,7 +169,7 @@ pub const PARTS: [ObjectivePart; 8] = [
             "expects",
             KeyKind::OneOf(&[NONE, KeyKind::Table(&EXPECTS)]),
             KeyDefault::Unset("nothing"),
-            "what its requests are like; plans reckon with it, nothing is scheduled by it (below)",
+            "expected workload, used by feasibility checks and plans, not by the scheduler (below)",
         ),
         read: |field, new| put(expects::read(field, &new.expects), &mut new.expects),
         view: |objective| expects::view(&objective.expects),
@@ -183,15 +184,15 @@ const WEIGHT: KeyInfo = KeyInfo::number(
     KeyKind::Count,
     Objective::DEFAULT_WEIGHT as u64,
     (1, Objective::MAX_WEIGHT as u64),
-    "share of what reservations leave, relative to the other VMs",
+    "share of the throughput that reservations leave, relative to other VMs",
 );
 
-/// Bound on each request's time.
+/// Bound on each request's latency.
 const LATENCY: KeyInfo = KeyInfo::new(
     "latency",
     KeyKind::OneOf(&[KeyKind::Duration, NONE]),
     KeyDefault::Unset("none"),
-    "bound on each request's time from arrival to answer",
+    "maximum time from a request's arrival to its reply",
 )
 .within(1, LATENCY_MAX.0);
 
@@ -200,7 +201,7 @@ const PRIORITY_CLASS: TextForm = TextForm {
     pattern: "^(realtime|best-effort( [0-7])?|idle|none)$",
 };
 
-/// The keys of all parts.
+/// Keys of all parts.
 pub const KEYS: [KeyInfo; PARTS.len()] = {
     let mut keys = [PARTS[0].key; PARTS.len()];
     let mut at = 0;
@@ -211,12 +212,13 @@ pub const KEYS: [KeyInfo; PARTS.len()] = {
     keys
 };
 
-/// Reads the parts of an objective over `base`; whether they go together is another question.
+/// Reads the parts of an objective and merges them into `base`, without checking them against each
+/// other.
 pub(crate) fn read(section: &mut Section<'_>, base: &Objective) -> Option<Objective> {
     let mut new = *base;
     let mut good = true;
     for part in &PARTS {
-        // Every part is read, whatever became of the others.
+        // Goes on after a wrong part, so that the mistakes of all parts are reported.
         if let Some(field) = section.field(&part.key) {
             good &= (part.read)(&field, &mut new);
         }
@@ -234,14 +236,14 @@ pub fn flags() -> impl Iterator<Item = &'static FlagInfo> {
     PARTS.iter().flat_map(|part| part.flags)
 }
 
-/// Returns an objective in the words that [`merge`](super::merge) takes: every part, `null` where
-/// nothing is promised.
+/// Returns an objective in the notation that [`merge`](super::merge) takes: every part, `null`
+/// where nothing is promised.
 pub fn to_json(objective: &Objective) -> Value {
     let view = |part: &ObjectivePart| (part.key.name.to_owned(), (part.view)(objective));
     Value::Object(PARTS.iter().map(view).collect())
 }
 
-/// Returns the change that options make, each with its value, in the words that
+/// Returns the change that command-line options make, each with its value, in the notation that
 /// [`merge`](super::merge) takes.
 pub fn change<'a>(options: impl IntoIterator<Item = (&'static FlagInfo, &'a Value)>) -> Value {
     let mut change = Map::new();
@@ -255,7 +257,7 @@ pub fn change<'a>(options: impl IntoIterator<Item = (&'static FlagInfo, &'a Valu
             _ => put_at(&mut change, flag.path, value.clone()),
         }
     }
-    // Tables within tables go first: what takes one away is a value of the one around it.
+    // Inner tables first: removing one sets a key of the outer table, which then counts as set.
     removed.sort_by_key(|flag| std::cmp::Reverse(flag.path.len()));
     for flag in removed {
         let Some((_, table)) = flag.path.split_last() else {
@@ -263,15 +265,16 @@ pub fn change<'a>(options: impl IntoIterator<Item = (&'static FlagInfo, &'a Valu
         };
         let pointer = format!("/{}", table.join("/"));
         let named = Value::Object(change.clone()).pointer(&pointer).is_some();
-        match named && flag.none == NoneMeans::TableAlone {
-            true => put_at(&mut change, flag.path, json!("none")),
-            false => put_at(&mut change, table, Value::Null),
+        if named && flag.none == NoneMeans::TableAlone {
+            put_at(&mut change, flag.path, json!("none"));
+        } else {
+            put_at(&mut change, table, Value::Null);
         }
     }
     change.into()
 }
 
-/// Puts a value at the end of a path of keys.
+/// Sets the value at a path of keys, creating tables on the way.
 fn put_at(table: &mut Map<String, Value>, path: &[&str], value: Value) {
     match path {
         [] => {}
@@ -292,7 +295,7 @@ fn priority(field: &Field<'_>) -> Option<Priority> {
     match &field.node.value {
         Written::Text(text) if text.parse::<Priority>().is_ok() => text.parse().ok(),
         _ => {
-            field.refuse("a class of priority", PRIORITY_EXAMPLES);
+            field.refuse("a priority class", PRIORITY_EXAMPLES);
             None
         }
     }

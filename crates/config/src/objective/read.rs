@@ -1,14 +1,14 @@
-//! Reading parts over those there were.
+//! Helpers that merge a part that was read into an earlier one.
 
 use crate::field::Field;
 use crate::keys::{KeyInfo, KeyKind};
 use crate::node::Value;
 use crate::section::Section;
 
-/// Word that takes a part away.
+/// Word `none`, which removes a part.
 pub(crate) const NONE: KeyKind = KeyKind::Choice(&["none"]);
 
-/// Puts what was read in its place; `false`: it was wrong, and nothing is changed.
+/// Stores a value that was read in `to`. Returns `false` if it was wrong (`None`); `to` then stays.
 pub(super) fn put<T>(read: Option<T>, to: &mut T) -> bool {
     match read {
         Some(value) => {
@@ -19,7 +19,8 @@ pub(super) fn put<T>(read: Option<T>, to: &mut T) -> bool {
     }
 }
 
-/// Reads one key into `to`, which stays as it is where the key is left out.
+/// Reads one key into `to`, which stays unchanged where the key is left out. Returns `false` if the
+/// value was wrong.
 pub(super) fn set<'a, T>(
     section: &mut Section<'a>,
     key: &KeyInfo,
@@ -32,13 +33,13 @@ pub(super) fn set<'a, T>(
     }
 }
 
-/// Returns whether the value is nothing, in JSON's words or in ours.
+/// Returns true for JSON's `null` and for the text `none`.
 pub(crate) fn is_none(field: &Field<'_>) -> bool {
     field.is_null()
         || matches!(&field.node.value, Value::Text(text) if text.eq_ignore_ascii_case("none"))
 }
 
-/// Reads a value that may be nothing.
+/// Reads a value that may be `none`: `Some(None)` for none, `None` for a wrong value.
 pub(super) fn unless_none<'a, T>(
     field: &Field<'a>,
     read: impl Fn(&Field<'a>) -> Option<T>,

@@ -1,4 +1,4 @@
-//! Keys of an objective that changes by the clock.
+//! Keys of an objective's schedule.
 
 use super::when::DAY_NAMES;
 use crate::keys::{KeyDefault, KeyInfo, KeyKind, SectionInfo, TextForm, joined};
@@ -13,59 +13,60 @@ const MOMENT: TextForm = TextForm {
     pattern: "^\\s*[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?\\s*$",
 };
 
-/// Begin of an entry that holds once.
+/// Begin of a one-time entry.
 pub(super) const AT: KeyInfo = KeyInfo::new(
     "at",
     KeyKind::Form(&MOMENT),
     KeyDefault::Unset(""),
-    "once: a date and a time. Then `until` is one, too, and may be left out: for good",
+    "date and time at which a one-time entry begins. `until` is then a date and time as well; \
+     without it the entry holds for good",
 );
-/// Begin of an entry that holds every week.
+/// Begin of a weekly entry.
 pub(super) const FROM: KeyInfo = KeyInfo::new(
     "from",
     KeyKind::Form(&TIME),
     KeyDefault::Unset("midnight"),
-    "every week: a time of day, `\"18:00\"` or `\"18:00:30\"`",
+    "time of day at which a weekly entry begins, `\"18:00\"` or `\"18:00:30\"`",
 );
 /// End of an entry.
 pub(super) const UNTIL: KeyInfo = KeyInfo::new(
     "until",
     KeyKind::OneOf(&[KeyKind::Form(&TIME), KeyKind::Form(&MOMENT)]),
     KeyDefault::Unset("midnight"),
-    "its end. One that is not after `from` is on the next day; `\"24:00\"` is midnight",
+    "end of the entry. A time of day not after `from` is on the next day; `\"24:00\"` is midnight",
 );
 /// Days on which an entry begins.
 pub(super) const DAYS: KeyInfo = KeyInfo::new(
     "days",
     KeyKind::List(&KeyKind::Choice(&DAY_NAMES)),
     KeyDefault::Unset("every day"),
-    "the days of the week on which it begins",
+    "days of the week on which the entry begins",
 );
-/// Permission for an entry to hold even where it does not fit the device.
+/// Application of an entry even if it does not fit the device.
 pub(super) const FORCE: KeyInfo = KeyInfo::flag(
     "force",
     false,
-    "comes in force even where it does not fit the device",
+    "applies the entry even if it does not fit the device",
 );
 /// Time zone of a schedule's times.
 pub(super) const TIMEZONE: KeyInfo = KeyInfo::new(
     "timezone",
     KeyKind::Text,
     KeyDefault::Unset("the host's"),
-    "the time zone of the schedule's times, such as `\"Europe/Berlin\"`",
+    "IANA time zone of the schedule's times, such as `\"Europe/Berlin\"`",
 );
 /// Entries of a schedule.
 pub(super) const SCHEDULE: KeyInfo = KeyInfo::new(
     "schedule",
     KeyKind::OneOf(&[KeyKind::Tables(&ENTRY), objective::NONE]),
     KeyDefault::Unset("none"),
-    "what of all this is something else at some times (below)",
+    "entries that change parts of the objective at times of day or dates (below)",
 );
 
 const PARTS: usize = objective::KEYS.len();
 const WHEN_KEYS: [KeyInfo; 5] = [AT, FROM, UNTIL, DAYS, FORCE];
 
-/// Keys of an entry that say when it holds, and not what it changes.
+/// Keys of an entry's times, without those of the objective that it changes.
 pub const WHEN: SectionInfo = SectionInfo {
     name: "vm.objective.schedule",
     keys: &WHEN_KEYS,

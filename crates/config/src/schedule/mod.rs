@@ -1,4 +1,4 @@
-//! Objectives by the clock: what holds always, and what of it is something else for a time.
+//! Schedules: a base objective, and entries that change parts of it at times of day or dates.
 //!
 //! ```text
 //!   base --------------------------------------------------------------> in force
@@ -7,13 +7,13 @@
 //!                                                                   now, the last one
 //! ```
 //!
-//! Each entry is a change as the API takes it (RFC 7396), merged over the base and over nothing
-//! else, and the whole that comes of it is checked when it is read. So there are as many objectives
-//! as entries and one more, all of them known to be good before the first comes in force.
+//! Each entry is a change as the API takes it (RFC 7396), merged into the base and into no other
+//! entry. The resulting objective is checked when the schedule is read, so every objective that can
+//! come into force is known to be valid beforehand.
 //!
-//! Times are those of a wall clock in a named time zone. What is in force is a function of the time
-//! alone: whoever follows a schedule looks at the clock and needs to know nothing of what was
-//! before, so that a clock that jumps is nothing special. Nothing here reads one.
+//! Times are wall-clock times in a named time zone. The objective in force is a function of the
+//! present time alone and needs no history, so that a clock that jumps needs no special case. No
+//! function here reads the clock.
 
 pub mod keys;
 mod read;
@@ -35,57 +35,58 @@ pub use read::{from_field, time_to_come};
 pub use when::{Days, When};
 use when::{Occurrence, dates};
 
-/// More entries than anybody keeps in mind.
+/// Maximum number of entries of a schedule.
 pub const ENTRIES_MAX: usize = 64;
-/// An entry holds for a day at most unless it comes once, and shifts of a zone move its end by less
-/// than another.
+/// Days before now in which an entry that still holds may have begun: a weekly entry lasts at most
+/// a day, and a shift of the time zone (DST) delays its end by less than another.
 const DAYS_BACK: i32 = 2;
-/// What comes every week has come by then, even where a shift of the zone leaves it out once.
+/// Days ahead that contain each weekly entry at least once, even if a shift of the time zone (DST)
+/// skips one occurrence.
 const DAYS_AHEAD: i32 = 15;
 
-/// What is promised, by the clock.
+/// Objective that changes by the clock.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Schedule {
-    /// What holds outside of every entry.
+    /// Objective outside of all entries.
     base: Objective,
-    /// `None`: the system's.
+    /// Time zone of all times; `None`: the host's.
     zone: Option<TimeZone>,
     entries: Vec<Entry>,
 }
 
-/// A change of the base, and when it holds.
+/// Change of the base objective, with the times at which it holds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
-    /// When.
+    /// Times at which the entry holds.
     pub when: When,
-    /// Comes in force even where it does not fit the device.
+    /// Applies the entry even if it does not fit the device.
     pub force: bool,
-    /// What comes of the base and the change.
+    /// Base objective with the change merged in.
     pub objective: Objective,
-    /// The change, in the words it was given.
+    /// Change as it was written.
     change: Map<String, Value>,
 }
 
-/// What is in force at a time.
+/// Objective in force at a time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct InForce<'a> {
-    /// The place of the entry in the list, from zero; `None`: the base.
+    /// Index of the entry, from 0; `None`: the base.
     pub entry: Option<usize>,
-    /// All of what is promised.
+    /// Whole objective in force.
     pub objective: &'a Objective,
 }
 
-/// What comes in force next.
+/// Next change of the objective in force.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Next<'a> {
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
-    /// What.
+    /// Objective in force from then on.
     pub then: InForce<'a>,
 }
 
 impl From<Objective> for Schedule {
-    /// One that never changes.
+    /// Creates a schedule that never changes.
     fn from(base: Objective) -> Schedule {
         Schedule {
             base,
@@ -94,63 +95,63 @@ impl From<Objective> for Schedule {
     }
 }
 
-/// Merges a change in JSON into an objective with its schedule, and checks the whole. The control
-/// API's. What is not named stays; a `schedule` replaces the list.
+/// Merges a change in JSON, as the control API takes it, into an objective with its schedule, and
+/// checks the result. Parts that are left out stay; `schedule` replaces the whole list of entries.
 ///
 /// # Errors
-/// Everything wrong with it; what is in force stays as it is.
+/// All mistakes of the change and of the resulting objectives.
 pub fn merge(was: &Schedule, change: &Value) -> Result<Schedule, ConfigErrors> {
     document::read_json(change, "", |field| from_field(field, was))
 }
 
 impl Schedule {
-    /// What holds outside of every entry.
+    /// Returns the objective outside of all entries.
     pub fn base(&self) -> &Objective {
         &self.base
     }
 
-    /// The entries in their order: of those that hold at a time, the last one is in force.
+    /// Returns the entries in order. If several hold at a time, the last one is in force.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Whether it says nothing beyond its base.
+    /// Returns true if there are no entries and no time zone.
     pub fn is_constant(&self) -> bool {
         self.entries.is_empty() && self.zone.is_none()
     }
 
-    /// The time zone it names.
+    /// Returns the IANA name of the schedule's own time zone, if it has one.
     pub fn timezone(&self) -> Option<&str> {
         self.zone.as_ref().and_then(TimeZone::iana_name)
     }
 
-    /// The time zone it goes by: the one it names, or what the system's is now.
+    /// Returns the time zone in use: the schedule's own, or the host's present one.
     pub fn zone(&self) -> TimeZone {
         self.zone.clone().unwrap_or_else(TimeZone::system)
     }
 
-    /// What is in force at a time.
+    /// Returns the objective in force at a time.
     pub fn at(&self, now: Timestamp) -> InForce<'_> {
-        // Most have no entry, and are asked as often.
-        match self.entries.is_empty() {
-            true => self.in_force(None),
-            false => self.in_force(holding(&self.around(now, 1), now)),
+        // Most VMs have no schedule, and this is called for all of them: skip the time zone lookup.
+        if self.entries.is_empty() {
+            return self.in_force(None);
         }
+        self.in_force(holding(&self.around(now, 1), now))
     }
 
-    /// When another objective comes in force, and which. `None`: never.
+    /// Returns the next change to a different objective; `None` if there is none.
     pub fn next(&self, now: Timestamp) -> Option<Next<'_>> {
         let before = self.at(now);
         let mut from = vec![now];
         from.extend(self.once().into_iter().filter(|at| *at > now));
-        // What comes every week is looked at for two weeks, from now and from each change of what
-        // comes once: in between nothing is new.
+        // Weekly entries repeat, so two weeks from now and from each begin or end of a one-time
+        // entry are enough: between those windows no other combination of entries can hold.
         for (i, &start) in from.iter().enumerate() {
             let far = SignedDuration::from_hours(24 * i64::from(DAYS_AHEAD));
             let far = start.checked_add(far).unwrap_or(Timestamp::MAX);
             let end = from.get(i + 1).map_or(far, |end| far.min(*end));
             let here = |at: &Timestamp| *at >= start && *at < end;
-            // With whatever begins up to there.
+            // Two days more than the window, for entries that begin within and end behind it.
             let all = self.around(start, DAYS_AHEAD + 2);
             let bounds = bounds(&all, now).into_iter().filter(here);
             let next = bounds.map(|at| Next {
@@ -165,14 +166,14 @@ impl Schedule {
         None
     }
 
-    /// The next time at which an entry begins or ends, as far as that is today or tomorrow: when to
-    /// look at the clock again.
+    /// Returns the next time, today or tomorrow, at which an entry begins or ends: the time of the
+    /// next look at the clock. `None` if there is none.
     pub fn next_bound(&self, now: Timestamp) -> Option<Timestamp> {
         bounds(&self.around(now, 1), now).first().copied()
     }
 
-    /// Every time after `now` at which an entry begins or ends: of what comes every week the next
-    /// week's, of what comes once all.
+    /// Returns all times after `now` at which an entry begins or ends, in order: of weekly entries
+    /// within the next week, of one-time entries without bound.
     pub fn bounds(&self, now: Timestamp) -> Vec<Timestamp> {
         let mut all = bounds(&self.around(now, 8), now);
         all.extend(self.once().into_iter().filter(|at| *at > now));
@@ -181,8 +182,9 @@ impl Schedule {
         all
     }
 
-    /// Entries that another, later one hides for a time, though it is no exception to them: pairs
-    /// of places, from zero. What comes once is an exception to what comes every week before it.
+    /// Returns pairs (earlier, later) of entry indices, from 0, where the later entry overrides the
+    /// earlier one for a time, which is probably unintended. A one-time entry after a weekly one
+    /// is an exception to it and is not reported.
     pub fn overlaps(&self) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         for (later, b) in self.entries.iter().enumerate() {
@@ -195,7 +197,7 @@ impl Schedule {
         found
     }
 
-    /// When an entry that comes once is over. `None`: it comes every week, or has no end.
+    /// Returns the time at which a one-time entry ends. `None`: the entry is weekly or has no end.
     pub fn is_over_at(&self, entry: usize) -> Option<Timestamp> {
         match self.entries.get(entry)?.when {
             When::Once {
@@ -205,13 +207,14 @@ impl Schedule {
         }
     }
 
+    /// Returns the objective of an entry, or the base for `None`.
     fn in_force(&self, entry: Option<usize>) -> InForce<'_> {
         let objective = entry.map_or(&self.base, |entry| &self.entries[entry].objective);
         InForce { entry, objective }
     }
 
-    /// When entries hold, from two days before a time to so many days after it, and whatever comes
-    /// once.
+    /// Returns the occurrences of weekly entries from [`DAYS_BACK`] days before `time` to
+    /// `days_ahead` days after it, and of all one-time entries.
     fn around(&self, time: Timestamp, days_ahead: i32) -> Vec<Occurrence> {
         let zone = self.zone();
         let today = time.to_zoned(zone.clone()).date();
@@ -232,7 +235,7 @@ impl Schedule {
         all
     }
 
-    /// When what comes once begins and ends, in order.
+    /// Returns the times at which one-time entries begin and end, in order.
     fn once(&self) -> Vec<Timestamp> {
         let zone = self.zone();
         let times = self.entries.iter().flat_map(|entry| match entry.when {
@@ -248,13 +251,13 @@ impl Schedule {
     }
 }
 
-/// Of the entries that hold at a time the last.
+/// Returns the index of the last entry that holds at `now`.
 fn holding(all: &[Occurrence], now: Timestamp) -> Option<usize> {
     let now = all.iter().filter(|it| it.start <= now && now < it.end);
     now.map(|it| it.entry).max()
 }
 
-/// When something begins or ends after a time, in order.
+/// Returns the begins and ends of occurrences after a time, in order.
 fn bounds(all: &[Occurrence], after: Timestamp) -> Vec<Timestamp> {
     let times = all.iter().flat_map(|it| [it.start, it.end]);
     let mut bounds: Vec<_> = times

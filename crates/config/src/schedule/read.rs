@@ -1,4 +1,4 @@
-//! Reading an objective with its schedule.
+//! Reader of an objective with its schedule.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};
@@ -19,11 +19,11 @@ const TIME: &str = "\"18:00\", on the clock of its timezone";
 const MOMENT: &str = "\"2026-12-01T18:00\", on the clock of its timezone";
 const TO_COME: &str = "\"14:03\", \"2026-12-01T18:00\" or \"2026-12-01T18:00:00+01:00\"";
 const DAYS: &str = "a list such as [\"mon\", \"fri\"], of mon, tue, wed, thu, fri, sat and sun";
-/// Longer than any name of a time zone.
+/// Maximum length in bytes of a time zone's name; the longest IANA name has 32.
 const ZONE_MAX: usize = 64;
 
-/// Reads an objective's table over what was there, `schedule` and `timezone` with it. `None`:
-/// something was wrong and has been reported.
+/// Reads an objective's table, including `schedule` and `timezone`, and merges it into `was`.
+/// `None`: something was wrong, which has been reported.
 pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
     let mut section = Section::with_keys(field, &keys::OBJECTIVE)?;
     let base = objective::parts(&mut section, &was.base);
@@ -35,7 +35,7 @@ pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
     section.finish();
     let base = base.and_then(|base| objective::validated(field, base));
     let entries = match (listed, &base) {
-        // Of an objective that is refused the entries are read all the same.
+        // Entries are read even if the base is refused, so that their mistakes are reported too.
         (Some(listed), base) => entries(field, &listed, base.as_ref().unwrap_or(&was.base)),
         (None, Some(base)) => rebased(field, &was.entries, base),
         (None, None) => None,
@@ -47,29 +47,29 @@ pub fn from_field(field: &Field<'_>, was: &Schedule) -> Option<Schedule> {
     })
 }
 
-/// The entries that are named; `None`: those that are there stay.
+/// Returns the fields of the entries in the document; `None`: no `schedule`, present entries stay.
 fn listed<'a>(section: &mut Section<'a>) -> Option<Vec<Field<'a>>> {
     let named = section.field(&keys::SCHEDULE)?;
-    Some(match objective::is_none(&named) {
-        true => Vec::new(),
-        false => section.take_tables(keys::SCHEDULE.name),
-    })
+    if objective::is_none(&named) {
+        return Some(Vec::new());
+    }
+    Some(section.take_tables(keys::SCHEDULE.name))
 }
 
 fn entries(field: &Field<'_>, listed: &[Field<'_>], base: &Objective) -> Option<Vec<Entry>> {
     if listed.len() > ENTRIES_MAX {
-        let what = format!("{} entries are too many for a schedule", listed.len());
+        let what = format!("a schedule of {} entries is too long", listed.len());
         let place = field
             .find(keys::SCHEDULE.name)
             .unwrap_or_else(|| field.clone());
-        place.error(what, &format!("at most {ENTRIES_MAX}"));
+        place.error(what, &format!("at most {ENTRIES_MAX} entries"));
         return None;
     }
     let entries: Vec<_> = listed.iter().map(|field| entry(field, base)).collect();
     entries.into_iter().collect()
 }
 
-/// The entries that are there, over another base.
+/// Merges the changes of existing entries into a new base; reports those that contradict it.
 fn rebased(field: &Field<'_>, entries: &[Entry], base: &Objective) -> Option<Vec<Entry>> {
     let rebased = entries.iter().enumerate().map(|(i, entry)| {
         match objective::merge(base, &Json::Object(entry.change.clone())) {
@@ -81,17 +81,17 @@ fn rebased(field: &Field<'_>, entries: &[Entry], base: &Objective) -> Option<Vec
                 let why = errors.0.first().map_or("refused", |error| &error.what);
                 field.error(
                     format!(
-                        "entry {} of its schedule ({}) does not go with it: {why}",
+                        "this contradicts entry {} of the schedule ({}): {why}",
                         i + 1,
                         entry.when
                     ),
-                    "change that entry with it, or first",
+                    "change that entry in the same request, or before",
                 );
                 None
             }
         }
     });
-    // Every one is looked at.
+    // Collected first, so that all entries are checked and reported.
     let rebased: Vec<_> = rebased.collect();
     rebased.into_iter().collect()
 }
@@ -118,7 +118,7 @@ fn entry(field: &Field<'_>, base: &Objective) -> Option<Entry> {
     })
 }
 
-/// The keys that change something, as they are written.
+/// Returns the entry's change of the objective as written: all keys but those of its times.
 fn change(field: &Field<'_>) -> Map<String, Json> {
     match field.node().to_json() {
         Json::Object(mut keys) => {
@@ -137,7 +137,7 @@ fn when(field: &Field<'_>, section: &mut Section<'_>) -> Option<When> {
         (Some(at), None, until) => once(&at, until.as_ref()),
         (None, None, None) => {
             let allowed = "from = \"18:00\" and until = \"23:00\", or at = \"2026-12-01T18:00\"";
-            field.error("says not when it holds", allowed);
+            field.error("the times of this entry are missing", allowed);
             None
         }
         (None, ..) => {
@@ -151,7 +151,7 @@ fn when(field: &Field<'_>, section: &mut Section<'_>) -> Option<When> {
             })
         }
         (Some(_), Some(weekly), _) => {
-            let what = "comes every week, and `at` comes once";
+            let what = "a weekly entry cannot have `at`, which is for an entry that holds once";
             weekly.error(what, "at and until, or from, until and days");
             None
         }
@@ -177,7 +177,7 @@ fn once(at: &Field<'_>, until: Option<&Field<'_>>) -> Option<When> {
     Some(When::Once { at: begins?, until })
 }
 
-/// What stands in quotes, or is a date or a time of TOML's own.
+/// Returns text in quotes, or a TOML date or time as written.
 fn written<'a>(field: &Field<'a>) -> Option<&'a str> {
     match &field.node().value {
         Value::Text(text) | Value::Date(text) => Some(text.trim()),
@@ -185,7 +185,7 @@ fn written<'a>(field: &Field<'a>) -> Option<&'a str> {
     }
 }
 
-/// A time of day; `24:00`, where something ends, is midnight.
+/// Reads a time of day; `24:00` is allowed as an end and means midnight.
 fn time(field: &Field<'_>, is_end: bool) -> Option<Time> {
     let read = written(field).and_then(|text| match text {
         "24:00" if is_end => Some(Time::midnight()),
@@ -197,6 +197,7 @@ fn time(field: &Field<'_>, is_end: bool) -> Option<Time> {
     read
 }
 
+/// Reads a date with a time.
 fn moment(field: &Field<'_>) -> Option<DateTime> {
     let read = written(field).and_then(parse_moment);
     if read.is_none() {
@@ -205,8 +206,8 @@ fn moment(field: &Field<'_>) -> Option<DateTime> {
     read
 }
 
-/// Reads a time that is to come, on the clock of `zone` unless it says its offset: the next
-/// `14:03`, or one with its date.
+/// Reads a future time: a time of day (`14:03`, the next one), a date and time in `zone`, or a
+/// timestamp with its own UTC offset.
 pub fn time_to_come(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let read = written(field).and_then(|text| {
         let absolute = text.parse::<Timestamp>().ok();
@@ -214,30 +215,35 @@ pub fn time_to_come(field: &Field<'_>, now: Timestamp, zone: &TimeZone) -> Optio
     });
     match read {
         Some(time) if time > now => return Some(time),
-        Some(_) => field.error(format!("{} is over", field.describe()), "a time to come"),
-        None => field.refuse("a time to come", TO_COME),
+        Some(_) => field.error(
+            format!("{} is in the past", field.describe()),
+            "a time in the future",
+        ),
+        None => field.refuse("a time in the future", TO_COME),
     }
     None
 }
 
+/// Parses a time of day, the next one after `now`, or a date and time, both in `zone`.
 fn on_the_clock(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
     let at = |moment: DateTime| zone.to_timestamp(moment).ok();
     let Some(time) = parse_time(text) else {
         return at(parse_moment(text)?);
     };
-    // Today, or tomorrow where that is over.
+    // Today, or tomorrow if the time of day has passed.
     let days = dates(zone.to_datetime(now).date(), 0..=1);
     let mut times = days.filter_map(|date| at(date.to_datetime(time)));
     times.find(|time| *time > now)
 }
 
-/// `2026-12-01T18:00`.
+/// Parses a date and time: `2026-12-01T18:00`.
 fn parse_moment(text: &str) -> Option<DateTime> {
     let (date, time) = text.split_once(['T', ' '])?;
     Some(parse_date(date)?.to_datetime(parse_time(time)?))
 }
 
-/// `18:00` or `18:00:30`. Nothing less strict: an offset that is passed over would be another time.
+/// Parses `18:00` or `18:00:30` and nothing else: ignoring a trailing UTC offset would give another
+/// time.
 fn parse_time(text: &str) -> Option<Time> {
     let parts = digits(text, ':', &[2, 2, 2]).or_else(|| digits(text, ':', &[2, 2]))?;
     let second = parts.get(2).copied().unwrap_or(0);
@@ -245,14 +251,14 @@ fn parse_time(text: &str) -> Option<Time> {
     Time::new(small(parts[0])?, small(parts[1])?, small(second)?, 0).ok()
 }
 
-/// `2026-12-01`.
+/// Parses a date: `2026-12-01`.
 fn parse_date(text: &str) -> Option<Date> {
     let parts = digits(text, '-', &[4, 2, 2])?;
     let small = |n: i16| i8::try_from(n).ok();
     Date::new(parts[0], small(parts[1])?, small(parts[2])?).ok()
 }
 
-/// Numbers of exactly so many digits each.
+/// Splits `text` at `between` into numbers with exactly the given numbers of digits.
 fn digits(text: &str, between: char, lengths: &[usize]) -> Option<Vec<i16>> {
     let parts: Vec<&str> = text.split(between).collect();
     let fits = |(part, length): (&&str, &usize)| {
@@ -264,13 +270,14 @@ fn digits(text: &str, between: char, lengths: &[usize]) -> Option<Vec<i16>> {
     parts.iter().map(|part| part.parse().ok()).collect()
 }
 
+/// Reads a list of days of the week, at least one.
 fn some_days(field: &Field<'_>) -> Option<Days> {
     let Value::List(list) = &field.node().value else {
         field.refuse("days of the week", DAYS);
         return None;
     };
     if list.is_empty() {
-        field.error("no day at all", DAYS);
+        field.error("an empty list of days", DAYS);
         return None;
     }
     let numbers = DAY_NAMES.map(|name| (name, name));
@@ -283,7 +290,7 @@ fn some_days(field: &Field<'_>) -> Option<Days> {
     Days::of(named.into_iter().collect::<Option<Vec<_>>>()?)
 }
 
-/// A time zone by its name; nothing at all is the system's.
+/// Reads the IANA name of a time zone; `none` is the host's.
 fn zone(field: &Field<'_>) -> Option<Option<TimeZone>> {
     if objective::is_none(field) {
         return Some(None);
@@ -293,7 +300,7 @@ fn zone(field: &Field<'_>) -> Option<Option<TimeZone>> {
     let found = (name.len() <= ZONE_MAX && name.chars().all(is_name))
         .then(|| TimeZone::get(name).ok())
         .flatten();
-    // One without a name could not be written down again.
+    // A zone without an IANA name could not be written back into a document.
     let found = found.filter(|zone| zone.iana_name().is_some());
     if found.is_none() {
         let known: Vec<String> = tz::db().available().map(|name| name.to_string()).collect();
@@ -302,10 +309,7 @@ fn zone(field: &Field<'_>) -> Option<Option<TimeZone>> {
             Some(near) => format!("did you mean {near:?}?"),
             None => "a name of the IANA time zone database: \"Europe/Berlin\", \"UTC\"".to_owned(),
         };
-        field.error(
-            format!("there is no time zone {}", field.describe()),
-            &allowed,
-        );
+        field.error(format!("unknown time zone {}", field.describe()), &allowed);
     }
     found.map(Some)
 }

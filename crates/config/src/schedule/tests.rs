@@ -343,7 +343,7 @@ fn a_change_keeps_what_it_does_not_name_and_entries_follow_the_base() {
         merge(&floor, &json!({ "reservation": "30 MB/s", "target": null })).expect_err("too much");
     let said = said.to_string();
     assert!(
-        said.contains("entry 1 of its schedule (18:00 to 00:00 every day)"),
+        said.contains("entry 1 of the schedule (18:00 to 00:00 every day)"),
         "{said}"
     );
     assert!(said.contains("30 MB/s"), "{said}");
@@ -399,7 +399,7 @@ fn what_cannot_be_says_where_and_what_would_be_right() {
     for (entry, said) in [
         (
             json!({ "weight": 7 }),
-            "schedule[0]: says not when it holds",
+            "schedule[0]: the times of this entry are missing",
         ),
         (json!({ "from": "18:00" }), "schedule[0]: changes nothing"),
         (
@@ -421,7 +421,7 @@ fn what_cannot_be_says_where_and_what_would_be_right() {
         ),
         (
             json!({ "days": [], "weight": 7 }),
-            "schedule[0].days: no day at all",
+            "schedule[0].days: an empty list of days",
         ),
         (
             json!({ "at": "2026-02-30T18:00", "weight": 7 }),
@@ -470,10 +470,10 @@ fn what_no_schedule_can_have_is_refused() {
     let zone = refused(json!({ "timezone": "Europe/Berln" }));
     assert!(zone.contains("did you mean \"Europe/Berlin\"?"), "{zone}");
     let zone = refused(json!({ "timezone": "../etc/passwd" }));
-    assert!(zone.contains("there is no time zone"), "{zone}");
+    assert!(zone.contains("unknown time zone"), "{zone}");
     let many = vec![json!({ "from": "18:00", "weight": 7 }); ENTRIES_MAX + 1];
     let many = refused(json!({ "schedule": many }));
-    assert!(many.contains("65 entries are too many"), "{many}");
+    assert!(many.contains("65 entries is too long"), "{many}");
     // Wherever there is no time of day.
     let said = crate::objective::merge(&Objective::default(), &json!({ "schedule": [] }));
     let said = said.expect_err("no clock").to_string();

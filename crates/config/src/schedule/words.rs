@@ -1,4 +1,4 @@
-//! A schedule in the words that it is read from.
+//! Conversion of a schedule back into the document's notation.
 
 use serde_json::{Map, Value, json};
 
@@ -6,14 +6,14 @@ use super::when::time_word;
 use super::{Days, Entry, Schedule, When};
 
 impl Schedule {
-    /// Its entries as `schedule` of an objective has them.
+    /// Returns the entries as `schedule` of an objective takes them.
     pub fn words(&self) -> Vec<Value> {
         self.entries.iter().map(Entry::words).collect()
     }
 }
 
 impl Entry {
-    /// As it is written.
+    /// Returns the entry as a table of a document.
     pub fn words(&self) -> Value {
         let mut words = when_words(&self.when);
         if self.force {
@@ -23,13 +23,13 @@ impl Entry {
         words.into()
     }
 
-    /// What it changes, as it is written.
+    /// Returns the change of the objective as written.
     pub fn change(&self) -> &Map<String, Value> {
         &self.change
     }
 }
 
-/// When an entry holds, as it is written.
+/// Returns the keys of an entry's times.
 fn when_words(when: &When) -> Map<String, Value> {
     let mut words = Map::new();
     let mut put = |key: &str, value: Value| _ = words.insert(key.to_owned(), value);

@@ -1,10 +1,10 @@
-//! Regular expressions (ECMA 262) of texts.
+//! Regular expressions (ECMA 262) of texts in documents.
 
 use tidegate_units::Quantity;
 
-/// Part of the whole: `70 %`, at most one decimal.
+/// Percentage: `70 %`, at most one decimal.
 pub(super) const PERCENT: &str = "^\\s*[0-9]{1,3}(\\.[0-9])?\\s*%\\s*$";
-/// Name that can stand in a URL, a metric and a table.
+/// Name, valid in URLs, metric labels and tables.
 pub(super) const NAME: &str = "^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$";
 /// File mode: three or four octal digits up to 0777.
 pub(super) const MODE: &str = "^0?[0-7]{3}$";
@@ -23,12 +23,12 @@ pub(super) fn size() -> String {
     whole(&figure(Quantity::Bytes))
 }
 
-/// Returns the pattern of spans of time.
+/// Returns the pattern of durations.
 pub(super) fn duration() -> String {
     whole(&figure(Quantity::Duration))
 }
 
-/// Returns the pattern of bytes a second.
+/// Returns the pattern of bandwidths.
 pub(super) fn bandwidth() -> String {
     whole(&figure(Quantity::Bandwidth))
 }

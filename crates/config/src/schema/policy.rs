@@ -9,7 +9,7 @@ use tidegate_policies::policy::{self, PolicySpec};
 
 use crate::keys::KeyInfo;
 
-/// Returns the schema of a policy, with the names and parameters of all that are registered.
+/// Returns the schema of a policy, with the names and parameters of all registered policies.
 pub(super) fn schema() -> Value {
     let names: Vec<_> = (policy::registry().iter()).map(|info| info.name).collect();
     let controllers = policy::controllers().iter().map(|part| part.name);

@@ -1,4 +1,4 @@
-//! Attainment of a VM's promises, in words and as answers of the daemon show it.
+//! Conversion of attainment into a type of the control API, with the verdict for people.
 
 use tidegate_api::attainment::{AttainmentView, BudgetView, CausesView};
 use tidegate_core::attainment::{Cause, Part, PartAttainment, Window};
@@ -41,7 +41,7 @@ fn budget(window: &Window) -> BudgetView {
     }
 }
 
-/// Returns the verdict in words.
+/// Returns the verdict for people.
 pub fn detail(attainment: &PartAttainment) -> String {
     let (judged, missed) = (attainment.judged(), attainment.missed());
     let unit = match attainment.part {
@@ -67,7 +67,7 @@ pub fn detail(attainment: &PartAttainment) -> String {
     text
 }
 
-/// Cause of missed seconds in words.
+/// Returns a cause of missed seconds for people.
 fn word(cause: Cause) -> &'static str {
     match cause {
         Cause::OwnLimit => "held back by its own limit",

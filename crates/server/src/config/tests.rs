@@ -159,8 +159,8 @@ fn a_whole_file_becomes_a_configuration() {
     assert_eq!(
         warned,
         [
-            "policy mclock enforces no target (400 IOPS)",
-            "policy mclock enforces no latency (30 ms)",
+            "policy mclock does not enforce target (400 IOPS)",
+            "policy mclock does not enforce latency (30 ms)",
         ]
     );
     assert_eq!(
@@ -344,18 +344,18 @@ fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
     let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     let said = said.join("\n");
     assert!(
-        said.contains("policy fifo enforces no limit (100 IOPS)"),
+        said.contains("policy fifo does not enforce limit (100 IOPS)"),
         "{said}"
     );
     assert!(
-        said.contains("policy fifo enforces no limit.write (20 MB/s)"),
+        said.contains("policy fifo does not enforce limit.write (20 MB/s)"),
         "{said}"
     );
     let limiting: Vec<String> = enforcing(&[|of| of.limit, |of| of.limit_by_direction])
         .iter()
         .map(|name| format!("{name:?}"))
         .collect();
-    let help = format!("help: policy {} would\n", limiting.join(" or "));
+    let help = format!("help: policy {} enforces it\n", limiting.join(" or "));
     assert!(said.contains(&help), "{said}");
     let both = text.replace(
         "[vm.objective.limit]",
@@ -364,7 +364,8 @@ fn what_a_policy_does_not_enforce_is_a_warning_at_its_field() {
     assert_ne!(both, text);
     let warnings = parse_text(&both).unwrap_or_else(|e| panic!("{e}")).warnings;
     let said: String = warnings.iter().map(|w| format!("{w}\n")).collect();
-    let composed = "help: policy { regulator = \"token-bucket\", dispatcher = \"mclock\" } would";
+    let composed =
+        "help: policy { regulator = \"token-bucket\", dispatcher = \"mclock\" } enforces it";
     let named = enforcing(&[|of| of.reservation, |of| of.limit_by_direction]);
     let help = named.first().map_or(composed.to_owned(), |name| {
         format!("help: policy {name:?} ")
@@ -595,8 +596,9 @@ fn a_schedule_is_read_and_warned_of_where_it_hides_or_promises_in_vain() {
     let warned: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warned.len(), 2, "{warned:?}");
     assert!(
-        warned[0]
-            .contains("vm \"a\": objective.schedule[0].target: policy mclock enforces no target")
+        warned[0].contains(
+            "vm \"a\": objective.schedule[0].target: policy mclock does not enforce target"
+        )
     );
     assert!(warned[0].contains("test.toml:15"), "{}", warned[0]);
     let hides =

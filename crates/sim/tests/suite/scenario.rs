@@ -175,7 +175,7 @@ fn what_a_policy_does_not_enforce_is_said() {
     let loaded = read(&text).expect("good");
     assert_eq!(loaded.warnings.len(), 1);
     let said = loaded.warnings[0].to_string();
-    assert!(said.contains("fifo enforces no reservation"), "{said}");
+    assert!(said.contains("fifo does not enforce reservation"), "{said}");
 }
 
 #[test]

@@ -1,0 +1,234 @@
+//! Help for keys of other systems: the line to write in a Tidegate configuration instead.
+//!
+//! Understood are the throttling keys of QEMU (`throttling.iops-total`, `bps_max`), libvirt's
+//! `<iotune>` (`total_bytes_sec`), Proxmox VE (`mbps_rd`), the cgroup v2 file `io.max` (`rbps`),
+//! Ceph's RBD (`rbd_qos_read_iops_limit`) and SPDK (`rw_mbytes_per_sec`).
+
+use tidegate_units::{Rate, parse_rate};
+
+use crate::node::{Entry, Value};
+
+/// Kind of a throttling key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Meaning {
+    /// Rate in a table of an objective, such as `limit.read`, in a unit.
+    Rate(&'static str, Unit),
+    /// Length of a burst in seconds.
+    BurstLength,
+    /// Size that counts as one request.
+    RequestSize,
+}
+
+/// Unit of a bare number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unit {
+    /// Requests a second.
+    Iops,
+    /// Bytes a second.
+    Bytes,
+    /// MiB a second (Proxmox VE, SPDK).
+    MiB,
+}
+
+/// Returns the help text for an unknown key that is a throttling key of another system. `entries`
+/// are all keys of its table, because one rate may come from two of them; `is_json` selects the
+/// notation. `None` if the key is not known.
+pub(crate) fn help(key: &str, entries: &[Entry], is_json: bool) -> Option<String> {
+    let (place, value) = match meaning(key)? {
+        Meaning::RequestSize => {
+            return Some(
+                "the request size is part of the rate: \"500 IOPS @ 16 KiB\" counts a larger \
+                 request as several"
+                    .to_owned(),
+            );
+        }
+        Meaning::BurstLength => ("limit.burst.length", length(key, entries)),
+        Meaning::Rate(place, _) => (place, rate(place, entries)),
+    };
+    // A limit on reads and writes together is the plain `limit`, unless a table is needed.
+    let place = if place == "limit.total" {
+        "limit"
+    } else {
+        place
+    };
+    if is_json {
+        let json = place
+            .split('.')
+            .rev()
+            .fold(format!("\"{value}\""), |inner, key| {
+                format!("{{\"{key}\": {inner}}}")
+            });
+        return Some(format!("write {json} in the objective of the VM"));
+    }
+    Some(format!("write {place} = \"{value}\" in [vm.objective]"))
+}
+
+/// Returns the meaning of a key of another system.
+fn meaning(key: &str) -> Option<Meaning> {
+    let lower = key.to_ascii_lowercase();
+    let (mut unit, mut direction) = (None, "total");
+    let (mut is_burst, mut is_length, mut is_minimum, mut is_size) = (false, false, false, false);
+    for (index, word) in lower.split(['_', '-', '.']).enumerate() {
+        match word {
+            "iops" | "ios" => unit = Some(Unit::Iops),
+            "bps" | "bytes" => unit = Some(Unit::Bytes),
+            "mbps" | "mbytes" => unit = Some(Unit::MiB),
+            "riops" => (unit, direction) = (Some(Unit::Iops), "read"),
+            "wiops" => (unit, direction) = (Some(Unit::Iops), "write"),
+            "rbps" => (unit, direction) = (Some(Unit::Bytes), "read"),
+            "wbps" => (unit, direction) = (Some(Unit::Bytes), "write"),
+            "read" | "rd" | "r" => direction = "read",
+            "write" | "wr" | "w" => direction = "write",
+            "burst" => is_burst = true,
+            // `max_iops` is a limit; `iops_max` of QEMU, libvirt and Proxmox VE is a burst.
+            "max" if index > 0 => is_burst = true,
+            "min" => is_minimum = true,
+            "length" | "seconds" => is_length = true,
+            "size" => is_size = true,
+            "total" | "rw" | "sec" | "s" | "per" | "limit" | "max" | "throttling" | "rbd"
+            | "qos" => {}
+            _ => return None,
+        }
+    }
+    let unit = unit?;
+    if is_size {
+        return Some(Meaning::RequestSize);
+    }
+    if is_length {
+        return Some(Meaning::BurstLength);
+    }
+    let place = match (is_minimum, is_burst, direction) {
+        (true, ..) => "reservation",
+        (_, true, "read") => "limit.burst.read",
+        (_, true, "write") => "limit.burst.write",
+        (_, true, _) => "limit.burst.total",
+        (.., "read") => "limit.read",
+        (.., "write") => "limit.write",
+        _ => "limit.total",
+    };
+    Some(Meaning::Rate(place, unit))
+}
+
+/// Returns the rate that all keys of a table for one place give together.
+fn rate(place: &str, entries: &[Entry]) -> String {
+    let mut whole = Rate::NONE;
+    let mut example = "500 IOPS";
+    for entry in entries {
+        let Some(Meaning::Rate(other, unit)) = meaning(&entry.key) else {
+            continue;
+        };
+        if other != place {
+            continue;
+        }
+        let found = figure(&entry.node.value, unit);
+        if unit != Unit::Iops {
+            example = "50 MB/s";
+        }
+        whole.ops = found.ops.or(whole.ops);
+        whole.bytes_per_s = found.bytes_per_s.or(whole.bytes_per_s);
+    }
+    if whole.is_none() {
+        return example.to_owned();
+    }
+    whole.to_string()
+}
+
+/// Returns the rate of one value: a number in `unit`, or text with Tidegate's units. No rate for 0,
+/// which means no limit in all of these systems, and for anything else.
+fn figure(value: &Value, unit: Unit) -> Rate {
+    let number = match value {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        Value::Float(text) => text.parse::<f64>().ok().map(|number| number.round() as u64),
+        Value::Text(text) => match parse_rate(text) {
+            Ok(rate) => return rate,
+            Err(_) => text.trim().parse().ok(),
+        },
+        _ => None,
+    };
+    let Some(number) = number.filter(|number| (1..=Rate::MAX >> 20).contains(number)) else {
+        return Rate::NONE;
+    };
+    match unit {
+        Unit::Iops => Rate::iops(number),
+        Unit::Bytes => Rate::bytes(number),
+        Unit::MiB => Rate::bytes(number << 20),
+    }
+}
+
+/// Returns the length of a burst that a key gives in seconds.
+fn length(key: &str, entries: &[Entry]) -> String {
+    let entry = entries.iter().find(|entry| entry.key == key);
+    match entry.map(|entry| &entry.node.value) {
+        Some(Value::Integer(seconds)) if (1..=3600).contains(seconds) => format!("{seconds} s"),
+        _ => "10 s".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::Issues;
+    use crate::node::Node;
+
+    fn helps(text: &str) -> Vec<String> {
+        let issues = Issues::default();
+        let node = Node::from_toml(text, &issues).expect("TOML");
+        let Value::Table(entries) = node.value else {
+            panic!("a table")
+        };
+        let help = |entry: &Entry| help(&entry.key, &entries, false).unwrap_or_default();
+        entries.iter().map(help).collect()
+    }
+
+    #[test]
+    fn keys_of_other_systems_get_the_line_to_write() {
+        let cases = [
+            ("iops_sec = 500", "limit = \"500 IOPS\""),
+            ("iops-total = 500", "limit = \"500 IOPS\""),
+            ("total_bytes_sec = 50000000", "limit = \"50 MB/s\""),
+            ("read_iops_sec = 300", "limit.read = \"300 IOPS\""),
+            ("iops_rd = 300", "limit.read = \"300 IOPS\""),
+            ("mbps_rd = 1", "limit.read = \"1048.576 kB/s\""),
+            ("mbps_wr = 0", "limit.write = \"50 MB/s\""),
+            ("bps_max = 20000000", "limit.burst.total = \"20 MB/s\""),
+            ("iops_rd_max_length = 60", "limit.burst.length = \"60 s\""),
+            (
+                "total_iops_sec_max = 900",
+                "limit.burst.total = \"900 IOPS\"",
+            ),
+            ("wbps = \"20 MB/s\"", "limit.write = \"20 MB/s\""),
+            ("rbd_qos_write_iops_limit = 70", "limit.write = \"70 IOPS\""),
+            ("rw_mbytes_per_sec = 100", "limit = \"104857.6 kB/s\""),
+            ("min_iops = 100", "reservation = \"100 IOPS\""),
+            ("max_iops = 100", "limit = \"100 IOPS\""),
+            ("\"throttling.bps-read\" = 7000", "limit.read = \"7 kB/s\""),
+        ];
+        for (text, line) in cases {
+            let line = format!("write {line} in [vm.objective]");
+            assert_eq!(helps(text), [line], "{text}");
+        }
+        assert!(helps("size_iops_sec = 4096")[0].contains("@ 16 KiB"));
+        assert_eq!(helps("colour = 7\nmax = 3\nbytes_of = 1"), ["", "", ""]);
+    }
+
+    #[test]
+    fn two_keys_of_one_limit_make_one_line() {
+        let line = "write limit = \"500 IOPS, 50 MB/s\" in [vm.objective]";
+        assert_eq!(
+            helps("total_iops_sec = 500\ntotal_bytes_sec = 50000000"),
+            [line, line]
+        );
+    }
+
+    #[test]
+    fn json_gets_json() {
+        let node = Node::from_json(&serde_json::json!({ "iops_rd": 300 }));
+        let Value::Table(entries) = node.value else {
+            panic!("a table")
+        };
+        assert_eq!(
+            help("iops_rd", &entries, true).as_deref(),
+            Some("write {\"limit\": {\"read\": \"300 IOPS\"}} in the objective of the VM")
+        );
+    }
+}
