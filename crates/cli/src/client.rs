@@ -1,4 +1,4 @@
-//! The client of the control API: one request, one connection.
+//! Client of the control API, with a connection for each request.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use tokio::runtime::Runtime;
 
 use crate::problem::{Problem, Problems};
 
-/// The daemon answers within five seconds or says that it could not.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time-out of most requests; the daemon itself answers within 5 s, if only with an error.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A change of who is served takes as long as its files do; the daemon gives it a minute.
-const LONG_PATIENCE: Duration = Duration::from_secs(70);
+/// Time-out of requests that open, create or resize files; the daemon's own is a minute.
+const LONG_TIMEOUT: Duration = Duration::from_secs(70);
 
-/// What the daemon says, or says is wrong.
+/// Returns the body of a successful answer, or the daemon's errors.
 fn answered((status, body): (StatusCode, Bytes)) -> Result<Value> {
     if status.is_success() {
         return serde_json::from_slice(&body)
@@ -36,7 +36,7 @@ fn answered((status, body): (StatusCode, Bytes)) -> Result<Value> {
     }
 }
 
-/// Asks the daemon.
+/// Client of a daemon's control socket.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
@@ -54,12 +54,12 @@ impl Client {
         })
     }
 
-    /// Looks at something.
+    /// Sends a `GET` request.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
-        answered(self.ask(Method::GET, path, Bytes::new(), PATIENCE)?)
+        answered(self.ask(Method::GET, path, Bytes::new(), TIMEOUT)?)
     }
 
-    /// Changes something.
+    /// Sends a request that changes something quickly.
     pub(crate) fn change(
         &self,
         method: Method,
@@ -67,10 +67,10 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<Value> {
         let body = serde_json::to_vec(body)?.into();
-        answered(self.ask(method, path, body, PATIENCE)?)
+        answered(self.ask(method, path, body, TIMEOUT)?)
     }
 
-    /// Changes who is served.
+    /// Sends a request that may take as long as opening or creating files.
     pub(crate) fn change_slowly(
         &self,
         method: Method,
@@ -78,30 +78,32 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<Value> {
         let body = serde_json::to_vec(body)?.into();
-        answered(self.ask(method, path, body, LONG_PATIENCE)?)
+        answered(self.ask(method, path, body, LONG_TIMEOUT)?)
     }
 
-    /// Removes something. `Err` within: it is not there, and what the daemon says of that.
+    /// Sends a `DELETE` request. The inner `Err` has the daemon's message if the object does not
+    /// exist (404).
     pub(crate) fn remove(&self, path: &str) -> Result<Result<Value, anyhow::Error>> {
-        let (status, body) = self.ask(Method::DELETE, path, Bytes::new(), LONG_PATIENCE)?;
+        let (status, body) = self.ask(Method::DELETE, path, Bytes::new(), LONG_TIMEOUT)?;
         match status {
             StatusCode::NOT_FOUND => Ok(answered((status, body))),
             _ => answered((status, body)).map(Ok),
         }
     }
 
+    /// Sends a request and returns the status and body of the answer, within `timeout`.
     fn ask(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(StatusCode, Bytes)> {
         let answer = self.runtime.block_on(async {
-            tokio::time::timeout(patience, self.exchange(method, path, body)).await
+            tokio::time::timeout(timeout, self.exchange(method, path, body)).await
         });
         let Ok(answer) = answer else {
-            let what = format!("the daemon did not answer in {} s", patience.as_secs());
+            let what = format!("the daemon did not answer in {} s", timeout.as_secs());
             return Err(Problem::new(what)
                 .at(self.socket.display().to_string())
                 .into());
@@ -117,7 +119,7 @@ impl Client {
     ) -> Result<(StatusCode, Bytes)> {
         let stream = UnixStream::connect(&self.socket)
             .await
-            .map_err(|error| self.nobody(&error))?;
+            .map_err(|error| self.cannot_connect(&error))?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
@@ -130,17 +132,18 @@ impl Client {
         let answer = sender
             .send_request(request)
             .await
-            .context("the daemon hung up")?;
+            .context("the daemon closed the connection")?;
         let status = answer.status();
         let body = answer
             .into_body()
             .collect()
             .await
-            .context("the daemon hung up")?;
+            .context("the daemon closed the connection")?;
         Ok((status, body.to_bytes()))
     }
 
-    fn nobody(&self, error: &io::Error) -> Problem {
+    /// Returns the error for a socket that cannot be connected to, with its remedy.
+    fn cannot_connect(&self, error: &io::Error) -> Problem {
         let socket = self.socket.display().to_string();
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -151,24 +154,26 @@ impl Client {
                            with --socket PATH or TIDEGATE_SOCKET",
                     )
             }
-            io::ErrorKind::PermissionDenied => Problem::new("the control socket may not be opened")
-                .at(socket)
-                .help(
-                    "run this as the daemon's user, or give the socket another mode: \
+            io::ErrorKind::PermissionDenied => {
+                Problem::new("permission denied for the control socket")
+                    .at(socket)
+                    .help(
+                        "run this as the daemon's user, or set the socket's mode: \
                            [control] mode = \"0660\"",
-                ),
+                    )
+            }
             _ => Problem::new(format!("cannot reach the daemon: {error}")).at(socket),
         }
     }
 }
 
-/// Understands an answer.
+/// Parses an answer.
 pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T> {
     serde_json::from_value(answer)
         .context("the daemon's answer has an unknown form: is it another version?")
 }
 
-/// A name as part of a path.
+/// Percent-encodes a name for use in a path.
 pub(crate) fn escape(name: &str) -> String {
     let mut escaped = String::new();
     for byte in name.bytes() {

@@ -1,4 +1,4 @@
-//! Printing: tables or JSON, colours or none, and no panic when the reader has gone.
+//! Printing of results: tables, text or JSON, with colours on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use tidegate_report::{Style, Table};
 
 use crate::args::{Format, Global};
 
-/// Where results go and how.
+/// Format and style of results on standard output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     format: Format,
@@ -15,13 +15,15 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Chooses the format by `global`, and the style by standard output, `NO_COLOR` and `TERM`.
     pub(crate) fn new(global: &Global) -> Output {
         // https://no-color.org: set and not empty.
         let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
             && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-        let style = match io::stdout().is_terminal() && colours {
-            true => Style::Colour,
-            false => Style::Plain,
+        let style = if io::stdout().is_terminal() && colours {
+            Style::Colour
+        } else {
+            Style::Plain
         };
         Output {
             format: global.output,
@@ -41,27 +43,27 @@ impl Output {
         self.style
     }
 
-    /// Prints text as it is.
+    /// Prints text, with digits grouped on a terminal and plain elsewhere.
     pub(crate) fn text(self, text: &str) -> io::Result<()> {
+        let text = self.style.group_digits(text);
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
     }
 
-    /// Draws text on a terminal over the `drawn` lines of it that were drawn before. Lines are cut
-    /// off at the terminal's edge: wrapped, they would be more than were counted, and what is left
-    /// of the last picture would pile up.
+    /// Draws text on a terminal over the `drawn` lines of the last picture. Long lines are cut off
+    /// at the terminal's edge, because wrapped lines would make the count of drawn lines wrong.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If standard output cannot be written.
     pub(crate) fn redraw(self, text: &str, drawn: usize) -> io::Result<()> {
         self.text(&format!("{}\x1b[?7l{text}\x1b[?7h", erase(drawn)))
     }
 
-    /// Clears what `redraw` drew last.
+    /// Clears the last picture, which had `drawn` lines.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If standard output cannot be written.
     pub(crate) fn clear(self, drawn: usize) -> io::Result<()> {
         self.text(&erase(drawn))
     }
@@ -71,20 +73,20 @@ impl Output {
         self.text(&table.render(self.style))
     }
 
-    /// Prints JSON for people who read JSON.
+    /// Prints indented JSON.
     pub(crate) fn json<T: Serialize>(self, value: &T) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(value)? + "\n";
         Ok(self.text(&text)?)
     }
 
-    /// Prints JSON on a line of its own, for a stream of them.
+    /// Prints JSON on one line, for streams of JSON lines.
     pub(crate) fn json_line<T: Serialize>(self, value: &T) -> anyhow::Result<()> {
         let text = serde_json::to_string(value)? + "\n";
         Ok(self.text(&text)?)
     }
 }
 
-/// Up over so many lines, clearing what is below.
+/// Returns the escape sequence that moves the cursor up by `lines` and clears everything below.
 fn erase(lines: usize) -> String {
     match lines {
         0 => String::new(),
@@ -92,13 +94,13 @@ fn erase(lines: usize) -> String {
     }
 }
 
-/// Prints a line on standard error. `eprintln!` panics where nobody reads that any more, which is
-/// no reason for a command to end.
+/// Prints a line on standard error. Unlike `eprintln!`, does not panic if standard error is closed.
 pub(crate) fn tell(line: impl std::fmt::Display) {
+    let line = Style::Plain.group_digits(&line.to_string());
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// True where the reader of our output has closed it.
+/// Returns true if the error is a closed pipe on standard output, as with `| head`.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     kind == Some(io::ErrorKind::BrokenPipe)

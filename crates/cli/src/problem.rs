@@ -1,9 +1,10 @@
-//! What went wrong, said so that something can be done about it.
+//! Errors of commands, with their place and help text.
 
 use std::fmt;
 use std::path::Path;
 
 use tidegate_api::error::{ErrorBody, Problem as ApiProblem};
+use tidegate_report::Style;
 use tidegate_server::backing::OpenError;
 use tidegate_server::config::{ConfigErrors, Place};
 use tidegate_server::daemon::StartError;
@@ -12,17 +13,18 @@ use tidegate_server::reception::BindError;
 use tidegate_server::store::StoreError;
 use tidegate_workload::fio::FioErrors;
 
-/// An error with its place and its remedy.
+/// Error with its place and help text.
 #[derive(Debug)]
 pub(crate) struct Problem {
     what: String,
     at: Option<String>,
-    /// Where a configuration says it.
+    /// Place in a configuration file.
     place: Option<Place>,
     help: Option<String>,
 }
 
 impl Problem {
+    /// Creates an error with a message only.
     pub(crate) fn new(what: impl Into<String>) -> Problem {
         Problem {
             what: what.into(),
@@ -32,16 +34,19 @@ impl Problem {
         }
     }
 
+    /// Sets the field, file or option concerned.
     pub(crate) fn at(mut self, at: impl Into<String>) -> Problem {
         self.at = Some(at.into()).filter(|at| !at.is_empty());
         self
     }
 
+    /// Sets the place in a configuration file.
     pub(crate) fn place(mut self, place: Option<&Place>) -> Problem {
         self.place = place.cloned();
         self
     }
 
+    /// Sets the help text.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
         self
@@ -66,7 +71,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Several of them.
+/// Several errors, as one answer of the daemon may have.
 #[derive(Debug)]
 pub(crate) struct Problems(Vec<Problem>);
 
@@ -100,7 +105,7 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// A file that cannot be written, with what would help where its directory is missing.
+/// Creates the error for a file that cannot be written, with help if its directory is missing.
 pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let problem = Problem::new(format!("cannot write {}: {error}", path.display()));
     match missing_directory(path) {
@@ -109,13 +114,16 @@ pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> anyhow::Error
     }
 }
 
-/// Says what went wrong, on standard error.
+/// Prints an error on standard error.
 pub(crate) fn report(error: &anyhow::Error) {
-    // Where nobody listens to that either there is nothing left to do.
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), text(error).as_bytes());
+    // A closed standard error leaves no way to report, so a failure is ignored.
+    let text = Style::Plain.group_digits(&text(error));
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
 }
 
+/// Returns the text of an error: message, causes, place and help.
 fn text(error: &anyhow::Error) -> String {
+    // These types print their own places and help.
     let speaks_for_itself = error.is::<Problem>()
         || error.is::<Problems>()
         || error.is::<ConfigErrors>()
@@ -127,7 +135,7 @@ fn text(error: &anyhow::Error) -> String {
     let mut last = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
-        // Errors that show their source themselves would say everything twice.
+        // Some errors include their source in their own message; do not repeat it.
         if !last.contains(&cause) {
             text.push_str(&format!("  because: {cause}\n"));
         }

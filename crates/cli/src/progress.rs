@@ -1,18 +1,18 @@
-//! How far a long command has come, on standard error where somebody looks.
+//! Progress bars of long commands, on standard error if it is a terminal.
 
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Looking more often shows nothing more.
-const LOOKS_PER_S: u8 = 10;
+/// Redraws of a bar per second.
+const REDRAWS_PER_S: u8 = 10;
 
-/// A bar over `total` of whatever; `what` says what is done. Nothing is drawn where standard
-/// error is not a terminal.
+/// Creates a bar of `total` steps with the label `what`. Nothing is drawn if standard error is not
+/// a terminal.
 pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
-    let target = ProgressDrawTarget::stderr_with_hz(LOOKS_PER_S);
+    let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_S);
     let style = ProgressStyle::with_template(
-        "{prefix} [{bar:30}] {percent:>3} %, {elapsed} gone, {eta} left  {msg}",
+        "{prefix} [{bar:30}] {percent:>3} %, {elapsed} elapsed, {eta} left  {msg}",
     )
     .expect("the template is well formed")
     .progress_chars("=> ");
@@ -21,17 +21,17 @@ pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
         .with_prefix(what)
 }
 
-/// The same, which appears only once the command has taken two seconds: most are done by then.
-pub(crate) struct Patient {
+/// Progress bar that appears only after two seconds, because most commands are done by then.
+pub(crate) struct DelayedBar {
     bar: Option<ProgressBar>,
     total: u64,
     what: &'static str,
     began: std::time::Instant,
 }
 
-impl Patient {
-    pub(crate) fn new(total: u64, what: &'static str) -> Patient {
-        Patient {
+impl DelayedBar {
+    pub(crate) fn new(total: u64, what: &'static str) -> DelayedBar {
+        DelayedBar {
             bar: None,
             total,
             what,
@@ -39,13 +39,13 @@ impl Patient {
         }
     }
 
-    /// There is so much to do, which is known only now.
-    pub(crate) fn of(&mut self, total: u64) {
+    /// Sets the number of steps.
+    pub(crate) fn set_total(&mut self, total: u64) {
         self.total = total;
     }
 
-    /// It has come so far; `message` says more.
-    pub(crate) fn at(&mut self, done: u64, message: impl FnOnce() -> String) {
+    /// Sets the number of steps done; `message` is shown behind the bar.
+    pub(crate) fn set(&mut self, done: u64, message: impl FnOnce() -> String) {
         if self.bar.is_none() && self.began.elapsed() >= Duration::from_secs(2) {
             self.bar = Some(bar(self.total, self.what).with_elapsed(self.began.elapsed()));
         }
@@ -56,7 +56,7 @@ impl Patient {
     }
 }
 
-impl Drop for Patient {
+impl Drop for DelayedBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,19 +1,19 @@
-//! Objectives in words.
+//! Objectives on one line.
 
 use tidegate_api::objective::{BurstView, LimitView, ObjectiveView, RatesView};
 use tidegate_core::objective::{Objective, Priority};
 
-/// An objective on one line: `at least 120 IOPS, at most 30 MB/s, weight 50`.
+/// Returns an objective on one line: `at least 120 IOPS; at most 30 MB/s; weight 50`.
 pub(crate) fn in_words(background: bool, objective: &ObjectiveView) -> String {
     match promised(objective) {
         parts if background && parts.is_empty() => "background".to_owned(),
         parts if background => format!("background; {parts}"),
-        parts if parts.is_empty() => "an equal share".to_owned(),
+        parts if parts.is_empty() => "equal share".to_owned(),
         parts => parts,
     }
 }
 
-/// What it promises beyond an equal share.
+/// Returns the promises of an objective beyond an equal share; may be empty.
 fn promised(objective: &ObjectiveView) -> String {
     let mut parts = Vec::new();
     if let Some(rate) = &objective.reservation {
@@ -32,30 +32,37 @@ fn promised(objective: &ObjectiveView) -> String {
         parts.push(format!("weight {}", objective.weight));
     }
     if let Some(group) = &objective.group {
-        parts.push(format!("in {}", group.name));
+        parts.push(format!("in group {}", group.name));
     }
-    if objective.priority != Priority::DEFAULT.to_string() {
-        parts.push(objective.priority.clone());
+    if objective.priority != default_priority() {
+        parts.push(format!("priority {}", objective.priority));
     }
     parts.join("; ")
 }
 
-/// A limit: `500 IOPS, read 20 MB/s, bursts of 2000 IOPS for 10 s`.
+/// Returns the default priority class as the control API spells it.
+pub(crate) fn default_priority() -> String {
+    Priority::DEFAULT.to_string()
+}
+
+/// Returns a limit on one line: `500 IOPS, reads 20 MB/s, burst 2000 IOPS for 10 s`.
 pub(crate) fn limit(limit: &LimitView) -> String {
     let mut parts = by_direction(&limit.rates);
     if let Some(burst) = &limit.burst {
-        parts.push(format!("bursts of {}", self::burst(burst)));
+        parts.push(format!("burst {}", self::burst(burst)));
     }
     parts.join(", ")
 }
 
+/// Returns a burst on one line: `2000 IOPS for 10 s`.
 fn burst(burst: &BurstView) -> String {
     let rates = by_direction(&burst.rates);
     format!("{} for {}", rates.join(", "), burst.length)
 }
 
+/// Returns the rates that are set, those by direction with their names.
 fn by_direction(RatesView { total, read, write }: &RatesView) -> Vec<String> {
-    let named = [("", total), ("read ", read), ("write ", write)];
+    let named = [("", total), ("reads ", read), ("writes ", write)];
     named
         .into_iter()
         .filter_map(|(name, rate)| Some(format!("{name}{}", rate.as_ref()?)))

@@ -1,6 +1,8 @@
 //! Terminal colours, and removal of control characters from text.
 
-/// Use of colours in terminal output.
+use tidegate_units::human::GROUP;
+
+/// Whether the reader's terminal understands colours.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Style {
     /// Text without escape sequences.
@@ -15,7 +17,16 @@ pub enum Style {
 const SERIES_CODES: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 
 impl Style {
-    /// Returns `text` in the colour of a tone; unchanged in plain style.
+    /// Returns `text` with grouped digits: spaces in place of [`GROUP`] on a terminal, nothing
+    /// elsewhere, where scripts read plain digits.
+    pub fn group_digits(self, text: &str) -> String {
+        match self {
+            Style::Colour => text.replace(GROUP, " "),
+            Style::Plain => text.replace(GROUP, ""),
+        }
+    }
+
+    /// `text` in a tone, or as it is where there are no colours.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         match (self, tone.code()) {
             (Style::Colour, Some(code)) => format!("\x1b[{code}m{text}\x1b[0m"),

@@ -135,8 +135,8 @@ impl Table {
 
     /// Formats the table; every line is ended, and none has trailing spaces.
     pub fn render(&self, style: Style) -> String {
-        let laid_out = self.lay_out();
-        // Cells contain no line break and are not wrapped, so each row of cells is one line.
+        let laid_out = self.lay_out(style);
+        // One line for each row of cells: no cell has a line break, and none is wrapped.
         let mut lines = laid_out.lines();
         let mut out = String::new();
         let mut cells = |out: &mut String, cells: &[Cell]| {
@@ -150,17 +150,19 @@ impl Table {
         for row in &self.rows {
             match row {
                 Row::Cells(row) => cells(&mut out, row),
-                Row::Line(cell) => out.push_str(&style.paint(cell.tone, &cell.text)),
+                Row::Line(cell) => {
+                    out.push_str(&style.paint(cell.tone, &style.group_digits(&cell.text)));
+                }
             }
             out.push('\n');
         }
         out
     }
 
-    /// Aligns heading and rows, without colours.
-    fn lay_out(&self) -> comfy_table::Table {
+    /// Aligns headings and rows of cells, without their tones.
+    fn lay_out(&self, style: Style) -> comfy_table::Table {
         let texts = |cells: &[Cell]| -> Vec<comfy_table::Cell> {
-            let texts = cells.iter().map(|cell| cell.text.clone());
+            let texts = cells.iter().map(|cell| style.group_digits(&cell.text));
             texts.map(comfy_table::Cell::new_owned).collect()
         };
         let mut table = comfy_table::Table::new();
@@ -190,12 +192,13 @@ impl Table {
 fn paint(out: &mut String, line: &str, cells: &[Cell], style: Style) {
     let mut rest = line;
     for cell in cells.iter().filter(|cell| !cell.text.is_empty()) {
-        // Between the texts of two cells there are only spaces.
-        let Some((blanks, behind)) = rest.split_once(&cell.text) else {
+        let text = style.group_digits(&cell.text);
+        // Between two texts there are blanks alone.
+        let Some((blanks, behind)) = rest.split_once(&text) else {
             break;
         };
         out.push_str(blanks);
-        out.push_str(&style.paint(cell.tone, &cell.text));
+        out.push_str(&style.paint(cell.tone, &text));
         rest = behind;
     }
     out.push_str(rest.trim_end());
@@ -249,6 +252,15 @@ mod tests {
             "\x1b[1mVM\x1b[0m  \x1b[1mN\x1b[0m\n\x1b[32ma\x1b[0m   \x1b[31m1\x1b[0m\n"
         );
         assert_eq!(table.render(Style::Plain), "VM  N\na   1\n");
+    }
+
+    #[test]
+    fn digits_are_grouped_for_people_and_plain_for_scripts() {
+        let mut table = Table::new([("VM", Align::Left), ("N", Align::Right)]);
+        table.row(["a".to_owned(), tidegate_units::human::count(12_345)]);
+        assert_eq!(table.render(Style::Plain), "VM      N\na   12345\n");
+        let colour = table.render(Style::Colour);
+        assert!(colour.ends_with("a   12 345\n"), "{colour:?}");
     }
 
     #[test]

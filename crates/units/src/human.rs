@@ -80,13 +80,18 @@ pub fn duration(nanos: u64) -> String {
     scaled(nanos as f64, 1000.0, &["ns", "us", "ms"])
 }
 
-/// Formats a count with spaces between groups of three digits: `1 234 567`.
+/// Separator of thousands in [`count`]. It marks where digits may be grouped: whoever prints the
+/// text replaces it by a space on a terminal, and removes it elsewhere, so that scripts get plain
+/// digits.
+pub const GROUP: char = '\u{202f}';
+
+/// Returns a count with [`GROUP`] between its thousands.
 pub fn count(value: u64) -> String {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len() * 4 / 3);
     for (i, digit) in text.chars().enumerate() {
         if i > 0 && (text.len() - i).is_multiple_of(3) {
-            out.push(' ');
+            out.push(GROUP);
         }
         out.push(digit);
     }
@@ -137,6 +142,7 @@ mod tests {
 
     #[test]
     fn thousands_stand_apart() {
+        let count = |value| count(value).replace(GROUP, " ");
         assert_eq!(count(7), "7");
         assert_eq!(count(1_234_567), "1 234 567");
         assert_eq!(count(u64::MAX), "18 446 744 073 709 551 615");

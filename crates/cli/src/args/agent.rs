@@ -1,4 +1,4 @@
-//! Options of `agent`.
+//! Options of `tidegate agent`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,32 +10,31 @@ use tidegate_units as units;
 
 use super::value::{parse_bandwidth, parse_interval, parse_time};
 
-/// `tidegate agent`.
+/// Options of `tidegate agent`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AgentArgs {
-    /// A VM, or any process with all that it starts: NAME=PID, NAME=cgroup:DIRECTORY or
-    /// NAME=libvirt:DOMAIN; one option each
+    /// VM, or any process with its children: NAME=PID, NAME=cgroup:DIRECTORY or
+    /// NAME=libvirt:DOMAIN; may be repeated
     #[arg(long = "vm", required = true, value_name = "NAME=WHO", value_parser = parse_vm)]
     pub(crate) vms: Vec<(String, Target)>,
-    /// What a VM is to have read and written by when: NAME="2 GiB in 60 s", from now on; one option
-    /// each
+    /// Transfer of a VM with its deadline from now: NAME="2 GiB in 60 s"; may be repeated
     #[arg(long = "job", value_name = "NAME=JOB", value_parser = parse_job)]
     pub(crate) jobs: Vec<(String, u64, Nanos)>,
-    /// A file, a directory or a block device on the disk that they share
+    /// File, directory or block device on the shared disk
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) disk: PathBuf,
-    /// What the disk does in all, such as "150 MB/s"; as much as is ever seen where this is not
-    /// given
+    /// Bandwidth of the disk, such as "150 MB/s" [default: the highest observed]
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     pub(crate) bandwidth: Option<u64>,
-    /// Time between two updates of the priorities; progress is printed as often, if there is any
+    /// Interval between updates of priorities and of the progress printed
     #[arg(long, value_name = "TIME", default_value = "3 s", value_parser = parse_interval)]
     pub(crate) interval: Duration,
-    /// Say what would be done, and set nothing
+    /// Print the priorities without setting them
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
+/// Parses a VM and the processes that it stands for.
 fn parse_vm(text: &str) -> Result<(String, Target), String> {
     let help = "write NAME=PID, NAME=cgroup:DIRECTORY or NAME=libvirt:DOMAIN, such as \"web=4711\"";
     let named = text
@@ -54,14 +53,16 @@ fn parse_vm(text: &str) -> Result<(String, Target), String> {
     Ok((name.to_owned(), target))
 }
 
+/// Parses a process ID.
 fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text
         .parse()
         .ok()
         .filter(|pid| (1..=i32::MAX as u32).contains(pid));
-    pid.ok_or_else(|| format!("{text:?} is no process number"))
+    pid.ok_or_else(|| format!("{text:?} is not a process ID"))
 }
 
+/// Parses a transfer: name, bytes, and time to the deadline.
 fn parse_job(text: &str) -> Result<(String, u64, Nanos), String> {
     let help = || "write NAME=SIZE in TIME, such as web=\"2 GiB in 60 s\"".to_owned();
     let (name, job) = text.split_once('=').ok_or_else(help)?;
@@ -70,7 +71,7 @@ fn parse_job(text: &str) -> Result<(String, u64, Nanos), String> {
     let time = parse_time(time.trim())?;
     match name.trim() {
         "" => Err(help()),
-        _ if bytes == 0 => Err("a job of no bytes is done".to_owned()),
+        _ if bytes == 0 => Err("the size must be more than 0".to_owned()),
         name => Ok((name.to_owned(), bytes, time)),
     }
 }

@@ -8,30 +8,30 @@ use super::value::whole;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskCommand {
-    /// Have a disk misbehave on purpose, by rule, to rehearse what happens then
+    /// Inject faults by rules, to test how guests and operators cope
     #[command(
         subcommand,
-        after_help = "Rules last until they are cleared or the daemon ends; `tidegate device show` \
-                      names the disks\nthat have some. docs/fault-drills.md has drills.\n\nExamples:
+        after_help = "Rules last until they are cleared or the daemon stops; `tidegate device \
+                      show` names the disks\nwith rules. docs/operating.md has drills.\n\nExamples:
   tidegate disk fault add oltp --on read --from \"1 GiB\" --length \"64 KiB\" --error EIO
   tidegate disk fault list oltp
   tidegate disk fault clear oltp"
     )]
     Fault(FaultCommand),
-    /// Forget a disk that was served, so that an empty one may be created where its file was
+    /// Forget a disk whose file is lost, so that an empty one may be created
     #[command(
-        after_help = "With a [store] the daemon knows the disks that it has served, and makes no \
-                      empty one in place of a file\nthat is gone: its file system may only not be \
-                      mounted. Put the file back; or, where it is gone for good and\n\
-                      a new, empty disk is wanted, have it forgotten. The file itself is not \
+        after_help = "With a [store] the daemon remembers the disks that it served. If the file of \
+                      one is missing, the daemon\ncreates no empty one, because its file system \
+                      may just not be mounted. Restore the file; or, if it is\nlost and you \
+                      want a new, empty disk, forget the old one. No file is \
                       touched.\n\nExamples:
-  tidegate disk forget oltp                               a daemon that runs
-  tidegate disk forget oltp --config /etc/tidegate.toml   one that does not start for it"
+  tidegate disk forget oltp                               in a running daemon
+  tidegate disk forget oltp --config /etc/tidegate.toml   while the daemon does not start"
     )]
     Forget {
         /// Export name of the disk, or the absolute path of its file
         name: String,
-        /// Configuration file whose store to change directly, while no daemon uses it
+        /// Change the store of this configuration directly, while no daemon runs
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
@@ -39,44 +39,44 @@ pub(crate) enum DiskCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FaultCommand {
-    /// The rules of a disk, and how often each struck
+    /// List the rules of a disk and their counters
     List {
-        /// The disk's export name
+        /// Export name of the disk
         export: String,
     },
-    /// One more rule, asked behind those there are
+    /// Add a rule; earlier rules are tried first
     #[command(
         override_usage = "tidegate disk fault add <EXPORT> [WHICH REQUESTS] <--WHAT HAPPENS>...",
-        after_help = "All conditions that are named must hold. The first rule that strikes a \
-                      request decides.\n\nExamples:
+        after_help = "A rule strikes requests that meet all of its conditions. The first rule that \
+                      strikes a request decides.\n\nExamples:
   tidegate disk fault add oltp --on read --from \"1 GiB\" --length \"64 KiB\" --error EIO
-                                                         a place that cannot be read
+                                                         an unreadable range
   tidegate disk fault add oltp --probability \"1 %\" --stall \"2 s\"
-                                                         now and then it takes its time
+                                                         occasional long delays
   tidegate disk fault add oltp --stall \"30 s\" --error EIO --after \"60 s\"
-                                                         dead in a minute
+                                                         a disk that fails in a minute
   tidegate disk fault add oltp --on write --every 100 --torn \"512 B\"
-                                                         of each 100th write, one sector
+                                                         torn writes: one sector of each 100th
   tidegate disk fault add oltp --on write,discard,write-zeroes --torn \"0 B\" --error none
-                                                         from now on it only says that it writes"
+                                                         writes that are acknowledged and lost"
     )]
     Add(Box<FaultArgs>),
-    /// Take the rules away; whatever stalls on the disk goes on at once
+    /// Remove rules; stalled requests go on at once
     Clear {
-        /// The disk's export name
+        /// Export name of the disk
         export: String,
-        /// Only the rule of this number
+        /// Remove only the rule with this number
         #[arg(value_parser = whole::<u32>(1..=u32::MAX.into()))]
         number: Option<u32>,
     },
 }
 
-/// A rule. Figures are text with units; the daemon reads them as the configuration's.
+/// Options of a fault rule. Figures are text with units, which the daemon parses.
 #[derive(Debug, ClapArgs)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
           .args(["error", "stall", "torn"]))]
 pub(crate) struct FaultArgs {
-    /// The disk's export name
+    /// Export name of the disk
     pub(crate) export: String,
     /// Operations: read, write, flush, discard, write-zeroes, or any
     #[arg(
@@ -86,40 +86,40 @@ pub(crate) struct FaultArgs {
         help_heading = "Which requests"
     )]
     pub(crate) on: Vec<String>,
-    /// Those that touch the disk from here on, such as "1 GiB"
+    /// First byte of the range, such as "1 GiB"
     #[arg(long, value_name = "SIZE", help_heading = "Which requests")]
     pub(crate) from: Option<String>,
-    /// ... to so far behind it
+    /// Length of the range
     #[arg(long, value_name = "SIZE", help_heading = "Which requests")]
     pub(crate) length: Option<String>,
-    /// Each Nth of those
+    /// Every Nth request
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1 << 32),
           help_heading = "Which requests")]
     pub(crate) every: Option<u64>,
-    /// By chance, such as "0.1 %"
+    /// Probability, such as "0.1 %"
     #[arg(long, value_name = "PERCENT", help_heading = "Which requests")]
     pub(crate) probability: Option<String>,
-    /// What decides the draws
+    /// Seed of the random draws
     #[arg(long, value_name = "N", requires = "probability",
           value_parser = whole::<u64>(0..=u64::MAX), help_heading = "Which requests")]
     pub(crate) seed: Option<u64>,
-    /// From so long after now on, such as "10 s"
+    /// Delay until the rule becomes active, such as "10 s"
     #[arg(long, value_name = "TIME", help_heading = "Which requests")]
     pub(crate) after: Option<String>,
-    /// For so long from then on
+    /// Time for which the rule is active
     #[arg(long = "for", value_name = "TIME", help_heading = "Which requests")]
     pub(crate) lasts: Option<String>,
-    /// At most so often
+    /// Maximum number of requests to strike
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=u64::MAX),
           help_heading = "Which requests")]
     pub(crate) count: Option<u64>,
-    /// It fails: EIO, ENOSPC, EPERM or EINVAL; with --torn also none
+    /// Fail with EIO, ENOSPC, EPERM or EINVAL; with --torn also none
     #[arg(long, value_name = "ERROR", help_heading = "What happens")]
     pub(crate) error: Option<String>,
-    /// It takes so much longer, such as "2 s"
+    /// Delay the request, such as by "2 s"
     #[arg(long, value_name = "TIME", help_heading = "What happens")]
     pub(crate) stall: Option<String>,
-    /// Only its first bytes reach the medium, in whole sectors of 512 B
+    /// Write only the first bytes, a multiple of 512 B
     #[arg(long, value_name = "SIZE", help_heading = "What happens")]
     pub(crate) torn: Option<String>,
 }

@@ -4,63 +4,62 @@ use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// Begin a transfer of a VM, now
+    /// Start a transfer of a VM
     #[command(
         override_usage = "tidegate transfer start <VM> --size <SIZE> \
                           <--deadline TIME | --by TIME | --tolerance PART> [OPTIONS]",
-        after_help = "Bytes of reads and writes of the VM that are answered well from now on \
-                      count. The answer says\nwhat will come of it. Where the device has a \
-                      profile, a transfer is refused whose bytes\na second do not fit beside \
-                      what is promised. Policy pridyn sees to it that transfers\nare done in \
-                      time, as far as that can be; under others they are watched and\nforecast. \
-                      A VM has one transfer at a time. It is kept in the [store] with what has\n\
-                      moved, and goes on after a restart.\n\nWith --wait: exits with \
-                      0 when it was done in time, else with 1.\n\nExamples:
+        after_help = "From now on the bytes of all successful reads and writes of the VM count. \
+                      The answer has a forecast.\nIf the device has a profile, a transfer is \
+                      refused if the bandwidth that it needs does not fit beside\nexisting \
+                      promises. Policy pridyn enforces deadlines; under other policies \
+                      transfers are only\nmonitored. A VM has one transfer at a time. Its \
+                      progress is kept in the [store] and survives a restart.\n\nWith --wait, \
+                      exits with 0 if the deadline was met, otherwise with 1.\n\nExamples:
   tidegate transfer start dss --size \"2 GiB\" --deadline \"60 s\"
   tidegate transfer start dss --size \"20 GiB\" --by 14:03 --wait
   tidegate transfer start dss --size \"20 GiB\" --by 2026-12-01T06:00
   tidegate transfer start dss --size \"2 GiB\" --tolerance 0.3    30 % longer than the device needs"
     )]
     Start(StartJobArgs),
-    /// All transfers that run, and what became of the last ones
+    /// List running transfers and recent results
     List,
-    /// One VM's transfer: how far it is, what will come of it
+    /// Show the transfer of a VM: progress and forecast
     Show {
-        /// The VM's name
+        /// VM name
         vm: String,
     },
-    /// End a transfer that is not wanted any more; what the VM does goes on
+    /// Cancel a transfer; the VM's I/O goes on
     Cancel {
-        /// The VM's name
+        /// VM name
         vm: String,
     },
 }
 
-/// A transfer. Figures are text; the daemon reads them as the configuration's.
+/// Options of a new transfer. Figures are text with units, which the daemon parses.
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("when").required(true).args(["deadline", "by", "tolerance"])))]
 pub(crate) struct StartJobArgs {
-    /// The VM's name
+    /// VM name
     pub(crate) vm: String,
-    /// How many bytes are to be read and written, such as "2 GiB"
+    /// Amount of data to read and write, such as "2 GiB"
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: String,
-    /// How long it may take, such as "60 s"
+    /// Deadline from now, such as "60 s"
     #[arg(long, value_name = "TIME", help_heading = "By when")]
     pub(crate) deadline: Option<String>,
-    /// When it is to be done on the host's clock: the next 14:03, or 2026-12-01T06:00
+    /// Deadline on the host's clock: the next 14:03, or 2026-12-01T06:00
     #[arg(long, value_name = "TIME", help_heading = "By when")]
     pub(crate) by: Option<String>,
-    /// As long as the device needs beside those that use it now, and this part longer: 0.3 is 30 %
+    /// Deadline as extra time over the shortest possible duration: 0.3 is 30 %
     #[arg(long, value_name = "PART", help_heading = "By when")]
     pub(crate) tolerance: Option<f64>,
-    /// Instead of a transfer that it has, which is cancelled
+    /// Replace the VM's running transfer, which is cancelled
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Begin it even if what it needs a second does not fit beside what is promised on the device
+    /// Start it even if the bandwidth that it needs does not fit beside existing promises
     #[arg(long)]
     pub(crate) force: bool,
-    /// Wait until it is done, or cancelled
+    /// Wait until the transfer is done or cancelled
     #[arg(long)]
     pub(crate) wait: bool,
 }

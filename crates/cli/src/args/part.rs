@@ -1,4 +1,4 @@
-//! Options of the parts of an objective, from the registry of parts.
+//! Options for the parts of an objective, made from the registry of parts.
 
 use clap::error::Error;
 use clap::{Arg, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id, value_parser};
@@ -7,10 +7,10 @@ use tidegate_config::objective::{self, FlagInfo, NoneMeans};
 
 use super::value::parse_weight;
 
-/// Name of the group of all of them.
+/// Name of clap's group of all these options.
 const GROUP: &str = "PartArgs";
 
-/// Options that were typed, each with its value.
+/// Options given, each with its value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartArgs(Vec<(&'static FlagInfo, Value)>);
 
@@ -20,12 +20,13 @@ impl PartArgs {
         objective::flags().map(|flag| flag.name)
     }
 
-    /// Returns the change of an objective that was typed, in the words of the control API.
+    /// Returns the change of an objective in the notation of the control API.
     pub(crate) fn change(&self) -> Value {
         objective::change(self.0.iter().map(|(flag, value)| (*flag, value)))
     }
 }
 
+/// Converts a flag of the registry into clap's argument.
 fn arg(flag: &'static FlagInfo) -> Arg {
     let arg = Arg::new(flag.name).long(flag.name);
     let arg = arg.value_name(flag.value).help(flag.help);

@@ -1,4 +1,4 @@
-//! Options of the commands that run the engine in virtual time.
+//! Options of the commands that simulate in virtual time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,31 +13,32 @@ use tidegate_vcpu::spec::SchedulerSpec;
 use super::value::{Seeds, parse_minutes, parse_policy, parse_seeds, parse_time, whole};
 use super::vcpu::scheduler_names;
 
-/// What changes a scenario for one run.
+/// Options that override parts of a scenario.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ChangeArgs {
-    /// This model under every device: a name of the catalogue, or a TOML file
+    /// Device model for all devices: a name of the catalogue, or a TOML file
     #[arg(long, value_name = "MODEL")]
     pub(crate) device: Option<String>,
-    /// This long, such as "60 s"
+    /// Duration of the run, such as "60 s"
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) duration: Option<Nanos>,
-    /// Leave out what is not understood of a fio job file, with a warning
+    /// Ignore unsupported options of a fio job file, with a warning
     #[arg(long)]
     pub(crate) lenient: bool,
 }
 
-/// Who runs on the processors of a scenario that has some.
+/// Simulation of the host CPU of a scenario with `[host.cpu]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Processors {
-    /// They are left out: guests and the driver domain take no time.
+    /// No CPU: guests and the driver domain take no time.
     None,
-    /// Whom this scheduler lets.
+    /// CPU with this vCPU scheduler.
     Under(SchedulerSpec),
 }
 
+/// Returns a parser of [`Processors`]: a scheduler's name or `none`.
 fn processors() -> impl TypedValueParser<Value = Processors> {
-    let none = PossibleValue::new("none").help("processors are left out");
+    let none = PossibleValue::new("none").help("without the host CPU");
     let names = scheduler_names().chain([none]);
     PossibleValuesParser::new(names).map(|name| match named(&name) {
         Some(scheduler) => Processors::Under(scheduler),
@@ -47,22 +48,22 @@ fn processors() -> impl TypedValueParser<Value = Processors> {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SimArgs {
-    /// A scenario (.toml), or a fio job file (any other ending)
+    /// Scenario (.toml), or fio job file (any other extension)
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// This policy on every device
+    /// Policy for all devices
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     pub(crate) policy: Option<PolicySpec>,
-    /// This scheduler of vCPUs, in a scenario with [host.cpu]; none: without processors
+    /// vCPU scheduler, for a scenario with [host.cpu]
     #[arg(long, value_name = "NAME", value_parser = processors())]
     pub(crate) scheduler: Option<Processors>,
-    /// This seed
+    /// Seed of all random choices
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) seed: Option<u64>,
-    /// A row for each VM every so often, such as "1 s"
+    /// Also print a row for each VM and interval, such as "1 s"
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) interval: Option<Nanos>,
-    /// A line of CSV for each request of a trace and each job with a deadline, into this file
+    /// Write a CSV line for each replayed request and each transfer with a deadline to FILE
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) responses: Option<PathBuf>,
     #[command(flatten)]
@@ -71,27 +72,27 @@ pub(crate) struct SimArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CompareArgs {
-    /// A scenario (.toml), a configuration with workloads, or a fio job file (any other ending)
+    /// Scenario (.toml), configuration with workloads, or fio job file (any other extension)
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// These policies, each on every device
+    /// Policies to compare, each on all devices
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           default_value = "fifo,mclock,slo", value_parser = parse_policy)]
     pub(crate) policies: Vec<PolicySpec>,
-    /// Also these, with adaptive_depth = false and max_io_shared = "off": a queue that is always
-    /// filled, as schedulers elsewhere have it
+    /// Further policies, with adaptive_depth = false and max_io_shared = "off": a device queue
+    /// that is always full, as with other schedulers
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = parse_policy)]
     pub(crate) fixed_depth: Vec<PolicySpec>,
-    /// The VM whose latency is drawn; the first with a latency bound, or the first, unless said
+    /// VM whose latency is shown [default: the first with a latency bound, else the first]
     #[arg(long, value_name = "NAME")]
     pub(crate) vm: Option<String>,
-    /// Time from point to point of the curves; a hundredth of the duration unless said
+    /// Interval between points of the curves [default: 1 % of the duration]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) interval: Option<Nanos>,
-    /// This seed
+    /// Seed of all random choices
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) seed: Option<u64>,
-    /// Draw the curves, too
+    /// Draw the curves on the terminal
     #[arg(long)]
     pub(crate) plot: bool,
     #[command(flatten)]
@@ -105,99 +106,98 @@ pub(crate) struct SweepArgs {
     /// Scenarios (.toml) and fio job files
     #[arg(required = true, value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// These policies, each on every device; the scenarios' own unless said
+    /// Policies, each on all devices [default: the scenario's own]
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = parse_policy)]
     pub(crate) policies: Vec<PolicySpec>,
-    /// These schedulers of vCPUs, in scenarios with [host.cpu]; none: without processors
+    /// vCPU schedulers, for scenarios with [host.cpu]
     #[arg(long = "scheduler", value_name = "NAME,...", value_delimiter = ',',
           value_parser = processors())]
     pub(crate) schedulers: Vec<Processors>,
     /// Seeds: 1..20 (both included), or 1,2,3
     #[arg(long, value_name = "N..N|N,...", default_value = "1..10", value_parser = parse_seeds)]
     pub(crate) seeds: Seeds,
-    /// Where results are kept, a line of JSON each
+    /// File for results, one line of JSON each
     #[arg(long, value_name = "FILE", default_value = "sweep.jsonl",
           value_hint = ValueHint::FilePath)]
     pub(crate) results: PathBuf,
-    /// Simulate everything anew, whatever the results file holds
+    /// Simulate everything again, ignoring the results file
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Simulations at once; as many as there are cores unless said
+    /// Parallel simulations [default: number of CPUs]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
     #[command(flatten)]
     pub(crate) changes: ChangeArgs,
 }
 
-/// How curves are drawn.
+/// Options for drawing curves.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlotArgs {
-    /// Write the curves to this file, as SVG
+    /// Write the curves to FILE as SVG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
-    /// Draw curves with ASCII alone, as where the locale is not UTF-8
+    /// Draw curves in ASCII (the default where the locale is not UTF-8)
     #[arg(long)]
     pub(crate) ascii: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ReproduceArgs {
-    /// The paper; a list of them unless said
+    /// Paper to reproduce [default: list all papers]
     #[arg(value_name = "PAPER")]
     pub(crate) paper: Option<String>,
-    /// Only this table of the paper, and what is claimed about it
+    /// Only this table of the paper and its claims
     #[arg(long, value_name = "N", requires = "paper")]
     pub(crate) table: Option<String>,
-    /// Only this figure of the paper, and what is claimed about it
+    /// Only this figure of the paper and its claims
     #[arg(long, value_name = "N", requires = "paper", conflicts_with = "table")]
     pub(crate) figure: Option<String>,
-    /// Fit the free figures of the models again, and print the calibration
+    /// Fit the free parameters of the models again, and print the calibration
     #[arg(long, requires = "paper", conflicts_with_all = ["table", "figure", "plot", "svg"])]
     pub(crate) calibrate: bool,
-    /// Draw the curves there are, too
+    /// Draw the curves on the terminal
     #[arg(long, requires = "paper")]
     pub(crate) plot: bool,
-    /// Replay the traces in this directory that the paper was measured with, as far as they are
-    /// there
+    /// Replay the paper's original traces, as far as they are in DIR
     #[arg(long, value_name = "DIR", requires = "paper", conflicts_with = "calibrate",
           value_hint = ValueHint::DirPath)]
     pub(crate) traces: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) plots: PlotArgs,
-    /// Simulations at once; as many as there are cores unless said
+    /// Parallel simulations [default: number of CPUs]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TortureArgs {
-    /// How many seeds; 1000 unless --minutes is given
+    /// Number of seeds [default: 1000, or unlimited with --minutes]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1 << 40))]
     pub(crate) seeds: Option<u64>,
-    /// The first of them
+    /// First seed
     #[arg(long, value_name = "SEED", default_value_t = 0,
           value_parser = whole::<u64>(0..=u64::MAX))]
     pub(crate) start_seed: u64,
-    /// Begin no more seeds after so many minutes
+    /// Start no more seeds after M minutes
     #[arg(long, value_name = "M", value_parser = parse_minutes)]
     pub(crate) minutes: Option<Duration>,
-    /// How many at a time; all processors unless said
+    /// Parallel runs [default: number of CPUs]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024))]
     pub(crate) jobs: Option<u16>,
-    /// Only this seed
+    /// Run only this seed
     #[arg(long, value_name = "SEED", value_parser = whole::<u64>(0..=u64::MAX),
           conflicts_with_all = ["seeds", "start_seed", "minutes", "jobs", "resume"])]
     pub(crate) seed: Option<u64>,
-    /// Only these policies; all of them, and all compositions, unless said
+    /// Policies to test [default: all, and all combinations of parts]
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = parse_policy)]
     pub(crate) policies: Vec<PolicySpec>,
-    /// Show everything that happens, as it happens
+    /// Print every event
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,
-    /// Remember in this file which seeds have passed, and leave those out; a file belongs to one
-    /// build and one choice of policies
+    /// Record passed seeds in FILE and skip them next time; valid for one build and one choice of
+    /// policies
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) resume: Option<PathBuf>,
 }

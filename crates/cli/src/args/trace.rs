@@ -1,18 +1,18 @@
-//! Commands about block traces.
+//! Options of `tidegate trace`.
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum, ValueHint};
 use tidegate_workload::trace;
 
-/// `tidegate trace`.
+/// Commands of `tidegate trace`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// What a trace is like: requests, sizes, rates, how sequential it is, what it touches
+    /// Summarise a trace: requests, sizes, rates, access pattern, footprint
     #[command(
-        after_help = "A record that cannot be right is an error with its line, or its number; \
-                      --skip-bad counts such records\nand shows the first. A trace without a \
-                      request is an error.\n\nFormats:
+        after_help = "An invalid record is an error that names its line or number; --skip-bad \
+                      counts such records and\nshows the first. A trace without requests is an \
+                      error.\n\nFormats:
   msr      Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime (MSR Cambridge)
   disksim  arrival time in ns, device, first sector, sectors, 0 (write) or 1 (read) (MQSim's ASCII)
   vscsi    VMware's vSCSI binary, version 1 (CloudPhysics)
@@ -24,28 +24,28 @@ Examples:
     Info(TraceInfoArgs),
 }
 
-/// `tidegate trace info`.
+/// Options of `tidegate trace info`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TraceInfoArgs {
-    /// The trace
+    /// Trace file
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) read: TraceReadArgs,
 }
 
-/// How a trace is read.
+/// Options for reading a trace.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TraceReadArgs {
-    /// How it is written; told by its beginning where this is not given
+    /// Format of the trace [default: detected]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<TraceFormat>,
-    /// Pass over records that cannot be right, count and show them
+    /// Skip invalid records, and report their number
     #[arg(long)]
     pub(crate) skip_bad: bool,
 }
 
-/// How a trace is written.
+/// Format of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum TraceFormat {
     /// MSR Cambridge, CSV
@@ -57,6 +57,7 @@ pub(crate) enum TraceFormat {
 }
 
 impl TraceReadArgs {
+    /// Returns the options for the trace reader.
     pub(crate) fn options(&self) -> trace::Options {
         let format = self.format.map(|format| match format {
             TraceFormat::Msr => trace::Format::Msr,

@@ -1,4 +1,4 @@
-//! What a value on the command line may be.
+//! Parsers of values on the command line.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,23 +8,24 @@ use tidegate_core::time::Nanos;
 use tidegate_policies::policy::{self, PolicySpec};
 use tidegate_units as units;
 
-/// The keys and values of a disk, as they were typed.
+/// Keys and values of a disk as typed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DiskArg(pub(crate) Vec<(String, String)>);
 
-/// Seeds, in order, each once.
+/// Seeds in ascending order, without duplicates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seeds(pub(crate) Vec<u64>);
 
+/// Parses a number of minutes, with decimals.
 pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
     let minutes = text.parse::<f64>().ok();
     minutes
         .filter(|m| (0.01..=1_000_000.0).contains(m))
         .map(|m| Duration::from_secs_f64(m * 60.0))
-        .ok_or_else(|| "from 0.01 to 1000000".to_owned())
+        .ok_or_else(|| "allowed: 0.01 to 1000000 minutes".to_owned())
 }
 
-/// Reads a whole number within `range`, which `T` has room for.
+/// Returns a parser of whole numbers in `range`, which must fit `T`.
 pub(super) fn whole<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone {
@@ -36,6 +37,7 @@ pub(super) fn whole<T: TryFrom<u64>>(
     }
 }
 
+/// Parses `NAME=VALUE`.
 pub(super) fn parse_param(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.trim().is_empty() => {
@@ -45,6 +47,7 @@ pub(super) fn parse_param(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Parses the keys of a disk: `path=oltp.raw,size=20 GiB`.
 pub(super) fn parse_disk(text: &str) -> Result<DiskArg, String> {
     let keys = text.split(',').map(|part| {
         let known = part
@@ -54,14 +57,15 @@ pub(super) fn parse_disk(text: &str) -> Result<DiskArg, String> {
             .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
             .ok_or_else(|| {
                 format!(
-                    "{part:?} is no KEY=VALUE; write \"path=oltp.raw,size=20 GiB,create=sparse\" \
-                     (a path with a comma goes into a --file)"
+                    "{part:?} is not KEY=VALUE; write \"path=oltp.raw,size=20 GiB,create=sparse\" \
+                     (for a path with a comma, use --file)"
                 )
             })
     });
     keys.collect::<Result<_, _>>().map(DiskArg)
 }
 
+/// Parses a weight; `none` is the default weight.
 pub(super) fn parse_weight(text: &str) -> Result<u32, String> {
     if text.trim().eq_ignore_ascii_case("none") {
         return Ok(Objective::DEFAULT_WEIGHT);
@@ -78,33 +82,37 @@ pub(super) fn parse_weight(text: &str) -> Result<u32, String> {
         })
 }
 
+/// Parses a duration above 0.
 pub(super) fn parse_time(text: &str) -> Result<Nanos, String> {
     match units::parse_duration(text) {
-        Ok(Nanos(0)) => Err("it must be longer than nothing".to_owned()),
+        Ok(Nanos(0)) => Err("must be more than 0".to_owned()),
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
     }
 }
 
+/// Parses a size above 0 and returns bytes.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     match units::parse_bytes(text) {
-        Ok(0) => Err("it must be more than nothing".to_owned()),
+        Ok(0) => Err("must be more than 0".to_owned()),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(error.to_string()),
     }
 }
 
+/// Parses a bandwidth above 0 and returns bytes a second.
 pub(super) fn parse_bandwidth(text: &str) -> Result<u64, String> {
     match units::parse_bandwidth(text) {
-        Ok(0) => Err("it must be more than nothing".to_owned()),
+        Ok(0) => Err("must be more than 0".to_owned()),
         Ok(rate) => Ok(rate),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// More are a mistake in typing.
+/// Maximum number of seeds; more are taken for a typing error.
 const MOST_SEEDS: u64 = 1_000_000;
 
+/// Parses seeds: `1..20`, both included, or `1,2,3`.
 pub(super) fn parse_seeds(text: &str) -> Result<Seeds, String> {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let seeds: Option<Vec<u64>> = match text.split_once("..") {
@@ -122,18 +130,19 @@ pub(super) fn parse_seeds(text: &str) -> Result<Seeds, String> {
     Ok(Seeds(seeds))
 }
 
-/// How often a daemon may be asked.
+/// Range of intervals between two requests to a daemon.
 const INTERVALS: RangeInclusive<Nanos> = Nanos::from_millis(50)..=Nanos::from_secs(3600);
 
+/// Parses an interval in [`INTERVALS`].
 pub(super) fn parse_interval(text: &str) -> Result<Duration, String> {
     let time = units::parse_duration(text).map_err(|error| error.to_string())?;
     if !INTERVALS.contains(&time) {
-        return Err("from 50 ms to 1 h".to_owned());
+        return Err("allowed: 50 ms to 1 h".to_owned());
     }
     Ok(Duration::from_nanos(time.0))
 }
 
-/// A policy by name, or its parts joined by `+`.
+/// Parses a policy: a name, or parts joined by `+`.
 pub(crate) fn parse_policy(text: &str) -> Result<PolicySpec, String> {
     let spec = match text.split('+').collect::<Vec<_>>().as_slice() {
         [regulator, dispatcher] => PolicySpec::composed(None, regulator, dispatcher),
@@ -145,7 +154,7 @@ pub(crate) fn parse_policy(text: &str) -> Result<PolicySpec, String> {
     spec.map_err(|error| error.to_string())
 }
 
-/// Every policy with its defaults.
+/// Returns all named policies with their default parameters.
 pub(crate) fn all_policies() -> Vec<PolicySpec> {
     policy::registry()
         .iter()

@@ -1,4 +1,4 @@
-//! `tidegate agent`: I/O classes of this host's processes, so that their jobs end in time.
+//! `tidegate agent`: sets I/O classes of the host's processes so that transfers meet deadlines.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,16 +25,17 @@ pub(super) fn run(args: &AgentArgs, out: Output) -> Result<()> {
         .build()?;
     let mut course = Course::new(args, plans, out)?;
     let stopped = runtime.block_on(course.drive(args.interval));
-    // Whatever became of it, everything is put back.
+    // Original I/O classes are restored even after an error.
     let restored = course.agent.restore();
     course.tell(&restored)?;
     course.verdict(stopped?)
 }
 
+/// Returns the VMs with their jobs, after checking the options against each other.
 fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
     let mut names = BTreeSet::new();
     if let Some((name, _)) = args.vms.iter().find(|(name, _)| !names.insert(name)) {
-        let problem = Problem::new(format!("two VMs are called {name}"));
+        let problem = Problem::new(format!("two VMs have the name {name}"));
         return Err(problem.at("--vm").into());
     }
     for (n, (name, target)) in args.vms.iter().enumerate() {
@@ -47,13 +48,13 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
     for (name, ..) in &args.jobs {
         if !names.contains(name) {
             let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
-            let problem = Problem::new(format!("there is no VM {name:?}")).at("--job");
+            let problem = Problem::new(format!("no such VM: {name:?}")).at("--job");
             return Err(problem
                 .help(format!("there are: {}", names.join(", ")))
                 .into());
         }
         if !with_jobs.insert(name) {
-            let problem = Problem::new(format!("{name} has two jobs"));
+            let problem = Problem::new(format!("VM {name} has two jobs"));
             return Err(problem.at("--job").into());
         }
     }
@@ -69,7 +70,7 @@ fn plans(args: &AgentArgs) -> Result<Vec<Plan>> {
     Ok(args.vms.iter().map(plan).collect())
 }
 
-/// Classes make no difference to a disk whose scheduler knows none.
+/// Fails, or warns with --dry-run, if the disk's Linux I/O scheduler ignores I/O classes.
 fn check_scheduler(args: &AgentArgs) -> Result<()> {
     let found =
         scheduler_of(&args.disk).map_err(|error| Problem::new(error.to_string()).at("--disk"))?;
@@ -77,7 +78,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
         return Ok(());
     }
     let what = format!(
-        "{} is scheduled by {}, to which classes make no difference",
+        "the I/O scheduler of {} is {}, which ignores I/O classes",
         found.disk, found.active
     );
     let possible = Scheduler::HONOUR_CLASSES
@@ -86,7 +87,7 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
     let help = match possible {
         Some(name) => format!("echo {name} > /sys/block/{}/queue/scheduler", found.disk),
         None => format!(
-            "it offers neither {}",
+            "the kernel offers neither {}",
             Scheduler::HONOUR_CLASSES.join(" nor ")
         ),
     };
@@ -97,13 +98,13 @@ fn check_scheduler(args: &AgentArgs) -> Result<()> {
     Err(Problem::new(what).at("--disk").help(help).into())
 }
 
-/// The agent, and what is said of it.
+/// Agent with its output.
 struct Course {
     agent: Agent<Linux>,
     out: Output,
     dry_run: bool,
     began: Instant,
-    /// Standings printed last, to leave out a table that would show no change.
+    /// Standings printed last, to skip tables without changes.
     shown: Vec<Standing>,
 }
 
@@ -112,8 +113,7 @@ impl Course {
         let host = Linux::default();
         if !host.knows_children() {
             tell(format_args!(
-                "warning: this kernel does not say who started whom (CONFIG_PROC_CHILDREN): \
-                 processes that a named one starts are not seen"
+                "warning: the kernel lacks CONFIG_PROC_CHILDREN, so child processes are not found"
             ));
         }
         let interval = Nanos(args.interval.as_nanos() as u64);
@@ -135,11 +135,11 @@ impl Course {
         Nanos::from_secs_f64(self.began.elapsed().as_secs_f64())
     }
 
-    /// Until all jobs have ended, or somebody stops it; `false`: stopped.
+    /// Runs the agent until all jobs have ended (`true`) or a signal stops it (`false`).
     async fn drive(&mut self, interval: Duration) -> Result<bool> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        // Its terminal goes.
+        // Sent when the terminal is closed.
         let mut hangup = signal(SignalKind::hangup())?;
         let (interval, mut shown) = (Nanos(interval.as_nanos() as u64), Nanos::ZERO);
         loop {
@@ -165,24 +165,22 @@ impl Course {
 
     fn tell(&self, events: &[Event]) -> io::Result<()> {
         for event in events {
-            let said = Said::of(event, self.dry_run);
+            let said = EventView::of(event, self.dry_run);
             let at = self.began.elapsed().as_secs_f64();
-            match self.out.is_json() {
-                true => self
-                    .out
-                    .json_line(&Line {
-                        at_s: at,
-                        event: &said,
-                    })
-                    .map_err(io::Error::other)?,
-                false => self.out.text(&format!("{at:>6.1} s  {}\n", said.text))?,
+            if self.out.is_json() {
+                let line = Line {
+                    at_s: at,
+                    event: &said,
+                };
+                self.out.json_line(&line).map_err(io::Error::other)?;
+            } else {
+                self.out.text(&format!("{at:>6.1} s  {}\n", said.text))?;
             }
         }
         Ok(())
     }
 
-    /// Prints the table of all VMs and processes, unless nothing in it has changed since the last
-    /// one.
+    /// Prints the table of all VMs and processes if it differs from the last one.
     fn show_if_changed(&mut self, now: Nanos) -> Result<()> {
         let reports = self.agent.report(now);
         let standing = reports.iter().map(|report| Standing::of(report, now));
@@ -204,7 +202,7 @@ impl Course {
         }
         let columns = [
             ("VM", Align::Left),
-            ("CLASS", Align::Left),
+            ("I/O CLASS", Align::Left),
             ("RATE", Align::Right),
             ("DONE", Align::Right),
             ("FORECAST", Align::Left),
@@ -226,7 +224,7 @@ impl Course {
         Ok(self.out.table(&table)?)
     }
 
-    /// Jobs that ended late, or did not end, are a failure.
+    /// Fails if a job ended late or was not finished.
     fn verdict(&self, done: bool) -> Result<()> {
         let late = |report: &Report| match report.job {
             Some((_, State::Done { late, .. })) => late > Nanos::ZERO,
@@ -240,19 +238,19 @@ impl Course {
             .map(|report| report.name.as_str())
             .collect();
         if !done {
-            tell("stopped; everything is as it was");
+            tell("stopped; the original I/O classes are restored");
         }
-        match missed.is_empty() {
-            true => Ok(()),
-            false => Err(Problem::new(format!("not in time: {}", missed.join(", "))).into()),
+        if missed.is_empty() {
+            return Ok(());
         }
+        Err(Problem::new(format!("deadline not met: {}", missed.join(", "))).into())
     }
 }
 
 #[derive(Serialize)]
 struct Line<'a> {
     at_s: f64,
-    event: &'a Said,
+    event: &'a EventView,
 }
 
 #[derive(Serialize)]
@@ -261,9 +259,9 @@ struct All<'a> {
     vms: &'a [Row],
 }
 
-/// An event, for people and for machines.
+/// Event as JSON, with its text.
 #[derive(Serialize)]
-struct Said {
+struct EventView {
     kind: &'static str,
     vm: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -271,29 +269,30 @@ struct Said {
     text: String,
 }
 
-impl Said {
-    fn of(event: &Event, dry_run: bool) -> Said {
+impl EventView {
+    fn of(event: &Event, dry_run: bool) -> EventView {
         let (kind, vm, class, text) = match event {
             Event::Found { name, process } => {
                 ("found", name, None, format!("process {}", process.id))
             }
-            Event::Left { name } => ("left", name, None, "its processes have ended".to_owned()),
+            Event::Left { name } => ("left", name, None, "all processes have ended".to_owned()),
             Event::Class { name, class } => {
                 let (class, would) = (class.name(), if dry_run { "would be" } else { "is" });
                 (
                     "class",
                     name,
                     Some(class),
-                    format!("{would} {class} from now on"),
+                    format!("I/O class {would} {class} from now on"),
                 )
             }
             Event::GivenUp { name } => {
-                let text = "its job cannot be done in time, whatever the others give up".to_owned();
+                let text =
+                    "the job cannot meet its deadline, whatever the others give up".to_owned();
                 ("cannot-be-met", name, None, text)
             }
             Event::Late { name, left } => {
                 let left = bytes(*left);
-                let text = format!("its job is late: the deadline has passed with {left} left");
+                let text = format!("the job is late: the deadline has passed with {left} left");
                 ("late", name, None, text)
             }
             Event::Ended { name, state } => ("ended", name, None, ended(*state)),
@@ -302,11 +301,11 @@ impl Said {
                 thread,
                 error,
             } => {
-                let text = format!("the class of thread {} cannot be set: {error}", thread.id);
+                let text = format!("cannot set the I/O class of thread {}: {error}", thread.id);
                 ("refused", name, None, text)
             }
         };
-        Said {
+        EventView {
             kind,
             vm: vm.clone(),
             class,
@@ -315,9 +314,10 @@ impl Said {
     }
 }
 
+/// Returns the state of a job as text.
 fn ended(state: State) -> String {
     match state {
-        State::Running => "its job runs".to_owned(),
+        State::Running => "the job is running".to_owned(),
         State::Done {
             took,
             early,
@@ -330,24 +330,29 @@ fn ended(state: State) -> String {
             };
             let unseen = match unseen {
                 0 => String::new(),
-                _ => format!(" (it ended; what it did last was not seen, {unseen} bytes)"),
+                _ => format!(
+                    " (the process ended before its last {} were counted)",
+                    bytes(unseen)
+                ),
             };
             let (took, by) = (duration(took.0), duration(by.0));
-            format!("its job is done after {took}, {by} {word}{unseen}")
+            format!("the job is done after {took}, {by} {word}{unseen}")
         }
-        State::Gone { left } => format!("its processes ended with {left} bytes of its job left"),
+        State::Gone { left } => {
+            format!("all processes ended with {} of the job left", bytes(left))
+        }
     }
 }
 
-/// Figures of a [`Report`] whose change is worth printing a new table. Elapsed time, and figures
-/// that change with time alone, are left out.
+/// Figures of a [`Report`] whose change makes a new table worth printing. Elapsed time, and figures
+/// that change with time only, are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Standing {
     class: Class,
     present: bool,
     /// Throughput in bytes per second; `None` where there is a job, whose progress `job` shows.
     bytes_per_s: Option<u64>,
-    /// Bytes that its job has still to transfer, and the state of the job.
+    /// Bytes left of the job, and its state.
     job: Option<(u64, State)>,
     outlook: Outlook,
 }
@@ -380,13 +385,13 @@ impl Standing {
     }
 }
 
-/// How somebody stands.
+/// State of a VM, as JSON.
 #[derive(Serialize)]
 struct Row {
     name: String,
     class: &'static str,
     bytes_per_s: Option<u64>,
-    /// Of its job, 0 to 1.
+    /// Part of the job that is done, 0 to 1.
     done: Option<f64>,
     done_in_s: Option<f64>,
     early_s: Option<f64>,
@@ -406,9 +411,9 @@ impl Row {
             (Some((_, state @ (State::Done { .. } | State::Gone { .. }))), ..) => ended(state),
             (_, None, _) => "not known yet".to_owned(),
             (Some((job, _)), Some(_), None) if now > job.due() => {
-                "late, and never done as things are".to_owned()
+                "late, and never done at this rate".to_owned()
             }
-            (_, Some(_), None) => "never, as things are".to_owned(),
+            (_, Some(_), None) => "never at this rate".to_owned(),
             (_, Some(forecast), Some(left)) => {
                 let (by, word) = match forecast.late {
                     Nanos::ZERO => (forecast.early, "early"),

@@ -1,10 +1,10 @@
-//! Attainment of promises as tables show it.
+//! Attainment of promises in tables.
 
 use tidegate_api::attainment::AttainmentView;
 use tidegate_report::{Cell, Table, Tone};
 
-/// Formats the attainment of all parts of an objective in one cell: `kept 99.9 %`, or the parts
-/// that are missed.
+/// Returns the attainment of all parts of an objective in one cell: `kept 99.9 %`, or the missed
+/// parts.
 pub(super) fn cell(parts: &[AttainmentView]) -> Cell {
     let missed: Vec<String> = (parts.iter())
         .filter(|part| part.kept == Some(false))
@@ -23,24 +23,27 @@ pub(super) fn cell(parts: &[AttainmentView]) -> Cell {
 pub(super) fn facts(table: &mut Table, parts: &[AttainmentView]) {
     for part in parts {
         let (word, tone) = match part.kept {
-            None => ("not judged yet", Tone::Normal),
+            None => ("", Tone::Normal),
             Some(true) => ("kept", Tone::Good),
             Some(false) => ("missed", Tone::Bad),
         };
         let name = format!("{} kept?", part.part);
         if part.kept.is_none() {
-            table.fact(&name, Cell::from(format!("{word}: {}", part.detail)));
+            table.fact(&name, part.detail.as_str());
             continue;
         }
         let text = format!("{word}, {}: {}", share(part), part.detail);
         table.fact(&name, Cell::from(text).tone(tone));
         if part.asked_less_s > 0 {
-            let text = format!("asked for less in {} of its seconds", part.asked_less_s);
+            let text = format!(
+                "asked for less than promised in {} of these seconds",
+                part.asked_less_s
+            );
             table.fact("", text);
         }
         if let (Some(hour), Some(day)) = (part.last_hour.burn_rate, part.last_day.burn_rate) {
             let text = format!(
-                "error budget used: {:.0} % of the last hour's, {:.0} % of the last day's",
+                "error budget used: {:.0} % of the last hour, {:.0} % of the last 24 hours",
                 hour * 100.0,
                 day * 100.0
             );
@@ -54,7 +57,7 @@ pub(super) fn facts(table: &mut Table, parts: &[AttainmentView]) {
     }
 }
 
-/// Share of seconds that were kept. It is rounded down: 100 % means all of them.
+/// Returns the share of kept seconds, rounded down, so that 100 % means all of them.
 fn share(part: &AttainmentView) -> String {
     let percent = part.kept_percent.unwrap_or(0.0);
     format!("{} %", (percent * 10.0).floor() / 10.0)

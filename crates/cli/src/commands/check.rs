@@ -1,5 +1,5 @@
-//! `tidegate check`: what a configuration would serve or a scenario simulate, what a device model
-//! is, or everything wrong with it.
+//! `tidegate check`: checks a configuration, scenario, device model or profile, and shows its
+//! meaning.
 
 use std::path::Path;
 use tidegate_core::policy::Policy;
@@ -22,7 +22,7 @@ use tidegate_server::control::view;
 use tidegate_server::fitting;
 use tidegate_server::help::missing_directory;
 use tidegate_sim::scenario::{HostCpu, Tenant};
-use tidegate_units::human::exact_bytes;
+use tidegate_units::human::{bytes, exact_bytes};
 use tidegate_vcpu::scenario as vcpu;
 
 use self::kept::{Kept, Part};
@@ -33,14 +33,14 @@ use crate::simulate::{self, Changes};
 
 mod kept;
 
-/// What was found, as JSON.
+/// Result as JSON.
 #[derive(Serialize)]
 struct Report<'a> {
     good: bool,
     errors: &'a [Diagnostic],
     warnings: &'a [Diagnostic],
     vms: Vec<Vm<'a>>,
-    /// Devices that name no policy.
+    /// Devices without a configured policy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     default_policy: Vec<DefaultPolicy<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,34 +72,34 @@ struct Vm<'a> {
     device: &'a str,
     policy: PolicyView,
     objective: ObjectiveView,
-    /// What of it changes by the clock.
+    /// Entries of the schedule.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     schedule: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timezone: Option<String>,
     exports: Vec<&'a str>,
-    /// What of it the store keeps.
+    /// Persisted part of the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<Part>,
 }
 
-/// A device that names no policy, and so has the default one.
+/// Device without a configured policy, which gets the default one.
 #[derive(Serialize)]
 struct DefaultPolicy<'a> {
     device: &'a str,
     policy: &'static str,
-    /// Default policy in builds before.
+    /// Default policy of earlier builds.
     before: &'static str,
     newly_enforced: Vec<NewPart<'a>>,
 }
 
-/// A part of an objective that the default policy puts in force.
+/// Part of an objective that the present default policy enforces and the earlier one did not.
 #[derive(Serialize)]
 struct NewPart<'a> {
     vm: &'a str,
     part: &'static str,
     value: String,
-    /// When the entry of the VM's schedule that changes it holds.
+    /// Times of the schedule's entry that sets the part; absent for the base objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     when: Option<String>,
 }
@@ -124,21 +124,21 @@ impl<'a> DefaultPolicy<'a> {
     }
 }
 
-/// A device model, which has neither VMs nor a policy.
+/// Device model, which has neither VMs nor a policy.
 #[derive(Serialize)]
 struct Model<'a> {
     name: &'a str,
     description: &'a str,
-    /// Bytes.
+    /// Capacity in bytes.
     capacity: u64,
-    /// Bytes.
+    /// Physical block in bytes.
     physical_block: u32,
     queue_depth: u32,
-    /// Bytes.
+    /// Largest I/O in bytes.
     max_io: u32,
 }
 
-/// A saturation profile, likewise.
+/// Saturation profile, which has neither VMs nor a policy.
 #[derive(Serialize)]
 struct Profile<'a> {
     device: &'a str,
@@ -149,7 +149,7 @@ struct Profile<'a> {
     points: usize,
 }
 
-/// A scenario of vCPUs.
+/// Scenario of vCPUs.
 #[derive(Serialize)]
 struct Vcpus<'a> {
     title: &'a str,
@@ -158,7 +158,7 @@ struct Vcpus<'a> {
     vms: usize,
 }
 
-/// Checks a file.
+/// Checks a file and prints its meaning or its mistakes.
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
     if file.extension().is_some_and(|ending| ending == "fio") {
         return scenario(file, out);
@@ -216,7 +216,7 @@ fn model(text: &str, file: &Path, out: Output) -> Result<()> {
     ]);
     table.row([
         Cell::from(entry.name.clone()).tone(Tone::Strong),
-        exact_bytes(spec.capacity).into(),
+        bytes(spec.capacity).into(),
         exact_bytes(spec.physical_block.into()).into(),
         spec.queue_depth.to_string().into(),
         exact_bytes(spec.max_io.into()).into(),
@@ -333,7 +333,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
         ("DEVICE", Align::Left),
         ("POLICY", Align::Left),
         ("DISK", Align::Right),
-        ("JOBS", Align::Right),
+        ("WORKLOADS", Align::Right),
         ("OBJECTIVE", Align::Left),
     ]);
     for tenant in tenants() {
@@ -359,12 +359,12 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
     Ok(())
 }
 
-/// Says on standard error that a file has an old spelling, whatever the format of the answer.
+/// Prints a note about an old spelling on standard error, whatever the output format.
 fn tell_note(note: &Diagnostic) {
     output::tell(format_args!("{note}\n"));
 }
 
-/// What VMs run on, in a line.
+/// Returns a line on the simulated host CPU.
 fn processors(cpu: &HostCpu) -> String {
     let driver = match &cpu.driver {
         Some(driver) => format!("a driver domain of {} vCPUs", driver.cpu.vcpus),
@@ -374,6 +374,7 @@ fn processors(cpu: &HostCpu) -> String {
     format!("\n{scheduler} on {pcpus} pCPUs, with {driver}\n")
 }
 
+/// Reports mistakes, also as JSON where asked for, and fails.
 fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
     if out.is_json() {
         let report = Report {
@@ -386,6 +387,7 @@ fn refused(errors: ConfigErrors, out: Output) -> Result<()> {
     Err(errors.into())
 }
 
+/// Checks what only matters for `serve`, and prints the configuration.
 fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     let Loaded {
         mut config,
@@ -400,7 +402,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
     }
     warnings.extend(missing(&config));
     warnings.extend(memory::beyond_host(config.disks()).map(|what| {
-        let help = "less, or files: kind = \"file\"".to_owned();
+        let help = "smaller disks, or disks in files: kind = \"file\"".to_owned();
         warning("vm".to_owned(), what, help, &None)
     }));
     warnings.extend(over(&config));
@@ -475,14 +477,14 @@ fn describe(config: &Config, kept: &Kept, out: Output) -> String {
                 first(device.name.clone()).into(),
                 disk.export.clone().into(),
                 disk.size
-                    .map_or("as the file".to_owned(), exact_bytes)
+                    .map_or("of the file".to_owned(), exact_bytes)
                     .into(),
                 backed_by(disk).into(),
                 first(promise(vm, kept)).into(),
             ]);
         }
     }
-    let mut sockets = Table::new([("SOCKET", Align::Left), ("OFFERS", Align::Left)]);
+    let mut sockets = Table::new([("SOCKET", Align::Left), ("SERVES", Align::Left)]);
     for listen in &config.listeners {
         let offers = match listen.exports.as_slice() {
             [] => "all exports".to_owned(),
@@ -507,7 +509,8 @@ fn describe(config: &Config, kept: &Kept, out: Output) -> String {
     tables.join("\n") + &by_default(&config::by_default(config), out)
 }
 
-/// Devices that name no policy, and what that puts in force for their VMs; empty: all name one.
+/// Returns the devices without a configured policy and the parts that the default policy newly
+/// enforces; empty if all devices have a policy.
 fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
     if unnamed.is_empty() {
         return String::new();
@@ -518,7 +521,8 @@ fn by_default(unnamed: &[ByDefault<'_>], out: Output) -> String {
         .collect();
     let before = config::DEFAULT_BEFORE;
     let mut text = format!(
-        "\nNo policy is named for {}: it is {DEFAULT_POLICY}, and was {before} in builds before.\n",
+        "\nNo policy is configured for {}: the default is {DEFAULT_POLICY} ({before} in earlier \
+         builds).\n",
         devices.join(", ")
     );
     let mut parts = Table::new([
@@ -547,8 +551,8 @@ fn promise(vm: &VmConfig, kept: &Kept) -> String {
     let promise = promise::in_words(vm.background, &view::objective(&vm.objective));
     let promise = match vm.promised().entries().len() {
         0 => promise,
-        1 => format!("{promise}; 1 entry by the clock"),
-        n => format!("{promise}; {n} entries by the clock"),
+        1 => format!("{promise}; 1 schedule entry"),
+        n => format!("{promise}; {n} schedule entries"),
     };
     match kept.part(&vm.name) {
         None => promise,
@@ -608,20 +612,17 @@ fn unfit(config: &Config) -> Vec<Diagnostic> {
 fn unopened(vm: &VmConfig, disk: &DiskConfig, path: &Path) -> Option<Diagnostic> {
     let error = inspect(disk).err()?;
     let field = format!("vm {:?}", vm.name);
-    let help = error.help().unwrap_or_else(|| {
-        format!(
-            "`tidegate serve` needs to be able to open {}",
-            path.display()
-        )
-    });
+    let help = error
+        .help()
+        .unwrap_or_else(|| format!("`tidegate serve` must be able to open {}", path.display()));
     Some(warning(field, error.to_string(), help, &disk.place))
 }
 
-/// What `serve` would not find, as things stand: it may still come.
+/// Returns warnings for files and directories that `serve` would not find now, but may find later.
 fn missing(config: &Config) -> Vec<Diagnostic> {
     let nowhere = |field: String, path: &Path, place: &Option<Place>| {
         let help = missing_directory(path)?;
-        let what = format!("{} cannot be made yet", path.display());
+        let what = format!("{} cannot be created yet", path.display());
         Some(warning(field, what, help, place))
     };
     let disks = (config.vms.iter()).flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
@@ -652,13 +653,13 @@ fn missing(config: &Config) -> Vec<Diagnostic> {
     disks.chain(listeners).chain(control).chain(store).collect()
 }
 
-/// Entries of schedules that hold no more, and never will.
+/// Returns warnings for schedule entries that are over for good.
 fn over(config: &Config) -> Vec<Diagnostic> {
     let of_vm = |vm: &VmConfig| {
         let field = format!("vm {:?}: objective.schedule", vm.name);
         let said = vm.entries_over().into_iter().map(|(number, when)| {
-            let what = format!("entry {number} ({when}) is over for good");
-            warning(field.clone(), what, "take it out".to_owned(), &None)
+            let what = format!("entry {number} ({when}) is in the past");
+            warning(field.clone(), what, "remove it".to_owned(), &None)
         });
         said.collect::<Vec<_>>()
     };

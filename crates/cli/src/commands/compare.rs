@@ -23,16 +23,16 @@ use crate::problem::Problem;
 use crate::progress;
 use crate::simulate::{self, Changes, Ready};
 
-/// Points of a curve unless an interval is given.
+/// Default number of points of a curve.
 const POINTS: u64 = 100;
 
-/// The scenario under one policy.
+/// Scenario under one policy.
 struct Variant {
     /// Name in tables and plots.
     name: String,
     /// Name of the policy.
     policy: String,
-    /// True when the queue has the whole depth and I/Os their whole length.
+    /// True if the queue depth is fixed and I/Os are not split for sharing.
     fixed_depth: bool,
     scenario: Scenario,
 }
@@ -53,9 +53,9 @@ struct Outcome {
     name: String,
     /// Name of the policy.
     policy: String,
-    /// True when the queue had the whole depth and I/Os their whole length.
+    /// True if the queue depth was fixed and I/Os were not split for sharing.
     fixed_depth: bool,
-    /// Latency of the VM in each interval.
+    /// Latency of the compared VM in each interval.
     latency: Vec<Latency>,
     /// Report over the whole time, as `sim` gives it.
     report: Report,
@@ -66,7 +66,7 @@ struct Outcome {
 struct Latency {
     /// End of the interval, in seconds.
     time_s: f64,
-    /// 99th percentile, in nanoseconds; `None`: nothing was answered.
+    /// 99th percentile in nanoseconds; `None`: no request completed.
     p99_ns: Option<u64>,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn run(args: &CompareArgs, out: Output) -> Result<()> {
     Ok(())
 }
 
-/// Variants that the command line asks for.
+/// Returns the variants that the options ask for.
 fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
     let load = |policy: &PolicySpec| {
         simulate::load(
@@ -108,7 +108,8 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
     let mut variants = Vec::new();
     let mut told = false;
     let mut tell = |ready: &Ready| {
-        // Each policy has warnings of its own, which the table says as promises that are missed.
+        // Notes are the same for all variants. Warnings differ by policy and are left out, because
+        // the table shows missed promises.
         if !std::mem::replace(&mut told, true) {
             ready.notes.iter().for_each(crate::output::tell);
         }
@@ -146,14 +147,14 @@ fn variants(args: &CompareArgs) -> Result<Vec<Variant>> {
     Ok(variants)
 }
 
-/// The VM whose latency is drawn: the one named, else the first with a latency bound, else the
-/// first.
+/// Returns the VM whose latency is compared: that of --vm, else the first with a latency bound,
+/// else the first.
 fn chosen<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> {
     let tenants = &scenario.tenants;
     if let Some(name) = &args.vm {
         let names: Vec<&str> = tenants.iter().map(|it| it.name.as_str()).collect();
         return tenants.iter().find(|it| it.name == *name).ok_or_else(|| {
-            let problem = Problem::new(format!("there is no VM {name:?}")).at("--vm");
+            let problem = Problem::new(format!("no such VM: {name:?}")).at("--vm");
             problem.help(format!("one of {}", names.join(", "))).into()
         });
     }
@@ -162,7 +163,7 @@ fn chosen<'a>(scenario: &'a Scenario, args: &CompareArgs) -> Result<&'a Tenant> 
     vm.ok_or_else(|| Problem::new("no VM: at least one is required").into())
 }
 
-/// The plot without its curves: axes, the promised bound, and when other VMs are active.
+/// Returns the plot without its curves: axes, the promised bound, and the times of other VMs.
 fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
     let title = match scenario.frame.title.as_str() {
         "" => format!("Latency of {}", vm.name),
@@ -190,7 +191,7 @@ fn frame(scenario: &Scenario, vm: &Tenant, interval: Nanos) -> Plot {
     plot
 }
 
-/// Time in which a VM with one workload is active; `None`: from begin to end, or not known.
+/// Returns the time in which a VM with one workload is active; `None`: the whole run, or not known.
 fn active(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
     let [job] = vm.jobs.as_slice() else {
         return None;
@@ -201,7 +202,7 @@ fn active(vm: &Tenant, end: Nanos) -> Option<(Nanos, Nanos)> {
     ((from > Nanos::ZERO || to < end) && from < to).then_some((from, to))
 }
 
-/// Simulates all variants, as many at once as there are cores.
+/// Simulates all variants in parallel on all CPUs.
 fn simulate_all(variants: &[Variant], vm: &str, interval: Nanos) -> Vec<Outcome> {
     let cores = thread::available_parallelism().map_or(1, |n| n.get());
     let next = AtomicUsize::new(0);
@@ -230,7 +231,7 @@ fn simulate_all(variants: &[Variant], vm: &str, interval: Nanos) -> Vec<Outcome>
         .collect()
 }
 
-/// Simulates a variant; `advanced` is called with milliseconds of virtual time.
+/// Simulates a variant; calls `advanced` with each step of virtual time in milliseconds.
 fn simulate(variant: &Variant, vm: &str, interval: Nanos, advanced: impl Fn(u64)) -> Outcome {
     let mut world = World::new(variant.scenario.clone(), Some(interval));
     let mut latency = Vec::new();
@@ -266,7 +267,7 @@ fn with_curves(mut plot: Plot, outcomes: &[Outcome]) -> Plot {
     plot
 }
 
-/// Rates, latencies and verdicts, by VM and variant.
+/// Returns the table of rates, latencies and verdicts, by VM and variant.
 fn table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
@@ -296,7 +297,7 @@ fn table(outcomes: &[Outcome]) -> Table {
     table
 }
 
-/// Verdict on all promises to a VM: `kept`, or the parts that were missed and in how many seconds.
+/// Returns the verdict on all promises of a VM: `kept`, or the missed parts with their seconds.
 fn verdict(vm: &VmReport) -> Cell {
     let missed = vm.promises.iter().filter(|it| it.kept == Some(false));
     let missed = missed.map(|it| {

@@ -1,4 +1,4 @@
-//! `tidegate device`: what disks lie on.
+//! `tidegate device`: the devices that store disks.
 
 use anyhow::Result;
 use tidegate_api::device::{CapView, CostView, CostsView, DeviceView, DriftView, SteppedDownView};
@@ -35,7 +35,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ("BACKING", Align::Left),
         ("POLICY", Align::Left),
         ("IN FLIGHT", Align::Right),
-        ("QUEUED", Align::Right),
+        ("WAITING", Align::Right),
         ("I/OS", Align::Right),
         ("FAILED", Align::Right),
         ("VMS", Align::Left),
@@ -60,6 +60,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
+/// Returns the table of a device's configuration and state.
 pub(super) fn describe(device: &DeviceView) -> Table {
     let mut table = Table::facts();
     table
@@ -75,31 +76,31 @@ pub(super) fn describe(device: &DeviceView) -> Table {
         table.fact(name, format!("{} = {}", param.name, param.value));
     }
     table
-        .fact("depth", depth(device))
+        .fact("queue depth", depth(device))
         .fact("largest I/O", exact_bytes(device.max_io_bytes.into()))
         .fact(
-            "now",
+            "requests",
             format!(
-                "{} in flight, {} units queued, {} requests inside",
-                device.in_flight, device.queued, device.requests
+                "{} waiting (after merging), {} I/Os in flight, {} guest requests in all",
+                device.queued, device.in_flight, device.requests
             ),
         )
         .fact(
             "I/Os",
             format!(
-                "{} started, {} ended, {} failed",
+                "{} started, {} completed, {} failed",
                 count(device.started),
                 count(device.ended),
                 count(device.errors)
             ),
         )
-        .fact("idle on purpose", idle(device));
+        .fact("anticipation", anticipation(device));
     if let Some(age) = device.oldest_io_ns {
         table.fact("oldest I/O", duration(age));
     }
     if device.uncounted > 0 {
         let ios = count(u64::from(device.uncounted));
-        let text = format!("{ios} I/Os of disks that hang do not count against the depth");
+        let text = format!("{ios} I/Os of hung disks, not counted against the queue depth");
         table.fact("", Cell::from(text).tone(Tone::Bad));
     }
     promises(&mut table, device);
@@ -117,8 +118,8 @@ pub(super) fn describe(device: &DeviceView) -> Table {
     table.fact("VMs", device.vms.join(", "));
     if !device.disks_with_faults.is_empty() {
         let disks = device.disks_with_faults.join(", ");
-        let text = format!("disks that misbehave on purpose: {disks}");
-        table.fact("fault rules", Cell::from(text).tone(Tone::Warn));
+        let text = format!("active for disks: {disks}");
+        table.fact("fault injection", Cell::from(text).tone(Tone::Warn));
     }
     for (i, part) in device.not_enforced.iter().enumerate() {
         let name = if i == 0 { "not enforced" } else { "" };
@@ -128,87 +129,72 @@ pub(super) fn describe(device: &DeviceView) -> Table {
     table
 }
 
-/// Configured depth, and the one in force with its reason.
+/// Returns the configured queue depth, and the adapted one with its reason.
 fn depth(device: &DeviceView) -> String {
     match device.adapted_depth {
         None => device.depth.to_string(),
         Some(adapted) => {
             let reason = device.depth_reason.as_deref().unwrap_or("adapted");
-            format!("{adapted} of {}: {reason}", device.depth)
+            format!("{adapted} (maximum {}): {reason}", device.depth)
         }
     }
 }
 
-/// What follows for the device from all that is promised on it.
+/// Adds the feasibility of all promises on the device, and its consequences.
 fn promises(table: &mut Table, device: &DeviceView) {
-    table.fact("promises", feasible(device));
+    table.fact("feasibility", feasible(device));
     if let Some(bound) = bound(device) {
-        table.fact("", format!("at most {bound} in flight, for the bounds"));
+        table.fact(
+            "",
+            format!("at most {bound} I/Os in flight, because of latency bounds"),
+        );
     }
-    if let Some(down) = &device.stepped_down {
-        table.fact("given way", Cell::from(given_way(down)).tone(Tone::Bad));
-    }
-    // Daemons of earlier versions do not say it.
+    // Older daemons do not report it: 0.
     if device.blocking_ns > 0 {
         let blocking = duration(device.blocking_ns);
-        let text = format!("{blocking}, by which a floor may be late");
+        let text = format!("a request within its reservation may be up to {blocking} late");
         table.fact("blocking", text);
     }
 }
 
-/// Returns the promises that have given way, such as "background, 2 latency bounds: the device is
-/// slower than promised".
-fn given_way(down: &SteppedDownView) -> String {
-    let counted = |count: u32, one: &str| {
-        let plural = if count == 1 { "" } else { "s" };
-        (count > 0).then(|| format!("{count} {one}{plural}"))
-    };
-    let kinds = [
-        down.background.then(|| "background".to_owned()),
-        counted(down.transfers, "deadline transfer"),
-        counted(down.targets, "target"),
-        counted(down.latencies, "latency bound"),
-    ];
-    let kinds: Vec<String> = kinds.into_iter().flatten().collect();
-    format!("{}: the device is slower than promised", kinds.join(", "))
-}
-
-/// Whether everything that is promised fits the device.
+/// Returns whether all promises fit the device.
 fn feasible(device: &DeviceView) -> Cell {
     let Some(found) = &device.feasibility else {
-        let text = "not yet known whether they fit: it takes a profile, or costs that were learnt";
+        let text = "not yet known: needs a profile, or more learnt costs";
         return Cell::from(text).tone(Tone::Warn);
     };
-    let costs = match found.learnt {
-        true => "by learnt costs",
-        false => "by the profile",
+    let costs = if found.learnt {
+        "by learnt costs"
+    } else {
+        "by the profile"
     };
-    match found.fits {
-        true => Cell::from(format!("fit, {costs}")).tone(Tone::Good),
-        false => Cell::from(format!("do not fit, {costs}")).tone(Tone::Bad),
+    if found.fits {
+        Cell::from(format!("all promises fit, {costs}")).tone(Tone::Good)
+    } else {
+        Cell::from(format!("the promises do not fit, {costs}")).tone(Tone::Bad)
     }
 }
 
-/// I/Os in flight that latency bounds leave; `None`: as many as are configured.
+/// Returns the queue depth that latency bounds allow, if it is below the configured depth.
 fn bound(device: &DeviceView) -> Option<u32> {
     let bound = device.feasibility?.depth_bound;
     (bound < device.depth).then_some(bound)
 }
 
-/// How the device compares with its profile.
+/// Returns the comparison of the device with its profile.
 fn compared(drift: &DriftView) -> Cell {
     let DriftView { ratio, spread, .. } = drift;
     let judged = match drift.seconds_judged {
         0 if drift.too_shallow => format!(
-            "nothing to compare: it takes {} in flight, more than its depth",
+            "cannot be compared: needs {} I/Os in flight, more than the queue depth",
             drift.enough_in_flight
         ),
         0 => format!(
-            "nothing to compare yet: it takes a second with {} in flight",
+            "not compared yet: needs a second with {} I/Os in flight",
             drift.enough_in_flight
         ),
         seconds => format!(
-            "{} s judged, an I/O takes {ratio:.2} times as long as it says (+-{spread:.2})",
+            "over {} s I/Os took {ratio:.2} +- {spread:.2} times as long as in the profile",
             count(seconds)
         ),
     };
@@ -220,45 +206,50 @@ fn compared(drift: &DriftView) -> Cell {
     }
 }
 
-/// What I/Os cost, a kind a line, and how sure that is.
+/// Returns the learnt cost of each kind of I/O with its uncertainty.
 fn learnt(costs: &CostsView) -> Vec<Cell> {
     if costs.kinds.is_empty() {
-        let text = "nothing yet: it takes a device that is full for some seconds";
+        let text = "none yet: needs some seconds with the device saturated";
         return vec![Cell::from(text).tone(Tone::Warn)];
     }
     let line = |cost: &CostView| {
         let text = format!(
-            "{} of {}: {} of the device +-{:.0} %, from {} I/Os",
+            "{} of {}: {} of device time +-{:.0} %, from {} I/Os",
             cost.kind,
             bytes(cost.size_bytes.into()),
             duration(cost.time_ns as u64),
             cost.within * 100.0,
             count(cost.ios)
         );
-        match cost.known {
-            true => Cell::new(text),
-            false => Cell::new(text).append(Cell::from(", not known well").tone(Tone::Warn)),
+        if cost.known {
+            Cell::new(text)
+        } else {
+            Cell::new(text).append(Cell::from(", still imprecise").tone(Tone::Warn))
         }
     };
     costs.kinds.iter().map(line).collect()
 }
 
-/// The cap that I/Os are held to.
+/// Returns the learnt cap.
 fn capped(cap: &CapView) -> String {
     let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));
     let bytes = cap.bytes_per_s.map(format_bandwidth);
     let all: Vec<String> = iops.into_iter().chain(bytes).collect();
     let all = all.join(if cap.either { " or " } else { " and " });
-    format!("{all} let pass by something in front of the device; I/Os go at 97 % of it")
+    format!("{all}, imposed below this device; I/Os are issued at 97 % of it")
 }
 
-/// How long the device was left idle on purpose, and whether what was waited for came.
-fn idle(device: &DeviceView) -> String {
-    let time = duration(device.deliberate_ns);
+/// Returns the time for which the policy kept the device idle for expected requests, and how often
+/// such a request arrived.
+fn anticipation(device: &DeviceView) -> String {
+    let time = match device.deliberate_ns {
+        0 => "none".to_owned(),
+        ns => format!("device kept idle for {}", duration(ns)),
+    };
     match device.waits {
         None => time,
         Some(waits) => format!(
-            "{time}; under this policy {} waits, of which {} for a request that came",
+            "{time}; {} waits under this policy, {} successful",
             count(waits.begun),
             count(waits.succeeded)
         ),

@@ -53,7 +53,7 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
     if disk.rules.is_empty() {
         let before = match disk.injected {
             0 => String::new(),
-            n => format!("; before, {} requests were struck", count(n)),
+            n => format!("; earlier rules struck {} requests", count(n)),
         };
         return Ok(out.text(&format!("{} has no fault rules{before}\n", disk.export))?);
     }
@@ -62,13 +62,13 @@ pub(super) fn run(command: DiskCommand, client: &Client, out: Output) -> Result<
 
 /// Prints the confirmation that a disk was forgotten; `answer` is its JSON form.
 fn forgotten(name: &str, answer: &Value, out: Output) -> Result<()> {
-    match out.is_json() {
-        true => out.json(answer),
-        false => Ok(out.text(&format!(
-            "{name} is forgotten: with create = \"sparse\" a new, empty disk is made where its \
-             file was\n"
-        ))?),
+    if out.is_json() {
+        return out.json(answer);
     }
+    Ok(out.text(&format!(
+        "{name} is forgotten: with create = \"sparse\" a new, empty disk will be created in place \
+         of its file\n"
+    ))?)
 }
 
 /// Forgets a disk in the store that a configuration file names. Fails while a daemon has the store
@@ -77,15 +77,15 @@ fn forget_in_store(name: &str, file: &Path) -> Result<()> {
     let loaded = config::load(file)?;
     let Some(store) = loaded.config.store else {
         let what = format!(
-            "{}: no [store] section, so no disk is known",
+            "{}: no [store] section, so no disk is remembered",
             file.display()
         );
-        let help = "without one a disk whose file is gone is made anew";
+        let help = "without a store a missing file is created again; nothing needs to be forgotten";
         return Err(Problem::new(what).help(help).into());
     };
     if !store.path.try_exists()? {
         let what = format!(
-            "{}: there is no store, so no disk is known",
+            "{}: the store does not exist, so no disk is remembered",
             store.path.display()
         );
         return Err(Problem::new(what).into());
@@ -93,10 +93,10 @@ fn forget_in_store(name: &str, file: &Path) -> Result<()> {
     let opened = Store::open(&store.path).map_err(|error| {
         let in_use = matches!(error, StoreError::InUse { .. });
         let problem = Problem::new(error.to_string());
-        match in_use {
-            true => problem
-                .help("a daemon runs: leave --config out, and it is asked to forget the disk"),
-            false => problem,
+        if in_use {
+            problem.help("a daemon is running: leave out --config, and the daemon forgets the disk")
+        } else {
+            problem
         }
     })?;
     if opened.forget_disk(name)? {
@@ -107,15 +107,19 @@ fn forget_in_store(name: &str, file: &Path) -> Result<()> {
         .iter()
         .map(|disk| format!("{} ({})", disk.export, disk.path));
     let known = known.collect::<Vec<_>>().join(", ");
-    let help = match known.is_empty() {
-        true => "it knows of none".to_owned(),
-        false => format!("it knows {known}"),
+    let help = if known.is_empty() {
+        "the store remembers no disk".to_owned()
+    } else {
+        format!("the store remembers: {known}")
     };
-    let what = format!("{}: the store knows no disk {name:?}", store.path.display());
+    let what = format!(
+        "{}: the store has no record of a disk {name:?}",
+        store.path.display()
+    );
     Err(Problem::new(what).help(help).into())
 }
 
-/// Returns the rule that was typed.
+/// Returns the rule that the options describe.
 fn rule(args: &FaultArgs) -> FaultRequest {
     FaultRequest {
         on: args.on.clone(),
@@ -133,13 +137,14 @@ fn rule(args: &FaultArgs) -> FaultRequest {
     }
 }
 
+/// Returns the table of a disk's rules with their counters.
 fn table(disk: &DiskFaultsView) -> Table {
     let mut table = Table::new([
         ("RULE", Align::Right),
         ("STATE", Align::Left),
         ("REQUESTS", Align::Left),
-        ("WHAT HAPPENS", Align::Left),
-        ("MET", Align::Right),
+        ("EFFECT", Align::Left),
+        ("MATCHED", Align::Right),
         ("STRUCK", Align::Right),
     ]);
     for rule in &disk.rules {
@@ -157,7 +162,7 @@ fn table(disk: &DiskFaultsView) -> Table {
     table
 }
 
-/// `read, write at 1 GiB to 64 KiB on; 1 in 100; after 10 s`.
+/// Returns the requests that a rule applies to: `read from 1 GiB, 64 KiB long; 1 in 100`.
 fn which(rule: &FaultView) -> String {
     let place = match (&rule.from, &rule.length) {
         (None, None) => String::new(),
@@ -189,11 +194,11 @@ fn which(rule: &FaultView) -> String {
     parts.join("; ")
 }
 
-/// `2 s late, then EIO`.
+/// Returns the effect of a rule: `2 s late, then EIO`.
 fn what(rule: &FaultView) -> String {
     let late = rule.stall.as_ref().map(|stall| format!("{stall} late"));
     let fails = match (&rule.torn, rule.error.as_deref()) {
-        (Some(torn), Some("none")) => Some(format!("torn after {torn}, answered as done")),
+        (Some(torn), Some("none")) => Some(format!("torn after {torn}, reported as written")),
         (Some(torn), error) => Some(format!("torn after {torn}, {}", error.unwrap_or("EIO"))),
         (None, error) => error.map(str::to_owned),
     };
@@ -323,6 +328,6 @@ mod tests {
         }));
         let words = "write from 1 GiB, 64 KiB long; 1 in 100; 1 %; after 10 s; at most 3";
         assert_eq!(which(&rule), words);
-        assert_eq!(what(&rule), "torn after 0 B, answered as done");
+        assert_eq!(what(&rule), "torn after 0 B, reported as written");
     }
 }

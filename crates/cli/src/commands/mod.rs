@@ -1,4 +1,4 @@
-//! One module a command.
+//! Commands, one module each.
 
 mod agent;
 mod attainment;
@@ -32,7 +32,7 @@ use crate::args::{self, Args, BenchCommand, Command, VcpuCommand};
 use crate::client::Client;
 use crate::output::{self, Output};
 
-/// Does what was asked for.
+/// Runs the command given on the command line.
 pub(crate) fn run(args: Args) -> Result<()> {
     let out = Output::new(&args.global);
     let client = || Client::new(&args.global.socket);

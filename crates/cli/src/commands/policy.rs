@@ -1,4 +1,4 @@
-//! `tidegate policy`: which there are, and which is in force.
+//! `tidegate policy`: lists and shows policies and parts, and sets the policy of a device.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ fn list(out: Output) -> Result<()> {
     let mut table = Table::new([
         ("POLICY", Align::Left),
         ("ENFORCES", Align::Left),
-        ("WHAT IT DOES", Align::Left),
+        ("DESCRIPTION", Align::Left),
     ]);
     for info in &all {
         table.row([
@@ -49,7 +49,7 @@ fn list(out: Output) -> Result<()> {
     let mut parts = Table::new([
         ("PART", Align::Left),
         ("ROLE", Align::Left),
-        ("WHAT IT DOES", Align::Left),
+        ("DESCRIPTION", Align::Left),
     ]);
     for part in view::policy_parts() {
         parts.row([part.name, part.role, part.summary]);
@@ -67,7 +67,7 @@ fn show_one(name: &str, out: Output) -> Result<()> {
     if let Some(part) = parts.iter().find(|part| part.name == name) {
         return show_part(part, out);
     }
-    // For its error, which names the policies there are.
+    // Only parsed for its error, which lists the policies.
     let spec = parse_policy(name).map_err(|what| {
         let parts: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
         Problem::new(what).help(format!("or one of the parts: {}", parts.join(", ")))
@@ -83,8 +83,8 @@ fn show_policy(info: &PolicyInfoView, out: Output) -> Result<()> {
     let mut facts = Table::facts();
     facts
         .fact("policy", Cell::from(info.name.as_str()).tone(Tone::Strong))
-        .fact("in short", info.summary.as_str())
-        .fact("from", info.source.as_str())
+        .fact("summary", info.summary.as_str())
+        .fact("source", info.source.as_str())
         .fact(
             "parts",
             parts(controller, &info.regulator, &info.dispatcher),
@@ -103,10 +103,10 @@ fn show_part(part: &PolicyPartView, out: Output) -> Result<()> {
     facts
         .fact("part", Cell::from(part.name.as_str()).tone(Tone::Strong))
         .fact("role", part.role.as_str())
-        .fact("in short", part.summary.as_str())
+        .fact("summary", part.summary.as_str())
         .fact("enforces", enforces(&part.enforces))
         .fact(
-            "written",
+            "configure",
             format!("policy = {{ {} = \"{}\" }}", part.role, part.name),
         );
     let text = facts.render(out.style()) + &parameters(&part.params, out);
@@ -134,7 +134,7 @@ fn show_composed(spec: &PolicySpec, out: Output) -> Result<()> {
     Ok(out.text(&text)?)
 }
 
-/// The parameters as a table below what stands above; nothing where there are none.
+/// Returns the table of parameters with a blank line before it; empty if there are none.
 fn parameters(params: &[ParamView], out: Output) -> String {
     if params.is_empty() {
         return String::new();
@@ -142,9 +142,9 @@ fn parameters(params: &[ParamView], out: Output) -> String {
     let mut table = Table::new([
         ("PARAMETER", Align::Left),
         ("DEFAULT", Align::Right),
-        ("FROM", Align::Right),
-        ("TO", Align::Right),
-        ("WHAT IT DOES", Align::Left),
+        ("MIN", Align::Right),
+        ("MAX", Align::Right),
+        ("DESCRIPTION", Align::Left),
     ]);
     for param in params {
         let (default, min, max) = (&param.default, &param.min, &param.max);
@@ -172,7 +172,7 @@ fn set(
     Ok(out.table(&device::describe(&read(answer)?))?)
 }
 
-/// Returns the policy that was typed: a name, or two or three parts joined by `+`.
+/// Returns the request for a policy: a name, or two or three parts joined by `+`.
 pub(super) fn request(policy: &str, params: &[(String, String)]) -> PolicyRequest {
     let part = |name: &&str| Some((*name).to_owned());
     let mut request = match policy.split('+').collect::<Vec<_>>().as_slice() {
@@ -193,7 +193,7 @@ pub(super) fn request(policy: &str, params: &[(String, String)]) -> PolicyReques
         },
     };
     for (name, value) in params {
-        // A count or a flag is meant where it looks like one; everything else carries a unit.
+        // Numbers and flags become JSON values; everything else carries a unit and stays text.
         let value = match serde_json::from_str(value) {
             Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
             _ => Value::from(value.as_str()),
@@ -203,6 +203,7 @@ pub(super) fn request(policy: &str, params: &[(String, String)]) -> PolicyReques
     request
 }
 
+/// Wraps a paragraph at `width` columns.
 fn wrap(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut column = 0;

@@ -1,10 +1,10 @@
-//! How precisely VMs are served, and how they are tuned to that, for people.
+//! Precision of VMs' bandwidths and state of the tuner, in tables.
 
 use tidegate_api::tuning::{InadequateView, PrecisionView, ThrottleView, TuningView};
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_units::human::{bytes, bytes_per_s, count, duration, rate};
 
-/// B, beta and V of each VM. All have the same statistical interval.
+/// Returns the table of B, beta and V of each VM. All must have the same statistical interval.
 pub(super) fn table<'a>(vms: &[(&'a str, &'a PrecisionView)]) -> Table {
     let interval = vms.first().map_or(0, |(_, precision)| precision.interval_s);
     let beta = format!("BETA, {interval} s");
@@ -15,8 +15,8 @@ pub(super) fn table<'a>(vms: &[(&'a str, &'a PrecisionView)]) -> Table {
         ("B", Align::Right),
         (beta.as_str(), Align::Right),
         ("V", Align::Right),
-        ("SECONDS", Align::Right),
-        ("IDLE", Align::Right),
+        ("ACTIVE s", Align::Right),
+        ("IDLE s", Align::Right),
     ]);
     for (vm, precision) in vms {
         table.row([
@@ -33,11 +33,11 @@ pub(super) fn table<'a>(vms: &[(&'a str, &'a PrecisionView)]) -> Table {
     table
 }
 
-/// How each VM is tuned.
+/// Returns the table of the tuner's state of each VM.
 pub(super) fn tunings<'a>(vms: &[(&'a str, &'a TuningView)]) -> Table {
     let mut table = Table::new([
         ("TUNED VM", Align::Left),
-        ("AIM", Align::Right),
+        ("AIMS AT", Align::Right),
         ("MERGE LIMIT", Align::Right),
         ("WINDOW", Align::Right),
         ("THROTTLE", Align::Left),
@@ -56,11 +56,11 @@ pub(super) fn tunings<'a>(vms: &[(&'a str, &'a TuningView)]) -> Table {
     table
 }
 
-/// One VM's precision, as a line.
+/// Returns the precision of one VM on one line.
 pub(super) fn in_line(precision: &PrecisionView) -> String {
     let v = format!("V {}", percent(precision.variability_percent));
     let over = format!(
-        "over {} s in which it asked{}",
+        "over {} s with requests{}",
         precision.seconds,
         match precision.idle_seconds {
             0 => String::new(),
@@ -78,7 +78,7 @@ pub(super) fn in_line(precision: &PrecisionView) -> String {
     }
 }
 
-/// Adds to a table of facts how a VM is tuned.
+/// Adds the tuner's state to the table of a VM.
 pub(super) fn facts(table: &mut Table, tuning: &TuningView) {
     if let Some(short) = &tuning.inadequate {
         table.fact("capacity", Cell::from(inadequate(short)).tone(Tone::Bad));
@@ -91,17 +91,20 @@ pub(super) fn facts(table: &mut Table, tuning: &TuningView) {
         .fact("throttle", throttle(tuning))
         .fact("window", window(tuning));
     if let Some(profiling) = &tuning.profiling {
-        let text = format!("{} of {} merge limits", profiling.done, profiling.of);
+        let text = format!(
+            "{} of {} merge limits measured",
+            profiling.done, profiling.of
+        );
         table.fact("profiling", text);
     }
     if let Some(range) = &tuning.range {
         let text = format!(
-            "up to {}, at {} an I/O; one page comes to {}",
+            "up to {} with I/Os of {}; {} with I/Os of one page",
             bytes_per_s(range.highest_bytes_per_s as f64),
             bytes(range.merge_limit_bytes.into()),
             bytes_per_s(range.lowest_bytes_per_s as f64),
         );
-        table.fact("can be promised", text);
+        table.fact("possible range", text);
     }
     if tuning.error_percent.is_some() {
         let (b, v) = (tuning.error_percent, tuning.variability_percent);
@@ -112,7 +115,7 @@ pub(super) fn facts(table: &mut Table, tuning: &TuningView) {
 
 fn inadequate(short: &InadequateView) -> String {
     format!(
-        "inadequate: it asks for its target and the device does {} of it, {} I/Os a second",
+        "too small for the target: the device reaches {}, {} IOPS",
         bytes_per_s(short.bytes_per_s as f64),
         rate(short.iops),
     )
@@ -122,7 +125,7 @@ fn state(tuning: &TuningView) -> Cell {
     match (&tuning.inadequate, &tuning.profiling) {
         (Some(short), _) => {
             let had = bytes_per_s(short.bytes_per_s as f64);
-            Cell::from(format!("inadequate: {had} can be had")).tone(Tone::Bad)
+            Cell::from(format!("capacity too small: {had}")).tone(Tone::Bad)
         }
         (None, Some(profiling)) => {
             Cell::from(format!("profiling, {} of {}", profiling.done, profiling.of))
@@ -162,7 +165,7 @@ fn throttle(tuning: &TuningView) -> String {
         None => "off".to_owned(),
         Some(ThrottleView::ExactlyBytesPerS(of)) => format!("exactly {}", bytes_per_s(of as f64)),
         Some(ThrottleView::AtMostBytesPerS(of)) => format!("at most {}", bytes_per_s(of as f64)),
-        Some(ThrottleView::Iops(of)) => format!("{} I/Os a second", rate(of)),
+        Some(ThrottleView::Iops(of)) => format!("{} IOPS", rate(of)),
     }
 }
 
@@ -212,15 +215,15 @@ mod tests {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(
             words(lines[0]),
-            "VM TARGET MEAN B BETA, 30 s V SECONDS IDLE"
+            "VM TARGET MEAN B BETA, 30 s V ACTIVE s IDLE s"
         );
-        let expected = "oltp 30 MB/s 29.7 MB/s -0.87 % 1.23 % 12.00 % 1 234 56";
+        let expected = "oltp 30 MB/s 29.7 MB/s -0.87 % 1.23 % 12.00 % 1234 56";
         assert_eq!(words(lines[1]), expected);
-        assert_eq!(words(lines[2]), "bulk - 29.7 MB/s - - 12.00 % 1 234 56");
+        assert_eq!(words(lines[2]), "bulk - 29.7 MB/s - - 12.00 % 1234 56");
         assert!(lines.iter().all(|line| line.chars().count() <= 100));
         assert_eq!(
             in_line(&held),
-            "B -0.87 %, beta 1.23 % in 30 s, V 12.00 %, over 1234 s in which it asked, 56 s idle"
+            "B -0.87 %, beta 1.23 % in 30 s, V 12.00 %, over 1234 s with requests, 56 s idle"
         );
     }
 
@@ -237,7 +240,7 @@ mod tests {
             "8 KiB",
             "at most 33 MB/s",
             "78 ms, settled",
-            "up to 68 MB/s, at 44 KiB an I/O; one page comes to 17 MB/s",
+            "up to 68 MB/s with I/Os of 44 KiB; 17 MB/s with I/Os of one page",
             "B +0.50 %, V 4.25 %",
         ] {
             assert!(said.contains(part), "{part}: {said}");
@@ -253,12 +256,12 @@ mod tests {
         };
         let said = facts_of(&short);
         assert!(
-            said.contains("the device does 12 MB/s of it, 250 I/Os a second"),
+            said.contains("the device reaches 12 MB/s, 250 IOPS"),
             "{said}"
         );
         assert!(said.contains("3 of 11 merge limits"), "{said}");
         let shown = tunings(&[("oltp", &short)]).render(Style::Plain);
-        assert!(shown.contains("inadequate: 12 MB/s can be had"), "{shown}");
+        assert!(shown.contains("capacity too small: 12 MB/s"), "{shown}");
         assert!(
             shown.lines().all(|line| line.chars().count() <= 100),
             "{shown}"

@@ -1,4 +1,4 @@
-//! `tidegate reproduce`: a paper's experiments, run again and set beside its figures.
+//! `tidegate reproduce`: repeats a paper's experiments and compares with its figures.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,13 +16,13 @@ use crate::args::{Format, ReproduceArgs};
 use crate::drawing;
 use crate::output::{self, Output};
 use crate::problem::Problem;
-use crate::progress::Patient;
+use crate::progress::DelayedBar;
 
 pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     let Some(name) = &args.paper else {
         return match args.plots.svg {
             None => list(out),
-            Some(_) => Err(Problem::new("there is no paper to draw curves of")
+            Some(_) => Err(Problem::new("no paper given to draw curves of")
                 .at("--svg")
                 .help("name one: tidegate reproduce flubber --svg curves.svg")
                 .into()),
@@ -39,14 +39,14 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
     };
     check_curves(paper, &wanted, args, out)?;
     let began = Instant::now();
-    let mut progress = Patient::new(1, "simulating");
+    let mut progress = DelayedBar::new(1, "simulating");
     let mut hear = |done: usize, all: usize| {
-        progress.of(all as u64);
-        progress.at(done as u64, String::new);
+        progress.set_total(all as u64);
+        progress.set(done as u64, String::new);
     };
     if args.calibrate {
         let Some(calibrate) = paper.calibrate else {
-            let problem = Problem::new(format!("nothing of {name} is calibrated"));
+            let problem = Problem::new(format!("{name} has no calibration"));
             return Err(problem.at("--calibrate").into());
         };
         let text = calibrate(&wanted, &mut hear)?;
@@ -80,10 +80,10 @@ fn jobs(asked: Option<u16>) -> usize {
     asked.map_or_else(cores, usize::from)
 }
 
-/// So many requests of each trace are replayed: more than any experiment comes to.
+/// Requests read of each trace; no experiment replays more.
 const REQUESTS: usize = 20_000;
 
-/// The traces of a folder that the paper was measured with; what is not there is told.
+/// Reads the paper's original traces from a folder, and reports missing ones.
 fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8]>>> {
     if paper.traces.is_empty() {
         let problem = Problem::new(format!("{} replays no traces", paper.name));
@@ -105,20 +105,20 @@ fn traces(paper: &Paper, folder: &Path) -> Result<BTreeMap<&'static str, Arc<[u8
     missing.dedup();
     let missing = missing.join(", ");
     if found.is_empty() {
-        let problem = Problem::new("there is no trace that the paper was measured with");
-        let help = format!("it looks for {missing}; without --traces others are replayed");
+        let problem = Problem::new("none of the paper's original traces is here");
+        let help = format!("expected: {missing}; without --traces built-in ones are used");
         return Err(problem.at(folder.display().to_string()).help(help).into());
     }
     if !missing.is_empty() {
         output::tell(format_args!(
-            "not in {}: {missing}; what is built in is replayed instead",
+            "not in {}: {missing}; built-in traces are used instead",
             folder.display()
         ));
     }
     Ok(found)
 }
 
-/// A trace's first requests, a line each.
+/// Reads the first [`REQUESTS`] lines of a trace.
 fn beginning(path: &Path) -> io::Result<Arc<[u8]>> {
     let mut input = BufReader::new(File::open(path)?);
     let mut bytes = Vec::new();
@@ -130,25 +130,25 @@ fn beginning(path: &Path) -> io::Result<Arc<[u8]>> {
     Ok(bytes.into())
 }
 
-/// Refuses to draw where there will be nothing to, or nobody who looks.
+/// Refuses options for drawing where there are no curves, or with JSON output.
 fn check_curves(paper: &Paper, wanted: &Wanted, args: &ReproduceArgs, out: Output) -> Result<()> {
     let option = match (args.plot, &args.plots.svg) {
         (true, _) => "--plot",
         (false, Some(_)) => "--svg",
         (false, None) if args.plots.ascii => {
-            let problem = Problem::new("nothing is drawn here").at("--ascii");
-            return Err(problem.help("it goes with --plot").into());
+            let problem = Problem::new("--ascii without --plot has no effect").at("--ascii");
+            return Err(problem.help("add --plot").into());
         }
         (false, None) => return Ok(()),
     };
     if args.plot && out.is_json() {
-        let problem = Problem::new("-o json is for machines, and curves for people").at("--plot");
-        return Err(problem.help("--svg FILE goes with -o json").into());
+        let problem = Problem::new("curves cannot be drawn with -o json").at("--plot");
+        return Err(problem.help("use --svg FILE with -o json").into());
     }
     if !paper.curves.iter().any(|table| wanted.wants(table)) {
-        let problem = Problem::new("there are no curves of what is asked for").at(option);
+        let problem = Problem::new("no curves for this table or figure").at(option);
         let help = match paper.curves {
-            [] => format!("{} has none here", paper.name),
+            [] => format!("{} has no curves", paper.name),
             curves => format!("there are curves of: {}", curves.join(", ")),
         };
         return Err(problem.help(help).into());
@@ -160,14 +160,14 @@ fn find(name: &str) -> Result<&'static Paper> {
     let found = papers().iter().find(|paper| paper.name == name);
     found.ok_or_else(|| {
         let names: Vec<&str> = papers().iter().map(|paper| paper.name).collect();
-        let problem = Problem::new(format!("there is no experiment {name:?}")).at("PAPER");
+        let problem = Problem::new(format!("no such paper: {name:?}")).at("PAPER");
         problem
             .help(format!("there are: {}", names.join(", ")))
             .into()
     })
 }
 
-/// The one part that is asked for; `None`: all.
+/// Returns the table or figure that is asked for; `None`: all.
 fn part(paper: &Paper, args: &ReproduceArgs) -> Result<Option<String>> {
     let (at, what, name) = match (&args.table, &args.figure) {
         (Some(table), _) => ("--table", format!("table {table:?}"), table.clone()),
@@ -180,7 +180,7 @@ fn part(paper: &Paper, args: &ReproduceArgs) -> Result<Option<String>> {
     if paper.tables.contains(&name.as_str()) {
         return Ok(Some(name));
     }
-    let problem = Problem::new(format!("{} has no {what} here", paper.name));
+    let problem = Problem::new(format!("{} has no {what}", paper.name));
     let help = format!("there are: {}", paper.tables.join(", "));
     Err(problem.at(at).help(help).into())
 }

@@ -8,7 +8,7 @@ use tidegate_vcpu::scenario as vcpu;
 use crate::args::SchemaOf;
 use crate::output::Output;
 
-/// Prints the schema of a document, which is JSON whatever format is asked for.
+/// Prints the schema of a document; always JSON, whatever `--output` says.
 pub(super) fn run(document: SchemaOf, out: Output) -> Result<()> {
     out.json(&match document {
         SchemaOf::Configuration => config::schema(),

@@ -1,4 +1,4 @@
-//! `tidegate serve`: the daemon.
+//! `tidegate serve`: runs the daemon.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::log::Log;
 use crate::output;
 use crate::problem::Problem;
 
-/// Serves until it is told to stop.
+/// Serves until a signal stops the daemon.
 pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     let Loaded {
         config,
@@ -46,6 +46,7 @@ pub(super) fn run(file: &Path, log: LogLevel) -> Result<()> {
     stopped.map(drop)
 }
 
+/// Runs the daemon and its control API until they stop.
 async fn serve(config: Config) -> Result<Stopped> {
     let (devices, vms) = (config.devices.len(), config.vms.len());
     let limits = config.daemon;
@@ -58,7 +59,7 @@ async fn serve(config: Config) -> Result<Stopped> {
         daemon = start(config) => daemon.context("cannot start")?,
         why = end_at_once(&limits) => {
             let why = why.context("cannot handle signals")?;
-            tracing::warn!("{why}, while starting: ending at once");
+            tracing::warn!("{why} while starting: stopping at once");
             return Ok(Stopped::AtOnce);
         }
     };
@@ -81,10 +82,10 @@ async fn serve(config: Config) -> Result<Stopped> {
     Ok(ended?)
 }
 
-/// Parts that the log lists at start, so that the line of a host with a thousand VMs can be read.
+/// Maximum number of newly enforced parts in the log, for hosts with a thousand VMs.
 const NEWLY_LISTED: usize = 16;
 
-/// Says of the devices that name no policy which one they have, for it was another one before.
+/// Logs the default policy of devices that name none, because an earlier default was another one.
 fn tell_default_policy(config: &Config) {
     let unnamed = config::by_default(config);
     if unnamed.is_empty() {
@@ -101,7 +102,7 @@ fn tell_default_policy(config: &Config) {
     tracing::info!(
         devices = devices.join(", "),
         newly_enforced = format!("{}{more}", listed.join("; ")),
-        "no policy is named, so it is {DEFAULT_POLICY}; builds before it had {}",
+        "no policy is configured, so the default {DEFAULT_POLICY} is used; earlier builds used {}",
         config::DEFAULT_BEFORE,
     );
 }
@@ -118,13 +119,15 @@ async fn start(config: Config) -> Result<Daemon, StartError> {
     Ok(daemon)
 }
 
+/// Prints warnings and notes on standard error.
 fn warn(warnings: &[Diagnostic]) {
     for warning in warnings {
         output::tell(format_args!("{warning}\n"));
     }
 }
 
-/// Why a file is not served. One of another kind has nothing wrong with it line by line.
+/// Returns the error for a refused file. A file of another kind, such as a scenario, gets one error
+/// that says so instead of one for each line.
 fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
     let kind = document::read_text(file).map(|text| FileKind::of(&text));
     match kind {
@@ -135,17 +138,19 @@ fn refused(errors: ConfigErrors, file: &Path) -> anyhow::Error {
     }
 }
 
+/// Returns the error for a control socket that cannot be opened.
 fn no_control(error: BindError, place: Option<&Place>) -> anyhow::Error {
     let what = format!("cannot open the control socket: {error}");
     let problem = Problem::new(what).place(place);
     match error.help() {
         Some(help) => problem
-            .help(format!("{help}: `socket` under [control]"))
+            .help(format!("{help}: `socket` in [control]"))
             .into(),
         None => problem.into(),
     }
 }
 
+/// Installs the log, with colours on a terminal.
 fn start_log(level: LogLevel, log: &Log) {
     let level = match level {
         LogLevel::Error => Level::ERROR,
@@ -161,9 +166,8 @@ fn start_log(level: LogLevel, log: &Log) {
         .with_target(false)
         .with_ansi(colours)
         .with_writer(log.lines())
-        // It would say so with `eprintln!`, which panics where nobody reads standard error any
-        // more, in whichever thread had something to say: an event loop's clients would lose their
-        // disks.
+        // Internal errors are printed with `eprintln!`, which panics if standard error is closed.
+        // A panic in an event loop would take down the disks that it serves.
         .log_internal_errors(false)
         .init();
 }

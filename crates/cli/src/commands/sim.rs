@@ -1,4 +1,4 @@
-//! `tidegate sim`: runs a scenario or a job file in virtual time and says who got what.
+//! `tidegate sim`: runs a scenario or a fio job file in virtual time and reports the result.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use tidegate_units::human::{count, duration, percent};
 use super::precise;
 use crate::args::{Format, SimArgs};
 use crate::output::{self, Output};
-use crate::progress::Patient;
+use crate::progress::DelayedBar;
 use crate::simulate::{self, Changes, Ready};
 
 mod processors;
@@ -38,7 +38,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         world.keep_responses();
     }
     let total = world.scenario().frame.duration.0 / 1_000_000;
-    let mut progress = Patient::new(total, "simulating");
+    let mut progress = DelayedBar::new(total, "simulating");
     while !world.is_over() {
         let mut result = Ok(());
         world.step(&mut |row| {
@@ -50,7 +50,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
         if let Some(log) = &mut log {
             log.add(&world.take_responses())?;
         }
-        progress.at(world.now().0 / 1_000_000, || {
+        progress.set(world.now().0 / 1_000_000, || {
             format!("{} of {}", world.now(), world.scenario().frame.duration)
         });
     }
@@ -59,7 +59,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     let (warm_up, ended) = (world.scenario().frame.warm_up, world.now());
     if ended < warm_up {
         output::tell(format_args!(
-            "warning: all jobs had ended after {ended}, within the warm-up of {warm_up}"
+            "warning: all workloads ended after {ended}, within the warm-up of {warm_up}"
         ));
     }
     let report = world.report();
@@ -67,7 +67,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     if out.format() == Format::Table {
         let took = began.elapsed().as_secs_f64();
         output::tell(format_args!(
-            "{} requests simulated in {took:.2} s, {:.2} million a second",
+            "{} requests simulated in {took:.2} s ({:.2} million per second)",
             count(report.requests),
             report.requests as f64 / took / 1e6
         ));
@@ -75,16 +75,17 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     Ok(())
 }
 
-/// Prints rows as they come, so that memory does not grow with them, and the report.
+/// Printer of the rows of intervals, at once so that memory does not grow, and of the report.
 struct Printer {
     out: Output,
-    /// As wide as the longest name.
+    /// Width of the column of names: the longest name of a VM.
     name: usize,
     rows: u64,
-    /// Somebody replays a trace or has a deadline.
+    /// True if a VM replays a trace or has a deadline, so that response times are reported.
     responses: bool,
 }
 
+/// Columns of rates and latencies in CSV; their names carry the unit.
 const RATE_COLUMNS: [&str; 12] = [
     "iops",
     "read_iops",
@@ -100,12 +101,12 @@ const RATE_COLUMNS: [&str; 12] = [
     "latency_max_ns",
 ];
 
-/// For machines: empty where nothing was answered.
+/// Returns a time in nanoseconds for CSV; empty if no request was answered.
 fn latency(ns: Option<u64>) -> String {
     ns.map_or(String::new(), |ns| ns.to_string())
 }
 
-/// For people.
+/// Returns a time for tables; `-` if no request was answered.
 fn shown(ns: Option<u64>) -> String {
     ns.map_or("-".to_owned(), duration)
 }
@@ -206,10 +207,10 @@ impl Printer {
 
     fn report(&mut self, report: &Report) -> Result<()> {
         match self.out.format() {
-            // After rows, a line like theirs.
+            // After JSON lines of intervals the report is one more line.
             Format::Json if self.rows > 0 => self.out.json_line(report),
             Format::Json => self.out.json(report),
-            // A series is one table: its rows are all there is to say.
+            // CSV is one table: after rows of intervals there is no place for the report.
             Format::Csv if self.rows > 0 => Ok(()),
             Format::Csv => {
                 self.csv_heading("duration_s")?;
@@ -228,7 +229,7 @@ impl Printer {
     }
 }
 
-/// The whole report for people.
+/// Returns the whole report as tables.
 fn table(report: &Report, out: Output) -> String {
     let mut head = String::new();
     if !report.title.is_empty() {
@@ -236,7 +237,7 @@ fn table(report: &Report, out: Output) -> String {
     }
     let warm_up = match report.warm_up_s {
         0.0 => String::new(),
-        s => format!(", the first {s} s not counted"),
+        s => format!(" (first {s} s not counted)"),
     };
     let (duration_s, seed) = (report.duration_s, report.seed);
     head += &format!("{duration_s} s simulated{warm_up}, seed {seed}\n");
@@ -302,7 +303,7 @@ fn vms(report: &Report) -> Table {
         ("P99.9", Align::Right),
         ("MAX", Align::Right),
         ("GUEST", Align::Right),
-        ("HELD", Align::Right),
+        ("THROTTLED", Align::Right),
         ("QUEUED", Align::Right),
         ("DEVICE", Align::Right),
     ]);
@@ -335,9 +336,9 @@ fn precision(report: &Report) -> Table {
 fn promises(vms: &[VmReport]) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
-        ("PROMISED", Align::Left),
+        ("PROMISE", Align::Left),
         ("KEPT", Align::Left),
-        ("", Align::Left),
+        ("DETAIL", Align::Left),
     ]);
     let promises = vms
         .iter()

@@ -1,4 +1,4 @@
-//! `tidegate stats`: who got what, since the start or in each interval.
+//! `tidegate stats`: counters since the daemon started, rates of each interval, or precision.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -29,15 +29,15 @@ pub(super) fn run(args: &StatsArgs, client: &Client, out: Output) -> Result<()> 
     }
 }
 
-/// What was counted, of the VM that was asked for.
-fn look(args: &StatsArgs, client: &Client, query: &StatsQuery) -> Result<StatsView> {
+/// Returns the counters of all VMs, or of the one that was asked for.
+fn fetch(args: &StatsArgs, client: &Client, query: &StatsQuery) -> Result<StatsView> {
     let mut stats: StatsView = read(client.get(&format!("/v1/stats{query}"))?)?;
     if let Some(wanted) = &args.vm {
         let known: Vec<String> = stats.vms.iter().map(|vm| vm.vm.clone()).collect();
         stats.vms.retain(|vm| vm.vm == *wanted);
         if stats.vms.is_empty() {
             let help = format!("there are: {}", known.join(", "));
-            return Err(Problem::new(format!("there is no VM {wanted:?}"))
+            return Err(Problem::new(format!("no such VM: {wanted:?}"))
                 .help(help)
                 .into());
         }
@@ -45,8 +45,9 @@ fn look(args: &StatsArgs, client: &Client, query: &StatsQuery) -> Result<StatsVi
     Ok(stats)
 }
 
+/// Prints counters since the daemon started.
 fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
-    let stats = look(args, client, &StatsQuery::default())?;
+    let stats = fetch(args, client, &StatsQuery::default())?;
     if out.is_json() {
         return out.json(&stats);
     }
@@ -59,9 +60,9 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
         ("MERGED", Align::Right),
         ("P50", Align::Right),
         ("P99", Align::Right),
-        ("QUEUE P99", Align::Right),
+        ("WAIT P99", Align::Right),
         ("DEVICE P99", Align::Right),
-        ("WAITED MOST BEHIND", Align::Left),
+        ("MOSTLY BEHIND", Align::Left),
         ("KEPT", Align::Left),
     ]);
     for vm in &stats.vms {
@@ -106,14 +107,14 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
-/// How precisely each VM was served of late.
+/// Prints the precision of each VM's bandwidth in the last five minutes.
 fn precision(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     let interval = args.interval;
     let query = StatsQuery {
         buckets: false,
         interval: interval.map(|interval| format!("{}ns", interval.as_nanos())),
     };
-    let stats = look(args, client, &query)?;
+    let stats = fetch(args, client, &query)?;
     let vms: Vec<_> = (stats.vms.iter())
         .map(|vm| (vm.vm.as_str(), &vm.precision))
         .collect();
@@ -140,7 +141,7 @@ struct VmPrecision {
     precision: PrecisionView,
 }
 
-/// One interval of one VM.
+/// Rates of one VM in one interval; field names are those of `-o json`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Interval {
     vm: String,
@@ -156,9 +157,9 @@ struct Interval {
     in_flight: u32,
     failed: u64,
     background: bool,
-    /// What it was promised at the end of the interval.
+    /// Objective at the end of the interval.
     objective: ObjectiveView,
-    /// Parts of that which the policy does not enforce.
+    /// Parts of the objective that the policy does not enforce.
     not_enforced: Vec<String>,
 }
 
@@ -168,10 +169,10 @@ struct Intervals {
 }
 
 impl Interval {
-    /// What happened to each VM between two looks, in the order of the second; those that are not
-    /// in all are left out.
+    /// Returns the rates of all VMs between two answers, in the order of the second. VMs that are
+    /// not in both, or not in `promised`, are left out.
     fn all(before: &StatsView, now: &StatsView, promised: &[VmView]) -> Vec<Interval> {
-        // By name: there may be thousands, and this is done each interval.
+        // Indexed by name, because there may be thousands of VMs.
         let before: BTreeMap<&str, &VmStatsView> =
             (before.vms.iter()).map(|vm| (vm.vm.as_str(), vm)).collect();
         let promised: BTreeMap<&str, &VmView> =
@@ -183,7 +184,7 @@ impl Interval {
         now.vms.iter().filter_map(between).collect()
     }
 
-    /// What happened between two looks; `None` where the daemon was started anew in between.
+    /// Returns the rates of a VM between two answers; `None` if the daemon restarted in between.
     fn between(before: &VmStatsView, now: &VmStatsView, vm: &VmView) -> Option<Interval> {
         let seconds = now.taken_at_ns.checked_sub(before.taken_at_ns)? as f64 / 1e9;
         let per_s = |now: u64, before: u64| Some(now.checked_sub(before)? as f64 / seconds);
@@ -219,20 +220,21 @@ impl Interval {
     }
 }
 
+/// Prints rates of each interval until interrupted or `--count` is reached.
 fn follow(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
     let with_buckets = StatsQuery {
         buckets: true,
         interval: None,
     };
     let every = args.interval.unwrap_or(Duration::from_secs(1));
-    let mut before = look(args, client, &with_buckets)?;
+    let mut before = fetch(args, client, &with_buckets)?;
     let in_place = !out.is_json() && std::io::stdout().is_terminal();
     let mut drawn = 0;
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
         std::thread::sleep(every);
-        let now = look(args, client, &with_buckets)?;
-        // Asked each time: `vm set` may have changed what was promised.
+        let now = fetch(args, client, &with_buckets)?;
+        // Fetched each time, because `vm set` or a schedule may have changed objectives.
         let promised: Vec<VmView> = read(client.get("/v1/vms")?)?;
         let vms = Interval::all(&before, &now, &promised);
         if out.is_json() {
@@ -261,12 +263,12 @@ fn table(vms: &[Interval]) -> Table {
         ("MB/S", Align::Right),
         ("P50", Align::Right),
         ("P99", Align::Right),
-        ("QUEUE P99", Align::Right),
+        ("WAIT P99", Align::Right),
         ("DEVICE P99", Align::Right),
         ("WAITING", Align::Right),
         ("IN FLIGHT", Align::Right),
         ("FAILED", Align::Right),
-        ("PROMISED", Align::Left),
+        ("OBJECTIVE", Align::Left),
     ]);
     let time = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| duration((ms * 1e6) as u64));
     for vm in vms {
@@ -293,7 +295,7 @@ fn table(vms: &[Interval]) -> Table {
     table
 }
 
-/// What it was promised, and what of that nobody sees to.
+/// Returns the objective on one line, with the parts that are not enforced.
 fn promised(vm: &Interval) -> Cell {
     let promise = promise::in_words(vm.background, &vm.objective);
     if vm.not_enforced.is_empty() {

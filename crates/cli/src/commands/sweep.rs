@@ -1,4 +1,5 @@
-//! `tidegate sweep`: scenarios x policies x seeds, on all cores, going on where it was stopped.
+//! `tidegate sweep`: simulates scenarios x policies x seeds on all CPUs, and resumes a stopped
+//! sweep.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -23,7 +24,7 @@ use crate::progress;
 use crate::results::{Key, Results};
 use crate::simulate::{self, Changes, Ready};
 
-/// One simulation of a sweep: what is simulated, with its key's seed.
+/// Simulation of a sweep: a scenario, and the key of its result, which has the seed.
 struct Cell {
     key: Key,
     ready: Arc<Ready>,
@@ -39,7 +40,7 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     if known > 0 {
         let file = results.path().display();
         output::tell(format_args!(
-            "{known} of {} results are in {file} already",
+            "{known} of {} results are already in {file}",
             grid.len()
         ));
     }
@@ -51,7 +52,7 @@ pub(super) fn run(args: &SweepArgs, out: Output) -> Result<()> {
     show(&of_grid, out)
 }
 
-/// Every scenario with every policy, scheduler and seed, in the order they were named, each once.
+/// Returns every scenario with every policy, scheduler and seed, in the order given, each once.
 fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
     let policies: Vec<_> = match args.policies.as_slice() {
         [] => vec![None],
@@ -96,7 +97,7 @@ fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
     Ok(grid)
 }
 
-/// The key of a scenario, whose seed is not set yet.
+/// Returns the key of a scenario, without its final seed.
 fn key(ready: &Ready) -> Key {
     let policies = (ready.scenario.devices.iter()).map(|d| format!("{:?}", d.scheduling.policy));
     Key {
@@ -108,8 +109,8 @@ fn key(ready: &Ready) -> Key {
     }
 }
 
-/// All that a result follows from but the seed, as one number: the scenario as it was understood,
-/// with the figures of its devices, and the version that simulates it.
+/// Returns a hash of everything but the seed that determines a result: the scenario as read, its
+/// device models, and the version of the simulator.
 fn digest(scenario: &Scenario) -> u64 {
     struct Sum(u64);
     impl std::fmt::Write for Sum {
@@ -123,7 +124,7 @@ fn digest(scenario: &Scenario) -> u64 {
     sum.0
 }
 
-/// Runs what is missing on all cores; `each` is called here, in the order they end.
+/// Simulates the missing cells in parallel; calls `each` on this thread, in order of completion.
 fn simulate_all(
     missing: &[&Cell],
     jobs: Option<u16>,
@@ -144,7 +145,7 @@ fn simulate_all(
                     let mut world = World::new(scenario, None);
                     world.run(&mut |_| {});
                     let report = serde_json::to_value(world.report());
-                    // Nobody listens any more: a result could not be kept.
+                    // The receiver is gone because a result could not be written.
                     if sender.send((cell.key.clone(), report)).is_err() {
                         return;
                     }
@@ -161,12 +162,12 @@ fn simulate_all(
     .inspect(|()| bar.finish_and_clear())
 }
 
-/// One VM under one policy, over all seeds.
+/// Results of one VM under one policy over all seeds.
 #[derive(Default, Serialize)]
 struct Summary {
     scenario: String,
     policy: String,
-    /// Of the processors; absent: there are none.
+    /// vCPU scheduler; absent without a host CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     scheduler: Option<String>,
     vm: String,
@@ -174,27 +175,27 @@ struct Summary {
     iops: Spread,
     bytes_per_s: Spread,
     latency_p99_ns: Spread,
-    /// beta, where there is a bandwidth that is held.
+    /// Beta of the V-Cup paper; absent without a target bandwidth.
     #[serde(skip_serializing_if = "Option::is_none")]
     absolute_error_percent: Option<Spread>,
-    /// V, where something moved for long enough.
+    /// V of the V-Cup paper; absent if too little moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     variability_percent: Option<Spread>,
-    /// Those that could be judged.
+    /// Number of promises that could be judged.
     promises: usize,
     promises_kept: usize,
-    /// Of a hundred requests of its trace or jobs with a deadline; absent: it has none.
+    /// Missed requests in per cent, of a trace or with deadlines; absent if the VM has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     missed_percent: Option<Spread>,
-    /// pCPUs that it had; absent: there are no processors, or it is no VM.
+    /// pCPUs used; absent without a host CPU, and for background processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<Spread>,
-    /// How long 99 of 100 completions waited for its vCPU at most.
+    /// 99th percentile of the wait of completions for a vCPU, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_wait_p99_ns: Option<Spread>,
 }
 
-/// The mean over seeds, and the extremes.
+/// Mean, minimum and maximum over seeds.
 #[derive(Clone, Copy, Default, Serialize)]
 struct Spread {
     mean: f64,
@@ -213,7 +214,7 @@ impl Spread {
 }
 
 fn summarise(results: &[(&Key, &Value)]) -> Vec<Summary> {
-    // In the order of the grid; VMs in the order of their scenario.
+    // Kept in the order of the grid, and VMs in the order of their scenario.
     let mut groups: Vec<(Summary, Vec<&Value>)> = Vec::new();
     let mut places: BTreeMap<_, usize> = BTreeMap::new();
     for (key, report) in results {
@@ -342,7 +343,7 @@ fn show(results: &[(&Key, &Value)], out: Output) -> Result<()> {
     }
 }
 
-/// Whether any of them ran on processors.
+/// Returns true if a scenario has a host CPU.
 fn has_processors(all: &[Summary]) -> bool {
     all.iter().any(|s| s.scheduler.is_some())
 }
@@ -355,11 +356,11 @@ fn table(all: &[Summary]) -> Table {
         ("POLICY", Align::Left),
         ("SEEDS", Align::Right),
         ("IOPS", Align::Right),
-        ("FROM", Align::Right),
-        ("TO", Align::Right),
+        ("MIN", Align::Right),
+        ("MAX", Align::Right),
         ("MB/S", Align::Right),
         ("P99", Align::Right),
-        ("WORST P99", Align::Right),
+        ("MAX P99", Align::Right),
         ("BETA", Align::Right),
         ("V", Align::Right),
         ("KEPT", Align::Right),
@@ -390,7 +391,7 @@ fn table(all: &[Summary]) -> Table {
         };
         let cells = [
             TableCell::from(s.vm.as_str()),
-            // Its name; the parameters are in the results file.
+            // Only the name; the results file has the parameters.
             s.policy.split('{').next().unwrap_or_default().into(),
             s.seeds.to_string().into(),
             format!("{:.1}", s.iops.mean).into(),

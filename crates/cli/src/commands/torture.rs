@@ -1,4 +1,4 @@
-//! `tidegate torture`: runs seeds on all processors, shows those that fail.
+//! `tidegate torture`: torture-tests the engine with many seeds on all CPUs.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 use tidegate_policies::policy::PolicySpec;
-use tidegate_report::Table;
+use tidegate_report::{Style, Table};
 use tidegate_sim::torture::{self, Failure, Options, Passed};
 use tidegate_units::human::count;
 
@@ -19,16 +19,16 @@ use crate::output::Output;
 use crate::problem::Problem;
 use crate::seeds::{Owner, Seeds};
 
-/// Seeds where neither a number nor a time is given.
+/// Default number of seeds.
 const SEEDS: u64 = 1000;
-/// Failures that are shown whole; of the others only what broke.
+/// Number of failures shown in full; of later ones only the broken check is shown.
 const SHOWN: usize = 3;
-/// Between two lines of progress, and at least between two writings of the resume file.
-const SOMETIMES: Duration = Duration::from_millis(500);
+/// Interval between updates of the progress line, and between writes of the resume file.
+const UPDATE: Duration = Duration::from_millis(500);
 
 type Ended = Result<Passed, Box<Failure>>;
 
-/// What a run came to.
+/// Result of all seeds, as JSON.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     passed: u64,
@@ -39,7 +39,7 @@ struct Summary {
     faults: u64,
     seconds: f64,
     seeds_per_second: f64,
-    /// Of all that happened, in whatever order the seeds ran.
+    /// Digest of all events, independent of the order in which seeds ran.
     digest: String,
     #[serde(skip)]
     sum: u64,
@@ -60,10 +60,10 @@ pub(super) fn run(args: &TortureArgs, out: Output) -> Result<()> {
     }
 }
 
-/// One seed, perhaps with all that happens.
+/// Runs one seed, with --trace printing every event.
 fn one(seed: u64, args: &TortureArgs, out: Output) -> Result<()> {
     let begun = Instant::now();
-    // A closed pipe ends the showing, not the run: its verdict still counts.
+    // A closed pipe ends the output, not the run, whose verdict still counts.
     let mut show = |line: &torture::Line| {
         let _ = out.text(&format!("{line}\n"));
     };
@@ -125,7 +125,7 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
     summary.print(begun, out)
 }
 
-/// The last of the seeds from `first` on: of so many, or of all there are.
+/// Returns the last of `seeds` seeds from `first` on; without a number, the largest seed.
 fn last(first: u64, seeds: Option<u64>) -> Result<u64> {
     let Some(seeds) = seeds else {
         return Ok(u64::MAX);
@@ -133,20 +133,20 @@ fn last(first: u64, seeds: Option<u64>) -> Result<u64> {
     let beyond = seeds - 1;
     first.checked_add(beyond).ok_or_else(|| {
         let what = format!(
-            "there are no {seeds} seeds from {first} on: the last one is {}",
+            "there are fewer than {seeds} seeds from {first} on: the largest seed is {}",
             u64::MAX
         );
         let (fit, start) = (u64::MAX - first + 1, u64::MAX - beyond);
         Problem::new(what)
             .at("--start-seed")
             .help(format!(
-                "--seeds {fit} at most, or --start-seed {start} at most"
+                "at most --seeds {fit}, or at most --start-seed {start}"
             ))
             .into()
     })
 }
 
-/// Seeds that have passed, and the file where they are remembered.
+/// Seeds that have passed, and the file that records them.
 #[derive(Default)]
 struct Done<'a> {
     seeds: Seeds,
@@ -160,7 +160,7 @@ impl<'a> Done<'a> {
             seeds: Seeds::read(file, &owner)?,
             kept: Some((file, owner)),
         };
-        // A file that cannot be written is better known now than after an hour.
+        // Written at once, to find an unwritable file now rather than after an hour.
         done.write()?;
         Ok(done)
     }
@@ -173,7 +173,7 @@ impl<'a> Done<'a> {
     }
 }
 
-/// Which seeds are still to be run: from the next one, where there is one, to the last.
+/// Seeds still to run: from the next one, if any, to the last.
 struct Source {
     next: Mutex<(Option<u64>, Seeds)>,
     last: u64,
@@ -214,7 +214,7 @@ fn collect(
     done: &mut Done,
     progress: &mut Progress,
 ) -> Result<()> {
-    let mut next = Instant::now() + SOMETIMES;
+    let mut next = Instant::now() + UPDATE;
     loop {
         match receiver.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(ended) => {
@@ -228,7 +228,7 @@ fn collect(
             Err(RecvTimeoutError::Timeout) => {}
         }
         if Instant::now() >= next {
-            next = Instant::now() + SOMETIMES;
+            next = Instant::now() + UPDATE;
             progress.show(summary);
             done.write()?;
         }
@@ -257,7 +257,7 @@ impl Summary {
                 (failure.seed, failure.digest)
             }
         };
-        // A sum, because seeds end in any order.
+        // A sum does not depend on the order in which seeds end.
         let mixed = (digest ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.sum = self.sum.wrapping_add(mixed ^ (mixed >> 32));
     }
@@ -274,27 +274,27 @@ impl Summary {
             let mut facts = Table::facts();
             facts.fact("passed", count(self.passed));
             if self.left_out > 0 {
-                facts.fact("passed before", count(self.left_out));
+                facts.fact("passed earlier", count(self.left_out));
             }
             facts
                 .fact("failed", count(self.failed.len() as u64))
                 .fact("requests", count(self.requests))
                 .fact("device I/Os", count(self.device_ios))
                 .fact("faults", count(self.faults))
-                .fact("took", format!("{:.1} s", self.seconds))
-                .fact("seeds a second", format!("{:.0}", self.seeds_per_second))
+                .fact("duration", format!("{:.1} s", self.seconds))
+                .fact("seeds per second", format!("{:.0}", self.seeds_per_second))
                 .fact("digest", self.digest.as_str());
             out.table(&facts)?;
         }
         let Some(first) = self.failed.first() else {
             return Ok(());
         };
-        let what = format!("{} of {ran} seeds broke a promise", self.failed.len());
+        let what = format!("{} of {ran} seeds failed", self.failed.len());
         Err(Problem::new(what).help(first.again.as_str()).into())
     }
 }
 
-/// Lines on standard error that stay up to date, where somebody looks.
+/// Progress line on standard error, if it is a terminal.
 struct Progress {
     begun: Instant,
     of: Option<u64>,
@@ -320,11 +320,12 @@ impl Progress {
             .of
             .map_or(String::new(), |of| format!(" of {}", count(of)));
         let line = format!(
-            "{}{of} seeds, {rate:.0} a second, {:.0} s left, {failed} failed",
+            "{}{of} seeds, {rate:.0} per second, {:.0} s left, {failed} failed",
             count(ran),
             left.max(0.0)
         );
         self.shown = true;
+        let line = Style::Colour.group_digits(&line);
         let _ = write!(io::stderr(), "\r\x1b[K{line}");
     }
 
@@ -336,9 +337,10 @@ impl Progress {
 
     fn failure(&mut self, failure: &Failure, whole: bool) {
         self.clear();
-        let _ = match whole {
-            true => writeln!(io::stderr(), "{failure}"),
-            false => writeln!(io::stderr(), "seed {}: {}", failure.seed, failure.broken),
+        let _ = if whole {
+            writeln!(io::stderr(), "{failure}")
+        } else {
+            writeln!(io::stderr(), "seed {}: {}", failure.seed, failure.broken)
         };
     }
 }

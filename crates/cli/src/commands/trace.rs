@@ -1,4 +1,4 @@
-//! `tidegate trace`: block traces, read strictly and told in figures.
+//! `tidegate trace`: statistics of block traces, which are read strictly.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -24,13 +24,13 @@ pub(super) fn run(command: TraceCommand, out: Output) -> Result<()> {
 fn info(args: &TraceInfoArgs, out: Output) -> Result<()> {
     let trace = load(&args.file, &args.read)?;
     let whole = Whole::of(&trace);
-    match out.is_json() {
-        true => out.json(&whole),
-        false => Ok(out.text(&whole.text(&trace, out))?),
+    if out.is_json() {
+        return out.json(&whole);
     }
+    Ok(out.text(&whole.text(&trace, out))?)
 }
 
-/// Reads a trace; what is wrong with it is said with its place.
+/// Reads a trace; errors name the line or record.
 fn load(file: &Path, args: &TraceReadArgs) -> Result<Trace> {
     let name = file.display();
     let open =
@@ -40,18 +40,18 @@ fn load(file: &Path, args: &TraceReadArgs) -> Result<Trace> {
         Err(TraceError::Bad(bad)) => {
             let problem = Problem::new(format!("{name}: {}", bad.what)).at(bad.place.to_string());
             problem.help(format!(
-                "a record has: {}; --skip-bad passes over bad ones",
+                "a record has: {}; --skip-bad skips invalid records",
                 bad.right
             ))
         }
         Err(error @ TraceError::Unknown) => Problem::new(format!("{name}: {error}"))
-            .help("say what it is with --format; see `tidegate trace info --help`"),
+            .help("give its format with --format; see `tidegate trace info --help`"),
         Err(TraceError::Empty {
             first: Some(bad),
             skipped,
         }) => {
             let what = format!(
-                "{name}: there is no request in it, all {skipped} records are bad: {}",
+                "{name}: no valid requests, all {skipped} records are invalid: {}",
                 bad.what
             );
             Problem::new(what)
@@ -63,7 +63,7 @@ fn load(file: &Path, args: &TraceReadArgs) -> Result<Trace> {
     Err(problem.into())
 }
 
-/// All that is said of a trace.
+/// Statistics of a trace.
 #[derive(Serialize)]
 struct Whole {
     format: &'static str,
@@ -80,7 +80,7 @@ struct Bad {
     what: String,
 }
 
-/// A trace's figures, or those of one of its disks.
+/// Statistics of a whole trace or of one of its disks.
 #[derive(Serialize)]
 struct Figures {
     name: String,
@@ -151,12 +151,12 @@ impl Whole {
         if self.out_of_order > 0 {
             let n = count(self.out_of_order);
             text.push_str(&format!(
-                "\n{n} requests stood behind later ones; they are taken in the order of time\n"
+                "\n{n} requests are out of order in the file; statistics use their times\n"
             ));
         }
         if self.skipped > 0 {
             text.push_str(&format!(
-                "\n{} bad records were passed over; the first of them:\n",
+                "\n{} invalid records were skipped; the first ones:\n",
                 count(self.skipped)
             ));
             for bad in &self.bad {
@@ -172,8 +172,8 @@ impl Whole {
             "READS",
             "BYTES",
             "SEQUENTIAL",
-            "TOUCHES",
-            "UP TO",
+            "FOOTPRINT",
+            "EXTENT",
         ];
         let columns = columns.map(|title| (title, Align::Right));
         let mut table = Table::new([("DISK", Align::Left)].into_iter().chain(columns));
@@ -235,11 +235,11 @@ impl Figures {
         }
     }
 
-    /// Returns the smallest, the largest and the median size of requests in words.
+    /// Returns the smallest, largest and median size of requests.
     fn said_sizes(&self) -> String {
         let [least, most, median] =
             [self.sizes.least, self.sizes.most, self.sizes.median].map(|size| bytes(size.into()));
-        format!("{least} to {most}, half of them up to {median}")
+        format!("{least} to {most}, median {median}")
     }
 
     /// Returns the commonest sizes, each with its share of the requests, in words.
@@ -277,25 +277,25 @@ impl Figures {
         row(
             "rate",
             format!(
-                "{} IOPS, {} at most in a second; {}",
+                "{} IOPS, peak {} in a second; {}",
                 rate(self.iops),
                 rate(self.peak_iops as f64),
                 bytes_per_s(self.bytes_per_s)
             ),
         );
         row("sizes", self.said_sizes());
-        row("commonest", self.said_commonest());
+        row("most common", self.said_commonest());
         row(
             "sequential",
             format!(
-                "{} begin where the one before on the same disk ended",
+                "{} of requests begin where the previous one on the disk ended",
                 percent(self.sequential, 1.0)
             ),
         );
         row(
             "footprint",
             format!(
-                "{} touched, up to {}",
+                "{} accessed, highest address {}",
                 bytes(self.footprint_bytes),
                 bytes(self.extent_bytes)
             ),
@@ -305,7 +305,7 @@ impl Figures {
             let part = percent(gap.total_s, self.span_s);
             row(
                 &format!("idle {least} or more"),
-                format!("{} x, {part} of the span", count(gap.count)),
+                format!("{} times, {part} of the span", count(gap.count)),
             );
         }
         table

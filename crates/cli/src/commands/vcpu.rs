@@ -1,4 +1,4 @@
-//! `tidegate vcpu`: a host's vCPUs in virtual time, and their schedulers.
+//! `tidegate vcpu`: simulates a host's vCPU schedulers, and lists them.
 
 mod list;
 
@@ -14,7 +14,7 @@ use tidegate_vcpu::scenario::{self, Scenario, Simulation};
 use crate::args::VcpuSimArgs;
 use crate::output::{self, Output};
 use crate::problem::Problem;
-use crate::progress::Patient;
+use crate::progress::DelayedBar;
 
 pub(super) use list::list;
 
@@ -23,11 +23,11 @@ pub(super) fn sim(args: &VcpuSimArgs, out: Output) -> Result<()> {
     let began = Instant::now();
     let mut simulation = Simulation::new(scenario);
     let total = simulation.scenario().frame.duration;
-    let mut progress = Patient::new(total.0 / 1_000_000, "simulating");
+    let mut progress = DelayedBar::new(total.0 / 1_000_000, "simulating");
     while !simulation.is_over() {
         simulation.step();
         let now = simulation.world().now();
-        progress.at(now.0 / 1_000_000, || format!("{now} of {total}"));
+        progress.set(now.0 / 1_000_000, || format!("{now} of {total}"));
     }
     drop(progress);
     let report = simulation.report();
@@ -37,7 +37,7 @@ pub(super) fn sim(args: &VcpuSimArgs, out: Output) -> Result<()> {
     out.text(&heading(&report))?;
     out.table(&table(&report))?;
     output::tell(format_args!(
-        "{} switches of a pCPU simulated in {:.2} s",
+        "{} context switches simulated in {:.2} s",
         count(report.switches),
         began.elapsed().as_secs_f64()
     ));
@@ -63,9 +63,7 @@ fn load(args: &VcpuSimArgs) -> Result<Scenario> {
                 scenario.frame.warm_up
             );
             let problem = Problem::new(what).at("--duration");
-            return Err(problem
-                .help("what is counted begins after the warm-up")
-                .into());
+            return Err(problem.help("counting begins after the warm-up").into());
         }
         scenario.frame.duration = duration;
     }
@@ -79,7 +77,7 @@ fn heading(report: &VcpuReport) -> String {
         text += &format!("{}\n", report.title);
     }
     text += &format!(
-        "{}, seed {}, {:.1} s of which {:.1} s are not counted; credits began anew {} times",
+        "{}, seed {}, {:.1} s (first {:.1} s not counted); {} credit resets",
         report.scheduler,
         report.seed,
         report.duration_s,
@@ -88,9 +86,9 @@ fn heading(report: &VcpuReport) -> String {
     );
     let others = [
         (counts.boosts, "CPU-BOOSTs"),
-        (counts.balanced, "vCPUs moved for load"),
-        (counts.io_balanced, "moved for I/O"),
-        (counts.clamped, "IVCredits cut off"),
+        (counts.balanced, "vCPUs migrated for load"),
+        (counts.io_balanced, "migrated for I/O"),
+        (counts.clamped, "IVCredits clamped"),
     ];
     for (n, what) in others.into_iter().filter(|&(n, _)| n > 0) {
         text += &format!(", {} {what}", count(n));

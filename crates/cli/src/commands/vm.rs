@@ -45,8 +45,8 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ("VM", Align::Left),
         ("DEVICE", Align::Left),
         ("POLICY", Align::Left),
-        ("CLIENTS", Align::Right),
-        ("PENDING", Align::Right),
+        ("CONNECTIONS", Align::Right),
+        ("WAITING", Align::Right),
         ("IN FLIGHT", Align::Right),
         ("OBJECTIVE", Align::Left),
         ("KEPT", Align::Left),
@@ -76,12 +76,14 @@ fn list(client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
-/// What a VM is promised, and that this does not fit or is not yet known to.
+/// Returns a VM's objective on one line, with a warning if it does not fit or may not fit the
+/// device.
 fn promised(vm: &VmView) -> Cell {
     let words = Cell::from(promise::in_words(vm.background, &vm.objective));
     match vm.feasible.as_deref() {
-        None | Some("fits") => words,
-        Some(other) => words.append(Cell::from(format!(" ({other})")).tone(Tone::Warn)),
+        Some("does not fit") => words.append(Cell::from(" (does not fit)").tone(Tone::Warn)),
+        // Shown by `vm show`; most VMs of a device without a profile have it after a start.
+        _ => words,
     }
 }
 
@@ -119,32 +121,29 @@ fn set(args: &ObjectiveArgs, client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&describe(&read(answer)?))?)
 }
 
-/// Returns the change of an objective that was typed. `none` takes a whole table away; as the value
-/// of a single figure it is the daemon's to read.
+/// Returns the change of an objective that the options make. `none` removes a whole table; as the
+/// value of a single figure it is passed on to the daemon.
 pub(super) fn change(args: &PartArgs) -> ObjectiveChange {
-    serde_json::from_value(args.change()).expect("the registry's words are those of the API")
+    serde_json::from_value(args.change()).expect("the registry uses the API's notation")
 }
 
-/// Returns all that is known of a VM at the time of an answer.
+/// Returns the table of a VM's objective, disks and state.
 fn describe(vm: &VmView) -> Table {
     let mut table = Table::facts();
     table
         .fact("VM", Cell::from(vm.name.as_str()).tone(Tone::Strong))
-        .fact("device", format!("{}, policy {}", vm.device, vm.policy))
-        .fact(
-            "tenant",
-            match vm.background {
-                true => "background: has what the VMs leave",
-                false => "VM",
-            },
-        );
+        .fact("device", format!("{}, policy {}", vm.device, vm.policy));
+    if vm.background {
+        table.fact("background", "process of the host; gets what the VMs leave");
+    }
     objective_facts(&mut table, &vm.objective);
     if let Some(feasible) = &vm.feasible {
-        let tone = match feasible.as_str() {
-            "fits" => Tone::Good,
-            _ => Tone::Warn,
+        let (text, tone) = match feasible.as_str() {
+            "fits" => ("fits the device", Tone::Good),
+            "does not fit" => ("does not fit the device", Tone::Warn),
+            other => (other, Tone::Warn),
         };
-        table.fact("device keeps it?", Cell::from(feasible.as_str()).tone(tone));
+        table.fact("feasibility", Cell::from(text).tone(tone));
     }
     if let Some(schedule) = &vm.schedule {
         schedule::facts(&mut table, schedule);
@@ -157,15 +156,15 @@ fn describe(vm: &VmView) -> Table {
     for disk in &vm.disks {
         disk_facts(&mut table, disk);
     }
-    table.fact("clients", clients(vm));
+    table.fact("connections", connections(vm));
     let now = format!("{} waiting, {} in flight", vm.pending, vm.in_flight);
-    table.fact("requests now", now);
+    table.fact("requests", now);
     intake_facts(&mut table, &vm.intake);
     if let Some(tuning) = &vm.tuning {
         precise::facts(&mut table, tuning);
     }
     if let Some(running) = &vm.job {
-        table.fact("job", job::in_line(running));
+        table.fact("transfer", job::in_line(running));
         for note in &running.notes {
             table.fact("", Cell::from(note.as_str()).tone(Tone::Warn));
         }
@@ -176,21 +175,23 @@ fn describe(vm: &VmView) -> Table {
     table
 }
 
+/// Adds the parts of an objective that are set.
 fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
-    let none = || "none".to_owned();
-    table
-        .fact(
-            "reservation",
-            objective.reservation.clone().unwrap_or_else(none),
-        )
-        .fact(
-            "limit",
-            objective.limit.as_ref().map_or_else(none, promise::limit),
-        )
-        .fact("target", objective.target.clone().unwrap_or_else(none))
-        .fact("weight", show::weight(objective))
-        .fact("latency", objective.latency.clone().unwrap_or_else(none))
-        .fact("priority", objective.priority.clone());
+    let priority = Some(&objective.priority).filter(|class| **class != promise::default_priority());
+    let set = [
+        ("reservation", objective.reservation.clone()),
+        ("limit", objective.limit.as_ref().map(promise::limit)),
+        ("target", objective.target.clone()),
+        ("latency", objective.latency.clone()),
+        ("priority", priority.cloned()),
+    ];
+    for (part, value) in set {
+        if let Some(value) = value {
+            table.fact(part, value);
+        }
+    }
+    // The weight matters for every VM, so the default is shown as well.
+    table.fact("weight", show::weight(objective));
     if let Some(expects) = &objective.expects {
         let reads = expects.reads.as_ref().map(|reads| format!("{reads} reads"));
         let iops = expects.iops.map(|iops| format!("{iops} IOPS"));
@@ -203,10 +204,11 @@ fn objective_facts(table: &mut Table, objective: &ObjectiveView) {
             burst,
         ];
         let said: Vec<String> = parts.into_iter().flatten().collect();
-        table.fact("expected to be", said.join(", "));
+        table.fact("expects", said.join(", "));
     }
 }
 
+/// Adds a disk with its problems and fault rules.
 fn disk_facts(table: &mut Table, disk: &DiskView) {
     let text = format!("{}, {}", disk.export, bytes(disk.size_bytes));
     match &disk.failed {
@@ -216,7 +218,7 @@ fn disk_facts(table: &mut Table, disk: &DiskView) {
     if let Some(silence) = disk.hung_for_ns {
         let silence = duration(silence);
         let text = format!(
-            "hangs: no I/O of it has ended for {silence}; it gets one at a time, others go on"
+            "hangs: no I/O completed for {silence}; it gets one I/O at a time, other disks go on"
         );
         table.fact("", Cell::from(text).tone(Tone::Bad));
     }
@@ -227,18 +229,19 @@ fn disk_facts(table: &mut Table, disk: &DiskView) {
         };
         let struck = count(disk.faults_injected);
         let text = format!(
-            "misbehaves on purpose: {rules}, {struck} requests struck; `tidegate disk fault \
-             list {}` shows them",
+            "fault injection: {rules}, {struck} requests struck; see `tidegate disk fault list \
+             {}`",
             disk.export
         );
         table.fact("", Cell::from(text).tone(Tone::Warn));
     }
 }
 
+/// Adds request slots and payload memory, if the daemon reports them.
 fn intake_facts(table: &mut Table, intake: &IntakeView) {
     if intake.slots_part > 0 {
         let held = format!(
-            "{} held, {} guaranteed",
+            "{} in use, {} guaranteed",
             count(intake.slots),
             count(intake.slots_part)
         );
@@ -247,30 +250,30 @@ fn intake_facts(table: &mut Table, intake: &IntakeView) {
     if intake.payload_part_bytes > 0 {
         let part = bytes(intake.payload_part_bytes);
         let held = format!(
-            "{} held, {part} guaranteed for writes and {part} for reads",
+            "{} in use, {part} guaranteed for writes and {part} for reads",
             bytes(intake.payload_bytes)
         );
         table.fact("payload memory", held);
     }
     if intake.waiting_connections > 0 {
         let text = match intake.waiting_connections {
-            1 => "1 connection waits for a slot or memory".to_owned(),
-            n => format!("{n} connections wait for a slot or memory"),
+            1 => "1 connection waits for a slot or for memory".to_owned(),
+            n => format!("{n} connections wait for a slot or for memory"),
         };
         table.fact("", Cell::from(text).tone(Tone::Warn));
     }
 }
 
-/// Formats the number of connected clients, their maximum, and the number refused.
-fn clients(vm: &VmView) -> Cell {
-    let text = format!("{} of at most {}", vm.clients, vm.max_connections);
+/// Returns the number of connections, their maximum, and the number refused.
+fn connections(vm: &VmView) -> Cell {
+    let text = format!("{} (maximum {})", vm.clients, vm.max_connections);
     match vm.connections_refused {
         0 => text.into(),
         n => Cell::from(format!("{text}, {} refused", count(n))).tone(Tone::Warn),
     }
 }
 
-/// What was counted since the daemon started.
+/// Returns tables of what was counted since the daemon started.
 fn history(stats: &VmStatsView, style: Style) -> String {
     let mut operations = Table::new([
         ("OPERATION", Align::Left),
@@ -303,7 +306,7 @@ fn history(stats: &VmStatsView, style: Style) -> String {
         ]);
     }
     if operations.is_empty() {
-        return "\nNothing has been asked of it yet.\n".to_owned();
+        return "\nNo requests yet.\n".to_owned();
     }
     let mut times = Table::new([
         ("TIME", Align::Left),
@@ -314,18 +317,18 @@ fn history(stats: &VmStatsView, style: Style) -> String {
         ("MAX", Align::Right),
     ]);
     for (name, time) in [
-        ("queued, reads", &stats.queue_time.read),
-        ("queued, writes", &stats.queue_time.write),
+        ("wait, reads", &stats.queue_time.read),
+        ("wait, writes", &stats.queue_time.write),
         ("device, reads", &stats.service_time.read),
         ("device, writes", &stats.service_time.write),
-        ("in all", &stats.latency),
+        ("total", &stats.latency),
     ] {
         times.row(time_row(name, time));
     }
     // Daemons of earlier versions do not report reply times: their count is 0.
     for (name, time) in [
-        ("parsed to sent, reads", &stats.reply_time.read),
-        ("parsed to sent, writes", &stats.reply_time.write),
+        ("parse to reply, reads", &stats.reply_time.read),
+        ("parse to reply, writes", &stats.reply_time.write),
     ] {
         if time.count > 0 {
             times.row(time_row(name, time));
@@ -337,6 +340,7 @@ fn history(stats: &VmStatsView, style: Style) -> String {
         .concat()
 }
 
+/// Returns a row of a histogram's mean, quantiles and maximum.
 fn time_row(name: &str, time: &TimeView) -> [String; 6] {
     let show = |ns| {
         if time.count == 0 {
@@ -355,20 +359,25 @@ fn time_row(name: &str, time: &TimeView) -> [String; 6] {
     ]
 }
 
-const QUEUED: &str = "waiting for the device's turn";
+/// Row of the time that requests waited behind others.
+const QUEUED: &str = "queued behind other requests";
 
+/// Returns the table of where requests spent their time.
 fn spent(stats: &VmStatsView) -> Table {
     let account = &stats.account;
     let parts = [
-        ("held back by its limit or credits", account.regulated_ns),
+        (
+            "throttled by its own limit or credits",
+            account.regulated_ns,
+        ),
         (QUEUED, account.queued_ns),
         ("merged with another request", account.merged_wait_ns),
-        ("device left idle on purpose", account.deliberate_ns),
-        ("with the device", account.device_ns),
+        ("anticipation (device kept idle)", account.deliberate_ns),
+        ("at the device", account.device_ns),
     ];
     let all: u64 = parts.iter().map(|(_, ns)| ns).sum();
     let mut table = Table::new([
-        ("WHERE TIME WENT", Align::Left),
+        ("TIME SPENT", Align::Left),
         ("TIME", Align::Right),
         ("", Align::Right),
     ]);
@@ -378,11 +387,11 @@ fn spent(stats: &VmStatsView) -> Table {
             duration(ns),
             percent(ns as f64, all as f64),
         ]);
-        // Whom it waited behind is part of that wait, and an estimate.
+        // An estimate of the VMs behind which the time above was spent.
         let behind = stats.waited_behind.iter().take(3);
         for behind in behind.filter(|_| name == QUEUED) {
             table.row([
-                format!("  of it behind {}, about", behind.vm),
+                format!("  about, behind {}", behind.vm),
                 duration(behind.ns),
             ]);
         }

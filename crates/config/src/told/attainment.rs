@@ -70,10 +70,10 @@ pub fn detail(attainment: &PartAttainment) -> String {
 /// Returns a cause of missed seconds for people.
 fn word(cause: Cause) -> &'static str {
     match cause {
-        Cause::OwnLimit => "held back by its own limit",
-        Cause::Others => "others were served",
+        Cause::OwnLimit => "throttled by its own limit",
+        Cause::Others => "other VMs were served",
         Cause::Device => "the device was too slow",
-        Cause::Policy => "the policy let more pass",
+        Cause::Policy => "the policy let more through",
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
         attainment.stalled_s = 1;
         assert_eq!(
             detail(&attainment),
-            "missed in 2 of 100 s, up to 7 ms late: others were served; 1 s more in which the \
-             device stalled"
+            "missed in 2 of 100 s, up to 7 ms late: other VMs were served; 1 s more in which \
+             the device stalled"
         );
         let view = view(&attainment);
         assert_eq!((view.kept, view.missed_by_cause.others), (Some(false), 2));

@@ -1,4 +1,4 @@
-//! What the store makes of a configuration.
+//! Effect of the store's persisted VMs and objectives on a configuration.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,27 @@ use tidegate_server::store::Store;
 
 use super::warning;
 
-/// What of the VMs is kept.
+/// VMs with persisted parts.
 pub(super) struct Kept {
-    /// VMs of which something is kept that will be served.
+    /// VMs that will be served with a persisted part.
     vms: BTreeSet<String>,
-    /// VMs that are in the configuration.
+    /// VMs in the configuration.
     configured: BTreeSet<String>,
 }
 
-/// What of a VM is kept.
+/// Persisted part of a VM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Part {
-    /// All of it.
+    /// Whole VM.
     Vm,
-    /// The objective of one that the configuration names.
+    /// Objective of a VM in the configuration.
     Objective,
 }
 
 impl Kept {
-    /// Makes the configuration what would be served, and warns of what would not be. Where there is
-    /// no store, or it cannot be read, it stays as it is.
+    /// Changes the configuration into what would be served, and warns of persisted VMs that would
+    /// not be. Without a readable store the configuration stays unchanged.
     pub(super) fn of(config: &mut Config, warnings: &mut Vec<Diagnostic>) -> Kept {
         let mut kept = Kept {
             vms: BTreeSet::new(),
@@ -41,9 +41,9 @@ impl Kept {
         let records = match Store::look(&store.path) {
             Ok(records) => records,
             Err(error) => {
-                let what = format!("what is persisted is not known: {error}");
+                let what = format!("persisted VMs and objectives are not known: {error}");
                 let help = (error.help())
-                    .unwrap_or_else(|| "run this as who runs `tidegate serve`".to_owned());
+                    .unwrap_or_else(|| "run this as the user of `tidegate serve`".to_owned());
                 warnings.push(warning("store".to_owned(), what, help, &store.place));
                 return kept;
             }
@@ -55,21 +55,24 @@ impl Kept {
                     continue;
                 }
                 (How::PassedOver, true) => {
-                    "take it out of the configuration to have the one that is kept".to_owned()
+                    "remove it from the configuration to use the persisted one".to_owned()
                 }
-                (How::Lost, true) => format!("set it anew: `tidegate vm set {vm} ... --persist`"),
-                (_, false) => format!("`tidegate vm remove {vm} --persist` forgets it"),
+                (How::Lost, true) => format!("set it again: `tidegate vm set {vm} ... --persist`"),
+                (_, false) => {
+                    format!("`tidegate vm remove {vm} --persist` removes it from the store")
+                }
             };
             warnings.push(warning(format!("vm {vm:?}"), what, help, &store.place));
         }
         kept
     }
 
-    /// What of a VM that will be served is kept.
+    /// Returns the persisted part of a VM that will be served.
     pub(super) fn part(&self, vm: &str) -> Option<Part> {
-        let part = match self.configured.contains(vm) {
-            true => Part::Objective,
-            false => Part::Vm,
+        let part = if self.configured.contains(vm) {
+            Part::Objective
+        } else {
+            Part::Vm
         };
         self.vms.contains(vm).then_some(part)
     }

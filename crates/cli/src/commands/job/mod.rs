@@ -1,4 +1,4 @@
-//! `tidegate transfer`: what VMs are to have read and written by when, and what will come of it.
+//! `tidegate transfer`: deadline transfers of VMs, with progress and forecast.
 
 mod wait;
 
@@ -23,6 +23,7 @@ pub(super) fn run(command: &JobCommand, client: &Client, out: Output) -> Result<
     }
 }
 
+/// Returns the API's path of a VM's transfers.
 fn path(vm: &str) -> String {
     format!("/v1/vms/{}/job", escape(vm))
 }
@@ -33,15 +34,16 @@ fn start(args: &StartJobArgs, client: &Client, out: Output) -> Result<()> {
         force: args.force,
     };
     let place = format!("{}{query}", path(&args.vm));
-    let answer = client.change(Method::PUT, &place, &order(args))?;
-    match args.wait {
-        true => wait::until_its_end(&path(&args.vm), read(answer)?, client, out),
-        false => show(answer, out),
+    let answer = client.change(Method::PUT, &place, &request(args))?;
+    if args.wait {
+        wait::until_end(&path(&args.vm), read(answer)?, client, out)
+    } else {
+        show(answer, out)
     }
 }
 
-/// Returns the deadline transfer that was typed.
-fn order(args: &StartJobArgs) -> TransferRequest {
+/// Returns the deadline transfer that the options describe.
+fn request(args: &StartJobArgs) -> TransferRequest {
     TransferRequest {
         size: args.size.clone(),
         deadline: args.deadline.clone(),
@@ -57,7 +59,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
     }
     let all: Vec<VmTransfersView> = read(answer)?;
     if all.is_empty() {
-        let text = "no VM has a job, or had one since the daemon started\n";
+        let text = "no transfers since the daemon started\n";
         return Ok(out.text(text)?);
     }
     let mut table = Table::new([
@@ -66,8 +68,8 @@ fn list(client: &Client, out: Output) -> Result<()> {
         ("SIZE", Align::Right),
         ("DONE", Align::Right),
         ("RATE", Align::Right),
-        ("DUE", Align::Left),
-        ("CLASS", Align::Left),
+        ("DEADLINE", Align::Left),
+        ("I/O CLASS", Align::Left),
         ("FORECAST", Align::Left),
     ]);
     for vm in &all {
@@ -80,6 +82,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
+/// Returns the row of a running transfer.
 fn running_row(vm: &VmTransfersView, job: &TransferView) -> [Cell; 8] {
     [
         Cell::from(vm.vm.as_str()).tone(Tone::Strong),
@@ -93,6 +96,7 @@ fn running_row(vm: &VmTransfersView, job: &TransferView) -> [Cell; 8] {
     ]
 }
 
+/// Returns the row of a VM's last transfer.
 fn ended_row(vm: &VmTransfersView, job: &EndedTransferView) -> [Cell; 8] {
     [
         Cell::from(vm.vm.as_str()).tone(Tone::Strong),
@@ -106,7 +110,7 @@ fn ended_row(vm: &VmTransfersView, job: &EndedTransferView) -> [Cell; 8] {
     ]
 }
 
-/// Prints the jobs of a VM.
+/// Prints the transfers of a VM.
 fn show(answer: Value, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(&answer);
@@ -122,17 +126,18 @@ fn describe(vm: &VmTransfersView) -> Table {
         .fact("device", place);
     match &vm.job {
         Some(job) => facts(&mut table, job),
-        None => _ = table.fact("job", "none"),
+        None => _ = table.fact("transfer", "none"),
     }
     if let Some(last) = &vm.last {
         let text = format!("{} by {}: ", bytes(last.size_bytes), clock(&last.due));
-        table.fact("last job", ended_after(&text, last));
+        table.fact("last transfer", ended_after(&text, last));
     }
     let over = &vm.ended;
     if over.met + over.missed + over.cancelled > 0 {
         let [met, missed, cancelled] = [over.met, over.missed, over.cancelled];
-        let text = format!("{met} met, {missed} missed, {cancelled} cancelled since the start");
-        table.fact("jobs over", text);
+        let text =
+            format!("{met} met, {missed} missed, {cancelled} cancelled since the daemon started");
+        table.fact("ended", text);
     }
     table
 }
@@ -141,18 +146,18 @@ fn facts(table: &mut Table, job: &TransferView) {
     let done = percent(job.moved_bytes as f64, job.size_bytes as f64);
     let (moved, size) = (bytes(job.moved_bytes), bytes(job.size_bytes));
     table
-        .fact("job", format!("{size} by {}", clock(&job.due)))
-        .fact("begun", clock(&job.begun))
+        .fact("transfer", format!("{size} by {}", clock(&job.due)))
+        .fact("started", clock(&job.begun))
         .fact("done", format!("{moved}, {done}"))
         .fact("rate", rate(job))
-        .fact("class", job.class.as_str())
+        .fact("I/O class", job.class.as_str())
         .fact("forecast", forecast(job));
     for note in &job.notes {
         table.fact("note", Cell::from(note.as_str()).tone(Tone::Warn));
     }
 }
 
-/// A job among the facts of a VM.
+/// Returns a transfer on one line, for `vm show`.
 pub(super) fn in_line(job: &TransferView) -> Cell {
     let done = percent(job.moved_bytes as f64, job.size_bytes as f64);
     let (size, due) = (bytes(job.size_bytes), clock(&job.due));
@@ -171,10 +176,11 @@ fn forecast(job: &TransferView) -> Cell {
     Cell::from(job.forecast.as_str()).tone(tone(job))
 }
 
+/// Returns the tone of a forecast: good if in time, bad if late.
 fn tone(job: &TransferView) -> Tone {
     match job.early_s {
         Some(early) if early >= 0.0 => Tone::Good,
-        // Of one of which nothing is known yet that it will never be done is not said either.
+        // Without a measured rate there is no forecast yet, so the missing end is no bad news.
         None if job.bytes_per_s.is_none() => Tone::Normal,
         _ => Tone::Bad,
     }
@@ -193,7 +199,7 @@ fn ended_after(before: &str, job: &EndedTransferView) -> Cell {
     Cell::from(format!("{before}{}", job.said)).tone(tone)
 }
 
-/// `2026-11-22T14:03:10.25+01:00[Europe/Berlin]` as `2026-11-22 14:03:10`.
+/// Shortens `2026-11-22T14:03:10.25+01:00[Europe/Berlin]` to `2026-11-22 14:03:10`.
 fn clock(text: &str) -> String {
     match text.get(..19) {
         Some(clock) => clock.replacen('T', " ", 1),
@@ -215,7 +221,7 @@ mod tests {
             let args = Args::try_parse_from(line.chain(more)).expect("good");
             match args.command {
                 Command::Transfer(JobCommand::Start(args)) => {
-                    serde_json::to_value(order(&args)).expect("plain data")
+                    serde_json::to_value(request(&args)).expect("plain data")
                 }
                 other => panic!("{other:?}"),
             }

@@ -1,4 +1,4 @@
-//! `tidegate transfer start --wait`: until the job is over.
+//! `tidegate transfer start --wait`: waits for the end of a transfer.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,26 +13,28 @@ use crate::output::Output;
 use crate::problem::Problem;
 use crate::progress;
 
-/// How often the daemon is asked.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval between requests to the daemon.
+const POLL: Duration = Duration::from_millis(250);
 
-/// What is known of the job that is waited for.
-enum Now {
-    Runs(Box<TransferView>),
-    Over(EndedTransferView),
+/// State of the awaited transfer.
+enum State {
+    Running(Box<TransferView>),
+    Ended(EndedTransferView),
     Unknown,
 }
 
-/// Waits for the job that was just begun, which `begun` tells of, and says what came of it: a
-/// failure unless it was done in time.
-pub(super) fn until_its_end(
+/// Waits for the end of the running transfer in `begun` and prints its result. Fails unless the
+/// transfer met its deadline.
+pub(super) fn until_end(
     path: &str,
     begun: VmTransfersView,
     client: &Client,
     out: Output,
 ) -> Result<()> {
     let Some(job) = &begun.job else {
-        return Err(Problem::new("the daemon's answer has no job: is it another version?").into());
+        return Err(
+            Problem::new("the daemon's answer has no transfer: is it another version?").into(),
+        );
     };
     if !out.is_json() {
         out.table(&describe(&begun))?;
@@ -48,10 +50,11 @@ pub(super) fn until_its_end(
     }
     match ended.outcome.as_str() {
         "met" => Ok(()),
-        _ => Err(Problem::new(format!("not in time: {}", ended.said)).into()),
+        _ => Err(Problem::new(format!("deadline not met: {}", ended.said)).into()),
     }
 }
 
+/// Polls the daemon until the transfer ends, and shows its progress.
 fn watch(
     path: &str,
     begun: &str,
@@ -60,30 +63,30 @@ fn watch(
 ) -> Result<(VmTransfersView, EndedTransferView)> {
     loop {
         let answer: VmTransfersView = read(client.get(path)?)?;
-        match now(&answer, begun) {
-            Now::Runs(job) => {
+        match state(&answer, begun) {
+            State::Running(job) => {
                 bar.set_position(job.moved_bytes);
                 bar.set_message(job.forecast);
             }
-            Now::Over(ended) => return Ok((answer, ended)),
-            Now::Unknown => {
-                let problem = Problem::new("the daemon knows nothing of the job any more");
+            State::Ended(ended) => return Ok((answer, ended)),
+            State::Unknown => {
+                let problem = Problem::new("the daemon no longer knows the transfer");
                 return Err(problem
-                    .help("it was restarted without a [store], or another job came and went")
+                    .help("it was restarted without a [store], or another transfer has replaced it")
                     .into());
             }
         }
-        sleep(LOOK);
+        sleep(POLL);
     }
 }
 
-/// How the job that began then stands.
-fn now(answer: &VmTransfersView, begun: &str) -> Now {
+/// Returns the state of the transfer that began at `begun`, which identifies it.
+fn state(answer: &VmTransfersView, begun: &str) -> State {
     let running = answer.job.as_ref().filter(|job| job.begun == begun);
     let last = answer.last.as_ref().filter(|job| job.begun == begun);
     match (running, last) {
-        (Some(job), _) => Now::Runs(Box::new(job.clone())),
-        (None, Some(job)) => Now::Over(job.clone()),
-        (None, None) => Now::Unknown,
+        (Some(job), _) => State::Running(Box::new(job.clone())),
+        (None, Some(job)) => State::Ended(job.clone()),
+        (None, None) => State::Unknown,
     }
 }

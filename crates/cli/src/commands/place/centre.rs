@@ -1,4 +1,4 @@
-//! `tidegate place sim`: a data centre under PCOS and what it is held against.
+//! `tidegate place sim`: a simulated data centre under PCOS and simpler placement strategies.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::bench::thread_cpu;
 use crate::output::Output;
 use crate::progress;
 
-/// What came of a strategy.
+/// Result of a strategy.
 #[derive(Serialize)]
 struct Row {
     strategy: &'static str,
@@ -32,12 +32,12 @@ struct Row {
     waiting: f64,
     utilisation: f64,
     useful: f64,
-    /// This machine's processor time, which is another each time.
+    /// CPU time of decisions on this machine, which differs between runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<Times>,
 }
 
-/// How long decisions took.
+/// CPU times of decisions.
 #[derive(Serialize)]
 struct Times {
     arrival: Percentiles,
@@ -70,7 +70,7 @@ impl Percentiles {
     }
 }
 
-/// A clock of this thread's time on the processor that sees all decisions.
+/// Clock of this thread's CPU time, which times all decisions.
 struct Clock {
     begun: u64,
     counted: bool,
@@ -109,17 +109,17 @@ pub(super) fn run(args: &CentreArgs, out: Output) -> Result<()> {
         [] => Strategy::ALL.to_vec(),
         some => some.to_vec(),
     };
-    let mut bar = progress::Patient::new(strategies.len() as u64, "simulating");
+    let mut bar = progress::DelayedBar::new(strategies.len() as u64, "simulating");
     let mut rows = Vec::new();
     for (done, &strategy) in strategies.iter().enumerate() {
-        bar.at(done as u64, || strategy.name().to_owned());
+        bar.set(done as u64, || strategy.name().to_owned());
         rows.push(simulate(&spec, strategy, args.times));
     }
     drop(bar);
-    match out.is_json() {
-        true => out.json(&rows),
-        false => Ok(out.text(&text(&rows, out))?),
+    if out.is_json() {
+        return out.json(&rows);
     }
+    Ok(out.text(&text(&rows, out))?)
 }
 
 fn simulate(spec: &Spec, strategy: Strategy, timed: bool) -> Row {
@@ -129,9 +129,10 @@ fn simulate(spec: &Spec, strategy: Strategy, timed: bool) -> Row {
         arrivals: Vec::new(),
         updates: Vec::new(),
     };
-    let report = match timed {
-        true => centre::run(spec, strategy, &mut clock),
-        false => centre::run(spec, strategy, &mut ()),
+    let report = if timed {
+        centre::run(spec, strategy, &mut clock)
+    } else {
+        centre::run(spec, strategy, &mut ())
     };
     let times = timed.then(|| Times {
         arrival: Percentiles::of(&mut clock.arrivals),
@@ -170,16 +171,16 @@ fn text(rows: &[Row], out: Output) -> String {
         "ARRIVED",
         "AT ONCE",
         "LATER",
-        "WAIT",
+        "MEAN WAIT",
         "P99 WAIT",
         "DISCARDED",
         "ENDED",
         "MISSED",
-        "BY",
+        "MEAN LATE",
         "OVERDUE",
         "RUNNING",
-        "USED",
-        "IN TIME",
+        "BUSY",
+        "BUSY IN TIME",
     ];
     let columns = columns.map(|title| (title, Align::Right));
     let mut table = Table::new([("STRATEGY", Align::Left)].into_iter().chain(columns));
@@ -203,18 +204,17 @@ fn text(rows: &[Row], out: Output) -> String {
         ]);
     }
     let mut text = table.render(out.style());
-    let columns =
-        ["DECISIONS", "HALF", "99 %", "99.9 %", "LONGEST"].map(|title| (title, Align::Right));
+    let columns = ["DECISIONS", "P50", "P99", "P99.9", "MAX"].map(|title| (title, Align::Right));
     let mut table = Table::new(
-        [("STRATEGY", Align::Left), ("OF", Align::Left)]
+        [("STRATEGY", Align::Left), ("DECISION", Align::Left)]
             .into_iter()
             .chain(columns),
     );
     for row in rows {
         let Some(times) = &row.times else { continue };
         for (of, times) in [
-            ("a job that comes", times.arrival),
-            ("news of a host", times.update),
+            ("job arrives", times.arrival),
+            ("host update", times.update),
         ] {
             table.row([
                 row.strategy.to_owned(),

@@ -1,4 +1,4 @@
-//! Hosts' daemons at their control sockets.
+//! Clients of the hosts' daemons, at their control sockets.
 
 use std::fmt;
 use std::path::Path;
@@ -13,12 +13,12 @@ use tidegate_place::Request;
 use super::exact;
 use crate::client::{Client, escape, read};
 
-/// Daemons that are asked over their control API.
+/// Daemons reached over their control API.
 pub(super) struct Sockets;
 
-/// Transfers of a VM, as far as they matter here: less of the answer than the API's
-/// [`VmTransfersView`](tidegate_api::transfer::VmTransfersView) asks for, so that hosts whose
-/// daemons say no more can be placed on, too.
+/// Transfers of a VM, with only the fields that placement needs. Unlike the API's
+/// [`VmTransfersView`](tidegate_api::transfer::VmTransfersView), it also reads answers of daemons
+/// of other versions.
 #[derive(Deserialize)]
 struct VmJobs {
     vm: String,
@@ -37,7 +37,7 @@ struct LiveJob {
     bytes_per_s: Option<u64>,
 }
 
-/// A VM as far as placing looks at it: a daemon of another build may lack any other field.
+/// VM with only the fields that placement needs, to read answers of daemons of other versions.
 #[derive(Deserialize)]
 struct VmOfHost {
     name: String,
@@ -98,13 +98,13 @@ impl VmJobs {
     }
 }
 
-/// Class of a name; the default for one that this Tidegate does not know.
+/// Returns the class with a name; the default for an unknown name of another version.
 fn class(name: &str) -> Class {
     let mut all = Class::ALL.into_iter();
     all.find(|class| class.name() == name).unwrap_or_default()
 }
 
-/// Client's error on its way through the driver.
+/// Error of the client, carried through the driver.
 #[derive(Debug)]
 struct Carried(anyhow::Error);
 
@@ -116,7 +116,7 @@ impl fmt::Display for Carried {
 
 impl std::error::Error for Carried {}
 
-/// Returns the client's error that the driver passes on.
+/// Returns the client's error that was carried through the driver.
 pub(super) fn unpack(error: DaemonError) -> anyhow::Error {
     let (DaemonError::Refused(source) | DaemonError::Failed(source)) = error;
     match source.downcast::<Carried>() {

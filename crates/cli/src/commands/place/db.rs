@@ -1,4 +1,4 @@
-//! `tidegate place db`: what is known of hosts.
+//! `tidegate place db`: the priority database of hosts.
 
 use std::path::Path;
 
@@ -19,12 +19,13 @@ struct HostKnown {
     host: String,
     max_bytes_per_s: u64,
     lost_bytes_per_s: Vec<u64>,
-    entries: Vec<Known>,
+    entries: Vec<Combination>,
 }
 
-/// What is known of a combination: how many of each class, and what one of each has.
+/// Learnt bandwidths for a combination of classes: number of jobs of each class, and the bandwidth
+/// of one job of it.
 #[derive(Serialize)]
-struct Known {
+struct Combination {
     jobs: usize,
     real_time: OfClass,
     best_effort: OfClass,
@@ -55,8 +56,8 @@ impl OfClass {
 
 pub(super) fn run(file: &Path, out: Output) -> Result<()> {
     if !file.exists() {
-        let problem = Problem::new("there is no such file").at(file.display().to_string());
-        let help = "`tidegate place job` makes it; name another one with --db";
+        let problem = Problem::new("no such file").at(file.display().to_string());
+        let help = "`tidegate place job` creates it; choose another file with --db";
         return Err(problem.help(help).into());
     }
     let nobody = Ask::Nobody;
@@ -81,7 +82,7 @@ fn show(cluster: &Cluster<'_>, out: Output) -> Result<()> {
 
 fn known(host: &str, database: &PriorityDatabase) -> HostKnown {
     let bandwidth = database.bandwidth();
-    let entry = |entry: &Entry| Known {
+    let entry = |entry: &Entry| Combination {
         jobs: entry.classes.len(),
         real_time: OfClass::of(entry, Class::RealTime),
         best_effort: OfClass::of(entry, Class::BestEffort),
@@ -104,8 +105,8 @@ fn text(host: &HostKnown, out: Output) -> String {
         .map(|lost| rate(*lost))
         .collect();
     let lost = match lost.is_empty() {
-        true => "nothing is lost with more".to_owned(),
-        false => format!("less with one, two and so on: {}", lost.join(", ")),
+        true => "no loss with more".to_owned(),
+        false => format!("loss with one, two and more jobs: {}", lost.join(", ")),
     };
     let mut text = format!(
         "host {}: {} for one job, {lost}\n",
@@ -114,7 +115,7 @@ fn text(host: &HostKnown, out: Output) -> String {
     );
     if host.entries.is_empty() {
         return text
-            + "  nothing is learnt yet: each of n jobs is taken to have its part of that\n\n";
+            + "  nothing is learnt yet: n jobs are assumed to share the bandwidth equally\n\n";
     }
     let mut table = Table::new([
         ("JOBS", Align::Right),

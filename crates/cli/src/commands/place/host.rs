@@ -1,4 +1,4 @@
-//! `tidegate place host`: hosts one by one.
+//! `tidegate place host`: lists, adds, drains, resumes and removes hosts.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -33,7 +33,7 @@ pub(super) fn run(command: &PlaceHostCommand, out: Output) -> Result<()> {
     }
 }
 
-/// A host, in short.
+/// Summary of a host.
 #[derive(Serialize)]
 struct HostLine {
     host: String,
@@ -41,7 +41,7 @@ struct HostLine {
     jobs: usize,
     jobs_at_most: usize,
     free_bytes_per_s: u64,
-    /// What one more might need.
+    /// Largest bandwidth that a further job may need.
     takes_up_to_bytes_per_s: u64,
     drained: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,14 +87,14 @@ fn table(lines: &[HostLine]) -> Table {
         ("BANDWIDTH", Align::Right),
         ("JOBS", Align::Right),
         ("FREE", Align::Right),
-        ("TAKES UP TO", Align::Right),
+        ("ROOM FOR", Align::Right),
         ("DAEMON", Align::Left),
     ]);
     let rate = |rate: u64| bytes_per_s(rate as f64);
     for line in lines {
         let takes = match (line.drained, line.takes_up_to_bytes_per_s) {
             (true, _) => Cell::from("drained").tone(Tone::Warn),
-            (false, 0) => "nothing now".into(),
+            (false, 0) => "none".into(),
             (false, most) => rate(most).into(),
         };
         let daemon = match (&line.socket, &line.device) {
@@ -115,7 +115,7 @@ fn table(lines: &[HostLine]) -> Table {
 
 fn add(args: &AddHostArgs, out: Output) -> Result<()> {
     let wrong = |error: tidegate_place::BandwidthError| {
-        let help = "what is lost with one job on it, with two, and so on";
+        let help = "give the loss with one job, with two, and so on";
         Problem::new(error.to_string()).at("--loss").help(help)
     };
     Bandwidth::new(args.bandwidth, &args.loss).map_err(wrong)?;
@@ -136,7 +136,7 @@ fn add(args: &AddHostArgs, out: Output) -> Result<()> {
     })
 }
 
-/// Tries the jobs that wait, saves, and shows the hosts.
+/// Tries to place the waiting jobs, saves, and prints the hosts.
 fn finish(cluster: &mut Cluster<'_>, out: Output) -> Result<()> {
     cluster.retry_and_save().map_err(problem)?;
     list(cluster, out)
@@ -151,9 +151,12 @@ fn set_drained(name: &str, drained: bool, db: &DbArg, out: Output) -> Result<()>
 
 fn remove(args: &RemoveHostArgs, out: Output) -> Result<()> {
     let name = args.name.as_str();
-    let check = |state: &mut ClusterState| match args.requeue || args.lose {
-        true => state.known_host(name).map(drop),
-        false => state.check_empty(name),
+    let check = |state: &mut ClusterState| {
+        if args.requeue || args.lose {
+            state.known_host(name).map(drop)
+        } else {
+            state.check_empty(name)
+        }
     };
     let others = Ask::AllBut(name);
     session::with(&args.db.path, false, others, check, |cluster| {

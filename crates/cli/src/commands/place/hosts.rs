@@ -1,4 +1,4 @@
-//! The file of hosts that `--hosts` names.
+//! Reader of the file of hosts, `--hosts`.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use tidegate_place::{Bandwidth, MOST};
 use crate::output::tell;
 use crate::problem::Problem;
 
-/// An exabyte a second: more is a mistake in typing.
+/// Maximum bandwidth in bytes a second (1 EB/s); more is taken for a typing error.
 const RATE_MAX: u64 = 1_000_000_000_000_000_000;
 
-/// The hosts in a file.
+/// Reads the hosts in a file.
 pub(super) fn read(file: &Path) -> Result<HostList> {
     let text = document::read_text(file).map_err(|what| Problem::new(what).at("--hosts"))?;
     let loaded = document::read(&text, &file.display().to_string(), hosts)?;
@@ -31,7 +31,7 @@ pub(super) fn read(file: &Path) -> Result<HostList> {
     Ok(read)
 }
 
-/// A socket's path as later runs find it that are somewhere else.
+/// Returns a socket's absolute path, valid for later runs in other directories.
 pub(super) fn from_anywhere(socket: &Path) -> Result<String> {
     let path = std::path::absolute(socket);
     let path =
@@ -46,8 +46,8 @@ fn hosts(root: &Field<'_>) -> Option<HostList> {
     let fields = section.take_tables("host");
     if fields.is_empty() {
         section.error(
-            "there is no host in it",
-            "[[host]] with its name and bandwidth, once for each",
+            "no [[host]] section",
+            "add a [[host]] with name and bandwidth for each host",
         );
     }
     let hosts: Vec<_> = fields.iter().map(|field| host(field, &mut names)).collect();
@@ -65,7 +65,7 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
     let bandwidth = section
         .need(
             "bandwidth",
-            "what its disk does for one job: bandwidth = \"150 MB/s\"",
+            "the disk's bandwidth with one job: bandwidth = \"150 MB/s\"",
         )
         .and_then(|field| field.bandwidth(1..=RATE_MAX));
     let loss = section.read("loss", Vec::new(), |field| {
@@ -90,8 +90,8 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
     let device = section.read("device", None, |field| field.name().map(Some));
     if let (Some(Some(_)), Some(None)) = (&device, &socket) {
         section.error(
-            "`device` is one of a daemon's, and there is none",
-            "socket = \"PATH\", its control socket",
+            "`device` needs the daemon's `socket`",
+            "add socket = \"PATH\", the daemon's control socket",
         );
     }
     if let (Some(max), Some(loss)) = (bandwidth, &loss)
@@ -99,7 +99,7 @@ fn host(field: &Field<'_>, names: &mut Names) -> Option<HostRecord> {
     {
         section.error(
             error.to_string(),
-            "what is lost with one on it, with two, and so on",
+            "give the loss with one job, with two, and so on",
         );
     }
     section.finish();

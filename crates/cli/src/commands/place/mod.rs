@@ -34,10 +34,10 @@ pub(super) fn run(command: &PlaceCommand, out: Output) -> Result<()> {
     }
 }
 
-/// Asks for a host for a job.
+/// Requests a host for a job and shows the decision.
 fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     let hosts = args.hosts.as_deref().map(hosts::read).transpose()?;
-    let request = asked(args)?;
+    let request = request(args)?;
     session::with_hosts(&args.db.path, hosts, args.dry_run, |cluster| {
         let name = cluster.name_for(args.name.as_deref()).map_err(problem)?;
         cluster.retry_waiting();
@@ -55,8 +55,8 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     })
 }
 
-/// What was typed as a request.
-fn asked(args: &PlaceJobArgs) -> Result<Request> {
+/// Returns the request that the options describe.
+fn request(args: &PlaceJobArgs) -> Result<Request> {
     let problem = |error: RequestError| Problem::new(error.to_string());
     let request = Request::new(args.size, args.deadline).map_err(problem)?;
     let Some(limit) = args.limit else {
@@ -71,39 +71,42 @@ fn asked(args: &PlaceJobArgs) -> Result<Request> {
         );
         let needs = tidegate_units::human::bytes_per_s(request.rate() as f64);
         Problem::new(format!(
-            "the job is late whatever it is given: it needs {needs}"
+            "the job cannot meet its deadline: it needs {needs}"
         ))
         .at("--limit")
         .help(format!(
-            "with that the nearest deadline is {}",
+            "the shortest deadline with this limit is {}",
             exact(least)
         ))
         .into()
     })
 }
 
+/// Returns the error for a refused request.
 fn refused(refusal: &Refusal, request: &Request) -> Problem {
     match refusal {
         Refusal::Impossible { nearest } => {
             let what = format!(
-                "no host would do this in {}, were it empty",
+                "even an empty host could not do this in {}",
                 duration(request.deadline().0)
             );
             let problem = Problem::new(what).at("--deadline");
             match nearest {
                 Some(nearest) => problem.help(format!(
-                    "the nearest deadline that one would keep is {}",
+                    "the shortest deadline that a host could meet is {}",
                     exact(*nearest)
                 )),
-                None => problem.help("there is no host"),
+                None => problem.help("there are no hosts"),
             }
         }
-        Refusal::TooManyWait { most } => Problem::new(format!("{most} jobs wait already"))
-            .help("no more are kept; ask again when some have been placed or discarded"),
+        Refusal::TooManyWait { most } => {
+            Problem::new(format!("{most} jobs are waiting already, the maximum"))
+                .help("try again when some have been placed or discarded")
+        }
     }
 }
 
-/// A deadline that can be typed, rounded up to milliseconds.
+/// Returns a deadline in the notation of the options, rounded up to milliseconds.
 fn exact(deadline: Nanos) -> String {
     let ms = deadline.0.div_ceil(1_000_000);
     tidegate_units::format_duration(Nanos::from_millis(ms))
@@ -116,7 +119,7 @@ fn list(db: &DbArg, out: Output) -> Result<()> {
     })
 }
 
-/// Reports what has moved of jobs.
+/// Reports the progress of jobs.
 fn moved_on(moved: &[(String, u64)], db: &DbArg, out: Output) -> Result<()> {
     session::with_hosts(&db.path, None, false, |cluster| {
         cluster.report_moved(moved).map_err(problem)?;
@@ -124,7 +127,7 @@ fn moved_on(moved: &[(String, u64)], db: &DbArg, out: Output) -> Result<()> {
     })
 }
 
-/// Ends a job, or withdraws one that waits.
+/// Ends a running job, or withdraws a waiting one.
 fn end(name: &str, db: &DbArg, out: Output) -> Result<()> {
     session::with_hosts(&db.path, None, false, |cluster| {
         cluster.end(name).map_err(problem)?;

@@ -1,9 +1,9 @@
-//! Notices of the driver, in words.
+//! Text of the driver's notices.
 
 use tidegate_cluster::{Notice, Started};
 use tidegate_units::human::{bytes, duration};
 
-/// Returns the line that tells of a notice.
+/// Returns a notice as one line.
 pub(super) fn text(notice: &Notice) -> String {
     match notice {
         Notice::Placed {
@@ -17,27 +17,27 @@ pub(super) fn text(notice: &Notice) -> String {
             let started = match started {
                 Started::NotAsked => String::new(),
                 Started::Yes => ", and is started there".to_owned(),
-                Started::Failed(error) => format!("; it could not be started there: {error}"),
+                Started::Failed(error) => format!("; starting it there failed: {error}"),
             };
-            format!("{transfer} goes to host {host} after {after}, class {class}{started}")
+            format!("{transfer} goes to host {host} after {after}, I/O class {class}{started}")
         }
         Notice::Discarded { transfer } => {
-            format!("{transfer} has waited until its deadline, and is discarded")
+            format!("{transfer} waited until its deadline and is discarded")
         }
-        Notice::Withdrawn { transfer } => format!("{transfer} does not wait any more"),
+        Notice::Withdrawn { transfer } => format!("{transfer} is withdrawn"),
         Notice::SilentDrained { host } => {
-            format!("host {host} is drained, and says nothing of its jobs")
+            format!("the daemon of the drained host {host} does not answer")
         }
         Notice::Silent { host } => format!(
-            "host {host} does not say what runs there; if it is gone: \
+            "the daemon of host {host} does not answer; if the host is gone: \
              `tidegate place host drain {host}`, or `remove`"
         ),
         Notice::Lost { transfer } => format!("{transfer} is lost with its host"),
         Notice::Done { transfer } => {
-            format!("{transfer} is taken to have moved all of its bytes, and has ended")
+            format!("{transfer} has moved all of its bytes by the forecast, and is ended")
         }
         Notice::Overdue { transfer } => {
-            format!("{transfer} was past its deadline, and is lost with its host")
+            format!("{transfer} was past its deadline and is lost with its host")
         }
         Notice::Moved {
             transfer,
@@ -45,7 +45,7 @@ pub(super) fn text(notice: &Notice) -> String {
             left,
             class,
         } => format!(
-            "{transfer} goes to host {host} with the {} that are left, class {}",
+            "{transfer} goes to host {host} with the {} that are left, I/O class {}",
             bytes(*left),
             class.name()
         ),
@@ -54,7 +54,7 @@ pub(super) fn text(notice: &Notice) -> String {
             bytes(*left)
         ),
         Notice::Homeless { transfer, left } => format!(
-            "{transfer} is lost with its host: no other one would do the {} that are left in time",
+            "{transfer} is lost with its host: no other host could do the {} that are left in time",
             bytes(*left)
         ),
     }

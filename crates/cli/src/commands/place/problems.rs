@@ -1,12 +1,14 @@
-//! Failures of the driver, with the option they are about and what would help.
+//! Errors of the driver, with the option concerned and help texts.
 
 use tidegate_cluster::store::StoreError;
 use tidegate_cluster::{Error, HostError};
 
+use tidegate_units::human::bytes;
+
 use super::daemons;
 use crate::problem::Problem;
 
-/// Returns a failure of the driver as the command line shows it.
+/// Converts an error of the driver into one of the command line.
 pub(super) fn problem(error: impl Into<Error>) -> anyhow::Error {
     match error.into() {
         Error::Store(error) => of_store(error),
@@ -20,16 +22,18 @@ fn of_store(error: StoreError) -> anyhow::Error {
     let problem = Problem::new(error.to_string()).at("--db");
     let help = match error {
         StoreError::Backend(source) => {
-            // It knows what would help, and `problem::report` knows it by its type.
+            // `problem::report` takes the help text of this type from the error itself.
             return match source.downcast::<tidegate_server::store::StoreError>() {
                 Ok(source) => (*source).into(),
                 Err(_) => problem.into(),
             };
         }
-        StoreError::Conflict { .. } => "run the command again: it begins with what is there now",
-        StoreError::Version { .. } => "use the Tidegate that wrote it, or another file",
+        StoreError::Conflict { .. } => {
+            "another command changed the database meanwhile: run this one again"
+        }
+        StoreError::Version { .. } => "use the Tidegate version that wrote it, or another file",
         StoreError::Inconsistent(_) | StoreError::Damaged(_) => {
-            "put a copy of the file back, or name another one"
+            "restore a copy of the file, or use another one"
         }
     };
     problem.help(help).into()
@@ -39,15 +43,15 @@ fn of_host(error: &HostError) -> Problem {
     let problem = Problem::new(error.to_string());
     match error {
         HostError::LeftOut { host, transfer } => problem.at("--hosts").help(format!(
-            "leave it in the file until that has ended (`tidegate place end {transfer}`), or take \
-             it out with what runs there: `tidegate place host remove {host}`"
+            "keep it in the file until the job has ended (`tidegate place end {transfer}`), or \
+             remove it with its jobs: `tidegate place host remove {host}`"
         )),
-        HostError::Exists { .. } => problem
-            .at("NAME")
-            .help("a file of all hosts (`tidegate place job --hosts`) changes one that is there"),
+        HostError::Exists { .. } => problem.at("NAME").help(
+            "to change an existing host, use a file of all hosts: `tidegate place job --hosts`",
+        ),
         HostError::Unknown { known, .. } => problem.at("NAME").help(there_are(known)),
         HostError::Busy { .. } => problem.help(
-            "--requeue has them wait for another host, --lose gives them up; or drain it, and \
+            "--requeue places them on other hosts, --lose gives them up; or drain the host, and \
              remove it when they have ended",
         ),
     }
@@ -63,20 +67,20 @@ fn of_transfer(error: &Error) -> Problem {
         Error::UnknownTransfer { known, .. } => problem.help(there_are(known)),
         Error::MovedBack { allowed, .. } | Error::MovedBeyond { allowed, .. } => {
             problem.help(format!(
-                "from {} to {} bytes, all that has moved since it began",
-                allowed.0, allowed.1
+                "from {} to {}, counted since the job began",
+                bytes(allowed.0),
+                bytes(allowed.1)
             ))
         }
         Error::DaemonOwns { socket, .. } => problem.help(format!(
-            "ask that one: `tidegate --socket {socket} job --help`"
+            "use its daemon: `tidegate --socket {socket} transfer --help`"
         )),
         Error::NotServed { with_daemon, .. } => {
             problem.at("--start").help(match with_daemon.as_slice() {
-                [] => "no host names the control socket of a daemon: socket = \"PATH\" in the \
-                       file of hosts"
+                [] => "no host has a control socket: add socket = \"PATH\" in the file of hosts"
                     .to_owned(),
                 hosts => format!(
-                    "a job that is started has the name of a VM of the daemon of {}; without \
+                    "a started job must have the name of a VM of the daemon of {}; without \
                      --start it is only placed",
                     hosts.join(", ")
                 ),
@@ -88,7 +92,7 @@ fn of_transfer(error: &Error) -> Problem {
 
 fn there_are(names: &[String]) -> String {
     match names {
-        [] => "there is none at all".to_owned(),
+        [] => "there are none".to_owned(),
         names => format!("there are: {}", names.join(", ")),
     }
 }

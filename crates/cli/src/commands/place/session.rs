@@ -1,4 +1,4 @@
-//! Sessions on the cluster whose state is in a file.
+//! Sessions on a cluster whose state is in a file.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,8 +14,8 @@ use super::problems::problem;
 use crate::output::tell;
 use crate::problem::Problem;
 
-/// Opens the cluster in a file, which is made if there is none, and does something with it;
-/// `hosts` replace those that are there. There must be some.
+/// Opens the cluster in a file, which is created if missing, replaces its hosts by `hosts` if
+/// given, and calls `act`. Fails if there are no hosts.
 pub(super) fn with_hosts<T>(
     path: &Path,
     hosts: Option<HostList>,
@@ -29,16 +29,16 @@ pub(super) fn with_hosts<T>(
     with(path, just_looking, Ask::All, replace, |cluster| {
         if cluster.state().hosts.is_empty() {
             let problem = Problem::new("there are no hosts yet").at(path.display().to_string());
-            let help = "name a file of them once: --hosts place.toml (`tidegate place job --help` \
-                        shows one); or `tidegate place host add`";
+            let help = "define them in a file, given once: --hosts place.toml (`tidegate place job \
+                        --help` shows one); or add them with `tidegate place host add`";
             return Err(problem.help(help).into());
         }
         act(cluster)
     })
 }
 
-/// Opens the cluster in a file after a change of its state, and does something with it. The file is
-/// made if there is none, unless `just_looking`; there may be no hosts.
+/// Opens the cluster in a file, applies `change` to its state, and calls `act`. The file is created
+/// if missing, unless `just_looking`. There may be no hosts.
 pub(super) fn with<T>(
     path: &Path,
     just_looking: bool,
@@ -46,9 +46,10 @@ pub(super) fn with<T>(
     change: impl FnOnce(&mut ClusterState) -> Result<(), HostError>,
     act: impl FnOnce(&mut Cluster<'_>) -> Result<T>,
 ) -> Result<T> {
-    let store: Box<dyn ClusterStore> = match just_looking && !path.exists() {
-        true => Box::new(MemoryStore::default()),
-        false => Box::new(RedbStore::open(path).map_err(problem)?),
+    let store: Box<dyn ClusterStore> = if just_looking && !path.exists() {
+        Box::new(MemoryStore::default())
+    } else {
+        Box::new(RedbStore::open(path).map_err(problem)?)
     };
     let session = Session {
         store: &*store,
@@ -61,7 +62,7 @@ pub(super) fn with<T>(
     act(&mut Cluster::open(session, change).map_err(problem)?)
 }
 
-/// Time since the beginning of 1970.
+/// Returns the time since the Unix epoch.
 fn now() -> Nanos {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     Nanos(since.map_or(0, |since| {

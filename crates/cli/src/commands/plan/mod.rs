@@ -1,4 +1,4 @@
-//! `tidegate plan`: whether what is promised fits the devices it is promised on.
+//! `tidegate plan`: checks whether promises fit their devices.
 
 mod show;
 mod site;
@@ -19,14 +19,14 @@ use crate::output::Output;
 use crate::problem::Problem;
 use site::{Site, Who};
 
-/// Reckons, says what was found, and ends with an error where something does not fit.
+/// Plans all devices, prints the result, and fails if a promise does not fit.
 pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
     let mut sites = site::load(&args.file)?;
     if let Some(wanted) = &args.device {
         let known = || sites.iter().map(|site| site.name.as_str());
         if !known().any(|name| name == wanted) {
             let names: Vec<_> = known().collect();
-            let problem = Problem::new(format!("there is no device {wanted:?}"));
+            let problem = Problem::new(format!("no such device: {wanted:?}"));
             return Err(problem
                 .help(format!("there are: {}", names.join(", ")))
                 .into());
@@ -36,7 +36,7 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
     match &args.vm {
         Some(name) => what_if(&mut sites, name, args)?,
         None if !vm::change(&args.parts).is_empty() => {
-            let problem = Problem::new("a promise is to somebody").help("to whom: --vm NAME");
+            let problem = Problem::new("an objective without a VM").help("add --vm NAME");
             return Err(problem.into());
         }
         None => {}
@@ -49,14 +49,15 @@ pub(super) fn run(args: &PlanArgs, out: Output) -> Result<()> {
         .iter()
         .map(|site| Plan::of(site, args, &assumed))
         .collect();
-    match out.is_json() {
-        true => out.json(&Whole::new(&plans))?,
-        false => out.text(&show::all(&plans, &assumed, out.style()))?,
+    if out.is_json() {
+        out.json(&Whole::new(&plans))?;
+    } else {
+        out.text(&show::all(&plans, &assumed, out.style()))?;
     }
     verdict(&plans)
 }
 
-/// Adds a VM, or changes the promise of one that is there.
+/// Adds a VM to the plan, or changes the objective of an existing one.
 fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
     let there = (sites.iter().enumerate())
         .find_map(|(at, site)| Some((at, site.vms.iter().position(|vm| vm.name == name)?)));
@@ -67,10 +68,11 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
             (0, sites[0].vms.len() - 1)
         }
         (None, _) => {
-            let problem = Problem::new(format!("{name:?} could be on any of the devices"));
+            let problem =
+                Problem::new(format!("VM {name:?} is new, and there are several devices"));
             return Err(problem
                 .at("--vm")
-                .help("say on which: --device NAME")
+                .help("name its device: --device NAME")
                 .into());
         }
     };
@@ -81,24 +83,25 @@ fn what_if(sites: &mut [Site], name: &str, args: &PlanArgs) -> Result<()> {
     Ok(())
 }
 
-/// So many VMs, from the last on, are tried for one whose promise alone is too much: where it is
-/// none of these, all have to be lowered.
+/// Number of VMs, from the last one on, that are tried in the search for a single VM whose lower
+/// promise would make all fit.
 const TRIED: usize = 8;
 
-/// What became of a device.
+/// Plan of a device.
 struct Plan<'a> {
     site: &'a Site,
     /// Result of planning; `None` if the device has no profile, or one too imprecise to plan with.
     found: Option<Found>,
 }
 
+/// Result of planning a device.
 struct Found {
     fit: Fit,
-    /// Why it does not fit.
+    /// Reason why the promises do not fit; empty if they do.
     reason: String,
-    /// The VM whose promise may be lowered, and to what.
+    /// Index of a VM and the nearest objective of it with which all promises would fit.
     nearest: Option<(usize, Objective)>,
-    /// All lowered alike, in thousandths of what was asked for.
+    /// Part, in thousandths, of all reservations and targets that would fit, with the objectives.
     nearest_of_all: Option<(u32, Vec<Objective>)>,
 }
 
@@ -108,7 +111,7 @@ impl<'a> Plan<'a> {
             let tenants = site.tenants();
             let fit = fit::reckon(&device, &tenants, assumed);
             let near = |at| Some((at, fit::nearest(&device, &tenants, at, assumed)?));
-            // Whoever was asked about; else the last one whose promise alone is too much.
+            // The VM of --vm; otherwise the last one whose lower promise makes all fit.
             let asked = (site.vms.iter()).position(|vm| Some(&vm.name) == args.vm.as_ref());
             let nearest = match asked {
                 _ if fit.fits() => None,
@@ -129,7 +132,7 @@ impl<'a> Plan<'a> {
         Plan { site, found }
     }
 
-    /// Whether all of it is known to fit; where nothing is promised nothing can be too much.
+    /// Returns true if all promises are known to fit, or there are none.
     fn fits(&self) -> bool {
         match &self.found {
             Some(found) => found.fit.fits(),
@@ -149,24 +152,24 @@ fn verdict(plans: &[Plan<'_>]) -> Result<()> {
     let name = &bad.site.name;
     Err(match (&bad.found, bad.site.imprecision()) {
         (Some(found), _) => Problem::new(format!("device {name:?}: {}", found.reason))
-            .help("promise less, as shown above, or move a VM to another device")
+            .help("lower the promises as shown above, or move a VM to another device")
             .into(),
         (None, Some(what)) => Problem::new(format!("device {name:?}: {what}"))
             .help(MEASURE_AGAIN)
             .into(),
         (None, None) => Problem::new(format!(
-            "device {name:?} has no profile: what it can do is not known"
+            "device {name:?} has no profile, so its throughput is not known"
         ))
         .help(format!(
-            "measure it, `tidegate profile {}`, and name the file: profile = \"FILE\" in its \
-             [[device]]; those of the catalogue's models are built in",
+            "measure one with `tidegate profile {}` and add profile = \"FILE\" to its [[device]]; \
+             models of the catalogue have built-in profiles",
             bad.site.measure
         ))
         .into(),
     })
 }
 
-/// All of it, as JSON.
+/// Result as JSON.
 #[derive(Serialize)]
 struct Whole<'a> {
     fits: bool,
@@ -177,7 +180,7 @@ struct Whole<'a> {
 struct DeviceView<'a> {
     device: &'a str,
     policy: &'a str,
-    /// I/Os in flight.
+    /// Queue depth.
     depth: u32,
     /// True if all promises fit; `null` if the device has no profile, or one too imprecise to plan
     /// with.
@@ -188,13 +191,13 @@ struct DeviceView<'a> {
     /// `device time`, `latency` or `capacity`.
     short_of: Option<&'static str>,
     reason: Option<&'a str>,
-    /// Of the device's time, what all together need at most.
+    /// Device time that all promises need together at most, in per cent.
     needs_percent: Option<f64>,
-    /// And what may be promised.
+    /// Device time that may be promised, in per cent.
     headroom_percent: Option<f64>,
-    /// Time by which a floor's request may be late: on time by tag + 1/rate + this.
+    /// Longest time in nanoseconds by which a request within its reservation may be late.
     blocking_ns: Option<u64>,
-    /// Most I/Os in flight with which every latency bound holds.
+    /// Largest number of I/Os in flight with which all latency bounds hold.
     depth_bound: Option<u32>,
     vms: Vec<VmView<'a>>,
     nearest: Option<Lowered<'a>>,
@@ -216,11 +219,11 @@ struct VmView<'a> {
 #[derive(Serialize)]
 struct LatencyView {
     asked_ns: u64,
-    /// `null`: the profile has no latencies.
+    /// Longest latency in nanoseconds; `null`: the profile has no latencies.
     takes_ns: Option<u64>,
     alone_ns: Option<u64>,
     holds: bool,
-    /// No rate is said for which it is promised.
+    /// True if no rate is given for which the bound is promised.
     best_effort: bool,
 }
 
@@ -245,7 +248,7 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// A word for what is short.
+/// Returns the name of a resource.
 fn resource(resource: Resource) -> &'static str {
     match resource {
         Resource::DeviceTime => "device time",
@@ -327,7 +330,7 @@ impl<'a> VmView<'a> {
     }
 }
 
-/// Thousandths of a second of the device, rounded up.
+/// Returns device time as thousandths of a second, rounded up.
 fn part(time_ps: u64) -> Thousandths {
     let part = time_ps.div_ceil(fit::SECOND_PS / 1000);
     Thousandths(u32::try_from(part).unwrap_or(u32::MAX))

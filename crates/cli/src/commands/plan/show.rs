@@ -1,4 +1,4 @@
-//! A plan as tables.
+//! Tables of a plan.
 
 use tidegate_config::objective::access_word;
 use tidegate_core::fit::{Assumed, Bound, Load, Need, Streams, changed_parts};
@@ -10,7 +10,7 @@ use tidegate_units::human::{duration, exact_bytes};
 use super::{Found, Plan, part, resource};
 use crate::promise;
 
-/// All devices, one after the other.
+/// Returns the plans of all devices as text.
 pub(super) fn all(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String {
     let texts: Vec<String> = plans.iter().map(|plan| one(plan, assumed, style)).collect();
     texts.join("\n")
@@ -19,17 +19,18 @@ pub(super) fn all(plans: &[Plan<'_>], assumed: &Assumed, style: Style) -> String
 fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
     let site = plan.site;
     let mut text = format!(
-        "Device {}: policy {}, {} in flight\n\n",
+        "Device {}: policy {}, queue depth {}\n\n",
         site.name, site.policy, site.depth
     );
     let Some(found) = &plan.found else {
-        let known = match plan.promises() {
-            true => "whether what is promised fits is not yet known",
-            false => "nothing is promised on it",
+        let known = if plan.promises() {
+            "cannot tell whether the promises fit"
+        } else {
+            "nothing is promised on it"
         };
         text.push_str(&match site.imprecision() {
             Some(what) => format!("  {what}; {known}.\n"),
-            None => format!("  It has no profile; {known}.\n"),
+            None => format!("  no profile; {known}.\n"),
         });
         return text;
     };
@@ -42,22 +43,23 @@ fn one(plan: &Plan<'_>, assumed: &Assumed, style: Style) -> String {
 fn vms(plan: &Plan<'_>, found: &Found) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
-        ("PROMISED", Align::Left),
-        ("TAKEN FOR", Align::Left),
-        ("NEEDS", Align::Right),
-        ("REQUESTS TAKE", Align::Left),
+        ("OBJECTIVE", Align::Left),
+        ("ASSUMED LOAD", Align::Left),
+        ("DEVICE TIME", Align::Right),
+        ("LATENCY", Align::Left),
     ]);
     for (vm, need) in plan.site.vms.iter().zip(&found.fit.needs) {
         let promised = promise::in_words(vm.background, &view::objective(&vm.objective));
         let asked = plan.site.asked.as_ref() == Some(&vm.name);
-        let name = match asked {
-            true => format!("{} (what if)", vm.name),
-            false => vm.name.clone(),
+        let name = if asked {
+            format!("{} (what if)", vm.name)
+        } else {
+            vm.name.clone()
         };
         table.row([
             Cell::from(name).tone(Tone::Strong),
             promised.into(),
-            taken_for(need).into(),
+            assumed_load(need).into(),
             match need.time_ps {
                 0 => "-".into(),
                 time => part(time).to_string().into(),
@@ -69,8 +71,8 @@ fn vms(plan: &Plan<'_>, found: &Found) -> Table {
     table
 }
 
-/// `84 reads/s and 36 writes/s, random, 16 KiB`.
-fn taken_for(need: &Need) -> String {
+/// Returns the assumed load: `84 reads/s and 36 writes/s, random, 16 KiB`.
+fn assumed_load(need: &Need) -> String {
     let Load {
         reads,
         writes,
@@ -84,7 +86,7 @@ fn taken_for(need: &Need) -> String {
         format!("{rate} {what}/s")
     };
     let rates = match (reads, writes) {
-        (0, 0) => return "nothing".to_owned(),
+        (0, 0) => return "none".to_owned(),
         (reads, 0) => count(reads, "reads"),
         (0, writes) => count(writes, "writes"),
         (reads, writes) => format!("{} and {}", count(reads, "reads"), count(writes, "writes")),
@@ -96,14 +98,14 @@ fn taken_for(need: &Need) -> String {
 fn times(bound: &Bound) -> Cell {
     let asked = duration(bound.asked.0);
     match bound.takes {
-        None => Cell::from("not known: the profile has no latencies").tone(Tone::Warn),
+        None => Cell::from("not known: no latencies in the profile").tone(Tone::Warn),
         Some(takes) if takes.0 == u64::MAX => {
-            Cell::from(format!("too long, of {asked}")).tone(Tone::Bad)
+            Cell::from(format!("unbounded, of {asked}")).tone(Tone::Bad)
         }
         Some(takes) => {
             let tone = if bound.holds() { Tone::Good } else { Tone::Bad };
             let alone = bound.alone.map_or_else(String::new, |alone| {
-                format!("; {} with the device alone", duration(alone.0))
+                format!("; {} without other VMs", duration(alone.0))
             });
             let effort = if bound.best_effort {
                 "; best effort"
@@ -141,36 +143,37 @@ fn sums(plan: &Plan<'_>, found: &Found, assumed: &Assumed) -> Table {
         );
     }
     let streams = match assumed.streams {
-        _ if plan.site.vms.len() < 2 => "sequential: one VM alone",
+        _ if plan.site.vms.len() < 2 => "sequential: only one VM",
         Streams::Blended => "blended: sequential requests cost as much as random ones",
-        Streams::Kept => "kept: sequential requests stay so",
+        Streams::Kept => "kept: sequential requests stay sequential",
     };
     table.fact("streams", streams);
     let (what, used) = fit.tightest();
     let tightest = format!(
-        "{}: {} of what may be used of it",
+        "{}: {} of the allowed part is used",
         resource(what),
         Thousandths(used)
     );
     table.fact("tightest", tightest);
     if fit.needs.iter().any(|need| need.bound.is_some()) {
-        let evenly = "for 99 of 100 requests that come evenly, in the order of deadlines (edf)";
-        table.fact("bounds", evenly);
+        let evenly = "for 99 % of requests, evenly spaced and served by deadline (EDF)";
+        table.fact("latencies", evenly);
         if writes_are_not_known(plan, found) {
-            let early = "a device that answers writes before they are done may hold reads longer";
+            let early = "reads may take longer on a device that caches writes";
             table.fact("", Cell::from(early).tone(Tone::Warn));
         }
     }
     table.fact("blocking", blocking(found));
     if fit.depth_bound < plan.site.depth {
-        let depth = format!("at most {} in flight, for the bounds", fit.depth_bound);
-        table.fact("depth", depth);
+        let depth = format!("at most {}, because of latency bounds", fit.depth_bound);
+        table.fact("queue depth", depth);
     }
-    let verdict = match plan.fits() {
-        true => Cell::from("all of it").tone(Tone::Good),
-        false => Cell::from("not all of it").tone(Tone::Bad),
+    let verdict = if plan.fits() {
+        Cell::from("all promises fit").tone(Tone::Good)
+    } else {
+        Cell::from("the promises do not fit").tone(Tone::Bad)
     };
-    table.fact("fits", verdict);
+    table.fact("feasibility", verdict);
     table
 }
 
@@ -181,7 +184,7 @@ fn writes_are_not_known(plan: &Plan<'_>, found: &Found) -> bool {
     unknown && found.fit.needs.iter().any(|need| need.load.may_write)
 }
 
-/// The device's blocking time with its causes.
+/// Returns the device's blocking time with its causes.
 fn blocking(found: &Found) -> Cell {
     let fit = &found.fit;
     let by = &fit.blocked_by;
@@ -196,12 +199,12 @@ fn blocking(found: &Found) -> Cell {
     let causes: Vec<_> = causes.collect();
     let whole = duration(fit.blocking.0);
     Cell::from(format!(
-        "{whole}, by which a floor may be late: {}",
+        "a request within its reservation may be up to {whole} late: {}",
         causes.join(", ")
     ))
 }
 
-/// What would fit instead, to be pasted into the configuration.
+/// Returns the nearest objectives that would fit, as lines of a configuration.
 fn instead(plan: &Plan<'_>, found: &Found) -> String {
     let vms = &plan.site.vms;
     let lines = |at: usize, near: &_| {
@@ -212,14 +215,14 @@ fn instead(plan: &Plan<'_>, found: &Found) -> String {
     let mut text = String::new();
     if let Some((at, near)) = &found.nearest {
         text.push_str(&format!(
-            "\nThe nearest that fits, with the others as they are: [vm.objective] of {}\n\n{}",
+            "\nNearest objective that fits, with all others unchanged: [vm.objective] of {}\n\n{}",
             vms[*at].name,
             lines(*at, near)
         ));
     }
     if let Some((part, all)) = &found.nearest_of_all {
         text.push_str(&format!(
-            "\nOr {} of every reservation and target:\n\n",
+            "\nOr {} of all reservations and targets:\n\n",
             Thousandths(*part)
         ));
         for (at, near) in all.iter().enumerate() {

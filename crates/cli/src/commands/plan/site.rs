@@ -1,4 +1,4 @@
-//! Devices and who shares them, from a configuration or a scenario.
+//! Devices with their VMs, from a configuration or a scenario.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use crate::file_kind::FileKind;
 use crate::output;
 use crate::simulate::{self, Changes};
 
-/// A device.
+/// Device to plan.
 pub(super) struct Site {
     pub(super) name: String,
     pub(super) policy: String,
-    /// What `tidegate profile` would be given.
+    /// Argument of `tidegate profile` that would measure the device.
     pub(super) measure: String,
     pub(super) profile: Option<Arc<Profile>>,
     pub(super) depth: u32,
     pub(super) max_io: u32,
     pub(super) merge_limit: u32,
-    /// What keeps its queue short for latency bounds.
+    /// Queueing that latency bounds assume.
     pub(super) queueing: Queueing,
-    /// Bytes.
+    /// Capacity in bytes, if known.
     pub(super) capacity: Option<u64>,
     pub(super) vms: Vec<Who>,
-    /// The VM that was asked about.
+    /// VM given by `--vm`.
     pub(super) asked: Option<String>,
 }
 
-/// Somebody whose disks lie on it.
+/// VM or background process with disks on the device.
 pub(super) struct Who {
     pub(super) name: String,
     pub(super) objective: Objective,
@@ -54,7 +54,7 @@ impl Who {
         }
     }
 
-    /// Whether a floor or a bound could be too much.
+    /// Returns true if the objective has a reservation, a target or a latency bound.
     pub(super) fn is_promised_something(&self) -> bool {
         let floor = [&self.objective.reservation, &self.objective.target];
         floor.iter().any(|rate| !rate.is_none()) || self.objective.latency.is_some()
@@ -85,6 +85,7 @@ impl Site {
         self.profile.as_ref()?.imprecision()
     }
 
+    /// Returns the device's VMs as the planner takes them.
     pub(super) fn tenants(&self) -> Vec<Tenant<'_>> {
         (self.vms.iter())
             .map(|vm| Tenant {
@@ -96,7 +97,7 @@ impl Site {
     }
 }
 
-/// Reads a file of either kind, and says what is to be said about it.
+/// Reads a configuration or a scenario, and prints its warnings.
 pub(super) fn load(file: &Path) -> Result<Vec<Site>> {
     let kind = document::read_text(file).map(|text| FileKind::of(&text));
     if matches!(

@@ -1,4 +1,4 @@
-//! A profile's curves: rates against size, and times against depth.
+//! Plots of a profile: rates by request size, and latencies by queue depth.
 
 use tidegate_config::profile::{Measured, MeasuredCurve, MeasuredDepth, MeasuredPoint, Mix};
 use tidegate_core::profile::DepthPoint;
@@ -6,7 +6,7 @@ use tidegate_core::time::Nanos;
 use tidegate_report::{Axis, Plot, Point, Series, Unit};
 use tidegate_units::human::exact_bytes;
 
-/// All of them that there are points for.
+/// Returns all plots for which the profile has points.
 pub(super) fn plots(measured: &Measured) -> Vec<Plot> {
     let of = |kind: fn(&Mix) -> bool, title| {
         let some: Vec<_> = measured.curves.iter().filter(|c| kind(&c.mix)).collect();
@@ -40,7 +40,7 @@ fn rate(point: &MeasuredPoint) -> Point {
 
 fn with_interval((x, mean): (f64, f64), within_percent: f64, runs: u32) -> Point {
     let at = Point::new(x, mean);
-    // One run has no interval, and one of more than all of it no lower end.
+    // A single run has no interval; one of 100 % or more has no lower end on a log scale.
     match within_percent / 100.0 {
         within if runs > 1 && within < 1.0 => {
             at.between(mean * (1.0 - within), mean * (1.0 + within))
@@ -49,18 +49,18 @@ fn with_interval((x, mean): (f64, f64), within_percent: f64, runs: u32) -> Point
     }
 }
 
-/// Of one kind and size.
+/// Returns the plot of latencies of one kind and size.
 fn times(group: &[MeasuredDepth]) -> Plot {
     let title = group
         .first()
         .map_or(String::new(), |MeasuredDepth { point: first, .. }| {
             let kind = Mix::All(first.direction).with(first.access);
-            format!("{} {kind}: times", exact_bytes(first.size.into()))
+            format!("{} {kind}: latency", exact_bytes(first.size.into()))
         });
     let mut plot = Plot::new(
         title,
-        Axis::log2("requests outstanding", Unit::Number),
-        Axis::log10("time", Unit::Nanos),
+        Axis::log2("queue depth", Unit::Number),
+        Axis::log10("latency", Unit::Nanos),
     );
     let of = |point: &DepthPoint, time: Nanos| (f64::from(point.depth), time.0 as f64);
     let means = group.iter().map(|at| {

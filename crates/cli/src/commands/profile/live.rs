@@ -1,4 +1,4 @@
-//! Measuring in real time: disks, and models as emulated disks.
+//! Measurement in real time: of disks, and of models as emulated disks.
 
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
@@ -23,16 +23,17 @@ use crate::output;
 use crate::problem::Problem;
 use crate::progress;
 
-/// Requests that a disk is given at a time, at most: what Linux queues for most of them.
+/// Maximum queue depth that is tried; Linux's default of `nr_requests` for many disks.
 const DEPTH_MAX: u32 = 128;
-/// Bytes of the largest request.
+/// Largest request in bytes.
 const MAX_IO: u32 = 1 << 20;
-/// The file that is made in a directory.
+/// Name of the temporary file in a directory.
 const SCRATCH: &str = "tidegate-profile.scratch";
-/// Parts of a bar.
+/// Steps of the progress bar.
 const BAR: u64 = 1000;
 
-/// A model in real time. Stopped, it begins anew: it remembers nothing of what was written.
+/// Measures a model in real time. An interrupted measurement cannot be resumed, because the
+/// emulated disk's state is lost.
 pub(super) fn model(entry: &Entry, options: Options, read_only: bool) -> Result<Measured> {
     let mut target = virtual_time::target(entry);
     target.writes = !read_only;
@@ -52,7 +53,7 @@ pub(super) fn model(entry: &Entry, options: Options, read_only: bool) -> Result<
             profiler.outcomes(),
             &when::today(),
         )),
-        Ended::Stopped => Err(Problem::new("stopped before all was measured").into()),
+        Ended::Stopped => Err(Problem::new("stopped before the measurement was complete").into()),
     }
 }
 
@@ -61,38 +62,38 @@ fn plan(target: Target, options: Options) -> Result<Plan> {
     Plan::new(target, options).map_err(|small| Problem::new(small.to_string()).at(name).into())
 }
 
-/// What is to be measured, and what is there.
+/// File or block device to measure, with what was found there.
 struct Place {
     path: PathBuf,
     found: Findings,
-    /// It was made to be measured, now or by the run that is gone on with.
+    /// True if the file was created for the measurement, now or by the resumed run.
     scratch: bool,
-    /// It is yet to be made.
+    /// True if the file does not exist yet.
     new: bool,
     writes: bool,
-    /// Bytes from its start, or of the file that is made.
+    /// Size in bytes of the part at its start to measure, or of the file to create.
     size: Option<u64>,
 }
 
 impl Place {
-    /// Opens it, or makes it, and examines it again: nobody else may write to it from now on.
-    /// `left` is what an earlier run left in the results.
+    /// Opens or creates the file and examines it again, now that it is locked against others.
+    /// `left` has the results of an interrupted run.
     fn open(&mut self, left: Option<Part>, overwrite: bool, results: &Path) -> Result<Disk> {
         let disk = match self.size.filter(|_| self.new) {
             Some(size) => Disk::make(&self.path, size)?,
             None => Disk::open(&self.path, self.writes, self.size)?,
         };
         if self.scratch {
-            // Its inode is no other's now that it is open.
+            // An open file keeps its inode, so the identity can be compared now.
             let found = examine(&self.path)?;
             let same = self.new || found.identity == self.found.identity;
             if !same || !disk.is_at(&self.path) {
-                let problem = Problem::new("it is not the file that was made to be measured");
+                let problem = Problem::new("not the file that was created for the measurement");
                 return Err(problem.at(self.path.display().to_string()).into());
             }
             self.found = found;
             if let Some(mut left) = left.filter(|left| left.at_rest.is_some()) {
-                // To open it was to write to it: what its filesystem can do was tried.
+                // Opening probed the file system by writing, which changed the modification time.
                 left.at_rest = self.found.modified.clone();
                 left.write(results)?;
             }
@@ -103,35 +104,35 @@ impl Place {
     }
 }
 
-/// The file that was made to be measured. It stays open, and locked: its inode is no other's.
+/// Temporary file, kept open and locked so that its inode stays its own.
 pub(super) struct Scratch {
     disk: Disk,
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Removes it, unless something else has its name by now; what to say where it stays.
+    /// Removes the file unless another one has its name by now. Returns a note if a file stays.
     pub(super) fn remove(self) -> Option<String> {
         let path = self.path.display();
         match std::fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Ok(_) if !self.disk.is_at(&self.path) => {
                 return Some(format!(
-                    "{path} stays: it is not the file that was measured"
+                    "{path} was not removed: it is not the measured file"
                 ));
             }
             _ => {}
         }
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Some(format!("{path} stays: it cannot be removed: {error}"))
+                Some(format!("{path} cannot be removed: {error}"))
             }
             _ => None,
         }
     }
 }
 
-/// A disk, and what is to be removed once its profile is written.
+/// Measures a disk. Also returns the temporary file to remove once the profile is written.
 pub(super) fn disk(
     args: &MeasureArgs,
     path: &Path,
@@ -142,10 +143,10 @@ pub(super) fn disk(
         Err(_) if args.fresh => None,
         kept => kept?,
     };
-    // With --fresh too: a file that is ours may be written anew.
+    // Also with --fresh, to recognise a temporary file that may be overwritten.
     let mut place = place(args, path, kept.as_ref())?;
     let left = kept.clone();
-    // Before a file is made.
+    // Checked before a file is created.
     let kept = kept.filter(|_| !args.fresh);
     if let Some(kept) = &kept
         && kept.device != place.found.identity
@@ -156,23 +157,23 @@ pub(super) fn disk(
     let target = target(path, &disk, &place, args.depth);
     let plan = plan(target, options).inspect_err(|_| {
         if place.new && disk.is_at(&place.path) {
-            // Nothing was learnt from it.
+            // The new file is of no use, so a failure to remove it does not matter.
             let _ = std::fs::remove_file(&place.path);
         }
     })?;
     let mut part = Part::new(place.found.identity.clone(), place.scratch, &plan);
     if let Some(kept) = kept {
-        part.go_on(kept, results)?;
+        part.resume(kept, results)?;
     }
     if place.scratch {
-        // From now on it is known to be ours.
+        // Recorded at once, so that an interrupted run recognises its temporary file.
         part.write(results)?;
     }
     let mut profiler = Profiler::new(plan, part.outcomes.clone());
     tell_beginning(args, &profiler, &place);
     let ended = drive(&disk, &mut profiler, &mut part, results);
     if place.scratch && !matches!(ended, Ok(Ended::Finished)) && profiler.in_flight() == 0 {
-        // Whatever is in it from now on that is not from before is somebody else's.
+        // Any later modification is somebody else's.
         part.at_rest = examine(&place.path)?.modified;
         part.write(results)?;
     }
@@ -197,7 +198,7 @@ fn figures(args: &MeasureArgs, profiler: &Profiler, place: &Place, disk: &Disk) 
     all.notes.extend(notes(place));
     if args.depth.is_none() && all.depth == DEPTH_MAX {
         all.notes.push(format!(
-            "more than {DEPTH_MAX} requests outstanding, the most that are tried, may reach more"
+            "a queue deeper than {DEPTH_MAX}, the deepest that is tried, may reach more"
         ));
     }
     all.notes.extend(disk.caveat().map(str::to_owned));
@@ -217,7 +218,7 @@ fn target(path: &Path, disk: &Disk, place: &Place, depth: Option<u32>) -> Target
     }
 }
 
-/// More than is usual where more is asked for.
+/// Returns the deepest queue to try: the default, or `--depth` if that is more.
 fn depth_max(asked: Option<u32>) -> u32 {
     DEPTH_MAX.max(asked.unwrap_or(0))
 }
@@ -237,19 +238,20 @@ fn drive(disk: &Disk, profiler: &mut Profiler, part: &mut Part, results: &Path) 
     });
     watcher.bar.finish_and_clear();
     unkept?;
-    // Nobody looks after the last step, nor after the I/O that failed.
+    // The callback above does not run after the last step, nor after a failed I/O.
     if profiler.outcomes().len() > part.outcomes.len() {
         part.outcomes = profiler.outcomes().to_vec();
         let kept = part.write(results);
-        // All that is measured goes into the profile now, kept here or not.
+        // After success the profile holds all outcomes, so a failure to write them here is
+        // harmless.
         if ended.is_err() {
             kept?;
         }
     }
-    ended.context("the measurement was broken off")
+    ended.context("the measurement failed")
 }
 
-/// What to say where it ended early.
+/// Returns the error for a measurement that ended early, with how to resume it.
 fn stopped(
     args: &MeasureArgs,
     part: &Part,
@@ -265,58 +267,60 @@ fn stopped(
     };
     let Some(again) = again(args, place) else {
         let help = format!(
-            "its filesystem does not tell when a file was made, so {} may be anybody's: remove it, \
-             and --fresh begins anew",
+            "the file system has no creation times, so {} cannot be recognised: remove it and \
+             start again with --fresh",
             place.path.display()
         );
         return Problem::new(why).help(help).into();
     };
     let mut help = match done {
-        0 => format!("{again} begins again"),
+        0 => format!("{again} starts again"),
         _ => format!(
-            "{again} goes on: {done} of {all} steps are kept in {}",
+            "{again} resumes it: {done} of {all} steps are stored in {}",
             part::path(results).display()
         ),
     };
     if place.scratch {
-        help += &format!("; {} stays for it", place.path.display());
+        help += &format!("; {} is kept for it", place.path.display());
     }
     Problem::new(why).help(help).into()
 }
 
-/// What goes on with it, if anything does.
+/// Returns the command that resumes the measurement, if there is one.
 fn again(args: &MeasureArgs, place: &Place) -> Option<&'static str> {
     if place.scratch {
         return (!place.found.mistakable).then_some("the same command");
     }
-    // A block device that was empty holds what was written to it by now.
-    match place.writes && !args.overwrite {
-        true => Some("the same command with --overwrite"),
-        false => Some("the same command"),
+    // A block device that was empty now holds what the measurement wrote.
+    if place.writes && !args.overwrite {
+        Some("the same command with --overwrite")
+    } else {
+        Some("the same command")
     }
 }
 
-/// Finds out what is there and whether it may be written to.
+/// Examines the path and decides whether it may be written to.
 fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> {
     let directory = path.is_dir();
-    let path = match directory {
-        true => path.join(SCRATCH),
-        false => path.to_owned(),
+    let path = if directory {
+        path.join(SCRATCH)
+    } else {
+        path.to_owned()
     };
     let at = |what: String| Problem::new(what).at(path.display().to_string());
     let block_device = is_block_device(&path);
     if !block_device && is_empty(&path) {
-        let help = "remove it: --size \"2 GiB\" makes a file, and removes it afterwards";
+        let help = "remove it; --size \"2 GiB\" creates a temporary file";
         return Err(at("the file is empty".to_owned()).help(help).into());
     }
     if !path.exists() {
-        let what = match directory {
-            true => "this is a directory",
-            false => "there is no such file",
+        let what = if directory {
+            "this is a directory"
+        } else {
+            "no such file"
         };
         if args.size.is_none() || args.read_only {
-            let help = "--size \"2 GiB\" makes a file there to measure what it lies on, and \
-                        removes it afterwards";
+            let help = "--size \"2 GiB\" creates a temporary file there, to measure its disk";
             return Err(at(what.to_owned()).help(help).into());
         }
         return Ok(Place {
@@ -331,21 +335,23 @@ fn place(args: &MeasureArgs, path: &Path, kept: Option<&Part>) -> Result<Place> 
     let found = examine(&path)?;
     let ours = kept.is_some_and(|kept| kept.is_of(&found));
     if args.size.is_some() && !block_device && !ours {
-        let what = "--size makes a file, and there is one".to_owned();
-        let help = "name one that is not there yet; without --size this one is measured";
+        let what = "--size creates a file, but the file exists".to_owned();
+        let help = "give a path that does not exist, or leave out --size to measure this file";
         return Err(at(what).help(help).into());
     }
     let writes = !args.read_only;
     if writes && let Some(by) = &found.used_by {
-        let help = "end that first, or measure with --read-only";
-        return Err(at(format!("{by}: it is not written to")).help(help).into());
+        let help = "stop that first, or measure with --read-only";
+        return Err(at(format!("{by}, so it cannot be written to"))
+            .help(help)
+            .into());
     }
     if writes && !ours && !args.overwrite {
         refuse_what_it_holds(&path, &found)?;
     }
     if !writes && found.unwritten.is_some_and(|(holes, all)| holes == all) {
-        let what = "nothing was ever written to it: reads of it measure nothing".to_owned();
-        let help = "--overwrite fills it first";
+        let what = "the file is all holes, so that reads would not reach the disk".to_owned();
+        let help = "--overwrite fills it with data first";
         return Err(at(what).help(help).into());
     }
     Ok(Place {
@@ -362,8 +368,8 @@ fn refuse_what_it_holds(path: &Path, found: &Findings) -> Result<()> {
     if found.holds.is_empty() {
         return Ok(());
     }
-    let what = format!("it holds something: {}", found.holds.join("; "));
-    let help = "--read-only measures reads alone; --overwrite destroys what it holds";
+    let what = format!("it contains data: {}", found.holds.join("; "));
+    let help = "--read-only measures reads only; --overwrite destroys the data";
     Err(Problem::new(what)
         .at(path.display().to_string())
         .help(help)
@@ -380,23 +386,23 @@ fn is_empty(path: &Path) -> bool {
 }
 
 fn examine(path: &Path) -> Result<Findings> {
-    live::examine(path).with_context(|| format!("cannot look at {}", path.display()))
+    live::examine(path).with_context(|| format!("cannot examine {}", path.display()))
 }
 
-/// What whoever reads the figures should know of where they are from.
+/// Returns notes on how far the figures can be relied on.
 fn notes(place: &Place) -> Vec<String> {
     let mut notes = Vec::new();
     if !place.writes {
         notes.push("writes were not measured".to_owned());
         if let Some((holes, all)) = place.found.unwritten.filter(|of| of.0 > 0) {
             notes.push(format!(
-                "{:.0} % of the file was never written: reads there measure nothing",
+                "{:.0} % of the file was never written, so reads there did not reach the disk",
                 100.0 * holes as f64 / all as f64
             ));
         }
         if place.found.only_zeroes {
             notes.push(
-                "only zeroes were found: what was never written may be read without looking"
+                "only zeroes were found: reads of unwritten blocks may not reach the medium"
                     .to_owned(),
             );
         }
@@ -404,7 +410,7 @@ fn notes(place: &Place) -> Vec<String> {
     notes
 }
 
-/// How long it will take, as far as can be told.
+/// Returns the estimated duration of the measurement.
 fn time(profiler: &Profiler) -> String {
     match profiler.progress(Nanos::ZERO).left.0 / 1_000_000_000 {
         left @ 0..100 => format!("about {left} s"),
@@ -416,11 +422,11 @@ fn tell_beginning(args: &MeasureArgs, profiler: &Profiler, place: &Place) {
     let (done, all) = profiler.steps();
     let already = match done {
         0 => String::new(),
-        _ => format!(", {done} of {all} steps are known already"),
+        _ => format!(", {done} of {all} steps done before"),
     };
     let goes_on = match again(args, place) {
-        Some(again) => format!(", and {again} goes on"),
-        None => "; on this filesystem nothing goes on".to_owned(),
+        Some(again) => format!(" it, {again} resumes it"),
+        None => " it; it cannot be resumed on this file system".to_owned(),
     };
     output::tell(format_args!(
         "measuring {}: {}{already}; Ctrl-C stops{goes_on}",
@@ -432,7 +438,7 @@ fn tell_beginning(args: &MeasureArgs, profiler: &Profiler, place: &Place) {
     }
 }
 
-/// Shows how far it has come, and notices when somebody has had enough.
+/// Shows progress and notices SIGINT and SIGTERM.
 struct Watcher {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
@@ -440,8 +446,8 @@ struct Watcher {
     looked: Nanos,
 }
 
-/// Between two looks at how far it has come.
-const LOOK: Nanos = Nanos::from_millis(100);
+/// Interval between updates of the progress bar.
+const REDRAW: Nanos = Nanos::from_millis(100);
 
 impl Watcher {
     fn new(profiler: &Profiler) -> Result<Watcher> {
@@ -462,7 +468,7 @@ impl Watcher {
             return ControlFlow::Break(());
         }
         let began = *self.began.get_or_insert(now);
-        if now.since(self.looked) >= LOOK {
+        if now.since(self.looked) >= REDRAW {
             self.looked = now;
             let progress = profiler.progress(now);
             let (gone, left) = (now.since(began).as_secs_f64(), progress.left.as_secs_f64());
@@ -474,7 +480,7 @@ impl Watcher {
     }
 }
 
-/// Sets `stop` with the first SIGINT or SIGTERM; the second ends the process.
+/// Starts a thread that sets `stop` on the first SIGINT or SIGTERM and exits on the second.
 fn listen(stop: Arc<AtomicBool>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,4 +1,4 @@
-//! `tidegate profile`: what a device can do at most, measured and kept in a file.
+//! `tidegate profile`: measures a device's saturation profile and writes it to a file.
 
 mod curves;
 mod live;
@@ -40,70 +40,72 @@ fn measure(args: &MeasureArgs, out: Output) -> Result<()> {
     };
     let source = source::find(name)?;
     let file = results(args, &source);
-    // Now rather than after a quarter of an hour.
+    // Checked first, rather than after a measurement of ten minutes.
     kept::regular(&file)?;
     let (measured, scratch) = match &source {
         Source::Model(entry) => {
             refuse_disk_options(args)?;
             refuse_depth(args, entry)?;
-            let measured = match args.live {
-                true => live::model(entry, options(false), args.read_only)?,
-                false => model(entry, options(true), args.read_only)?,
+            let measured = if args.live {
+                live::model(entry, options(false), args.read_only)?
+            } else {
+                model(entry, options(true), args.read_only)?
             };
             (measured, None)
         }
         Source::Disk(path) => {
             if args.live {
-                let what = "a disk is always measured in real time: --live is for models";
+                let what = "--live is for models; disks are always measured in real time";
                 return Err(Problem::new(what).into());
             }
             live::disk(args, path, &file, options(false))?
         }
     };
     kept::write(&file, measured.to_toml().as_bytes())?;
-    // The profile is there: what stays now is no failure.
+    // The profile is written, so a temporary file that cannot be removed is no failure.
     if let Some(stays) = scratch.and_then(live::Scratch::remove) {
         output::tell(format_args!("note: {stays}"));
     }
-    if let Err(error) = part::forget(&file) {
+    if let Err(error) = part::remove(&file) {
         output::tell(format_args!("note: {error:#}"));
     }
     show::print(&measured, out)?;
     if let Some(what) = measured.profile().ok().and_then(|it| it.imprecision()) {
         output::tell(format_args!(
-            "warning: {what}\n  = help: {MEASURE_AGAIN}; `tidegate plan` refuses it as it is"
+            "warning: {what}\n  help: {MEASURE_AGAIN}; `tidegate plan` refuses this profile"
         ));
     }
     output::tell(format_args!(
-        "kept in {0}: name it as the `profile` of a [[device]]; `tidegate profile show {0}` draws \
-         it",
+        "written to {0}; use it with profile = \"{0}\" in a [[device]], draw it with `tidegate \
+         profile show {0}`",
         file.display()
     ));
     Ok(())
 }
 
-/// Where the profile goes.
+/// Returns the path of the profile.
 fn results(args: &MeasureArgs, source: &Source) -> PathBuf {
     let name = match source {
         Source::Model(entry) => entry.name.as_str(),
         Source::Disk(path) => {
-            // `.` has no name of its own.
+            // Resolved, because `.` has no file name.
             let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
             let name = whole
                 .file_stem()
                 .map(|name| name.to_string_lossy().into_owned());
             let name = name.unwrap_or_else(|| "root".to_owned());
-            return args.results.clone().unwrap_or_else(|| beside(&name));
+            return args.results.clone().unwrap_or_else(|| default_name(&name));
         }
     };
-    args.results.clone().unwrap_or_else(|| beside(name))
+    args.results.clone().unwrap_or_else(|| default_name(name))
 }
 
-fn beside(name: &str) -> PathBuf {
+/// Returns the default name of a profile, in the current directory.
+fn default_name(name: &str) -> PathBuf {
     PathBuf::from(format!("{name}.profile.toml"))
 }
 
-/// Options that mean nothing to a model.
+/// Refuses options that have no meaning for a model.
 fn refuse_disk_options(args: &MeasureArgs) -> Result<()> {
     let given = [
         (args.size.is_some(), "--size"),
@@ -113,36 +115,33 @@ fn refuse_disk_options(args: &MeasureArgs) -> Result<()> {
     match given.iter().find(|given| given.0) {
         None => Ok(()),
         Some((_, option)) => {
-            let problem = Problem::new(format!("{option} is for disks, and this is a model"));
-            Err(problem.help("./NAME is a file of that name").into())
+            let problem = Problem::new(format!("{option} is for disks, but this is a model"));
+            Err(problem.help("use ./NAME for a file of that name").into())
         }
     }
 }
 
-/// A depth that a model does not take.
+/// Refuses a queue depth above the model's.
 fn refuse_depth(args: &MeasureArgs, entry: &Entry) -> Result<()> {
     let most = entry.spec().queue_depth;
     match args.depth {
         Some(depth) if depth > most => {
-            let what = format!(
-                "--depth {depth} is more than {} takes at a time",
-                entry.name
-            );
+            let what = format!("--depth {depth} is more than the queue of {}", entry.name);
             Err(Problem::new(what).help(format!("from 1 to {most}")).into())
         }
         _ => Ok(()),
     }
 }
 
-/// A model, as fast as it can be reckoned.
+/// Measures a model in virtual time.
 fn model(entry: &Entry, options: Options, read_only: bool) -> Result<Measured> {
-    let mut bar = progress::Patient::new(1, "measuring");
+    let mut bar = progress::DelayedBar::new(1, "measuring");
     let mut target = virtual_time::target(entry);
     target.writes = !read_only;
     let measured = virtual_time::measure(entry, target, options, |profiler| {
         let (done, steps) = profiler.steps();
-        bar.of(steps as u64);
-        bar.at(done as u64, || entry.name.clone());
+        bar.set_total(steps as u64);
+        bar.set(done as u64, || entry.name.clone());
         ControlFlow::Continue(())
     });
     match measured {

@@ -1,4 +1,4 @@
-//! What a measurement that is not finished yet has learnt, kept beside where its profile will be.
+//! Results of an interrupted measurement, in a file beside the future profile.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,38 +12,38 @@ use tidegate_sim::seed::fnv1a;
 use crate::kept;
 use crate::problem::Problem;
 
-/// More is none of ours: a thousand steps of a hundred runs are less.
+/// Maximum size in bytes of the file; a thousand steps of a hundred runs need less.
 const LARGEST: u64 = 16 << 20;
 
-/// Of which device and plan, and what came of its first steps.
+/// Device and plan of an interrupted measurement, with the outcomes of its first steps.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Part {
-    /// The build that measured it: another may mean something else by the same plan.
+    /// Version of the program; another one may interpret the same plan differently.
     version: String,
-    /// What tells the device from others.
+    /// Identity of the device.
     pub(super) device: String,
-    /// The file that was made to be measured, if one was.
+    /// True if the measured file was created for the measurement.
     pub(super) scratch: bool,
-    /// When that was written to last, once nothing of this measurement writes to it any more.
+    /// Modification time of that file once the measurement stopped writing to it.
     #[serde(default)]
     pub(super) at_rest: Option<String>,
-    /// A hash of the plan.
+    /// Hash of the plan.
     plan: String,
     pub(super) outcomes: Vec<Outcome>,
 }
 
-/// Where it is kept.
+/// Returns the path of the file.
 pub(super) fn path(results: &Path) -> PathBuf {
     let mut name = OsString::from(results);
     name.push(".part");
     PathBuf::from(name)
 }
 
-/// What was kept, if anything was.
+/// Reads the results of an interrupted measurement, if there are any.
 ///
 /// # Errors
-/// When there is something else.
+/// If the file is something else.
 pub(super) fn read(results: &Path) -> Result<Option<Part>> {
     let path = path(results);
     let Some(text) = kept::read(&path, LARGEST)? else {
@@ -52,14 +52,16 @@ pub(super) fn read(results: &Path) -> Result<Option<Part>> {
     match serde_json::from_str(&text) {
         Ok(part) => Ok(Some(part)),
         Err(error) => {
-            let problem = Problem::new(format!("this is no measurement that was stopped: {error}"));
+            let problem = Problem::new(format!(
+                "not the results of an interrupted measurement: {error}"
+            ));
             Err(problem.at(path.display().to_string()).help(HELP).into())
         }
     }
 }
 
-/// Removes it: all is measured.
-pub(super) fn forget(results: &Path) -> Result<()> {
+/// Removes the file once the measurement is complete.
+pub(super) fn remove(results: &Path) -> Result<()> {
     let path = path(results);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -69,7 +71,7 @@ pub(super) fn forget(results: &Path) -> Result<()> {
     }
 }
 
-const HELP: &str = "--fresh measures anew in its place; --results FILE keeps both";
+const HELP: &str = "--fresh starts again and replaces it; --results FILE keeps both";
 
 impl Part {
     pub(super) fn new(device: String, scratch: bool, plan: &Plan) -> Part {
@@ -83,33 +85,33 @@ impl Part {
         }
     }
 
-    /// Takes over what another has learnt of the same.
+    /// Takes over the outcomes of an earlier measurement of the same device and plan.
     ///
     /// # Errors
-    /// When it is not the same: says what differs.
-    pub(super) fn go_on(&mut self, kept: Part, results: &Path) -> Result<()> {
+    /// If device, plan or version differ.
+    pub(super) fn resume(&mut self, kept: Part, results: &Path) -> Result<()> {
         if kept.device != self.device {
             return Err(kept.differs("another device", results));
         }
         if (&kept.plan, &kept.version) != (&self.plan, &self.version) {
-            let what = "another plan, by other options or another version of tidegate";
+            let what = "another plan, with other options or another version of tidegate";
             return Err(kept.differs(what, results));
         }
         self.outcomes = kept.outcomes;
         Ok(())
     }
 
-    /// Whether this is the file that was made to be measured, and nobody else has written to it
-    /// since.
+    /// Returns true if `found` is the file created for the measurement and nobody else has written
+    /// to it since.
     pub(super) fn is_of(&self, found: &Findings) -> bool {
         let rest = self.at_rest.is_none() || self.at_rest == found.modified;
         self.scratch && !found.mistakable && self.device == found.identity && rest
     }
 
-    /// Why it cannot be gone on with.
+    /// Returns the error for a measurement that cannot be resumed because of `what`.
     pub(super) fn differs(&self, what: &str, results: &Path) -> anyhow::Error {
         let problem = Problem::new(format!(
-            "a measurement was stopped here, of {what} ({})",
+            "there are results of an interrupted measurement of {what} ({})",
             self.device
         ));
         let at = path(results).display().to_string();
@@ -159,11 +161,11 @@ mod tests {
         part.write(&results).expect("written");
         let read = |results| read(results).expect("readable").expect("there");
         let mut again = Part::new("a".to_owned(), false, &plan(1));
-        again.go_on(read(&results), &results).expect("the same");
+        again.resume(read(&results), &results).expect("the same");
         assert_eq!(again, part);
         let said = |device: &str, seed| {
             let mut other = Part::new(device.to_owned(), false, &plan(seed));
-            let error = other.go_on(read(&results), &results).expect_err("another");
+            let error = other.resume(read(&results), &results).expect_err("another");
             error.to_string()
         };
         assert!(said("b", 1).contains("another device (a)"));

@@ -1,4 +1,4 @@
-//! `tidegate profile show`: a profile's rates and times.
+//! `tidegate profile show`: a profile's rates and latencies.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tidegate_config::profile::{
 };
 use tidegate_core::profile::{Access, Direction};
 use tidegate_report::{Align, Cell, Table, Tone};
-use tidegate_units::human::{bytes_per_s, duration, exact_bytes, rate};
+use tidegate_units::human::{bytes, bytes_per_s, duration, exact_bytes, rate};
 
 use super::curves;
 use crate::args::PlotArgs;
@@ -18,9 +18,10 @@ use crate::output::Output;
 use crate::problem::Problem;
 
 pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
-    let found = match file.is_file() {
-        true => profile::load(file),
-        false => profile::find(&file.to_string_lossy(), Path::new("")),
+    let found = if file.is_file() {
+        profile::load(file)
+    } else {
+        profile::find(&file.to_string_lossy(), Path::new(""))
     };
     let measured = found.map_err(Problem::new)?;
     let plots = curves::plots(&measured);
@@ -33,7 +34,7 @@ pub(super) fn run(file: &Path, plot: &PlotArgs, out: Output) -> Result<()> {
     drawing::draw(out, &plots, plot.ascii)
 }
 
-/// A profile as JSON.
+/// Profile as JSON.
 #[derive(Serialize)]
 struct View<'a> {
     device: &'a str,
@@ -42,7 +43,7 @@ struct View<'a> {
     depth: u32,
     span_bytes: u64,
     notes: &'a [String],
-    /// Points too uncertain for plans to use, each with its confidence interval.
+    /// Points too uncertain for plans, each with its confidence interval.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     imprecise: Vec<String>,
     curves: Vec<CurveView>,
@@ -80,7 +81,7 @@ struct LatencyView {
     runs: u32,
 }
 
-/// Reads beside writes of one size at one depth.
+/// Latency of reads during writes of one size at one depth.
 #[derive(Serialize)]
 struct BesideView {
     access: &'static str,
@@ -151,7 +152,7 @@ fn view(measured: &Measured) -> View<'_> {
     }
 }
 
-/// Prints a profile.
+/// Prints a profile as JSON or tables.
 pub(super) fn print(measured: &Measured, out: Output) -> Result<()> {
     if out.is_json() {
         return out.json(&view(measured));
@@ -176,12 +177,9 @@ fn facts(measured: &Measured) -> Table {
     if !measured.measured.is_empty() {
         table.fact("measured", measured.measured.as_str());
     }
-    table.fact(
-        "saturates",
-        format!("with {} requests outstanding", measured.depth),
-    );
+    table.fact("saturated at", format!("queue depth {}", measured.depth));
     if measured.span > 0 {
-        table.fact("measured on", exact_bytes(measured.span));
+        table.fact("range", bytes(measured.span));
     }
     for (i, note) in measured.notes.iter().enumerate() {
         let name = if i == 0 { "note" } else { "" };
@@ -190,20 +188,20 @@ fn facts(measured: &Measured) -> Table {
     match measured.imprecise().len() {
         0 => {}
         n => {
-            let text = format!("{n} of the points below, marked !: `tidegate plan` refuses it");
+            let text = format!("{n} points, marked ! below; `tidegate plan` refuses the profile");
             table.fact("imprecise", Cell::from(text).tone(Tone::Bad));
         }
     }
     table
 }
 
-/// Rates at saturation, a line a kind and size.
+/// Returns the table of rates at saturation, by kind and size.
 fn rates(measured: &Measured) -> Table {
     let mut table = Table::new([
         ("AT SATURATION", Align::Left),
         ("SIZE", Align::Right),
         ("IOPS", Align::Right),
-        ("WITHIN", Align::Right),
+        ("+-", Align::Right),
         ("BANDWIDTH", Align::Right),
         ("RUNS", Align::Right),
     ]);
@@ -224,7 +222,7 @@ fn rates(measured: &Measured) -> Table {
     table
 }
 
-/// How sure a mean is: one run says nothing of that.
+/// Returns the uncertainty of a mean; `-` for a single run, which has none.
 fn within(percent: f64, runs: u32) -> Cell {
     let within = match runs {
         0 | 1 => "-".to_owned(),
@@ -236,10 +234,10 @@ fn within(percent: f64, runs: u32) -> Cell {
     }
 }
 
-/// Times of reads beside writes.
+/// Returns the table of the latency of reads during saturating writes.
 fn beside_writes(measured: &Measured) -> Table {
     let mut table = Table::new([
-        ("4 KiB READS BESIDE", Align::Left),
+        ("4 KiB READS DURING", Align::Left),
         ("DEPTH", Align::Right),
         ("READS", Align::Right),
         ("P50", Align::Right),
@@ -258,14 +256,14 @@ fn beside_writes(measured: &Measured) -> Table {
     table
 }
 
-/// Times against depth.
+/// Returns the table of latency by queue depth.
 fn times(measured: &Measured) -> Table {
     let mut table = Table::new([
-        ("AGAINST DEPTH", Align::Left),
+        ("BY QUEUE DEPTH", Align::Left),
         ("DEPTH", Align::Right),
         ("IOPS", Align::Right),
         ("MEAN", Align::Right),
-        ("WITHIN", Align::Right),
+        ("+-", Align::Right),
         ("P50", Align::Right),
         ("P99", Align::Right),
     ]);

@@ -1,4 +1,4 @@
-//! What the DEVICE of `tidegate profile` names.
+//! Interpretation of the DEVICE argument of `tidegate profile`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +9,15 @@ use tidegate_device::catalogue::{self, Entry};
 use crate::file_kind::FileKind;
 use crate::problem::Problem;
 
-/// What is measured.
+/// Device to measure.
 pub(super) enum Source {
-    /// A disk model.
+    /// Disk model.
     Model(Box<Entry>),
-    /// A file, a block device or a directory, or one of them that is yet to be made.
+    /// File, block device or directory, which may not exist yet.
     Disk(PathBuf),
 }
 
-/// What a name is: a model of the catalogue, then whatever is there of that path.
+/// Interprets a name: a model of the catalogue, a model in a .toml file, or a path.
 pub(super) fn find(name: &str) -> Result<Source> {
     if catalogue::names().any(|known| known == name) {
         let entry = model::built_in(name).map_err(Problem::new)?;
@@ -34,7 +34,7 @@ pub(super) fn find(name: &str) -> Result<Source> {
         return Ok(Source::Model(Box::new(entry)));
     }
     match model::built_in(name) {
-        // A mistyped name of a model more likely than a file to be made.
+        // Rather a mistyped model than a file to create.
         Err(error) if !path.exists() && !name.contains(['/', '.']) => Err(Problem::new(error)
             .help("a disk is named by its path: /dev/NAME, or ./NAME for a file here")
             .into()),

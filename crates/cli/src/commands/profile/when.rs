@@ -2,14 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Today's date, in UTC: `2026-11-21`.
+/// Returns today's date in UTC: `2026-11-21`.
 pub(super) fn today() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let (year, month, day) = date(since.map_or(0, |since| since.as_secs() / 86_400));
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// Year, month and day of a day after 1 January 1970, by the Gregorian calendar.
+/// Returns year, month and day of the Gregorian calendar, `days` after 1 January 1970.
 fn date(days: u64) -> (u64, u64, u64) {
     let (mut year, mut left) = (1970, days);
     let leap =

@@ -1,4 +1,4 @@
-//! The processors that VMs run on: who had how much of them, and who waited for them.
+//! Tables of the simulated host CPU: use by VMs and their waits for it.
 
 use tidegate_report::{Align, Cell, Table, Tone};
 use tidegate_sim::report::{CpuReport, VmReport};
@@ -6,19 +6,19 @@ use tidegate_units::human::count;
 
 use super::shown;
 
-/// All of them, in a line.
+/// Returns a line on the whole CPU.
 pub(super) fn line(cpu: &CpuReport) -> String {
     let mut text = format!(
         "{}: {:.2} of {} pCPUs busy",
         cpu.scheduler, cpu.busy, cpu.pcpus
     );
     if let Some(driver) = cpu.driver_cpus {
-        text += &format!(", {driver:.2} of them with the driver domain");
+        text += &format!(", {driver:.2} of them by the driver domain");
     }
-    text + &format!("; {} switches\n", count(cpu.switches))
+    text + &format!("; {} context switches\n", count(cpu.switches))
 }
 
-/// The part of each VM.
+/// Returns the table of each VM's use of the CPU.
 pub(super) fn table(vms: &[VmReport]) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),

@@ -1,4 +1,4 @@
-//! Requests of traces and jobs with deadlines: how long they took, and whether in time.
+//! Response times of replayed requests and of workloads with deadlines.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,7 +13,7 @@ use super::{latency, shown};
 use crate::kept;
 use crate::problem;
 
-/// Columns beside the rates of who has any.
+/// Columns of CSV beside the rates; their names carry the unit.
 pub(super) const COLUMNS: [&str; 9] = [
     "responses",
     "unfinished",
@@ -26,13 +26,13 @@ pub(super) const COLUMNS: [&str; 9] = [
     "late_max_ns",
 ];
 
-/// Whether anybody has any.
+/// Returns true if a VM of the scenario has response times to report.
 pub(super) fn expected(scenario: &Scenario) -> bool {
     let mut jobs = scenario.tenants.iter().flat_map(|tenant| &tenant.jobs);
     jobs.any(|job| job.replay.is_some() || job.deadline.is_some())
 }
 
-/// The cells of [`COLUMNS`]: empty where there is nothing to say.
+/// Returns the cells of [`COLUMNS`]; empty where there is nothing to report.
 pub(super) fn cells(responses: Option<&Responses>) -> [String; 9] {
     let Some(found) = responses else {
         return Default::default();
@@ -53,7 +53,7 @@ pub(super) fn cells(responses: Option<&Responses>) -> [String; 9] {
     ]
 }
 
-/// For people; empty where nobody has any.
+/// Returns the table of response times; empty if no VM has any.
 pub(super) fn table(vms: &[VmReport]) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
@@ -64,8 +64,8 @@ pub(super) fn table(vms: &[VmReport]) -> Table {
         ("MET", Align::Right),
         ("MISSED", Align::Right),
         ("MISSED %", Align::Right),
-        ("LATE BY", Align::Right),
-        ("AT MOST", Align::Right),
+        ("LATE (MEAN)", Align::Right),
+        ("LATE (MAX)", Align::Right),
     ]);
     let with = vms
         .iter()
@@ -95,14 +95,14 @@ pub(super) fn table(vms: &[VmReport]) -> Table {
     table
 }
 
-/// A file with a line for each.
+/// CSV file with a line for each response.
 pub(super) struct Log {
     path: PathBuf,
     file: BufWriter<File>,
 }
 
 impl Log {
-    /// A new one, in the place of what was there.
+    /// Creates the file, replacing an existing one, and writes the heading.
     pub(super) fn create(path: &Path) -> Result<Log> {
         kept::regular(path)?;
         let file = File::create(path).map_err(|error| problem::cannot_write(path, &error))?;
@@ -122,6 +122,7 @@ impl Log {
         Ok(log)
     }
 
+    /// Appends a line for each response.
     pub(super) fn add(&mut self, responses: &[Response]) -> Result<()> {
         responses.iter().try_for_each(|it| {
             self.line([
@@ -136,6 +137,7 @@ impl Log {
         })
     }
 
+    /// Flushes the file.
     pub(super) fn finish(mut self) -> Result<()> {
         let done = self.file.flush();
         done.with_context(|| format!("cannot write {}", self.path.display()))

@@ -8,7 +8,7 @@ use tidegate_vcpu::spec::{ParamInfo, SchedulerInfo};
 
 use crate::output::Output;
 
-/// Scheduler, for machines.
+/// Scheduler as JSON.
 #[derive(Serialize)]
 struct SchedulerView {
     name: &'static str,
@@ -17,7 +17,7 @@ struct SchedulerView {
     params: Vec<ParamView>,
 }
 
-/// Parameter of a scheduler, with its values as a scenario has them.
+/// Parameter of a scheduler, with values in a scenario's notation.
 #[derive(Serialize)]
 struct ParamView {
     name: &'static str,
@@ -48,7 +48,7 @@ impl ParamView {
     }
 }
 
-/// Shows the schedulers there are.
+/// Lists the schedulers and their parameters.
 pub(in crate::commands) fn list(out: Output) -> Result<()> {
     let all: Vec<_> = (SCHEDULERS.iter())
         .map(|info| SchedulerView::new(info))
@@ -58,8 +58,8 @@ pub(in crate::commands) fn list(out: Output) -> Result<()> {
     }
     let mut table = Table::new([
         ("SCHEDULER", Align::Left),
-        ("WHAT IT DOES", Align::Left),
-        ("FROM", Align::Left),
+        ("DESCRIPTION", Align::Left),
+        ("SOURCE", Align::Left),
     ]);
     let mut params = Table::new([
         ("SCHEDULER", Align::Left),

@@ -1,4 +1,4 @@
-//! `tidegate vm export` and `import`: what the policy has learnt of a VM, as a file.
+//! `tidegate vm export` and `import`: learnt tuning state of a VM in a file.
 
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tidegate_api::query::{LearntDisks, LearntQuery};
 use tidegate_report::{Cell, Table, Tone};
 use tidegate_server::learnt_file::LearntFile;
+use tidegate_units::human;
 
 use super::describe;
 use crate::args::ImportArgs;
@@ -16,7 +17,7 @@ use crate::kept;
 use crate::output::Output;
 use crate::problem::Problem;
 
-/// A file that holds more is none of these.
+/// Maximum size in bytes of a file of learnt state.
 const FILE_MAX: u64 = 128 << 10;
 
 pub(super) fn export(name: &str, file: Option<&Path>, client: &Client, out: Output) -> Result<()> {
@@ -38,17 +39,21 @@ pub(super) fn export(name: &str, file: Option<&Path>, client: &Client, out: Outp
     table
         .fact("VM", Cell::from(learnt.vm).tone(Tone::Strong))
         .fact(
-            "learnt by",
-            format!("{}, policy {}", learnt.controller, learnt.policy),
+            "from",
+            format!("controller {}, policy {}", learnt.controller, learnt.policy),
         )
-        .fact("of disks on", disks(&learnt.disks))
-        .fact("written to", format!("{path}, {bytes} bytes"));
+        .fact("disks on", disks(&learnt.disks))
+        .fact(
+            "written to",
+            format!("{path}, {}", human::bytes(bytes as u64)),
+        );
     Ok(out.table(&table)?)
 }
 
+/// Returns the devices of the disks on which the state was learnt.
 fn disks(disks: &[String]) -> String {
     match disks {
-        [] => "what nothing tells from others".to_owned(),
+        [] => "storage that cannot be identified".to_owned(),
         disks => disks.join(", "),
     }
 }
@@ -69,19 +74,16 @@ pub(super) fn import(args: &ImportArgs, client: &Client, out: Output) -> Result<
     Ok(out.table(&describe(&read(answer)?))?)
 }
 
-/// Read here too, so that what is wrong with it is said with its name.
+/// Reads and checks a file of learnt state, so that errors name the file. The daemon checks again.
 fn read_file(path: &Path) -> Result<Value> {
     let at = path.display().to_string();
-    let help = "name a file that `tidegate vm export` wrote";
+    let help = "give a file written by `tidegate vm export`";
     let Some(text) = kept::read(path, FILE_MAX)? else {
-        return Err(Problem::new("there is no such file")
-            .at(at)
-            .help(help)
-            .into());
+        return Err(Problem::new("no such file").at(at).help(help).into());
     };
     let refused = |what: String| Problem::new(what).at(at.clone()).help(help);
-    let file: Value = serde_json::from_str(&text)
-        .map_err(|error| refused(format!("this is not JSON: {error}")))?;
+    let file: Value =
+        serde_json::from_str(&text).map_err(|error| refused(format!("not JSON: {error}")))?;
     LearntFile::read(&file).map_err(|error| refused(error.to_string()))?;
     Ok(file)
 }

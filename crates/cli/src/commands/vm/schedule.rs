@@ -1,4 +1,4 @@
-//! `tidegate vm schedule`: what of an objective changes by the clock.
+//! `tidegate vm schedule`: entries that change an objective at times of day or dates.
 
 use anyhow::Result;
 use hyper::Method;
@@ -55,11 +55,11 @@ fn list(name: &str, client: &Client, out: Output) -> Result<()> {
     };
     out.table(&table(schedule))?;
     let mut facts = Table::facts();
-    told(&mut facts, schedule);
+    state_facts(&mut facts, schedule);
     Ok(out.text(&format!("\n{}", facts.render(out.style())))?)
 }
 
-/// Returns the entry that was typed.
+/// Returns the entry that the options describe.
 fn entry(args: &EntryArgs) -> ScheduleEntry {
     ScheduleEntry {
         at: args.at.clone(),
@@ -78,64 +78,64 @@ fn table(schedule: &ScheduleView) -> Table {
     let mut table = Table::new([
         ("ENTRY", Align::Right),
         ("WHEN", Align::Left),
-        ("WHAT", Align::Left),
-        ("", Align::Left),
+        ("CHANGES", Align::Left),
+        ("STATE", Align::Left),
     ]);
     for (i, entry) in schedule.entries.iter().enumerate() {
         table.row([
             (i + 1).to_string().into(),
             when(entry).into(),
             what(entry).into(),
-            holds(schedule, i + 1),
+            state(schedule, i + 1),
         ]);
     }
     table
 }
 
-/// Whether an entry is in force.
-fn holds(schedule: &ScheduleView, number: usize) -> Cell {
+/// Returns the state of an entry: `in force`, `not applied` if it is due but does not fit, or
+/// nothing.
+fn state(schedule: &ScheduleView, number: usize) -> Cell {
     match (&schedule.held, schedule.entry == Some(number)) {
         (_, false) => Cell::from(String::new()),
         (None, true) => Cell::from("in force").tone(Tone::Strong),
-        (Some(_), true) => Cell::from("held").tone(Tone::Bad),
+        (Some(_), true) => Cell::from("not applied").tone(Tone::Bad),
     }
 }
 
-/// A schedule among the facts of a VM.
+/// Adds a schedule to the table of a VM.
 pub(super) fn facts(table: &mut Table, schedule: &ScheduleView) {
     for (i, entry) in schedule.entries.iter().enumerate() {
         let name = if i == 0 { "schedule" } else { "" };
-        let holds = match (&schedule.held, schedule.entry == Some(i + 1)) {
+        let state = match (&schedule.held, schedule.entry == Some(i + 1)) {
             (_, false) => "",
             (None, true) => " (in force)",
-            (Some(_), true) => " (held)",
+            (Some(_), true) => " (not applied)",
         };
-        let text = format!("{} {}: {}{holds}", i + 1, when(entry), what(entry));
+        let text = format!("{} {}: {}{state}", i + 1, when(entry), what(entry));
         table.fact(name, text);
     }
-    told(table, schedule);
+    state_facts(table, schedule);
 }
 
-/// What else there is to say of it.
-fn told(table: &mut Table, schedule: &ScheduleView) {
-    table.fact("otherwise", promise::in_words(false, &schedule.base));
+/// Adds the base objective, the next change, and the reason why a due entry was not applied.
+fn state_facts(table: &mut Table, schedule: &ScheduleView) {
+    table.fact("base objective", promise::in_words(false, &schedule.base));
     if let Some(held) = &schedule.held {
-        let text = format!("the entry that is due is not in force: {held}");
-        table.fact("held", Cell::from(text).tone(Tone::Bad));
+        table.fact("not applied", Cell::from(held.as_str()).tone(Tone::Bad));
     }
     let next = match &schedule.next {
         Some(next) => format!(
-            "at {}: {}",
+            "{}: {}",
             time(&next.at),
             promise::in_words(false, &next.objective)
         ),
-        None => "never".to_owned(),
+        None => "none".to_owned(),
     };
     table.fact("next change", next);
-    table.fact("its clock", time(&schedule.now));
+    table.fact("time now", time(&schedule.now));
 }
 
-/// `2026-11-22T18:00:00+01:00[Europe/Berlin]` as `2026-11-22 18:00 (Europe/Berlin)`.
+/// Shortens `2026-11-22T18:00:00+01:00[Europe/Berlin]` to `2026-11-22 18:00 (Europe/Berlin)`.
 fn time(text: &str) -> String {
     let zone = text
         .split_once('[')
@@ -150,13 +150,13 @@ fn time(text: &str) -> String {
     }
 }
 
-/// `18:00 to 23:00 on mon, tue`.
+/// Returns the times of an entry: `18:00 to 23:00 on mon, tue`.
 fn when(entry: &Value) -> String {
     let said = |key: &str| entry[key].as_str().map(|text| text.replacen('T', " ", 1));
     if let Some(at) = said("at") {
         return match said("until") {
             Some(until) => format!("{at} to {until}"),
-            None => format!("{at} on"),
+            None => format!("from {at} on"),
         };
     }
     let midnight = || "00:00".to_owned();
@@ -170,7 +170,7 @@ fn when(entry: &Value) -> String {
     format!("{from} to {until} {days}")
 }
 
-/// `target 50 MB/s, weight 7`.
+/// Returns the changes of an entry: `target 50 MB/s, weight 7`.
 fn what(entry: &Value) -> String {
     let is_when = |key: &str| ["at", "from", "until", "days"].contains(&key);
     let parts = entry.as_object().into_iter().flatten();
@@ -179,6 +179,7 @@ fn what(entry: &Value) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
+/// Returns a changed part, or the parts of a table, with dotted names.
 fn part(key: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Object(parts) => {
@@ -193,7 +194,7 @@ fn part(key: &str, value: &Value) -> Vec<String> {
         }
         Value::String(text) => vec![format!("{key} {text}")],
         Value::Null => vec![format!("{key} none")],
-        Value::Bool(true) if key == "force" => vec!["by force".to_owned()],
+        Value::Bool(true) if key == "force" => vec!["forced".to_owned()],
         other => vec![format!("{key} {other}")],
     }
 }
@@ -240,8 +241,8 @@ mod tests {
         let once = typed(&["--at", "2026-12-01T18:00", "--limit", "none", "--force"]);
         let words = json!({ "at": "2026-12-01T18:00", "limit": null, "force": true });
         assert_eq!(once, words);
-        assert_eq!(when(&once), "2026-12-01 18:00 on");
-        assert_eq!(what(&once), "by force, limit none");
+        assert_eq!(when(&once), "from 2026-12-01 18:00 on");
+        assert_eq!(what(&once), "forced, limit none");
         let late = json!({ "from": "18:00", "until": "00:00", "weight": 7 });
         assert_eq!(when(&late), "18:00 to 00:00 every day");
         assert_eq!(what(&late), "weight 7");

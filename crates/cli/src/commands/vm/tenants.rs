@@ -1,4 +1,4 @@
-//! `tidegate vm add`, `remove` and `resize`: who is served from now on.
+//! `tidegate vm add`, `remove` and `resize`.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::args::{AddArgs, DiskArg, RemoveArgs, ResizeArgs};
 use crate::client::{Client, escape, read};
 use crate::output::Output;
 use crate::problem::Problem;
-use crate::progress::Patient;
+use crate::progress::DelayedBar;
 
 pub(super) fn add(args: &AddArgs, client: &Client, out: Output) -> Result<()> {
     let vms = match (&args.file, &args.name) {
@@ -29,10 +29,10 @@ pub(super) fn add(args: &AddArgs, client: &Client, out: Output) -> Result<()> {
         persist: args.persist,
     };
     let mut answers = Vec::new();
-    let mut progress = Patient::new(vms.len() as u64, "adding VMs");
+    let mut progress = DelayedBar::new(vms.len() as u64, "adding VMs");
     for vm in vms {
         let name = vm["name"].as_str().unwrap_or_default();
-        progress.at(answers.len() as u64, || name.to_owned());
+        progress.set(answers.len() as u64, || name.to_owned());
         let path = format!("/v1/vms/{}{query}", escape(name));
         answers.push(client.change_slowly(Method::PUT, &path, &vm)?);
     }
@@ -49,7 +49,7 @@ pub(super) fn add(args: &AddArgs, client: &Client, out: Output) -> Result<()> {
     Ok(())
 }
 
-/// Returns the VM that was typed.
+/// Returns the VM that the options describe.
 fn typed(name: &str, args: &AddArgs) -> VmRequest {
     VmRequest {
         name: Some(name.to_owned()),
@@ -61,8 +61,8 @@ fn typed(name: &str, args: &AddArgs) -> VmRequest {
     }
 }
 
-/// Returns the disk that was typed. Keys and values that it cannot have go to the daemon as they
-/// are, which says what is wrong with them.
+/// Returns the disk that the options describe. Unknown keys and wrong values are passed on
+/// unchanged, so that the daemon reports them.
 fn typed_disk(DiskArg(keys): &DiskArg) -> DiskRequest {
     let mut disk = DiskRequest::default();
     for (key, text) in keys {
@@ -89,14 +89,14 @@ fn typed_disk(DiskArg(keys): &DiskArg) -> DiskRequest {
     disk
 }
 
-/// The VMs of a file.
+/// Returns the `[[vm]]` tables of a file as JSON.
 fn from_file(file: &Path) -> Result<Vec<Value>> {
     let text = document::read_text(file).map_err(Problem::new)?;
     let loaded = document::read(&text, &file.display().to_string(), |root: &Field<'_>| {
         let mut section = Section::of(root)?;
         let vms = section.take_tables("vm");
         if vms.is_empty() {
-            section.error("there is no VM in it", "a [[vm]], as in the configuration");
+            section.error("no [[vm]] section", "add a [[vm]] as in the configuration");
         }
         section.finish();
         Some(vms.iter().map(|vm| vm.node().to_json()).collect())
@@ -124,7 +124,7 @@ pub(super) fn remove(args: &RemoveArgs, client: &Client, out: Output) -> Result<
         Ok(removed) => removed,
         Err(missing) if args.strict => return Err(missing),
         Err(_) if out.is_json() => return out.json(&json!({ "removed": null, "not_flushed": [] })),
-        Err(_) => return Ok(out.text(&format!("There is no {what}: nothing to remove.\n"))?),
+        Err(_) => return Ok(out.text(&format!("No {what}: nothing to remove.\n"))?),
     };
     if out.is_json() {
         return out.json(&removed);
@@ -158,7 +158,7 @@ pub(super) fn resize(args: &ResizeArgs, client: &Client, out: Output) -> Result<
     Ok(out.table(&describe(&read(answer)?))?)
 }
 
-/// The export of a VM's only disk.
+/// Returns the export name of a VM's only disk.
 fn only_disk(name: &str, client: &Client) -> Result<String> {
     let vm: VmView = read(client.get(&format!("/v1/vms/{}", escape(name)))?)?;
     let exports: Vec<String> = vm.disks.into_iter().map(|disk| disk.export).collect();
@@ -166,7 +166,7 @@ fn only_disk(name: &str, client: &Client) -> Result<String> {
         [only] => Ok(only.clone()),
         _ => Err(Problem::new(format!("VM {name:?} has several disks"))
             .help(format!(
-                "say which: tidegate vm resize {name} EXPORT SIZE, one of {}",
+                "name one: tidegate vm resize {name} EXPORT SIZE, with EXPORT one of {}",
                 exports.join(", ")
             ))
             .into()),
@@ -216,6 +216,6 @@ mod tests {
         assert!(refused.contains("vm.toml:2:8"), "{refused}");
         std::fs::write(&file, "[[device]]\nname = \"d\"\n").expect("writable");
         let refused = from_file(&file).expect_err("no VM").to_string();
-        assert!(refused.contains("there is no VM in it"), "{refused}");
+        assert!(refused.contains("no [[vm]] section"), "{refused}");
     }
 }

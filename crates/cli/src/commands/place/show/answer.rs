@@ -1,4 +1,4 @@
-//! What came of a request.
+//! Output of `tidegate place job`.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::{HostJobs, Why, jobs};
 use crate::commands::place::exact;
 use crate::output::Output;
 
-/// What came of a request.
+/// Decision on a request.
 #[derive(Serialize)]
 struct AnswerView<'a> {
     job: &'a str,
@@ -21,13 +21,13 @@ struct AnswerView<'a> {
     host: Option<HostJobs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     class: Option<&'static str>,
-    /// Jobs there that have a lower class from now on.
+    /// Jobs of the host whose class is lowered for the new one.
     lowered: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a Why>,
 }
 
-/// Says what came of a request that was not refused.
+/// Prints the decision on a request that was not refused.
 pub(in crate::commands::place) fn answer(
     cluster: &Cluster<'_>,
     name: &str,
@@ -60,10 +60,10 @@ pub(in crate::commands::place) fn answer(
             why: Some(why),
         },
     };
-    match out.is_json() {
-        true => out.json(&view),
-        false => Ok(out.text(&view.text(out))?),
+    if out.is_json() {
+        return out.json(&view);
     }
+    Ok(out.text(&view.text(out))?)
 }
 
 impl AnswerView<'_> {
@@ -78,14 +78,14 @@ impl AnswerView<'_> {
         if let Some(host) = &self.host {
             let class = self.class.unwrap_or_default();
             let mut text = format!(
-                "{} {} to host {}, class {class}\n",
+                "{} {} to host {}, I/O class {class}\n",
                 self.job,
                 would("goes", "go"),
                 host.host
             );
             if !self.lowered.is_empty() {
                 text.push_str(&format!(
-                    "lowered for it until it ends: {}\n",
+                    "I/O class lowered until it ends: {}\n",
                     self.lowered.join(", ")
                 ));
             }
@@ -94,11 +94,11 @@ impl AnswerView<'_> {
             return text;
         }
         let mut text = format!(
-            "{} {}: no host takes it as things are\n\n",
+            "{} {}: no host has room for it now\n\n",
             self.job,
             would("waits", "wait")
         );
-        let mut table = Table::new([("HOST", Align::Left), ("WHY NOT", Align::Left)]);
+        let mut table = Table::new([("HOST", Align::Left), ("REASON", Align::Left)]);
         let why = self.why.into_iter().flat_map(|why| &why.hosts);
         for host in why {
             table.row([
@@ -115,7 +115,7 @@ impl AnswerView<'_> {
                 "\nwith a deadline of {} it would go to host {host} now\n",
                 exact(deadline)
             ),
-            None => "\nnow it would go nowhere, whatever its deadline\n".to_owned(),
+            None => "\nno deadline would place it now\n".to_owned(),
         });
         text
     }

@@ -1,4 +1,4 @@
-//! Everything there is.
+//! Output of `tidegate place list`.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use tidegate_units::human::{bytes, bytes_per_s, duration};
 use super::{HostJobs, jobs};
 use crate::output::Output;
 
-/// Everything there is.
+/// Hosts and waiting jobs.
 #[derive(Serialize)]
 struct Whole {
     hosts: Vec<HostJobs>,
@@ -23,11 +23,11 @@ struct WaitingView {
     name: String,
     size_bytes: u64,
     waited_s: f64,
-    /// It is discarded then.
+    /// Seconds until the job is discarded.
     discarded_in_s: f64,
 }
 
-/// Shows hosts, jobs and those that wait.
+/// Prints hosts with their jobs, and the waiting jobs.
 pub(in crate::commands::place) fn list(cluster: &Cluster<'_>, out: Output) -> Result<()> {
     let all = (0..cluster.state().hosts.len()).map(HostId);
     let waiting = cluster.pcos().waiting().map(|(id, request, arrived)| {
@@ -43,10 +43,10 @@ pub(in crate::commands::place) fn list(cluster: &Cluster<'_>, out: Output) -> Re
         hosts: all.filter_map(|host| HostJobs::of(cluster, host)).collect(),
         waiting: waiting.collect(),
     };
-    match out.is_json() {
-        true => out.json(&whole),
-        false => Ok(out.text(&whole.text(out))?),
+    if out.is_json() {
+        return out.json(&whole);
     }
+    Ok(out.text(&whole.text(out))?)
 }
 
 impl Whole {
@@ -55,8 +55,8 @@ impl Whole {
         for host in &self.hosts {
             let takes = match host.takes_up_to {
                 _ if host.drained => "drained".to_owned(),
-                0 => "takes nothing as things are".to_owned(),
-                most => format!("takes a job that needs up to {}", bytes_per_s(most as f64)),
+                0 => "no room for a job".to_owned(),
+                most => format!("room for a job of up to {}", bytes_per_s(most as f64)),
             };
             text.push_str(&format!(
                 "host {}: {} free, {takes}\n",
@@ -69,9 +69,9 @@ impl Whole {
             text.push('\n');
         }
         let mut table = Table::new([
-            ("WAITS", Align::Left),
+            ("WAITING JOB", Align::Left),
             ("SIZE", Align::Right),
-            ("FOR", Align::Right),
+            ("WAITED", Align::Right),
             ("DISCARDED IN", Align::Right),
         ]);
         let span = |seconds: f64| duration(Nanos::from_secs_f64(seconds).0);
@@ -83,9 +83,10 @@ impl Whole {
                 span(job.discarded_in_s),
             ]);
         }
-        match self.waiting.is_empty() {
-            true => text.push_str("nobody waits\n"),
-            false => text.push_str(&table.render(out.style())),
+        if self.waiting.is_empty() {
+            text.push_str("no waiting jobs\n");
+        } else {
+            text.push_str(&table.render(out.style()));
         }
         text
     }

@@ -1,4 +1,4 @@
-//! How `tidegate place` shows hosts, jobs and decisions.
+//! Output of `tidegate place`: hosts, jobs and decisions.
 
 mod answer;
 mod list;
@@ -16,7 +16,7 @@ pub(super) use answer::answer;
 pub(super) use list::list;
 pub(super) use why::Why;
 
-/// A job, for people and for machines.
+/// Job, for tables and JSON.
 #[derive(Serialize)]
 pub(in crate::commands::place) struct JobView {
     name: String,
@@ -24,23 +24,23 @@ pub(in crate::commands::place) struct JobView {
     size_bytes: u64,
     moved_bytes: u64,
     due_in_s: f64,
-    /// Absent: never, as things are.
+    /// Seconds until the forecast end; absent: never at the present rate.
     done_in_s: Option<f64>,
-    /// So long before its deadline; below zero: late.
+    /// Seconds from the forecast end to the deadline; negative: late.
     early_s: Option<f64>,
     bytes_per_s: u64,
     #[serde(skip)]
     forecast: String,
 }
 
-/// A host with its jobs.
+/// Host with its jobs.
 #[derive(Serialize)]
 pub(in crate::commands::place) struct HostJobs {
     pub(super) host: String,
-    /// What one more might need, in bytes a second.
+    /// Largest bandwidth, in bytes a second, that a further job may need.
     pub(super) takes_up_to: u64,
     pub(super) free: u64,
-    /// It takes no more jobs.
+    /// True if the host gets no more jobs.
     pub(super) drained: bool,
     pub(super) jobs: Vec<JobView>,
 }
@@ -85,9 +85,10 @@ impl JobView {
     }
 }
 
+/// Returns a forecast as text.
 fn in_words(forecast: Forecast, now: Nanos) -> String {
     match (forecast.done, forecast.late) {
-        (Nanos::MAX, _) => "never, as things are".to_owned(),
+        (Nanos::MAX, _) => "never at this rate".to_owned(),
         (done, Nanos::ZERO) => format!(
             "done in {}, {} early",
             duration(done.since(now).0),
@@ -101,13 +102,14 @@ fn in_words(forecast: Forecast, now: Nanos) -> String {
     }
 }
 
+/// Returns the table of a host's jobs.
 fn jobs(host: &HostJobs) -> Table {
     let mut table = Table::new([
         ("JOB", Align::Left),
-        ("CLASS", Align::Left),
+        ("I/O CLASS", Align::Left),
         ("SIZE", Align::Right),
         ("MOVED", Align::Right),
-        ("HAS", Align::Right),
+        ("RATE", Align::Right),
         ("FORECAST", Align::Left),
     ]);
     for job in &host.jobs {

@@ -1,4 +1,4 @@
-//! Why hosts do not take a job.
+//! Reasons why hosts do not take a job.
 
 use serde::Serialize;
 use tidegate_cluster::Cluster;
@@ -6,25 +6,25 @@ use tidegate_core::time::Nanos;
 use tidegate_place::{HostId, Rejection, Request};
 use tidegate_units::human::duration;
 
-/// Why hosts do not take a job, and what they would take.
+/// Reasons why hosts do not take a job, and the nearest deadline that they would take.
 #[derive(Serialize)]
 pub(in crate::commands::place) struct Why {
     pub(super) hosts: Vec<HostSays>,
-    /// The shortest deadline with which the job would be taken now.
+    /// Shortest deadline, in seconds, with which the job would be placed now.
     nearest_deadline_s: Option<f64>,
     pub(super) nearest_host: Option<String>,
     #[serde(skip)]
     pub(super) nearest: Option<Nanos>,
 }
 
-/// What a host says to a job.
+/// Decision of one host on a job.
 #[derive(Serialize)]
 pub(super) struct HostSays {
     pub(super) host: String,
     takes: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The running job that would miss, and by how much.
+    /// Running job that would miss its deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     misses: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub(super) struct HostSays {
 }
 
 impl Why {
-    /// What all hosts say to a job just now.
+    /// Returns the present decisions of all hosts on a job.
     pub(in crate::commands::place) fn of(cluster: &mut Cluster<'_>, request: &Request) -> Why {
         let all = (0..cluster.state().hosts.len()).map(HostId);
         let hosts = all
@@ -78,10 +78,10 @@ impl HostSays {
                 self.late_s = Some(late.as_secs_f64());
                 let own = match rejection.late {
                     Nanos::ZERO => String::new(),
-                    late => format!(", and itself by {}", by(late)),
+                    late => format!(", and be {} late itself", by(late)),
                 };
                 format!(
-                    "{name} would miss its deadline by {}{own}, were it {class}",
+                    "as {class}, it would make {name} miss its deadline by {}{own}",
                     by(late)
                 )
             }
@@ -92,25 +92,28 @@ impl HostSays {
                     by(rejection.late)
                 )
             }
-            Steps => "no classes were found with which everybody is in time".to_owned(),
+            Steps => "no I/O classes were found with which all jobs are in time".to_owned(),
             Full => full(cluster, host),
         });
     }
 }
 
+/// Returns a lateness as text.
 fn by(late: Nanos) -> String {
     match late {
-        Nanos::MAX => "ever so much".to_owned(),
+        Nanos::MAX => "an unlimited time".to_owned(),
         late => duration(late.0),
     }
 }
 
-/// Why a host takes nobody, whoever it is.
+/// Returns the reason why a host takes no job at all.
 fn full(cluster: &Cluster<'_>, host: HostId) -> String {
     let is_open = cluster.pcos().host(host).is_some_and(|view| view.is_open());
-    match cluster.state().hosts[host.0].drained {
-        true => "it is drained".to_owned(),
-        false if is_open => "as many jobs run there as may".to_owned(),
-        false => "its daemon has no VM of that name".to_owned(),
+    if cluster.state().hosts[host.0].drained {
+        "it is drained".to_owned()
+    } else if is_open {
+        "it runs its maximum number of jobs".to_owned()
+    } else {
+        "its daemon has no VM of that name".to_owned()
     }
 }
