@@ -1,9 +1,9 @@
-//! `tidegate bench engine`: what scheduling costs, without any device.
+//! `tidegate bench engine`: CPU cost of scheduling, without a device.
 //!
-//! All VMs keep `depth` requests waiting; every turn takes one request through submit,
-//! dispatch, completion and answer, in virtual time. Measured in CPU time of this thread, so
-//! that a busy machine disturbs it as little as can be; the median of repeated runs. Where the
-//! time goes is measured apart, a device's depth of requests at a time.
+//! All VMs keep `depth` requests waiting. Every turn takes one request through submission,
+//! dispatch, completion and reply, in virtual time. The result is the median CPU time of this
+//! thread over several runs, which other load on the machine disturbs little. The split into phases
+//! is measured separately, over as many requests at a time as the device's depth.
 
 pub(crate) mod instructions;
 
@@ -21,70 +21,69 @@ use tidegate_core::request::{ClientId, IoId, Request};
 use tidegate_core::time::Nanos;
 use tidegate_policies::policy::PolicySpec;
 
-/// What to measure.
+/// Workload to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
-    /// VMs, all of them backlogged.
+    /// Number of VMs, all backlogged.
     pub(crate) vms: u32,
-    /// Requests each of them keeps waiting.
+    /// Requests that each VM keeps waiting.
     pub(crate) depth: u32,
-    /// Repeated runs, of which the median counts.
+    /// Number of runs, of which the median counts.
     pub(crate) runs: usize,
-    /// Requests in a run.
+    /// Requests of a run.
     pub(crate) requests: u64,
-    /// The device has a profile and is watched, whatever the policy.
+    /// True to give the device a profile and compare it, whatever the policy.
     pub(crate) profile: bool,
 }
 
-/// One measurement.
+/// Result of one measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
-    /// The policy, and the parameters it was given.
+    /// Policy with its parameters.
     pub(crate) policy: String,
-    /// VMs, all backlogged.
+    /// Number of VMs, all backlogged.
     pub(crate) vms: u32,
-    /// Requests waiting a VM.
+    /// Requests that each VM keeps waiting.
     pub(crate) depth: u32,
-    /// CPU time of submit, dispatch, completion and answer together, median.
+    /// Median CPU time in nanoseconds of submission, dispatch, completion and reply.
     pub(crate) ns_per_request: f64,
-    /// The same, smallest and largest of the runs.
+    /// Smallest and largest CPU time of the runs in nanoseconds.
     pub(crate) ns_per_request_range: [f64; 2],
-    /// What of it is the loop around the engine, which makes up requests and keeps the I/Os in
-    /// flight: measured without an engine, median.
+    /// Part of it that the test loop takes, in nanoseconds: median, measured without an engine.
     pub(crate) loop_ns: f64,
-    /// The parts of it.
+    /// Split of the CPU time by phase.
     pub(crate) phases: Phases,
-    /// Scheduling state a VM, histograms apart.
+    /// Bytes of scheduling state of a VM, without histograms.
     pub(crate) bytes_per_vm: usize,
-    /// State a queued request.
+    /// Bytes of state of a waiting request.
     pub(crate) bytes_per_request: usize,
-    /// CPU time to hand in the request that wakes an idle VM among all the others, median.
+    /// Median CPU time in nanoseconds to submit the request that wakes an idle VM.
     pub(crate) wake_ns: f64,
 }
 
-/// Nanoseconds a request, by what the engine is called for.
+/// Nanoseconds per request by phase.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
 pub(crate) struct Phases {
-    /// Completion, and taking the answer.
+    /// Completion and reply.
     pub(crate) complete_ns: f64,
-    /// Handing in the next request.
+    /// Submission of the next request.
     pub(crate) submit_ns: f64,
-    /// Choosing what the device does next.
+    /// Dispatch of the next I/O.
     pub(crate) dispatch_ns: f64,
 }
 
-/// The simulated device does a million I/Os a second: reservations take half of it.
+/// Time of an I/O of the simulated device, which does a million IOPS; reservations take half.
 const STEP: Nanos = Nanos(1_000);
 const DEVICE_IOPS: u64 = 1_000_000;
 const DEVICE_DEPTH: u32 = 32;
 const DISK: u64 = 1 << 40;
-/// Seed of the request addresses.
+/// Seed of random addresses.
 const SEED: u64 = 1;
 
 /// Measures one policy under one workload.
 ///
 /// # Errors
-/// When the workload does not fit the engine's bounds.
+/// If the workload does not fit the engine's bounds.
 pub(crate) fn measure(
     name: &str,
     policy: &PolicySpec,
@@ -92,7 +91,7 @@ pub(crate) fn measure(
 ) -> Result<Measured, EngineError> {
     let mut world = World::new(policy, workload)?;
     world.fill();
-    // Everything that was queued at first has gone once, so slots lie as a long run leaves them.
+    // Warm-up: all initial requests complete once, so that slots are laid out as in a long run.
     world.turn(workload.requests + workload.vms as u64 * workload.depth as u64);
     let mut runs: Vec<f64> = (0..workload.runs)
         .map(|_| {
@@ -120,15 +119,15 @@ pub(crate) fn measure(
     })
 }
 
-/// Runs one policy for callgrind: counts are taken inside of [`counted_turns`] alone. Returns how
-/// many requests were answered there.
+/// Runs one policy for callgrind, which counts only inside [`counted_turns`]. Returns the number of
+/// requests completed there.
 ///
 /// # Errors
-/// When the workload does not fit the engine's bounds.
+/// If the workload does not fit the engine's bounds.
 pub(crate) fn run_counted(policy: &PolicySpec, workload: Workload) -> Result<u64, EngineError> {
     let mut world = World::new(policy, workload)?;
     world.fill();
-    // Everything that was queued at first has gone once, as in `measure`.
+    // Warm-up, as in `measure`.
     world.turn(workload.requests / 2 + workload.vms as u64 * workload.depth as u64);
     world.answered = 0;
     counted_turns(&mut world, workload.requests);
@@ -137,10 +136,10 @@ pub(crate) fn run_counted(policy: &PolicySpec, workload: Workload) -> Result<u64
     Ok(answered)
 }
 
-/// The loop that callgrind counts, found by its name: [`instructions`] passes it to callgrind.
+/// Runs the loop that callgrind counts. [`instructions`] passes this function's name to callgrind.
 #[inline(never)]
 fn counted_turns(world: &mut World, requests: u64) {
-    // Opaque, so that no copy of this function is made for its only caller's arguments.
+    // Prevents a specialised copy of this function for its only caller.
     world.turn(black_box(requests));
 }
 
@@ -150,9 +149,9 @@ struct World {
     workload: Workload,
     now: Nanos,
     in_flight: VecDeque<IoId>,
-    /// Requests answered in [`World::turn`].
+    /// Requests completed in [`World::turn`].
     answered: u64,
-    /// A cheap generator of addresses: the engine is measured, not the dice.
+    /// State of a cheap random generator, whose cost must not matter beside the engine's.
     dice: u64,
 }
 
@@ -221,12 +220,12 @@ impl World {
         }
     }
 
-    /// One request after the other ends, is answered, and is followed by the VM's next.
+    /// Completes `requests` one by one, each followed by the VM's next request.
     fn turn(&mut self, requests: u64) {
         for _ in 0..requests {
             self.now += STEP;
             let Some(io) = self.in_flight.pop_front() else {
-                // Everyone is at the limit: time passes.
+                // All VMs are throttled: advance to the next time-out.
                 self.now = self.engine.next_timeout().unwrap_or(self.now).max(self.now);
                 self.dispatch();
                 continue;
@@ -242,9 +241,9 @@ impl World {
         }
     }
 
-    /// The parts of a turn, each for all that the device has in flight: reading the clock three
-    /// times for a whole depth costs little. The clock of the wall, for a thread's own is dear;
-    /// the median of the runs leaves out those in which the machine did something else.
+    /// Measures the phases, each for a whole device depth of requests so that reading the clock
+    /// costs little. Uses the wall clock, because reading the thread's CPU clock is expensive; the
+    /// median leaves out runs disturbed by other load.
     fn phases(&mut self, requests: u64, runs: usize) -> Phases {
         let mut all: [Vec<f64>; 3] = Default::default();
         let mut answered = Vec::with_capacity(DEVICE_DEPTH as usize);
@@ -289,8 +288,8 @@ impl World {
         }
     }
 
-    /// What the first request of a VM takes that was idle so far. Each time others: to have the
-    /// same ones idle again would take as long as their policy lets them wait.
+    /// Measures the submission of the first request of an idle VM, with new VMs each time, because
+    /// used ones would take long to become idle again.
     fn wake(&mut self) -> f64 {
         let count = idle_vms(self.workload.vms) as usize;
         let mut times: Vec<f64> = (0..wakes(self.workload) as usize)
@@ -315,7 +314,7 @@ impl World {
     }
 }
 
-/// A profile of the usual sizes, for policies that cost the device's time.
+/// Returns a profile with common request sizes, for policies that use device time.
 fn profile() -> Profile {
     let curve = |first: f64| {
         let points = (12..=20).map(|power| (1 << power, first / f64::from(1 << (power - 12))));
@@ -327,7 +326,7 @@ fn profile() -> Profile {
     Profile::new(reads, Some(writes), Vec::new(), Vec::new())
 }
 
-/// A request at a random place.
+/// Returns a request at a random address.
 fn roll(dice: &mut u64, vm: u64) -> Request {
     *dice = dice
         .wrapping_mul(6364136223846793005)
@@ -336,8 +335,7 @@ fn roll(dice: &mut u64, vm: u64) -> Request {
     Request::read(offset, 4096, vm)
 }
 
-/// [`World::turn`] with every call of the engine left out: what it is given is made up and
-/// thrown away.
+/// Measures the loop of [`World::turn`] without calls of the engine.
 fn loop_alone(workload: Workload) -> f64 {
     let clients: Vec<u64> = (0..workload.vms as u64).collect();
     let mut in_flight: VecDeque<IoId> = (0..DEVICE_DEPTH as u64).map(IoId::from_bits).collect();
@@ -363,7 +361,8 @@ fn loop_alone(workload: Workload) -> f64 {
     median(&times)
 }
 
-/// Reservation, limit and weight for everyone, the reservations half of the device together.
+/// Returns the objective of each VM: reservation, limit and weight; all reservations together are
+/// half of the device.
 fn objective(vms: u64) -> Objective {
     Objective {
         reservation: Rate::iops((DEVICE_IOPS / 2 / vms).max(1)),
@@ -375,12 +374,12 @@ fn objective(vms: u64) -> Objective {
     }
 }
 
-/// How often idle VMs are woken.
+/// Returns the number of measurements of waking idle VMs.
 fn wakes(workload: Workload) -> u32 {
     workload.runs.max(3) as u32
 }
 
-/// How many idle VMs are woken at a time.
+/// Returns the number of idle VMs woken in one measurement.
 fn idle_vms(vms: u32) -> u32 {
     (vms / 10).clamp(1, 100)
 }
@@ -389,7 +388,7 @@ fn median(sorted: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// CPU time of this thread in nanoseconds.
+/// Returns the CPU time of this thread in nanoseconds.
 pub(crate) fn thread_cpu() -> u64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64

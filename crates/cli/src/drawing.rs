@@ -1,4 +1,4 @@
-//! Plots: on the terminal, as wide as it is, and in SVG files.
+//! Output of plots: on the terminal in its width, and as SVG files.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,13 +11,13 @@ use crate::args::PlotArgs;
 use crate::kept;
 use crate::output::{self, Output};
 
-/// Columns where there is no terminal to ask.
+/// Width in columns if standard output is not a terminal.
 const WIDTH: usize = 80;
 
-/// Draws plots for people, a blank line after each; `ascii`: whatever the locale says.
+/// Draws plots on standard output, each followed by a blank line; `ascii` overrides the locale.
 ///
 /// # Errors
-/// When they cannot be written.
+/// If standard output cannot be written.
 pub(crate) fn draw(out: Output, plots: &[Plot], ascii: bool) -> Result<()> {
     let width = width();
     let screen = Screen {
@@ -36,10 +36,10 @@ pub(crate) fn draw(out: Output, plots: &[Plot], ascii: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes plots as one document where that was asked for.
+/// Writes plots as one SVG document if --svg is given.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub(crate) fn write_svg(plots: &[Plot], args: &PlotArgs) -> Result<()> {
     let Some(file) = &args.svg else {
         return Ok(());
@@ -55,23 +55,24 @@ fn write(plots: &[Plot], file: &Path) -> Result<()> {
 
 fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout());
-    // A terminal that does not know says 0.
+    // A terminal of unknown size reports 0 columns.
     size.ok()
         .map(|size| usize::from(size.ws_col))
         .filter(|columns| *columns > 0)
         .unwrap_or(WIDTH)
 }
 
-/// What the locale says that the terminal shows; `variable` is a variable of the environment. The
-/// first of these that is set and not empty counts (POSIX.1-2017, section 8.2).
+/// Returns the glyphs that the locale supports; `variable` reads an environment variable. The first
+/// of LC_ALL, LC_CTYPE and LANG that is not empty counts (POSIX.1-2017, section 8.2).
 fn glyphs(variable: impl Fn(&str) -> Option<OsString>) -> Glyphs {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
     let locale = set.filter_map(variable).find(|value| !value.is_empty());
     let locale = locale.unwrap_or_default();
     let locale = locale.to_string_lossy().to_ascii_lowercase();
-    match locale.contains("utf-8") || locale.contains("utf8") {
-        true => Glyphs::Unicode,
-        false => Glyphs::Ascii,
+    if locale.contains("utf-8") || locale.contains("utf8") {
+        Glyphs::Unicode
+    } else {
+        Glyphs::Ascii
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a TOML file is: a configuration, a scenario, a device model and a profile look alike, and a
-//! command that is given another one than its own should say so.
+//! Detection of the kind of a TOML file (configuration, scenario, device model, profile), so that a
+//! command given the wrong kind can say so.
 
 use std::path::Path;
 
@@ -7,24 +7,24 @@ use tidegate_config::{Section, document};
 
 use crate::problem::Problem;
 
-/// What a TOML file is.
+/// Kind of a TOML file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileKind {
-    /// What `serve` serves.
+    /// Configuration of `serve`.
     Configuration,
-    /// What `sim` and `sweep` simulate.
+    /// Scenario of `sim` and `sweep`.
     Scenario,
-    /// A device, as in the catalogue.
+    /// Device model, as in the catalogue.
     Model,
-    /// A saturation profile, as `tidegate profile` writes it.
+    /// Saturation profile, as `tidegate profile` writes it.
     Profile,
-    /// vCPUs of a host, which `vcpu sim` simulates.
+    /// Scenario of `vcpu sim`.
     Vcpus,
 }
 
-/// Keys of the top level that only one kind of file has.
+/// Top-level keys that identify a kind; the first kind with a match counts.
 const WORDS: [(FileKind, &[&str]); 5] = [
-    // Old spellings; before scenarios of disks, which have a duration, too.
+    // Old spellings. Checked before scenarios of disks, because both have a duration.
     (FileKind::Vcpus, &["scheduler", "driver"]),
     (FileKind::Configuration, &["listen", "control"]),
     (
@@ -36,11 +36,11 @@ const WORDS: [(FileKind, &[&str]); 5] = [
 ];
 
 impl FileKind {
-    /// What a text is. `None`: it is not TOML, or has no word that tells.
+    /// Detects the kind of a text. `None`: not TOML, or no identifying key.
     pub(crate) fn of(text: &str) -> Option<FileKind> {
         let kind = document::read(text, "", |root| {
             let section = Section::of(root)?;
-            // Scenarios of disks may have processors, too.
+            // `host` alone is not enough: scenarios of disks may have a host CPU as well.
             if section.has("host") && !section.has("device") && !section.has("listen") {
                 return Some(FileKind::Vcpus);
             }
@@ -52,24 +52,23 @@ impl FileKind {
         kind.ok().map(|loaded| loaded.config)
     }
 
-    /// Refuses a `file` of this kind where `wanted` is.
+    /// Returns the error for a `file` of this kind where `wanted` is expected.
     pub(crate) fn instead_of(self, wanted: FileKind, file: &Path) -> Problem {
         let help = match self {
             FileKind::Configuration => {
-                "`tidegate serve` serves it; docs/simulation.md says what a scenario is"
+                "use it with `tidegate serve`; docs/simulation.md describes scenarios"
             }
             FileKind::Scenario => {
-                "`tidegate sim` simulates it; docs/configuration.md says what a configuration is"
+                "use it with `tidegate sim`; docs/configuration.md describes configurations"
             }
             FileKind::Model => {
-                "name it as the `model` of a [[device]], or `tidegate sim SCENARIO --device FILE`"
+                "use it as `model` of a [[device]], or with `tidegate sim SCENARIO --device FILE`"
             }
             FileKind::Vcpus => {
-                "`tidegate vcpu sim` simulates it; docs/simulation.md says what a scenario of \
-                 disks is"
+                "use it with `tidegate vcpu sim`; docs/simulation.md describes scenarios of disks"
             }
             FileKind::Profile => {
-                "name it as the `profile` of a [[device]]; `tidegate profile show` draws it"
+                "use it as `profile` of a [[device]]; `tidegate profile show` draws it"
             }
         };
         let what = format!("this is {}, not {}", self.in_words(), wanted.in_words());

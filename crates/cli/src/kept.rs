@@ -1,14 +1,13 @@
-//! Small files that a command keeps for its next run.
+//! Small files that commands read and replace, safely against crashes and special files.
 //!
 //! ```text
-//!   read: a regular file? --> at most so much of it --> text
+//!   read: a regular file? --> at most a maximum size --> text
 //!   write: a regular file, or none yet? --> all of it beside, synced --> renamed onto it
 //!          --> its directory synced
 //! ```
 //!
-//! A name may lead anywhere: a device that never ends, a FIFO that nobody writes to, a device node
-//! that a rename would replace. Only a regular file is taken; a symbolic link stays, and the file
-//! it leads to is the one that is read and written.
+//! A path may lead to anything: an endless device, a FIFO without a writer, a device node that a
+//! rename would replace. Only regular files are accepted. A symbolic link is followed and stays.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -17,62 +16,61 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tidegate_units::human::count;
+use tidegate_units::human::bytes as bytes_text;
 
 use crate::problem::{self, Problem};
 
-/// Symbolic links in a row, as many as Linux follows.
+/// Maximum number of symbolic links followed in a row, as in Linux.
 const LINKS: usize = 40;
 
-/// What a file holds, if there is one.
+/// Reads a file, if it exists.
 ///
 /// # Errors
-/// When it is no regular file, holds more than `most` bytes, is no UTF-8 or cannot be read.
+/// If it is not a regular file, has more than `most` bytes, is not UTF-8 or cannot be read.
 pub(crate) fn read(path: &Path, most: u64) -> Result<Option<String>> {
     let cannot = || format!("cannot read {}", path.display());
-    // Before it is opened: opening a FIFO would wait for somebody who writes to it.
+    // Checked before opening, because opening a FIFO would block until a writer comes.
     if regular(path)?.is_none() {
         return Ok(None);
     }
     let file = File::open(path).with_context(cannot)?;
     check(path, file.metadata().with_context(cannot)?.file_type())?;
     let mut bytes = Vec::new();
-    // Files of /proc claim to be empty, others grow: what counts is what comes.
+    // The size is not trusted: files of /proc report 0, and others may grow.
     (file.take(most.saturating_add(1)).read_to_end(&mut bytes)).with_context(cannot)?;
     if bytes.len() as u64 > most {
-        let what = format!("the file holds more than {} bytes", count(most));
+        let what = format!("the file is larger than {}", bytes_text(most));
         return Err(refused(path, what));
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err(refused(path, "the file holds no text".to_owned())),
+        Err(_) => Err(refused(path, "the file is not UTF-8 text".to_owned())),
     }
 }
 
-/// Writes a file whole: whoever is killed on the way leaves the old one, or the new one. It keeps
-/// its permissions.
+/// Replaces a file atomically: a crash leaves the old or the new content. Permissions are kept.
 ///
 /// # Errors
-/// When there is something else than a regular file, or it cannot be written.
+/// If the path is not a regular file, or cannot be written.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     let old = regular(path)?;
     let target = match &old {
         Some(_) => fs::canonicalize(path).with_context(cannot)?,
-        None => led_to(path).with_context(cannot)?,
+        None => link_target(path).with_context(cannot)?,
     };
     let named = !target.as_os_str().as_bytes().ends_with(b"/");
     let Some(name) = target.file_name().filter(|_| named) else {
-        return Err(refused(path, "this is no name of a file".to_owned()));
+        return Err(refused(path, "not the name of a file".to_owned()));
     };
-    // A rename asks for no leave to write the file that it replaces.
+    // A rename needs no write permission for the replaced file, so it is checked here.
     if old.is_some() {
         (OpenOptions::new().write(true).open(&target)).with_context(cannot)?;
     }
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(name);
     prefix.push(".");
-    // Of this directory, since nothing can be renamed from one filesystem into another.
+    // In the same directory, because a rename cannot cross file systems.
     let mut beside = tempfile::Builder::new()
         .prefix(&prefix)
         .suffix(".new")
@@ -82,7 +80,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     if let Some(old) = old {
         (beside.as_file().set_permissions(old.permissions())).with_context(cannot)?;
     }
-    // Synced, since a rename may be durable before what it names is.
+    // Synced first, because the rename may otherwise become durable before the data.
     (beside.write_all(bytes))
         .and_then(|()| beside.as_file().sync_data())
         .with_context(cannot)?;
@@ -90,17 +88,17 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     sync_name(&target).with_context(cannot)
 }
 
-/// Makes the name of a file durable, which its own sync does not.
+/// Syncs the directory of a file, which makes its name durable.
 fn sync_name(path: &Path) -> io::Result<()> {
     match File::open(folder(path)) {
         Ok(folder) => folder.sync_all(),
-        // Files can be made in a directory that cannot be opened for reading (mode 0300).
+        // A directory of mode 0300 allows creating files but cannot be opened for a sync.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// The regular file that is there, if anything is.
+/// Returns the metadata of a regular file, if it exists; fails for anything else.
 pub(crate) fn regular(path: &Path) -> Result<Option<Metadata>> {
     match fs::metadata(path) {
         Ok(found) => check(path, found.file_type()).map(|()| Some(found)),
@@ -125,12 +123,12 @@ fn check(path: &Path, kind: FileType) -> Result<()> {
 fn refused(path: &Path, what: String) -> anyhow::Error {
     Problem::new(what)
         .at(path.display().to_string())
-        .help("name a file that this command wrote before, or one that is not there yet")
+        .help("give a file that this command wrote before, or one that does not exist")
         .into()
 }
 
-/// Where a name leads at which there is nothing: through links to what is not there yet.
-fn led_to(path: &Path) -> io::Result<PathBuf> {
+/// Returns the path at the end of a chain of links whose target does not exist yet.
+fn link_target(path: &Path) -> io::Result<PathBuf> {
     let mut target = path.to_owned();
     for _ in 0..LINKS {
         match fs::symlink_metadata(&target) {
@@ -255,9 +253,9 @@ mod tests {
             read(&file, 10).expect("it fits").as_deref(),
             Some("0123456789")
         );
-        assert!(said(read(&file, 9)).contains("more than 9 bytes"));
+        assert!(said(read(&file, 9)).contains("larger than 9 B"));
         fs::write(&file, [0xff, 0xfe]).expect("written");
-        assert!(said(read(&file, 10)).contains("no text"));
+        assert!(said(read(&file, 10)).contains("not UTF-8"));
     }
 
     #[test]
@@ -267,9 +265,9 @@ mod tests {
         assert!(said(write(&none, b"")).contains("none/kept"));
         for name in ["new/", "", "none/.."] {
             let said = said(write(&dir.path().join("none").join(name), b""));
-            assert!(said.contains("no name of a file") || said.contains("cannot write"));
+            assert!(said.contains("not the name of a file") || said.contains("cannot write"));
         }
-        assert!(said(write(Path::new(""), b"")).contains("no name of a file"));
+        assert!(said(write(Path::new(""), b"")).contains("not the name of a file"));
         assert!(names(dir.path()).is_empty());
     }
 }

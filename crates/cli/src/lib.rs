@@ -1,5 +1,4 @@
-//! Everything behind the `tidegate` command: parses its arguments, does one thing, says what went
-//! wrong.
+//! Implementation of the `tidegate` command: parses arguments, runs a command, reports errors.
 
 #![forbid(unsafe_code)]
 
@@ -24,10 +23,10 @@ use std::process::ExitCode;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let args = args::Args::of_this_process();
+    let args = args::Args::from_process();
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has enough of it: `tidegate stats | head`.
+        // The reader of standard output has closed it, as with `tidegate stats | head`.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             problem::report(&error);

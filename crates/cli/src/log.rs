@@ -1,17 +1,16 @@
-//! Where the daemon's log goes: to standard error, by a thread of its own.
+//! Writer of the daemon's log: a thread of its own that writes to standard error.
 //!
 //! ```text
 //!   event loops, control thread --line--> queue, bounded --> writer thread --> standard error
 //! ```
 //!
-//! Whoever reads standard error may stop reading without going away: a pager, a terminal held with
-//! Ctrl-S. An event loop that wrote to it itself would stand still until they go on, and with it
-//! every disk on its device. So lines wait here, and where too many do, some are lost and counted.
+//! A reader of standard error may stop reading without closing it, such as a pager or a terminal
+//! stopped with Ctrl-S. An event loop that wrote directly would block, and with it every disk of
+//! its device. So lines wait in a bounded queue; lines that do not fit are lost and counted.
 //!
-//! tracing-appender's `NonBlocking` (0.2) has the same queue and thread, but serves a reader that
-//! stopped worse: lost lines are counted and never written, so that the log has gaps that it does
-//! not show; and where the queue is full at the end, its guard gives up after 100 ms, without the
-//! last lines, by a `println!` that blocks, or panics, where standard output is the same pipe.
+//! tracing-appender's `NonBlocking` (0.2) has the same design with two flaws: it never writes the
+//! number of lost lines, and with a full queue at the end its guard gives up after 100 ms with a
+//! `println!` that may block or panic.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -20,19 +19,19 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that wait at most.
-const MOST_LINES: usize = 4096;
-/// How long the end waits for what is still to be written.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Maximum number of waiting lines.
+const MAX_LINES: usize = 4096;
+/// Time that the end of the process waits for remaining lines.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Queue {
     lines: VecDeque<Vec<u8>>,
-    /// Lines there was no room for since the last that was written.
+    /// Lines lost since the last written one.
     lost: u64,
-    /// No more come.
+    /// True once no further lines are added.
     closed: bool,
-    /// All that came are written.
+    /// True once all lines are written.
     done: bool,
 }
 
@@ -43,14 +42,14 @@ struct Shared {
 }
 
 impl Shared {
-    /// A thread that panicked in between left the queue whole.
+    /// Locks the queue. A panic never leaves it inconsistent, so poisoning is ignored.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, line: &[u8]) {
         let mut queue = self.queue();
-        if queue.lines.len() < MOST_LINES {
+        if queue.lines.len() < MAX_LINES {
             queue.lines.push_back(line.to_vec());
             self.changed.notify_all();
         } else {
@@ -58,7 +57,7 @@ impl Shared {
         }
     }
 
-    /// Writes what comes until no more does.
+    /// Writes lines until the queue is closed and empty.
     fn write(&self, out: &mut impl Write) {
         let mut queue = self.queue();
         loop {
@@ -73,13 +72,13 @@ impl Shared {
             }
             drop(queue);
             for line in lines {
-                // Where nobody listens any more there is nothing left to do.
+                // A closed standard error leaves no way to report a failure.
                 let _ = out.write_all(&line);
             }
             if lost > 0 {
                 let _ = writeln!(
                     out,
-                    "{lost} lines of the log were lost: it was not read in time"
+                    "{lost} log lines lost, because standard error was not read in time"
                 );
             }
             queue = self.queue();
@@ -89,14 +88,14 @@ impl Shared {
     }
 }
 
-/// The log, open until this is dropped.
+/// Open log; dropping it writes the remaining lines.
 pub(crate) struct Log(Arc<Shared>);
 
 impl Log {
-    /// Starts writing to `out`.
+    /// Starts the thread that writes to `out`.
     ///
     /// # Errors
-    /// When there can be no thread for it.
+    /// If the thread cannot be started.
     pub(crate) fn to(mut out: impl Write + Send + 'static) -> io::Result<Log> {
         let shared = Arc::new(Shared::default());
         let writer = shared.clone();
@@ -106,24 +105,24 @@ impl Log {
         Ok(Log(shared))
     }
 
-    /// What takes its lines.
+    /// Returns a writer of lines for the log.
     pub(crate) fn lines(&self) -> Lines {
         Lines(self.0.clone())
     }
 }
 
 impl Drop for Log {
-    /// Waits for the last lines, not forever.
+    /// Waits for the last lines, at most [`DRAIN_TIMEOUT`].
     fn drop(&mut self) {
         let mut queue = self.0.queue();
         queue.closed = true;
         self.0.changed.notify_all();
-        let waited = (self.0.changed).wait_timeout_while(queue, LAST_WORDS, |queue| !queue.done);
+        let waited = (self.0.changed).wait_timeout_while(queue, DRAIN_TIMEOUT, |queue| !queue.done);
         drop(waited);
     }
 }
 
-/// Takes lines of the log, each in one write, and never waits.
+/// Writer of log lines that never blocks; each line must be one write.
 #[derive(Clone)]
 pub(crate) struct Lines(Arc<Shared>);
 
@@ -181,14 +180,14 @@ mod tests {
     #[test]
     fn lines_beyond_the_queue_are_counted_and_said() {
         let shared = Shared::default();
-        for _ in 0..MOST_LINES + 3 {
+        for _ in 0..MAX_LINES + 3 {
             shared.push(b"x\n");
         }
         shared.queue().closed = true;
         let mut out = Vec::new();
         shared.write(&mut out);
         let said = String::from_utf8(out).expect("text");
-        assert_eq!(said.lines().filter(|line| *line == "x").count(), MOST_LINES);
-        assert!(said.ends_with("3 lines of the log were lost: it was not read in time\n"));
+        assert_eq!(said.lines().filter(|line| *line == "x").count(), MAX_LINES);
+        assert!(said.ends_with("3 log lines lost, because standard error was not read in time\n"));
     }
 }

@@ -1,7 +1,7 @@
-//! The results of sweeps, in a file that outlives being killed in the middle of a line.
+//! Results of sweeps, in a file that survives a crash in the middle of a line.
 //!
 //! ```text
-//!   open: lock, cut a torn end off, read --> keep: a line each --> finish: all in one order
+//!   open: lock, cut off a torn last line, read --> keep: append a line --> finish: sort
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,22 +17,22 @@ use serde_json::Value;
 use crate::kept;
 use crate::problem::{self, Problem};
 
-/// What a result is the result of.
+/// Key of a result: everything that determines it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct Key {
-    /// The scenario's file as it was named. The first field: see [`BEGINNING`].
+    /// Path of the scenario as given. Must be the first field; see [`BEGINNING`].
     pub(crate) scenario: String,
-    /// All that is simulated and by which version: what differs in anything has another one.
+    /// Hash of everything simulated and of the simulator's version.
     pub(crate) digest: String,
-    /// The policies of its devices with their parameters.
+    /// Policies of the devices with their parameters.
     pub(crate) policy: String,
-    /// The scheduler of its processors; `None`: it has none.
+    /// vCPU scheduler; `None`: no host CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scheduler: Option<String>,
     pub(crate) seed: u64,
 }
 
-/// A line of the file.
+/// Line of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Line {
     #[serde(flatten)]
@@ -40,10 +40,10 @@ struct Line {
     report: Value,
 }
 
-/// What every line begins with.
+/// Beginning of every line, by which a torn line is recognised.
 const BEGINNING: &[u8] = b"{\"scenario\":";
 
-/// The file and what is in it. Nobody else writes to it as long as this lives.
+/// Locked file of results with its content.
 pub(crate) struct Results {
     path: PathBuf,
     file: File,
@@ -51,7 +51,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Opens `path`, or makes it; `fresh`: what it holds is forgotten.
+    /// Opens or creates the file and reads it; `fresh` discards its content.
     pub(crate) fn open(path: &Path, fresh: bool) -> Result<Results> {
         let path = &regular(path)?;
         let mut file = lock(path)?;
@@ -74,32 +74,32 @@ impl Results {
     /// Cuts the file off after `whole` bytes, and ends its last line unless it is `ended`.
     fn trim(&mut self, whole: u64, ended: bool) -> io::Result<()> {
         self.file.set_len(whole)?;
-        match ended {
-            true => Ok(()),
-            false => self.file.write_all(b"\n"),
+        if ended {
+            return Ok(());
         }
+        self.file.write_all(b"\n")
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The result of `key`, with the key as it is kept.
+    /// Returns the result for `key`, with the stored key.
     pub(crate) fn get(&self, key: &Key) -> Option<(&Key, &Value)> {
         self.all.get_key_value(key)
     }
 
-    /// Keeps another one, in the file from now on.
+    /// Adds a result and appends it to the file.
     pub(crate) fn keep(&mut self, key: Key, report: Value) -> Result<()> {
         let line = Line { key, report };
-        // One write a line: a sweep that is killed leaves at most its last one torn.
+        // One write for each line, so that a killed sweep leaves at most its last line torn.
         let text = serde_json::to_string(&line)? + "\n";
         (self.file.write_all(text.as_bytes())).with_context(|| cannot_write(&self.path))?;
         self.all.insert(line.key, line.report);
         Ok(())
     }
 
-    /// Puts them into one order, however many cores there were.
+    /// Rewrites the file sorted by key, so that it does not depend on the order of completion.
     pub(crate) fn finish(&self) -> Result<()> {
         let mut bytes = Vec::new();
         for (key, report) in &self.all {
@@ -111,8 +111,7 @@ impl Results {
     }
 }
 
-/// The file that `path` leads to. Results take the place of what was there, so it has to be a file:
-/// nobody means to lose a device.
+/// Returns the file that `path` leads to, which must be a regular file because results replace it.
 fn regular(path: &Path) -> Result<PathBuf> {
     match kept::regular(path)? {
         Some(_) => fs::canonicalize(path).with_context(|| cannot_write(path)),
@@ -124,7 +123,7 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// The file at `path`, locked.
+/// Opens and locks the file at `path`.
 fn lock(path: &Path) -> Result<File> {
     loop {
         let mut options = OpenOptions::new();
@@ -133,14 +132,14 @@ fn lock(path: &Path) -> Result<File> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let problem = Problem::new("another sweep writes its results there");
-                let help = "wait for its end, or --results FILE uses another file";
+                let problem = Problem::new("another sweep is writing its results to this file");
+                let help = "wait for its end, or use another file: --results FILE";
                 return Err(problem.at(path.display().to_string()).help(help).into());
             }
-            // Not every file system has locks; they only keep two sweeps apart.
+            // Some file systems have no locks; then two sweeps are not kept apart.
             Err(TryLockError::Error(_)) => return Ok(file),
         }
-        // The other one may have put another file in its place in the meantime.
+        // Another sweep may have replaced the file between opening and locking.
         let id = |it: fs::Metadata| (it.dev(), it.ino());
         let there = fs::metadata(path).map(id).ok();
         if there == file.metadata().map(id).ok() {
@@ -149,8 +148,8 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// The results in `bytes`, and how many of the bytes they are: a last line that was torn when a
-/// sweep was killed is left out.
+/// Parses the results in `bytes` and returns the number of valid bytes; a torn last line is left
+/// out.
 fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
     let mut results = Vec::new();
     let mut whole = 0;
@@ -161,7 +160,7 @@ fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
             Err(error) => {
                 let problem = Problem::new(format!("not a result of a sweep: {error}"));
                 let at = format!("{}, line {}", path.display(), i + 1);
-                let help = "--fresh starts anew, --results FILE uses another file";
+                let help = "start again with --fresh, or use another file: --results FILE";
                 return Err(problem.at(at).help(help).into());
             }
         }
@@ -170,7 +169,7 @@ fn read(bytes: &[u8], path: &Path) -> Result<(Vec<Line>, usize)> {
     Ok((results, whole))
 }
 
-/// Whether it is the beginning of a line, and not the end of something else.
+/// Returns true if `line` is the beginning of a line of results without its end.
 fn is_torn(line: &[u8]) -> bool {
     let both = line.len().min(BEGINNING.len());
     !line.ends_with(b"\n") && line[..both] == BEGINNING[..both]

@@ -1,4 +1,4 @@
-//! Seeds that have passed, and the file that remembers them.
+//! Passed seeds of torture tests, and the file that records them.
 //!
 //! ```text
 //!   tidegate 0.1.0, build 0123456789abcdef, policies sfq,mclock
@@ -6,8 +6,7 @@
 //!   1200 1207
 //! ```
 //!
-//! The first line says whose they are: a seed that passed with another program, or with other
-//! policies, was another run.
+//! The first line identifies the program and policies; a seed means another run with others.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,28 +20,30 @@ use tidegate_policies::policy::PolicySpec;
 use crate::kept;
 use crate::problem::Problem;
 
-/// More than any file of seeds has: 64 MiB are some millions of ranges.
+/// Maximum size of the file in bytes: 64 MiB, some millions of ranges.
 const MOST: u64 = 64 << 20;
 
-/// Whose seeds they are, as the first line of the file has it.
+/// Program and policies to which seeds belong, as in the first line of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Owner(String);
 
 impl Owner {
-    /// This very program with these policies, in this order: seeds draw among them by number.
+    /// Returns the owner for this program and policies, in this order because seeds select policies
+    /// by index.
     ///
     /// # Errors
-    /// When the program cannot be read.
+    /// If the program's file cannot be read.
     pub(crate) fn this(policies: &[PolicySpec]) -> Result<Owner> {
         let build = build().context("cannot read this program, which the seeds belong to")?;
-        Ok(Owner::of(build, policies))
+        Ok(Owner::new(build, policies))
     }
 
-    fn of(build: u64, policies: &[PolicySpec]) -> Owner {
+    fn new(build: u64, policies: &[PolicySpec]) -> Owner {
         let names: Vec<&str> = policies.iter().map(PolicySpec::name).collect();
-        let names = match names.is_empty() {
-            true => "any".to_owned(),
-            false => names.join(","),
+        let names = if names.is_empty() {
+            "any".to_owned()
+        } else {
+            names.join(",")
         };
         let version = env!("CARGO_PKG_VERSION");
         Owner(format!(
@@ -51,10 +52,10 @@ impl Owner {
     }
 }
 
-/// A digest of the program that runs: its version stays while its engine is worked on, and it is
-/// then that torture runs most.
+/// Returns a hash of the running program's file. The version alone is not enough, because it stays
+/// the same during development, when torture tests run most.
 pub(crate) fn build() -> std::io::Result<u64> {
-    // Also where the file has been replaced by a newer one since.
+    // /proc/self/exe also works if the file has been replaced since the start.
     let mut program = File::open("/proc/self/exe")?;
     let mut bytes = Vec::new();
     program.read_to_end(&mut bytes)?;
@@ -68,15 +69,15 @@ pub(crate) fn build() -> std::io::Result<u64> {
     }))
 }
 
-/// Ranges of seeds, by their first: `first` to `last`, both in it. None overlap or touch.
+/// Set of seeds as ranges `first` to `last`, both included, which neither overlap nor touch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Seeds(BTreeMap<u64, u64>);
 
 impl Seeds {
-    /// Reads a file of `owner`'s. One that is not there, or empty, has none.
+    /// Reads a file of seeds that must belong to `owner`. A missing or empty file has none.
     ///
     /// # Errors
-    /// When the file is somebody else's, no regular one, too large, or broken.
+    /// If the file belongs to another owner, is not a regular file, too large, or damaged.
     pub(crate) fn read(file: &Path, owner: &Owner) -> Result<Seeds> {
         let mut seeds = Seeds::default();
         let Some(text) = kept::read(file, MOST)? else {
@@ -94,7 +95,7 @@ impl Seeds {
                 }
                 _ => {
                     let at = format!("{}, line {}", file.display(), number + 1);
-                    let what = format!("{line:?} is no range of seeds such as \"0 999\"");
+                    let what = format!("{line:?} is not a range of seeds such as \"0 999\"");
                     return Err(Problem::new(what).at(at).into());
                 }
             }
@@ -102,10 +103,10 @@ impl Seeds {
         Ok(seeds)
     }
 
-    /// Writes them so that a crash leaves the old file or the new one.
+    /// Replaces the file atomically.
     ///
     /// # Errors
-    /// When that cannot be, or there is something else than a regular file.
+    /// If the path is not a regular file, or cannot be written.
     pub(crate) fn write(&self, file: &Path, owner: &Owner) -> Result<()> {
         let ranges = self.0.iter().map(|(a, b)| format!("{a} {b}\n"));
         let text: String = [format!("{}\n", owner.0)]
@@ -115,9 +116,9 @@ impl Seeds {
         kept::write(file, text.as_bytes())
     }
 
-    /// Adds `first` to `last`, both of them, too.
+    /// Adds the seeds from `first` to `last`, both included.
     pub(crate) fn add(&mut self, mut first: u64, mut last: u64) {
-        // Those that it overlaps or touches become one with it.
+        // Ranges that overlap or touch the new one are joined with it.
         while let Some((&a, &b)) = self.0.range(..=last.saturating_add(1)).next_back()
             && b.saturating_add(1) >= first
         {
@@ -127,7 +128,7 @@ impl Seeds {
         self.0.insert(first, last);
     }
 
-    /// The first seed from here on that is not in it, if there is any.
+    /// Returns the first seed at or after `seed` that is not in the set, if any.
     pub(crate) fn first_not_in(&self, seed: u64) -> Option<u64> {
         match self.0.range(..=seed).next_back() {
             Some((_, &last)) if last >= seed => last.checked_add(1),
@@ -135,7 +136,7 @@ impl Seeds {
         }
     }
 
-    /// How many of `first` to `last` are in it; of all 2^64, one less.
+    /// Returns the number of seeds from `first` to `last` in the set, at most `u64::MAX`.
     pub(crate) fn within(&self, first: u64, last: u64) -> u64 {
         let overlap = |(&a, &b): (&u64, &u64)| {
             let (from, to) = (a.max(first), b.min(last));
@@ -149,24 +150,25 @@ impl Seeds {
     }
 }
 
-/// Whether the file's first line is its owner's.
+/// Checks that the file's first line names `owner`.
 fn check(file: &Path, first: &str, owner: &Owner) -> Result<()> {
     if first == owner.0 {
         return Ok(());
     }
-    let what = match first.starts_with("tidegate ") {
-        true => format!(
-            "these seeds belong to other runs, {first:?}; asked for is {:?}",
+    let what = if first.starts_with("tidegate ") {
+        format!(
+            "these seeds belong to another run, {first:?}; this run is {:?}",
             owner.0
-        ),
-        false => format!(
-            "this file does not say whose seeds it has: its first line is not such as \"{}\"",
+        )
+    } else {
+        format!(
+            "not a file of seeds: the first line is not such as \"{}\"",
             owner.0
-        ),
+        )
     };
     Err(Problem::new(what)
         .at(file.display().to_string())
-        .help("give each build and each --policy a file of its own; to begin anew, remove this one")
+        .help("use a file for each build and choice of --policy; to start again, remove this file")
         .into())
 }
 
@@ -176,7 +178,7 @@ mod tests {
 
     fn owner(policies: &[&str]) -> Owner {
         let named = |name: &&str| PolicySpec::named(name).expect("in the registry");
-        Owner::of(7, &policies.iter().map(named).collect::<Vec<_>>())
+        Owner::new(7, &policies.iter().map(named).collect::<Vec<_>>())
     }
 
     #[test]
@@ -254,14 +256,14 @@ mod tests {
             owner(&[]),
             owner(&["mclock"]),
             owner(&["sfq", "mclock"]),
-            Owner::of(8, &[PolicySpec::named("sfq").expect("in the registry")]),
+            Owner::new(8, &[PolicySpec::named("sfq").expect("in the registry")]),
         ] {
             let said = refused(&other);
             assert!(said.contains(&owner(&["sfq"]).0), "{said}");
             assert!(said.contains(&other.0) && said.contains("help:"), "{said}");
         }
         std::fs::write(&file, "0 9\n").expect("written");
-        assert!(refused(&owner(&[])).contains("does not say whose"));
+        assert!(refused(&owner(&[])).contains("not a file of seeds"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What is to be simulated: scenarios and fio's job files, and what the command line changes.
+//! Loading of what is simulated: scenarios, configurations and fio job files, with changes by
+//! options.
 
 use std::path::{Path, PathBuf};
 
@@ -22,47 +23,47 @@ use crate::problem::Problem;
 
 mod configuration;
 
-/// The device under a job file that names none.
+/// Device model for a fio job file, unless --device names another.
 pub(crate) const DEFAULT_MODEL: &str = "hdd-7200-1tb";
-/// The policy under a job file: what fio itself would meet.
+/// Policy for a fio job file: none, as on a plain disk.
 const DEFAULT_POLICY: &str = "fifo";
-/// A job file is simulated until its jobs end, which they all do, but not beyond a year.
+/// Maximum simulated time of a fio job file, one year; its jobs normally end before.
 const LONGEST: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 
-/// What the command line says about a scenario.
+/// Changes of a scenario by command-line options.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Changes {
-    /// This policy on every device.
+    /// Policy for all devices.
     pub(crate) policy: Option<PolicySpec>,
-    /// Who runs on its processors.
+    /// Simulation of the host CPU.
     pub(crate) processors: Option<Processors>,
-    /// This model under every device.
+    /// Device model for all devices.
     pub(crate) model: Option<String>,
-    /// This seed.
+    /// Seed of all random choices.
     pub(crate) seed: Option<u64>,
-    /// This long.
+    /// Duration of the run.
     pub(crate) duration: Option<Nanos>,
-    /// Options of a job file that are not understood are left out.
+    /// Ignores unsupported options of a fio job file.
     pub(crate) lenient: bool,
 }
 
-/// A scenario that can be run.
+/// Scenario that is ready to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
-    /// What its file is called.
+    /// Path of its file.
     pub(crate) file: PathBuf,
-    /// It.
+    /// Scenario with all changes applied.
     pub(crate) scenario: Scenario,
-    /// What it seems to say and does not do.
+    /// Settings that are accepted but have no effect.
     pub(crate) warnings: Vec<Diagnostic>,
-    /// Old spellings in it.
+    /// Old spellings in the file.
     pub(crate) old_spellings: Vec<Diagnostic>,
-    /// What was left out of a job file, and why.
+    /// Notes on ignored options of a job file and on assumptions.
     pub(crate) notes: Vec<String>,
 }
 
 impl Ready {
-    /// Says on standard error what is to be said about it.
+    /// Prints warnings and notes on standard error.
     pub(crate) fn tell(&self) {
         for said in self.warnings.iter().chain(&self.old_spellings) {
             output::tell(format_args!("{said}\n"));
@@ -73,8 +74,8 @@ impl Ready {
     }
 }
 
-/// Reads a scenario, a configuration of the daemon, or a job file: what does not end in `.toml` is
-/// the last.
+/// Reads a scenario, a configuration of the daemon, or a fio job file, which is any file that does
+/// not end in `.toml`.
 pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     let text =
         document::read_text(path).map_err(|what| ConfigErrors(vec![Diagnostic::error(what)]))?;
@@ -132,7 +133,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     })
 }
 
-/// Changes who runs on its processors; what is wrong with that.
+/// Changes the simulation of the host CPU. Returns the problem if the scenario has none.
 fn put_under(scenario: &mut Scenario, processors: Processors) -> Option<Problem> {
     match (&mut scenario.cpu, processors) {
         (cpu, Processors::None) => *cpu = None,
@@ -140,7 +141,10 @@ fn put_under(scenario: &mut Scenario, processors: Processors) -> Option<Problem>
             cpu.scheduler = cpu.scheduler.replaced_by(scheduler);
         }
         (None, Processors::Under(scheduler)) => {
-            let what = format!("it has no processors to put under {}", scheduler.name());
+            let what = format!(
+                "the scenario has no host CPU for the scheduler {}",
+                scheduler.name()
+            );
             let help = "add [host.cpu] to the scenario (docs/host.md), or leave out --scheduler";
             return Some(Problem::new(what).help(help));
         }
@@ -148,17 +152,17 @@ fn put_under(scenario: &mut Scenario, processors: Processors) -> Option<Problem>
     None
 }
 
-/// A model by what the command line calls it: there a path is relative to where one stands.
+/// Returns a model by name or by a path relative to the current directory.
 fn find_model(name: &str) -> Result<catalogue::Entry> {
     model::find(name, Path::new("")).map_err(|what| {
         let problem = Problem::new(what).at("--device");
         problem
-            .help("one of the catalogue, or the path of a .toml file")
+            .help("give a model of the catalogue or the path of a .toml file")
             .into()
     })
 }
 
-/// Each section of a job file becomes a VM, with an equal part of the device as its disk.
+/// Converts a job file: each section becomes a VM with an equal part of the device as its disk.
 fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> {
     let model = find_model(changes.model.as_deref().unwrap_or(DEFAULT_MODEL))?;
     let share = model.spec().capacity / jobs.sections.len() as u64;
@@ -167,7 +171,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         .map(|section| {
             let job = section.job(share).map_err(|error| {
                 let help = format!(
-                    "each of the {} sections has an equal part of {}; a larger --device, or a \
+                    "each of the {} sections gets an equal part of {}: use a larger --device or a \
                      smaller size",
                     jobs.sections.len(),
                     model.name
@@ -184,7 +188,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
         frame: Frame {
             title: description.unwrap_or_default(),
             until_done: true,
-            // Counting begins for all of them once it has begun for the last.
+            // Counting begins for all sections when the longest ramp_time has passed.
             warm_up: ramp_times.max().unwrap_or_default(),
             ..Frame::lasting(changes.duration.unwrap_or(LONGEST))
         },
@@ -195,7 +199,7 @@ fn from_jobs(jobs: &JobFile, file: &str, changes: &Changes) -> Result<Scenario> 
     })
 }
 
-/// A VM with one workload and a disk of `disk_size` bytes, behind that of the VM before it.
+/// Creates a VM with one workload and a disk of `disk_size` bytes, placed after the previous VM's.
 fn tenant_of(name: String, disk_size: u64, job: Job) -> Tenant {
     Tenant {
         name,
@@ -213,7 +217,7 @@ fn tenant_of(name: String, disk_size: u64, job: Job) -> Tenant {
     }
 }
 
-/// A device of this model with every key of scheduling left out but its policy.
+/// Creates a device of a model, with a policy and all other scheduling keys at their defaults.
 fn device_of(model: &catalogue::Entry, policy: Option<&PolicySpec>) -> Result<Device> {
     let policy = match policy {
         Some(policy) => policy.clone(),

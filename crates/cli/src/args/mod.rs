@@ -87,7 +87,7 @@ const HAVE_NO_RESULTS: [&str; 2] = ["serve", "completions"];
 impl Args {
     /// Parses the command line of this process. Prints the error or the help text and exits where
     /// there is one.
-    pub(crate) fn of_this_process() -> Args {
+    pub(crate) fn from_process() -> Args {
         Args::read(std::env::args_os()).unwrap_or_else(|error| error.exit())
     }
 

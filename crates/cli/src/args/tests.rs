@@ -100,7 +100,10 @@ fn csv_is_refused_where_there_is_none() {
         let said = Args::read(words.split(' '))
             .expect_err("no CSV")
             .to_string();
-        assert!(said.contains("`vm` has no CSV: -o json"), "{said}");
+        assert!(
+            said.contains("`vm` has no CSV output: use -o json"),
+            "{said}"
+        );
     }
     for words in ["tidegate -o csv sim x", "tidegate sweep x -o csv"] {
         let args = Args::read(words.split(' ')).unwrap_or_else(|error| panic!("{error}"));

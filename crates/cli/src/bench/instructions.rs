@@ -5,8 +5,8 @@
 //!   child:  callgrind, this binary, `bench counted`: only `counted_turns` is counted
 //! ```
 //!
-//! Set-up, warm-up and the end of a run are outside of what is counted, so one run is enough. The
-//! engine has neither a clock nor a random source of its own: two runs of one build are equal.
+//! Set-up, warm-up and the end of a run are not counted, so one run is enough. The engine has no
+//! clock and no random source of its own, so that two runs of one build are equal.
 
 use std::fs;
 use std::path::Path;
@@ -26,14 +26,14 @@ use crate::{kept, progress};
 pub(crate) const DEPTH: u32 = 8;
 /// Largest accepted ratio of a count to the recorded one.
 const MOST_RATIO: f64 = 1.02;
-/// Ratio below which a fall is worth recording, so that it is not lost again unnoticed.
+/// Ratio below which a fall should be recorded, so that losing it again is noticed.
 const FALL_RATIO: f64 = 0.98;
-/// Largest file of counts in bytes; one of all policies is a tenth of it.
+/// Maximum size of a file of counts in bytes, ten times that of all policies.
 const MOST_FILE_BYTES: u64 = 100_000;
-/// Wildcard that finds [`super::counted_turns`] under its mangled and its plain name.
+/// Wildcard that matches [`super::counted_turns`] under its mangled and its plain name.
 const COUNTED: &str = "*counted_turns*";
 
-/// How the counting binary was built, as the build script tells it.
+/// Build settings of the counting binary, from the build script.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Build {
     /// Output of `rustc -V`.
@@ -72,14 +72,14 @@ pub(crate) struct Row {
     pub(crate) instructions: f64,
 }
 
-/// All that was counted, as it stands in a file and in `-o json`.
+/// Counts of all runs, as in the file and in `-o json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Counts {
-    /// How the binary was built.
+    /// Build settings of the binary.
     pub(crate) build: Build,
     /// Seed of the request addresses.
     pub(crate) seed: u64,
-    /// Turns of the counted loop.
+    /// Requests of the counted loop.
     pub(crate) requests: u64,
     /// Requests that each VM keeps waiting.
     pub(crate) depth: u32,
@@ -96,7 +96,7 @@ pub(crate) struct Run {
     pub(crate) vms: u32,
 }
 
-/// Verdict on a row beside the recorded one.
+/// Verdict on a row compared with the recorded one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
@@ -104,19 +104,19 @@ pub(crate) enum Verdict {
     Same,
     /// Above the tolerance: the comparison fails.
     Rose,
-    /// Below it: to be recorded.
+    /// Below the tolerance: should be recorded.
     Fell,
-    /// Not in the file: the comparison fails, since nothing would ever watch the row.
+    /// Not in the file: the comparison fails, because the row would never be checked.
     New,
 }
 
-/// A row beside the recorded one.
+/// Row compared with the recorded one.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compared {
     /// Count of this build.
     #[serde(flatten)]
     pub(crate) row: Row,
-    /// Count in the file.
+    /// Count in the file; `None` if the row is new.
     pub(crate) recorded: Option<f64>,
     /// Count divided by the recorded one.
     pub(crate) ratio: Option<f64>,
@@ -127,7 +127,7 @@ pub(crate) struct Compared {
 /// Counts all runs, `jobs` at a time, and returns them in the order given.
 ///
 /// # Errors
-/// Where valgrind is missing, this is no optimised build, or a run fails.
+/// If valgrind is missing, this is not an optimised build, or a run fails.
 pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Counts> {
     check_build()?;
     check_valgrind()?;
@@ -142,7 +142,7 @@ pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Co
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
                 while let Some((index, run)) = take(runs, next) {
-                    // After a failure nobody listens: what is left need not run.
+                    // The receiver is gone after a failure, so remaining runs are skipped.
                     if sender.send((index, run_one(run, requests))).is_err() {
                         return;
                     }
@@ -167,7 +167,7 @@ pub(crate) fn count(runs: &[Run], requests: u64, jobs: Option<u16>) -> Result<Co
     })
 }
 
-/// Takes the next run that nobody has taken.
+/// Takes the next run.
 fn take<'a>(runs: &'a [Run], next: &AtomicUsize) -> Option<(usize, &'a Run)> {
     let index = next.fetch_add(1, Ordering::Relaxed);
     Some((index, runs.get(index)?))
@@ -178,8 +178,8 @@ fn check_build() -> Result<()> {
         return Ok(());
     }
     Err(
-        Problem::new("this is a debug build: its instructions say nothing of a release build's")
-            .help("cargo build --release, then target/release/tidegate bench engine --instructions")
+        Problem::new("this is a debug build, whose instruction counts are not comparable")
+            .help("use a release build: cargo build --release")
             .into(),
     )
 }
@@ -188,7 +188,7 @@ fn check_valgrind() -> Result<()> {
     match Command::new("valgrind").arg("--version").output() {
         Ok(told) if told.status.success() => Ok(()),
         _ => Err(
-            Problem::new("cannot run valgrind, which counts the instructions")
+            Problem::new("cannot run valgrind, which counts instructions")
                 .help("apt-get install valgrind, or scripts/setup test")
                 .into(),
         ),
@@ -201,7 +201,7 @@ fn run_one(run: &Run, requests: u64) -> Result<Row> {
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let counts = dir.path().join("counts");
     let mut command = Command::new("valgrind");
-    // The environment lies on the stack and would move everything below it.
+    // The environment is on the stack, and its size would change addresses and thus counts.
     command.env_clear();
     for name in ["PATH", "VALGRIND_LIB"] {
         command.envs(std::env::var_os(name).map(|value| (name, value)));
@@ -242,25 +242,25 @@ fn total(text: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Reads counts that [`record`] wrote.
+/// Reads counts written by [`record`].
 ///
 /// # Errors
-/// When there is no such file, or it holds something else.
+/// If the file does not exist or has other content.
 pub(crate) fn read(path: &Path) -> Result<Counts> {
     let bad = |what: String| {
         Problem::new(what)
             .at(path.display().to_string())
-            .help("name a file that `tidegate bench engine --instructions --record FILE` wrote")
+            .help("give a file written by `tidegate bench engine --instructions --record FILE`")
     };
     let text = kept::read(path, MOST_FILE_BYTES)?.ok_or_else(|| bad("no such file".to_owned()))?;
     Ok(serde_json::from_str(&text)
-        .map_err(|error| bad(format!("the file holds no counts: {error}")))?)
+        .map_err(|error| bad(format!("not a file of counts: {error}")))?)
 }
 
 /// Writes counts to a file.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the file cannot be written.
 pub(crate) fn record(path: &Path, counts: &Counts) -> Result<()> {
     kept::write(
         path,
@@ -268,11 +268,10 @@ pub(crate) fn record(path: &Path, counts: &Counts) -> Result<()> {
     )
 }
 
-/// Refuses counts that say nothing of those of a file: another compiler, other flags, another
-/// workload.
+/// Checks that recorded counts are comparable with this build.
 ///
 /// # Errors
-/// Where they differ in any of these.
+/// If compiler, flags or workload differ.
 pub(crate) fn check_comparable(path: &Path, recorded: &Counts, requests: u64) -> Result<()> {
     let (build, workload) = (Build::of_this_binary(), (SEED, requests, DEPTH));
     if recorded.build == build && (recorded.seed, recorded.requests, recorded.depth) == workload {
@@ -280,14 +279,14 @@ pub(crate) fn check_comparable(path: &Path, recorded: &Counts, requests: u64) ->
     }
     let told = |build: &Build, (seed, requests, depth): (u64, u64, u32)| {
         format!(
-            "{}, {}, opt-level {}, flags {:?}, features {}; {requests} requests, {depth} waiting a \
-             VM, seed {seed}",
+            "{}, {}, opt-level {}, flags {:?}, features {}; {requests} requests, {depth} waiting \
+             per VM, seed {seed}",
             build.compiler, build.target, build.opt_level, build.flags, build.target_features
         )
     };
     let before = (recorded.seed, recorded.requests, recorded.depth);
     let what = format!(
-        "counts made differently cannot be compared\n  the file:   {}\n  this build: {}",
+        "the counts are not comparable\n  the file:   {}\n  this build: {}",
         told(&recorded.build, before),
         told(&build, workload)
     );
@@ -301,7 +300,7 @@ pub(crate) fn check_comparable(path: &Path, recorded: &Counts, requests: u64) ->
         .into())
 }
 
-/// Sets each row beside that of a file.
+/// Compares each row with the recorded one.
 pub(crate) fn compare(recorded: &[Row], rows: &[Row]) -> Vec<Compared> {
     let beside = |row: &Row| {
         let same = |old: &&Row| old.policy == row.policy && old.vms == row.vms;
@@ -389,7 +388,7 @@ mod tests {
         record(&path, &counts()).expect("written");
         assert_eq!(read(&path).expect("read"), counts());
         fs::write(&path, "{}").expect("written");
-        assert!(refused().contains("no counts"));
+        assert!(refused().contains("not a file of counts"));
     }
 
     #[test]

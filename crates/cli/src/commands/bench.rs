@@ -1,4 +1,4 @@
-//! `tidegate bench engine`: prints what [`crate::bench`] measures.
+//! `tidegate bench engine`: prints the measurements of [`crate::bench`].
 
 use anyhow::Result;
 use tidegate_config as config;
@@ -14,7 +14,7 @@ use crate::commands::policy::request;
 use crate::output::{Output, tell};
 use crate::problem::Problem;
 
-/// A policy with the parameters that were asked for.
+/// Returns the name of a policy with its parameters.
 fn named(policy: &PolicySpec, params: &[(String, String)]) -> String {
     let params: Vec<String> = params.iter().map(|(n, v)| format!("{n}={v}")).collect();
     format!("{} {}", policy.name(), params.join(" "))
@@ -62,16 +62,16 @@ pub(super) fn engine(args: BenchArgs, out: Output) -> Result<()> {
     Ok(out.table(&table_of(&measured))?)
 }
 
-/// Table of measurements, a row for each policy, number of VMs and depth.
+/// Returns the table of measurements, with a row for each policy, number of VMs and depth.
 fn table_of(measured: &[Measured]) -> Table {
     let mut table = Table::new([
         ("POLICY", Align::Left),
         ("VMS", Align::Right),
         ("DEPTH", Align::Right),
         ("NS/REQUEST", Align::Right),
-        ("FROM", Align::Right),
-        ("TO", Align::Right),
-        ("OF IT LOOP", Align::Right),
+        ("MIN", Align::Right),
+        ("MAX", Align::Right),
+        ("TEST LOOP", Align::Right),
         ("SUBMIT", Align::Right),
         ("DISPATCH", Align::Right),
         ("COMPLETE", Align::Right),
@@ -100,7 +100,7 @@ fn table_of(measured: &[Measured]) -> Table {
     table
 }
 
-/// Runs the loop that callgrind counts, and prints how many requests it answered.
+/// Runs the loop that callgrind counts, and prints the number of completed requests.
 pub(super) fn counted(run: &CountedArgs, out: Output) -> Result<()> {
     let workload = Workload {
         vms: run.vms,
@@ -114,7 +114,7 @@ pub(super) fn counted(run: &CountedArgs, out: Output) -> Result<()> {
 }
 
 fn count_instructions(args: &BenchArgs, out: Output) -> Result<()> {
-    // Read first: a file that cannot be compared with is known before the minutes of counting.
+    // Read first, to find a file that cannot be compared before minutes of counting.
     let against = args.against.as_deref();
     let recorded = against.map(instructions::read).transpose()?;
     if let (Some(path), Some(recorded)) = (against, &recorded) {
@@ -183,7 +183,7 @@ fn show_compared(compared: &[Compared], out: Output) -> Result<()> {
             Verdict::Same => "",
             Verdict::Rose => "rose",
             Verdict::Fell => "fell",
-            Verdict::New => "not in the file",
+            Verdict::New => "not recorded",
         };
         table.row([
             row.policy.clone(),
@@ -197,7 +197,7 @@ fn show_compared(compared: &[Compared], out: Output) -> Result<()> {
     Ok(out.table(&table)?)
 }
 
-/// Fails where a row rose or was never recorded; says which fell.
+/// Fails if a row rose or was never recorded; reports rows that fell.
 fn judge(compared: &[Compared]) -> Result<()> {
     let of = |verdict: Verdict| -> Vec<String> {
         let those = compared.iter().filter(|row| row.verdict == verdict);
@@ -212,7 +212,7 @@ fn judge(compared: &[Compared]) -> Result<()> {
     let fell = of(Verdict::Fell);
     if !fell.is_empty() {
         tell(format!(
-            "fell, record it with --record: {}",
+            "fewer instructions, update the file with --record: {}",
             fell.join(", ")
         ));
     }
@@ -225,15 +225,15 @@ fn judge(compared: &[Compared]) -> Result<()> {
         ));
     }
     if !new.is_empty() {
-        wrong.push(format!("not in the file: {}", new.join(", ")));
+        wrong.push(format!("not recorded in the file: {}", new.join(", ")));
     }
     if wrong.is_empty() {
         return Ok(());
     }
     Err(Problem::new(wrong.join("; "))
         .help(
-            "where that is worth it, write the file anew with `tidegate bench engine \
-             --instructions --record FILE` and say why in the commit",
+            "if the rise is justified, update the file with `tidegate bench engine --instructions \
+             --record FILE` and give the reason in the commit",
         )
         .into())
 }

@@ -1,8 +1,8 @@
-//! The demo's acts: which VMs share a device, and what their guests do.
+//! Acts of the demo: the VMs that share a device, and their workloads.
 
 use super::load::{Arrivals, Behaviour};
 
-/// One device of the configuration and the VMs that share it.
+/// Device of the configuration with the VMs that share it.
 #[derive(Debug)]
 pub(super) struct Act {
     /// Name of the device in the configuration.
@@ -11,26 +11,26 @@ pub(super) struct Act {
     pub(super) title: &'static str,
     /// Share of the demo's time, in per cent.
     pub(super) share: u32,
-    /// True when the latency of the first VM is drawn.
+    /// True if the latency of the first VM is drawn.
     pub(super) drawn: bool,
-    /// VMs in the order of the configuration; the first is the one that others disturb.
+    /// VMs in the order of the configuration; the first one is disturbed by the others.
     pub(super) cast: &'static [Cast],
-    /// What to know about the results of mClock.
+    /// Note on the results of mClock.
     pub(super) about_mclock: &'static str,
 }
 
-/// A VM of the demo: its name in the configuration and what its guest does.
+/// VM of the demo with its workload.
 #[derive(Debug)]
 pub(super) struct Cast {
     /// Name in the configuration, also that of its export and its socket.
     pub(super) vm: &'static str,
-    /// The guest's requests in words.
+    /// Workload as text.
     pub(super) does: &'static str,
-    /// The guest's requests.
+    /// Workload of the guest.
     pub(super) behaviour: Behaviour,
 }
 
-/// Acts in the order in which they are played.
+/// Acts in order.
 pub(super) const ACTS: [Act; 2] = [
     Act {
         device: "flash",
@@ -40,7 +40,7 @@ pub(super) const ACTS: [Act; 2] = [
         cast: &[
             Cast {
                 vm: "db",
-                does: "random 8 KiB reads, 1000 a second",
+                does: "random 8 KiB reads, 1000/s",
                 behaviour: Behaviour {
                     writes: false,
                     size: 8 << 10,
@@ -51,7 +51,7 @@ pub(super) const ACTS: [Act; 2] = [
             },
             Cast {
                 vm: "ci",
-                does: "random 64 KiB writes, 32 at once",
+                does: "random 64 KiB writes, iodepth 32",
                 behaviour: Behaviour {
                     writes: true,
                     size: 64 << 10,
@@ -62,7 +62,7 @@ pub(super) const ACTS: [Act; 2] = [
             },
             Cast {
                 vm: "noisy",
-                does: "sequential 256 KiB reads, 64 at once",
+                does: "sequential 256 KiB reads, iodepth 64",
                 behaviour: Behaviour {
                     writes: false,
                     size: 256 << 10,
@@ -72,8 +72,8 @@ pub(super) const ACTS: [Act; 2] = [
                 },
             },
         ],
-        about_mclock: "mClock has one limit for reads and writes together: none for writes alone. \
-                       Depth of the queue\nand length of I/Os are Tidegate's for every policy.",
+        about_mclock: "mClock has only one limit for reads and writes together, none for writes \
+                       alone. Queue depth and\nI/O size are managed by Tidegate under every policy.",
     },
     Act {
         device: "disk",
@@ -83,7 +83,7 @@ pub(super) const ACTS: [Act; 2] = [
         cast: &[
             Cast {
                 vm: "oltp",
-                does: "random 8 KiB reads, 20 a second",
+                does: "random 8 KiB reads, 20/s",
                 behaviour: Behaviour {
                     writes: false,
                     size: 8 << 10,
@@ -94,7 +94,7 @@ pub(super) const ACTS: [Act; 2] = [
             },
             Cast {
                 vm: "stream",
-                does: "sequential 256 KiB reads, 40 a second",
+                does: "sequential 256 KiB reads, 40/s",
                 behaviour: Behaviour {
                     writes: false,
                     size: 256 << 10,
@@ -105,7 +105,7 @@ pub(super) const ACTS: [Act; 2] = [
             },
             Cast {
                 vm: "bulk",
-                does: "sequential 1 MiB writes, 32 at once",
+                does: "sequential 1 MiB writes, iodepth 32",
                 behaviour: Behaviour {
                     writes: true,
                     size: 1 << 20,
@@ -116,7 +116,7 @@ pub(super) const ACTS: [Act; 2] = [
             },
             Cast {
                 vm: "backup",
-                does: "sequential 256 KiB reads, 4 at once",
+                does: "sequential 256 KiB reads, iodepth 4",
                 behaviour: Behaviour {
                     writes: false,
                     size: 256 << 10,
@@ -126,6 +126,6 @@ pub(super) const ACTS: [Act; 2] = [
                 },
             },
         ],
-        about_mclock: "mClock has no bound on latency: the reservation of oltp stands in for it.",
+        about_mclock: "mClock has no latency bound; the reservation of oltp stands in for it.",
     },
 ];

@@ -1,4 +1,4 @@
-//! The demo's guests: small NBD clients that behave like a database, a video player, a backup.
+//! Guests of the demo: small NBD clients with the I/O of a database, a video player or a backup.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,55 +15,55 @@ use rand_pcg::Pcg64Mcg;
 use tidegate_nbd::client::{self, Decoded, Handshake, Progress, Reply, Wishes};
 use tidegate_nbd::{Command, Request};
 
-/// How a guest uses its disk.
+/// Workload of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behaviour {
-    /// Writes rather than reads.
+    /// True for writes, false for reads.
     pub(crate) writes: bool,
-    /// Bytes a request.
+    /// Request size in bytes.
     pub(crate) size: u32,
-    /// Addresses: anywhere, or one after the other.
+    /// True for random addresses, false for sequential ones.
     pub(crate) random: bool,
-    /// The part of the disk it uses, in bytes from its start.
+    /// Size in bytes of the part of the disk that is used, from its start.
     pub(crate) span: u64,
-    /// When it asks.
+    /// Times at which requests are sent.
     pub(crate) arrivals: Arrivals,
 }
 
 /// Times at which a guest sends its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arrivals {
-    /// A fixed number of requests is always under way.
+    /// Closed loop with a fixed number of requests outstanding.
     Closed {
-        /// Requests under way.
+        /// Number of requests outstanding.
         depth: u32,
     },
-    /// Random times (Poisson), whether or not earlier requests were answered.
+    /// Open loop with random times (Poisson).
     Poisson {
-        /// Requests a second on average.
+        /// Mean number of requests per second.
         per_s: f64,
     },
-    /// Evenly spaced times, whether or not earlier requests were answered.
+    /// Open loop with evenly spaced times.
     Even {
-        /// Requests a second.
+        /// Requests per second.
         per_s: f64,
     },
 }
 
-/// What a guest saw since the last [`Guest::restart`].
+/// Measurements of a guest since the last [`Guest::restart`].
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Requests answered.
+    /// Number of replies.
     pub(crate) ops: u64,
-    /// Their bytes.
+    /// Bytes of the answered requests.
     pub(crate) bytes: u64,
-    /// Time from wanting to send to the last byte of the answer, microseconds.
+    /// Time from the intended start of a request to the last byte of its reply, in microseconds.
     pub(crate) latency_us: Histogram<u64>,
-    /// Over how long.
+    /// Duration of the measurement.
     pub(crate) took: Duration,
 }
 
-/// Ten minutes: longer than any demo.
+/// Largest latency recorded, in microseconds: ten minutes, longer than any demo.
 const LATENCY_US_MAX: u64 = 600_000_000;
 
 struct Tally {
@@ -71,12 +71,12 @@ struct Tally {
     ops: u64,
     bytes: u64,
     latency_us: Histogram<u64>,
-    /// Latencies since they were last taken.
+    /// Latencies since the last call of [`Guest::take_recent_p99`].
     recent_us: Histogram<u64>,
     failed: Option<String>,
 }
 
-/// A running guest.
+/// Running guest.
 pub(crate) struct Guest {
     tally: Arc<Mutex<Tally>>,
     stop: Arc<AtomicBool>,
@@ -85,10 +85,10 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Connects to an export and starts asking.
+    /// Connects to an export and starts sending requests.
     ///
     /// # Errors
-    /// When the socket or the export is not there.
+    /// If the socket or the export does not exist.
     pub(crate) fn start(
         socket: &Path,
         export: &str,
@@ -107,26 +107,26 @@ impl Guest {
         let tally = Arc::new(Mutex::new(Tally::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let epoch = Instant::now();
-        let mut asker = Asker::new(stream.try_clone()?, behaviour, epoch, seed);
+        let mut sender = RequestSender::new(stream.try_clone()?, behaviour, epoch, seed);
         let mut threads = Vec::new();
         let reader = stream.try_clone()?;
         let after = match behaviour.arrivals {
             Arrivals::Closed { depth } => {
                 for _ in 0..depth {
-                    asker.ask(Instant::now())?;
+                    sender.send(Instant::now())?;
                 }
-                Some(asker)
+                Some(sender)
             }
             Arrivals::Poisson { .. } | Arrivals::Even { .. } => {
                 let stop = stop.clone();
-                threads.push(thread::spawn(move || asker.ask_in_time(&stop)));
+                threads.push(thread::spawn(move || sender.send_open_loop(&stop)));
                 None
             }
         };
         let (listener_tally, listener_stop) = (tally.clone(), stop.clone());
         threads.push(thread::spawn(move || {
-            let result = listen(reader, behaviour, epoch, after, &listener_tally);
-            // Once stopped, the socket is shut under the reader: that is no failure.
+            let result = receive(reader, behaviour, epoch, after, &listener_tally);
+            // Stopping shuts down the socket under the reader, which is no failure.
             if let Err(error) = result
                 && !listener_stop.load(Ordering::Relaxed)
             {
@@ -141,7 +141,7 @@ impl Guest {
         })
     }
 
-    /// Forgets what was seen so far.
+    /// Discards all measurements so far.
     pub(crate) fn restart(&self) {
         let mut tally = lock(&self.tally);
         *tally = Tally {
@@ -150,8 +150,8 @@ impl Guest {
         };
     }
 
-    /// Returns the 99th percentile of the latencies since the last call, in nanoseconds; `None`:
-    /// nothing was answered.
+    /// Returns the 99th percentile of latencies since the last call, in nanoseconds; `None` if
+    /// there were no replies.
     pub(crate) fn take_recent_p99(&self) -> Option<f64> {
         let recent = &mut lock(&self.tally).recent_us;
         let p99_us = (!recent.is_empty()).then(|| recent.value_at_quantile(0.99));
@@ -159,10 +159,10 @@ impl Guest {
         p99_us.map(|us| us as f64 * 1e3)
     }
 
-    /// What was seen since the last restart.
+    /// Returns the measurements since the last restart.
     ///
     /// # Errors
-    /// When the guest's connection failed or a request was answered with an error.
+    /// If the connection failed or a reply had an error.
     pub(crate) fn seen(&self) -> Result<Seen> {
         let tally = lock(&self.tally);
         if let Some(failed) = &tally.failed {
@@ -180,7 +180,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes both threads out of their reads and writes; they end by themselves.
+        // Wakes both threads from their reads and writes, after which they end.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -208,8 +208,8 @@ fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
         .expect("no thread panics while it holds the tally")
 }
 
-/// The sending half of a guest.
-struct Asker {
+/// Sending half of a guest.
+struct RequestSender {
     stream: UnixStream,
     behaviour: Behaviour,
     epoch: Instant,
@@ -218,15 +218,15 @@ struct Asker {
     payload: Vec<u8>,
 }
 
-impl Asker {
-    fn new(stream: UnixStream, behaviour: Behaviour, epoch: Instant, seed: u64) -> Asker {
+impl RequestSender {
+    fn new(stream: UnixStream, behaviour: Behaviour, epoch: Instant, seed: u64) -> RequestSender {
         let payload = if behaviour.writes {
             vec![0x5a; behaviour.size as usize]
         } else {
             vec![]
         };
         let dice = Pcg64Mcg::seed_from_u64(seed);
-        Asker {
+        RequestSender {
             stream,
             behaviour,
             epoch,
@@ -236,9 +236,9 @@ impl Asker {
         }
     }
 
-    /// Sends one request. Its cookie is the time it was wanted, so that the answer tells how
-    /// long it took, including a wait for the socket.
-    fn ask(&mut self, wanted: Instant) -> io::Result<()> {
+    /// Sends one request. Its cookie is the intended start, so that the latency includes any wait
+    /// for the socket.
+    fn send(&mut self, wanted: Instant) -> io::Result<()> {
         let Behaviour {
             size,
             span,
@@ -268,8 +268,8 @@ impl Asker {
         self.stream.write_all(&self.payload)
     }
 
-    /// Sends requests in an open loop until `stop` is set. A closed loop has none of its own.
-    fn ask_in_time(&mut self, stop: &AtomicBool) {
+    /// Sends requests of an open loop until `stop` is set. A closed loop sends from the receiver.
+    fn send_open_loop(&mut self, stop: &AtomicBool) {
         let mut wanted = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let gap_s = match self.behaviour.arrivals {
@@ -282,25 +282,25 @@ impl Asker {
             };
             wanted += Duration::from_secs_f64(gap_s);
             thread::sleep(wanted.saturating_duration_since(Instant::now()));
-            if self.ask(wanted).is_err() {
-                // The listener sees the same broken socket and says so.
+            if self.send(wanted).is_err() {
+                // The receiver sees the same broken socket and reports it.
                 return;
             }
         }
     }
 }
 
-/// The receiving half: counts answers and, in a closed loop, asks again.
-fn listen(
+/// Receives replies, counts them and, in a closed loop, sends the next request.
+fn receive(
     mut stream: UnixStream,
     behaviour: Behaviour,
     epoch: Instant,
-    mut asker: Option<Asker>,
+    mut sender: Option<RequestSender>,
     tally: &Mutex<Tally>,
 ) -> Result<()> {
     let mut buffer = vec![0; 256 << 10];
     let mut filled = 0;
-    // Bytes of read data that still belong to the last answer, and its cookie.
+    // Cookie of the last reply, and the bytes of its read data that are still to come.
     let mut data: Option<(u64, usize)> = None;
     loop {
         let n = stream.read(&mut buffer[filled..])?;
@@ -319,8 +319,8 @@ fn listen(
                 }
                 data = None;
                 answered(cookie, behaviour, epoch, tally);
-                if let Some(asker) = &mut asker {
-                    asker.ask(Instant::now())?;
+                if let Some(sender) = &mut sender {
+                    sender.send(Instant::now())?;
                 }
                 continue;
             }
@@ -350,7 +350,7 @@ fn answered(cookie: u64, behaviour: Behaviour, epoch: Instant, tally: &Mutex<Tal
     tally.recent_us.saturating_record(us);
 }
 
-/// A simple reply's head: bytes used and cookie. `None`: more bytes are needed.
+/// Parses the header of a simple reply and returns its length and cookie; `None` if incomplete.
 fn reply_head(input: &[u8]) -> Result<Option<(usize, u64)>> {
     match client::decode_reply(input)? {
         Decoded::NeedMore(_) => Ok(None),

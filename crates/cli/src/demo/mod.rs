@@ -1,9 +1,9 @@
-//! `tidegate demo`: what scheduling is worth, in under a minute.
+//! `tidegate demo`: shows the effect of scheduling in under a minute.
 //!
 //! The configuration is `examples/demo.toml`, which `tidegate serve` runs as it is: an emulated
-//! flash volume and an emulated hard disk, each shared by VMs that do not get along. The demo has
-//! an act for each device. A small client drives each VM through its own NBD socket while the
-//! policies take turns, swapped under load; the engine judges what was promised.
+//! flash volume and an emulated hard disk, each shared by VMs that disturb each other. The demo has
+//! an act for each device. A small client drives each VM through its own NBD socket while policies
+//! are swapped under load, one after the other. The engine judges the promises.
 
 mod cast;
 mod load;
@@ -29,31 +29,31 @@ use cast::{ACTS, Act};
 use load::{Guest, Seen};
 
 const CONFIG: &str = include_str!("../../../../examples/demo.toml");
-/// The device model that the configuration names, and its path beside the configuration.
+/// Device model of the configuration, written to [`MODEL_PATH`] beside it.
 const MODEL: &str = include_str!("../../../../examples/cloud-nvme.toml");
 const MODEL_PATH: &str = "cloud-nvme.toml";
 
-/// What to show.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Time of both acts together, in seconds.
+    /// Duration of both acts together in seconds.
     pub(crate) seconds: u64,
-    /// Policies in the order they take turns in each act.
+    /// Policies of each act, in this order.
     pub(crate) policies: Vec<PolicySpec>,
-    /// How the curve of the first act is drawn.
+    /// True to draw the curve in ASCII.
     pub(crate) ascii: bool,
-    /// Where the results go.
+    /// Format and style of the output.
     pub(crate) out: Output,
 }
 
 /// Results of all acts.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Results {
-    /// Turns in the order in which they were taken.
+    /// Results of each act and policy, in order.
     pub(crate) policies: Vec<PolicyResult>,
 }
 
-/// What the VMs of one device got under one policy.
+/// Results of one device's VMs under one policy.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PolicyResult {
     /// Name of the device in the configuration.
@@ -62,11 +62,11 @@ pub(crate) struct PolicyResult {
     pub(crate) policy: String,
     /// VMs of the device in the order of the configuration.
     pub(crate) vms: Vec<VmResult>,
-    /// Megabytes (10^6) a second, all of them together.
+    /// Megabytes (10^6) a second of all VMs together.
     pub(crate) mb_s: f64,
 }
 
-/// What one VM got.
+/// Result of one VM.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct VmResult {
     /// Name of the VM.
@@ -75,13 +75,14 @@ pub(crate) struct VmResult {
     pub(crate) iops: f64,
     /// Megabytes (10^6) a second.
     pub(crate) mb_s: f64,
-    /// 99th percentile of the time from wanting to send to the answer, milliseconds.
+    /// 99th percentile of the time from the intended start of a request to its reply, in
+    /// milliseconds.
     pub(crate) p99_ms: f64,
-    /// True when no part of the objective was missed, so for a VM that was promised nothing, too.
+    /// True if no part of the objective was missed; also true for a VM without promises.
     pub(crate) met: bool,
-    /// Objective in words.
+    /// Objective on one line.
     pub(crate) wanted: String,
-    /// Parts of the objective as the engine judges them, over the seconds that were measured.
+    /// Parts of the objective as judged by the engine over the measured seconds.
     pub(crate) attainment: Vec<PartResult>,
 }
 
@@ -99,7 +100,7 @@ pub(crate) struct PartResult {
 /// 99th percentile of a VM's latency over one refresh.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// Turn that it belongs to, counted over all acts.
+    /// Index of the policy within the act.
     pub(crate) turn: usize,
     /// Seconds since the act began.
     pub(crate) at_s: f64,
@@ -107,18 +108,20 @@ pub(crate) struct Sample {
     pub(crate) p99_ns: f64,
 }
 
-/// Part of a turn, in which the policy before it still echoes, that is not counted; the seconds
-/// that the engine judges reach up to one second further back.
+/// Divisor of a turn that gives its uncounted beginning, in which the previous policy still has
+/// effects. The engine's judged seconds may reach 1 s further back, hence [`SETTLING_LEAST`].
 const SETTLING_SHARE: u32 = 4;
+/// Shortest uncounted beginning of a turn.
 const SETTLING_LEAST: Duration = Duration::from_millis(1250);
 /// Shortest turn in which the engine judges a second.
 const TURN_LEAST: Duration = Duration::from_secs(3);
+/// Interval between updates of the display.
 const REFRESH: Duration = Duration::from_millis(250);
 
-/// Runs the demo and prints what came of it.
+/// Runs the demo and prints the results.
 ///
 /// # Errors
-/// When the daemon cannot start or a guest fails.
+/// If the daemon cannot start or a guest fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let dir = tempfile::Builder::new()
         .prefix("tidegate-demo-")
@@ -134,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let (handle, daemon) = serve(config)?;
     let results = runtime.block_on(async {
         tokio::select! {
-            // First: the same signal ends the daemon, and with it the guests.
+            // The same signal also ends the daemon and the guests, so it must be polled first.
             biased;
             stopped = signalled() => Err(stopped),
             results = play(options, &turns, &handle, dir.path()) => results,
@@ -149,7 +152,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Time that each policy has in each act.
+/// Returns the duration of a policy's turn in each act.
 fn turns(options: &Options) -> Result<Vec<Duration>> {
     let turn = |act: &Act| {
         Duration::from_secs(options.seconds) * act.share / 100 / options.policies.len() as u32
@@ -172,13 +175,13 @@ fn turns(options: &Options) -> Result<Vec<Duration>> {
         ACTS.len()
     ));
     let help = format!(
-        "--seconds {} or more, or fewer policies",
+        "use --seconds {} or more, or fewer policies",
         needed.div_ceil(least.into())
     );
     Err(problem.help(help).into())
 }
 
-/// What to say once somebody has had enough.
+/// Waits for SIGINT or SIGTERM and returns the error for a stopped demo.
 async fn signalled() -> anyhow::Error {
     let (mut interrupt, mut terminate) = match (
         signal(SignalKind::interrupt()),
@@ -191,11 +194,11 @@ async fn signalled() -> anyhow::Error {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    let problem = Problem::new("stopped before every policy had its turn");
-    problem.help("--seconds N makes it shorter").into()
+    let problem = Problem::new("stopped before all policies were shown");
+    problem.help("--seconds N makes the demo shorter").into()
 }
 
-/// The daemon on a thread of its own, with its own runtime.
+/// Starts the daemon on a thread of its own with its own runtime.
 fn serve(config: Config) -> Result<(DaemonHandle, std::thread::JoinHandle<Result<()>>)> {
     let (send, receive) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || -> Result<()> {
@@ -213,7 +216,7 @@ fn serve(config: Config) -> Result<(DaemonHandle, std::thread::JoinHandle<Result
         Ok(handle) => Ok((handle, thread)),
         Err(_) => {
             thread.join().expect("the daemon's thread does not panic")?;
-            anyhow::bail!("the daemon ended before it began")
+            anyhow::bail!("the daemon ended during its start")
         }
     }
 }
@@ -263,7 +266,7 @@ async fn play_act(
         });
     }
     let first = daemon.vms().find(act.cast[0].vm)?;
-    screen.hold_against(first.objective.latency);
+    screen.set_bound(first.objective.latency);
     screen.introduce(act, vms.iter().map(|vm| vm.wanted.as_str()))?;
     let settling = (turn / SETTLING_SHARE).max(SETTLING_LEAST);
     let mut results = Vec::new();
@@ -296,12 +299,12 @@ async fn play_act(
     Ok(results)
 }
 
-/// A VM while its act is played.
+/// VM of the running act.
 struct Played {
     vm: &'static str,
     wanted: String,
     guest: Guest,
-    /// Counts of the engine when measuring began.
+    /// Attainment counters when measuring began.
     before: Vec<PartAttainment>,
 }
 
@@ -339,7 +342,7 @@ fn result_of(vm: &Played, seen: &Seen, after: &[PartAttainment]) -> VmResult {
     }
 }
 
-/// Seconds that were judged after `before` was looked at.
+/// Returns the seconds judged between `before` and `after`.
 fn since(before: &[PartAttainment], after: &[PartAttainment]) -> Vec<PartResult> {
     let parts = after.iter().map(|now| {
         let then = before.iter().find(|then| then.part == now.part);

@@ -1,4 +1,4 @@
-//! What the demo shows: a table that lives while it runs, the verdict and a curve.
+//! Output of the demo: a table updated while it runs, the results and a curve.
 
 use std::io;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::{Options, PolicyResult, Sample, VmResult};
 use crate::drawing;
 use crate::output::{self, Output};
 
-/// Display of one act: a table redrawn in place on a terminal, a line a policy elsewhere.
+/// Display of one act: a table redrawn in place on a terminal, a line for each policy elsewhere.
 pub(super) struct Screen {
     live: bool,
     out: Output,
     ascii: bool,
     drawn: usize,
     announced: String,
-    /// Latency that the act's first VM is promised.
+    /// Latency bound of the act's first VM.
     bound: Option<Nanos>,
     samples: Vec<Sample>,
 }
@@ -38,7 +38,7 @@ impl Screen {
         }
     }
 
-    /// Prints who plays; `promises` are those of the VMs, in their order.
+    /// Prints the VMs of an act; `promises` are their objectives, in the same order.
     pub(super) fn introduce<'a>(
         &self,
         act: &Act,
@@ -49,8 +49,8 @@ impl Screen {
         }
         let mut table = Table::new([
             ("VM", Align::Left),
-            ("does", Align::Left),
-            ("is promised", Align::Left),
+            ("WORKLOAD", Align::Left),
+            ("OBJECTIVE", Align::Left),
         ]);
         for (cast, promise) in act.cast.iter().zip(promises) {
             table.row([cast.vm, cast.does, promise]);
@@ -59,17 +59,17 @@ impl Screen {
         self.out.text(&format!("{}\n\n{table}\n", act.title))
     }
 
-    /// Draws the bound that the act's first VM is promised beside its latency.
-    pub(super) fn hold_against(&mut self, bound: Option<Nanos>) {
+    /// Sets the latency bound that is drawn with the latency of the act's first VM.
+    pub(super) fn set_bound(&mut self, bound: Option<Nanos>) {
         self.bound = bound;
     }
 
-    /// Keeps a latency for the act's curve.
+    /// Adds a sample of latency to the act's curve.
     pub(super) fn sample(&mut self, sample: Sample) {
         self.samples.push(sample);
     }
 
-    /// Shows how far a turn has come.
+    /// Shows the progress of a policy's turn.
     pub(super) fn update(
         &mut self,
         now: &PolicyResult,
@@ -103,7 +103,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Replaces the live table by the verdict of the act.
+    /// Replaces the live table by the results of the act.
     pub(super) fn finish(&mut self, act: &Act, turns: &[PolicyResult]) -> Result<()> {
         if self.live {
             self.out.clear(std::mem::take(&mut self.drawn))?;
@@ -123,15 +123,15 @@ impl Screen {
         Ok(())
     }
 
-    /// Latency of an act's first VM, a line for each policy.
+    /// Returns the plot of the latency of the act's first VM, with a line for each policy.
     fn curve(&self, act: &Act, turns: &[PolicyResult]) -> Plot {
         let mut plot = Plot::new(
             format!(
-                "Latency of {}, while the policies take turns",
+                "Latency of {} under one policy after the other",
                 act.cast[0].vm
             ),
             Axis::linear("time", Unit::Seconds).including(0.0),
-            Axis::log10("p99 of each quarter of a second", Unit::Nanos),
+            Axis::log10("latency, p99 of each 250 ms", Unit::Nanos),
         );
         for (i, turn) in turns.iter().enumerate() {
             let points = self.samples.iter().filter(|sample| sample.turn == i);
@@ -149,9 +149,9 @@ fn one_policy(result: &PolicyResult) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
         ("IOPS", Align::Right),
-        ("MB/s", Align::Right),
-        ("p99 ms", Align::Right),
-        ("promised", Align::Left),
+        ("MB/S", Align::Right),
+        ("P99 ms", Align::Right),
+        ("OBJECTIVE", Align::Left),
     ]);
     for vm in &result.vms {
         table.row([
@@ -165,15 +165,15 @@ fn one_policy(result: &PolicyResult) -> Table {
     table
 }
 
-/// What was promised and what came of it, per VM and policy.
+/// Returns the table of results by VM and policy.
 fn side_by_side(turns: &[PolicyResult], style: Style) -> String {
     let mut table = Table::new([
         ("VM", Align::Left),
-        ("policy", Align::Left),
+        ("POLICY", Align::Left),
         ("IOPS", Align::Right),
-        ("MB/s", Align::Right),
-        ("p99 ms", Align::Right),
-        ("promises", Align::Left),
+        ("MB/S", Align::Right),
+        ("P99 ms", Align::Right),
+        ("PROMISES", Align::Left),
     ]);
     let vms = turns.first().map_or(0, |turn| turn.vms.len());
     for i in 0..vms {
@@ -202,7 +202,7 @@ fn side_by_side(turns: &[PolicyResult], style: Style) -> String {
     table.render(style)
 }
 
-/// Verdict on all parts of a VM's objective: `met`, or the seconds in which parts were missed.
+/// Returns the verdict on a VM's objective: `kept`, or the missed parts with their seconds.
 fn verdict(vm: &VmResult) -> Cell {
     let judged = vm
         .attainment
@@ -212,7 +212,7 @@ fn verdict(vm: &VmResult) -> Cell {
         return Cell::new("-").tone(Tone::Faint);
     }
     if vm.met {
-        return Cell::new("met").tone(Tone::Good);
+        return Cell::new("kept").tone(Tone::Good);
     }
     let missed = judged.filter(|part| part.missed_s > 0).map(|part| {
         let seconds = part.kept_s + part.missed_s;
@@ -251,7 +251,7 @@ mod tests {
         for (attainment, shown) in [
             (&[][..], "-"),
             (&[("limit", 0, 0)], "-"),
-            (&[("reservation", 4, 0), ("latency", 4, 0)], "met"),
+            (&[("reservation", 4, 0), ("latency", 4, 0)], "kept"),
             (
                 &[("reservation", 4, 0), ("latency", 1, 3)],
                 "missed: latency in 3 of 4 s",

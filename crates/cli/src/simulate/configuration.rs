@@ -1,7 +1,7 @@
-//! A configuration of the daemon as a scenario: its devices, VMs and objectives, under the load
-//! that it names or a usual one.
+//! Conversion of the daemon's configuration into a scenario with its devices, VMs and objectives,
+//! under the configured workloads or a default one.
 //!
-//! Whatever the configuration does not say is assumed, and each assumption becomes a note.
+//! Assumptions about anything that the configuration lacks become notes.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -23,14 +23,14 @@ use tidegate_workload::read;
 
 use super::Changes;
 
-/// Simulated time of a configuration, which has none itself.
+/// Default simulated time.
 const DURATION: Nanos = Nanos::from_secs(10);
-/// Model under a device whose model nothing tells.
-const USUAL_MODEL: &str = "ssd-sata-300gb";
-/// Size in bytes of a disk whose file cannot be asked.
-const USUAL_DISK: u64 = 10 << 30;
+/// Model of a device without any indication of its model.
+const DEFAULT_MODEL: &str = "ssd-sata-300gb";
+/// Size in bytes of a disk whose size is not known.
+const DEFAULT_DISK: u64 = 10 << 30;
 
-/// A configuration as a scenario, with what is to be said about it.
+/// Configuration as a scenario, with warnings and notes.
 pub(super) struct Converted {
     pub(super) scenario: Scenario,
     pub(super) warnings: Vec<Diagnostic>,
@@ -38,10 +38,10 @@ pub(super) struct Converted {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads a configuration as `serve` does, and makes a scenario of it; `base` is its directory.
+/// Reads a configuration as `serve` does, and converts it; `base` is its directory.
 pub(super) fn read(text: &str, file: &str, base: &Path, changes: &Changes) -> Result<Converted> {
     let loaded = config::parse(text, file, base)?;
-    let said = document::read(text, file, |root| Said::of(root, base))?.config;
+    let said = document::read(text, file, |root| SimulationParts::read(root, base))?.config;
     let mut converter = Converter {
         config: &loaded.config,
         said,
@@ -57,16 +57,16 @@ pub(super) fn read(text: &str, file: &str, base: &Path, changes: &Changes) -> Re
     })
 }
 
-/// Parts of a configuration that the daemon has no use for, in the order of the file.
-struct Said {
+/// Parts of a configuration that only the simulator uses, in the order of the file.
+struct SimulationParts {
     /// Workloads of each VM.
     workloads: Vec<Vec<Job>>,
     /// Name of each device's profile.
     profiles: Vec<Option<String>>,
 }
 
-impl Said {
-    fn of(root: &Field<'_>, base: &Path) -> Option<Said> {
+impl SimulationParts {
+    fn read(root: &Field<'_>, base: &Path) -> Option<SimulationParts> {
         let workloads = |vm: Field<'_>| -> Option<Vec<Job>> {
             let tables = Section::of(&vm.labelled("vm"))?.take_tables("workload");
             let jobs = tables.iter().enumerate();
@@ -81,7 +81,7 @@ impl Said {
         let vms = section.take_tables("vm").into_iter().map(workloads);
         let workloads = vms.collect::<Option<_>>()?;
         let devices = section.take_tables("device");
-        Some(Said {
+        Some(SimulationParts {
             workloads,
             profiles: devices.iter().map(profile).collect(),
         })
@@ -90,9 +90,9 @@ impl Said {
 
 struct Converter<'a> {
     config: &'a Config,
-    said: Said,
+    said: SimulationParts,
     base: &'a Path,
-    /// What was assumed or left out.
+    /// Notes on assumptions and on ignored parts.
     notes: Vec<String>,
 }
 
@@ -103,14 +103,14 @@ impl Converter<'_> {
 
     fn scenario(&mut self, changes: &Changes) -> Scenario {
         if changes.duration.is_none() {
-            let text = format!("{DURATION} are simulated; --duration sets another time");
+            let text = format!("{DURATION} are simulated; change it with --duration");
             self.note(text);
         }
         let mut tenants: Vec<Tenant> = Vec::new();
         for (index, vm) in self.config.vms.iter().enumerate() {
             tenants.push(self.tenant(index, vm));
         }
-        self.note_of_usual_load();
+        self.note_default_load();
         let mut devices = Vec::new();
         for (index, device) in self.config.devices.iter().enumerate() {
             let (model, assumed) = self.model(index, device, changes);
@@ -129,7 +129,7 @@ impl Converter<'_> {
         }
     }
 
-    fn note_of_usual_load(&mut self) {
+    fn note_default_load(&mut self) {
         let vms = self.config.vms.iter().zip(&self.said.workloads);
         let without: Vec<&str> = vms
             .filter(|(_, jobs)| jobs.is_empty())
@@ -137,8 +137,8 @@ impl Converter<'_> {
             .collect();
         if !without.is_empty() {
             let text = format!(
-                "without [[vm.workload]], and so with 4 KiB random requests, 70 % of them reads, \
-                 32 outstanding: {}",
+                "no [[vm.workload]], simulated with random 4 KiB requests, 70 % reads, iodepth 32: \
+                 {}",
                 without.join(", ")
             );
             self.note(text);
@@ -148,23 +148,21 @@ impl Converter<'_> {
     fn tenant(&mut self, index: usize, vm: &VmConfig) -> Tenant {
         let name = &vm.name;
         if vm.schedule.is_some() {
-            let text = format!(
-                "{name}: a simulation has no time of day; it has its objective outside of its \
-                 schedule"
-            );
+            let text =
+                format!("{name}: the schedule is ignored, because a simulation has no time of day");
             self.note(text);
         }
         if vm.disks.len() > 1 {
             let disks = vm.disks.len();
-            self.note(format!("{name}: its {disks} disks are simulated as one"));
+            self.note(format!("{name}: the {disks} disks are simulated as one"));
         }
         if vm.disks.iter().any(|disk| !disk.faults.is_empty()) {
-            self.note(format!("{name}: fault rules are left out"));
+            self.note(format!("{name}: fault rules are ignored"));
         }
         let disks = vm.disks.iter().map(|disk| self.size(name, disk));
         let sizes: Vec<u64> = disks.collect::<Vec<_>>();
         let jobs = match self.said.workloads[index].as_slice() {
-            [] => vec![usual_load()],
+            [] => vec![default_load()],
             jobs => jobs.to_vec(),
         };
         Tenant {
@@ -183,20 +181,20 @@ impl Converter<'_> {
         }
     }
 
-    /// The size of a disk: as configured, or that of its file or block device.
+    /// Returns the size of a disk: as configured, or that of its file or block device.
     fn size(&mut self, vm: &str, disk: &DiskConfig) -> u64 {
         let found = disk.path.as_deref().and_then(length);
         if let Some(size) = disk.size.or(found).filter(|&size| size > 0) {
             return size;
         }
-        let (export, size) = (&disk.export, format_bytes(USUAL_DISK));
+        let (export, size) = (&disk.export, format_bytes(DEFAULT_DISK));
         self.note(format!(
-            "{vm}: the size of disk {export} is not known; it is simulated with {size}"
+            "{vm}: the size of disk {export} is not known, simulated as {size}"
         ));
-        USUAL_DISK
+        DEFAULT_DISK
     }
 
-    /// The model of a device, and whether it is assumed.
+    /// Returns the model of a device, and true if it is an assumption.
     fn model(&mut self, index: usize, device: &DeviceConfig, changes: &Changes) -> (Entry, bool) {
         if let DeviceKind::Emulated { model } = &device.kind {
             return (model.as_ref().clone(), false);
@@ -204,15 +202,14 @@ impl Converter<'_> {
         let profile = self.said.profiles[index].as_deref();
         let measured = profile.and_then(|name| profile::find(name, self.base).ok());
         let (model, why) = match measured.as_ref().and_then(nearest) {
-            Some((model, 0.0)) => (model, "its profile was measured of".to_owned()),
+            Some((model, 0.0)) => (model, "the model of its profile".to_owned()),
             Some((model, off)) => {
-                let why =
-                    format!("the catalogue's nearest to its profile (rates off by {off:.0} %)");
+                let why = format!("the model nearest to its profile (rates differ by {off:.0} %)");
                 (model, why)
             }
             None => {
-                let model = catalogue::load(USUAL_MODEL).expect("of the catalogue");
-                (model, "unless --device names another".to_owned())
+                let model = catalogue::load(DEFAULT_MODEL).expect("of the catalogue");
+                (model, "the default; change it with --device".to_owned())
             }
         };
         if changes.model.is_none() {
@@ -222,7 +219,7 @@ impl Converter<'_> {
         (model, true)
     }
 
-    /// Cuts disks that an assumed model has no room for, each to the same part of it.
+    /// Shrinks disks that do not fit an assumed model, all by the same factor.
     fn fit(&mut self, device: &DeviceConfig, capacity: u64, tenants: &mut [&mut Tenant]) {
         let aligned = |size: u64| size.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
         let needed: u64 = tenants.iter().map(|tenant| aligned(tenant.disk_size)).sum();
@@ -236,15 +233,15 @@ impl Converter<'_> {
         }
         let (name, percent) = (&device.name, 100.0 * capacity as f64 / needed as f64);
         self.note(format!(
-            "device {name}: its disks are larger than the model; the first {percent:.0} % of each \
-             are simulated"
+            "device {name}: the disks are larger than the model; only the first {percent:.0} % of \
+             each are simulated"
         ));
     }
 }
 
-/// The length of a file or block device in bytes. `None`: it cannot be asked.
+/// Returns the size of a file or block device in bytes; `None` if it cannot be determined.
 fn length(path: &Path) -> Option<u64> {
-    // A pipe would have the opener wait for somebody to write to it.
+    // Opening a FIFO would block until a writer comes.
     let kind = std::fs::metadata(path).ok()?.file_type();
     if kind.is_file() {
         return Some(std::fs::metadata(path).ok()?.len());
@@ -254,19 +251,19 @@ fn length(path: &Path) -> Option<u64> {
     device.seek(SeekFrom::End(0)).ok()
 }
 
-/// The size of a VM's disks as one, each from a multiple of [`DISK_ALIGNMENT`] on.
+/// Returns the size of a VM's disks joined into one, each aligned to [`DISK_ALIGNMENT`].
 fn together(sizes: &[u64]) -> u64 {
     let add = |sum: u64, size: &u64| {
         let start = sum.div_ceil(DISK_ALIGNMENT) * DISK_ALIGNMENT;
         start.saturating_add(*size)
     };
     let all = sizes.iter().fold(0, add);
-    // A simulated disk is whole blocks of the largest kind.
+    // A simulated disk has whole blocks of 4096 bytes, the largest block size.
     (all / 4096 * 4096).max(4096)
 }
 
-/// The load of a VM that says nothing of its own: it keeps any device busy.
-fn usual_load() -> Job {
+/// Returns the default workload, which saturates any device.
+fn default_load() -> Job {
     Job {
         name: "usual".to_owned(),
         rw: Rw {
@@ -282,21 +279,21 @@ fn usual_load() -> Job {
     }
 }
 
-/// The model that a profile was measured of, or the one of the catalogue whose rates are nearest to
-/// its, with how far they are off on average, in percent.
+/// Returns the model that a profile was measured on, or the model of the catalogue with the nearest
+/// rates, and their mean difference in percent.
 fn nearest(measured: &Measured) -> Option<(Entry, f64)> {
     if let Ok(entry) = catalogue::load(&measured.device) {
         return Some((entry, 0.0));
     }
-    let off = |name: &'static str| Some((name, off(measured, &profile::built_in(name)?)?));
+    let off = |name: &'static str| Some((name, distance(measured, &profile::built_in(name)?)?));
     let all = catalogue::names().filter_map(off);
     let (name, off) = all.min_by(|a, b| a.1.total_cmp(&b.1))?;
     let percent = 100.0 * (off.exp() - 1.0);
     Some((catalogue::load(name).ok()?, percent.max(f64::MIN_POSITIVE)))
 }
 
-/// Mean of the logarithms of the ratios of two profiles' rates, over the points that both have.
-fn off(a: &Measured, b: &Measured) -> Option<f64> {
+/// Returns the mean absolute logarithm of the ratio of two profiles' rates, over common points.
+fn distance(a: &Measured, b: &Measured) -> Option<f64> {
     let (mut sum, mut points) = (0.0, 0_u32);
     for curve in &a.curves {
         let same = |other: &&profile::MeasuredCurve| {
@@ -316,7 +313,8 @@ fn off(a: &Measured, b: &Measured) -> Option<f64> {
     (points > 0).then(|| sum / f64::from(points))
 }
 
-/// A served device as a simulated one of this model; `instead` of its policy where it is another.
+/// Converts a served device into a simulated one of a model, with the policy `instead` if that is a
+/// different one.
 fn simulated(device: &DeviceConfig, model: &Entry, instead: Option<&PolicySpec>) -> Device {
     use tidegate_core::policy::Policy as _;
     let mut simulated = Device {

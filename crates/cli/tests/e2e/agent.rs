@@ -80,7 +80,10 @@ fn a_process_and_its_child_have_back_what_they_had_after_sigterm() {
     run(&scratch, "sh", &["-c", &kill]);
     let done = agent.wait();
     assert!(done.status.success(), "{done:?}");
-    assert!(done.err.contains("everything is as it was"), "{done:?}");
+    assert!(
+        done.err.contains("the original I/O classes are restored"),
+        "{done:?}"
+    );
     for process in [other.pid(), child, job.pid()] {
         assert_eq!(class(&scratch, process), OWN);
     }
@@ -100,10 +103,10 @@ fn a_job_whose_process_vanishes_is_a_failure_and_all_is_put_back() {
     drop(job);
     let done = agent.wait();
     assert_eq!(done.status.code(), Some(1), "{done:?}");
-    for said in ["its processes have ended", "bytes of its job left"] {
+    for said in ["all processes have ended", "of the job left"] {
         assert!(done.out.contains(said), "{said}: {done:?}");
     }
-    assert!(done.err.contains("not in time: job"), "{done:?}");
+    assert!(done.err.contains("deadline not met: job"), "{done:?}");
     for process in [other.pid(), child] {
         assert_eq!(class(&scratch, process), OWN);
     }

@@ -155,7 +155,7 @@ fn vfair_learns_what_requests_cost_and_says_how_sure_it_is() {
     }
     let daemon = start_in(Scratch::new(), "policy = \"vfair\"\n");
     let shown = || tidegate(&daemon, &["device", "show", "disk"]);
-    assert!(shown().contains("nothing yet"), "{}", shown());
+    assert!(shown().contains("none yet"), "{}", shown());
     let load = load(&daemon);
     // Now and then a random read happens to continue one: those are a kind of their own.
     let learnt = || {

@@ -106,12 +106,9 @@ fn a_dying_disk_is_its_own_guests_trouble(backing: Backing) {
         "{listed}"
     );
     let shown = tidegate(&daemon, &["vm", "show", "sick"]);
-    assert!(
-        shown.contains("misbehaves on purpose: 2 fault rules"),
-        "{shown}"
-    );
+    assert!(shown.contains("fault injection: 2 fault rules"), "{shown}");
     let shown = tidegate(&daemon, &["device", "show", "disk"]);
-    assert!(shown.contains("misbehave on purpose: sick"), "{shown}");
+    assert!(shown.contains("active for disks: sick"), "{shown}");
     wait_for("a word in the log", || {
         daemon.logged(&["WARN", "fault injected into a read", "sick"])
     });

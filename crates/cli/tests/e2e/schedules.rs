@@ -44,7 +44,7 @@ fn an_entry_comes_in_force_at_its_second_and_is_told_before_and_then() {
     let shown = tidegate(&daemon, &["vm", "show", "a"]);
     let clock = at.replace('T', " ");
     let clock = clock.strip_suffix(":00").unwrap_or(&clock);
-    let next = format!("at {clock} (UTC): at most 500 IOPS");
+    let next = format!("{clock} (UTC): at most 500 IOPS");
     assert!(
         shown.contains("next change") && shown.contains(&next),
         "{next}: {shown}"

@@ -108,8 +108,8 @@ fn how_precise_it_is_is_told(here: &Daemon) {
     assert!(error.is_some_and(|error| error < -50.0), "{vm}");
     let said = tidegate(here, &["vm", "show", "a"]);
     for part in [
-        "inadequate: it asks for its target",
-        "can be promised",
+        "too small for the target",
+        "possible range",
         "merge limit",
         "B -",
     ] {

@@ -12,11 +12,11 @@ fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {
     };
     let said = run(&["--vm", &me, "--job", "you=1 GiB in 1 s"]);
     assert!(
-        said.contains("no VM \"you\"") && said.contains("there are: me"),
+        said.contains("no such VM: \"you\"") && said.contains("there are: me"),
         "{said}"
     );
     let said = run(&["--vm", &me, "--vm", &me]);
-    assert!(said.contains("two VMs are called me"), "{said}");
+    assert!(said.contains("two VMs have the name me"), "{said}");
     let said = run(&["--vm", &me, "--vm", &me.replace("me", "you")]);
     assert!(said.contains("me and you are the same process"), "{said}");
     let said = run(&["--vm", "me"]);

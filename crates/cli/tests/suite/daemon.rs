@@ -222,7 +222,7 @@ fn what_keeps_a_daemon_from_starting_comes_with_a_remedy() {
         ),
         (
             refusal(dir, &[("control.sock", "plain")]),
-            "choose another place: `socket` under [control]",
+            "choose another place: `socket` in [control]",
             "refused.toml:3:10",
         ),
         (
@@ -377,7 +377,7 @@ fn a_demo_that_is_interrupted_says_so_and_leaves_nothing() {
     let status = child.wait().expect("it ends");
     assert_eq!(status.code(), Some(1), "{status}: {said}");
     assert!(
-        said.contains("error: stopped before every policy had its turn"),
+        said.contains("error: stopped before all policies were shown"),
         "{said}"
     );
     assert!(!said.contains("connection"), "{said}");

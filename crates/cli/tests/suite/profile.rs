@@ -61,7 +61,7 @@ fn what_holds_something_is_not_written_to() {
     fs::write(&disk, vec![7; 1 << 20]).expect("written");
     let said = refused(dir.path(), &["disk.raw"]);
     for part in [
-        "holds something: 1048576 bytes",
+        "contains data: 1 MiB",
         "--read-only",
         "--overwrite",
         "disk.raw",
@@ -70,7 +70,7 @@ fn what_holds_something_is_not_written_to() {
     }
     let said = refused(dir.path(), &["disk.raw", "--size", "1 MiB"]);
     assert!(
-        said.contains("--size makes a file, and there is one"),
+        said.contains("--size creates a file, but the file exists"),
         "{said}"
     );
     assert_eq!(fs::read(&disk).expect("there"), vec![7; 1 << 20]);
@@ -100,7 +100,7 @@ fn what_holds_nothing_measures_nothing() {
     let sparse = File::create(dir.path().join("sparse.raw")).expect("made");
     sparse.set_len(1 << 30).expect("a size");
     let said = refused(dir.path(), &["sparse.raw", "--read-only"]);
-    assert!(said.contains("nothing was ever written"), "{said}");
+    assert!(said.contains("the file is all holes"), "{said}");
     let said = refused(dir.path(), &["no.raw", "--size", "4 KiB"]);
     assert!(said.contains("too few to measure"), "{said}");
     assert!(!dir.path().join("no.raw").exists(), "it is removed again");
@@ -158,7 +158,7 @@ fn what_was_stopped_goes_on() {
     let args = ["disk.raw", "--size", "16 MiB", "--quick"];
     let part = dir.path().join("disk.profile.toml.part");
     let said = stopped_after(2, dir.path(), &args);
-    assert!(said.contains("the same command goes on"), "{said}");
+    assert!(said.contains("the same command resumes it"), "{said}");
     let first = kept(&part);
     assert!(first >= 2);
     assert_eq!(
@@ -192,7 +192,7 @@ fn what_was_stopped_goes_on() {
     let said = stopped_after(first + 1, dir.path(), &args);
     let known = format!("{first} of ");
     assert!(
-        said.contains(&known) && said.contains("known already"),
+        said.contains(&known) && said.contains("done before"),
         "{said}"
     );
 }
@@ -209,7 +209,7 @@ fn a_scratch_file_that_somebody_else_wrote_to_is_theirs() {
     assert_eq!(fs::metadata(&disk).expect("there").ino(), inode);
     for fresh in [&args[..], &[&args[..], &["--fresh"]].concat()] {
         let said = refused(dir.path(), fresh);
-        assert!(said.contains("and there is one"), "{said}");
+        assert!(said.contains("but the file exists"), "{said}");
     }
     let bytes = fs::read(&disk).expect("there");
     assert!(bytes.iter().all(|byte| *byte == 7), "it was written to");
@@ -236,9 +236,9 @@ fn a_file_in_the_scratch_files_place_is_not_taken_for_it() {
     fs::write(&part, text.replace(&old, &new)).expect("written");
     for args in [&["--quick"][..], &["--quick", "--fresh"]] {
         let said = refused(dir.path(), &[&["disk.raw"], args].concat());
-        assert!(said.contains("holds something"), "{said}");
+        assert!(said.contains("contains data"), "{said}");
         let said = refused(dir.path(), &[&["disk.raw"], &size[..], args].concat());
-        assert!(said.contains("and there is one"), "{said}");
+        assert!(said.contains("but the file exists"), "{said}");
     }
     // Nor is what was learnt of the scratch file its own.
     let said = refused(dir.path(), &["disk.raw", "--quick", "--overwrite"]);

@@ -124,7 +124,7 @@ fn somebody_s_traces_are_replayed_and_what_is_missing_is_told() {
     let figure = ["reproduce", "pridyn", "--figure", "4.4", "-o", "json"];
     let mine = [&figure[..], &["--traces", path]].concat();
     let refusal = refused(&mine);
-    assert!(refusal.contains("it looks for web_0.csv"), "{refusal}");
+    assert!(refusal.contains("expected: web_0.csv"), "{refusal}");
     let line = "128166372003061629,web,0,Read,7014609920,24576,41286\n";
     std::fs::write(folder.path().join("web_0.csv"), line).expect("a file");
     let output = tidegate(&mine);
@@ -184,9 +184,9 @@ fn curves_that_nobody_would_see_are_refused() {
         ),
         (
             &["flubber", "--plot", "-o", "json"],
-            "--svg FILE goes with -o json",
+            "use --svg FILE with -o json",
         ),
-        (&["flubber", "--ascii"], "it goes with --plot"),
+        (&["flubber", "--ascii"], "add --plot"),
         (&["--svg", "x.svg"], "name one"),
         (
             &["flubber", "--calibrate", "--svg", "x.svg"],

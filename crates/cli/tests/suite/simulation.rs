@@ -380,14 +380,14 @@ fn a_sweep_goes_on_where_it_was_stopped_and_leaves_the_same_file() {
     std::fs::write(&results, &whole[..cut]).expect("writable");
     let output = tidegate(&args);
     let told = text(&output.stderr);
-    assert!(told.contains("2 of 6 results are in"), "{told}");
+    assert!(told.contains("2 of 6 results are already in"), "{told}");
     assert_eq!(text(&output.stdout), table);
     assert_eq!(std::fs::read_to_string(&results).expect("kept"), whole);
 
     // Another text is another scenario.
     std::fs::write(&file, SMALL.replace("iodepth = 2", "iodepth = 3")).expect("writable");
     let told = text(&tidegate(&args).stderr);
-    assert!(!told.contains("results are in"), "{told}");
+    assert!(!told.contains("results are already in"), "{told}");
 }
 
 #[test]
@@ -503,12 +503,12 @@ fn a_result_with_other_figures_of_the_device_is_another_result() {
     let results = results.display().to_string();
     let sweep = ["sweep", &file, "--seeds", "1", "--results", &results];
     let told = || text(&tidegate(&sweep).stderr);
-    assert!(!told().contains("results are in"));
-    assert!(told().contains("1 of 1 results are in"));
+    assert!(!told().contains("results are already in"));
+    assert!(told().contains("1 of 1 results are already in"));
     let slower = figures.replace("rotation = \"7200 rpm\"", "rotation = \"5400 rpm\"");
     assert!(slower != figures);
     std::fs::write(&model, slower).expect("writable");
-    assert!(!told().contains("results are in"));
+    assert!(!told().contains("results are already in"));
 }
 
 #[test]
@@ -562,7 +562,7 @@ fn what_keeps_a_run_from_starting_comes_with_a_remedy() {
         ),
         (
             &["sim", &file, "--device", "nvme"],
-            "help: one of the catalogue, or the path of a .toml file",
+            "help: give a model of the catalogue or the path of a .toml file",
         ),
     ] {
         let said = refused(args);

@@ -84,7 +84,7 @@ pub fn examine(path: &Path) -> io::Result<Findings> {
             born.map_or_else(String::new, |born| format!(" born {born},"))
         );
         if size > 0 {
-            found.holds.push(format!("{size} bytes"));
+            found.holds.push(tidegate_units::human::bytes(size));
             found.unwritten = Some((holes(&file, size)?, size));
         }
         if let Some(format) = probe::foreign_format(&file)? {
@@ -329,12 +329,12 @@ mod tests {
         file.set_len(8 << 20).expect("larger");
         file.write_all_at(&[1; 1 << 20], 4 << 20).expect("written");
         let found = examine(&path).expect("readable");
-        assert_eq!(found.holds, ["8388608 bytes"]);
+        assert_eq!(found.holds, ["8 MiB"]);
         assert_eq!(found.modified, examine(&path).expect("readable").modified);
         assert_eq!(found.unwritten, Some((7 << 20, 8 << 20)));
         file.write_all_at(b"QFI\xfb", 0).expect("written");
         let found = examine(&path).expect("readable");
-        assert_eq!(found.holds, ["8388608 bytes", "a qcow2 image"]);
+        assert_eq!(found.holds, ["8 MiB", "a qcow2 image"]);
         let other = dir.path().join("other");
         fs::copy(&path, &other).expect("copied");
         let other = examine(&other).expect("readable");

@@ -151,7 +151,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("did you mean `loss`?"), "{text}");
-        assert!(said("").contains("no host"));
+        assert!(said("").contains("no [[host]] section"));
         let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nloss = [\"54 MB/s\"]\n");
         assert!(text.contains("leave nothing"), "{text}");
         let two = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\n".repeat(2);

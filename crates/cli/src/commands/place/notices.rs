@@ -79,9 +79,6 @@ mod tests {
         assert!(quiet.starts_with("x goes to host a after 3"), "{quiet}");
         assert!(quiet.ends_with("class best-effort"), "{quiet}");
         let failed = text(&placed(Started::Failed("no VM".to_owned())));
-        assert_eq!(
-            failed,
-            format!("{quiet}; it could not be started there: no VM")
-        );
+        assert_eq!(failed, format!("{quiet}; starting it there failed: no VM"));
     }
 }

@@ -114,7 +114,7 @@ mod tests {
         let host = "c".to_owned();
         let known = Vec::new();
         let said = problem(HostError::Unknown { host, known }).to_string();
-        let expected = "error: there is no host \"c\"\n  where: NAME\n  help: there is none at all";
+        let expected = "error: there is no host \"c\"\n  where: NAME\n  help: there are none";
         assert_eq!(said, expected);
         let present = Revision(7);
         let said = problem(StoreError::Conflict { present }).to_string();

@@ -91,7 +91,7 @@ mod tests {
             [
                 "nvme-1tb: IOPS at saturation",
                 "nvme-1tb: IOPS of random mixes at saturation",
-                "4 KiB random reads: times"
+                "4 KiB random reads: latency"
             ]
         );
         assert_eq!(titles.len(), 2 + 8);

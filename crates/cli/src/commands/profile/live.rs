@@ -534,7 +534,7 @@ mod tests {
         std::fs::remove_file(&path).expect("there");
         std::fs::write(&path, vec![7; 1 << 20]).expect("written");
         let said = made.remove().expect("it stays");
-        assert!(said.contains("not the file that was measured"), "{said}");
+        assert!(said.contains("not the measured file"), "{said}");
         assert_eq!(std::fs::read(&path).expect("there"), vec![7; 1 << 20]);
     }
 }

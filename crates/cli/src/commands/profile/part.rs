@@ -179,6 +179,6 @@ mod tests {
         let results = dir.path().join("p");
         std::fs::write(path(&results), "{\"version\": 1}").expect("written");
         let said = read(&results).expect_err("no part").to_string();
-        assert!(said.contains("no measurement that was stopped"), "{said}");
+        assert!(said.contains("not the results of an interrupted"), "{said}");
     }
 }

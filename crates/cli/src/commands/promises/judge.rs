@@ -19,11 +19,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Name of the cell, such as `nvme-1tb without profile, oltp, 100 us`.
+    /// Returns the name of the cell, such as `nvme-1tb without profile, oltp, 100 us`.
     pub(super) fn name(&self) -> String {
-        let profile = match self.cell.profiled {
-            true => "with profile",
-            false => "without profile",
+        let profile = if self.cell.profiled {
+            "with profile"
+        } else {
+            "without profile"
         };
         let (model, mix) = (&self.cell.device.model, self.mix.name);
         format!("{model} {profile}, {mix}, {} us", self.cell.rtt_us)
@@ -36,16 +37,16 @@ pub(super) struct Judged {
     pub(super) policy: String,
     pub(super) outcome: Outcome,
     pub(super) verdict: Verdict,
-    /// Number of other policies that it was compared with, each as it ships and steered.
+    /// Number of other policies compared, each with default settings and steered.
     pub(super) others: usize,
 }
 
-/// Results of earlier runs, if they are kept.
+/// Results of earlier runs, if a results file is used.
 pub(super) struct Store {
     results: Option<Results>,
-    /// Build that results of the judged policy are of.
+    /// Build to which results of the judged policy belong.
     own_build: String,
-    /// Build that results of others are of.
+    /// Build to which results of other policies belong.
     others_build: String,
 }
 
@@ -108,21 +109,22 @@ pub(super) fn judge(
             basis.fifo = Some(fifo.outcome(place, args, &[], store)?);
         }
         let needed = outcome.kept();
-        // Of a policy that keeps nothing everybody is a peer, and its cell fails without them.
+        // A policy that keeps nothing fails its cell anyway, so no comparison is needed.
         let others_count = !needed.is_empty();
         let wanted = all_policies().into_iter().filter(|_| others_count);
         for other in wanted.filter(|other| other.name() != policy.name()) {
             for steered in [false, true] {
-                let name = match steered {
-                    true => format!("{} steered", other.name()),
-                    false => other.name().to_owned(),
+                let name = if steered {
+                    format!("{} steered", other.name())
+                } else {
+                    other.name().to_owned()
                 };
                 let contender = Contender {
                     policy: &other,
                     steered,
                     build: &others_build,
                 };
-                // A policy that needs a profile cannot be had without one.
+                // An error: the policy needs a profile and the cell has none.
                 if let Ok(outcome) = contender.outcome(place, args, &needed, store) {
                     others.push((name, outcome));
                 }
@@ -138,7 +140,7 @@ pub(super) fn judge(
     })
 }
 
-/// Policy that is run in a cell.
+/// Policy to run in a cell.
 struct Contender<'a> {
     policy: &'a PolicySpec,
     steered: bool,
@@ -146,7 +148,7 @@ struct Contender<'a> {
 }
 
 impl Contender<'_> {
-    /// Outcome over all seeds. Runs are given up where a promise of `needed` is missed.
+    /// Returns the outcome over all seeds. A run is given up once a promise of `needed` is missed.
     fn outcome(
         &self,
         place: &Place,
@@ -185,7 +187,7 @@ impl Contender<'_> {
             seed,
         };
         let known = store.lock().expect("no holder panics").get(&key);
-        // What was given up for another promise than is needed now says too little.
+        // A stored run that was given up for a promise not needed now is incomplete.
         let says_enough = |known: &Outcome| {
             known.given_up.is_empty() || known.given_up.iter().any(|it| needed.contains(it))
         };

@@ -1,4 +1,5 @@
-//! `tidegate promises`: which promises a policy keeps, on a grid of devices, mixes and round trips.
+//! `tidegate promises`: tests which promises a policy keeps, on a grid of devices, mixes and round
+//! trips.
 //!
 //! ```text
 //!   grid: device x profile x mix x round trip --> judge: the policy, then all others (--compare)
@@ -25,7 +26,7 @@ use crate::output::{self, Output};
 use crate::problem::Problem;
 use crate::seeds;
 
-/// Exit status where a cell fails.
+/// Exit status if a cell fails.
 const FAILED: i32 = 1;
 
 pub(super) fn run(args: &PromisesArgs, out: Output) -> Result<()> {
@@ -46,7 +47,7 @@ pub(super) fn run(args: &PromisesArgs, out: Output) -> Result<()> {
     Ok(())
 }
 
-/// The judged policy with its parameters.
+/// Returns the policy to judge, with its parameters.
 fn policy(args: &PromisesArgs) -> Result<PolicySpec> {
     if args.params.is_empty() {
         return Ok(args.policy.clone());
@@ -55,13 +56,13 @@ fn policy(args: &PromisesArgs) -> Result<PolicySpec> {
     Ok(config::policy::read(&serde_json::to_value(request)?)?)
 }
 
-/// Cells in the order of devices, profile, mixes and round trips.
+/// Returns the cells in the order of devices, profile, mixes and round trips.
 fn grid(args: &PromisesArgs) -> Result<Vec<Place>> {
     let all = devices()?;
     for name in &args.devices {
         if !all.iter().any(|device| device.model == *name) {
             let names: Vec<&str> = all.iter().map(|device| device.model.as_str()).collect();
-            let problem = Problem::new(format!("no promises are judged on {name:?}"));
+            let problem = Problem::new(format!("{name:?} is not among the devices for this test"));
             let help = format!("there are: {}", names.join(", "));
             return Err(problem.at("--device").help(help).into());
         }
@@ -93,7 +94,7 @@ fn grid(args: &PromisesArgs) -> Result<Vec<Place>> {
     Ok(grid)
 }
 
-/// Judges all cells on all cores, in the order of the grid.
+/// Judges all cells in parallel and returns them in the order of the grid.
 fn judge_all(
     grid: &[Place],
     policy: &PolicySpec,

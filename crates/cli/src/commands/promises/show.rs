@@ -9,7 +9,7 @@ use tidegate_units::human::duration;
 use super::judge::Judged;
 use crate::output::Output;
 
-/// Cell as JSON has it.
+/// Judged cell as JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     device: &'a str,
@@ -20,7 +20,7 @@ struct Line<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
     missed: &'a [String],
-    /// Absent unless it was compared.
+    /// Number of other policies; absent without --compare.
     #[serde(skip_serializing_if = "Option::is_none")]
     compared_with: Option<usize>,
     peers: &'a [String],
@@ -57,7 +57,7 @@ fn line(judged: &Judged, compared: bool) -> Line<'_> {
     }
 }
 
-/// A line about a cell.
+/// Returns a line that summarises a cell.
 pub(super) fn summary(judged: &Judged) -> String {
     let (kept, missed) = (judged.outcome.kept().len(), &judged.verdict.missed);
     let of = kept + missed.len();
@@ -67,8 +67,8 @@ pub(super) fn summary(judged: &Judged) -> String {
     }
     if judged.others > 0 {
         text += &match judged.verdict.peers.len() {
-            0 => ", no other policy keeps this".to_owned(),
-            n => format!(", {n} of {} others keep as much", judged.others),
+            0 => ", no other policy keeps as many".to_owned(),
+            n => format!(", {n} of {} others keep as many", judged.others),
         };
     }
     for failure in &judged.verdict.failures {
@@ -78,7 +78,7 @@ pub(super) fn summary(judged: &Judged) -> String {
     text
 }
 
-/// VMs of all cells, a row for each promise.
+/// Returns the table of VMs of all cells, with a row for each promise.
 fn vms(judged: &[Judged]) -> Table {
     let mut table = Table::new([
         ("VM", Align::Left),
@@ -96,7 +96,7 @@ fn vms(judged: &[Judged]) -> Table {
     for one in judged {
         let outcome = &one.outcome;
         let heading = format!(
-            "{}: {}, {} requests in {} s, work {:.1} %",
+            "{}: {}, {} requests in {} s, device busy {:.1} %",
             one.place.name(),
             one.policy,
             outcome.requests,
@@ -162,7 +162,8 @@ fn of_promise(promise: &Promise) -> [Cell; 5] {
     ]
 }
 
-/// Failing cells, those with the most missed promises first, and how many are good.
+/// Returns failing cells, those with the most missed promises first, and the number of passing
+/// ones.
 fn verdicts(judged: &[Judged]) -> Table {
     let mut failing: Vec<&Judged> = judged.iter().filter(|it| !it.verdict.is_good()).collect();
     failing.sort_by_key(|it| {
@@ -179,7 +180,7 @@ fn verdicts(judged: &[Judged]) -> Table {
     } else {
         Tone::Strong
     };
-    let text = format!("{good} of {} cells are good", judged.len());
+    let text = format!("{good} of {} cells pass", judged.len());
     table.line(Cell::from(text).tone(tone));
     table
 }

@@ -124,7 +124,7 @@ pub(super) fn remove(args: &RemoveArgs, client: &Client, out: Output) -> Result<
         Ok(removed) => removed,
         Err(missing) if args.strict => return Err(missing),
         Err(_) if out.is_json() => return out.json(&json!({ "removed": null, "not_flushed": [] })),
-        Err(_) => return Ok(out.text(&format!("No {what}: nothing to remove.\n"))?),
+        Err(_) => return Ok(out.text(&format!("There is no {what}: nothing to remove.\n"))?),
     };
     if out.is_json() {
         return out.json(&removed);

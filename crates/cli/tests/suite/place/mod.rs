@@ -120,7 +120,7 @@ fn a_dry_run_keeps_nothing() {
     let site = Site::new();
     let said = site.good(&job("x", &["--hosts", "place.toml", "--dry-run"]));
     assert!(
-        said.contains("x would go to host a, class best-effort"),
+        said.contains("x would go to host a, I/O class best-effort"),
         "{said}"
     );
     assert!(!site.file("tidegate-place.redb").exists());
@@ -151,7 +151,7 @@ fn what_cannot_be_is_refused_with_what_would_be_right() {
     ];
     let said = site.bad(&tight);
     assert!(
-        said.contains("were it empty") && said.contains("2000 s"),
+        said.contains("even an empty host") && said.contains("2000 s"),
         "{said}"
     );
     site.good(&job("x", &[]));
@@ -252,7 +252,7 @@ fn jobs_that_a_hosts_daemon_runs_count_as_well() {
         (&"a/dss".into(), &"realtime".into())
     );
     let said = site.bad(&["end", "a/dss"]);
-    assert!(said.contains("c.sock job --help"), "{said}");
+    assert!(said.contains("c.sock transfer --help"), "{said}");
     site.good(&["end", "x"]);
     // One that is placed under the name of a VM is that VM's.
     let small = ["job", "dss", "--size", "1 GB", "--deadline", "1 h"];
