@@ -122,6 +122,7 @@ impl Client {
             .map_err(|error| self.cannot_connect(&error))?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        // Drives the connection until it closes; its errors show up in `sender` below.
         tokio::spawn(connection);
         let request = Request::builder()
             .method(method)

@@ -121,6 +121,7 @@ pub(crate) fn load(path: &Path, changes: &Changes) -> Result<Ready> {
     if let Some(duration) = changes.duration {
         scenario.frame.duration = duration;
     }
+    // Checked last, because options may have broken what the file's own checks ensured.
     scenario
         .check()
         .map_err(|error| Problem::new(error.to_string()).at(file))?;

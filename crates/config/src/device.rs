@@ -135,6 +135,8 @@ impl Scheduling {
         let profile = profile(section, library, policy.as_ref());
         let has_profile = profile.as_ref().is_some_and(Option::is_some);
         let learn_cap = learn_cap(section, has_profile);
+        // Each bound is read after those that limit it. If one of these was wrong, u64::MAX avoids
+        // a second error that only follows from the first.
         let queue = model.map_or(u32::MAX, |spec| spec.queue_depth);
         let depth = bounded(section, &keys::DEPTH, queue.into(), "the model's queue");
         let max_io = max_io(section, model);

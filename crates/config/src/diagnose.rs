@@ -279,6 +279,8 @@ impl Issues {
     pub(crate) fn into_list(self) -> Vec<Diagnostic> {
         let mut list = self.list.into_inner();
         if let Some(source) = &self.source {
+            // Errors before warnings at the same place. A value that is read twice reports its
+            // mistake twice.
             list.sort_by_key(|d| (d.span.start, d.severity == Severity::Warning));
             list.dedup();
             list.iter_mut().for_each(|d| d.locate(source));

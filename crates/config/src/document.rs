@@ -40,6 +40,7 @@ pub fn read<T>(
     let config = node.and_then(|node| reader(&Field::root(&node, Path::default(), &issues)));
     let notes = issues.take_notes();
     let found = issues.into_list();
+    // A reader may return a configuration although it reported errors, such as unknown keys.
     match config {
         Some(config) if found.iter().all(|d| d.severity == Severity::Warning) => Ok(Loaded {
             config,

@@ -387,6 +387,7 @@ impl<'a> Field<'a> {
             self.error(what, allowed);
             return None;
         };
+        // `from_str_radix` also accepts a sign, which is no file mode.
         let digits = matches!(text.len(), 3 | 4) && text.bytes().all(|b| b.is_ascii_digit());
         match u32::from_str_radix(text, 8)
             .ok()

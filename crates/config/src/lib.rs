@@ -81,7 +81,7 @@ pub mod document;
 pub mod enforced;
 pub mod field;
 pub mod figure;
-mod foreign;
+pub mod foreign;
 pub mod frame;
 pub mod keys;
 pub mod library;

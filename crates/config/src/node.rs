@@ -93,6 +93,7 @@ impl Node {
         let value = match json {
             Json::Null => Value::Null,
             Json::Bool(b) => Value::Bool(*b),
+            // Integers up to u64::MAX, exactly; everything else stays text until it is read.
             Json::Number(n) => match n.as_i64().map(i128::from).or(n.as_u64().map(i128::from)) {
                 Some(n) => Value::Integer(n),
                 None => Value::Float(n.to_string()),
@@ -138,6 +139,7 @@ impl Node {
     /// Returns the value as messages name it: `a list`, `120`, `"oltp"`.
     pub fn describe(&self) -> String {
         match &self.value {
+            // Long texts are cut to 57 characters and "...", so that messages stay on one line.
             Value::Text(text) if text.chars().count() > 60 => {
                 format!("{:?}...", text.chars().take(57).collect::<String>())
             }
@@ -175,6 +177,7 @@ fn from_value(value: &DeValue<'_>) -> Value {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Integer(n) => match i128::from_str_radix(n.as_str(), n.radix()) {
             Ok(n) => Value::Integer(n),
+            // Beyond 128 bits: kept as written, to be refused with the range of its key.
             Err(_) => Value::Float(n.to_string()),
         },
         DeValue::Float(n) => Value::Float(n.as_str().to_owned()),

@@ -66,6 +66,7 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
         .map(|(info, _)| info)
         .collect();
     let mut good = true;
+    // Not `Section::finish`: the keys allowed here depend on the policy, known only now.
     for (entry, field) in section.entries() {
         if PARTS.contains(&entry.key.as_str()) {
             continue;
@@ -79,6 +80,7 @@ fn from_section(mut section: Section<'_>) -> Option<PolicySpec> {
             }
         }
     }
+    // A parameter of another tuner is valid and silently unused, so it only gets a warning.
     for (entry, field) in section.entries() {
         if let Some(tuner) = spec.tuner_needed_by(&entry.key) {
             let help = format!("leave it out, or add tuner = \"{tuner}\"");

@@ -170,6 +170,7 @@ impl Measured {
             )?,
             need(all(Direction::Read, Access::Random)?, "random reads")?,
         ];
+        // Writes may be missing as a whole (`--read-only`), but not half of them.
         let writes = match (
             all(Direction::Write, Access::Sequential)?,
             all(Direction::Write, Access::Random)?,
@@ -180,6 +181,7 @@ impl Measured {
                 need(random, "random writes")?,
             ]),
         };
+        // Sequential mixes cannot occur: the profiler measures mixes with random requests only.
         let mut mixes = Vec::new();
         for of in &self.curves {
             if let (Mix::Reads(reads), Access::Random) = (of.mix, of.access) {
@@ -493,6 +495,7 @@ fn curve(field: &Field<'_>) -> Option<MeasuredCurve> {
                 "reads among the requests: reads_percent = 70",
             )
             .and_then(|field| field.decimal(0.1..=99.9))
+            // Rounded to thousandths, of which the file shows one decimal.
             .map(|percent| Mix::Reads((percent * 10.0 + 0.5) as u32)),
         None => None,
     };

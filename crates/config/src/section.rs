@@ -311,7 +311,7 @@ impl<'a> Section<'a> {
         let allowed = match foreign.or_else(|| near().map(|near| format!("did you mean `{near}`?")))
         {
             Some(help) => help,
-            None => format!("known here: {}", known.join(", ")),
+            None => format!("known keys: {}", known.join(", ")),
         };
         let what = format!("unknown key `{}`", entry.key);
         let diagnostic = Diagnostic::error(what).at(self.path.to_string(), &entry.key_span);
@@ -388,7 +388,7 @@ mod tests {
         assert!(both.contains("which is given, too"), "{both}");
         assert!(both.contains("help: leave out `hogs`"), "{both}");
         let typo = read("[[vm]]\nhogss = 2\n").unwrap_err();
-        assert!(typo.contains("known here: busy_processes"), "{typo}");
+        assert!(typo.contains("known keys: busy_processes"), "{typo}");
         let wrong = read("[[vm]]\nhogs = 20\n").unwrap_err();
         assert!(wrong.starts_with("error: vm[0].hogs: 20 is out"), "{wrong}");
     }

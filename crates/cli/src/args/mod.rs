@@ -18,7 +18,7 @@ mod vcpu;
 use std::path::PathBuf;
 
 use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{
     Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
@@ -95,7 +95,8 @@ impl Args {
         words: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
     ) -> Result<Args, clap::Error> {
         let mut command = command();
-        let matches = command.try_get_matches_from_mut(words)?;
+        let matches = command.try_get_matches_from_mut(words);
+        let matches = matches.map_err(|error| with_own_option(error, &mut command))?;
         let args = Args::from_arg_matches(&matches)?;
         let name = matches.subcommand_name().unwrap_or_default();
         if args.global.output == Format::Csv && !HAVE_CSV.contains(&name) {
@@ -106,6 +107,25 @@ impl Args {
             return Err(command.error(ErrorKind::InvalidValue, what));
         }
         Ok(args)
+    }
+}
+
+/// Replaces the error for a throttling option of QEMU, libvirt or Proxmox VE, such as `--iops-rd`,
+/// by one that names Tidegate's option.
+fn with_own_option(error: clap::Error, command: &mut clap::Command) -> clap::Error {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let name = typed.trim_start_matches('-');
+    match tidegate_config::foreign::option(name) {
+        Some(own) if error.kind() == ErrorKind::UnknownArgument => {
+            let what = format!(
+                "unexpected argument '{typed}': write --{} {} ({})",
+                own.name, own.value, own.help
+            );
+            command.error(ErrorKind::UnknownArgument, what)
+        }
+        _ => error,
     }
 }
 

@@ -32,9 +32,9 @@ pub(crate) struct PlanArgs {
 /// Cost of sequential requests where VMs share a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum StreamsArg {
-    /// As much as random requests, because VMs are served by turns
+    /// Equal to random requests, because VMs are served by turns
     Blended,
-    /// As sequential requests
+    /// Lower: sequential requests stay sequential
     Kept,
 }
 

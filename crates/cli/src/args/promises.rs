@@ -18,7 +18,7 @@ pub(crate) enum Profiled {
     Yes,
     /// Without a profile
     No,
-    /// Both, one after the other
+    /// With and without the profile
     Both,
 }
 

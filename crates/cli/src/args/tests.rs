@@ -95,6 +95,22 @@ fn a_number_below_zero_is_told_what_is_allowed() {
 }
 
 #[test]
+fn a_throttling_option_of_qemu_is_answered_with_ours() {
+    let line = ["tidegate", "vm", "set", "oltp", "--iops-rd", "500"];
+    let said = Args::read(line).expect_err("not an option").to_string();
+    assert!(
+        said.contains("'--iops-rd': write --limit-read RATE"),
+        "{said}"
+    );
+    let line = ["tidegate", "vm", "set", "oltp", "--colour", "red"];
+    let said = Args::read(line).expect_err("not an option").to_string();
+    assert!(
+        said.contains("unexpected argument '--colour' found"),
+        "{said}"
+    );
+}
+
+#[test]
 fn csv_is_refused_where_there_is_none() {
     for words in ["tidegate -o csv vm list", "tidegate vm list -o csv"] {
         let said = Args::read(words.split(' '))

@@ -368,6 +368,7 @@ enum Outlook {
 
 impl Standing {
     fn of(report: &Report, now: Nanos) -> Standing {
+        // A job past its deadline is late whatever the forecast of its remaining part.
         let outlook = match report.forecast {
             _ if report.job.is_some_and(|(job, _)| now > job.due()) => Outlook::Late,
             None => Outlook::Unknown,

@@ -406,6 +406,7 @@ fn accepted(loaded: Loaded, out: Output) -> Result<()> {
         warning("vm".to_owned(), what, help, &None)
     }));
     warnings.extend(over(&config));
+    // The store's VMs are added before feasibility is checked, because they share the devices.
     let kept = Kept::of(&mut config, &mut warnings);
     warnings.extend(fitting::warnings(&config.devices, &config.vms));
     warnings.extend(fitting::best_effort(&config.vms));

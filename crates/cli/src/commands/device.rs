@@ -163,6 +163,7 @@ fn feasible(device: &DeviceView) -> Cell {
         let text = "not yet known: needs a profile, or more learnt costs";
         return Cell::from(text).tone(Tone::Warn);
     };
+    // A profile, where there is one, takes precedence over learnt costs.
     let costs = if found.learnt {
         "by learnt costs"
     } else {

@@ -37,6 +37,7 @@ pub(super) fn run(args: &ReproduceArgs, out: Output) -> Result<()> {
             None => BTreeMap::new(),
         },
     };
+    // Checked before simulating, which may take minutes.
     check_curves(paper, &wanted, args, out)?;
     let began = Instant::now();
     let mut progress = DelayedBar::new(1, "simulating");

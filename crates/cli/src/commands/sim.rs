@@ -40,6 +40,7 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     let total = world.scenario().frame.duration.0 / 1_000_000;
     let mut progress = DelayedBar::new(total, "simulating");
     while !world.is_over() {
+        // The callback cannot fail; its first error ends the run after the step.
         let mut result = Ok(());
         world.step(&mut |row| {
             if result.is_ok() {
@@ -51,7 +52,8 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
             log.add(&world.take_responses())?;
         }
         progress.set(world.now().0 / 1_000_000, || {
-            format!("{} of {}", world.now(), world.scenario().frame.duration)
+            let total = world.scenario().frame.duration;
+            format!("{} of {}", duration(world.now().0), duration(total.0))
         });
     }
     drop(progress);
@@ -59,7 +61,9 @@ pub(super) fn run(args: &SimArgs, out: Output) -> Result<()> {
     let (warm_up, ended) = (world.scenario().frame.warm_up, world.now());
     if ended < warm_up {
         output::tell(format_args!(
-            "warning: all workloads ended after {ended}, within the warm-up of {warm_up}"
+            "warning: all workloads ended after {}, within the warm-up of {}",
+            duration(ended.0),
+            duration(warm_up.0)
         ));
     }
     let report = world.report();

@@ -82,6 +82,7 @@ fn totals(args: &StatsArgs, client: &Client, out: Output) -> Result<()> {
             .read
             .p99_ns
             .max(vm.service_time.write.p99_ns);
+        // A VM may wait mostly behind its own requests, which say nothing about its neighbours.
         let behind = vm.waited_behind.iter().find(|behind| behind.vm != vm.vm);
         table.row([
             Cell::from(vm.vm.as_str()).tone(Tone::Strong),
@@ -186,9 +187,11 @@ impl Interval {
 
     /// Returns the rates of a VM between two answers; `None` if the daemon restarted in between.
     fn between(before: &VmStatsView, now: &VmStatsView, vm: &VmView) -> Option<Interval> {
+        // Clock and counters only go backwards if the daemon restarted, hence `checked_sub`.
         let seconds = now.taken_at_ns.checked_sub(before.taken_at_ns)? as f64 / 1e9;
         let per_s = |now: u64, before: u64| Some(now.checked_sub(before)? as f64 / seconds);
         let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
+        // Histograms of reads and writes cannot be merged exactly; the worse p99 stands for both.
         let both = |read: Option<u64>, write: Option<u64>| ms(read.max(write));
         let errors = |stats: &VmStatsView| stats.operations.iter().map(|op| op.errors).sum::<u64>();
         let (queue, queue_before) = (&now.queue_time, &before.queue_time);

@@ -73,6 +73,7 @@ fn grid(args: &SweepArgs) -> Result<Vec<Cell>> {
             let changes = Changes {
                 policy: policy.clone(),
                 processors,
+                // One load serves for all seeds, which are set just before each run.
                 seed: Some(0),
                 ..Changes::from(&args.changes)
             };

@@ -89,6 +89,7 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
         Some(_) => None,
         None => Some(SEEDS),
     });
+    // Without a number but with --minutes, seeds go on until time is up.
     let last = last(args.start_seed, seeds)?;
     let mut done = match &args.resume {
         Some(file) => Done::open(file, &args.policies)?,
@@ -119,6 +120,7 @@ fn many(args: &TortureArgs, out: Output) -> Result<()> {
             let (source, sender) = (&source, sender.clone());
             scope.spawn(move || work(source, &args.policies, &sender));
         }
+        // Only workers keep senders, so that `collect` ends when the last of them does.
         drop(sender);
         collect(&receiver, &mut summary, &mut done, &mut progress)
     })?;

@@ -7,7 +7,8 @@ use std::time::Instant;
 use anyhow::Result;
 use tidegate_config::{ConfigErrors, Diagnostic, document};
 use tidegate_report::{Align, Table};
-use tidegate_units::human::{bytes_per_s, count};
+use tidegate_units::format_duration;
+use tidegate_units::human::{bytes_per_s, count, duration};
 use tidegate_vcpu::report::{VcpuReport, VcpuVmReport};
 use tidegate_vcpu::scenario::{self, Scenario, Simulation};
 
@@ -27,7 +28,9 @@ pub(super) fn sim(args: &VcpuSimArgs, out: Output) -> Result<()> {
     while !simulation.is_over() {
         simulation.step();
         let now = simulation.world().now();
-        progress.set(now.0 / 1_000_000, || format!("{now} of {total}"));
+        progress.set(now.0 / 1_000_000, || {
+            format!("{} of {}", duration(now.0), duration(total.0))
+        });
     }
     drop(progress);
     let report = simulation.report();
@@ -59,8 +62,9 @@ fn load(args: &VcpuSimArgs) -> Result<Scenario> {
     if let Some(duration) = args.duration {
         if duration <= scenario.frame.warm_up {
             let what = format!(
-                "{duration} is not longer than the warm-up of {}",
-                scenario.frame.warm_up
+                "{} is not longer than the warm-up of {}",
+                format_duration(duration),
+                format_duration(scenario.frame.warm_up)
             );
             let problem = Problem::new(what).at("--duration");
             return Err(problem.help("counting begins after the warm-up").into());

@@ -58,6 +58,7 @@ fn list(client: &Client, out: Output) -> Result<()> {
             .iter()
             .map(|part| part.part.as_str())
             .collect();
+        // A failed or hung disk marks the whole VM, because the table has no column for disks.
         let failed = |disk: &DiskView| disk.failed.is_some() || disk.hung_for_ns.is_some();
         let failed = vm.disks.iter().any(failed);
         let name = Cell::from(vm.name.as_str());

@@ -73,7 +73,8 @@ pub(super) const ACTS: [Act; 2] = [
             },
         ],
         about_mclock: "mClock has only one limit for reads and writes together, none for writes \
-                       alone. Queue depth and\nI/O size are managed by Tidegate under every policy.",
+                       alone. Queue depth and\nI/O size are managed by Tidegate under every \
+                       policy.",
     },
     Act {
         device: "disk",

@@ -257,6 +257,7 @@ async fn play_act(
         let vm = daemon.vms().find(cast.vm)?;
         let wanted = promise::in_words(vm.background, &objective_view(&vm.objective));
         let socket = dir.join(format!("{}.sock", cast.vm));
+        // Seeds 7, 8, ...: different for each guest, and the same in every demo.
         let guest = Guest::start(&socket, cast.vm, cast.behaviour, 7 + i as u64);
         vms.push(Played {
             vm: cast.vm,
@@ -277,6 +278,7 @@ async fn play_act(
         let mut counting = false;
         while begin.elapsed() < turn {
             tokio::time::sleep(REFRESH.min(turn.saturating_sub(begin.elapsed()))).await;
+            // Effects of the previous policy are over: count from here on.
             if !counting && begin.elapsed() >= settling {
                 counting = true;
                 for vm in &mut vms {

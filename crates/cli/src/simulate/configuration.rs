@@ -17,7 +17,7 @@ use tidegate_device::catalogue::{self, Entry};
 use tidegate_policies::policy::PolicySpec;
 use tidegate_server::config::{self, Config, DeviceConfig, DeviceKind, DiskConfig, VmConfig};
 use tidegate_sim::scenario::{self, DISK_ALIGNMENT, Delay, Device, Exchange, Scenario, Tenant};
-use tidegate_units::format_bytes;
+use tidegate_units::{format_bytes, format_duration};
 use tidegate_workload::job::{Flow, Job, Mix, Rw, Sizes};
 use tidegate_workload::read;
 
@@ -103,7 +103,10 @@ impl Converter<'_> {
 
     fn scenario(&mut self, changes: &Changes) -> Scenario {
         if changes.duration.is_none() {
-            let text = format!("{DURATION} are simulated; change it with --duration");
+            let text = format!(
+                "{} are simulated; change it with --duration",
+                format_duration(DURATION)
+            );
             self.note(text);
         }
         let mut tenants: Vec<Tenant> = Vec::new();

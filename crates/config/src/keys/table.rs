@@ -31,6 +31,7 @@ impl KeyKind {
             }
             KeyKind::OneOf(kinds) => {
                 let words = kinds.iter().map(|kind| match kind {
+                    // Avoids "name or list of name" where a key takes one or several.
                     KeyKind::List(inner) if kinds.contains(inner) => "a list of them".to_owned(),
                     kind => kind.in_words(range),
                 });

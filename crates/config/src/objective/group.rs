@@ -84,6 +84,7 @@ pub(super) fn read(field: &Field<'_>, base: Option<Group>) -> Option<Option<Grou
     };
     let Value::Table(_) = &field.node.value else {
         let named = Group::named(name(field)?);
+        // Naming the present group again keeps its weight.
         return Some(base.filter(|base| base.name == named.name).or(Some(named)));
     };
     let mut section = Section::with_keys(field, &GROUP)?;

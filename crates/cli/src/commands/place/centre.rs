@@ -57,6 +57,7 @@ impl Percentiles {
     fn of(times: &mut [u64]) -> Percentiles {
         times.sort_unstable();
         let at = |thousandths: usize| {
+            // Nearest-rank percentile.
             let rank = (times.len() * thousandths).div_ceil(1000);
             times.get(rank.saturating_sub(1)).copied().unwrap_or(0)
         };

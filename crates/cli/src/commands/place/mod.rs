@@ -40,6 +40,7 @@ fn job(args: &PlaceJobArgs, out: Output) -> Result<()> {
     let request = request(args)?;
     session::with_hosts(&args.db.path, hosts, args.dry_run, |cluster| {
         let name = cluster.name_for(args.name.as_deref()).map_err(problem)?;
+        // Waiting jobs go first, so that a new job does not overtake them.
         cluster.retry_waiting();
         if args.start {
             cluster.only_where_served(&name).map_err(problem)?;

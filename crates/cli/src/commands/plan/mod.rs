@@ -109,6 +109,8 @@ impl<'a> Plan<'a> {
     fn of(site: &'a Site, args: &PlanArgs, assumed: &Assumed) -> Plan<'a> {
         let found = site.device().map(|device| {
             let tenants = site.tenants();
+            // `nearest` repeats the planning in a binary search, so it runs only if something is
+            // short.
             let fit = fit::reckon(&device, &tenants, assumed);
             let near = |at| Some((at, fit::nearest(&device, &tenants, at, assumed)?));
             // The VM of --vm; otherwise the last one whose lower promise makes all fit.

@@ -28,6 +28,7 @@ pub(super) fn add(args: &AddArgs, client: &Client, out: Output) -> Result<()> {
         force: args.force,
         persist: args.persist,
     };
+    // Stops at the first VM that is refused; VMs added before it stay.
     let mut answers = Vec::new();
     let mut progress = DelayedBar::new(vms.len() as u64, "adding VMs");
     for vm in vms {
@@ -120,6 +121,7 @@ pub(super) fn remove(args: &RemoveArgs, client: &Client, out: Output) -> Result<
             format!("VM {:?}", args.name),
         ),
     };
+    // Removing what does not exist succeeds without --strict, so that scripts can be repeated.
     let removed = match client.remove(&path)? {
         Ok(removed) => removed,
         Err(missing) if args.strict => return Err(missing),

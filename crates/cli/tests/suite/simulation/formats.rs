@@ -103,9 +103,9 @@ fn a_configuration_is_simulated_as_it_stands() {
     assert_eq!(names, ["scratch", "oltp"]);
     assert!(report["vms"][1]["iops"].as_f64().expect("a rate") > 120.0);
     for said in [
-        "note: 10.000 s are simulated; --duration sets another time",
-        "70 % of them reads, 32 outstanding: scratch, oltp",
-        "note: device disk0: simulated as ssd-sata-300gb, unless --device names another",
+        "note: 10 s are simulated; change it with --duration",
+        "70 % reads, iodepth 32: scratch, oltp",
+        "note: device disk0: simulated as ssd-sata-300gb, the default; change it with --device",
     ] {
         assert!(notes.contains(said), "{said}: {notes}");
     }
@@ -118,10 +118,10 @@ fn a_configuration_is_simulated_as_it_stands() {
     let (table, notes) = both(&[&hdd[..], &["--duration", "2 s"]].concat());
     assert!(table.contains("hdd-7200-1tb"), "{table}");
     assert!(!notes.contains("simulated as"), "{notes}");
-    // What changes by the clock is left out, and said to be.
+    // A simulation has no wall clock, so schedules are ignored with a note.
     let (_, notes) = both(&["sim", &example("evening.toml"), "--duration", "1 s"]);
     assert!(
-        notes.contains("note: dss: a simulation has no time of day"),
+        notes.contains("note: dss: the schedule is ignored"),
         "{notes}"
     );
 }
@@ -146,14 +146,14 @@ fn a_configuration_may_name_its_load() {
     let rate = report["vms"][0]["bytes_per_s"].as_f64().expect("a rate");
     assert!(rate > 50e6, "{rate}");
     for said in [
-        "note: device d: simulated as hdd-7200-1tb, its profile was measured of",
-        "note: a: its 2 disks are simulated as one",
-        "note: a: the size of disk b is not known; it is simulated with 10 GiB",
+        "note: device d: simulated as hdd-7200-1tb, the model of its profile",
+        "note: a: the 2 disks are simulated as one",
+        "note: a: the size of disk b is not known, simulated as 10 GiB",
         "% of each are simulated",
     ] {
         assert!(notes.contains(said), "{said}: {notes}");
     }
-    assert!(!notes.contains("without [[vm.workload]]"), "{notes}");
+    assert!(!notes.contains("no [[vm.workload]]"), "{notes}");
     // Serving leaves it alone, but what is wrong with it is said there, too.
     said(&["check", &path]);
     with("[[vm.workload]]\nrw = \"raed\"\n");
