@@ -189,7 +189,7 @@ mod tests {
         write(&file, b"the old one").expect("written");
         // Whoever has it open keeps it as it was: it is replaced, and not written over.
         let mut old = File::open(&file).expect("there");
-        // What a run left that was killed on the way.
+        // Left behind by a run that was killed.
         fs::write(dir.path().join(".kept.killed.new"), "the n").expect("written");
         write(&file, b"the new one").expect("written");
         let mut held = String::new();

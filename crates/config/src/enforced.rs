@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use tidegate_core::objective::{Limit, Rate};
 
-    /// What would enforce each part that FIFO does not.
+    /// Returns the policies that would enforce each part that FIFO does not.
     fn would(objective: &Objective) -> Vec<(&'static str, Vec<&'static str>)> {
         let all = unenforced(objective, &Honours::NONE, false);
         all.into_iter().map(|u| (u.part, u.enforced_by)).collect()

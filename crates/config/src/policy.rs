@@ -151,7 +151,7 @@ fn set(spec: &mut PolicySpec, info: &ParamInfo, field: &Field<'_>) -> Option<()>
 mod tests {
     use super::*;
 
-    /// What is warned of, place by place.
+    /// Returns the warnings with their places.
     fn warned(policy: &str) -> Vec<String> {
         let reader = |root: &Field<'_>| {
             let mut section = Section::of(root)?;

@@ -19,10 +19,10 @@ const TERMS: [&str; 6] = [
     "--disk",
     env!("CARGO_MANIFEST_DIR"),
 ];
-/// What the other process has of its own.
+/// Own I/O class of the other process.
 const OWN: &str = "best-effort: prio 6";
 
-/// Whether the disk of this repository knows classes, and what reads them is there.
+/// Returns true if this repository's disk honours I/O classes and `ionice` can read them.
 fn can_be_tested(scratch: &Scratch) -> bool {
     let nobody = i32::MAX;
     let vm = format!("--vm=job={nobody}");

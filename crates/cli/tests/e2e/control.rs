@@ -13,7 +13,7 @@ pub(crate) fn tidegate(daemon: &Daemon, args: &[&str]) -> String {
     run(daemon.scratch(), env!("CARGO_BIN_EXE_tidegate"), &all)
 }
 
-/// The same with `-o json`.
+/// Runs a command with `-o json` and returns its output.
 pub(crate) fn tidegate_json(daemon: &Daemon, args: &[&str]) -> Value {
     json(&tidegate(daemon, &[&["-o", "json"], args].concat()))
 }

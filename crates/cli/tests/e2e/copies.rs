@@ -11,7 +11,7 @@ on_every_backing!(
     qemu_img_converts_and_compares,
 );
 
-/// What a disk may look like: data, zeroes and holes, and an end that is no round number.
+/// Content of a disk: data, zeroes and holes, and an end that is not a round number.
 fn image() -> Vec<u8> {
     let mut image = noise(1, 3 << 20);
     image.resize(7 << 20, 0);

@@ -12,7 +12,7 @@ use std::{env, fs, process, thread};
 /// Nothing here takes this long unless it hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a disk is made of.
+/// Backing of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Backing {
     /// Bytes in memory.
@@ -21,7 +21,7 @@ pub(crate) enum Backing {
     File,
     /// Bytes in memory that come when the model of a hard disk says so.
     Emulated,
-    /// The same, with the bytes in a sparse file.
+    /// Emulated disk with its data in a sparse file.
     EmulatedFile,
 }
 
@@ -55,7 +55,7 @@ impl Backing {
         format!("[[vm.disk]]\nexport = \"{name}\"\nsize = \"{size}\"\n{path}{more}\n")
     }
 
-    /// Whether every random request takes milliseconds.
+    /// Returns true if every random request takes milliseconds.
     pub(crate) fn is_slow(self) -> bool {
         matches!(self, Backing::Emulated | Backing::EmulatedFile)
     }
@@ -113,7 +113,7 @@ impl Daemon {
         daemon
     }
 
-    /// The same without waiting for anything.
+    /// Starts a daemon without waiting for its sockets.
     pub(crate) fn begin_in(scratch: Scratch, config: &str) -> Daemon {
         let mut text = String::from(
             "[control]\nsocket = \"control.sock\"\n\n[[listen]]\nunix = \"nbd.sock\"\n\n",
@@ -165,7 +165,7 @@ impl Daemon {
         self.scratch.as_ref().expect("taken only by the end")
     }
 
-    /// What NBD clients are given to connect to an export.
+    /// Returns the NBD URI of an export.
     pub(crate) fn uri(&self, export: &str) -> String {
         let socket = self.path("nbd.sock");
         format!("nbd+unix:///{export}?socket={}", socket.display())
@@ -180,7 +180,7 @@ impl Daemon {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Whether a line of the log has all of these words.
+    /// Returns true if a line of the log contains all words.
     pub(crate) fn logged(&self, words: &[&str]) -> bool {
         let log = self.log();
         log.lines()
@@ -203,7 +203,7 @@ impl Daemon {
         kib << 10
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status, if the daemon has ended.
     pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it is our child")
     }
@@ -308,7 +308,7 @@ pub(crate) fn wait_for(what: &str, condition: impl FnMut() -> bool) {
     wait_at_most(DEADLINE, what, condition);
 }
 
-/// The same for what may take longer than most.
+/// Waits for a condition like [`wait_for`], with a longer time-out.
 pub(crate) fn wait_at_most(time: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + time;
     while !condition() {

@@ -29,7 +29,7 @@ fn start(profile_iops: u32, more: &str) -> Daemon {
     start_in(scratch, &more)
 }
 
-/// The same with more said of the device.
+/// Starts a daemon with further keys of the device.
 fn start_in(scratch: Scratch, more: &str) -> Daemon {
     let ssd = include_str!("../../../../devices/ssd-sata-300gb.toml");
     let model = format!("{ssd}\n[cap]\niops = {PASS}\n");

@@ -163,8 +163,8 @@ fn a_torn_write_leaves_the_promised_prefix(backing: Backing) {
     daemon.stop();
 }
 
-/// How a power cut is rehearsed: from one moment on the disk only says that it writes, and that is
-/// what is there afterwards.
+/// Rehearsal of a power cut: from one moment on the disk acknowledges writes and loses them, and
+/// that is what is there afterwards.
 #[test]
 fn a_disk_that_lies_keeps_what_was_written_before() {
     if !have(&["qemu-io"]) {

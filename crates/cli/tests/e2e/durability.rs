@@ -1,4 +1,4 @@
-//! What was acknowledged stays: the daemon is ended under load and started again.
+//! Durability of acknowledged writes: the daemon is ended under load and started again.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ const BLOCK: u64 = 4096;
 /// Writes between two flushes.
 const BATCH: u64 = 8;
 
-/// How the daemon ends.
+/// Way in which the daemon ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// By SIGTERM, in order: what was acknowledged is there, flushed or not.

@@ -1,4 +1,4 @@
-//! What a Linux guest starts with: a cpio archive, in the format that the kernel calls `newc`.
+//! Initramfs of a Linux guest: a cpio archive, in the format that the kernel calls `newc`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -15,7 +15,7 @@ use crate::daemon::{Backing, Daemon, Scratch, noise, wait_at_most};
 use crate::guest_initramfs::Initramfs;
 use crate::tool::{Running, arg, have, lacking, run};
 
-/// How long a guest may take for what is waited for. Its processor is emulated: what takes five
+/// Time-out of waiting for a guest. Its CPU is emulated: what takes five
 /// seconds takes a minute where others want the machine, too.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -29,7 +29,7 @@ const MACHINE: &str = "-accel tcg -cpu qemu64,+rdrand,-cx16 -m 256 -nodefaults -
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
 
 const MIB: usize = 1 << 20;
-/// What the guest's filesystem has of the disk.
+/// Size of the guest's file system.
 const FS: usize = 64 * MIB;
 const DISK: usize = 80 * MIB;
 
@@ -45,7 +45,7 @@ const WRITES: [[usize; 3]; 7] = [
     [512, DISK / 512 - 1, 1],
 ];
 
-/// Where `scripts/setup` puts the kernel and the programs, if it did.
+/// Returns the folder into which `scripts/setup` puts the kernel and programs, if it exists.
 fn gathered() -> Option<PathBuf> {
     // Cargo gives tests a directory in the target directory, and setup uses the one beside it.
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("guest");
@@ -56,12 +56,12 @@ fn gathered() -> Option<PathBuf> {
     None
 }
 
-/// What all guests have to write.
+/// Text that all guests write.
 fn bytes() -> Vec<u8> {
     noise(7, 2 * MIB)
 }
 
-/// What machines start from.
+/// Kernel and initramfs of guests.
 struct Kit {
     kernel: PathBuf,
     initramfs: PathBuf,
@@ -149,7 +149,7 @@ impl Guest {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What it told the test of this subject, line by line.
+    /// Returns the lines that the guest reported on a subject.
     fn told(&self, subject: &str) -> Vec<String> {
         let mark = format!("guest: {subject} ");
         let console = self.console();
@@ -181,7 +181,7 @@ impl Guest {
         self.saw_no_errors();
     }
 
-    /// As if its power went.
+    /// Kills the guest, as a power cut would.
     fn kill(&mut self) {
         self.machine().kill();
         self.saw_no_errors();
@@ -227,7 +227,7 @@ fn answered(daemon: &Daemon, operation: &str) -> u64 {
     of_this.filter_map(|op| op["requests"].as_u64()).sum()
 }
 
-/// What must be behind the filesystem.
+/// Data that must be behind the file system.
 fn written() -> Vec<u8> {
     let bytes = bytes();
     let mut disk = vec![0; DISK];

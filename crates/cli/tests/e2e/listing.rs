@@ -1,4 +1,4 @@
-//! What the daemon says it has: `nbdinfo`, over unix sockets and TCP.
+//! Export list of the daemon: `nbdinfo`, over unix sockets and TCP.
 
 use std::net::TcpListener;
 

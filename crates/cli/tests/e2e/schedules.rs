@@ -22,7 +22,7 @@ fn limit(daemon: &Daemon) -> Value {
     vm["objective"]["limit"]["total"].clone()
 }
 
-/// So many seconds from now, on a clock in UTC.
+/// Returns the UTC time in `seconds` from now, as text.
 fn seconds_ahead(seconds: i64) -> String {
     let then = Timestamp::now() + SignedDuration::from_secs(seconds);
     then.strftime("%Y-%m-%dT%H:%M:%S").to_string()

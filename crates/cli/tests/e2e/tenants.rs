@@ -518,7 +518,7 @@ fn files_are_closed_after_a_thousand_vms_came_and_went() {
     a_thousand_come_and_go(Backing::File);
 }
 
-/// What a VM is expected to be after a crash: its weight, or that it is not there.
+/// Expected state of a VM after a crash: its weight, or its absence.
 type Expected = BTreeMap<String, Option<u64>>;
 
 /// Makes changes that shall survive, one after the other, until the daemon is killed. Adds what

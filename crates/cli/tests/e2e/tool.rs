@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::daemon::{Scratch, wait_for};
 
-/// Whether all of these programs are there. A test that needs them returns if not.
+/// Returns true if all programs are installed. A test that needs them returns early otherwise.
 pub(crate) fn have(programs: &[&str]) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let missing = programs.iter().find(|program| {
@@ -49,7 +49,7 @@ pub(crate) struct Running {
     err: PathBuf,
 }
 
-/// What a program did.
+/// Result of a program.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -93,7 +93,7 @@ impl Running {
         }
     }
 
-    /// What it printed so far.
+    /// Returns the standard output so far.
     pub(crate) fn out(&self) -> String {
         read(&self.out)
     }
@@ -106,7 +106,7 @@ impl Running {
         self.child.try_wait().expect("it is our child").is_none()
     }
 
-    /// As `kill -9`.
+    /// Kills the program with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it is our child");
         self.child.wait().expect("it is our child");
@@ -216,7 +216,7 @@ pub(crate) fn fio(scratch: &Scratch, uri: &str, args: &[&str]) -> Running {
     Running::start(scratch, "fio", &all)
 }
 
-/// What fio did, once it is sure that it did something, and all of it well.
+/// Parses the result of fio, after checking that it did I/O without errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FioResult {
     pub(crate) reads: u64,

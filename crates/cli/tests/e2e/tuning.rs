@@ -1,4 +1,4 @@
-//! How a VM is tuned to its target and how precisely that comes out, as its users see it; and what
+//! Tuning of a VM to its target and the resulting precision, as users see them; and what
 //! was learnt of it, taken to another daemon.
 
 use std::fs;

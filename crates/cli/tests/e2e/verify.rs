@@ -11,7 +11,7 @@ on_every_backing!(
     mixed_sizes_with_flushes,
 );
 
-/// How much each job writes: enough to overlap, little enough for a disk that seeks.
+/// Bytes written by each job: enough to overlap, few enough for a disk that seeks.
 fn size(backing: Backing, fast: &'static str, slow: &'static str) -> &'static str {
     if backing.is_slow() { slow } else { fast }
 }

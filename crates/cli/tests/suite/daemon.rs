@@ -36,7 +36,7 @@ impl Daemon {
         tidegate(&[&["--socket", socket], args].concat())
     }
 
-    /// What it answers in JSON.
+    /// Runs a command against the daemon and returns its JSON output.
     fn json(&self, args: &[&str]) -> Value {
         let output = self.ask(&[args, &["-o", "json"]].concat());
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
@@ -181,7 +181,7 @@ fn a_second_daemon_leaves_the_first_its_sockets() {
     assert_eq!(daemon.json(&["vm", "list"])[1]["name"], "bulk");
 }
 
-/// What `serve` says of the configuration of the tests, with some of its text replaced.
+/// Runs `serve` with the tests' configuration, partly replaced, and returns its error.
 fn refusal(dir: &Path, changes: &[(&str, &str)]) -> String {
     let text = (changes.iter()).fold(CONFIG.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");

@@ -1,4 +1,4 @@
-//! What `tidegate check` says of a configuration whose store keeps something.
+//! `tidegate check` of a configuration with persisted VMs and objectives in its store.
 
 use std::path::Path;
 use std::process::{Command, Output};

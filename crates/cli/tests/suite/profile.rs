@@ -19,7 +19,7 @@ fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What it says where it refuses.
+/// Runs a measurement that must be refused and returns its standard error.
 #[track_caller]
 fn refused(dir: &Path, args: &[&str]) -> String {
     let output = tidegate(dir, args);

@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a command that succeeds prints.
+/// Runs a command that must succeed and returns its standard output.
 fn said(args: &[&str]) -> String {
     let output = tidegate(args);
     assert!(
@@ -23,7 +23,7 @@ fn said(args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// What a command that fails says.
+/// Runs a command that must fail and returns its standard error.
 fn refused(args: &[&str]) -> String {
     let output = tidegate(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}");

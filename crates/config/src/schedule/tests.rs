@@ -1,4 +1,4 @@
-//! What holds when, and what is said of what cannot be.
+//! Tests of schedules: entries in force, next changes and errors.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -104,9 +104,10 @@ fn text(host: &HostKnown, out: Output) -> String {
         .iter()
         .map(|lost| rate(*lost))
         .collect();
-    let lost = match lost.is_empty() {
-        true => "no loss with more".to_owned(),
-        false => format!("loss with one, two and more jobs: {}", lost.join(", ")),
+    let lost = if lost.is_empty() {
+        "no loss with more".to_owned()
+    } else {
+        format!("loss with one, two and more jobs: {}", lost.join(", "))
     };
     let mut text = format!(
         "host {}: {} for one job, {lost}\n",

@@ -109,7 +109,7 @@ impl<'a> Plan<'a> {
     fn of(site: &'a Site, args: &PlanArgs, assumed: &Assumed) -> Plan<'a> {
         let found = site.device().map(|device| {
             let tenants = site.tenants();
-            // `nearest` repeats the planning in a binary search, so it runs only if something is
+            // `nearest` repeats the planning for many candidates, so it runs only if something is
             // short.
             let fit = fit::reckon(&device, &tenants, assumed);
             let near = |at| Some((at, fit::nearest(&device, &tenants, at, assumed)?));

@@ -1,4 +1,4 @@
-//! What several test programs need.
+//! Helpers of the CLI's tests.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn serve(config: &Path) -> (Child, BufReader<ChildStderr>) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    // It says so once its sockets are there.
+    // Logged once the sockets exist.
     let mut log = BufReader::new(child.stderr.take().expect("piped"));
     let mut said = String::new();
     while !said.contains("listening on") {
@@ -44,7 +44,7 @@ pub(crate) fn serve(config: &Path) -> (Child, BufReader<ChildStderr>) {
     (child, log)
 }
 
-/// What a daemon says is read away, lest it block.
+/// Reads a daemon's standard error to its end, so that the daemon does not block on a full pipe.
 pub(crate) fn read_away(mut log: BufReader<ChildStderr>) {
     std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
 }
