@@ -1,6 +1,6 @@
 //! Messages for mistakes in figures with units, and the form of names.
 
-use tidegate_units::{self as units, Rate, RateError, RateErrorKind, UnitError, UnitErrorKind};
+use tidegate_units::{self as units, RateError, RateErrorKind, UnitError, UnitErrorKind};
 
 use crate::diagnose::one_of;
 use crate::spelling;
@@ -27,11 +27,10 @@ pub(crate) fn explain_rate(error: &RateError) -> (String, String) {
         }
         RateErrorKind::SizeWithoutOps => (what, "\"120 IOPS @ 16 KiB\"".to_owned()),
         RateErrorKind::OpsNumber(_) => {
-            let max = Rate::MAX;
-            let allowed = format!(
-                "a whole number from 1 to {max}, such as \"500 IOPS\"; no rate is \"none\""
-            );
-            (what, allowed)
+            // The maximum is `Rate::MAX`, which as a decimal number nobody could read.
+            let allowed =
+                "a whole number from 1 to 2^50, such as \"500 IOPS\", or \"none\" for no rate";
+            (what, allowed.to_owned())
         }
         RateErrorKind::Norm(size) => {
             let (what, allowed) = explain(size);

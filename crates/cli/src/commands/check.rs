@@ -341,7 +341,7 @@ fn scenario(file: &Path, out: Output) -> Result<()> {
             Cell::from(tenant.name.clone()).tone(Tone::Strong),
             device(tenant).name.clone().into(),
             device(tenant).scheduling.policy.name().into(),
-            exact_bytes(tenant.disk_size).into(),
+            bytes(tenant.disk_size).into(),
             tenant.jobs.len().to_string().into(),
             promise::in_words(tenant.background, &view::objective(&tenant.objective)).into(),
         ]);

@@ -188,14 +188,14 @@ mod tests {
             (
                 json!({ "size": "1 B", "by": "soon" }),
                 "by",
-                "expected a time to come",
+                "expected a time in the future",
                 "14:03",
             ),
             (
                 json!({ "size": "1 B", "by": "2026-11-22T14:02" }),
                 "by",
-                "is over",
-                "a time to come",
+                "is in the past",
+                "a time in the future",
             ),
             (
                 json!({ "size": "1 B", "by": "2036-11-22T14:02" }),
