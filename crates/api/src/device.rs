@@ -62,6 +62,10 @@ pub struct DeviceView {
     /// because there is no precise profile and too little was learnt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feasibility: Option<FeasibilityView>,
+    /// Promises that have given way because the device is slower than promised; absent while none
+    /// has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stepped_down: Option<SteppedDownView>,
     /// Costs of requests learnt so far; absent where the policy does not use costs, or the device
     /// has a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +90,19 @@ pub struct FeasibilityView {
     pub depth_bound: u32,
     /// True if the costs of requests were learnt; false if they come from the profile.
     pub learnt: bool,
+}
+
+/// Promises that have given way on a device that is slower than promised, by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SteppedDownView {
+    /// True if background processes have their least rate: one part per 500 ms.
+    pub background: bool,
+    /// Number of deadline transfers that have their VM's share alone.
+    pub transfers: u32,
+    /// Number of targets that have their VM's reservation and share alone.
+    pub targets: u32,
+    /// Number of latency bounds that are not scheduled by.
+    pub latencies: u32,
 }
 
 /// Waits for requests that might arrive (anticipation), since the policy was put in force.

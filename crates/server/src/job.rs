@@ -297,14 +297,6 @@ impl KeptJob {
     }
 }
 
-/// Controller that derives priority classes from deadline transfers.
-const CONTROLLER: &str = "pridyn";
-
-/// Returns true if a policy enforces the deadlines of transfers.
-pub fn is_enforced_by(policy: &dyn Policy) -> bool {
-    policy.parts().0 == Some(CONTROLLER)
-}
-
 #[cfg(test)]
 mod tests {
     use super::times::tests::{BEGUN, time};

@@ -149,12 +149,32 @@ fn promises(table: &mut Table, device: &DeviceView) {
             format!("at most {bound} I/Os in flight, because of latency bounds"),
         );
     }
+    if let Some(down) = &device.stepped_down {
+        table.fact("given way", Cell::from(given_way(down)).tone(Tone::Bad));
+    }
     // Older daemons do not report it: 0.
     if device.blocking_ns > 0 {
         let blocking = duration(device.blocking_ns);
         let text = format!("a request within its reservation may be up to {blocking} late");
         table.fact("blocking", text);
     }
+}
+
+/// Returns the promises that have given way, such as "background, 2 latency bounds: the device is
+/// slower than promised".
+fn given_way(down: &SteppedDownView) -> String {
+    let counted = |count: u32, one: &str| {
+        let plural = if count == 1 { "" } else { "s" };
+        (count > 0).then(|| format!("{count} {one}{plural}"))
+    };
+    let kinds = [
+        down.background.then(|| "background".to_owned()),
+        counted(down.transfers, "deadline transfer"),
+        counted(down.targets, "target"),
+        counted(down.latencies, "latency bound"),
+    ];
+    let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+    format!("{}: the device is slower than promised", kinds.join(", "))
 }
 
 /// Returns whether all promises fit the device.

@@ -283,7 +283,7 @@ async fn play_act(
                 counting = true;
                 for vm in &mut vms {
                     vm.guest.restart();
-                    vm.before = daemon.look(vm.vm).await?.attainment;
+                    vm.before = daemon.vm_snapshot(vm.vm).await?.attainment;
                 }
             }
             if let Some(p99_ns) = vms[0].guest.take_recent_p99() {
@@ -319,7 +319,7 @@ async fn summarize(
     let mut results = Vec::new();
     for vm in vms {
         let seen = vm.guest.seen().with_context(|| format!("VM {}", vm.vm))?;
-        let after = daemon.look(vm.vm).await?.attainment;
+        let after = daemon.vm_snapshot(vm.vm).await?.attainment;
         results.push(result_of(vm, &seen, &after));
     }
     Ok(PolicyResult {

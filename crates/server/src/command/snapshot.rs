@@ -50,6 +50,8 @@ pub struct DeviceSnapshot {
     pub blocking: Nanos,
     /// Verdict on whether all objectives fit the device; `None` while costs are unknown.
     pub feasibility: Option<Feasibility>,
+    /// Promises that have given way because the device is slower than promised.
+    pub stepped_down: SteppedDown,
     /// Learnt costs of requests; `None` if they are not learnt.
     pub learnt_costs: Option<Learnt>,
     /// I/Os with the device that do not count against its queue depth, because their disks hang.

@@ -83,6 +83,56 @@ impl FeasibilityAlert {
     }
 }
 
+/// Promises that have given way, as they were logged last.
+#[derive(Debug, Default)]
+pub(super) struct GivenWayAlert {
+    logged: SteppedDown,
+}
+
+impl GivenWayAlert {
+    /// Logs a change of the promises that have given way, if there is one.
+    pub(super) fn log_change(&mut self, engine: &Engine, device: &str) {
+        let now = engine.device().stepped_down();
+        let before = core::mem::replace(&mut self.logged, now);
+        if now == before {
+            return;
+        }
+        let SteppedDown {
+            background,
+            transfers,
+            targets,
+            latencies,
+        } = now;
+        if now == SteppedDown::default() {
+            tracing::info!(device, "the device keeps up: no promise gives way any more");
+        } else if total(now) > total(before) {
+            tracing::warn!(
+                device,
+                background,
+                transfers,
+                targets,
+                latencies,
+                "the device is slower than promised: these promises give way until it keeps up"
+            );
+        } else {
+            tracing::info!(
+                device,
+                background,
+                transfers,
+                targets,
+                latencies,
+                "promises are in force again; these still give way"
+            );
+        }
+    }
+}
+
+/// Returns the number of promises that have given way; background processes count as one.
+fn total(down: SteppedDown) -> u64 {
+    let counts = [down.transfers, down.targets, down.latencies];
+    u64::from(down.background) + counts.into_iter().map(u64::from).sum::<u64>()
+}
+
 /// Formats a cap, for example `500 IOPS or 50 MB/s`.
 fn cap_in_words(cap: &LearntCap) -> String {
     let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));

@@ -190,6 +190,7 @@ struct Loop {
     completions: Vec<Completion>,
     /// Last log message on whether the promises fit the device by learnt costs.
     feasibility_alert: device_alerts::FeasibilityAlert,
+    given_way_alert: device_alerts::GivenWayAlert,
     /// Number of deadline transfers that run.
     running_transfers: u32,
     /// Notified when a deadline transfer has ended, so that the control thread deletes it from the
@@ -414,6 +415,7 @@ impl Loop {
         frontends.close_overdue(&mut ctx);
         self.look_for_hung_disks();
         device_alerts::log_notices(&mut self.engine, &self.name);
+        self.given_way_alert.log_change(&self.engine, &self.name);
         self.feasibility_alert
             .log_change(self.now, &self.engine, &self.name);
         self.log_target_alerts();

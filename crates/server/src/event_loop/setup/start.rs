@@ -109,6 +109,7 @@ impl Prepared {
             now: clock(),
             completions: Vec::new(),
             feasibility_alert: Default::default(),
+            given_way_alert: Default::default(),
             running_transfers: 0,
             transfer_ended,
             ticking: false,
