@@ -5,140 +5,15 @@
 //! each time, and several entries are counted together: when the ledger is full, or before
 //! anybody reads. What is read is always complete.
 
+mod histogram;
+
+pub use histogram::Histogram;
+
 use core::cell::{Ref, RefCell};
+use histogram::{BUCKETS, bucket_of};
 use tidegate_base::request::{Account, Lane, Op, VmId};
 use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
-
-/// Sub-buckets an octave: a bucket is at most 1/16 wide, so quantiles err by at most 6 %.
-const SUB_BITS: u32 = 4;
-const SUB: usize = 1 << SUB_BITS;
-/// The first octave begins at 2^10 ns (1 us), the last ends at 2^37 ns (137 s).
-const FIRST_OCTAVE: u32 = 10;
-const OCTAVES: u32 = 27;
-const BUCKETS: usize = OCTAVES as usize * SUB;
-
-/// A histogram of times, log-linear, of fixed size: recording never allocates.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Histogram {
-    buckets: Box<[u32; BUCKETS]>,
-    count: u64,
-    sum: Nanos,
-    max: Nanos,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Histogram {
-            buckets: Box::new([0; BUCKETS]),
-            count: 0,
-            sum: Nanos::ZERO,
-            max: Nanos::ZERO,
-        }
-    }
-}
-
-impl core::fmt::Debug for Histogram {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Histogram")
-            .field("count", &self.count)
-            .field("mean", &self.mean())
-            .field("max", &self.max)
-            .finish()
-    }
-}
-
-impl Histogram {
-    /// Counts one time.
-    pub fn record(&mut self, t: Nanos) {
-        self.record_all([t].into_iter(), 1, t);
-    }
-
-    /// Counts `count` times, whose sum is known.
-    #[inline(always)]
-    fn record_all(&mut self, times: impl Iterator<Item = Nanos>, count: u64, sum: Nanos) {
-        let mut max = self.max;
-        for t in times {
-            let bucket = &mut self.buckets[bucket_of(t)];
-            *bucket = bucket.saturating_add(1);
-            max = max.max(t);
-        }
-        self.max = max;
-        self.count += count;
-        self.sum += sum;
-    }
-
-    /// Counts the times of another histogram as well.
-    pub fn add(&mut self, other: &Histogram) {
-        for (bucket, n) in self.buckets.iter_mut().zip(other.buckets.iter()) {
-            *bucket = bucket.saturating_add(*n);
-        }
-        self.count += other.count;
-        self.sum += other.sum;
-        self.max = self.max.max(other.max);
-    }
-
-    /// Forgets all times, without giving back memory.
-    pub fn clear(&mut self) {
-        self.buckets.fill(0);
-        (self.count, self.sum, self.max) = (0, Nanos::ZERO, Nanos::ZERO);
-    }
-
-    /// How many times were counted.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Sum of all times.
-    pub fn sum(&self) -> Nanos {
-        self.sum
-    }
-
-    /// Largest time, exact.
-    pub fn max(&self) -> Nanos {
-        self.max
-    }
-
-    /// Mean time, exact; zero when nothing was counted.
-    pub fn mean(&self) -> Nanos {
-        Nanos(self.sum.0.checked_div(self.count).unwrap_or(0))
-    }
-
-    /// An upper bound of the `q`-quantile, at most 6 % above it; `q` in 0 to 1. Zero when
-    /// nothing was counted.
-    pub fn quantile(&self, q: f64) -> Nanos {
-        let total: u64 = self.buckets.iter().map(|&n| n as u64).sum();
-        let rank = ((q.clamp(0.0, 1.0) * total as f64).ceil() as u64).max(1);
-        let mut seen = 0;
-        for (upper, n) in self.iter() {
-            seen += n;
-            if seen >= rank {
-                return upper.min(self.max);
-            }
-        }
-        self.max
-    }
-
-    /// Buckets that hold something, in order: exclusive upper bound and count.
-    pub fn iter(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
-        let used = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
-        used.map(|(i, &n)| (upper_bound(i), n as u64))
-    }
-}
-
-fn bucket_of(t: Nanos) -> usize {
-    let t = t.0.max(1 << FIRST_OCTAVE);
-    let below = t.ilog2() - SUB_BITS;
-    // The leading bits of `t` are `SUB` and more: they count as an octave, hence one less.
-    let octaves = below as usize - (FIRST_OCTAVE - SUB_BITS) as usize;
-    ((octaves << SUB_BITS) + (t >> below) as usize - SUB).min(BUCKETS - 1)
-}
-
-fn upper_bound(bucket: usize) -> Nanos {
-    let octave = (bucket >> SUB_BITS) as u32 + FIRST_OCTAVE;
-    let sub = (bucket & (SUB - 1)) as u64 + 1;
-    Nanos((1 << octave) + (sub << (octave - SUB_BITS)))
-}
 
 /// Counters of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -218,7 +93,23 @@ pub(crate) struct Answer {
     pub well: bool,
 }
 
-const _: () = assert!(ARRIVALS <= u32::BITS as usize);
+impl Answer {
+    /// What is the same for requests that are counted together.
+    #[inline]
+    fn kind(&self) -> u16 {
+        u16::from_le_bytes([self.op as u8, u8::from(self.well)])
+    }
+
+    /// Times of waiting, with the device, and of both. The parts of an account add up to a time
+    /// that has passed, so none of these sums overflows.
+    #[inline(always)]
+    fn times(&self) -> [Nanos; 3] {
+        let [waits @ .., device] = self.account.parts();
+        let waited = waits.iter().sum::<u64>();
+        [waited, device, waited + device].map(Nanos)
+    }
+}
+
 const _: () = assert!(size_of::<Arrival>() == 16 && size_of::<Answer>() == 64);
 
 /// A VM's statistics, and what was not counted in them yet.
@@ -342,8 +233,12 @@ impl Counted {
     fn answers(&mut self, ledger: &[Answer; ANSWERS], to: u32) {
         for entries in open(ledger, self.answers, to) {
             // Requests of one operation are counted together: its sums stay in registers.
-            for entries in entries.chunk_by(|a, b| a.op == b.op && a.well == b.well) {
+            let mut left = entries;
+            while let Some(first) = left.first() {
+                let alike = left.iter().position(|answer| answer.kind() != first.kind());
+                let (entries, behind) = left.split_at(alike.unwrap_or(left.len()));
                 self.stats.answered(entries);
+                left = behind;
             }
         }
         self.answers = to;
@@ -409,9 +304,9 @@ impl VmStats {
         if entries.is_empty() {
             return;
         }
-        // Those that move data, packed: whether they are sequential is told from all of them. A bit
-        // each says which are reads, and which continue another.
-        let (mut starts, mut reads, mut count) = ([0; ARRIVALS], 0u32, 0);
+        // Those that move data, packed: whether they are sequential is told from all of them. A
+        // one says which are reads.
+        let (mut starts, mut reads, mut count) = ([0; ARRIVALS], [0u32; ARRIVALS], 0);
         let mut ends = self.recent_ends.room();
         for entry in entries {
             self.ops[entry.op as usize].arrived += 1;
@@ -419,20 +314,21 @@ impl VmStats {
             self.sizes[(32 - class.leading_zeros() as usize).min(self.sizes.len() - 1)] += 1;
             if entry.op.merges() && count < ARRIVALS {
                 starts[count] = entry.start;
-                reads |= u32::from(entry.op == Op::Read) << count;
+                reads[count] = u32::from(entry.op == Op::Read);
                 ends[SEQUENTIAL_WINDOW + count] = entry.end;
                 count += 1;
             }
         }
-        let mut continuing = 0u32;
+        let (mut continuing, mut continuing_reads) = (0u32, 0u32);
         let windows = ends.windows(SEQUENTIAL_WINDOW);
-        for (at, (&start, before)) in starts[..count].iter().zip(windows).enumerate() {
+        for ((&start, &is_read), before) in starts[..count].iter().zip(&reads).zip(windows) {
             // No early exit: the whole comparison becomes a few vector instructions.
             let continues = before.iter().fold(false, |found, &e| found | (e == start));
-            continuing |= u32::from(continues) << at;
+            continuing += u32::from(continues);
+            continuing_reads += u32::from(continues) & is_read;
         }
-        self.sequential_reads += u64::from((continuing & reads).count_ones());
-        self.sequential_writes += u64::from((continuing & !reads).count_ones());
+        self.sequential_reads += u64::from(continuing_reads);
+        self.sequential_writes += u64::from(continuing - continuing_reads);
         self.recent_ends.keep_last(&ends, count);
     }
 
@@ -450,6 +346,39 @@ impl VmStats {
         let Some(&Answer { op, well, .. }) = entries.first() else {
             return;
         };
+        let requests = entries.len() as u64;
+        let count = &mut self.ops[op as usize];
+        if !well {
+            count.errors += requests;
+            self.all_waited(entries);
+            return;
+        }
+        count.ops += requests;
+        let lane = op.lane().index();
+        let totals = Totals::of(
+            entries,
+            [
+                &mut self.queue_time[lane],
+                &mut self.service_time[lane],
+                &mut self.latency,
+            ],
+        );
+        count.bytes += totals.bytes;
+        if totals.behind_others {
+            self.all_waited(entries);
+        }
+        self.account.add(totals.parts);
+        let [waits @ .., device] = totals.parts.map(Nanos);
+        let waited = waits.into_iter().fold(Nanos::ZERO, |sum, part| sum + part);
+        let [wait, service, latency] = totals.longest;
+        self.queue_time[lane].add_totals(requests, waited, wait);
+        self.service_time[lane].add_totals(requests, device, service);
+        self.latency.add_totals(requests, waited + device, latency);
+    }
+
+    /// Books the queueing of requests to the VMs that were served before them.
+    #[inline(never)]
+    fn all_waited(&mut self, entries: &[Answer]) {
         for answer in entries {
             if let Some(behind) = answer.behind
                 && answer.account.queued > Nanos::ZERO
@@ -457,40 +386,6 @@ impl VmStats {
                 self.waited(behind, answer.account.queued);
             }
         }
-        let requests = entries.len() as u64;
-        let count = &mut self.ops[op as usize];
-        if !well {
-            count.errors += requests;
-            return;
-        }
-        count.ops += requests;
-        let lane = op.lane().index();
-        let queue_time = &mut self.queue_time[lane];
-        let service_time = &mut self.service_time[lane];
-        let latency = &mut self.latency;
-        // One pass for each: few figures at a time, so that they stay in registers.
-        let mut bytes = 0;
-        let mut sum = [0u64; 5];
-        for answer in entries {
-            bytes += u64::from(answer.len);
-            for (sum, part) in sum.iter_mut().zip(answer.account.parts()) {
-                *sum = sum.saturating_add(part);
-            }
-        }
-        count.bytes += bytes;
-        self.account.add(sum);
-        let [waits @ .., device] = sum.map(Nanos);
-        let waited = waits.into_iter().fold(Nanos::ZERO, |sum, part| sum + part);
-        // The parts add up to a time that has passed, so none of these sums overflows.
-        let waits = |answer: &Answer| {
-            let [waits @ .., _] = answer.account.parts();
-            Nanos(waits.iter().sum())
-        };
-        let device_time = |answer: &Answer| answer.account.device;
-        let span = |answer: &Answer| Nanos(answer.account.parts().iter().sum());
-        queue_time.record_all(entries.iter().map(waits), requests, waited);
-        service_time.record_all(entries.iter().map(device_time), requests, device);
-        latency.record_all(entries.iter().map(span), requests, waited + device);
     }
 
     fn waited(&mut self, behind: VmId, t: Nanos) {
@@ -506,6 +401,93 @@ impl VmStats {
             .expect("the table is not empty");
         least.0 = Some(behind);
         least.1 += t;
+    }
+}
+
+/// What several answers add up to.
+struct Totals {
+    bytes: u64,
+    /// Sums of the parts of their accounts.
+    parts: [u64; 5],
+    /// Longest time of waiting, with the device, and of both.
+    longest: [Nanos; 3],
+    /// Some were served just behind another VM.
+    behind_others: bool,
+}
+
+impl Totals {
+    /// Adds up answers, and counts their times in the buckets of the histograms of waiting, of the
+    /// device's time and of both. Nothing that could overflow is looked at for each answer: what
+    /// cannot is told from the whole. Two passes, each of few figures that stay in registers.
+    #[inline(always)]
+    fn of(entries: &[Answer], histograms: [&mut Histogram; 3]) -> Totals {
+        let [waits, services, latencies] = histograms;
+        // A bucket holds no more than its histogram, and each time is counted in all three.
+        if latencies.count > u64::from(u32::MAX) - ANSWERS as u64 {
+            return Totals::with_full_buckets(entries, [waits, services, latencies]);
+        }
+        let mut longest = [Nanos::ZERO; 3];
+        for answer in entries {
+            let times = answer.times();
+            waits.buckets[bucket_of(times[0])] += 1;
+            services.buckets[bucket_of(times[1])] += 1;
+            latencies.buckets[bucket_of(times[2])] += 1;
+            for (longest, time) in longest.iter_mut().zip(times) {
+                *longest = (*longest).max(time);
+            }
+        }
+        // No part is longer than the whole.
+        if longest[2].0 > u64::MAX / ANSWERS as u64 {
+            return Totals::of_long(entries, longest);
+        }
+        let (mut bytes, mut parts, mut behind) = (0, [0u64; 5], 0);
+        for answer in entries {
+            bytes += u64::from(answer.len);
+            behind |= u32::from(answer.behind.is_some());
+            for (sum, part) in parts.iter_mut().zip(answer.account.parts()) {
+                *sum = sum.wrapping_add(part);
+            }
+        }
+        Totals {
+            bytes,
+            parts,
+            longest,
+            behind_others: behind != 0,
+        }
+    }
+
+    /// As [`Totals::of`], where buckets may be full.
+    #[cold]
+    #[inline(never)]
+    fn with_full_buckets(entries: &[Answer], mut histograms: [&mut Histogram; 3]) -> Totals {
+        let mut longest = [Nanos::ZERO; 3];
+        for times in entries.iter().map(Answer::times) {
+            let each = histograms.iter_mut().zip(&mut longest).zip(times);
+            for ((histogram, longest), time) in each {
+                let bucket = &mut histogram.buckets[bucket_of(time)];
+                *bucket = bucket.saturating_add(1);
+                *longest = (*longest).max(time);
+            }
+        }
+        Totals::of_long(entries, longest)
+    }
+
+    /// Adds up answers whose times may be centuries long.
+    #[cold]
+    #[inline(never)]
+    fn of_long(entries: &[Answer], longest: [Nanos; 3]) -> Totals {
+        let mut parts = [0u64; 5];
+        for answer in entries {
+            for (sum, part) in parts.iter_mut().zip(answer.account.parts()) {
+                *sum = sum.saturating_add(part);
+            }
+        }
+        Totals {
+            bytes: entries.iter().map(|answer| u64::from(answer.len)).sum(),
+            parts,
+            longest,
+            behind_others: true,
+        }
     }
 }
 
