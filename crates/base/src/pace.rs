@@ -276,14 +276,24 @@ impl RatePacer {
     }
 
     /// Moves both due times to `earliest` if they are earlier; see [`Pacer::forget_before`].
+    #[inline]
     pub fn forget_before(&mut self, earliest: Nanos) {
-        self.forget_requests(earliest, earliest);
-        self.bytes.forget_before(earliest);
+        // Without a rate there is nothing to forget.
+        if self.ops.is_set() {
+            self.forget_requests(earliest, earliest);
+        }
+        if self.bytes.is_set() {
+            self.bytes.forget_before(earliest);
+        }
     }
 
     /// Moves the requests' due time to `earliest` and records in `lent` how much later it would be
     /// with `strictly`, if only the slack were made good.
     fn forget_requests(&mut self, earliest: Nanos, strictly: Nanos) {
+        if self.lent == 0 && self.ops.next_due >= earliest.max(strictly) {
+            // Due later than all that: nothing is lost, and nothing lent.
+            return;
+        }
         let strict = (self.ops.next_due + Nanos(self.lent.into())).max(strictly);
         self.ops.forget_before(earliest);
         self.lent = u32::try_from((strict - self.ops.next_due).0).unwrap_or(u32::MAX);
@@ -334,8 +344,10 @@ impl RatePacer {
             }
             self.ops.spend(first.units(self.norm));
         }
-        self.bytes.forget_before(strictly);
-        self.bytes.spend(bytes);
+        if self.bytes.is_set() {
+            self.bytes.forget_before(strictly);
+            self.bytes.spend(bytes);
+        }
     }
 
     /// Changes the rates; see [`Pacer::set_rate`] and [`RatePacer::pay_back`].

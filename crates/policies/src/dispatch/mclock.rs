@@ -76,10 +76,23 @@ struct Tags {
     share: Flow,
     /// Its head stands in the queues below.
     active: bool,
+    /// Queue in which its reservation stands, so that none is searched for it.
+    asks: Asks,
     /// Since when its limit has held it back, while it does; else never.
     held_since: Nanos,
     /// Time since its last service in which its limit was what it waited for: for the account.
     held: Nanos,
+}
+
+/// Place of a VM's reservation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asks {
+    /// It has none, or nothing of the VM waits.
+    Nothing,
+    /// Among those that will be due.
+    Later,
+    /// Among those that are due.
+    Now,
 }
 
 /// mClock's parameters.
@@ -138,6 +151,8 @@ const MOST_AHEAD: u64 = 32;
 pub struct MClock {
     params: MClockParams,
     cost: CostModel,
+    /// Cost of [`MOST_AHEAD`] of the smallest I/Os.
+    smallest_ahead: u64,
     tags: Vec<Tags>,
     /// VMs whose reservation will be due, by when (not before their limit allows).
     reserved: Tournament,
@@ -166,9 +181,11 @@ impl MClock {
     /// Room for all the engine can hold.
     pub fn new(params: MClockParams, capacity: &Capacity) -> MClock {
         let vms = capacity.vms as usize;
+        let cost = CostModel::new(params.cost, vms);
         MClock {
             params,
-            cost: CostModel::new(params.cost, vms),
+            smallest_ahead: MOST_AHEAD * cost.flush(),
+            cost,
             tags: vec![Tags::VACANT; vms],
             reserved: Tournament::with_capacity(vms),
             overdue: Tournament::with_capacity(vms),
@@ -194,7 +211,15 @@ impl MClock {
 
     /// How far ahead in virtual time a VM of this weight may be whose largest I/O costs `cost`.
     fn most_ahead(&self, cost: u64, weight: u32) -> u64 {
-        (MOST_AHEAD * self.cost.flush()).max(2 * cost) / weight as u64
+        self.smallest_ahead.max(2 * cost) / weight as u64
+    }
+
+    /// Whether a VM is not too far ahead of the clock whatever its I/Os cost: mostly so, and found
+    /// without a division.
+    #[inline]
+    fn is_near(&self, share: &Flow) -> bool {
+        let ahead = share.tag.since(self.clock);
+        ahead.saturating_mul(share.weight.into()) <= self.smallest_ahead
     }
 
     fn set_ready(&mut self, vm: usize) {
@@ -221,6 +246,17 @@ impl MClock {
         let due = tags.reservation.any_due().unwrap_or(Nanos::ZERO);
         self.overdue.set(vm, (due + tags.period).0);
         self.reserved.remove(vm);
+        self.tags[vm].asks = Asks::Now;
+    }
+
+    /// Takes a VM's reservation out of the queue in which it stands.
+    #[inline]
+    fn ask_nothing(&mut self, vm: usize) {
+        match core::mem::replace(&mut self.tags[vm].asks, Asks::Nothing) {
+            Asks::Nothing => {}
+            Asks::Later => self.reserved.remove(vm),
+            Asks::Now => self.overdue.remove(vm),
+        }
     }
 
     /// R of the reservation that goes next, or the present where none is due.
@@ -236,12 +272,12 @@ impl MClock {
         let (now, join) = (facts.now(), self.clock);
         // Far ahead is either a tag so old that virtual time has gone round, or a debt
         // beyond what anyone is held to.
-        let Flow { tag, weight, .. } = self.tags[vm].share;
+        let share = self.tags[vm].share;
         let is_beyond = || {
             let largest = self.cost.largest(&facts.device().spec);
-            tag > join.plus(self.most_ahead(largest, weight))
+            share.tag > join.plus(self.most_ahead(largest, share.weight))
         };
-        let joins_anew = tag < join || is_beyond();
+        let joins_anew = share.tag < join || (!self.is_near(&share) && is_beyond());
         self.release(now);
         let stand_at = self.reservations_stand_at(now);
         let tags = &mut self.tags[vm];
@@ -260,8 +296,7 @@ impl MClock {
         tags.active = false;
         tags.held_since = Nanos::MAX;
         tags.held = Nanos::ZERO;
-        self.reserved.remove(vm);
-        self.overdue.remove(vm);
+        self.ask_nothing(vm);
         if was_held {
             self.limited.remove(vm);
         } else {
@@ -278,12 +313,19 @@ impl MClock {
         // See `asks`.
         if let Some(due) = tags.reservation.any_due() {
             let asks = (due + self.forgiven).max(allowed);
+            let (before, overdue) = (tags.asks, due + tags.period);
             if asks <= now {
-                self.overdue.set(vm, (due + tags.period).0);
-                self.reserved.remove(vm);
+                tags.asks = Asks::Now;
+                self.overdue.set(vm, overdue.0);
+                if before == Asks::Later {
+                    self.reserved.remove(vm);
+                }
             } else {
+                tags.asks = Asks::Later;
                 self.reserved.set(vm, asks.0);
-                self.overdue.remove(vm);
+                if before == Asks::Now {
+                    self.overdue.remove(vm);
+                }
             }
         }
         if allowed <= now {
@@ -338,6 +380,7 @@ impl MClock {
         let now = facts.now();
         let vm = io.vm.index();
         let cost = self.cost.charge(facts, io);
+        let by_reservation = self.by_reservation;
         let tags = &mut self.tags[vm];
         let share_before = tags.share.tag;
         tags.share.spend(cost);
@@ -346,20 +389,21 @@ impl MClock {
             let waited = [io.arrived, now];
             tags.limit
                 .spend_late(bytes, first, waited, self.params.slack);
-            if self.by_reservation {
-                self.move_front(now, vm);
-                self.tags[vm].spend_reservation(bytes, first);
+            if by_reservation {
+                let times = [&mut self.front, &mut self.forgiven];
+                tags.move_front(now, times, self.params.catch_up);
+                tags.spend_reservation(bytes, first);
             }
         }
+        let (active, share) = (tags.active, tags.share);
         // What a floor gave counts against the VM's share, but it is not a debt without end; nor
         // does it forgive what the VM was served before.
-        if self.by_reservation || io.op == Op::Flush {
-            let most_ahead = self.most_ahead(cost, self.tags[vm].share.weight);
-            let most = self.clock.plus(most_ahead).max(share_before);
-            let share = &mut self.tags[vm].share;
-            share.tag = share.tag.min(most);
+        if (by_reservation || io.op == Op::Flush) && share.tag > self.clock && !self.is_near(&share)
+        {
+            let most = self.clock.plus(self.most_ahead(cost, share.weight));
+            self.tags[vm].share.tag = share.tag.min(most.max(share_before));
         }
-        if self.tags[vm].active && facts.has_head(io.vm) {
+        if active && facts.has_head(io.vm) {
             self.place(facts, vm);
         } else {
             self.sleep(vm);
@@ -368,21 +412,6 @@ impl MClock {
         let least = first.map_or(share_before, |(share, _)| share.min(share_before));
         if least > self.clock {
             self.set_clock(least);
-        }
-    }
-
-    /// A VM is served by its reservation. Where even the latest of them comes more than
-    /// `catch_up` late, the rest is forgiven to all; a VM that its own limit kept behind the
-    /// others does not count, and is not made good more than that behind them.
-    fn move_front(&mut self, now: Nanos, vm: usize) {
-        let catch_up = self.params.catch_up;
-        let tags = &mut self.tags[vm];
-        tags.reservation
-            .forget_before(self.front - catch_up - tags.period);
-        let due = tags.reservation.any_due().unwrap_or(self.front);
-        if due > self.front {
-            self.front = due;
-            self.forgiven += (now - self.forgiven - due) - catch_up;
         }
     }
 
@@ -402,8 +431,7 @@ impl MClock {
         tags.share.set_weight(objective.weight, self.clock);
         tags.period = tags.reservation.period(self.params.cost.size);
         if floor.rate.is_none() {
-            self.reserved.remove(vm.index());
-            self.overdue.remove(vm.index());
+            self.ask_nothing(vm.index());
         }
         self.refresh(facts, vm);
     }
@@ -428,6 +456,7 @@ impl Tags {
         period: Nanos::ZERO,
         share: Flow::new(Virtual(0), Objective::DEFAULT_WEIGHT),
         active: false,
+        asks: Asks::Nothing,
         held_since: Nanos::MAX,
         held: Nanos::ZERO,
     };
@@ -457,6 +486,20 @@ impl Tags {
         self.held_since = Nanos::MAX;
         if is_overtaken {
             self.share.join(clock);
+        }
+    }
+
+    /// The VM is served by its reservation. Where even the latest of those served so, `front`,
+    /// comes more than `catch_up` late, the rest is forgiven to all; a VM that its own limit kept
+    /// behind the others does not count, and is not made good more than that behind them.
+    #[inline]
+    fn move_front(&mut self, now: Nanos, [front, forgiven]: [&mut Nanos; 2], catch_up: Nanos) {
+        self.reservation
+            .forget_before(*front - catch_up - self.period);
+        let due = self.reservation.any_due().unwrap_or(*front);
+        if due > *front {
+            *front = due;
+            *forgiven += (now - *forgiven - due) - catch_up;
         }
     }
 
@@ -502,6 +545,7 @@ impl Dispatcher for MClock {
             return self.charge(facts, io);
         }
         self.cost.on_event(facts, event);
+        self.smallest_ahead = MOST_AHEAD * self.cost.flush();
         match *event {
             Event::VmAdded(vm) => {
                 let tags = &mut self.tags[vm.index()];
