@@ -21,6 +21,8 @@ struct Bucket {
     /// How far the steady pace may be overdrawn: (requests, bytes).
     tolerance: (Nanos, Nanos),
     burst: RatePacer,
+    /// There is a rate or a burst to keep.
+    is_set: bool,
 }
 
 impl Bucket {
@@ -29,6 +31,7 @@ impl Bucket {
             steady: RatePacer::new(limit, now),
             tolerance: (Nanos::ZERO, Nanos::ZERO),
             burst: RatePacer::NONE,
+            is_set: false,
         };
         bucket.set_burst(limit, burst, now);
         bucket
@@ -73,9 +76,14 @@ impl Bucket {
         let fast = burst.map_or(&Rate::NONE, |(rate, _)| rate);
         self.burst.set_rate(fast, now);
         self.tolerance = tolerance(per_s(limit), burst);
+        self.is_set = self.steady.is_set() || self.burst.is_set();
     }
 
+    #[inline]
     fn due(&self) -> Nanos {
+        if !self.is_set {
+            return Nanos::ZERO;
+        }
         let ops = self.steady.ops.due() - self.tolerance.0;
         let bytes = self.steady.bytes.due() - self.tolerance.1;
         ops.max(bytes).max(self.burst.all_due())
@@ -194,7 +202,9 @@ impl LimitAccounts {
             return;
         };
         for scope in [TOTAL, 1 + io.op.lane().index()] {
-            buckets[scope].spend(io, bytes, now, slack);
+            if buckets[scope].is_set {
+                buckets[scope].spend(io, bytes, now, slack);
+            }
         }
     }
 

@@ -265,6 +265,8 @@ impl CostEstimator {
     }
 
     /// Closes the window. Returns whether it said something.
+    #[cold]
+    #[inline(never)]
     fn close(&mut self) -> bool {
         self.over += 1;
         let window = &self.window;
