@@ -94,10 +94,11 @@ struct Member {
     own: u64,
     loan: u64,
     reserved: u64,
-    /// Given back since `since`, and in the 100 ms before that.
+    /// Given back in the window of 100 ms that runs, and in the one before.
     returned: u64,
     returned_before: u64,
-    since: Nanos,
+    /// End of the window that runs: looked at for every request, so nothing is subtracted.
+    window_ends: Nanos,
     /// Where its next turn begins, in virtual time.
     turn: u64,
     wait: Wait,
@@ -122,7 +123,7 @@ const VACANT: Member = Member {
     reserved: 0,
     returned: 0,
     returned_before: 0,
-    since: Nanos::ZERO,
+    window_ends: LENT_FOR,
     turn: 0,
     wait: Wait::None,
     want: 0,
@@ -138,18 +139,18 @@ impl Member {
     /// Counts what was given back, in windows of 100 ms.
     #[inline]
     fn pass(&mut self, now: Nanos) {
-        let passed = now.since(self.since);
-        if passed >= LENT_FOR {
-            self.close_window(now, passed);
+        if now >= self.window_ends {
+            self.close_window(now);
         }
     }
 
     #[cold]
-    fn close_window(&mut self, now: Nanos, passed: Nanos) {
+    fn close_window(&mut self, now: Nanos) {
+        let passed = now.since(self.window_ends - LENT_FOR);
         let returned = u128::from(self.returned) * u128::from(LENT_FOR.0) / u128::from(passed.0);
         self.returned_before = returned as u64;
         self.returned = 0;
-        self.since = now;
+        self.window_ends = now + LENT_FOR;
     }
 
     /// Returns the amount that the member may borrow at most.
