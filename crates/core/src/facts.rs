@@ -9,7 +9,7 @@ use crate::stats::{Ledger, VmStats};
 use crate::steer::sharing::Sharing;
 use core::cell::Ref;
 pub use queued::Queued;
-pub(crate) use queues::{Queues, unlink};
+pub(crate) use queues::{Queues, enter_lane, unlink};
 pub(crate) use requests::{Filling, Requests};
 use std::sync::Arc;
 use tidegate_base::device::DeviceFacts;
@@ -209,33 +209,6 @@ impl Facts {
         ledger.begin_seconds(of_vm.second, of_vm.arrived, of_vm.answered);
     }
 
-    /// Counts the request; returns whether it may continue one that came shortly before.
-    #[inline(always)]
-    pub(crate) fn note_arrival(&mut self, of: &Filling, sharing: Option<&mut Sharing>) -> bool {
-        let of_vm = &mut self.queues.vms[of.vm as usize];
-        let ledger = &mut self.ledgers[of.vm as usize];
-        if of_vm.requests == 0 {
-            pass_seconds(self.queues.now, of_vm, ledger, false);
-        }
-        of_vm.requests += 1;
-        of_vm.waiting += 1;
-        let mut thought = None;
-        if of_vm.requests == 1 && of_vm.quiet_since != Nanos::MAX {
-            let span = self.queues.now.since(of_vm.quiet_since);
-            ledger.at_once().thought(span);
-            thought = Some(span);
-        }
-        if let Some(sharing) = sharing
-            && !of_vm.background
-        {
-            sharing.arrived(self.queues.now, of.vm, thought);
-        }
-        let end = of.addr.wrapping_add(of.len as u64);
-        let continues = of.op.merges() && of_vm.edges.meet(of_vm.arrived, of.op, of.addr, end);
-        ledger.arrived(&mut of_vm.arrived, of.op, of.addr, of.len);
-        continues
-    }
-
     /// Guest requests of a VM that wait.
     pub fn waiting(&self, vm: VmId) -> u32 {
         self.queues.vms[vm.index()].waiting
@@ -320,19 +293,64 @@ impl Facts {
     }
 }
 
+/// Counts a request of a VM that comes; returns whether it may continue one that came shortly
+/// before.
+#[inline(always)]
+pub(crate) fn note_arrival(
+    now: Nanos,
+    of_vm: &mut Vm,
+    ledger: &mut Ledger,
+    of: &Filling,
+    sharing: Option<&mut Sharing>,
+) -> bool {
+    of_vm.waiting += 1;
+    let mut thought = None;
+    if of_vm.requests == 0 {
+        thought = end_quiet_time(now, of_vm, ledger);
+    }
+    of_vm.requests += 1;
+    if let Some(sharing) = sharing
+        && !of_vm.background
+    {
+        sharing.arrived(now, of.vm, thought);
+    }
+    let end = of.addr.wrapping_add(of.len as u64);
+    let continues = of.op.merges() && of_vm.edges.meet(of_vm.arrived, of.op, of.addr, end);
+    ledger.arrived(&mut of_vm.arrived, of.op, of.addr, of.len);
+    continues
+}
+
+/// A VM that had nothing inside has a request again. Returns for how long it thought; `None`: it is
+/// its first.
+#[inline(never)]
+fn end_quiet_time(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger) -> Option<Nanos> {
+    pass_seconds(now, of_vm, ledger, false);
+    if of_vm.quiet_since == Nanos::MAX {
+        return None;
+    }
+    let span = now.since(of_vm.quiet_since);
+    ledger.at_once().thought(span);
+    Some(span)
+}
+
 /// A VM is about to be answered, or to have a request inside after none: it may be another second.
 /// `asked`: it had something inside ever since it was told of a second, else nothing.
 #[inline]
 pub(crate) fn pass_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
-    let second = Seconds::number(now);
-    if of_vm.second != second {
-        close_seconds(second, of_vm, ledger, asked);
+    // The second of a time is a division; whether a time lies in a second is none.
+    let began = u64::from(of_vm.second) * Nanos::SECOND.0;
+    if now.0.wrapping_sub(began) >= Nanos::SECOND.0 {
+        close_seconds(now, of_vm, ledger, asked);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn close_seconds(second: u32, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
+fn close_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
+    let second = Seconds::number(now);
+    if of_vm.second == second {
+        return;
+    }
     of_vm.second = second;
     ledger.pass_seconds(second, asked, of_vm.arrived, of_vm.answered);
 }

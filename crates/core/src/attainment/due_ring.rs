@@ -51,13 +51,10 @@ impl DueRing {
         }
     }
 
-    /// Second that a time lies in. Mostly it is the one that runs, which needs no division.
+    /// Whether a time lies in the second that runs, as most do: that needs no division.
     #[inline]
-    fn second_of(&self, at: Nanos) -> u32 {
-        match at.0.wrapping_sub(self.began.0) < Nanos::SECOND.0 {
-            true => self.running,
-            false => second_of(at),
-        }
+    fn is_running(&self, at: Nanos) -> bool {
+        at.0.wrapping_sub(self.began.0) < Nanos::SECOND.0
     }
 
     fn run(&mut self, second: u32) {
@@ -75,10 +72,21 @@ impl DueRing {
         second < self.running
     }
 
-    /// Counts a request that is due in a second. Returns `false` for one beyond the ring, which is
+    /// Counts a request that is due at a time. Returns `false` for one beyond the ring, which is
     /// not counted.
     #[inline]
-    pub(super) fn add(&mut self, second: u32) -> bool {
+    pub(super) fn add_at(&mut self, at: Nanos) -> bool {
+        if self.is_running(at) {
+            let place = self.running as usize % SECONDS;
+            self.due[place] += 1;
+            self.open[place] += 1;
+            return true;
+        }
+        self.add(second_of(at))
+    }
+
+    #[inline(never)]
+    fn add(&mut self, second: u32) -> bool {
         match self.place(second) {
             Some(at) => {
                 self.due[at] += 1;
@@ -90,9 +98,18 @@ impl DueRing {
         true
     }
 
-    /// Counts the answer to a counted request that was due in a second.
+    /// Counts the answer to a counted request that was due at a time.
     #[inline]
-    pub(super) fn answer(&mut self, second: u32, in_time: bool) {
+    pub(super) fn answer_at(&mut self, at: Nanos, in_time: bool) {
+        if in_time && self.is_running(at) {
+            self.open[self.running as usize % SECONDS] -= 1;
+            return;
+        }
+        self.answer(second_of(at), in_time);
+    }
+
+    #[inline(never)]
+    fn answer(&mut self, second: u32, in_time: bool) {
         match self.place(second) {
             Some(at) if in_time => self.open[at] -= 1,
             Some(_) => self.late_inside += 1,
@@ -162,7 +179,7 @@ impl Due {
     #[inline]
     pub(super) fn counted_in(ring: &mut DueRing, at: Nanos) -> Due {
         let bits = at.0.clamp(1, Due::UNCOUNTED - 1);
-        match ring.add(ring.second_of(at)) {
+        match ring.add_at(at) {
             true => Due(bits),
             false => Due(bits | Due::UNCOUNTED),
         }
@@ -182,7 +199,7 @@ impl Due {
     pub(super) fn answer(self, ring: &mut DueRing, now: Nanos) -> Nanos {
         let late = now.since(self.at());
         if self.is_counted() {
-            ring.answer(ring.second_of(self.at()), late == Nanos::ZERO);
+            ring.answer_at(self.at(), late == Nanos::ZERO);
         }
         late
     }
@@ -190,7 +207,7 @@ impl Due {
     /// Takes the request back.
     pub(super) fn withdraw(self, ring: &mut DueRing) {
         if self != Due::NEVER && self.is_counted() {
-            ring.withdraw(ring.second_of(self.at()));
+            ring.withdraw(second_of(self.at()));
         }
     }
 

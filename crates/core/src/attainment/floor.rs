@@ -93,7 +93,7 @@ impl Floor {
 
     /// Takes a request of `len` bytes that came at `since`. Returns its tag, and the time by which
     /// it is due with the device's `blocking` time.
-    #[inline]
+    #[inline(always)]
     pub(super) fn arrived(&mut self, since: Nanos, len: u32, blocking: Nanos) -> (Nanos, Due) {
         let (tag, cost) = (self.tag.max(since), self.costs.of(len));
         self.tag = tag + cost;
@@ -103,7 +103,7 @@ impl Floor {
     }
 
     /// Takes the answer to a request of `len` bytes. Returns by how much it is late.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answered(&mut self, now: Nanos, due: Due, len: u32) -> Nanos {
         let cost = self.costs.of(len);
         if now + self.outstanding < self.tag {
@@ -111,7 +111,9 @@ impl Floor {
         }
         self.outstanding = self.outstanding - cost;
         let late = due.answer(&mut self.ring, now);
-        self.very_late |= late >= LATE;
+        if late > Nanos::ZERO {
+            self.very_late |= late >= LATE;
+        }
         late
     }
 

@@ -80,38 +80,6 @@ pub(crate) struct Standing {
     pub device_busy: bool,
 }
 
-/// Answer to a request, as far as it is judged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered<'a> {
-    /// Where its time went.
-    pub account: &'a Account,
-    /// Bytes of the request.
-    pub len: u32,
-    /// Another VM was served just before it.
-    pub behind_another: bool,
-    /// It was cancelled: nobody wants the answer.
-    pub cancelled: bool,
-}
-
-impl<'a> Answered<'a> {
-    /// Creates the answer to a request that had this account and outcome. `behind_another`: another
-    /// VM was served just before it.
-    #[inline(always)]
-    pub(crate) fn new(
-        account: &'a Account,
-        len: u32,
-        behind_another: bool,
-        outcome: Outcome,
-    ) -> Answered<'a> {
-        Answered {
-            account,
-            len,
-            behind_another,
-            cancelled: outcome == Err(IoError::Cancelled),
-        }
-    }
-}
-
 /// Attainment of all VMs of a device.
 pub(crate) struct Attainments {
     /// By VM slot; `None` for a VM that was promised nothing.
@@ -218,7 +186,7 @@ impl Attainments {
 
     /// Counts a request that arrived in the slot `request`: `since` when. `standing` is asked for
     /// where a second has ended.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(
         &mut self,
         now: Nanos,
@@ -232,34 +200,47 @@ impl Attainments {
             return;
         };
         of_vm.pass(now, standing, &self.stalls);
-        self.dues[request as usize] = of_vm.arrived(since, len, blocking);
+        of_vm.arrived(since, len, blocking, &mut self.dues[request as usize]);
     }
 
-    /// Counts the answer to the request in the slot `request`.
+    /// Counts the answer to the request of `len` bytes in the slot `request`. Returns whether it
+    /// was late: then its time is to be told by [`Attainments::blame`].
     #[inline(always)]
     pub(crate) fn answered(
         &mut self,
         now: Nanos,
         [vm, request]: [u32; 2],
-        answer: Answered<'_>,
+        len: u32,
+        outcome: Outcome,
         standing: impl FnOnce() -> Standing,
-    ) {
+    ) -> bool {
         let Some(of_vm) = &mut self.vms[vm as usize] else {
-            return;
+            return false;
         };
         of_vm.pass(now, standing, &self.stalls);
         // They stay: a request that has this slot later brings its own, or those of an objective
         // that is judged no more.
         let dues = &self.dues[request as usize];
-        if answer.cancelled {
-            of_vm.cancelled(dues, answer.len);
-        } else if of_vm.answered(now, dues, answer.len) {
-            of_vm.blame(answer.account, answer.behind_another);
+        if outcome == Err(IoError::Cancelled) {
+            // Nobody wants the answer.
+            of_vm.cancelled(dues, len);
+            return false;
+        }
+        of_vm.answered(now, dues, len)
+    }
+
+    /// Counts where the time of a VM's late request went. `behind_another`: another VM was served
+    /// just before it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn blame(&mut self, vm: u32, account: &Account, behind_another: bool) {
+        if let Some(of_vm) = &mut self.vms[vm as usize] {
+            of_vm.blame(account, behind_another);
         }
     }
 
     /// Counts requests that go to the device for the first time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn dispatched(
         &mut self,
         now: Nanos,

@@ -45,6 +45,8 @@ pub(super) struct VmAttainment {
     reservation: Option<Floor>,
     target: Option<Floor>,
     latency: Option<Latency>,
+    /// A target or a latency bound is judged.
+    beyond_floor: bool,
     limit: Option<LimitJudge>,
     /// Longest blocking time of the device since the floors were promised, and the number of times
     /// that it was set for all by then.
@@ -67,6 +69,7 @@ impl VmAttainment {
             reservation: None,
             target: None,
             latency: None,
+            beyond_floor: false,
             limit: None,
             blocking: (Nanos::ZERO, 0),
             waits: [0; 3],
@@ -103,6 +106,7 @@ impl VmAttainment {
             self.reservation = (!reservation.is_none()).then(|| Floor::new(reservation, now));
             self.target = (!target.is_none()).then(|| Floor::new(target, now));
             self.latency = latency.map(|bound| Latency::new(bound, now));
+            self.beyond_floor = self.target.is_some() || self.latency.is_some();
             self.blocking.0 = Nanos::ZERO;
         }
         let text = (!limit.is_none()).then(|| format!("{limit:?}"));
@@ -213,26 +217,31 @@ impl VmAttainment {
     }
 
     /// Counts a request that comes while the device has this blocking time, which was set so many
-    /// times for all. Returns its due times.
-    #[inline]
-    pub(super) fn arrived(&mut self, since: Nanos, len: u32, device: (Nanos, u32)) -> Dues {
+    /// times for all. Writes its due times where they stay.
+    #[inline(always)]
+    pub(super) fn arrived(
+        &mut self,
+        since: Nanos,
+        len: u32,
+        device: (Nanos, u32),
+        dues: &mut Dues,
+    ) {
         self.blocking.0 = match self.blocking.1 == device.1 {
             true => self.blocking.0.max(device.0),
             false => device.0,
         };
         self.blocking.1 = device.1;
         let blocking = self.blocking.0;
-        let mut dues = [0, 0, 0, self.epoch];
+        dues[3] = self.epoch;
         // Without a rate the envelope has no bounds: every request is due from its arrival on.
         let mut from = since;
         if let Some(floor) = &mut self.reservation {
             let (tag, due) = floor.arrived(since, len, blocking);
             (from, dues[0]) = (tag, due.to_bits());
         }
-        if self.target.is_some() || self.latency.is_some() {
-            self.arrived_beyond_floor(since, len, blocking, from, &mut dues);
+        if self.beyond_floor {
+            self.arrived_beyond_floor(since, len, blocking, from, dues);
         }
-        dues
     }
 
     /// Counts a request for the target and the latency bound, which most VMs lack. `from`: since
@@ -256,7 +265,7 @@ impl VmAttainment {
     }
 
     /// Counts the answer to a request. Returns whether it was late by any part.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answered(&mut self, now: Nanos, dues: &Dues, len: u32) -> bool {
         let &[reservation, target, latency, epoch] = dues;
         if epoch != self.epoch {
@@ -267,7 +276,7 @@ impl VmAttainment {
             let late = floor.answered(now, Due::from(reservation), len);
             is_late = self.parts[Part::Reservation as usize].counts.answered(late);
         }
-        if self.target.is_some() || self.latency.is_some() {
+        if self.beyond_floor {
             is_late |= self.answered_beyond_floor(now, [target, latency], len);
         }
         is_late

@@ -132,9 +132,7 @@ impl AdmissionMut<'_> {
         if self.engine.facts.queues.vms[vm].life != Life::Live {
             return Err(Refusal::NotConnected);
         }
-        self.engine
-            .intake
-            .take_in(&mut self.engine.facts, vm, own_memory, op, len)
+        self.engine.intake.take_in(now, vm, own_memory, op, len)
     }
 
     /// Gives up the claim of a client with memory of its own, or of a request without payload.
@@ -236,6 +234,6 @@ impl AdmissionMut<'_> {
         request: Request,
         since: Nanos,
     ) -> Result<ReqId, Refusal> {
-        self.engine.hand_in(now, client, &request, Some(since))
+        self.engine.hand_in(now, client, &request, since)
     }
 }

@@ -1,9 +1,133 @@
 //! A guest request comes: checks, merging, admission, gates.
 
-use super::{Engine, Refusal};
-use crate::facts::{Filling, Life, NIL, Queues, flag};
+use super::{DiskSpec, Engine, Refusal};
+use crate::facts::{Filling, Life, NIL, Queues, enter_lane, flag, note_arrival, state};
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
+
+/// Takes a guest request. `claimed_since`: see [`Engine::hand_in`]; `None`: a slot and memory
+/// are taken for it.
+#[inline(always)]
+fn take_request(
+    engine: &mut Engine,
+    now: Nanos,
+    client: ClientId,
+    request: &Request,
+    claimed_since: Option<Nanos>,
+) -> Result<ReqId, Refusal> {
+    engine.facts.queues.advance(now);
+    let now = engine.facts.queues.now;
+    let deliberate = engine.facts.queues.deliberate_time();
+    let found = engine.directory.client_and_disk(client);
+    let (from, disk) = found.ok_or(Refusal::NotConnected)?;
+    check_range(request, &disk.spec)?;
+    let Queues {
+        reqs, vms, device, ..
+    } = &mut engine.facts.queues;
+    let (vm, op) = (from.vm, request.op);
+    let of_vm = &mut vms[vm as usize];
+    if of_vm.life != Life::Live {
+        return Err(Refusal::NotConnected);
+    }
+    let mut with = Filling {
+        addr: match op {
+            Op::Flush => 0,
+            _ => disk.spec.base.wrapping_add(request.offset),
+        },
+        len: request.len,
+        op,
+        flags: match request.fua | request.keep_allocated {
+            true => kind_of(request),
+            false => 0,
+        },
+        vm,
+        client: client.index,
+        disk: from.disk,
+        tag: request.tag,
+        since: now,
+        shut: of_vm.shut_time(op.lane(), now),
+        deliberate,
+        own_memory: from.own_memory,
+        judged: of_vm.judged,
+    };
+    if engine.intake.bounds_payload() && holds_memory(op, from.own_memory) {
+        with.flags |= flag::HOLDS;
+    }
+    match claimed_since {
+        Some(since) => with.since = since.min(now),
+        None => (engine.intake).take_in(now, vm as usize, with.own_memory, op, with.len)?,
+    }
+    from.requests += 1;
+    let slot = reqs.next_slot();
+    let (ledger, sharing) = (
+        &mut engine.facts.ledgers[vm as usize],
+        &mut engine.control.sharing,
+    );
+    let continues = note_arrival(now, of_vm, ledger, &with, sharing.as_deref_mut());
+    device.requests += 1;
+    if continues || op == Op::Flush {
+        return Ok(arrived_with_others(engine, slot, with));
+    }
+    let pending = engine.active.holds_at_admission(of_vm);
+    let (id, alone) = enter_lane(reqs, device, of_vm, slot, &with, pending);
+    if with.judged {
+        (engine.attainment).arrived(now, [vm, slot], with.since, with.len, || {
+            of_vm.standing(device)
+        });
+    }
+    unit_came(engine, id, &with, alone, pending);
+    Ok(id)
+}
+
+/// Writes a request into its slot that is a flush, or may continue one that waits. Returns its
+/// handle.
+#[inline(never)]
+fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> ReqId {
+    let now = engine.facts.queues.now;
+    let mut company = None;
+    if with.op != Op::Flush {
+        let (found, is_followed) = engine.find_company(with);
+        with.flags |= if is_followed { flag::FOLLOWED } else { 0 };
+        company = found;
+    }
+    let vm = with.vm as usize;
+    let joins = company.is_some() || with.op == Op::Flush;
+    let Queues {
+        reqs, vms, device, ..
+    } = &mut engine.facts.queues;
+    let pending = engine.active.holds_at_admission(&vms[vm]);
+    let (id, alone) = match joins {
+        true => (reqs.fill(slot, &with, state::EXPRESS, NIL), false),
+        false => enter_lane(reqs, device, &mut vms[vm], slot, &with, pending),
+    };
+    if with.judged && with.op != Op::Flush {
+        (engine.attainment).arrived(now, [with.vm, slot], with.since, with.len, || {
+            vms[vm].standing(device)
+        });
+    }
+    if let Some((unit, behind)) = company {
+        engine.active.join(&mut engine.facts, unit, slot, behind);
+    } else if with.op == Op::Flush {
+        engine.flushes.push(reqs, slot, with.disk);
+    } else {
+        unit_came(engine, id, &with, alone, pending);
+    }
+    id
+}
+
+/// Lets in a unit that stands at the end of its lane, as far as the policy does.
+#[inline(always)]
+fn unit_came(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pending: bool) {
+    let place = [with.vm, with.op.lane().index() as u32];
+    engine
+        .active
+        .unit_came(&mut engine.facts, id, place, alone, pending);
+    if with.own_memory {
+        // Its lane may be closed for want of memory, which this request does not need.
+        engine.facts.queues.count_holder(id.index);
+        engine.active.let_holder_go(&mut engine.facts, id.index);
+    }
+}
 
 impl Engine {
     /// Takes a guest request. It will come out of [`Engine::poll_done`] exactly once.
@@ -16,121 +140,19 @@ impl Engine {
         client: ClientId,
         request: Request,
     ) -> Result<ReqId, Refusal> {
-        self.hand_in(now, client, &request, None)
+        take_request(self, now, client, &request, None)
     }
 
-    /// Takes a guest request. `claimed_since`: it has its slot, and memory if it needs some now,
-    /// and has waited for them since then; `None`: they are taken for it.
+    /// Takes a guest request that has its slot, and memory if it needs some now, and has waited for
+    /// them since `since`.
     pub(super) fn hand_in(
         &mut self,
         now: Nanos,
         client: ClientId,
         request: &Request,
-        claimed_since: Option<Nanos>,
+        since: Nanos,
     ) -> Result<ReqId, Refusal> {
-        self.facts.queues.advance(now);
-        let mut with = self.check(client, request)?;
-        match claimed_since {
-            Some(since) => with.since = since.min(self.facts.queues.now),
-            None => self.intake.take_in(
-                &mut self.facts,
-                with.vm as usize,
-                with.own_memory,
-                request.op,
-                request.len,
-            )?,
-        }
-        let slot = self.facts.queues.reqs.next_slot();
-        self.directory.request_came(client.index);
-        let continues = self
-            .facts
-            .note_arrival(&with, self.control.sharing.as_deref_mut());
-        let company = match continues {
-            true => {
-                let (company, is_followed) = self.find_company(with);
-                with.flags |= if is_followed { flag::FOLLOWED } else { 0 };
-                company
-            }
-            false => None,
-        };
-        let id = self.facts.queues.reqs.fill(slot, &with);
-        self.facts.queues.device.requests += 1;
-        if with.judged {
-            let names = [with.vm, slot];
-            let Queues {
-                now, vms, device, ..
-            } = &self.facts.queues;
-            (self.attainment).arrived(*now, names, with.since, with.len, || {
-                vms[with.vm as usize].standing(device)
-            });
-        }
-        if let Some((unit, behind)) = company {
-            self.active.join(&mut self.facts, unit, slot, behind);
-        } else if request.op == Op::Flush {
-            self.flushes
-                .push(&mut self.facts.queues.reqs, slot, with.disk);
-        } else {
-            self.active
-                .queue_unit(&mut self.facts, id, with.vm, request.op.lane());
-            if with.own_memory {
-                // Its lane may be closed for want of memory, which this request does not need.
-                self.facts.queues.count_holder(slot);
-                self.active.let_holder_go(&mut self.facts, slot);
-            }
-        }
-        Ok(id)
-    }
-
-    /// Checks a request. Returns what its slot is filled with, its wait beginning now.
-    #[inline(always)]
-    fn check(&self, client: ClientId, request: &Request) -> Result<Filling, Refusal> {
-        let known = self.directory.client(client).ok_or(Refusal::NotConnected)?;
-        let spec = &self.directory.disk_at(known.disk).spec;
-        if request.op != Op::Flush {
-            let end = request.offset.saturating_add(request.len as u64);
-            if request.len == 0 {
-                return Err(Refusal::Empty);
-            }
-            if end > spec.size {
-                let (offset, size) = (request.offset, spec.size);
-                return Err(Refusal::OutOfRange { offset, end, size });
-            }
-            if spec.read_only && request.op != Op::Read {
-                return Err(Refusal::ReadOnly);
-            }
-        }
-        let of_vm = &self.facts.queues.vms[known.vm as usize];
-        if of_vm.life != Life::Live {
-            return Err(Refusal::NotConnected);
-        }
-        let mut flags = match request.fua | request.keep_allocated {
-            true => kind_of(request),
-            false => 0,
-        };
-        // A read into the client's own memory has its payload memory from the start, too.
-        let has_memory = request.op == Op::Write || request.op == Op::Read && known.own_memory;
-        if has_memory && self.intake.bounds_payload() {
-            flags |= flag::HOLDS;
-        }
-        let addr = match request.op {
-            Op::Flush => 0,
-            _ => spec.base.wrapping_add(request.offset),
-        };
-        Ok(Filling {
-            addr,
-            len: request.len,
-            op: request.op,
-            flags,
-            vm: known.vm,
-            client: client.index,
-            disk: known.disk,
-            tag: request.tag,
-            since: self.facts.queues.now,
-            shut: of_vm.shut_time(request.op.lane(), self.facts.queues.now),
-            deliberate: self.facts.queues.deliberate_time(),
-            own_memory: known.own_memory,
-            judged: of_vm.judged && request.op != Op::Flush,
-        })
+        take_request(self, now, client, request, Some(since))
     }
 
     /// A waiting unit with room for this request that ends where it starts (true), or starts where
@@ -146,6 +168,32 @@ impl Engine {
         }
         self.facts.queues.reqs.find_company(lane, &of, most)
     }
+}
+
+/// Whether a request has its payload memory from the start: a write, and a read into the client's
+/// own memory.
+fn holds_memory(op: Op, own_memory: bool) -> bool {
+    op == Op::Write || op == Op::Read && own_memory
+}
+
+/// Refuses a request that its disk does not take.
+#[inline(always)]
+fn check_range(request: &Request, spec: &DiskSpec) -> Result<(), Refusal> {
+    if request.op == Op::Flush {
+        return Ok(());
+    }
+    if request.len == 0 {
+        return Err(Refusal::Empty);
+    }
+    let end = request.offset.saturating_add(request.len as u64);
+    if end > spec.size {
+        let (offset, size) = (request.offset, spec.size);
+        return Err(Refusal::OutOfRange { offset, end, size });
+    }
+    if spec.read_only && request.op != Op::Read {
+        return Err(Refusal::ReadOnly);
+    }
+    Ok(())
 }
 
 /// Bits of [`flag`] that tell how a request is to be done.

@@ -63,7 +63,7 @@ impl Engine {
         self.control
             .estimate_costs(&mut self.facts, &self.active.roles);
         self.active.make_gates(max_vms);
-        let counted = self.flights.iter().filter(|flight| flight.counted);
+        let counted = self.flights.iter().filter(|flight| flight.is_counted());
         let in_flight: Vec<DeviceIo> = counted.map(|flight| flight.io).collect();
         self.active
             .take_over(&mut self.facts, &vms, &consumed, &in_flight);

@@ -33,6 +33,10 @@ pub(super) struct DeviceControl {
     pub sharing: Option<Box<Sharing>>,
     /// The last place was kept for one of them when the dispatcher would have been asked last.
     pub keeps_place: bool,
+    /// See [`DeviceControl::is_steered`] and [`DeviceControl::is_observed`]: one look for all parts
+    /// that a request would pass.
+    steered: bool,
+    observed: bool,
 }
 
 /// Latency objectives of VMs, as far as they bound what is in flight.
@@ -116,6 +120,8 @@ impl DeviceControl {
             promised: None,
             sharing: None,
             keeps_place: false,
+            steered: false,
+            observed: false,
         }
     }
 
@@ -123,7 +129,20 @@ impl DeviceControl {
     /// when nothing waits.
     #[inline]
     pub(super) fn is_steered(&self) -> bool {
-        self.watch.is_some() || self.sharing.is_some() || self.depth_control.is_some()
+        self.steered
+    }
+
+    /// Returns whether anything learns of the device by its I/Os.
+    #[inline]
+    pub(super) fn is_observed(&self) -> bool {
+        self.observed
+    }
+
+    /// Notes which parts are there; to be called after one has come or gone.
+    fn note_parts(&mut self, facts: &Facts) {
+        let learns = self.watch.is_some() || self.depth_control.is_some();
+        self.steered = learns || self.sharing.is_some();
+        self.observed = learns || facts.estimator.is_some();
     }
 
     /// Notes that a request of the VM in slot `vm` was answered.
@@ -141,7 +160,7 @@ impl DeviceControl {
     }
 
     /// Decides anew, since policy or profile may have changed, whether costs are to be learnt.
-    pub(super) fn estimate_costs(&self, facts: &mut Facts, roles: &Roles) {
+    pub(super) fn estimate_costs(&mut self, facts: &mut Facts, roles: &Roles) {
         let (now, spec) = (facts.queues.now, &facts.queues.device.spec);
         let controller = roles.controller.as_ref();
         let wanted = controller.is_some_and(|controller| controller.reckons_with_costs())
@@ -160,6 +179,7 @@ impl DeviceControl {
         if !reckons {
             facts.learnt = None;
         }
+        self.note_parts(facts);
     }
 
     /// Takes what the estimator has learnt by now for what I/Os cost, if that is another cost than
@@ -244,6 +264,7 @@ impl DeviceControl {
         let (before, profile) = (self.watch.take(), facts.profile.as_deref());
         self.watch = Watch::new(before, profile, self.learns_cap, &spec, now);
         self.held_since = None;
+        self.note_parts(facts);
     }
 
     /// An I/O has ended.
@@ -307,6 +328,7 @@ impl DeviceControl {
                 watch.set_depth(spec.depth, spec.depth, spec.depth);
             }
         }
+        self.note_parts(facts);
         self.bound_depth(facts);
     }
 
@@ -394,6 +416,7 @@ impl DeviceControl {
             let profile = facts.profile.as_deref();
             Box::new(Sharing::new(asked, vms.len(), inside, spec, profile))
         });
+        self.note_parts(facts);
         self.bound_depth(facts);
     }
 

@@ -1,5 +1,6 @@
 //! What the driver says of the device and may ask about it.
 
+use super::flights::Flight;
 use super::hung::{HungDisk, HungDisks, Patience};
 use super::job_book;
 use super::promises::Feasibility;
@@ -34,10 +35,7 @@ impl<'a> Device<'a> {
 
     /// Returns whether an I/O is with the device and counts against its depth.
     pub fn is_counted(&self, io: IoId) -> bool {
-        self.engine
-            .flights
-            .get(io)
-            .is_some_and(|flight| flight.counted)
+        self.engine.flights.get(io).is_some_and(Flight::is_counted)
     }
 
     /// Iterates over all I/Os with the device: the disk of each, and when it started.
@@ -233,7 +231,7 @@ impl DeviceMut<'_> {
         for index in 0..self.engine.flights.slots() {
             let slot = self.engine.flights.at(index);
             let hangs = self.engine.flights.is_taken(index)
-                && slot.counted
+                && slot.is_counted()
                 && hung.find(slot.io.disk.index).is_some();
             if hangs && hung.has_room() {
                 hung.uncounted += 1;

@@ -209,10 +209,15 @@ impl Directory {
             .collect()
     }
 
-    /// Counts a request of a client that has come inside.
+    /// The connected client of a handle, whose request comes, and its disk; `None`: it has gone.
     #[inline]
-    pub(super) fn request_came(&mut self, slot: u32) {
-        self.clients.at_mut(slot).requests += 1;
+    pub(super) fn client_and_disk(&mut self, id: ClientId) -> Option<(&mut Client, &Disk)> {
+        let client = self.clients.get_mut(id.index, id.generation)?;
+        if !client.connected {
+            return None;
+        }
+        let disk = self.disks.at(client.disk);
+        Some((client, disk))
     }
 
     /// Counts a request of a client that is answered. Returns the client.

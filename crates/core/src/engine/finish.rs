@@ -2,12 +2,11 @@
 
 use super::Engine;
 use super::directory::LeftClient;
-use crate::attainment::Answered;
-use crate::facts::{Facts, Hot, Life, NIL, Queues, Requests, flag, pass_seconds, state};
+use super::flights::{end_shares, mark};
+use crate::facts::{Cold, Facts, Hot, Life, NIL, Queues, Requests, Vm, flag, pass_seconds, state};
 use crate::roles::{Event, Interests};
-use crate::stats::Answer;
-use crate::watch::meter::Kind;
-use tidegate_base::request::{ClientId, Done, IoError, IoId, Lane, Op, Outcome};
+use crate::stats::{Answer, Ledger};
+use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, Outcome, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::JobOutcome;
 
@@ -22,21 +21,6 @@ struct Booked {
     leaving: bool,
 }
 
-/// An I/O that has left the device.
-struct Left {
-    id: IoId,
-    /// Bytes.
-    len: u32,
-    kind: Kind,
-    /// More of its unit was to come when it started.
-    part: bool,
-    /// It was of a process of the host.
-    background: bool,
-    outcome: Outcome,
-    /// Time with the device.
-    took: Nanos,
-}
-
 /// The estimator of costs knows more than before.
 #[cold]
 fn costs_learnt(engine: &mut Engine) {
@@ -48,98 +32,186 @@ fn costs_learnt(engine: &mut Engine) {
     }
 }
 
+/// Writes an answer down in a VM's ledger.
+#[inline(always)]
+fn write_down(
+    ledger: &mut Ledger,
+    of_vm: &mut Vm,
+    (op, len): (Op, u32),
+    (account, behind): (Account, Option<VmId>),
+    outcome: Outcome,
+) {
+    if outcome == Err(IoError::Cancelled) {
+        ledger.at_once().cancelled += 1;
+        return;
+    }
+    let answer = Answer {
+        account,
+        behind,
+        len,
+        op,
+        well: outcome.is_ok(),
+    };
+    ledger.answered(&mut of_vm.answered, answer);
+}
+
+/// Whether all of a request has gone and come back, and it does not go again.
+#[inline(always)]
+fn is_over(hot: &Hot, cold: &Cold) -> bool {
+    cold.outstanding == 0 && hot.state == state::STARTED && hot.flags & flag::AGAIN == 0
+}
+
+/// The I/O of several requests has ended, or has failed.
+#[inline(never)]
+fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Outcome) {
+    let again = outcome.is_err() && reqs > 1 && op != Op::Flush;
+    let mut at = first;
+    let mut requeued = NIL;
+    for _ in 0..reqs {
+        // Ending a request frees its slot, so the next one is looked up first.
+        let this = at;
+        let Queues { now, reqs, .. } = &mut engine.facts.queues;
+        let (hot, cold) = (&reqs.hot[this as usize], &mut reqs.cold[this as usize]);
+        at = hot.chain_next;
+        cold.part_ended(*now);
+        if outcome.is_ok() && is_over(hot, cold) {
+            engine.finish(this);
+        } else if again {
+            requeued = engine.failed_in_company(this, requeued);
+        } else {
+            engine.end_part(this, outcome);
+        }
+    }
+}
+
+/// Counts the I/O in a slot out of a device of which something is learnt. Returns whether the
+/// estimator of costs knows more by it.
+#[inline(never)]
+fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
+    let (now, flight) = (engine.facts.queues.now, engine.flights.at(slot));
+    if let Some(watch) = &mut engine.control.watch {
+        watch.ended(now, flight.kind, flight.io.len, outcome.is_ok());
+    }
+    let mut learnt = false;
+    if let Some(estimator) = &mut engine.facts.estimator {
+        let deepest = engine
+            .control
+            .limit
+            .min(engine.active.roles.dispatcher.depth());
+        learnt = estimator.ended(now, &flight.io, outcome.is_ok(), deepest);
+    }
+    count_out(engine, now);
+    if engine.control.depth_control.is_some() {
+        let io = &engine.flights.at(slot).io;
+        (engine.control).count_end(&engine.facts, io, outcome.is_ok());
+    }
+    learnt
+}
+
+/// Counts an I/O out of the device.
+#[inline(always)]
+fn count_out(engine: &mut Engine, now: Nanos) {
+    let device = &mut engine.facts.queues.device;
+    device.in_flight -= 1;
+    device.last_end = now;
+    engine.attainment.stalls().ended(now);
+}
+
+/// Does what follows from an answer.
+#[inline(always)]
+fn answered(engine: &mut Engine, booked: &Booked) {
+    if engine.active.hears(Interests::ANSWERED)
+        && let Some(done) = engine.done.last()
+    {
+        engine
+            .active
+            .emit(&mut engine.facts, &Event::Answered(done));
+    }
+    if booked.job_done {
+        job_done(engine, booked.vm);
+    }
+    // Clients and VMs that only waited for this request go with it.
+    if booked.client.is_last {
+        engine.directory.free_client(booked.client.id.index);
+    }
+    if booked.leaving {
+        engine.leave_if_out(booked.vm);
+    }
+}
+
+/// A VM's job has moved all its bytes.
+#[cold]
+#[inline(never)]
+fn job_done(engine: &mut Engine, vm: u32) {
+    let end = (engine.active).finish_job(&mut engine.facts, vm, JobOutcome::Done);
+    if let Some(end) = end {
+        engine
+            .attainment
+            .transfer_ended(end.ended, vm as usize, end.late);
+    }
+    engine.active.look_at_jobs(&mut engine.facts, true);
+    engine.promises.changed(engine.facts.queues.now);
+}
+
 impl Engine {
     /// A device I/O ended. Panics on an I/O that is not in flight: a driver that reports one
     /// twice would otherwise answer somebody else's request.
     pub fn handle_completion(&mut self, now: Nanos, id: IoId, outcome: Outcome) {
         self.facts.queues.advance(now);
         let flight = self.flights.leave(id);
-        let (first, reqs, counted, part) = (flight.first, flight.reqs, flight.counted, flight.part);
-        let (vm, op, disk) = (flight.io.vm, flight.io.op, flight.io.disk);
-        let (len, kind) = (flight.io.len, flight.kind);
-        let took = self.facts.queues.now.since(flight.started);
-        if let Some(hung) = &mut self.hung {
-            hung.note_end(self.facts.queues.now, disk.index, counted);
-        }
-        let device = &mut self.facts.queues.device;
+        let (first, reqs, op) = (flight.first, flight.reqs, flight.io.op);
+        let (marks, disk) = (flight.marks, flight.io.disk.index);
+        let Queues { device, vms, .. } = &mut self.facts.queues;
+        vms[flight.io.vm.index()].in_flight -= 1;
         device.ended += 1;
-        device.parts.ended += u64::from(part);
-        device.errors += outcome.is_err() as u64;
-        let of_vm = &mut self.facts.queues.vms[vm.index()];
-        of_vm.in_flight -= 1;
-        let background = of_vm.background;
-        device.background.ended += u64::from(background);
-        if counted {
-            let left = Left {
-                id,
-                len,
-                kind,
-                part,
-                background,
-                outcome,
-                took,
-            };
-            self.leave_device(left);
+        if marks != 0 {
+            end_shares(device, marks);
+        }
+        if outcome.is_err() {
+            device.errors += 1;
+        }
+        if let Some(hung) = &mut self.hung {
+            hung.note_end(self.facts.queues.now, disk, marks & mark::UNCOUNTED == 0);
+        }
+        if marks & mark::UNCOUNTED == 0 {
+            self.leave_device(id.index, outcome);
         }
         if self.any_hung {
             // Before its requests end: they are looked for where they wait.
-            self.revive(disk.index);
+            self.revive(disk);
         }
         if op == Op::Flush {
-            self.flushes.end(disk.index);
+            self.flushes.end(disk);
         }
-        let again = outcome.is_err() && reqs > 1 && op != Op::Flush;
-        let mut at = first;
-        let mut requeued = NIL;
-        for _ in 0..reqs {
-            // Ending a request frees its slot, so the next one is looked up first.
-            let this = at;
-            let Queues { now, reqs, .. } = &mut self.facts.queues;
-            let (hot, cold) = (&reqs.hot[this as usize], &mut reqs.cold[this as usize]);
-            at = hot.chain_next;
-            cold.part_ended(*now);
-            let is_over = cold.outstanding == 0
-                && hot.state == state::STARTED
-                && hot.flags & flag::AGAIN == 0;
-            if outcome.is_ok() && is_over {
-                // Almost every request ends so.
-                self.finish(this);
-            } else if again {
-                requeued = self.failed_in_company(this, requeued);
-            } else {
-                self.end_part(this, outcome);
+        if reqs == 1 && outcome.is_ok() {
+            // Almost every I/O ends so.
+            match self.book_answer(first, true) {
+                Some(booked) => answered(self, &booked),
+                None => self.end_part(first, outcome),
             }
+        } else {
+            end_requests(self, first, reqs, op, outcome);
         }
     }
 
-    /// An I/O that counted has ended: whoever learns from the device hears of it, and the roles do.
+    /// The I/O in a slot, which counted, has ended: whoever learns from the device hears of it, and
+    /// the roles do.
     #[inline(always)]
-    fn leave_device(&mut self, left: Left) {
+    fn leave_device(&mut self, slot: u32, outcome: Outcome) {
         let now = self.facts.queues.now;
-        if let Some(watch) = &mut self.control.watch {
-            watch.ended(now, left.kind, left.len, left.outcome.is_ok());
-        }
-        let mut learnt = false;
-        if let Some(estimator) = &mut self.facts.estimator {
-            let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
-            let io = &self.flights.at(left.id.index).io;
-            learnt = estimator.ended(now, io, left.outcome.is_ok(), deepest);
-        }
-        let device = &mut self.facts.queues.device;
-        device.in_flight -= 1;
-        device.parts.in_flight -= u32::from(left.part);
-        device.background.in_flight -= u32::from(left.background);
-        device.last_end = now;
-        self.attainment.stalls().ended(now);
-        if self.control.depth_control.is_some() {
-            let io = &self.flights.at(left.id.index).io;
-            (self.control).count_end(&self.facts, io, left.outcome.is_ok());
-        }
+        let learnt = match self.control.is_observed() {
+            true => leave_observed(self, slot, outcome),
+            false => {
+                count_out(self, now);
+                false
+            }
+        };
         if self.active.hears(Interests::ENDED) {
+            let flight = self.flights.at(slot);
             let event = Event::Ended {
-                io: &self.flights.at(left.id.index).io,
-                outcome: left.outcome,
-                took: left.took,
+                io: &flight.io,
+                outcome,
+                took: now.since(flight.started),
             };
             self.active
                 .fan_out
@@ -239,34 +311,37 @@ impl Engine {
         slot
     }
 
-    /// Writes a request's answer and books it; its slot is free from then on.
+    /// Writes a request's answer and books it; its slot is free from then on. `ends`: one of its
+    /// I/Os ends by that; `None`, and nothing is booked, where it was not the last.
     #[inline(always)]
-    fn book_answer(&mut self, slot: u32) -> Booked {
-        let Facts {
-            queues,
-            ledgers,
-            jobs,
-            ..
-        } = &mut self.facts;
+    fn book_answer(&mut self, slot: u32, ends: bool) -> Option<Booked> {
+        let facts = &mut self.facts;
         let Queues {
             now,
             device,
             reqs,
             vms,
             ..
-        } = queues;
-        let (this, cold) = (&mut reqs.hot[slot as usize], &reqs.cold[slot as usize]);
+        } = &mut facts.queues;
+        let (now, free) = (*now, reqs.free);
+        let (this, cold) = (&mut reqs.hot[slot as usize], &mut reqs.cold[slot as usize]);
+        if ends {
+            cold.part_ended(now);
+            if !is_over(this, cold) {
+                return None;
+            }
+        }
         let (vm, op, len) = (this.vm, this.op, this.len);
         let behind = match cold.behind {
             NIL => None,
             other => Some(vms[other as usize].id(other)),
         };
-        let (of_vm, ledger) = (&mut vms[vm as usize], &mut ledgers[vm as usize]);
-        pass_seconds(*now, of_vm, ledger, true);
+        let (of_vm, ledger) = (&mut vms[vm as usize], &mut facts.ledgers[vm as usize]);
+        pass_seconds(now, of_vm, ledger, true);
         let client = self.directory.request_left(cold.client);
-        let holds = this.flags & flag::HOLDS != 0 && !client.own_memory;
         let outcome = cold.error.map_or(Ok(()), Err);
-        let account = cold.account(*now);
+        let account = cold.account(now);
+        let holds = this.flags & flag::HOLDS != 0 && !client.own_memory;
         self.done.push(Done {
             req: this.id(slot),
             tag: cold.tag,
@@ -277,70 +352,42 @@ impl Engine {
             account,
             payload: if holds { len } else { 0 },
         });
-        if outcome == Err(IoError::Cancelled) {
-            ledger.at_once().cancelled += 1;
-        } else {
-            let answer = Answer {
-                account,
-                behind,
-                len,
-                op,
-                well: outcome.is_ok(),
-            };
-            ledger.answered(&mut of_vm.answered, answer);
-        }
+        reqs.free = this.vacate(slot, free);
+        write_down(ledger, of_vm, (op, len), (account, behind), outcome);
         if of_vm.judged && op != Op::Flush {
-            let answer = Answered::new(&account, len, behind.is_some(), outcome);
-            (self.attainment).answered(*now, [vm, slot], answer, || of_vm.standing(device));
+            let names = [vm, slot];
+            let is_late =
+                (self.attainment).answered(now, names, len, outcome, || of_vm.standing(device));
+            if is_late {
+                // Not the account from above: it would have to lie in memory for all.
+                let account = cold.account(now);
+                self.attainment.blame(vm, &account, behind.is_some());
+            }
         }
-        let counts = of_vm.has_job && outcome.is_ok() && op.merges();
-        let job = jobs.as_mut().filter(|_| counts);
-        let job_done = job.is_some_and(|jobs| jobs.moved(vm as usize, len));
-        reqs.free = this.vacate(slot, reqs.free);
+        let job_done = of_vm.has_job
+            && outcome.is_ok()
+            && op.merges()
+            && (facts.jobs.as_mut()).is_some_and(|jobs| jobs.moved(vm as usize, len));
         device.requests -= 1;
         of_vm.requests -= 1;
-        self.intake.answered(*now, vm as usize);
+        self.intake.answered(now, vm as usize);
         if of_vm.requests == 0 {
-            of_vm.quiet_since = *now;
+            of_vm.quiet_since = now;
         }
-        self.control.note_answer(*now, vm, of_vm);
-        Booked {
+        self.control.note_answer(now, vm, of_vm);
+        Some(Booked {
             vm,
             job_done,
             client,
             leaving: of_vm.life == Life::Leaving,
-        }
+        })
     }
 
     /// Answers a request: it leaves the engine here.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn finish(&mut self, slot: u32) {
-        let Booked {
-            vm,
-            job_done,
-            client,
-            leaving,
-        } = self.book_answer(slot);
-        // Clients and VMs that only waited for this request go with it.
-        if self.active.hears(Interests::ANSWERED)
-            && let Some(done) = self.done.last()
-        {
-            self.active.emit(&mut self.facts, &Event::Answered(done));
-        }
-        if job_done {
-            let end = (self.active).finish_job(&mut self.facts, vm, JobOutcome::Done);
-            if let Some(end) = end {
-                self.attainment
-                    .transfer_ended(end.ended, vm as usize, end.late);
-            }
-            self.active.look_at_jobs(&mut self.facts, true);
-            self.promises.changed(self.facts.queues.now);
-        }
-        if client.is_last {
-            self.directory.free_client(client.id.index);
-        }
-        if leaving {
-            self.leave_if_out(vm);
+        if let Some(booked) = self.book_answer(slot, false) {
+            answered(self, &booked);
         }
     }
 

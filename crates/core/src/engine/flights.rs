@@ -1,9 +1,20 @@
 //! I/Os with the device, in a slab of as many slots as may be in flight at once.
 
 use crate::watch::meter::Kind;
+use tidegate_base::device::DeviceFacts;
 use tidegate_base::request::{DeviceIo, DiskId, IoId, Op, VmId};
 use tidegate_base::slab::{NIL, Slab};
 use tidegate_base::time::Nanos;
+
+/// Bits of [`Flight::marks`].
+pub(super) mod mark {
+    /// More of a VM's unit was to come when the I/O started.
+    pub(in crate::engine) const PART: u8 = 1;
+    /// The I/O is of a process of the host.
+    pub(in crate::engine) const BACKGROUND: u8 = 2;
+    /// The I/O does not count against the device's depth: it was started on a disk that hangs.
+    pub(in crate::engine) const UNCOUNTED: u8 = 4;
+}
 
 /// An I/O in flight.
 pub(super) struct Flight {
@@ -13,17 +24,20 @@ pub(super) struct Flight {
     pub first: u32,
     pub first_offset: u32,
     pub reqs: u32,
-    /// More of a VM's unit is to come.
-    pub part: bool,
-    /// Whether the I/O counts against the device's depth: not one that was started on a disk that
-    /// hangs.
-    pub counted: bool,
+    /// What is unusual about the I/O, by the bits of [`mark`]; 0 for most.
+    pub marks: u8,
     pub started: Nanos,
     /// What the watch has made of it.
     pub kind: Kind,
 }
 
 impl Flight {
+    /// Returns whether the I/O counts against the device's depth.
+    #[inline]
+    pub(super) fn is_counted(&self) -> bool {
+        self.marks & mark::UNCOUNTED == 0
+    }
+
     const VACANT: Flight = Flight {
         io: DeviceIo {
             id: IoId {
@@ -52,11 +66,38 @@ impl Flight {
         first: NIL,
         first_offset: 0,
         reqs: 0,
-        part: false,
-        counted: true,
+        marks: 0,
         started: Nanos::ZERO,
         kind: Kind::OTHER,
     };
+}
+
+/// Counts an I/O with these marks that starts into what is with the device of parts and of
+/// background.
+#[cold]
+#[inline(never)]
+pub(super) fn enter_shares(device: &mut DeviceFacts, marks: u8) {
+    device.parts.in_flight += u32::from(marks & mark::PART != 0);
+    device.background.in_flight += u32::from(marks & mark::BACKGROUND != 0);
+}
+
+/// Counts an I/O with these marks out of what is with the device of parts and of background.
+#[cold]
+#[inline(never)]
+pub(super) fn leave_shares(device: &mut DeviceFacts, marks: u8) {
+    device.parts.in_flight -= u32::from(marks & mark::PART != 0);
+    device.background.in_flight -= u32::from(marks & mark::BACKGROUND != 0);
+}
+
+/// Counts an I/O with these marks that has ended.
+#[cold]
+#[inline(never)]
+pub(super) fn end_shares(device: &mut DeviceFacts, marks: u8) {
+    device.parts.ended += u64::from(marks & mark::PART != 0);
+    device.background.ended += u64::from(marks & mark::BACKGROUND != 0);
+    if marks & mark::UNCOUNTED == 0 {
+        leave_shares(device, marks);
+    }
 }
 
 /// All I/Os in flight. Taking and giving back a slot allocates nothing.

@@ -27,7 +27,7 @@
 
 use super::Engine;
 use super::active::ActivePolicy;
-use super::flights::Flight;
+use super::flights::{Flight, leave_shares, mark};
 use crate::facts::Facts;
 use crate::roles::{Event, Interests};
 use tidegate_base::request::{IoError, Op};
@@ -223,16 +223,12 @@ impl Engine {
     /// it has ended.
     pub(super) fn uncount(&mut self, index: u32) {
         let slot = self.flights.at_mut(index);
-        slot.counted = false;
-        let (part, vm, kind, started) = (slot.part, slot.io.vm, slot.kind, slot.started);
-        let (now, background) = (
-            self.facts.queues.now,
-            self.facts.queues.vms[vm.index()].background,
-        );
+        slot.marks |= mark::UNCOUNTED;
+        let (marks, kind, started) = (slot.marks, slot.kind, slot.started);
+        let now = self.facts.queues.now;
+        self.facts.queues.device.in_flight -= 1;
+        leave_shares(&mut self.facts.queues.device, marks);
         let device = &mut self.facts.queues.device;
-        device.in_flight -= 1;
-        device.parts.in_flight -= u32::from(part);
-        device.background.in_flight -= u32::from(background);
         // If it was the only one the device is idle from now on, as far as that is counted.
         device.last_end = now;
         if let Some(watch) = &mut self.control.watch {

@@ -187,29 +187,24 @@ impl Intake {
     #[inline(always)]
     pub(super) fn take_in(
         &mut self,
-        facts: &mut Facts,
+        now: Nanos,
         vm: usize,
         own_memory: bool,
         op: Op,
         len: u32,
     ) -> Result<(), Refusal> {
         if op == Op::Write && !own_memory && self.bounds_payload() {
-            return self.take_write_in(facts, vm, len);
+            return self.take_write_in(now, vm, len);
         }
-        match self.slots.take(facts.queues.now, vm, 1) {
+        match self.slots.take(now, vm, 1) {
             true => Ok(()),
             false => Err(Refusal::Full),
         }
     }
 
     #[inline(never)]
-    pub(super) fn take_write_in(
-        &mut self,
-        facts: &mut Facts,
-        vm: usize,
-        len: u32,
-    ) -> Result<(), Refusal> {
-        let (now, amount) = (facts.queues.now, buffer_bytes(len));
+    fn take_write_in(&mut self, now: Nanos, vm: usize, len: u32) -> Result<(), Refusal> {
+        let amount = buffer_bytes(len);
         let payload = self.payload.as_mut().expect("it is bounded");
         if !payload.writes.take(now, vm, amount) {
             return Err(Refusal::Full);

@@ -3,12 +3,105 @@
 use super::Engine;
 use super::active::LeftBehind;
 use super::company::Head;
-use crate::facts::{Cold, Facts, Hot, NIL, Queues, Requests, flag, state, unlink};
+use super::flights::{Flight, enter_shares, mark};
+use crate::facts::{Cold, Facts, Hot, NIL, Queues, Requests, Vm, flag, state, unlink};
 use crate::roles::{Interests, Pick};
 use crate::watch::meter::Kind;
+use tidegate_base::device::DeviceFacts;
 use tidegate_base::pace::FirstServed;
-use tidegate_base::request::{DeviceIo, Op, ReqId, VmId};
+use tidegate_base::request::{DeviceIo, Op, ReqId};
 use tidegate_base::time::Nanos;
+
+/// Whether what bounds the use of the device keeps its room free now.
+#[inline(never)]
+fn is_held_back(engine: &mut Engine) -> bool {
+    if engine.control.watch.is_some() && engine.control.hold(&mut engine.facts) {
+        engine.control.keeps_place = false;
+        return true;
+    }
+    engine.control.sharing.is_some() && engine.control.keeps_place(&mut engine.facts)
+}
+
+/// Starts a unit that may have to be split, to wait for memory, or to take others along.
+#[inline(never)]
+fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Option<u32> {
+    let this = &engine.facts.queues.reqs.hot[unit as usize];
+    let (vm, unit_len, unit_reqs) = (this.vm, this.unit_len, this.unit_reqs);
+    let budget = max.min(engine.facts.queues.largest_io_of_unit(this)).max(1);
+    let len = match unit_reqs {
+        1 => engine.facts.queues.part_len(
+            this,
+            budget.min(
+                engine
+                    .control
+                    .shared_part(&engine.facts, vm, this.op, unit_len),
+            ),
+        ),
+        _ => unit_len,
+    };
+    if held > Nanos::ZERO {
+        engine.facts.queues.charge_held(vm, held);
+    }
+    if unit_reqs > 1 && unit_len > budget {
+        let whole = engine.facts.queues.reqs.fitting(unit, budget).max(1);
+        engine.active.split_unit(&mut engine.facts, unit, whole);
+        return None;
+    }
+    if !engine
+        .intake
+        .feed(&mut engine.facts, &mut engine.active, unit)
+    {
+        return None;
+    }
+    let goes_whole = |this: &Engine| len >= this.facts.queues.reqs.left_of(unit);
+    let part = match engine.active.is_followed(&engine.facts, unit) && goes_whole(engine) {
+        false => Part {
+            unit,
+            len,
+            head: None,
+        },
+        true => {
+            let head = engine.gather(unit, budget);
+            let len = engine.facts.queues.reqs.left_of(unit);
+            Part { unit, len, head }
+        }
+    };
+    Some(engine.start_io::<false>(part))
+}
+
+/// Has whoever learns of the device follow the I/O in a slot, which has started.
+#[inline(never)]
+fn observe_start(engine: &mut Engine, slot: u32) {
+    let flight = engine.flights.at_mut(slot);
+    if engine.facts.estimator.is_some() {
+        engine
+            .control
+            .estimate_start(&mut engine.facts, &engine.active.roles, &flight.io);
+    }
+    if let Some(watch) = &mut engine.control.watch {
+        let now = engine.facts.queues.now;
+        flight.kind = watch.started(now, &flight.io, &engine.config.device);
+    }
+}
+
+/// Nothing goes, and reads may lack memory.
+#[inline(never)]
+fn poll_without_memory(engine: &mut Engine, now: Nanos) -> Option<DeviceIo> {
+    if core::mem::take(&mut engine.facts.queues.memory.told)
+        && engine.active.next_timer(&engine.facts) <= engine.facts.queues.now
+    {
+        // Roles heard meanwhile that reads lack memory, and something has become due by that.
+        return engine.poll_dispatch(now);
+    }
+    let lacking = (engine.facts.queues.memory.starved > 0 && engine.facts.queues.memory.asks)
+        || !engine.facts.queues.memory.shelf.is_empty();
+    if lacking && engine.facts.queues.device.in_flight + engine.device().uncounted() == 0 {
+        return engine
+            .dispatch_starved()
+            .map(|slot| engine.flights.at(slot).io);
+    }
+    None
+}
 
 impl Engine {
     /// What the device does next, if anything; to be called until `None` after every batch of
@@ -37,20 +130,8 @@ impl Engine {
         } else {
             self.next_dispatch()
         };
-        if started.is_none()
-            && core::mem::take(&mut self.facts.queues.memory.told)
-            && self.active.next_timer(&self.facts) <= self.facts.queues.now
-        {
-            // Roles heard meanwhile that reads lack memory, and something has become due by that.
-            return self.poll_dispatch(now);
-        }
-        let lacking = (self.facts.queues.memory.starved > 0 && self.facts.queues.memory.asks)
-            || !self.facts.queues.memory.shelf.is_empty();
-        if started.is_none()
-            && lacking
-            && self.facts.queues.device.in_flight + self.device().uncounted() == 0
-        {
-            return self.dispatch_starved().map(|slot| self.flights.at(slot).io);
+        if started.is_none() && self.intake.bounds_payload() {
+            return poll_without_memory(self, now);
         }
         started.map(|slot| self.flights.at(slot).io)
     }
@@ -117,11 +198,7 @@ impl Engine {
         {
             return Some(started);
         }
-        if self.control.watch.is_some() && self.control.hold(&mut self.facts) {
-            self.control.keeps_place = false;
-            return self.start_nothing();
-        }
-        if self.control.sharing.is_some() && self.control.keeps_place(&mut self.facts) {
+        if self.control.is_steered() && is_held_back(self) {
             return self.start_nothing();
         }
         let started = self.pick();
@@ -198,101 +275,80 @@ impl Engine {
 
     /// Starts a unit, or as much of it as may go at once. `None` when it had to be split into
     /// smaller units first: then the dispatcher is asked again.
+    #[inline(always)]
     fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<u32> {
         let this = &self.facts.queues.reqs.hot[unit as usize];
-        let (vm, unit_len, unit_reqs) = (this.vm, this.unit_len, this.unit_reqs);
-        let budget = max.min(self.facts.queues.largest_io_of_unit(this)).max(1);
-        let len = match unit_reqs {
-            1 => self.facts.queues.part_len(
-                this,
-                budget.min(self.control.shared_part(&self.facts, vm, this.op, unit_len)),
-            ),
-            _ => unit_len,
-        };
-        if held > Nanos::ZERO {
-            self.facts.queues.charge_held(vm, held);
-        }
-        if unit_reqs > 1 && unit_len > budget {
-            let whole = self.facts.queues.reqs.fitting(unit, budget).max(1);
-            self.active.split_unit(&mut self.facts, unit, whole);
-            return None;
-        }
-        if !self.intake.feed(&mut self.facts, &mut self.active, unit) {
-            return None;
-        }
-        let goes_whole = |this: &Engine| len >= this.facts.queues.reqs.left_of(unit);
-        let part = match self.active.is_followed(&self.facts, unit) && goes_whole(self) {
-            false => Part {
+        let len = this.len - this.issued;
+        // Almost every unit is one request that goes as it is: nothing continues it, it is not too
+        // long, and nothing bounds what goes but the policy.
+        if this.unit_reqs == 1
+            && this.flags & flag::FOLLOWED == 0
+            && held == Nanos::ZERO
+            && !self.control.is_steered()
+            && !self.intake.bounds_payload()
+            && len <= max
+            && len <= self.facts.queues.largest_io_of_unit(this)
+        {
+            let part = Part {
                 unit,
                 len,
                 head: None,
-            },
-            true => {
-                let head = self.gather(unit, budget);
-                let len = self.facts.queues.reqs.left_of(unit);
-                Part { unit, len, head }
-            }
-        };
-        Some(self.start_io(part))
+            };
+            return Some(self.start_io::<true>(part));
+        }
+        start_with_care(self, unit, max, held)
     }
 
-    /// Starts a part of a unit, or all of it. Returns the I/O's slot.
+    /// Starts a part of a unit, or all of it. Returns the I/O's slot. `REST`: the unit is one
+    /// request, and all that is left of it goes.
     #[inline(always)]
-    fn start_io(&mut self, part: Part) -> u32 {
+    fn start_io<const REST: bool>(&mut self, part: Part) -> u32 {
         let advanced = part.head.map(|head| head.slot);
-        let held = self.control.release(&self.facts, true);
-        let going = Going::take(&mut self.facts, part, held, self.last_vm);
-        let (disk, base) = self.directory.place_of(going.disk);
-        let part_of = match going.reqs == 1 && going.flags & flag::ALONE == 0 {
-            true => going.unit_len,
-            false => going.len,
+        let held = match REST {
+            // Nothing bounds what goes but the policy.
+            true => Nanos::ZERO,
+            false => self.control.release(&self.facts, true),
         };
         let (io, flight) = self.flights.enter();
+        let going = Going::take::<REST>(&mut self.facts, flight, part, held, self.last_vm);
+        let (disk, base) = self.directory.place_of(going.disk);
         // Written where it stays: roles are shown this one, and the driver's is a copy of it.
-        flight.io = DeviceIo {
-            id: io,
-            vm: going.vm,
-            disk,
-            op: going.op,
-            addr: going.addr,
-            offset: going.addr - base,
-            len: going.len,
-            fua: going.flags & flag::FUA != 0,
-            keep_allocated: going.flags & flag::KEEP_ALLOCATED != 0,
-            first_ops: going.first_ops,
-            first_bytes: going.first_bytes,
-            part_of,
-            arrived: going.arrived,
+        flight.io.id = io;
+        flight.io.disk = disk;
+        flight.io.offset = flight.io.addr - base;
+        let (vm, op, whole) = (flight.io.vm.index, flight.io.op, going.whole);
+        let first = FirstServed {
+            ops: flight.io.first_ops,
+            bytes: flight.io.first_bytes,
         };
-        flight.first = going.first;
-        flight.first_offset = going.first_offset;
-        flight.reqs = going.reqs;
-        self.enter_device(io.index, !going.whole, going.background);
-        if going.judged && going.first_ops > 0 {
-            let first = FirstServed {
-                ops: going.first_ops,
-                bytes: going.first_bytes,
-            };
+        let left = LeftBehind {
+            unit: going.id,
+            op,
+            vm,
+            whole,
+            begins: flight.first_offset == 0,
+            lane_left: going.lane_left,
+            advanced,
+        };
+        flight.marks = match (going.background, whole) {
+            (true, _) => mark::BACKGROUND,
+            (false, true) => 0,
+            (false, false) => mark::PART,
+        };
+        self.last_vm = vm;
+        self.enter_device(io.index);
+        if going.judged && first.ops > 0 {
             let Queues {
                 now, vms, device, ..
             } = &self.facts.queues;
-            let (vm, lane) = (going.vm.index, going.op.lane());
-            (self.attainment)
-                .dispatched(*now, vm, lane, first, || vms[vm as usize].standing(device));
+            (self.attainment).dispatched(*now, vm, op.lane(), first, || {
+                vms[vm as usize].standing(device)
+            });
         }
         if self.active.hears(Interests::STARTED) {
             let io = &self.flights.at(io.index).io;
             self.active.emit_started(&mut self.facts, io);
         }
-        let left = LeftBehind {
-            unit: going.id,
-            op: going.op,
-            vm: going.vm.index,
-            whole: going.whole,
-            begins: going.first_offset == 0,
-            lane_left: going.lane_left,
-            advanced,
-        };
         self.active.left_behind(&mut self.facts, &left);
         io.index
     }
@@ -334,8 +390,12 @@ impl Engine {
         };
         (flight.first, flight.first_offset, flight.reqs) = (first, 0, reqs);
         self.facts.queues.vms[vm as usize].in_flight += 1;
-        let background = self.facts.queues.vms[vm as usize].background;
-        self.enter_device(io.index, false, background);
+        flight.marks = match self.facts.queues.vms[vm as usize].background {
+            true => mark::BACKGROUND,
+            false => 0,
+        };
+        self.last_vm = vm;
+        self.enter_device(io.index);
         if self.active.hears(Interests::STARTED) {
             let io = &self.flights.at(io.index).io;
             self.active.emit_started(&mut self.facts, io);
@@ -346,68 +406,41 @@ impl Engine {
         Some(io.index)
     }
 
-    /// Counts the I/O in a slot as being with the device. `more`: more of its unit is to come;
-    /// `background`: it is of a process of the host.
+    /// Counts the I/O in a slot as being with the device.
     #[inline(always)]
-    fn enter_device(&mut self, slot: u32, more: bool, background: bool) {
+    fn enter_device(&mut self, slot: u32) {
         let now = self.facts.queues.now;
         let flight = self.flights.at_mut(slot);
-        if self.facts.estimator.is_some() {
-            self.control
-                .estimate_start(&mut self.facts, &self.active.roles, &flight.io);
-        }
-        let part = more && !background;
-        flight.part = part;
-        flight.counted = true;
         flight.started = now;
-        flight.kind = match &mut self.control.watch {
-            None => Kind::OTHER,
-            Some(watch) => watch.started(now, &flight.io, &self.config.device),
-        };
+        flight.kind = Kind::OTHER;
         let device = &mut self.facts.queues.device;
         if device.in_flight == 0 {
             self.attainment.stalls().busy(now);
-        }
-        if device.in_flight == 0 && now > device.last_end {
-            let idle = now.since(device.last_end);
-            device.idle += idle;
-            if let Some(control) = &mut self.control.depth_control {
-                control.was_idle(now);
+            if now > device.last_end {
+                device.idle += now.since(device.last_end);
+                if let Some(control) = &mut self.control.depth_control {
+                    control.was_idle(now);
+                }
             }
         }
+        if flight.marks != 0 {
+            enter_shares(device, flight.marks);
+        }
         device.in_flight += 1;
-        device.parts.in_flight += u32::from(part);
-        device.background.in_flight += u32::from(background);
         device.started += 1;
         device.last_addr = flight.io.addr + flight.io.len as u64;
-        self.last_vm = flight.io.vm.index;
+        if self.control.is_observed() {
+            observe_start(self, slot);
+        }
     }
 }
 
-/// What goes of a unit, and of the head behind it, as one I/O.
+/// What there is to say of an I/O that goes beside what is written to its [`Flight`].
 struct Going {
+    /// Handle of the unit.
     id: ReqId,
-    vm: VmId,
-    op: Op,
-    /// Bits of [`flag`] of the unit.
-    flags: u8,
-    /// Bytes of the unit, gone or not.
-    unit_len: u32,
-    /// Slot of the first request, and bytes of it that had gone before.
-    first: u32,
-    first_offset: u32,
-    /// First byte on the device.
-    addr: u64,
     /// Slot of the disk.
     disk: u32,
-    /// Requests of which some bytes go.
-    reqs: u32,
-    /// Bytes that go.
-    len: u32,
-    /// Requests of which the first bytes go, and all bytes of these.
-    first_ops: u32,
-    first_bytes: u64,
-    arrived: Nanos,
     /// It is of a process of the host.
     background: bool,
     /// Requests of the VM are judged.
@@ -427,77 +460,108 @@ struct Part {
     head: Option<Head>,
 }
 
+/// Writes to an I/O what it has of its unit, `this`, of which `reqs` requests go.
+#[inline(always)]
+fn describe(io: &mut DeviceIo, this: &Hot, reqs: u32) {
+    io.op = this.op;
+    io.fua = this.flags & flag::FUA != 0;
+    io.keep_allocated = this.flags & flag::KEEP_ALLOCATED != 0;
+    io.part_of = match reqs == 1 && this.flags & flag::ALONE == 0 {
+        true => this.unit_len,
+        false => io.len,
+    };
+}
+
+/// Takes a unit that goes wholly out of its lane. Returns whether that has no admitted unit any
+/// more.
+#[inline(always)]
+fn leave_lane(
+    hot: &mut [Hot],
+    of_vm: &mut Vm,
+    device: &mut DeviceFacts,
+    unit: u32,
+    op: Op,
+) -> bool {
+    unlink(hot, of_vm, unit);
+    device.queued -= 1;
+    if of_vm.background {
+        device.background.queued -= 1;
+    }
+    of_vm.lanes[op.lane().index()].admitted_head() == NIL
+}
+
 impl Going {
-    /// Takes the first `len` bytes that are left of a unit, and the head of what continues it, out
-    /// of what waits. `held`: how long a learnt cap has held it back.
+    /// Takes the first bytes that are left of a unit, and the head of what continues it, out of
+    /// what waits, and writes what goes to its flight. `held`: how long a learnt cap has held it
+    /// back; `REST`: see [`Engine::start_io`].
     #[inline(always)]
-    fn take(facts: &mut Facts, part: Part, held: Nanos, last_vm: u32) -> Going {
+    fn take<const REST: bool>(
+        facts: &mut Facts,
+        flight: &mut Flight,
+        part: Part,
+        held: Nanos,
+        last_vm: u32,
+    ) -> Going {
         let Part { unit, len, head } = part;
-        let Queues {
-            now,
-            reqs: Requests { hot, cold, .. },
-            vms,
-            device,
-            ..
-        } = &mut facts.queues;
+        let queues = &mut facts.queues;
+        let (now, vms, device) = (queues.now, &mut queues.vms, &mut queues.device);
+        let Requests { hot, cold, .. } = &mut queues.reqs;
         let this = &mut hot[unit as usize];
-        let (vm, op, reqs, last_req) = (this.vm, this.op, this.unit_reqs, this.chain_last);
+        let of_unit = &mut cold[unit as usize];
+        let (vm, op, last_req) = (this.vm, this.op, this.chain_last);
+        let (reqs, begins_at) = match REST {
+            true => (1, unit),
+            false => (this.unit_reqs, this.chain_first),
+        };
         let of_vm = &mut vms[vm as usize];
+        let unit_len = this.unit_len;
+        flight.io.vm = of_vm.id(vm);
+        flight.io.len = len;
+        flight.io.arrived = of_unit.arrived;
+        flight.first = begins_at;
+        flight.reqs = reqs;
+        describe(&mut flight.io, this, reqs);
         let mut going = Going {
             id: this.id(unit),
-            vm: of_vm.id(vm),
-            op,
-            flags: this.flags,
-            unit_len: this.unit_len,
-            first: this.chain_first,
-            first_offset: this.issued,
-            addr: this.addr,
             disk: NIL,
-            reqs,
-            len,
-            first_ops: 0,
-            first_bytes: 0,
-            arrived: cold[unit as usize].arrived,
             background: of_vm.background,
             judged: of_vm.judged,
             whole: false,
             lane_left: false,
         };
         let moment = Moment {
-            now: *now,
-            shut: of_vm.shut_time(op.lane(), *now),
+            now,
+            shut: of_vm.shut_time(op.lane(), now),
             // It waits on purpose no more: all such time is in the device's sum.
             deliberate: device.deliberate,
             held,
             behind: if last_vm == vm { NIL } else { last_vm },
         };
+        let (addr, offset, first);
         if reqs == 1 {
-            let account = &mut cold[unit as usize];
-            going.disk = account.disk;
-            (going.first_ops, going.first_bytes) = moment.hand_out(this, account, len, false);
+            going.disk = of_unit.disk;
+            (addr, offset) = (this.addr, this.issued);
+            first = moment.hand_out(this, of_unit, len, false);
         } else {
-            let begins = &hot[going.first as usize];
-            (going.first_offset, going.addr) = (begins.issued, begins.addr);
-            going.disk = cold[going.first as usize].disk;
-            (going.first_ops, going.first_bytes) = moment.hand_out_all(hot, cold, unit);
+            going.disk = cold[begins_at as usize].disk;
+            let begins = &hot[begins_at as usize];
+            (addr, offset) = (begins.addr, begins.issued);
+            first = moment.hand_out_all(hot, cold, unit);
         }
-        going.addr += u64::from(going.first_offset);
-        going.whole = going.first_offset + len == going.unit_len;
+        flight.io.addr = addr + u64::from(offset);
+        flight.first_offset = offset;
+        (flight.io.first_ops, flight.io.first_bytes) = first;
+        going.whole = REST || offset + len == unit_len;
         of_vm.in_flight += 1;
         if going.whole {
             of_vm.waiting -= reqs;
-            unlink(hot, of_vm, unit);
-            going.lane_left = of_vm.lanes[op.lane().index()].admitted_head() == NIL;
-            device.queued -= 1;
-            device.background.queued -= u32::from(of_vm.background);
+            going.lane_left = leave_lane(hot, of_vm, device, unit, op);
         } else {
             facts.ledgers[vm as usize].at_once().split += 1;
             facts.queues.count_holder(unit);
         }
-        if let Some(Head { slot, bytes }) = head {
-            let (ops, of_request) = moment.take_head(facts, last_req, slot, bytes);
-            (going.first_ops, going.reqs) = (going.first_ops + ops, going.reqs + 1);
-            (going.first_bytes, going.len) = (going.first_bytes + of_request, going.len + bytes);
+        if let Some(head) = head {
+            moment.take_along(facts, flight, last_req, head);
         }
         going
     }
@@ -518,8 +582,19 @@ struct Moment {
 }
 
 impl Moment {
-    /// The first bytes of a request go behind the request `last`; the rest of it waits on.
+    /// The head of what continues a unit, whose last request is `last`, goes with it.
     #[inline(never)]
+    fn take_along(self, facts: &mut Facts, flight: &mut Flight, last: u32, head: Head) {
+        let Head { slot, bytes } = head;
+        let (ops, of_request) = self.take_head(facts, last, slot, bytes);
+        flight.reqs += 1;
+        flight.io.first_ops += ops;
+        flight.io.first_bytes += of_request;
+        flight.io.len += bytes;
+        flight.io.part_of = flight.io.len;
+    }
+
+    /// The first bytes of a request go behind the request `last`; the rest of it waits on.
     fn take_head(self, facts: &mut Facts, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
         let Facts {
             queues, ledgers, ..

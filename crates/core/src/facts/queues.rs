@@ -1,9 +1,9 @@
 //! Lanes of VMs: units that wait, in the order of arrival, and what is counted of them.
 
-use super::Requests;
+use super::{Filling, Requests};
 use crate::slots::{Hot, Life, Vm, flag, state};
 use tidegate_base::device::{DeviceFacts, DeviceSpec};
-use tidegate_base::request::{Lane, Op, VmId};
+use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
 
@@ -57,38 +57,6 @@ impl Queues {
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
-    }
-
-    /// Puts a unit at the end of its lane, where almost every unit belongs. Returns whether it
-    /// stands there alone.
-    pub(crate) fn link_last(&mut self, slot: u32, vm: u32, lane: Lane, state: u8) -> bool {
-        let Queues {
-            reqs: Requests { hot, .. },
-            vms,
-            device,
-            ..
-        } = self;
-        let of_vm = &mut vms[vm as usize];
-        device.background.queued += u32::from(of_vm.background);
-        let queue = &mut of_vm.lanes[lane.index()];
-        let last = core::mem::replace(&mut queue.tail, slot);
-        if state == state::PENDING {
-            device.pending += 1;
-            if queue.pending == NIL {
-                queue.pending = slot;
-            }
-        }
-        let this = &mut hot[slot as usize];
-        this.state = state;
-        this.next = NIL;
-        this.prev = last;
-        device.queued += 1;
-        if last == NIL {
-            queue.head = slot;
-        } else {
-            hot[last as usize].next = slot;
-        }
-        last == NIL
     }
 
     /// Puts a unit into its lane before `next` (`NIL`: at the end). Its state says whether it
@@ -282,6 +250,39 @@ impl Queues {
     }
 }
 
+/// Writes a request into the free slot `slot`, as a unit at the end of its lane, where almost every
+/// unit belongs: admitted, or `pending`. Returns its handle, and whether it stands there alone.
+#[inline(always)]
+pub(crate) fn enter_lane(
+    reqs: &mut Requests,
+    device: &mut DeviceFacts,
+    of_vm: &mut Vm,
+    slot: u32,
+    with: &Filling,
+    pending: bool,
+) -> (ReqId, bool) {
+    let queue = &mut of_vm.lanes[with.op.lane().index()];
+    let last = core::mem::replace(&mut queue.tail, slot);
+    let mut state = state::ADMITTED;
+    if pending {
+        state = state::PENDING;
+        device.pending += 1;
+        if queue.pending == NIL {
+            queue.pending = slot;
+        }
+    }
+    if last == NIL {
+        queue.head = slot;
+    } else {
+        reqs.hot[last as usize].next = slot;
+    }
+    device.queued += 1;
+    if of_vm.background {
+        device.background.queued += 1;
+    }
+    (reqs.fill(slot, with, state, last), last == NIL)
+}
+
 /// Takes a unit out of its lane; returns the unit that stood behind it. A first unit's `prev`
 /// is left as it was: with many VMs the new first unit's line is far away, and a store that
 /// waits for it holds up all later ones.
@@ -319,12 +320,11 @@ pub(crate) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Filling;
     use crate::slots::LaneQueue;
     use tidegate_base::request::Op;
 
-    /// Queues of one VM, with `reads` reads of 4 KiB that are in no lane yet.
-    fn queues(reads: u64) -> Queues {
+    /// Queues of one VM, without requests.
+    fn queues() -> Queues {
         let device = DeviceSpec {
             depth: 4,
             physical_block: 4096,
@@ -338,26 +338,31 @@ mod tests {
             life: Life::Live,
             ..Vm::vacant()
         });
-        for n in 0..reads {
-            let slot = queues.reqs.next_slot();
-            let with = Filling {
-                addr: n * 8192,
-                len: 4096,
-                op: Op::Read,
-                flags: 0,
-                vm: 0,
-                client: 0,
-                disk: 0,
-                tag: n,
-                since: Nanos::ZERO,
-                shut: Nanos::ZERO,
-                deliberate: Nanos::ZERO,
-                own_memory: false,
-                judged: false,
-            };
-            queues.reqs.fill(slot, &with);
-        }
         queues
+    }
+
+    /// Puts a read of 4 KiB at the end of its lane. Returns whether it stands there alone.
+    fn enter(queues: &mut Queues, pending: bool) -> bool {
+        let slot = queues.reqs.next_slot();
+        let with = Filling {
+            addr: u64::from(slot) * 8192,
+            len: 4096,
+            op: Op::Read,
+            flags: 0,
+            vm: 0,
+            client: 0,
+            disk: 0,
+            tag: 0,
+            since: Nanos::ZERO,
+            shut: Nanos::ZERO,
+            deliberate: Nanos::ZERO,
+            own_memory: false,
+            judged: false,
+        };
+        let Queues {
+            reqs, device, vms, ..
+        } = queues;
+        enter_lane(reqs, device, &mut vms[0], slot, &with, pending).1
     }
 
     fn lane(queues: &Queues) -> Vec<u32> {
@@ -373,13 +378,16 @@ mod tests {
 
     #[test]
     fn units_stand_in_their_lane_where_they_were_put() {
-        let mut queues = queues(4);
-        assert!(queues.link_last(0, 0, Lane::Read, state::ADMITTED));
-        assert!(!queues.link_last(1, 0, Lane::Read, state::PENDING));
-        queues.reqs.hot[2].state = state::ADMITTED;
-        queues.link(2, 1);
-        queues.reqs.hot[3].state = state::ADMITTED;
-        queues.link(3, 0);
+        let mut queues = queues();
+        assert!(enter(&mut queues, false));
+        assert!(!enter(&mut queues, true));
+        for next in [1, 0] {
+            let slot = queues.reqs.next_slot();
+            assert!(!enter(&mut queues, true));
+            queues.unlink(slot);
+            queues.reqs.hot[slot as usize].state = state::ADMITTED;
+            queues.link(slot, next);
+        }
         assert_eq!(lane(&queues), [3, 0, 2, 1]);
         assert_eq!((queues.device.queued, queues.device.pending), (4, 1));
         assert_eq!(queues.unlink(0), 2);
@@ -393,9 +401,9 @@ mod tests {
 
     #[test]
     fn a_unit_that_holds_memory_is_counted_while_it_waits() {
-        let mut queues = queues(1);
+        let mut queues = queues();
+        assert!(enter(&mut queues, false));
         queues.reqs.hot[0].flags |= flag::HOLDS;
-        queues.link_last(0, 0, Lane::Read, state::ADMITTED);
         queues.count_holder(0);
         queues.count_holder(0);
         assert!(queues.holder_waits(0));
@@ -405,7 +413,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_request_end_on_physical_blocks() {
-        let mut queues = queues(1);
+        let mut queues = queues();
+        assert!(enter(&mut queues, false));
         queues.reqs.hot[0] = Hot {
             addr: 1024,
             len: 64 << 10,

@@ -78,10 +78,10 @@ impl Requests {
     }
 
     /// Takes the slot of [`Requests::next_slot`] and writes the request into it, as a unit of its
-    /// own. Field by field: a slot that is built elsewhere and copied here costs more than all the
-    /// rest.
+    /// own in this state, behind `prev` in its lane. Field by field: a slot that is built elsewhere
+    /// and copied here costs more than all the rest.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, slot: u32, with: &Filling) -> ReqId {
+    pub(crate) fn fill(&mut self, slot: u32, with: &Filling, state: u8, prev: u32) -> ReqId {
         let hot = &mut self.hot[slot as usize];
         self.free = hot.next;
         hot.addr = with.addr;
@@ -92,12 +92,12 @@ impl Requests {
         hot.unit_len = with.len;
         hot.unit_reqs = 1;
         hot.next = NIL;
-        hot.prev = NIL;
+        hot.prev = prev;
         hot.chain_next = NIL;
         hot.chain_last = slot;
         hot.chain_first = slot;
         hot.vm = with.vm;
-        hot.state = state::EXPRESS;
+        hot.state = state;
         hot.op = with.op;
         hot.flags = with.flags;
         let cold = &mut self.cold[slot as usize];
@@ -391,7 +391,7 @@ mod tests {
             own_memory: false,
             judged: false,
         };
-        reqs.fill(slot, &with);
+        reqs.fill(slot, &with, state::EXPRESS, NIL);
         slot
     }
 

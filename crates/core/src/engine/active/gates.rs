@@ -1,7 +1,7 @@
 //! Admission and the gates of lanes.
 
 use super::ActivePolicy;
-use crate::facts::{Facts, Hot, NIL, shut, state};
+use crate::facts::{Facts, Hot, NIL, Vm, shut, state};
 use crate::roles::{Event, Gate, Interests, Stage};
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{Lane, ReqId, VmId};
@@ -16,32 +16,42 @@ impl ActivePolicy {
         self.gates = IndexedHeap::with_capacity(lanes);
     }
 
-    /// Puts a new unit at the end of its lane, and lets it in as far as the regulator does.
+    /// Returns whether new units of a VM wait for admission.
+    #[inline]
+    pub(in crate::engine) fn holds_at_admission(&self, of_vm: &Vm) -> bool {
+        self.stage == Stage::Admission && !of_vm.background
+    }
+
+    /// A new unit stands at the end of its lane, alone (`alone`) or not: it is `pending`, and let
+    /// in as far as the regulator does, or admitted.
     #[inline(always)]
-    pub(in crate::engine) fn queue_unit(
+    pub(in crate::engine) fn unit_came(
         &mut self,
         facts: &mut Facts,
         id: ReqId,
-        vm: u32,
-        lane: Lane,
+        [vm, lane]: [u32; 2],
+        alone: bool,
+        pending: bool,
     ) {
-        let slot = id.index;
-        if self.stage == Stage::Admission && !facts.queues.vms[vm as usize].background {
-            facts.queues.link_last(slot, vm, lane, state::PENDING);
-            self.emit(facts, &Event::Arrived(id));
-            self.admit(facts, vm);
-            return;
+        if pending {
+            return self.admit_new(facts, id, vm);
         }
-        let was_empty = facts.queues.link_last(slot, vm, lane, state::ADMITTED);
         if self.hears(Interests::ARRIVED) {
             self.emit(facts, &Event::Arrived(id));
         }
-        if was_empty && self.stage == Stage::Dispatch {
-            self.ask_gate(facts, vm, lane);
+        if alone && self.stage == Stage::Dispatch {
+            self.ask_gate(facts, vm, Lane::ALL[lane as usize]);
         }
-        if was_empty || !self.fan_out.by_lane {
+        if alone || !self.fan_out.by_lane {
             self.roles.dispatcher.insert(facts, id);
         }
+    }
+
+    /// A new unit waits for admission.
+    #[inline(never)]
+    fn admit_new(&mut self, facts: &mut Facts, id: ReqId, vm: u32) {
+        self.emit(facts, &Event::Arrived(id));
+        self.admit(facts, vm);
     }
 
     /// Admits a VM's units in the order of arrival, as far as the regulator lets them.
@@ -84,31 +94,43 @@ impl ActivePolicy {
     }
 
     /// Asks the regulator whether a lane's first unit (or, at admission, the VM's next) may go.
+    #[inline]
     pub(in crate::engine) fn ask_gate(&mut self, facts: &mut Facts, vm: u32, lane: Lane) {
         match self.stage {
             Stage::Open => {}
             Stage::Admission => self.admit(facts, vm),
             Stage::Dispatch => {
-                let timer = vm as usize * Lane::ALL.len() + lane.index();
                 let of_vm = &facts.queues.vms[vm as usize];
-                let gate = match of_vm.lanes[lane.index()].head {
-                    NIL => Gate::Pass,
-                    _ => {
-                        let regulator = &self.roles.regulator;
-                        regulator.lane_gate(facts, of_vm.id(vm), lane)
-                    }
-                };
-                match gate {
-                    // Only shut gates have timers.
-                    Gate::Pass if of_vm.shut[lane.index()] & shut::REGULATED == 0 => return,
-                    Gate::Until(due) => self.gates.set(timer, due),
-                    Gate::Pass | Gate::Blocked => {
-                        self.gates.remove(timer);
-                    }
+                let is_shut = of_vm.shut[lane.index()] & shut::REGULATED != 0;
+                // The open gate of an empty lane stays open, and has no timer.
+                if is_shut || of_vm.lanes[lane.index()].head != NIL {
+                    self.ask_lane_gate(facts, vm, lane, is_shut);
                 }
-                self.set_gate(facts, vm, lane, gate == Gate::Pass);
             }
         }
+    }
+
+    /// Asks the regulator for the gate of a lane that is shut or not empty.
+    #[inline(never)]
+    fn ask_lane_gate(&mut self, facts: &mut Facts, vm: u32, lane: Lane, is_shut: bool) {
+        let timer = vm as usize * Lane::ALL.len() + lane.index();
+        let of_vm = &facts.queues.vms[vm as usize];
+        let gate = match of_vm.lanes[lane.index()].head {
+            NIL => Gate::Pass,
+            _ => {
+                let regulator = &self.roles.regulator;
+                regulator.lane_gate(facts, of_vm.id(vm), lane)
+            }
+        };
+        match gate {
+            // Only shut gates have timers.
+            Gate::Pass if !is_shut => return,
+            Gate::Until(due) => self.gates.set(timer, due),
+            Gate::Pass | Gate::Blocked => {
+                self.gates.remove(timer);
+            }
+        }
+        self.set_gate(facts, vm, lane, gate == Gate::Pass);
     }
 
     pub(in crate::engine) fn set_gate(

@@ -198,7 +198,7 @@ impl ActivePolicy {
         if of.whole && (of.lane_left || !self.fan_out.by_lane) {
             self.roles.dispatcher.remove(facts, of.unit);
         }
-        if (of.whole || of.begins) && of.op == Op::Read {
+        if !facts.queues.memory.shelf.is_empty() && (of.whole || of.begins) && of.op == Op::Read {
             // Reads that were shelved for it may be asked again. One that begins to go in parts has
             // just got memory for all of them, and with that the budget has forgotten that its VM
             // waits for some.
