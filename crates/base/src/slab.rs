@@ -153,7 +153,7 @@ impl<T> Slab<T> {
         (slot.taken && slot.generation == generation).then_some(&slot.value)
     }
 
-    /// Returns the value in a taken slot of this generation, to be changed; `None` if there is none.
+    /// Returns the value in a taken slot of this generation for changes; `None` if there is none.
     #[inline]
     pub fn get_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
         let slot = self.slots.get_mut(index as usize)?;

@@ -7,7 +7,6 @@
 use tidegate_units::{Rate, parse_rate};
 
 use crate::node::{Entry, Value};
-use crate::objective::{self, FlagInfo};
 
 /// Kind of a throttling key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,15 +63,14 @@ pub(crate) fn help(key: &str, entries: &[Entry], is_json: bool) -> Option<String
     Some(format!("write {place} = \"{value}\" in [vm.objective]"))
 }
 
-/// Returns the command-line option for a throttling option of another system, such as
-/// `--limit-read` for `iops-rd`.
-pub fn option(name: &str) -> Option<&'static FlagInfo> {
-    let place = match meaning(name)? {
+/// Returns the place in an objective, such as `limit.read`, that a throttling option of another
+/// system sets.
+pub(crate) fn place(name: &str) -> Option<&'static str> {
+    Some(match meaning(name)? {
         Meaning::Rate(place, _) => place,
         Meaning::BurstLength => "limit.burst.length",
         Meaning::RequestSize => "limit.total",
-    };
-    objective::flags().find(|flag| flag.path.join(".") == place)
+    })
 }
 
 /// Returns the meaning of a key of another system.
@@ -230,20 +228,6 @@ mod tests {
             helps("total_iops_sec = 500\ntotal_bytes_sec = 50000000"),
             [line, line]
         );
-    }
-
-    #[test]
-    fn options_of_other_systems_have_one_here() {
-        for (name, flag) in [
-            ("iops-total", "limit"),
-            ("bps_rd", "limit-read"),
-            ("total-iops-sec-max", "burst"),
-            ("iops-wr-max-length", "burst-length"),
-            ("min-iops", "reservation"),
-        ] {
-            assert_eq!(option(name).map(|flag| flag.name), Some(flag), "{name}");
-        }
-        assert_eq!(option("colour"), None);
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub mod document;
 pub mod enforced;
 pub mod field;
 pub mod figure;
-pub mod foreign;
+mod foreign;
 pub mod frame;
 pub mod keys;
 pub mod library;

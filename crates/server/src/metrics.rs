@@ -372,8 +372,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_operating_guide_names_every_metric() {
-        let guide = include_str!("../../../docs/operating.md");
+    fn the_documentation_names_every_metric() {
+        let guide = include_str!("../../../docs/monitoring.md");
         let of_device = DEVICE_METRICS.iter().map(|m| ("device", m.name));
         let of_disk = DISK_METRICS.iter().map(|m| ("disk", m.name));
         let of_vm = VM_METRICS

@@ -329,8 +329,8 @@ pub fn reckon(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) ->
     found
 }
 
-/// Returns the blocking time T of the device at exactly the depth given ([`Fit::blocking`] is the one
-/// at [`Fit::depth_bound`]): for a device whose queue is kept shorter than its bounds demand.
+/// Returns the blocking time T of the device at exactly the depth given, for a device whose queue
+/// is kept shorter than its bounds demand. [`Fit::blocking`] is the one at [`Fit::depth_bound`].
 pub fn blocking(device: &Device<'_>, tenants: &[Tenant<'_>], assumed: &Assumed) -> Nanos {
     at_depth(device, tenants, assumed).blocking
 }

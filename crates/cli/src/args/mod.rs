@@ -117,7 +117,7 @@ fn with_own_option(error: clap::Error, command: &mut clap::Command) -> clap::Err
         return error;
     };
     let name = typed.trim_start_matches('-');
-    match tidegate_config::foreign::option(name) {
+    match tidegate_config::objective::flag_for_foreign(name) {
         Some(own) if error.kind() == ErrorKind::UnknownArgument => {
             let what = format!(
                 "unexpected argument '{typed}': write --{} {} ({})",

@@ -23,7 +23,7 @@ use crate::section::Section;
 pub use self::expects::access_word;
 pub use self::part::{FlagInfo, NoneMeans, ObjectivePart, Promise};
 pub(crate) use self::parts::read as parts;
-pub use self::parts::{KEYS, PARTS, change, flags, promises, to_json};
+pub use self::parts::{KEYS, PARTS, change, flag_for_foreign, flags, promises, to_json};
 pub(crate) use self::read::{NONE, is_none};
 
 const NO_CLOCK: &str = "in a scenario, change objectives with [[event]]; schedules are for the \

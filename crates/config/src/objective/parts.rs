@@ -4,6 +4,7 @@
 //! merge rule, its JSON view, its command-line options, its row in the documentation and the
 //! schema, and the warning where a policy does not enforce it.
 
+use crate::foreign;
 use serde_json::{Map, Value, json};
 use tidegate_core::objective::{Objective, Priority};
 use tidegate_core::time::Nanos;
@@ -236,6 +237,13 @@ pub fn flags() -> impl Iterator<Item = &'static FlagInfo> {
     PARTS.iter().flat_map(|part| part.flags)
 }
 
+/// Returns the option for a throttling option of another system, such as `--limit-read` for
+/// `iops-rd`; `None` if the name is no such option.
+pub fn flag_for_foreign(name: &str) -> Option<&'static FlagInfo> {
+    let place = foreign::place(name)?;
+    flags().find(|flag| flag.path.join(".") == place)
+}
+
 /// Returns an objective in the notation that [`merge`](super::merge) takes: every part, `null`
 /// where nothing is promised.
 pub fn to_json(objective: &Objective) -> Value {
@@ -304,6 +312,24 @@ fn priority(field: &Field<'_>) -> Option<Priority> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_of_other_systems_have_one_here() {
+        for (name, flag) in [
+            ("iops-total", "limit"),
+            ("bps_rd", "limit-read"),
+            ("total-iops-sec-max", "burst"),
+            ("iops-wr-max-length", "burst-length"),
+            ("min-iops", "reservation"),
+        ] {
+            assert_eq!(
+                flag_for_foreign(name).map(|flag| flag.name),
+                Some(flag),
+                "{name}"
+            );
+        }
+        assert_eq!(flag_for_foreign("colour"), None);
+    }
 
     #[test]
     fn every_option_is_of_its_part_and_has_a_name_of_its_own() {

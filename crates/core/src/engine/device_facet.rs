@@ -57,7 +57,7 @@ impl<'a> Device<'a> {
         self.engine.promises.outcome()
     }
 
-    /// Returns the promises that have given way for now, because the device is slower than promised.
+    /// Returns the promises that have given way for now because the device is slower than promised.
     pub fn stepped_down(&self) -> SteppedDown {
         self.engine.active.roles.dispatcher.stepped_down()
     }

@@ -101,7 +101,7 @@ impl Promises {
         }
     }
 
-    /// Notes the depth in force. Only a deeper one than was counted with makes requests wait longer.
+    /// Notes the depth in force. Only one deeper than was counted with makes requests wait longer.
     #[inline]
     pub(super) fn follow_depth(&mut self, facts: &Facts, control: &DeviceControl) {
         if control.limit > self.depth && self.outcome.is_some() {
@@ -178,12 +178,7 @@ fn counted_depth(facts: &Facts, control: &DeviceControl) -> u32 {
 
 /// Returns what comes of all promises together, with floors judged at a queue of `depth`; `None`:
 /// what requests cost is not known.
-fn reckoned(
-    facts: &Facts,
-    control: &DeviceControl,
-    depth: u32,
-    now: Nanos,
-) -> Option<Feasibility> {
+fn reckoned(facts: &Facts, control: &DeviceControl, depth: u32, now: Nanos) -> Option<Feasibility> {
     let (profile, is_learnt) = costs(facts)?;
     let spec = &facts.queues.device.spec;
     let device = fit::Device {

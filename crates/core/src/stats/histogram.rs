@@ -73,7 +73,7 @@ impl Histogram {
         (self.count, self.sum, self.max) = (0, Nanos::ZERO, Nanos::ZERO);
     }
 
-    /// How many times were counted.
+    /// Returns the number of times that were counted.
     pub fn count(&self) -> u64 {
         self.count
     }

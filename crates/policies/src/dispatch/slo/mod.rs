@@ -31,6 +31,7 @@
 
 mod at_disk;
 mod background;
+mod dither;
 mod overload;
 mod promises;
 mod shares;
@@ -38,6 +39,7 @@ mod shares;
 use super::cost::{CostBy, CostModel, CostParams};
 use at_disk::AtDisk;
 use background::BackgroundRate;
+use dither::Dither;
 use overload::{Change, Overload, Part};
 use promises::{Head, Promises};
 use shares::Shares;
@@ -45,7 +47,6 @@ use tidegate_base::device::DeviceSpec;
 use tidegate_base::objective::Objective;
 use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
-use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::profile::Profile;
 use tidegate_core::facts::{Facts, moved};
 use tidegate_core::part::{Capacity, Honours, PartInfo};
@@ -82,9 +83,6 @@ const STAY_IOS: u64 = 8;
 const NEAR: u64 = 4;
 /// Promised I/Os with a disk that seeks for which there is room at first.
 const AT_DISK: usize = 32;
-/// Part of a cost by which charges are varied at most; and the unit in which that is reckoned.
-const DITHER: f64 = 0.25;
-const DITHER_ONE: u64 = 1024;
 /// Longest request that goes beyond the adapted depth: a long one lengthens the queue for all.
 const BEYOND_DEPTH: u32 = 32 << 10;
 /// Bytes below which an I/O takes a flash disk about as long as one of so many.
@@ -119,42 +117,6 @@ impl Stay {
 enum By {
     Promise,
     Share,
-}
-
-/// Charges that are varied a little, back and forth and each VM's by itself, while costs are
-/// learnt: VMs that are always served in the same proportion have one cost between them, however
-/// long one looks ([`CostEstimator`]).
-#[derive(Default)]
-struct Dither {
-    /// Windows of the estimator that were over when `by` was asked.
-    over: u64,
-    /// Part of a cost by which charges are varied, in 1 / `DITHER_ONE`.
-    by: u64,
-}
-
-impl Dither {
-    /// Returns a cost as it is charged in the window that goes on.
-    #[inline]
-    fn vary(&mut self, facts: &Facts, vm: VmId, cost: u64) -> u64 {
-        let Some(estimator) = facts.estimator() else {
-            return cost;
-        };
-        if estimator.over() != self.over {
-            self.look(estimator, vm);
-        }
-        let by = cost / DITHER_ONE * self.by;
-        match estimator.dithers_up(vm) {
-            true => cost + by,
-            false => cost - by,
-        }
-    }
-
-    #[cold]
-    fn look(&mut self, estimator: &CostEstimator, vm: VmId) {
-        let by = estimator.dither(vm, estimator.learnt().within()).abs();
-        self.over = estimator.over();
-        self.by = (by.min(DITHER) * DITHER_ONE as f64) as u64;
-    }
 }
 
 /// The dispatcher.
