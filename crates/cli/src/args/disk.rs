@@ -12,7 +12,7 @@ pub(crate) enum DiskCommand {
     #[command(
         subcommand,
         after_help = "Rules last until they are cleared or the daemon stops; `tidegate device \
-                      show` names the disks\nwith rules. docs/fault-drills.md has drills.\n\nExamples:
+                      show` names the disks\nwith rules. Drills: docs/fault-drills.md.\n\nExamples:
   tidegate disk fault add oltp --on read --from \"1 GiB\" --length \"64 KiB\" --error EIO
   tidegate disk fault list oltp
   tidegate disk fault clear oltp"

@@ -160,10 +160,11 @@ impl DeviceMut<'_> {
             facts,
             control,
             promises,
+            attainment,
             ..
         } = &mut *self.engine;
         promises.follow_costs(facts);
-        promises.follow_depth(facts, control);
+        promises.follow_depth(facts, control, attainment);
         if !self.engine.promises.is_due() {
             return false;
         }

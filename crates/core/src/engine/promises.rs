@@ -12,6 +12,7 @@ use crate::attainment::Attainments;
 use crate::facts::{Facts, Life};
 use crate::steer::{DepthBound, seeks};
 use std::borrow::Cow;
+use tidegate_base::device::DeviceSpec;
 use tidegate_base::request::VmId;
 use tidegate_base::time::Nanos;
 use tidegate_capacity::fit::{self, Assumed, Fit, Queueing, Tenant};
@@ -54,6 +55,54 @@ pub(super) struct Promises {
     /// Depth of the queue that the last blocking time counts with.
     depth: u32,
     outcome: Option<Feasibility>,
+    pace: Pace,
+}
+
+/// Pace at which the device ends I/Os, looked at once a second.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    /// Time of the last look, and I/Os that had ended by then.
+    looked: Nanos,
+    ended: u64,
+    /// Mean time from one end to the next before that look; `None`: nothing ended, or there was no
+    /// look yet.
+    each: Option<Nanos>,
+}
+
+impl Pace {
+    /// Time between two looks.
+    const EVERY: Nanos = Nanos::SECOND;
+
+    /// Looks how many I/Os have ended, if it is time to. Returns whether it was.
+    #[inline]
+    fn look(&mut self, now: Nanos, ended: u64) -> bool {
+        let span = now.since(self.looked);
+        if span < Self::EVERY {
+            return false;
+        }
+        let each = span.0.checked_div(ended - self.ended).map(Nanos);
+        *self = Pace {
+            looked: now,
+            ended,
+            each,
+        };
+        true
+    }
+
+    /// Returns the blocking time by which floors are judged, of one that was reckoned for a queue of
+    /// `depth`.
+    ///
+    /// What is reckoned counts on the worst of all mixes, such as long random writes alone. That
+    /// may be tens of times what the device does in fact, and a floor judged by it would be kept
+    /// whatever a VM gets. So the time in which the device drains its queue at its pace counts where
+    /// that is shorter. All of a second counts as its work, so pauses make it longer. At least the
+    /// time of the device's kind counts, for which its own housekeeping may keep it from everything.
+    fn judged_by(&self, reckoned: Nanos, depth: u32, spec: &DeviceSpec) -> Nanos {
+        let least = Attainments::blocking_of_kind(spec);
+        let drains = |each: Nanos| Nanos(each.0.saturating_mul(depth.into())).max(least);
+        self.each
+            .map_or(reckoned, |each| drains(each).min(reckoned))
+    }
 }
 
 impl Promises {
@@ -66,6 +115,7 @@ impl Promises {
             windows: 0,
             depth: 0,
             outcome: None,
+            pace: Pace::default(),
         }
     }
 
@@ -101,11 +151,27 @@ impl Promises {
         }
     }
 
-    /// Notes the depth in force. Only one deeper than was counted with makes requests wait longer.
+    /// Takes over the depth in force and the pace of the device, by which floors are judged.
     #[inline]
-    pub(super) fn follow_depth(&mut self, facts: &Facts, control: &DeviceControl) {
-        if control.limit > self.depth && self.outcome.is_some() {
-            self.due_after(facts.queues.now, PAUSE);
+    pub(super) fn follow_depth(
+        &mut self,
+        facts: &Facts,
+        control: &DeviceControl,
+        attainment: &mut Attainments,
+    ) {
+        let (now, device) = (facts.queues.now, &facts.queues.device);
+        let is_looked = self.pace.look(now, device.ended);
+        let Some(outcome) = self.outcome else {
+            return;
+        };
+        // Only a depth beyond the one counted with makes requests wait longer than was reckoned.
+        if control.limit > self.depth {
+            self.due_after(now, PAUSE);
+        }
+        if is_looked {
+            let depth = counted_depth(facts, control);
+            let blocking = self.pace.judged_by(outcome.blocking, depth, &device.spec);
+            attainment.set_blocking(Some(blocking));
         }
     }
 
@@ -150,7 +216,11 @@ impl Promises {
             }));
         }
         control.bound_depth(facts);
-        let blocking = outcome.map(|outcome| outcome.blocking);
+        let judged_by = |outcome: Feasibility| {
+            let spec = &facts.queues.device.spec;
+            self.pace.judged_by(outcome.blocking, self.depth, spec)
+        };
+        let blocking = outcome.map(judged_by);
         match new_costs {
             true => attainment.set_blocking(blocking),
             false => attainment.loosen_blocking(blocking),
@@ -240,4 +310,37 @@ fn tightest(fit: &Fit) -> Option<usize> {
     });
     let most = used.reduce(|most, next| if next.1 > most.1 { next } else { most });
     most.map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_base::device::DeviceSpec;
+
+    #[test]
+    fn floors_are_judged_by_the_pace_of_the_device_within_what_was_reckoned() {
+        let flash = DeviceSpec {
+            depth: 32,
+            physical_block: 4096,
+            max_io: 1 << 20,
+            zeroes_are_writes: false,
+            positioning: Nanos::ZERO,
+            bytes_per_s: 0,
+        };
+        let mut pace = Pace::default();
+        let reckoned = Nanos::from_millis(107);
+        let judged = |pace: &Pace, depth| pace.judged_by(reckoned, depth, &flash);
+        assert_eq!(judged(&pace, 8), reckoned, "nothing is known of the pace");
+        assert!(!pace.look(Nanos::from_millis(999), 10));
+        assert!(pace.look(Nanos::SECOND, 400));
+        assert_eq!(judged(&pace, 8), Nanos::from_millis(20));
+        assert_eq!(
+            judged(&pace, 2),
+            Nanos::from_millis(10),
+            "the least of flash"
+        );
+        assert_eq!(judged(&pace, 64), reckoned);
+        assert!(pace.look(Nanos::from_secs(2), 400));
+        assert_eq!(judged(&pace, 8), reckoned, "an idle second says nothing");
+    }
 }
