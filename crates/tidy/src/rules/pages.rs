@@ -155,8 +155,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
         if heading.len() == line.len() || !heading.starts_with(' ') {
             continue;
         }
-        let anchor: String = heading
-            .trim()
+        let text = without_targets(heading.trim());
+        let anchor: String = text
             .chars()
             .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
             .map(|c| if c == ' ' { '-' } else { c })
@@ -167,6 +167,15 @@ fn anchors(text: &str) -> BTreeSet<String> {
         all.extend(names.find(|name| !all.contains(name)));
     }
     all
+}
+
+/// Text of a heading in which a link counts with its text alone.
+fn without_targets(heading: &str) -> String {
+    let mut parts = heading.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        text + part.split_once(')').map_or(part, |(_, rest)| rest)
+    })
 }
 
 #[cfg(test)]
@@ -193,7 +202,7 @@ mod tests {
             ("docs/a.md", page),
             (
                 "docs/dev/b.md",
-                "# Title\n\n## A key: `size`\n\n## Twice\n\n## Twice\n",
+                "# Title\n\n## A key: `size`\n\n## [Two](../a.md) words\n\n## Twice\n\n## Twice\n",
             ),
             ("examples/a.toml", ""),
         ];
@@ -205,7 +214,8 @@ mod tests {
     fn links_that_lead_somewhere_are_left_alone() {
         let page = "# Page\n\n[b](dev/b.md) and [c](dev/b.md#a-key-size \"title\"), [d](#page)\n\
                     [e](../examples/a.toml), [f](../examples), [g](https://example.org/none)\n\
-                    [h](dev/b.md#twice-1) [i](mailto:a@example.org)\n\n```\n[j](none.md)\n```\n";
+                    [h](dev/b.md#twice-1) [i](dev/b.md#two-words)\n\
+                    [j](mailto:a@example.org)\n\n```\n[k](none.md)\n```\n";
         assert_eq!(broken_links(page), []);
     }
 
