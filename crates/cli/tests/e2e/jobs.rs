@@ -116,7 +116,7 @@ fn what_cannot_be_met_or_is_enforced_by_nobody_is_said_at_once() {
     let said = tidegate(&daemon, &begin);
     for part in [
         "misses by ",
-        "policy fifo does not enforce deadlines, policy \"pridyn\" would",
+        "policy fifo does not enforce deadlines, policy \"slo\" or \"pridyn\" would",
         "even with the whole device to itself it would miss its deadline",
         "the earliest possible deadline is ",
     ] {
