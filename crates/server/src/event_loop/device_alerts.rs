@@ -29,7 +29,7 @@ pub(super) fn log_notices(engine: &mut Engine, device: &str) {
             ),
             Notice::Capped(cap) => tracing::warn!(
                 device,
-                cap = cap_in_words(&cap),
+                cap = format_cap(&cap),
                 "a limit in front of the device caps it; I/Os are issued at 97 % of the cap, \
                      so that they queue where the policy orders them"
             ),
@@ -50,7 +50,7 @@ pub(super) struct FeasibilityAlert {
 }
 
 /// Time after a message in which no other is logged, however often the verdict changes.
-const QUIET: Nanos = Nanos::from_secs(60);
+const LOG_INTERVAL: Nanos = Nanos::from_secs(60);
 
 impl FeasibilityAlert {
     /// Logs when promises that were accepted before costs were known turn out not to fit, or fit
@@ -73,7 +73,7 @@ impl FeasibilityAlert {
     /// Returns the new verdict by learnt costs if it is to be logged now.
     fn changed(&mut self, now: Nanos, found: Option<Feasibility>) -> Option<bool> {
         let fits = found.filter(|found| found.is_learnt)?.fits;
-        let quiet = self.fits.is_some() && now.since(self.logged) < QUIET;
+        let quiet = self.fits.is_some() && now.since(self.logged) < LOG_INTERVAL;
         // The first verdict is logged only if promises do not fit.
         if quiet || fits == self.fits.unwrap_or(true) {
             return None;
@@ -134,7 +134,7 @@ fn total(down: SteppedDown) -> u64 {
 }
 
 /// Formats a cap, for example `500 IOPS or 50 MB/s`.
-fn cap_in_words(cap: &LearntCap) -> String {
+fn format_cap(cap: &LearntCap) -> String {
     let iops = cap.iops.map(|iops| format!("{iops:.0} IOPS"));
     let bytes = cap.bytes_per_s.map(format_bandwidth);
     let all: Vec<String> = iops.into_iter().chain(bytes).collect();

@@ -190,6 +190,7 @@ struct Loop {
     completions: Vec<Completion>,
     /// Last log message on whether the promises fit the device by learnt costs.
     feasibility_alert: device_alerts::FeasibilityAlert,
+    /// Promises that had given way when that was logged last.
     given_way_alert: device_alerts::GivenWayAlert,
     /// Number of deadline transfers that run.
     running_transfers: u32,

@@ -8,7 +8,7 @@ use tidegate_units::format_bandwidth;
 use super::Loop;
 
 /// Time after a message about a VM in which no other is logged, however often the state changes.
-const QUIET: Nanos = Nanos::from_secs(60);
+const LOG_INTERVAL: Nanos = Nanos::from_secs(60);
 
 /// Last log message on whether the device delivers a VM's target.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl TargetAlert {
             return None;
         };
         let shortfall = tuning.inadequate;
-        let is_quiet = self.logged.is_some_and(|at| now.since(at) < QUIET);
+        let is_quiet = self.logged.is_some_and(|at| now.since(at) < LOG_INTERVAL);
         if shortfall.is_some() == self.is_short || is_quiet {
             return None;
         }

@@ -14,7 +14,7 @@ use crate::job::{
 
 /// Time after a warning that a transfer cannot meet its deadline in which it is not repeated,
 /// however often the forecast changes.
-const QUIET: Nanos = Nanos::from_secs(60);
+const LOG_INTERVAL: Nanos = Nanos::from_secs(60);
 
 /// Deadline transfers of one VM, beyond what the engine knows of them.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ struct MissAlert {
 impl MissAlert {
     /// Records the present verdict and returns true if a warning is to be logged now.
     fn update(&mut self, now: Nanos, is_missed: bool) -> bool {
-        let is_quiet = self.logged.is_some_and(|at| now.since(at) < QUIET);
+        let is_quiet = self.logged.is_some_and(|at| now.since(at) < LOG_INTERVAL);
         if !is_missed || self.is_missed || is_quiet {
             self.is_missed &= is_missed;
             return false;
