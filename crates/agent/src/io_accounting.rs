@@ -106,8 +106,8 @@ impl IoAccounting {
     }
 
     /// Nearest running ancestor of an ended process.
-    fn heir(&self, before: &HashMap<Thread, Seen>, of: Seen) -> Option<Thread> {
-        let mut parent = of.parent;
+    fn heir(&self, before: &HashMap<Thread, Seen>, ended: Seen) -> Option<Thread> {
+        let mut parent = ended.parent;
         // A chain of ancestors has at most as many links as there were processes.
         for _ in 0..before.len() {
             let (thread, seen) = before.iter().find(|(thread, _)| thread.id == parent)?;

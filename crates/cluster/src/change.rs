@@ -218,8 +218,10 @@ fn transfer_changes(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Ch
     let waits = |name: &str| from.waiting.iter().find(|transfer| transfer.name == name);
     // A waiting transfer that runs now needs no delete, because its placement moves it.
     let again = |name: &str| {
-        let is_running = to.running[running..].iter().any(|of| of.name() == name);
-        let is_waiting = to.waiting[waiting..].iter().any(|of| of.name == name);
+        let is_running = to.running[running..]
+            .iter()
+            .any(|later| later.name() == name);
+        let is_waiting = to.waiting[waiting..].iter().any(|later| later.name == name);
         is_waiting || is_running && known(name).is_some()
     };
     let gone = |name: &&str| !to.has_transfer(name) || again(name);
@@ -228,26 +230,26 @@ fn transfer_changes(from: &ClusterState, to: &ClusterState, changes: &mut Vec<Ch
         gone.iter()
             .map(|name| Change::DeleteTransfer((*name).to_owned())),
     );
-    for of in &to.running {
-        let name = of.name();
+    for running in &to.running {
+        let name = running.name();
         let there = |name: &str| !gone.contains(&name);
         let before = known(name).filter(|_| there(name));
         let transfer = before.map(|before| &before.transfer);
         let transfer = transfer.or_else(|| waits(name).filter(|_| there(name)));
-        if transfer != Some(&of.transfer) {
-            changes.push(Change::PutTransfer(of.transfer.clone()));
+        if transfer != Some(&running.transfer) {
+            changes.push(Change::PutTransfer(running.transfer.clone()));
         }
-        if before.map(|before| &before.placement) != Some(&of.placement) {
+        if before.map(|before| &before.placement) != Some(&running.placement) {
             changes.push(Change::PutPlacement {
                 transfer: name.to_owned(),
-                placement: of.placement.clone(),
+                placement: running.placement.clone(),
             });
         }
         let entitlement = before.map(|before| before.entitlement.clone());
-        if entitlement.unwrap_or_default() != of.entitlement {
+        if entitlement.unwrap_or_default() != running.entitlement {
             changes.push(Change::PutEntitlement {
                 transfer: name.to_owned(),
-                entitlement: of.entitlement.clone(),
+                entitlement: running.entitlement.clone(),
             });
         }
     }

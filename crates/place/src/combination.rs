@@ -109,9 +109,10 @@ impl Combination {
 
     /// Returns all combinations of `n` tenants, by index.
     pub(crate) fn all(n: usize) -> impl Iterator<Item = Combination> {
-        let of = move |below, idle| [idle, below - idle, n - below].map(|count| count as u16);
-        (0..=n)
-            .flat_map(move |below| (0..=below).map(move |idle| Combination::new(of(below, idle))))
+        let counts = move |below, idle| [idle, below - idle, n - below].map(|count| count as u16);
+        (0..=n).flat_map(move |below| {
+            (0..=below).map(move |idle| Combination::new(counts(below, idle)))
+        })
     }
 }
 

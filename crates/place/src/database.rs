@@ -211,9 +211,9 @@ impl PriorityDatabase {
         // 64 tenants of three classes have 2,145 combinations, so a full update is cheap.
         for (all, nearest) in Combination::all(n).zip(&mut table.nearest) {
             let known = &table.entries[usize::from(*nearest)].classes;
-            let of = |classes: &Combination| (classes.distance_of_equal_len(&all), *classes);
+            let rank = |classes: &Combination| (classes.distance_of_equal_len(&all), *classes);
             // Ties go to the combination with the higher classes, by the order of counts.
-            if of(&entry.classes) < of(known) {
+            if rank(&entry.classes) < rank(known) {
                 *nearest = at as u16;
             }
         }

@@ -49,11 +49,11 @@ pub fn admit_by_forecast(
     if present.len() >= MOST {
         return None;
     }
-    let to_simulated = |of: &Present| Simulated {
-        job: of.tenant.job,
-        class: of.tenant.class,
-        stays: of.stays,
-        after: of.tenant.class,
+    let to_simulated = |present: &Present| Simulated {
+        job: present.tenant.job,
+        class: present.tenant.class,
+        stays: present.stays,
+        after: present.tenant.class,
         in_time: false,
     };
     let simulated: Vec<Simulated> = present.iter().map(to_simulated).collect();
@@ -111,15 +111,15 @@ fn simulate(
 ) -> Vec<bool> {
     // Each transfer ends once and passes its deadline once, which bounds the number of steps.
     for _ in 0..2 * simulated.len() + 1 {
-        let active = |of: &&Simulated| of.job.is_some() || of.stays;
-        let classes = simulated.iter().filter(active).map(|of| of.class);
+        let active = |tenant: &&Simulated| tenant.job.is_some() || tenant.stays;
+        let classes = simulated.iter().filter(active).map(|tenant| tenant.class);
         // Rates are constant until the next end or deadline.
         let rates = database.rates(&Combination::of(classes));
-        let next = |of: &Simulated| {
-            let job = of.job?;
-            let end = now.0.saturating_add(job.latency(rates.of(of.class)).0);
+        let next = |tenant: &Simulated| {
+            let job = tenant.job?;
+            let end = now.0.saturating_add(job.latency(rates.of(tenant.class)).0);
             // One nanosecond past the deadline PriDyn's guard raises the transfer to real time.
-            let guard = if job.due() >= now && of.class < Class::RealTime {
+            let guard = if job.due() >= now && tenant.class < Class::RealTime {
                 job.due().0.saturating_add(1)
             } else {
                 u64::MAX
@@ -135,32 +135,32 @@ fn simulate(
             break;
         };
         let mut newcomer_ended = false;
-        for (who, of) in simulated.iter_mut().enumerate() {
-            let Some(job) = &mut of.job else { continue };
-            let moved = u128::from(rates.of(of.class)) * u128::from(at.since(now).0);
+        for (who, tenant) in simulated.iter_mut().enumerate() {
+            let Some(job) = &mut tenant.job else { continue };
+            let moved = u128::from(rates.of(tenant.class)) * u128::from(at.since(now).0);
             let left = job.left();
-            if job.latency(rates.of(of.class)) <= at.since(now) {
-                of.in_time = at <= job.due();
-                of.job = None;
+            if job.latency(rates.of(tenant.class)) <= at.since(now) {
+                tenant.in_time = at <= job.due();
+                tenant.job = None;
                 // A VM that stays continues with ordinary I/O.
-                of.class = Class::BestEffort;
+                tenant.class = Class::BestEffort;
                 newcomer_ended |= newcomer == Some(who);
                 continue;
             }
             job.moved += u128::from(left).min(moved / u128::from(Nanos::SECOND.0)) as u64;
             if job.due() < at {
-                of.class = Class::RealTime;
-                of.after = Class::RealTime;
+                tenant.class = Class::RealTime;
+                tenant.after = Class::RealTime;
             }
         }
         if newcomer_ended {
-            let there = simulated.iter_mut().filter(|of| of.job.is_some());
+            let there = simulated.iter_mut().filter(|tenant| tenant.job.is_some());
             // Restores lowered tenants, but never below the class that the guard gave them.
-            there.for_each(|of| of.class = of.class.max(of.after));
+            there.for_each(|tenant| tenant.class = tenant.class.max(tenant.after));
         }
         now = at;
     }
-    simulated.iter().map(|of| of.in_time).collect()
+    simulated.iter().map(|tenant| tenant.in_time).collect()
 }
 
 #[cfg(test)]
@@ -232,8 +232,14 @@ mod tests {
         // most half of the disk.
         let late = present(BestEffort, 400, 1);
         let taken = |request| admit_by_forecast(Nanos::ZERO, &database, &[late], &request);
-        assert_eq!(taken(request(40, 2)).map(|of| of.class), Some(RealTime));
-        assert_eq!(taken(request(80, 4)).map(|of| of.class), Some(RealTime));
+        assert_eq!(
+            taken(request(40, 2)).map(|terms| terms.class),
+            Some(RealTime)
+        );
+        assert_eq!(
+            taken(request(80, 4)).map(|terms| terms.class),
+            Some(RealTime)
+        );
         assert_eq!(taken(request(100, 3)), None);
     }
 }

@@ -34,9 +34,10 @@ impl Rates {
         }))
     }
 
-    /// Sum of the rates of all tenants in `of`, in bytes per second; saturates.
-    pub fn total(&self, of: &Combination) -> u64 {
-        let all = Class::ALL.map(|class| self.of(class).saturating_mul(of.count(class) as u64));
+    /// Sum of the rates of all tenants in `classes`, in bytes per second; saturates.
+    pub fn total(&self, classes: &Combination) -> u64 {
+        let all =
+            Class::ALL.map(|class| self.of(class).saturating_mul(classes.count(class) as u64));
         all.into_iter().fold(0, u64::saturating_add)
     }
 }

@@ -94,8 +94,9 @@ impl FakeHost {
     /// Priorities of the threads of a process.
     fn of(&self, id: u32) -> Vec<IoPriority> {
         let processes = self.processes.borrow();
-        let of = processes.iter().filter(|(process, _)| process.id == id);
-        of.flat_map(|(_, fake)| fake.threads.values().copied())
+        let found = processes.iter().filter(|(process, _)| process.id == id);
+        found
+            .flat_map(|(_, fake)| fake.threads.values().copied())
             .collect()
     }
 

@@ -75,10 +75,13 @@ fn merge_transfers(
     now: Nanos,
 ) -> Option<Vec<(Class, u64)>> {
     let mut rates = Some(Vec::new());
-    for of in transfers {
-        let is_there = host.device.as_ref().is_none_or(|name| *name == of.device);
-        if let (true, Some(live)) = (is_there, of.transfer) {
-            merge_transfer(state, &host.name, &of.vm, &live, now);
+    for on_vm in transfers {
+        let is_there = host
+            .device
+            .as_ref()
+            .is_none_or(|name| *name == on_vm.device);
+        if let (true, Some(live)) = (is_there, on_vm.transfer) {
+            merge_transfer(state, &host.name, &on_vm.vm, &live, now);
             // One unknown rate makes the whole interval useless for learning.
             rates = rates.zip(live.bytes_per_s).map(|(mut rates, rate)| {
                 rates.push((live.class, rate));

@@ -43,8 +43,9 @@ impl Cluster<'_> {
                 Some(socket) if !host.drained => {
                     let device = host.device.as_ref();
                     let all = self.session.daemons.vms(socket)?;
-                    let on = |of: &str| device.is_none_or(|device| device == of);
-                    all.iter().any(|of| of.vm == vm && on(&of.device))
+                    let on = |name: &str| device.is_none_or(|device| device == name);
+                    all.iter()
+                        .any(|served| served.vm == vm && on(&served.device))
                 }
                 _ => false,
             };

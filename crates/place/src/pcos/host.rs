@@ -155,8 +155,8 @@ impl Host {
         if self.gone {
             return 0;
         }
-        let of = |class| self.database.rates(&Combination::of([class])).of(class);
-        Class::ALL.map(of).into_iter().max().unwrap_or(0)
+        let rate = |class| self.database.rates(&Combination::of([class])).of(class);
+        Class::ALL.map(rate).into_iter().max().unwrap_or(0)
     }
 
     pub(super) fn push(&mut self, running: Running) {

@@ -261,11 +261,11 @@ impl Pcos {
     /// placed at once, and the host.
     pub fn nearest(&mut self, now: Nanos, request: &Request) -> Option<(HostId, Nanos)> {
         self.refresh_all(now);
-        let of = |(at, host): (usize, &Host)| {
+        let shortest = |(at, host): (usize, &Host)| {
             let deadline = host.acceptance().nearest(request)?;
             Some((deadline, HostId(at)))
         };
-        let nearest = self.hosts.iter().enumerate().filter_map(of).min();
+        let nearest = self.hosts.iter().enumerate().filter_map(shortest).min();
         nearest.map(|(deadline, host)| (host, deadline))
     }
 

@@ -10,7 +10,7 @@
 //! - preempts a vCPU that has run for `io_rate_limit`, with an early decision at that time,
 //! - runs for `io_turn` without preemption; after that only its credit counts.
 //!
-//! Credit is burnt as in Credit2 and nobody is given more, so shares of CPU time are those of
+//! Credit is burnt as in Credit2 and no vCPU is given more, so shares of CPU time are those of
 //! Credit2: a vCPU pays for a turn by waiting later. Turns put a vCPU ahead by at most `lead`. A
 //! guest that produces notifications itself gets its share in shorter pieces, and no more.
 

@@ -80,7 +80,7 @@ impl Credit {
             .iter()
             .map(|vm| i64::from(vm.weight) * active(vm));
         let weights: i64 = weights.sum();
-        // No active vCPU, so there is nobody to give credits to.
+        // No vCPU is active: there are no credits to distribute.
         if weights == 0 {
             return;
         }

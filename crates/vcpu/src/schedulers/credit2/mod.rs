@@ -9,7 +9,7 @@
 //! ```text
 //!            wake                    choose                    choose, left
 //!  Blocked --------> waiting -----------------> on a pCPU ----------------------> waiting
-//!            tickle: which pCPU is told to look    |  blocks: Blocked
+//!            tickle: which pCPU is kicked          |  blocks: Blocked
 //!                                                  |  cap used up: parked until its VM has time
 //!                                                  |  moving: into another run-queue
 //! ```
@@ -212,8 +212,8 @@ impl<C: Credits> Credit2<C> {
         let mut keys: Vec<u8> = machine.all().iter().map(key).collect();
         // Equal keys are adjacent: sockets are numbered along with the pCPUs.
         keys.dedup();
-        let of = |wanted: u8| machine.all().iter().filter(move |&p| key(p) == wanted);
-        let queues = keys.iter().map(|&wanted| of(wanted).collect());
+        let cpus_with = |wanted: u8| machine.all().iter().filter(move |&p| key(p) == wanted);
+        let queues = keys.iter().map(|&wanted| cpus_with(wanted).collect());
         let queues: Vec<RunQueue> = queues
             .map(|cpus| RunQueue::new(cpus, machine.vcpus.len()))
             .collect();

@@ -49,17 +49,20 @@ fn after_an_epoch(params: Params) -> Isacs {
 #[test]
 fn equations_2_to_4_by_hand() {
     let isacs = after_an_epoch(Params::default());
-    let of = |v: u32| *isacs.account(VcpuId(v));
+    let account = |v: u32| *isacs.account(VcpuId(v));
     // 20 ms * 5/30, 6 ms * 10/30, nothing.
     let given = [3_333_333, 2_000_000, 0];
-    assert_eq!([0, 1, 2].map(|v| of(v).io_credit), given);
-    assert_eq!([0, 1, 2].map(|v| of(v).end), given);
-    assert_eq!([0, 1, 2].map(|v| of(v).credit), given.map(|g| g + 10 * MS));
+    assert_eq!([0, 1, 2].map(|v| account(v).io_credit), given);
+    assert_eq!([0, 1, 2].map(|v| account(v).end), given);
+    assert_eq!(
+        [0, 1, 2].map(|v| account(v).credit),
+        given.map(|g| g + 10 * MS)
+    );
     // The mean of the nonzero IVCredits is 2.67 ms: the second and the third are below it.
-    assert_eq!([0, 1, 2].map(|v| of(v).in_group), [false, true, true]);
+    assert_eq!([0, 1, 2].map(|v| account(v).in_group), [false, true, true]);
     // Half of 5.33 ms each, times run-time / 10 ms.
     assert_eq!(
-        [0, 1, 2].map(|v| of(v).cpu_credit),
+        [0, 1, 2].map(|v| account(v).cpu_credit),
         [0, 2_666_666, 3_999_999]
     );
     assert_eq!(isacs.queue(0).io_load, 5_333_333);
