@@ -7,7 +7,7 @@
 //! | reply | simple | structured |
 //! |---|---|---|
 //! | success without data | [`ReplyStyle::done`] | [`ReplyStyle::done`] |
-//! | all of a read | [`ReplyStyle::data`], then the data | the header, then the data, as one final chunk |
+//! | all of a read | [`ReplyStyle::data`], then the data | header and data, one final chunk |
 //! | part of a read | not available | [`offset_data`], [`offset_hole`] |
 //! | failure | [`ReplyStyle::error`] | [`ReplyStyle::error`], [`error_offset`] |
 //! | block status | not available | [`block_status`] |
