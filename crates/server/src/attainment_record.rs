@@ -47,7 +47,7 @@ struct StoredPart {
 }
 
 impl StoredPart {
-    fn of(record: &PartRecord) -> StoredPart {
+    fn from_record(record: &PartRecord) -> StoredPart {
         StoredPart {
             part: record.part.name().to_owned(),
             promise: record.promise,
@@ -86,7 +86,7 @@ impl StoredPart {
 /// Serialises the attainment of VMs; `at` is the time of the snapshot.
 pub(crate) fn to_bytes(records: &Records, at: Timestamp) -> Vec<u8> {
     let vms = records.iter().map(|(vm, parts)| {
-        let parts = parts.iter().map(StoredPart::of).collect();
+        let parts = parts.iter().map(StoredPart::from_record).collect();
         (vm.clone(), parts)
     });
     let stored = Stored {

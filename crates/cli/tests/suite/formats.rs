@@ -203,7 +203,7 @@ fn what_was_learnt_in_version_1_is_taken_and_a_newer_one_is_not() {
     copies.replace("newer.json", "\"version\": 1", "\"version\": 2");
     let said = copies.refused(&[&import[..], &["newer.json"]].concat(), "newer.json");
     for part in [
-        "version 2 of the format",
+        "format version 2",
         "Tidegate that wrote it",
         "newer.json",
     ] {

@@ -22,7 +22,7 @@ pub(crate) struct DeviceSummary {
 impl DeviceSummary {
     /// Returns the summary of a device that is served. The policy is left out, because it may have
     /// been replaced meanwhile.
-    pub(crate) fn of(device: &DeviceConfig) -> DeviceSummary {
+    pub(crate) fn from_config(device: &DeviceConfig) -> DeviceSummary {
         let (kind, capacity) = match &device.kind {
             DeviceKind::File => (Kind::File, None),
             DeviceKind::Memory => (Kind::Memory, None),

@@ -53,7 +53,7 @@ pub fn from_json(
     devices: &[DeviceConfig],
     base: &Path,
 ) -> Result<VmConfig, ConfigErrors> {
-    let known: Vec<DeviceSummary> = devices.iter().map(DeviceSummary::of).collect();
+    let known: Vec<DeviceSummary> = devices.iter().map(DeviceSummary::from_config).collect();
     let mut exports = Names::default();
     document::read_json(json, "", |field| {
         let mut all = read_all(
@@ -118,7 +118,7 @@ pub fn disk_from_json(
     device: &DeviceConfig,
     base: &Path,
 ) -> Result<DiskConfig, ConfigErrors> {
-    let known = [DeviceSummary::of(device)];
+    let known = [DeviceSummary::from_config(device)];
     let mut exports = Names::default();
     let mut seen = UniqueNames::new(&mut exports, Names::default(), 1);
     document::read_json(json, "", |field| {

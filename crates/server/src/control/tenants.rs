@@ -148,9 +148,9 @@ impl<P: Plane> Api<P> {
             let _ = self.plane.remove_vm(&name, true).await;
             return Err(error);
         }
-        let kept = query.persist;
+        let persisted = query.persist;
         self.rescheduled.notify_one();
-        tracing::info!(vm = name, device = now.device, kept, "VM added");
+        tracing::info!(vm = name, device = now.device, persisted, "VM added");
         Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
     }
 
@@ -242,8 +242,8 @@ impl<P: Plane> Api<P> {
         }
         let view = view::objective(&now.objective);
         let objective = serde_json::to_string(&view).unwrap_or_default();
-        let kept = query.persist;
-        tracing::info!(vm, %objective, kept, "objective changed");
+        let persisted = query.persist;
+        tracing::info!(vm, %objective, persisted, "objective changed");
         Ok(now)
     }
 
@@ -281,7 +281,7 @@ impl<P: Plane> Api<P> {
             let _ = self.plane.remove_disk(name, &export, true).await;
             return Err(error);
         }
-        tracing::info!(vm = name, export, kept = query.persist, "disk added");
+        tracing::info!(vm = name, export, persisted = query.persist, "disk added");
         Ok(json(StatusCode::CREATED, &self.view_of_new(&now)))
     }
 

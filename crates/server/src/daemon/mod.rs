@@ -358,12 +358,12 @@ fn log_stuck_loops(handle: &DaemonHandle, gone: &EndedLoops) {
         let device = entry.name();
         tracing::warn!(
             %device,
-            "its event loop does not answer: the kernel holds a call on one of its disks"
+            "its event loop does not answer: a system call on one of its disks is blocked"
         );
     }
     tracing::warn!(
-        "stopped: not everything was finished and flushed, and something did not end; the process \
-         goes once the kernel gives back what it holds"
+        "stopped: some requests were not finished or flushed, and an event loop did not end; the \
+         process exits once its system calls return"
     );
 }
 
@@ -397,7 +397,7 @@ impl Ending {
         log_limit::report_remaining();
         match &ended {
             Ok(true) => tracing::info!("stopped: every request was finished, every disk flushed"),
-            Ok(false) => tracing::warn!("stopped: not everything was finished and flushed"),
+            Ok(false) => tracing::warn!("stopped: some requests were not finished or flushed"),
             Err(_) => {}
         }
         ended.map(drop)

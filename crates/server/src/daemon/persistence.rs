@@ -46,7 +46,7 @@ pub(super) fn record_disks(store: &Store, files: &Files, vms: &[VmConfig]) {
     let disks = vms
         .iter()
         .flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
-    let disks = disks.filter_map(|(vm, disk)| KnownDisk::of(&vm.name, disk));
+    let disks = disks.filter_map(|(vm, disk)| KnownDisk::from_config(&vm.name, disk));
     let disks: Vec<KnownDisk> = disks.collect();
     // One transaction, hence one fsync, for all disks.
     let changes: Vec<Change<'_>> = disks.iter().map(Change::PutDisk).collect();
@@ -206,7 +206,7 @@ impl Persistence {
     ) -> Result<bool, ControlError> {
         let store = self.required()?;
         let is = |disk: &DiskConfig| {
-            let known = KnownDisk::of("", disk);
+            let known = KnownDisk::from_config("", disk);
             disk.export == name || known.is_some_and(|known| known.path == name)
         };
         if vms.all().iter().any(|vm| vm.disks.iter().any(is)) {

@@ -103,10 +103,10 @@ impl Disk {
     /// Returns the reason why the results are not the disk's own, if there is one.
     pub fn caveat(&self) -> Option<&'static str> {
         match (self.open.facts.in_memory, self.open.facts.direct) {
-            (true, _) => Some("on a filesystem in memory: these are figures of memory"),
-            (_, false) => {
-                Some("through the page cache: these are figures of memory more than of the disk")
-            }
+            (true, _) => Some("on a file system in memory: the results are those of memory"),
+            (_, false) => Some(
+                "through the page cache: the results are those of memory more than of the disk",
+            ),
             _ => None,
         }
     }
@@ -245,7 +245,7 @@ fn check(io: &Io, result: Result<u32, i32>) -> Result<(), DriveError> {
     let source = match result {
         Ok(n) if n == io.len => return Ok(()),
         // A short transfer, for example at the end of a file that was truncated meanwhile.
-        Ok(n) => io::Error::other(format!("only {n} were")),
+        Ok(n) => io::Error::other(format!("only {n} bytes were transferred")),
         Err(errno) => io::Error::from_raw_os_error(errno),
     };
     Err(DriveError::Io {

@@ -203,7 +203,7 @@ fn used_by(number: &str, path: &Path) -> Option<String> {
             return Some(format!("{name} is mounted at {at}"));
         }
         if swaps_on(&swaps).any(|swap| swap == number) {
-            return Some(format!("{name} is swapped to"));
+            return Some(format!("{name} is used as swap"));
         }
         let holders = names(&sysfs(&number).join("holders"));
         (!holders.is_empty()).then(|| format!("{name} is a part of {}", holders.join(", ")))

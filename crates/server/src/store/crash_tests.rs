@@ -179,7 +179,7 @@ type History = Vec<(usize, Kept)>;
 /// Applies random changes to a store on a recording disk, and reopens it in between.
 fn run(disk: &Disk, seed: u64, changes: u64) -> History {
     let mut store = disk.open().expect("a new one");
-    let mut kept = Kept::of(&store).expect("reads");
+    let mut kept = Kept::read(&store).expect("reads");
     let mut history = vec![(disk.state().calls.len(), kept.clone())];
     for number in 0..changes {
         let step = Step::draw(seed, number);
@@ -238,14 +238,14 @@ impl Crashes<'_> {
         let store = disk.open();
         let store = store.unwrap_or_else(|error| panic!("{context}: {error}"));
         let opened = disk.state().calls.clone();
-        let found = Kept::of(&store).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let found = Kept::read(&store).unwrap_or_else(|error| panic!("{context}: {error}"));
         let Some((_, whole)) = allowed.iter().find(|(_, kept)| *kept == found) else {
             let (_, kept) = &allowed[0];
             panic!("{context}: differs in {:?}", found.differences(kept));
         };
         let step = Step::draw(u64::MAX, self.points);
         step.apply(&store).expect("takes changes");
-        let kept = Kept::of(&store).expect("reads");
+        let kept = Kept::read(&store).expect("reads");
         assert!(
             kept == whole.clone().after(&step),
             "{context}: not as changed"
@@ -325,7 +325,7 @@ fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
                 assert!(failed, "{error}");
                 assert!(matches!(error, StoreError::Io { .. }), "{error}");
                 refused += 1;
-                let found = Kept::of(&store).expect("opens again");
+                let found = Kept::read(&store).expect("opens again");
                 let whole = found == kept || found == next;
                 assert!(whole, "change {number}: {:?}", found.differences(&kept));
                 kept = found;
@@ -333,5 +333,5 @@ fn whichever_call_fails_the_store_goes_on_with_what_was_acknowledged() {
         }
     }
     assert!(refused > 10, "only {refused} refused");
-    assert_eq!(Kept::of(&store).expect("reads"), kept);
+    assert_eq!(Kept::read(&store).expect("reads"), kept);
 }

@@ -71,20 +71,21 @@ impl StoreError {
         let help = match self {
             StoreError::Io { path, source, .. } => return help_with_io(path, source),
             StoreError::InUse { path } => format!(
-                "one daemon at a time has a store: end the other one (`fuser {}` says which), or \
-                 choose another place",
+                "only one daemon can use a store: end the other one (`fuser {}` shows it), or \
+                 choose another path",
                 path.display()
             ),
             StoreError::NotAStore { .. } => {
-                "choose another place, or remove it if nobody needs it: a new one is made".into()
+                "choose another path, or remove the file if it is not needed: a new one is made"
+                    .into()
             }
             StoreError::Newer { .. } => {
                 "run the Tidegate that wrote it, or a newer one, which converts older files as it \
-                 opens them; or choose another place"
+                 opens them; or choose another path"
                     .into()
             }
             StoreError::Damaged { path, .. } => format!(
-                "put a copy back, or start without what it kept: mv {0} {0}.damaged",
+                "restore a backup, or start with an empty store: mv {0} {0}.damaged",
                 path.display()
             ),
             StoreError::Replaced { .. } => "restart the daemon, which opens what is there".into(),
@@ -97,11 +98,11 @@ fn help_with_io(path: &Path, error: &io::Error) -> Option<String> {
     let help = match error.kind() {
         io::ErrorKind::NotFound => return missing_directory(path),
         io::ErrorKind::PermissionDenied => {
-            "the daemon's user must be able to read and write it, and to make files beside it"
+            "the daemon's user must be able to read and write it, and to create files beside it"
         }
-        io::ErrorKind::ReadOnlyFilesystem => "choose a place that can be written",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a path on a writable file system",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "make room and try again: what was kept before is still there"
+            "free space and try again: earlier records are intact"
         }
         io::ErrorKind::IsADirectory => "name a file in it",
         _ => return None,

@@ -146,7 +146,7 @@ fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u
     }
     Err(io::Error::new(
         io::ErrorKind::ResourceBusy,
-        "it is written to all the time",
+        "it keeps changing while it is copied",
     ))
 }
 

@@ -62,7 +62,7 @@ pub struct KnownDisk {
 
 impl KnownDisk {
     /// Returns the record of a VM's disk; `None` for a disk without a file.
-    pub fn of(vm: &str, disk: &DiskConfig) -> Option<KnownDisk> {
+    pub fn from_config(vm: &str, disk: &DiskConfig) -> Option<KnownDisk> {
         let path = disk.path.as_deref()?;
         Some(KnownDisk {
             path: whole(path).to_string_lossy().into_owned(),

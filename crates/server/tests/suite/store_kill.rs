@@ -83,7 +83,7 @@ fn a_thousand_changes_outlive_the_process_that_made_them() {
         }
         done += acknowledged.len() as u64;
 
-        let found = Store::open(&path).and_then(|store| Kept::of(&store));
+        let found = Store::open(&path).and_then(|store| Kept::read(&store));
         let found = found.unwrap_or_else(|error| panic!("after change {done}: {error}"));
         let next = kept.clone().after(&Step::draw(SEED, done));
         if found != kept && found == next && done < CHANGES {

@@ -156,7 +156,7 @@ impl Kept {
     }
 
     /// Reads the content of a store.
-    pub fn of(store: &Store) -> Result<Kept, StoreError> {
+    pub fn read(store: &Store) -> Result<Kept, StoreError> {
         let mut kept = Kept::default();
         for vm in store.vms()? {
             kept.vms.insert(vm.name.clone(), vm);
