@@ -202,11 +202,7 @@ fn what_was_learnt_in_version_1_is_taken_and_a_newer_one_is_not() {
 
     copies.replace("newer.json", "\"version\": 1", "\"version\": 2");
     let said = copies.refused(&[&import[..], &["newer.json"]].concat(), "newer.json");
-    for part in [
-        "format version 2",
-        "Tidegate that wrote it",
-        "newer.json",
-    ] {
+    for part in ["format version 2", "Tidegate that wrote it", "newer.json"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     drop(daemon);

@@ -463,7 +463,7 @@ fn a_full_disk_refuses_a_change_and_takes_the_next_one_once_there_is_room() {
             other => panic!("{other}"),
         };
         assert_eq!(kind, io::ErrorKind::StorageFull);
-        assert!(error.help().expect("help").contains("make room"));
+        assert!(error.help().expect("help").contains("free space"));
     }
     full.store(false, Ordering::Relaxed);
     assert_eq!(names(&store), ["oltp"]);
