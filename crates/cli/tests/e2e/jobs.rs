@@ -222,7 +222,7 @@ fn what_is_no_job_is_refused_with_what_would_be_right() {
             &["start", "a", "--size", "1 B", "--tolerance", "1"],
             "deadline",
         ),
-        (&["cancel", "a"], "has no job"),
+        (&["cancel", "a"], "has no transfer"),
         (&["show", "x"], "there are: a, b"),
     ] {
         let refused = refused(&daemon, &[&["job"], args].concat());

@@ -104,7 +104,7 @@ fn a_disk_that_is_lost_is_missed_at_the_next_start() {
     let said = refused(&daemon, &["disk", "forget", "a"]);
     assert!(said.contains("is served"), "{said}");
     let said = refused(&daemon, &["disk", "forget", "c"]);
-    assert!(said.contains("no disk \"c\""), "{said}");
+    assert!(said.contains("no record of disk \"c\""), "{said}");
     fs::rename(&image, &away).expect("it is there");
     let (mut daemon, status) = daemon.restart_in_vain();
     assert!(!status.success());

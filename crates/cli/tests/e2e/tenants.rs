@@ -252,9 +252,9 @@ fn what_is_to_survive_does_and_nothing_else() {
     // Its file has that size from now on, whatever else is forgotten.
     tidegate(&daemon, &["vm", "resize", "long", "16 MiB"]);
     let said = refused(&daemon, &["vm", "resize", "a", "70 MiB", "--persist"]);
-    assert!(said.contains("those of the configuration"), "{said}");
+    assert!(said.contains("defined in the configuration"), "{said}");
     let said = refused(&daemon, &["vm", "remove", "a", "--persist"]);
-    assert!(said.contains("out of the configuration"), "{said}");
+    assert!(said.contains("from the configuration"), "{said}");
 
     let daemon = daemon.restart();
     assert_eq!(names(&daemon), ["a", "long"]);
