@@ -89,9 +89,9 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     let device_tables = section.take_tables(keys::DEVICES.name);
     let vm_tables = section.take_tables("vm");
     let why = "add the unix socket or the address to which NBD clients connect";
-    need_some(&section, &keys::LISTENERS, why);
+    require_tables(&section, &keys::LISTENERS, why);
     let why = "add the file, block device or model that stores the disks";
-    need_some(&section, &keys::DEVICES, why);
+    require_tables(&section, &keys::DEVICES, why);
 
     // Devices come first, because VMs refer to them; VMs before listeners, which name their
     // exports.
@@ -129,7 +129,7 @@ pub(crate) fn document(root: &Field<'_>, context: &Context<'_>) -> Option<Config
     })
 }
 
-fn need_some(section: &Section<'_>, key: &KeyInfo, why: &str) {
+fn require_tables(section: &Section<'_>, key: &KeyInfo, why: &str) {
     if let KeyDefault::Required(example) = key.default
         && !section.has(key.name)
     {

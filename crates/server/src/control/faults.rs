@@ -7,7 +7,7 @@ use tidegate_api::fault::DiskFaultsView;
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
-use super::handlers::{Body, in_time, ok, parse};
+use super::handlers::{Body, in_time, ok, parse_body};
 use super::plane::Plane;
 use super::view;
 use crate::command::{DiskSnapshot, FaultChange};
@@ -75,7 +75,7 @@ pub(super) async fn add<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let example = "{\"on\": \"write\", \"every\": 100, \"error\": \"EIO\"}";
-    let rule = Box::new(config::fault::from_json(&parse(body, example)?)?);
+    let rule = Box::new(config::fault::from_json(&parse_body(body, example)?)?);
     api.change_faults(&export, FaultChange::Add(rule)).await
 }
 

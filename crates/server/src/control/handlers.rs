@@ -91,7 +91,7 @@ pub(super) fn ok<T: Serialize>(body: &T) -> Response {
 }
 
 /// Parses the query string of a URI; `allowed` is the hint in the error 400.
-pub(super) fn query_of<T: DeserializeOwned>(uri: &Uri, allowed: &str) -> ApiResult<T> {
+pub(super) fn parse_query<T: DeserializeOwned>(uri: &Uri, allowed: &str) -> ApiResult<T> {
     let query = Query::try_from_uri(uri).map_err(|rejection| {
         ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text(), "query").allowing(allowed)
     })?;
@@ -100,12 +100,12 @@ pub(super) fn query_of<T: DeserializeOwned>(uri: &Uri, allowed: &str) -> ApiResu
 
 /// Parses the query string of a change.
 pub(super) fn change_query(uri: &Uri) -> ApiResult<ChangeQuery> {
-    query_of(uri, "?force=true or ?persist=true")
+    parse_query(uri, "?force=true or ?persist=true")
 }
 
 /// Parses a body as JSON, whatever content type it declares; `example` is the hint in the error
 /// 400.
-pub(super) fn parse(body: Body, example: &str) -> ApiResult<serde_json::Value> {
+pub(super) fn parse_body(body: Body, example: &str) -> ApiResult<serde_json::Value> {
     let body = body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -146,7 +146,7 @@ pub(super) async fn set_policy<P: Plane>(
 ) -> ApiResult<Response> {
     let device = api.device(&name)?;
     let example = "\"mclock\" or {\"name\": \"mclock\", \"cost_size\": \"16 KiB\"}";
-    let policy = config::policy::read(&parse(body, example)?)?;
+    let policy = config::policy::read(&parse_body(body, example)?)?;
     let _one_at_a_time = api.lock_changes(&name).await?;
     let now = in_time(&name, api.plane.set_policy(device, policy)).await?;
     let view = view::device(&now);
@@ -176,7 +176,7 @@ pub(super) async fn set_objective<P: Plane>(
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
     let example = "{\"reservation\": \"120 IOPS\", \"limit\": null}";
-    let change = parse(body, example)?;
+    let change = parse_body(body, example)?;
     let (own, vm) = (api.clone(), name.clone());
     // The future holds the lock on changes, so no other client changes the objective between
     // reading and writing it.
@@ -230,7 +230,7 @@ fn interval_of(query: &StatsQuery) -> ApiResult<u32> {
 
 pub(super) async fn stats<P: Plane>(State(api): State<Api<P>>, uri: Uri) -> ApiResult<Response> {
     let allowed = "?buckets=true, ?buckets=false or ?interval=10s";
-    let query: StatsQuery = query_of(&uri, allowed)?;
+    let query: StatsQuery = parse_query(&uri, allowed)?;
     let interval = interval_of(&query)?;
     let all = api.snapshots().await?;
     let vms = all

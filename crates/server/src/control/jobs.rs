@@ -9,7 +9,7 @@ use tidegate_api::transfer::VmTransfersView;
 use super::Api;
 use super::admit::Proposal;
 use super::error::{ApiResult, json};
-use super::handlers::{Body, in_time, ok, parse, query_of};
+use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::plane::Plane;
 use super::view::{self, DisplayTime};
 use crate::command::VmSnapshot;
@@ -104,9 +104,9 @@ pub(super) async fn begin<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let query: TransferQuery = query_of(&uri, "?replace=true")?;
+    let query: TransferQuery = parse_query(&uri, "?replace=true")?;
     let at = api.display_time();
-    let mut order = config::job::from_json(&parse(body, JOB)?, at.now, &at.zone)?;
+    let mut order = config::job::from_json(&parse_body(body, JOB)?, at.now, &at.zone)?;
     order.replace = query.replace;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {

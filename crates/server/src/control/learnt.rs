@@ -7,7 +7,7 @@ use tidegate_api::query::LearntQuery;
 
 use super::Api;
 use super::error::{ApiError, ApiResult};
-use super::handlers::{Body, in_time, ok, parse, query_of};
+use super::handlers::{Body, in_time, ok, parse_body, parse_query};
 use super::plane::Plane;
 use super::view;
 use crate::learnt_file::LearntFile;
@@ -29,8 +29,8 @@ pub(super) async fn import<P: Plane>(
     uri: Uri,
     body: Body,
 ) -> ApiResult<Response> {
-    let query: LearntQuery = query_of(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
-    let body = parse(body, FILE)?;
+    let query: LearntQuery = parse_query(&uri, "?disks=same, ?disks=moved or ?disks=tell")?;
+    let body = parse_body(body, FILE)?;
     let file = LearntFile::read(&body).map_err(|error| {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         ApiError::new(status, error.to_string(), "body").allowing(FILE)

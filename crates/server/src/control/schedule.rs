@@ -29,7 +29,7 @@ use tidegate_core::objective::Objective;
 use super::Api;
 use super::admit::{self, Proposal};
 use super::error::{ApiError, ApiResult};
-use super::handlers::{Body, change_query, in_time, ok, parse};
+use super::handlers::{Body, change_query, in_time, ok, parse_body};
 use super::plane::Plane;
 use super::view;
 use crate::command::VmSnapshot;
@@ -333,7 +333,7 @@ pub(super) async fn add<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
-    let mut entry = parse(body, ENTRY)?;
+    let mut entry = parse_body(body, ENTRY)?;
     let zone = entry
         .as_object_mut()
         .and_then(|entry| entry.remove("timezone"));

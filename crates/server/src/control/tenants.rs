@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::admit::Proposal;
 use super::differ;
 use super::error::{ApiError, ApiResult, json};
-use super::handlers::{Body, change_query, ok, parse};
+use super::handlers::{Body, change_query, ok, parse_body};
 use super::plane::Plane;
 use super::view;
 use super::{Api, CHANGE_TIMEOUT};
@@ -373,7 +373,7 @@ impl<P: Plane> Api<P> {
 }
 
 /// Adds the name from the path to the body under `key`; an equal name in the body is accepted.
-fn named(mut json: Value, key: &str, name: &str) -> ApiResult<Value> {
+fn with_name(mut json: Value, key: &str, name: &str) -> ApiResult<Value> {
     if let Value::Object(fields) = &mut json {
         let said = fields.entry(key).or_insert_with(|| name.into());
         if said != name {
@@ -392,7 +392,7 @@ pub(super) async fn put_vm<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
-    let body = named(parse(body, VM)?, "name", &name)?;
+    let body = with_name(parse_body(body, VM)?, "name", &name)?;
     let vm = config::vm::from_json(&body, &api.plane.device_configs(), &api.plane.base())?;
     let own = api.clone();
     api.change(&name, async move { own.put_vm(vm, query).await })
@@ -443,7 +443,7 @@ pub(super) async fn put_disk<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
-    let body = named(parse(body, DISK)?, "export", &export)?;
+    let body = with_name(parse_body(body, DISK)?, "export", &export)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(&name, async move {
         let (config, _) = own.existing_vm(&vm).await?;
@@ -462,7 +462,7 @@ pub(super) async fn resize_disk<P: Plane>(
     body: Body,
 ) -> ApiResult<Response> {
     let query = change_query(&uri)?;
-    let size = config::vm::size_from_json(&parse(body, SIZE)?)?;
+    let size = config::vm::size_from_json(&parse_body(body, SIZE)?)?;
     let (own, vm) = (api.clone(), name.clone());
     api.change(
         &name,
