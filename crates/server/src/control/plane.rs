@@ -240,7 +240,7 @@ impl Inventory for DaemonHandle {
 
 impl Loops for DaemonHandle {
     async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
-        DaemonHandle::look(self, vm).await
+        DaemonHandle::vm_snapshot(self, vm).await
     }
 
     async fn snapshot(&self, device: usize) -> Result<DeviceSnapshot, ControlError> {

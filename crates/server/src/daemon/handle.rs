@@ -128,7 +128,7 @@ impl DaemonHandle {
         vm: &str,
         max: u32,
     ) -> Result<VmSnapshot, ControlError> {
-        let now = self.look(vm).await?;
+        let now = self.vm_snapshot(vm).await?;
         // The counters are shared with the listeners, so the event loop need not be told.
         now.connections.set_max(max);
         self.shared.vms.change(vm, |vm| vm.max_connections = max);
@@ -147,7 +147,7 @@ impl DaemonHandle {
     ///
     /// # Errors
     /// If there is no such VM or its loop has ended.
-    pub async fn look(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
+    pub async fn vm_snapshot(&self, vm: &str) -> Result<VmSnapshot, ControlError> {
         let look = |vm, reply| Command::Look { vm, reply };
         self.ask_of(vm, look).await
     }

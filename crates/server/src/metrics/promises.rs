@@ -1,4 +1,4 @@
-//! Metrics of objectives and their attainment: at most [`MOST_SERIES`] series per VM.
+//! Metrics of objectives and their attainment: at most 60 series per VM.
 
 use tidegate_core::attainment::{Cause, PartAttainment};
 use tidegate_core::objective::Rate;

@@ -5,7 +5,7 @@
 //! been silent for longest. If a peer that has [`PER_PEER`] of them connects once more, it loses
 //! those in excess that have sent nothing for [`SILENT`]. No new connection is turned away: a
 //! client that completes its handshake without delay is served even during a flood. Once a client
-//! has chosen an export, it counts among the [`connections`](super::connections) of its VM instead.
+//! has chosen an export, it counts among the [`connections`](crate::connections) of its VM instead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

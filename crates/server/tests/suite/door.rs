@@ -78,7 +78,7 @@ fn a_vm_with_all_its_connections_keeps_only_its_own_clients_out() {
         client.write(0, b"nor those who were there before");
     }
     let counts = || {
-        wait(server.handle.look("disk"))
+        wait(server.handle.vm_snapshot("disk"))
             .unwrap()
             .connections
             .counts()

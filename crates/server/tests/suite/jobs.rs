@@ -48,7 +48,9 @@ fn begin(server: &Server, order: JobOrder) -> Result<VmSnapshot, ControlError> {
 }
 
 fn jobs(server: &Server) -> VmJobs {
-    wait(server.handle.look("disk")).expect("it answers").jobs
+    wait(server.handle.vm_snapshot("disk"))
+        .expect("it answers")
+        .jobs
 }
 
 fn running(server: &Server) -> RunningJob {
@@ -247,7 +249,7 @@ fn what_moves_while_the_daemon_ends_counts_as_well() {
     }
     // Waits until the daemon has read all requests; one has passed the limit meanwhile.
     loop {
-        let now = wait(server.handle.look("disk")).expect("it answers");
+        let now = wait(server.handle.vm_snapshot("disk")).expect("it answers");
         if u64::from(now.pending) + now.stats.total_ops() == 4 {
             assert!(now.pending > 0, "the limit holds them");
             break;

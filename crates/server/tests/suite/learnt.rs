@@ -60,7 +60,7 @@ fn precise(dir: &Path, kind: DeviceKind, policy: PolicySpec) -> Config {
 }
 
 fn vm_snapshot(server: &Server) -> VmSnapshot {
-    wait(server.handle.look(VM)).expect("it answers")
+    wait(server.handle.vm_snapshot(VM)).expect("it answers")
 }
 
 fn tuning(server: &Server) -> Tuning {

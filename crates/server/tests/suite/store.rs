@@ -501,7 +501,7 @@ fn a_schedule_is_in_force_from_the_start_and_is_kept_with_its_objective() {
     config.vms[0].promise(schedule(always(5, 50)));
     let weights = |server: &Server, name: &str| {
         let vm = server.handle.vm(name).expect("there");
-        let snapshot = wait(server.handle.look(name)).expect("there");
+        let snapshot = wait(server.handle.vm_snapshot(name)).expect("there");
         assert_eq!(
             snapshot.objective, vm.objective,
             "what is known is what is in force"
