@@ -56,7 +56,7 @@ const COSTS_EVERY: u64 = 4;
 const COMPARED: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 512 << 10];
 /// Costs that differ by less than one part in so many are the same: whoever shares the device by
 /// them begins anew with other ones.
-const COST_SAME: u64 = 10;
+const COST_SAME: u64 = 40;
 
 /// Returns whether any cost differs.
 fn differ(one: &Profile, other: &Profile) -> bool {
