@@ -144,16 +144,17 @@ class Running:
 
 
 def serve(args, directory, device, vms):
-    """A Tidegate of these VMs, each (name, the lines of its disk, and those of its objective where it has
-    one), each with a socket of its own."""
+    """A Tidegate of these VMs, each (name, the lines of its disk, those of its objective where it has
+    one, and its own other lines where it has any), each with a socket of its own."""
     config = directory / "tidegate.toml"
     text = f'[control]\nsocket = "{directory}/control.sock"\n'
     for name, *_ in vms:
         text += f'[[listen]]\nunix = "{directory}/{name}.sock"\nexports = ["{name}"]\n'
     text += f'[[device]]\nname = "disk"\n{device}'
-    for name, disk, *objective in vms:
-        text += f'[[vm]]\nname = "{name}"\n'
-        text += "".join(f"[vm.objective]\n{lines}" for lines in objective if lines)
+    for name, disk, *more in vms:
+        objective, own = [*more, "", ""][:2]
+        text += f'[[vm]]\nname = "{name}"\n{own}'
+        text += f"[vm.objective]\n{objective}" if objective else ""
         text += f"[[vm.disk]]\n{disk}"
     config.write_text(text)
     return Server("tidegate", "", lambda _: [str(args.tidegate), "serve", str(config)])
