@@ -39,13 +39,9 @@ impl One {
     }
 
     fn ends(&mut self, at: Nanos, slot: u32, account: Account) {
-        let answer = Answered {
-            account: &account,
-            len: 4096,
-            behind_another: true,
-            cancelled: false,
-        };
-        self.0.answered(at, [0, slot], answer, || IDLE);
+        if self.0.answered(at, [0, slot], 4096, Ok(()), || IDLE) {
+            self.0.blame(0, &account, true);
+        }
     }
 
     fn part(&self, now: Nanos, part: Part) -> PartAttainment {

@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn time_does_not_run_backwards() {
-        let mut queues = queues(0);
+        let mut queues = queues();
         queues.advance(Nanos(5));
         queues.advance(Nanos(3));
         assert_eq!(queues.now, Nanos(5));
