@@ -19,6 +19,9 @@ enum Meaning {
     RequestSize,
 }
 
+/// Heading of the table of limits.
+const LIMIT: &str = "vm.objective.limit";
+
 /// Unit of a bare number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unit {
@@ -32,8 +35,8 @@ enum Unit {
 
 /// Returns the help text for an unknown key that is a throttling key of another system. `entries`
 /// are all keys of its table, because one rate may come from two of them; `is_json` selects the
-/// notation. `None` if the key is not known.
-pub(crate) fn help(key: &str, entries: &[Entry], is_json: bool) -> Option<String> {
+/// notation, `heading` is that of the table. `None` if the key is not known.
+pub(crate) fn help(key: &str, entries: &[Entry], heading: &str, is_json: bool) -> Option<String> {
     let (place, value) = match meaning(key)? {
         Meaning::RequestSize => {
             return Some(
@@ -45,6 +48,9 @@ pub(crate) fn help(key: &str, entries: &[Entry], is_json: bool) -> Option<String
         Meaning::BurstLength => ("limit.burst.length", length(key, entries)),
         Meaning::Rate(place, _) => (place, rate(place, entries)),
     };
+    if let (LIMIT, Some(key)) = (heading, place.strip_prefix("limit.")) {
+        return Some(format!("write {key} = \"{value}\" in [{LIMIT}]"));
+    }
     // A limit on reads and writes together is the plain `limit`, unless a table is needed.
     let place = if place == "limit.total" {
         "limit"
@@ -63,8 +69,8 @@ pub(crate) fn help(key: &str, entries: &[Entry], is_json: bool) -> Option<String
     Some(format!("write {place} = \"{value}\" in [vm.objective]"))
 }
 
-/// Returns the place in an objective, such as `limit.read`, that a throttling option of another
-/// system sets.
+/// Returns the place in an objective, such as `limit.read`, that a throttling key or option of
+/// another system sets, such as `iops-rd`.
 pub(crate) fn place(name: &str) -> Option<&'static str> {
     Some(match meaning(name)? {
         Meaning::Rate(place, _) => place,
@@ -119,9 +125,9 @@ fn meaning(key: &str) -> Option<Meaning> {
     Some(Meaning::Rate(place, unit))
 }
 
-/// Returns the rate that all keys of a table for one place give together.
+/// Returns the rate that all keys of a table for one place give together, or an example.
 fn rate(place: &str, entries: &[Entry]) -> String {
-    let mut whole = Rate::NONE;
+    let (mut iops, mut bandwidth) = (None, None);
     let mut example = "500 IOPS";
     for entry in entries {
         let Some(Meaning::Rate(other, unit)) = meaning(&entry.key) else {
@@ -131,38 +137,38 @@ fn rate(place: &str, entries: &[Entry]) -> String {
             continue;
         }
         let found = figure(&entry.node.value, unit);
-        if unit != Unit::Iops {
+        if unit == Unit::Iops {
+            iops = found.or(iops);
+        } else {
             example = "50 MB/s";
+            bandwidth = found.or(bandwidth);
         }
-        whole.ops = found.ops.or(whole.ops);
-        whole.bytes_per_s = found.bytes_per_s.or(whole.bytes_per_s);
     }
-    if whole.is_none() {
+    let all: Vec<String> = iops.into_iter().chain(bandwidth).collect();
+    if all.is_empty() {
         return example.to_owned();
     }
-    whole.to_string()
+    all.join(", ")
 }
 
-/// Returns the rate of one value: a number in `unit`, or text with Tidegate's units. No rate for 0,
-/// which means no limit in all of these systems, and for anything else.
-fn figure(value: &Value, unit: Unit) -> Rate {
+/// Returns one value with its unit: a number in `unit`, or text that is a rate already. `None` for
+/// 0, which means no limit in all of these systems, and for anything else.
+fn figure(value: &Value, unit: Unit) -> Option<String> {
     let number = match value {
         Value::Integer(number) => u64::try_from(*number).ok(),
         Value::Float(text) => text.parse::<f64>().ok().map(|number| number.round() as u64),
         Value::Text(text) => match parse_rate(text) {
-            Ok(rate) => return rate,
+            Ok(rate) => return (!rate.is_none()).then(|| rate.to_string()),
             Err(_) => text.trim().parse().ok(),
         },
         _ => None,
     };
-    let Some(number) = number.filter(|number| (1..=Rate::MAX >> 20).contains(number)) else {
-        return Rate::NONE;
-    };
-    match unit {
-        Unit::Iops => Rate::iops(number),
-        Unit::Bytes => Rate::bytes(number),
-        Unit::MiB => Rate::bytes(number << 20),
-    }
+    let number = number.filter(|number| (1..=Rate::MAX >> 20).contains(number))?;
+    Some(match unit {
+        Unit::Iops => Rate::iops(number).to_string(),
+        Unit::Bytes => Rate::bytes(number).to_string(),
+        Unit::MiB => format!("{number} MiB/s"),
+    })
 }
 
 /// Returns the length of a burst that a key gives in seconds.
@@ -186,7 +192,7 @@ mod tests {
         let Value::Table(entries) = node.value else {
             panic!("a table")
         };
-        let help = |entry: &Entry| help(&entry.key, &entries, false).unwrap_or_default();
+        let help = |entry: &Entry| help(&entry.key, &entries, "vm", false).unwrap_or_default();
         entries.iter().map(help).collect()
     }
 
@@ -198,7 +204,7 @@ mod tests {
             ("total_bytes_sec = 50000000", "limit = \"50 MB/s\""),
             ("read_iops_sec = 300", "limit.read = \"300 IOPS\""),
             ("iops_rd = 300", "limit.read = \"300 IOPS\""),
-            ("mbps_rd = 1", "limit.read = \"1048.576 kB/s\""),
+            ("mbps_rd = 20", "limit.read = \"20 MiB/s\""),
             ("mbps_wr = 0", "limit.write = \"50 MB/s\""),
             ("bps_max = 20000000", "limit.burst.total = \"20 MB/s\""),
             ("iops_rd_max_length = 60", "limit.burst.length = \"60 s\""),
@@ -208,7 +214,7 @@ mod tests {
             ),
             ("wbps = \"20 MB/s\"", "limit.write = \"20 MB/s\""),
             ("rbd_qos_write_iops_limit = 70", "limit.write = \"70 IOPS\""),
-            ("rw_mbytes_per_sec = 100", "limit = \"104857.6 kB/s\""),
+            ("rw_mbytes_per_sec = 100", "limit = \"100 MiB/s\""),
             ("min_iops = 100", "reservation = \"100 IOPS\""),
             ("max_iops = 100", "limit = \"100 IOPS\""),
             ("\"throttling.bps-read\" = 7000", "limit.read = \"7 kB/s\""),
@@ -231,13 +237,40 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_other_systems_have_a_place_in_an_objective() {
+        for (name, is) in [
+            ("iops-total", "limit.total"),
+            ("bps_rd", "limit.read"),
+            ("total-iops-sec-max", "limit.burst.total"),
+            ("iops-wr-max-length", "limit.burst.length"),
+            ("min-iops", "reservation"),
+        ] {
+            assert_eq!(place(name), Some(is), "{name}");
+        }
+        assert_eq!(place("colour"), None);
+    }
+
+    #[test]
+    fn the_table_of_limits_gets_its_own_key() {
+        let issues = Issues::default();
+        let node = Node::from_toml("mbps_rd = 20", &issues).expect("TOML");
+        let Value::Table(entries) = node.value else {
+            panic!("a table")
+        };
+        assert_eq!(
+            help("mbps_rd", &entries, LIMIT, false).as_deref(),
+            Some("write read = \"20 MiB/s\" in [vm.objective.limit]")
+        );
+    }
+
+    #[test]
     fn json_gets_json() {
         let node = Node::from_json(&serde_json::json!({ "iops_rd": 300 }));
         let Value::Table(entries) = node.value else {
             panic!("a table")
         };
         assert_eq!(
-            help("iops_rd", &entries, true).as_deref(),
+            help("iops_rd", &entries, "", true).as_deref(),
             Some("write {\"limit\": {\"read\": \"300 IOPS\"}} in the objective of the VM")
         );
     }

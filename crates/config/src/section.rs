@@ -306,7 +306,7 @@ impl<'a> Section<'a> {
     /// Reports an unknown key, with the most similar of `known`.
     pub fn unknown(&self, entry: &Entry, known: &[&str]) {
         let is_json = self.issues.place(&entry.key_span).is_none();
-        let foreign = foreign::help(&entry.key, self.entries, is_json);
+        let foreign = foreign::help(&entry.key, self.entries, &self.path.heading, is_json);
         let near = || nearest(&entry.key, known.iter().copied());
         let allowed = match foreign.or_else(|| near().map(|near| format!("did you mean `{near}`?")))
         {

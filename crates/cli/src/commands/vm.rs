@@ -336,9 +336,11 @@ fn history(stats: &VmStatsView, style: Style) -> String {
         }
     }
     let tables = [operations, times, spent(stats)];
+    // Nothing is spent yet where requests took no measurable time, as on a device in memory.
+    let tables = tables.iter().filter(|table| !table.is_empty());
     tables
         .map(|table| format!("\n{}", table.render(style)))
-        .concat()
+        .collect()
 }
 
 /// Returns a row of a histogram's mean, quantiles and maximum.
