@@ -89,14 +89,14 @@ impl Pace {
         true
     }
 
-    /// Returns the blocking time by which floors are judged, of one that was reckoned for a queue of
-    /// `depth`.
+    /// Returns the blocking time by which floors are judged, given the one that was reckoned for a
+    /// queue of `depth`.
     ///
-    /// What is reckoned counts on the worst of all mixes, such as long random writes alone. That
+    /// The reckoned time counts on the worst of all mixes, such as long random writes alone. That
     /// may be tens of times what the device does in fact, and a floor judged by it would be kept
-    /// whatever a VM gets. So the time in which the device drains its queue at its pace counts where
-    /// that is shorter. All of a second counts as its work, so pauses make it longer. At least the
-    /// time of the device's kind counts, for which its own housekeeping may keep it from everything.
+    /// whatever a VM gets. So the time in which the device drains its queue at its pace counts
+    /// where that is shorter. All of a second counts as work, so pauses make it longer. At least
+    /// the time of the device's kind counts: its housekeeping may keep it from everything so long.
     fn judged_by(&self, reckoned: Nanos, depth: u32, spec: &DeviceSpec) -> Nanos {
         let least = Attainments::blocking_of_kind(spec);
         let drains = |each: Nanos| Nanos(each.0.saturating_mul(depth.into())).max(least);
