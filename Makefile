@@ -121,6 +121,11 @@ promises: build ## Judge the default policy: devices x mixes x round trips, besi
 	@$(TIDEGATE) promises --policy slo --compare --results target/promises.jsonl \
 		--build "$$(scripts/engine-digest)" $(ARGS)
 
+.PHONY: promises-live
+promises-live: build ## Judge the default policy live: mixes on emulated devices and this machine's disk, 8 minutes
+	@scripts/setup bench
+	@python3 bench/promises.py --tidegate $(TIDEGATE) $(ARGS)
+
 .PHONY: reproduce
 reproduce: build ## Run published experiments again and set them beside the papers' figures
 	@$(TIDEGATE) reproduce flubber $(ARGS)
@@ -135,5 +140,5 @@ reproduce: build ## Run published experiments again and set them beside the pape
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z][a-z0-9-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z][a-z0-9-]*:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\nOptions for the command behind a target: make demo ARGS="--seconds 20"\n'
