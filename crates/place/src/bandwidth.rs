@@ -18,7 +18,7 @@ pub enum BandwidthError {
     Nothing,
     /// Loss that leaves no bandwidth.
     #[error(
-        "with {n} users the disk loses {lost} B/s, which leaves nothing of its {max} B/s; the loss \
+        "with {n} transfers the disk loses {lost} B/s, which leaves nothing of its {max} B/s; the loss \
          must be smaller"
     )]
     AllLost {
@@ -90,7 +90,7 @@ mod tests {
         let all = Bandwidth::new(54, &[0, 54]).expect_err("nothing left");
         assert_eq!(
             all.to_string(),
-            "with 2 users the disk loses 54 B/s, which leaves nothing of its 54 B/s; the loss must \
+            "with 2 transfers the disk loses 54 B/s, which leaves nothing of its 54 B/s; the loss must \
              be smaller"
         );
         let many = Bandwidth::new(54, &[0; MOST + 1]);

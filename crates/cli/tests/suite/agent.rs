@@ -25,7 +25,7 @@ fn the_agent_refuses_what_it_cannot_do_and_says_what_would_be_right() {
     assert!(said.contains("2 GiB in 60 s"), "{said}");
     let nowhere = tidegate(&["agent", "--vm", &me, "--disk", "/proc/self/stat"]);
     assert!(
-        stderr(&nowhere).contains("no single disk"),
+        stderr(&nowhere).contains("not on exactly one disk"),
         "{}",
         stderr(&nowhere)
     );

@@ -259,7 +259,7 @@ fn a_file_of_hosts_of_a_newer_version_is_refused_and_not_touched() {
     store.apply(&[change]).expect("writes");
     drop(store);
     let said = copies.refused(&["place", "list", "--db", "place.redb"], "place.redb");
-    for part in ["version 2", "use the Tidegate version that wrote it"] {
+    for part in ["format 2", "use the Tidegate version that wrote it"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }

@@ -84,13 +84,13 @@ fn vms_that_were_persisted_are_shown_and_warned_of_also_while_a_daemon_has_the_s
     }
     let warned = said(&checked);
     for part in [
-        "vm \"clash\": kept, and cannot be served: export \"bulk\" is there already: VM \"bulk\" \
+        "vm \"clash\": in the store, but cannot be served: export \"bulk\" exists already: VM \"bulk\" \
          has it",
-        "vm \"lost\": kept, and cannot be served: lost.raw: No such file or directory",
+        "vm \"lost\": in the store, but cannot be served: lost.raw: No such file or directory",
         "`tidegate vm remove lost --persist` removes it",
-        "vm \"bulk\": kept, and in the configuration: the configuration wins",
-        "vm \"nobody\": an objective is kept of a VM that is not configured",
-        "vm \"elsewhere\": kept, and cannot be served: ",
+        "vm \"bulk\": in the store and in the configuration file: the file is used",
+        "vm \"nobody\": the store has an objective for a VM that is not in the configuration file",
+        "vm \"elsewhere\": in the store, but cannot be served: ",
         "\"disk9\"",
         "t.toml:5:8",
         "device \"disk0\": what is promised",

@@ -120,7 +120,7 @@ impl Loop {
     fn set_policy(&mut self, policy: &PolicySpec) -> Result<DeviceSnapshot, CommandError> {
         (policy.check_profile(self.engine.view().profile().is_some())).map_err(|error| {
             let help = tidegate_config::device::NEEDS_PROFILE;
-            CommandError::Refused(format!("{error}: give it {help}"))
+            CommandError::Refused(format!("{error}: {help}"))
         })?;
         self.engine.set_policy(self.now, policy);
         Ok(self.snapshot())

@@ -212,7 +212,7 @@ fn control_reads_back_what_is_in_force() {
     let refused = wait(server.handle.set_policy(0, by_time)).unwrap_err();
     let said = refused.to_string();
     assert!(
-        said.contains("the device has none: give it profile = "),
+        said.contains("the device has none: add profile = "),
         "{said}"
     );
     let snapshot = wait(server.handle.snapshot(0)).unwrap();

@@ -153,7 +153,7 @@ mod tests {
         assert!(text.contains("did you mean `loss`?"), "{text}");
         assert!(said("").contains("no [[host]] section"));
         let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\nloss = [\"54 MB/s\"]\n");
-        assert!(text.contains("leave nothing"), "{text}");
+        assert!(text.contains("leaves nothing"), "{text}");
         let two = "[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\n".repeat(2);
         assert!(said(&two).contains('a'));
         let text = said("[[host]]\nname = \"a\"\nbandwidth = \"54 MB/s\"\ndevice = \"sdb\"\n");

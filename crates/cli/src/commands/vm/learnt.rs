@@ -101,10 +101,10 @@ mod tests {
         for (text, said) in [
             ("", "not JSON"),
             ("{", "not JSON"),
-            ("{}", "names no format"),
+            ("{}", "\"format\" is missing"),
             (
                 "{\"format\": \"tidegate-learnt\", \"version\": 9}",
-                "version 9 of the format",
+                "format version 9",
             ),
         ] {
             std::fs::write(&path, text).expect("writable");

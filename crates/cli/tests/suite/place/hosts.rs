@@ -26,7 +26,7 @@ fn hosts_come_one_by_one_and_are_drained() {
     ];
     site.good(&add);
     let said = site.bad(&add);
-    assert!(said.contains("host \"c\" already"), "{said}");
+    assert!(said.contains("host named \"c\" already"), "{said}");
     let said = site.bad(&[
         "host",
         "add",
@@ -37,7 +37,7 @@ fn hosts_come_one_by_one_and_are_drained() {
         "1 MB/s",
     ]);
     assert!(
-        said.contains("leave nothing") && said.contains("--loss"),
+        said.contains("leaves nothing") && said.contains("--loss"),
         "{said}"
     );
     assert_eq!(site.json(&job("x", &[]))["host"]["host"], "c");

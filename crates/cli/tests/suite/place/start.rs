@@ -86,7 +86,7 @@ fn a_job_is_started_where_its_vm_is_served() {
     assert_eq!((there.len(), &there[0]["name"]), (1, &"dss".into()));
     // What the daemon refuses is not kept either.
     let said = site.bad(&start("dss", &[]));
-    assert!(said.contains("job \"dss\" already"), "{said}");
+    assert!(said.contains("job named \"dss\" already"), "{said}");
 }
 
 #[test]
