@@ -1,8 +1,9 @@
-//! What dispatchers of deadlines have in common: VMs in the order of their first unit's deadline.
+//! Order of VMs by their first unit's deadline, shared by the dispatchers that schedule by
+//! deadline.
 //!
-//! A VM's units have one objective, so their deadlines come in the order of their arrival, and
-//! only the first of each VM competes. An objective that changes at run time moves all of a VM's
-//! deadlines by the same span: its place alone has to be found again.
+//! All units of a VM have one objective, so their deadlines come in the order of their arrival, and
+//! only the first of each VM competes. An objective that changes at run time moves all deadlines of
+//! its VM by the same span, so only the VM's place in the order has to be found again.
 
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{ReqId, VmId};
@@ -12,7 +13,7 @@ use tidegate_core::part::{ParamInfo, ParamKind, Params};
 use tidegate_core::roles::Footprint;
 use tidegate_core::starvation::{DeadlineFrom, Deadlines};
 
-/// Deadlines of a composition that has the four parameters below.
+/// Reads the rules for deadlines from a composition that has the four parameters below.
 pub(super) fn deadlines_of(params: &Params) -> Deadlines {
     Deadlines {
         from: DeadlineFrom::from_word(params.get("deadline_from")),
@@ -22,7 +23,7 @@ pub(super) fn deadlines_of(params: &Params) -> Deadlines {
     }
 }
 
-/// The paper's figure.
+/// Parameter `margin`. The default of 9 ms is Flubber's (Jin et al., 2013).
 pub(super) const MARGIN: ParamInfo = ParamInfo {
     max: 1_000_000_000,
     ..ParamInfo::span(
@@ -32,7 +33,8 @@ pub(super) const MARGIN: ParamInfo = ParamInfo {
     )
 };
 
-/// What the guest sees counts from there.
+/// Parameter `deadline_from`. The default is the arrival, from which the latency counts that the
+/// guest sees.
 pub(super) const DEADLINE_FROM: ParamInfo = ParamInfo {
     name: "deadline_from",
     kind: ParamKind::Choice(DeadlineFrom::WORDS),
@@ -42,7 +44,8 @@ pub(super) const DEADLINE_FROM: ParamInfo = ParamInfo {
     help: "from when on a latency counts: a request's arrival, or when credits let it in",
 };
 
-/// Later than any bound that the paper promises a VM, earlier than its background processes.
+/// Parameter `default_latency`. The default of 200 ms is later than any bound that the paper
+/// promises a VM (60 to 150 ms), and earlier than its background processes (500 ms).
 pub(super) const DEFAULT_LATENCY: ParamInfo = ParamInfo {
     max: 5_000_000_000,
     ..ParamInfo::span(
@@ -52,7 +55,8 @@ pub(super) const DEFAULT_LATENCY: ParamInfo = ParamInfo {
     )
 };
 
-/// As Linux's deadline has for writes.
+/// Parameter `best_effort_latency`. The default of 5 s is that of `write_expire` in Linux's
+/// mq-deadline.
 pub(super) const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
     max: 5_000_000_000,
     ..ParamInfo::span(
@@ -62,14 +66,14 @@ pub(super) const BEST_EFFORT_LATENCY: ParamInfo = ParamInfo {
     )
 };
 
-/// A place in the order: the deadline; arrival decides between equals.
+/// Key of the order: the deadline, then the arrival number among equal deadlines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Due {
     pub at: Nanos,
     seq: u64,
 }
 
-/// VMs with a unit that may go, by the deadline of the first.
+/// VMs with a unit that may go, by the deadline of their first unit.
 #[derive(Debug)]
 pub(super) struct ByDeadline {
     heads: IndexedHeap<Due>,
@@ -77,14 +81,14 @@ pub(super) struct ByDeadline {
 }
 
 impl ByDeadline {
-    /// Memory a VM takes.
+    /// Memory that one VM takes.
     pub(super) const FOOTPRINT: Footprint = Footprint {
         vm: IndexedHeap::<Due>::BYTES_PER_ID,
         vm_cold: 0,
         request: 0,
     };
 
-    /// For so many VMs.
+    /// Creates an empty order with room for `vms` VMs.
     pub(super) fn new(vms: u32, from: DeadlineFrom) -> ByDeadline {
         ByDeadline {
             heads: IndexedHeap::with_capacity(vms as usize),
@@ -92,7 +96,7 @@ impl ByDeadline {
         }
     }
 
-    /// From when on an admitted unit's deadline counts.
+    /// Returns the time from which an admitted unit's deadline counts.
     pub(super) fn start(&self, facts: &Facts, unit: &Unit) -> Nanos {
         match self.from {
             DeadlineFrom::Arrival => unit.arrived,
@@ -104,14 +108,14 @@ impl ByDeadline {
         self.heads.is_empty()
     }
 
-    /// The earliest deadline, and whose.
+    /// Returns the earliest deadline and the VM whose first unit has it.
     pub(super) fn first(&self, facts: &Facts) -> Option<(Nanos, VmId)> {
         let (due, vm) = self.heads.peek()?;
         Some((due.at, facts.vm_at(vm)))
     }
 
-    /// Finds a VM's place: its first unit, its gates or its objective changed. `due`: the
-    /// deadline of a unit that started then.
+    /// Updates a VM's place after its first unit, its gates or its objective changed. `due` maps
+    /// the start of a unit to its deadline.
     pub(super) fn rank(&mut self, facts: &Facts, vm: VmId, due: impl Fn(Nanos) -> Nanos) {
         match facts.head(vm) {
             Some(head) => {
@@ -123,19 +127,20 @@ impl ByDeadline {
         }
     }
 
-    /// It has nothing that may go.
+    /// Takes out a VM that has nothing that may go.
     pub(super) fn forget(&mut self, vm: VmId) {
         self.heads.remove(vm.index());
     }
 }
 
-/// Whether a unit that comes may change which is its VM's first: only as first of its lane.
+/// Returns whether a unit that comes is the first of its lane: only then may it change which unit
+/// is its VM's first.
 pub(super) fn leads(facts: &Facts, unit: ReqId) -> bool {
     let (vm, lane) = facts.queued(unit).vm_lane();
     facts.lane_head(vm, lane) == Some(unit)
 }
 
-/// The first unit of a VM that was found in an order of those that have one.
+/// Returns the first unit of a VM that stands in the order; panics if the VM has none.
 pub(super) fn head_of(facts: &Facts, vm: VmId) -> ReqId {
     facts.head(vm).expect("a VM in the order has a head")
 }

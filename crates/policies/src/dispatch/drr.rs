@@ -1,5 +1,5 @@
-//! Deficit round robin over VMs (Shreedhar, Varghese: Efficient fair queueing using deficit
-//! round robin, SIGCOMM 1995, ToN 1996), in bytes unless `cost` says otherwise.
+//! Deficit round robin over VMs (Shreedhar, Varghese: Efficient fair queueing using deficit round
+//! robin, SIGCOMM 1995, ToN 1996), with costs in bytes unless the parameter `cost` says otherwise.
 //!
 //! In every round each VM that waits has one turn: its deficit grows by its quantum, and it is
 //! served while its head costs no more than its deficit. What is left stays for its next turn;
@@ -12,24 +12,23 @@
 //!                     in this round                                     62 quanta from here
 //! ```
 //!
-//! The paper is O(1) only where a quantum covers the largest packet: with less, turns come and
-//! go in which nobody can be served. Such quanta would be a mebibyte and more here. So a VM
-//! whose head costs k quanta more than its deficit is put straight into the round where it
-//! will be covered, on a wheel of 64 rounds, and rounds in which nobody has a turn are passed
-//! over: the order is the paper's, and a pick looks at one VM, or at one more for each turn
-//! that ends.
+//! The paper is O(1) only where a quantum covers the largest packet: with a smaller one there are
+//! turns in which nobody can be served. Such quanta would be a mebibyte and more here. So a VM
+//! whose head costs k quanta more than its deficit is put straight into the round where it will be
+//! covered, on a wheel of 64 rounds, and rounds in which nobody has a turn are passed over: the
+//! order is the paper's, and a pick looks at one VM, or at one more for each turn that ends.
 //!
-//! Readings, where the paper leaves room:
+//! Decisions where the paper leaves room:
 //! - A VM's quantum is `quantum` x weight / 2^s, where 2^s is the largest power of two not
 //!   above any weight of a VM that waits, looked at when a round begins: the lightest gets
 //!   between one and two quanta, whatever the scale of the weights.
 //! - An I/O costs its bytes, at least `cost_size`, for a device pays for each I/O, too, not
 //!   only for its bytes. 16 KiB is where seek-free devices begin to be bound by bytes. What
 //!   moves no data (discards, zeroing where the device does it by itself) costs `cost_size`.
-//! - With another `cost` than bytes (see [`cost`](super::cost)) the quantum is what its bytes are
-//!   worth in that: the requests of `cost_size` that they are, begun ones whole; or the device's
-//!   time for a random read of so many, but no less than a 1024th of the time that the largest I/O
-//!   can take.
+//! - With another `cost` than bytes (see [`cost`](super::cost)) the quantum is converted to that
+//!   unit: the number of requests of `cost_size` that its bytes make, rounded up; or the device's
+//!   time for a random read of its bytes, but no less than a 1024th of the time that the largest
+//!   I/O can take.
 //! - A flush does not wait for its turn (the engine's express lane). It costs `cost_size`, and
 //!   may leave its VM in debt, by at most a quantum or `cost_size`: idle VMs keep that.
 //! - A head is looked at as it will leave: no longer than its VM's largest I/O. One that grew by
@@ -55,16 +54,16 @@ use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
 
-/// DRR's parameters.
+/// Parameters of [`Drr`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DrrParams {
-    /// What the lightest VM may spend a round, in bytes; see `CostModel::worth`.
+    /// Amount that the lightest VM may spend in a round, in bytes; `CostModel::worth` converts it.
     pub quantum: u32,
-    /// What an I/O costs.
+    /// Cost of an I/O.
     pub cost: CostParams,
 }
 
-/// What the registry knows of it.
+/// Registry entry of the `drr` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "drr",
     summary: "shares by weight in turns",
@@ -93,61 +92,65 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// Rounds on the wheel: as many as a word has bits.
+/// Rounds on the wheel: the number of bits of `Drr::occupied`.
 const ROUNDS: u32 = u64::BITS;
 
-/// Powers of two up to the largest weight.
+/// Number of powers of two up to the largest weight.
 const SCALES: usize = Objective::MAX_WEIGHT.ilog2() as usize + 1;
 
+/// State of a VM in the round robin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turn {
-    /// Nothing to serve: in no round.
+    /// Nothing to serve: the VM is in no round.
     Out,
-    /// In a round's list.
+    /// In a round's list, waiting for its turn.
     Waits,
-    /// First of this round's list, its quantum granted.
+    /// First in the current round's list, with its quantum granted.
     Has,
 }
 
+/// One VM's state.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
-    /// What it may still spend; below zero, what its flushes owe.
+    /// Cost that the VM may still spend; below zero, the debt of its flushes.
     deficit: i64,
     weight: u32,
-    /// Neighbours in its round's list.
+    /// Neighbours in the list of the VM's round; [`NIL`] at its ends.
     next: u32,
     prev: u32,
-    /// The round's place on the wheel.
+    /// Place on the wheel of the VM's round.
     slot: u8,
     turn: Turn,
 }
 
+/// List of the VMs that have their turn in one round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     first: u32,
     last: u32,
 }
 
-/// The dispatcher.
+/// Dispatcher of deficit round robin over VMs.
 pub struct Drr {
     params: DrrParams,
     cost: CostModel,
-    /// What the parameter of that name is worth; 0 until the first VM comes.
+    /// Parameter `quantum` in points of [`CostModel`]; 0 until the first VM comes.
     quantum: u64,
     queues: Vec<Queue>,
     wheel: [Round; ROUNDS as usize],
-    /// A bit for each place on the wheel with VMs in it.
+    /// Bit mask of the places on the wheel that hold VMs.
     occupied: u64,
-    /// This round's place on the wheel.
+    /// Place on the wheel of the current round.
     now: u32,
-    /// s, as it was when this round began.
+    /// Exponent s of the quantum (see the module), taken when the current round began.
     scale: u32,
-    /// How many of the VMs in rounds have weights from 2^n to 2^(n + 1).
+    /// Number of VMs in rounds by weight: entry n counts weights from 2^n up to, but not including,
+    /// 2^(n + 1).
     scales: [u32; SCALES],
 }
 
 impl Drr {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM of the engine.
     pub fn new(params: DrrParams, capacity: &Capacity) -> Drr {
         let queue = Queue {
             deficit: 0,
@@ -174,22 +177,24 @@ impl Drr {
         }
     }
 
+    /// Converts the parameter `quantum` into points, for the device and profile as they are now.
     fn set_quantum(&mut self, facts: &Facts) {
         let device = &facts.device().spec;
         self.quantum = self.cost.worth(self.params.quantum, device);
     }
 
+    /// Returns a VM's quantum in the current round, in points.
     fn quantum(&self, vm: usize) -> i64 {
         ((self.quantum * self.queues[vm].weight as u64) >> self.scale) as i64
     }
 
-    /// What a unit's next I/O will cost, at most, by itself.
+    /// Returns the largest cost that a unit's next I/O can have without merging.
     fn cost_of_head(&self, facts: &Facts, unit: &Unit) -> i64 {
         let largest = facts.largest_io(unit.vm);
         self.cost.of_head(facts, unit, largest) as i64
     }
 
-    /// Puts a VM behind all others of the round that is so many rounds away.
+    /// Appends a VM to the list of the round that is `rounds` rounds ahead.
     fn put(&mut self, vm: usize, rounds: u32) {
         let slot = (self.now + rounds) % ROUNDS;
         let round = &mut self.wheel[slot as usize];
@@ -226,12 +231,13 @@ impl Drr {
         }
     }
 
+    /// Adds a VM to the next round.
     fn join(&mut self, vm: usize) {
         self.scales[self.queues[vm].weight.ilog2() as usize] += 1;
         self.put(vm, 1);
     }
 
-    /// Its deficit is lost, what it owes is not.
+    /// Takes a VM out of its round. It loses its deficit, but keeps its debt.
     fn leave(&mut self, vm: usize) {
         if self.queues[vm].turn == Turn::Out {
             return;
@@ -243,7 +249,7 @@ impl Drr {
         self.scales[queue.weight.ilog2() as usize] -= 1;
     }
 
-    /// The VM's head, weight or gates changed.
+    /// Adds or removes a VM after its head or gates changed.
     fn refresh(&mut self, facts: &Facts, vm: VmId) {
         let out = self.queues[vm.index()].turn == Turn::Out;
         match (out, facts.head(vm).is_some()) {
@@ -253,7 +259,7 @@ impl Drr {
         }
     }
 
-    /// On to the next round that has anyone in it; false when there is none.
+    /// Advances to the next round that holds a VM; returns `false` if there is none.
     fn next_round(&mut self) -> bool {
         if self.occupied == 0 {
             return false;
@@ -265,8 +271,8 @@ impl Drr {
         true
     }
 
-    /// The VM's turn is over: its next is in the first round that will cover its head. What it
-    /// is granted on the way there is booked now, at this round's scale.
+    /// Ends a VM's turn and moves the VM to the first round whose quanta cover the cost of its
+    /// head. Quanta of the rounds that it skips are granted now, at the current scale.
     fn end_turn(&mut self, vm: usize, cost: i64) {
         self.take(vm);
         let quantum = self.quantum(vm);
@@ -289,10 +295,11 @@ impl Drr {
         let before = queue.deficit;
         queue.deficit -= cost;
         if io.op == Op::Flush {
+            // A VM's debt by flushes is bounded, so that it cannot delay its other I/Os for ever.
             let most = quantum.max(cost);
             queue.deficit = queue.deficit.max(-most).min(before);
         }
-        // Where that was its last unit, `remove` comes next.
+        // If this was the VM's last unit, the engine calls `remove` next.
     }
 
     fn set_weight(&mut self, vm: usize, weight: u32) {

@@ -1,5 +1,5 @@
-//! EDF: the unit goes next whose deadline is earliest; what Flubber (section 4.3) is measured
-//! against, below its credits.
+//! EDF, earliest deadline first: the baseline that Flubber is measured against, below its credits
+//! (Jin et al., 2013, section 4.3).
 //!
 //! ```text
 //! a VM's unit:          deadline = start + latency objective - margin
@@ -7,20 +7,21 @@
 //! pick:                 the earliest deadline; never waits while a unit may go
 //! ```
 //!
-//! Readings, where the paper says nothing:
+//! Decisions where the paper says nothing:
 //! - A unit starts with its arrival; with `deadline_from = admission` once no regulator holds it.
 //! - A unit's deadline is that of the guest request that gave it its name, the first that came.
 //! - A VM's units go in the order of their arrival over both lanes, as far as gates are open. An
 //!   I/O of several requests that failed goes again at the front of its lane, request by request.
-//! - A VM that has a reservation and no latency is held to `default_latency`, 200 ms: later than
-//!   every bound that the paper promises (60 to 150 ms). One that was promised nothing is held to
+//! - A VM that has a reservation and no latency bound is held to `default_latency`, 200 ms: later
+//!   than every bound that the paper promises (60 to 150 ms). A VM without any objective is held to
 //!   `best_effort_latency`, 5 s: a long queue of it must not be overdue and go before promises.
-//!   With no deadline at all it would starve. Background processes come after both.
+//!   Without a deadline it would starve. Background processes come after both.
 //! - A deadline that has passed changes nothing: the most overdue goes first.
 //!
-//! Starvation bound: a unit waits only for those with an earlier deadline. Deadlines lie at a
-//! fixed span behind starts, so with L the span of its VM and S the smallest, those are what
-//! started before it and within L - S behind it; its own VM's are what stands before it.
+//! Starvation bound: a unit waits only for units with an earlier deadline. A deadline lies a fixed
+//! span after its unit's start. With L the span of the unit's VM and S the smallest span of any VM,
+//! those units are the earlier ones of its own VM and the units of others that started before it or
+//! less than L - S after it.
 
 use super::by_deadline::{
     BEST_EFFORT_LATENCY, ByDeadline, DEADLINE_FROM, DEFAULT_LATENCY, MARGIN, deadlines_of, head_of,
@@ -35,16 +36,16 @@ use tidegate_core::part::{Capacity, Honours, ParamInfo, PartInfo};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use tidegate_core::starvation::{Bound, Deadlines, Due};
 
-/// EDF's parameters.
+/// Parameters of [`Edf`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EdfParams {
-    /// Of VMs.
+    /// Rules by which VMs' units get their deadlines.
     pub deadlines: Deadlines,
-    /// How long after its arrival a background unit is due.
+    /// Time from a background unit's start to its deadline.
     pub background_latency: Nanos,
 }
 
-/// What the registry knows of it.
+/// Registry entry of the `edf` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "edf",
     summary: "the earliest deadline first",
@@ -72,14 +73,14 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// The dispatcher.
+/// Dispatcher that sends the unit with the earliest deadline first.
 pub struct Edf {
     params: EdfParams,
     queue: ByDeadline,
 }
 
 impl Edf {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM of the engine.
     pub fn new(params: EdfParams, capacity: &Capacity) -> Edf {
         Edf {
             params,
@@ -87,6 +88,8 @@ impl Edf {
         }
     }
 
+    /// Updates a VM's place by the deadline of its first unit, after its head, gates or objective
+    /// changed.
     fn rank(&mut self, facts: &Facts, vm: VmId) {
         let EdfParams {
             deadlines,

@@ -1,11 +1,11 @@
-//! First in, first out over all VMs: what a device without a scheduler does.
+//! First in, first out over all VMs: the order of a device without a scheduler.
 //!
 //! One list in the order of arrival. A unit whose lane's gate is shut is moved aside when it
 //! reaches the front, to its lane's own list; once the gate opens, lanes with units set aside
 //! compete with the list's front by arrival. Each unit is moved at most once a shutting, so a
 //! pick is O(1) while nothing is gated and O(log lanes) otherwise.
 //!
-//! Starvation bound: a unit waits for every unit that arrived before it, and for none other.
+//! Starvation bound: a unit waits for every unit that arrived before it, and for no other.
 
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::heap::IndexedHeap;
@@ -17,7 +17,7 @@ use tidegate_core::part::{Capacity, Honours, PartInfo};
 use tidegate_core::roles::{Dispatcher, Footprint, Pick};
 use tidegate_core::starvation::Bound;
 
-/// What the registry knows of it.
+/// Registry entry of the `fifo` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "fifo",
     summary: "in the order of arrival",
@@ -26,14 +26,15 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     build: |_, capacity| Box::new(Fifo::new(capacity)),
 };
 
-/// Neighbours in a list: 8 bytes, for these are touched in the order of arrival, long after
-/// they were written.
+/// Neighbours of a unit in its list, by request slot. 8 bytes keep a list in few cache lines: links
+/// are read in the order of arrival, long after they were written.
 #[derive(Clone, Copy)]
 struct Link {
     next: u32,
     prev: u32,
 }
 
+/// Ends of a doubly linked list of units, by request slot; [`NIL`] where the list is empty.
 #[derive(Clone, Copy)]
 struct List {
     head: u32,
@@ -45,22 +46,24 @@ const EMPTY: List = List {
     tail: NIL,
 };
 
-/// The dispatcher.
+/// Dispatcher that sends admitted units to the device in the order of arrival.
 pub struct Fifo {
     links: Vec<Link>,
     main: List,
-    /// The last arrival that ever stood in `main`: what comes later belongs at its end.
+    /// Largest arrival number ever appended to `main`; a unit with a larger one goes to its end.
     newest: Option<u64>,
-    /// Units set aside, and whether a unit is; nothing looks there while there are none.
+    /// Number of units set aside; while it is 0, no pick looks at the fields below.
     aside_units: u32,
+    /// By request slot: the unit is set aside.
     is_aside: Vec<bool>,
+    /// Units set aside, a list for each lane.
     aside: Vec<List>,
-    /// Lanes with units set aside whose gate is open, by the arrival of the first.
+    /// Lanes with units set aside whose gate is open, by the arrival of their first unit.
     reopened: IndexedHeap<u64>,
 }
 
 impl Fifo {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM and request of the engine.
     pub fn new(capacity: &Capacity) -> Fifo {
         let lanes = capacity.vms as usize * Lane::ALL.len();
         let link = Link {
@@ -78,7 +81,7 @@ impl Fifo {
         }
     }
 
-    /// Puts `slot` at the end of `main`, where almost every unit belongs.
+    /// Appends `slot` to `main`, where almost every unit belongs.
     fn append(&mut self, slot: u32) {
         let last = core::mem::replace(&mut self.main.tail, slot);
         self.links[slot as usize] = Link {
@@ -91,8 +94,8 @@ impl Fifo {
         }
     }
 
-    /// Puts `slot` where its arrival belongs: at the end, or after a failure in company near the
-    /// front.
+    /// Inserts `slot` into a list by its arrival: at the end, or near the front where a merged I/O
+    /// failed and its requests are queued again one by one.
     fn link(&mut self, facts: &Facts, mut list: List, slot: u32) -> List {
         let seq = seq(facts, slot);
         let mut next = NIL;
@@ -119,7 +122,8 @@ impl Fifo {
         list
     }
 
-    /// A first unit's `prev` means nothing: to write it would mean to wait for its line.
+    /// Takes `slot` out of a list. The `prev` of the list's first unit is undefined: keeping it up
+    /// to date would cost a cache miss for each unit that goes.
     fn unlink(&mut self, mut list: List, slot: u32) -> List {
         let Link { next, prev } = self.links[slot as usize];
         let first = list.head == slot;
@@ -136,7 +140,7 @@ impl Fifo {
         list
     }
 
-    /// Keeps the lane's place among the reopened ones true.
+    /// Updates the lane's place among the reopened lanes after its gate or its list changed.
     fn rank_lane(&mut self, facts: &Facts, vm: VmId, lane: Lane) {
         let index = lane_index(vm, lane);
         match self.aside[index].head {
@@ -149,7 +153,7 @@ impl Fifo {
         }
     }
 
-    /// A pick where gates are, or may be, shut.
+    /// Picks a unit while gates are, or may be, shut.
     #[inline(never)]
     fn pick_among_gates(&mut self, facts: &Facts) -> Pick {
         loop {
@@ -171,7 +175,8 @@ impl Fifo {
         }
     }
 
-    /// The unit at the front waits at a shut gate: out of the others' way.
+    /// Moves the front unit, whose gate is shut, to its lane's own list, so that it does not block
+    /// units of other lanes.
     fn set_aside(&mut self, facts: &Facts, front: u32, index: usize) {
         self.main = self.unlink(self.main, front);
         self.aside_units += 1;
@@ -180,11 +185,12 @@ impl Fifo {
     }
 }
 
+/// Index of a VM's lane in `aside` and `reopened`.
 fn lane_index(vm: VmId, lane: Lane) -> usize {
     vm.index() * Lane::ALL.len() + lane.index()
 }
 
-/// A waiting unit's place in the order of arrival.
+/// Arrival number of a waiting unit.
 fn seq(facts: &Facts, slot: u32) -> u64 {
     facts.queued(facts.req_id(slot)).seq()
 }

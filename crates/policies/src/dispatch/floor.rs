@@ -1,17 +1,17 @@
-//! What a VM is served before shares by weight count: its reservation and, where targets are
-//! floors, its target. So a target that a tuner holds by throttling from above is not taken away
-//! from below.
+//! Floors: the rates that a VM is served before shares by weight count. A floor is the VM's
+//! reservation and, with the parameter `target_floor`, its target, so that a dispatcher does not
+//! take away what a tuner holds by throttling from above.
 //!
-//! The floor lies a tenth above the target, as the throttle makes good what came late at no more
-//! than that; else what a VM lost to a stall would only come back out of its share. It does not get
-//! a tenth more for it: on average its throttle lets no more than the target pass, and what does
-//! not ask is not served.
+//! The floor lies a tenth above the target, because the throttle repays late service by at most
+//! that much. Without the tenth, a VM could make up for a stall only from its share. On average it
+//! does not get more than its target: the throttle lets no more pass, and a VM that does not ask is
+//! not served.
 
 use tidegate_base::objective::{Objective, OpsRate, Rate};
 use tidegate_base::pace::repaid;
 use tidegate_core::part::{ParamInfo, Params};
 
-/// Whether a target is a floor, too.
+/// Parameter `target_floor`: a target is a floor, too.
 pub(super) const TARGET_FLOOR: ParamInfo = ParamInfo {
     default: 0,
     ..ParamInfo::flag(
@@ -21,23 +21,24 @@ pub(super) const TARGET_FLOOR: ParamInfo = ParamInfo {
     )
 };
 
-/// Whether these parameters have floors under targets.
+/// Returns whether these parameters make targets floors.
 pub(crate) fn under_targets(params: &Params) -> bool {
     params.find(TARGET_FLOOR.name) == Some(1)
 }
 
-/// What a VM is served first.
+/// Rate that a VM is served before shares by weight count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Floor {
-    /// As much as that.
+    /// Guaranteed IOPS and bytes per second.
     pub rate: Rate,
-    /// Its IOPS count device I/Os, as the throttle to a target does, and not guest requests.
+    /// `rate.ops` counts device I/Os, as the throttle to a target does, instead of guest requests.
     pub counts_ios: bool,
 }
 
 impl Floor {
-    /// Of both the larger: an objective's reservation is no larger than its target in what both
-    /// name, so only bytes are to be compared. What only one names is its own.
+    /// Returns the floor of an objective: for IOPS the target's where it names them, for bytes the
+    /// larger of reservation and target. [`Objective::validate`] ensures that a reservation is no
+    /// larger than the target in a unit that both name.
     pub(super) fn of(objective: &Objective, under_target: bool) -> Floor {
         let Objective {
             reservation,

@@ -1,9 +1,9 @@
 //! Lottery scheduling (Waldspurger, Weihl: Lottery scheduling: flexible proportional-share
 //! resource management, OSDI 1994), of I/Os.
 //!
-//! Each VM that waits holds tickets. For each I/O one ticket is drawn, each as likely as any
-//! other, and its holder's head goes. Nothing is remembered of earlier draws, so there is
-//! nothing to be unfair about: a VM that waits has its chance in every draw.
+//! Each VM that waits holds tickets. For each I/O one ticket is drawn, each as likely as any other,
+//! and its holder's head goes. Draws are independent, so a VM that waits has its chance in every
+//! draw.
 //!
 //! ```text
 //!   weight          100          200     300
@@ -18,21 +18,21 @@
 //! f is then at most 1, as in the paper. A VM that was served c waits for c / weight draws of
 //! the others', in the mean, whatever the sizes: shares of cost go by weight.
 //!
-//! Readings, where the paper leaves room:
+//! Decisions where the paper leaves room:
 //! - An I/O costs its bytes, at least `cost_size`. What moves no data costs `cost_size`. Each
 //!   part of a large request is drawn for by itself.
 //! - A VM that has just come counts as if its last I/O had been a smallest one. In the paper it
 //!   holds its plain tickets, as if it had used a whole quantum: beside VMs of small I/Os, whose
 //!   tickets are compensated 64 times over, it would wait for its first win as long as they take
 //!   for one largest I/O each.
-//! - One that was idle holds the tickets it left with: it has saved up one win, and no more.
+//! - A VM that was idle holds the tickets it left with, so idle time saves up no more than one win.
 //! - A flush takes no draw (the engine's express lane). It adds `cost_size` to what its VM was
 //!   served last, up to 32 of them in all, and so takes tickets away until the next win.
 //! - Tickets are a weight divided by a cost, times 2^32: only their proportions matter.
 //! - A VM whose gates are shut takes no part.
 //!
 //! Bounds. With v a VM's tickets, V those of all that wait, p = v/V in each draw:
-//! - Of n draws with p the same it wins n p in the mean, with a variance of n p (1 - p).
+//! - Of n draws with constant p a VM wins n p in the mean, with a variance of n p (1 - p).
 //! - Starvation: that a VM takes part in draws and wins none has the probability of the product
 //!   of all 1 - p, less than e^-(sum of p). So it is passed over while that sum is at most 45:
 //!   for longer with a probability below 2^-64.
@@ -50,16 +50,16 @@ use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Cost, Draws};
 
-/// Lottery's parameters.
+/// Parameters of [`Lottery`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LotteryParams {
     /// The smallest cost of an I/O, in bytes.
     pub cost_size: u32,
-    /// Where the draws begin: the same seed and the same load make the same draws.
+    /// Seed of the draws: the same seed and the same load give the same draws.
     pub seed: u64,
 }
 
-/// What the registry knows of it.
+/// Registry entry of the `lottery` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "lottery",
     summary: "shares by weight, by drawing tickets",
@@ -87,16 +87,18 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// So many of a VM's flushes at most take tickets away from it.
+/// Most flushes of a VM, in units of `cost_size`, that reduce its tickets.
 const FLUSHES: u32 = 32;
 
-/// A ticket for each 2^-32 of weight by byte: below 2^37 a VM, so all together below 2^64.
+/// Binary digits of a ticket's fraction: one ticket is 2^-32 of weight by byte. A VM holds fewer
+/// than 2^37 tickets, so all VMs together hold fewer than 2^64.
 const SCALE: u32 = 32;
 
+/// Weight and last service of a VM, from which its tickets follow.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
     weight: u32,
-    /// Cost of what it won last, and of its flushes since.
+    /// Cost in bytes of the last I/O that the VM won, and of its flushes since.
     served: u32,
 }
 
@@ -106,20 +108,20 @@ impl Holder {
     }
 }
 
-/// The dispatcher.
+/// Dispatcher that draws a VM by its tickets for each I/O.
 pub struct Lottery {
     params: LotteryParams,
     random: SplitMix64,
     holders: Vec<Holder>,
-    /// The tickets of those who wait.
+    /// Tickets of each VM that waits; 0 for all others.
     tickets: Fenwick,
-    /// Who has won, until it is served: a unit may have to be split first, and a winner who then
-    /// had to draw again would be the poorer for it.
+    /// Winner of the last draw until it is served. A unit may have to be split first, and drawing
+    /// again after that would take the win away.
     winner: Option<usize>,
 }
 
 impl Lottery {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM of the engine.
     pub fn new(params: LotteryParams, capacity: &Capacity) -> Lottery {
         let vms = capacity.vms as usize;
         let holder = Holder {
@@ -135,7 +137,7 @@ impl Lottery {
         }
     }
 
-    /// The VM's tickets or gates changed, or whether it has anything that waits.
+    /// Updates a VM's tickets after its weight, its last service, its gates or its head changed.
     fn refresh(&mut self, facts: &Facts, vm: VmId) {
         let tickets = match facts.has_head(vm) {
             true => self.holders[vm.index()].tickets(),

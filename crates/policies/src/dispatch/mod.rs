@@ -1,8 +1,8 @@
-//! Dispatchers: which of the admitted units goes to the device next.
+//! Dispatchers: algorithms that choose the admitted unit that goes to the device next.
 //!
-//! Shared pieces: `virtual_time` for dispatchers that give shares by weight, `cost` for the cost of
-//! an I/O in them, `by_deadline` for those that order VMs by deadline. `background` wraps
-//! dispatchers that do not serve background processes themselves.
+//! Shared modules: `virtual_time` keeps VMs in the order of weighted shares, `cost` gives the cost
+//! of an I/O, and `by_deadline` keeps VMs in the order of deadlines. `background` wraps dispatchers
+//! that do not serve background processes themselves.
 
 pub mod background;
 pub mod bd_edf;

@@ -1,8 +1,8 @@
 //! SFQ(D): start-time fair queueing with up to D I/Os outstanding (Goyal, Vin, Cheng, SIGCOMM
 //! 1996; Jin, Chase, Kaur: Interposed proportional sharing, SIGMETRICS 2004).
 //!
-//! Each VM carries one tag in virtual time. While it waits that is its head's start tag; while
-//! it does not, the finish tag of what it was served last.
+//! Each VM has one tag in virtual time: the start tag of its head while the VM waits, else the
+//! finish tag of its last service.
 //!
 //! ```text
 //!  head comes:    tag = max(v, tag)              v: start tag of the last I/O dispatched
@@ -17,19 +17,19 @@
 //! depend on its own request's size, so nothing is recomputed when the head grows by merging,
 //! leaves in parts or is split, and each part is charged when it starts.
 //!
-//! Readings, where the papers leave room:
+//! Decisions where the papers leave room:
 //! - The cost of an I/O is, by the parameter `cost`: `bytes`, at least `cost_size`; `requests`:
 //!   one for each guest request at its first service; `size-classes`: one for every `cost_size`
 //!   begun; `device-time`: the device's time for one of its kind (see [`cost`](super::cost)). What
 //!   moves no data costs as the smallest I/O does.
 //! - D counts everything outstanding, flushes and what another policy left in flight included.
 //! - A flush does not wait for its turn (the engine's express lane). It moves its VM's tag as a
-//!   small I/O would, to at most 32 of them ahead of v: a debt, but not one without end.
+//!   small I/O would, to at most 32 of them ahead of v: a bounded debt.
 //! - A weight that changes scales what its VM is ahead of v, so that it counts at once.
 //! - Where a controller allocates rates to VMs (vFair), a VM's weight is its allocation and not its
 //!   objective's, so that the cost of a request weighs 1 / allocation. One that is counted out
 //!   (allocation 0) keeps the last it had.
-//! - A VM whose gates are shut is as one with nothing waiting: it saves nothing up.
+//! - A VM whose gates are shut counts as one with nothing waiting: it saves nothing up.
 //!
 //! Bounds, with c the largest cost of an I/O of a VM and w its weight:
 //! - Fairness: over any interval in which both wait, the costs dispatched for VMs i and j, each
@@ -52,16 +52,16 @@ use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
 
-/// SFQ(D)'s parameters.
+/// Parameters of [`Sfq`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SfqParams {
-    /// I/Os outstanding at most; 0: as many as the device takes.
+    /// Most I/Os outstanding; 0: as many as the device takes.
     pub depth: u32,
-    /// What an I/O costs.
+    /// Cost of an I/O.
     pub cost: CostParams,
 }
 
-/// What the registry knows of it.
+/// Registry entry of the `sfq` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "sfq",
     summary: "shares by weight, fair from one request to the next",
@@ -90,32 +90,34 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// A VM's flushes take its tag so many of their cost ahead of v at most.
+/// Most flushes by whose cost a VM's flushes move its tag ahead of v.
 const FLUSHES_AHEAD: u64 = 32;
 
-/// No I/Os cost as much: a tag further ahead is so old that virtual time has gone round.
+/// Largest span in virtual time by which a tag can be ahead of the clock. A tag further ahead is so
+/// old that virtual time has wrapped round.
 const BEYOND: u64 = 1 << 50;
 
-/// The dispatcher.
+/// Dispatcher of start-time fair queueing with bounded depth, SFQ(D).
 pub struct Sfq {
     depth: u32,
     cost: CostModel,
     by: CostBy,
-    /// Weights are allocations.
+    /// Weights are the controller's allocations instead of the objectives' weights.
     allocated: bool,
-    /// Costs are in points finer by so many bits.
+    /// Binary digits by which costs are finer than the points of [`CostModel`]; 0 unless
+    /// `allocated`.
     finer: u32,
     flows: Vec<Flow>,
-    /// VMs that wait, by their heads' start tags.
+    /// VMs that wait, by the start tag of their head.
     waiting: ByTag,
-    /// v.
+    /// Virtual time v: the start tag of the last I/O dispatched.
     clock: Virtual,
-    /// The largest finish tag given out.
+    /// Largest finish tag given out.
     latest: Virtual,
 }
 
 impl Sfq {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM of the engine.
     pub fn new(params: SfqParams, capacity: &Capacity) -> Sfq {
         let vms = capacity.vms as usize;
         let flow = Flow::new(Virtual(0), Objective::DEFAULT_WEIGHT);
@@ -136,10 +138,11 @@ impl Sfq {
         }
     }
 
-    /// A VM's head came: idle time earned it nothing.
+    /// Puts a VM whose head has just come into the order. Idle time earns nothing, so its tag is at
+    /// least v.
     fn wake(&mut self, facts: &Facts, vm: usize) {
         if self.waiting.first().is_none() && facts.device().in_flight == 0 {
-            // A busy period is over; in the next one everybody starts even.
+            // A busy period is over; in the next one all VMs start even.
             self.set_clock(self.clock.max(self.latest));
         }
         let flow = &mut self.flows[vm];
@@ -174,13 +177,13 @@ impl Sfq {
         }
         let tag = self.flows[vm].tag;
         self.latest = self.latest.max(tag);
-        // Where that was its last unit, `remove` comes next.
+        // If this was the VM's last unit, the engine calls `remove` next.
         if self.waiting.contains(vm) {
             self.waiting.set(vm, tag);
         }
     }
 
-    /// The VM's head, weight or gates changed otherwise than by a service.
+    /// Updates a VM's place after its head, weight or gates changed otherwise than by a service.
     fn refresh(&mut self, facts: &Facts, vm: VmId) {
         let index = vm.index();
         match (self.waiting.contains(index), facts.head(vm).is_some()) {
@@ -290,7 +293,7 @@ impl Dispatcher for Sfq {
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {
-        // Room beyond D is not left on purpose: to this policy the device is so deep.
+        // Device room beyond D does not count as held back: for this policy the device has depth D.
         let full = self.depth > 0 && facts.device().in_flight >= self.depth;
         match self.waiting.first() {
             Some((_, vm)) if !full => Pick::Start {

@@ -1,10 +1,10 @@
-//! Virtual time: where VMs stand in the order of their shares.
+//! Virtual time, by which VMs are ordered for weighted shares.
 
 use crate::tournament::Tournament;
 use core::cmp::Ordering;
 
-/// A point in virtual time: a cost divided by a weight, in units of the dispatcher that counts
-/// it. Compares modulo 2^64: points that are compared lie less than 2^63 apart.
+/// Point in virtual time: a cost divided by a weight, in the cost unit of the dispatcher.
+/// Comparisons are modulo 2^64, so two compared points must lie less than 2^63 apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Virtual(pub(super) u64);
 
@@ -14,15 +14,15 @@ impl Virtual {
         Virtual(self.0.wrapping_add(span))
     }
 
-    /// How far `earlier` lies behind.
+    /// Returns the span from `earlier` to this point.
     #[inline]
     pub(super) fn since(self, earlier: Virtual) -> u64 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Where a VM at `self` stands once its weight has changed: what it was served ahead of
-    /// `clock` counts as so much the less virtual time the larger its weight is, so that a weight
-    /// that is raised helps at once.
+    /// Returns the tag of a VM at `self` after its weight changed. Service that the VM received
+    /// ahead of `clock` keeps its cost, so it counts as less virtual time the larger the new weight
+    /// is: a raised weight takes effect at once.
     pub(super) fn reweighed(self, clock: Virtual, from: u32, to: u32) -> Virtual {
         if self <= clock {
             return self;
@@ -46,12 +46,12 @@ impl PartialOrd for Virtual {
     }
 }
 
-/// Where a VM stands by its share.
+/// Tag of a VM or group in the order of weighted shares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) tag: Virtual,
     pub(super) weight: u32,
-    /// What the last division left over.
+    /// Remainder of the last division by the weight, in units of cost; always less than `weight`.
     carry: u32,
 }
 
@@ -61,7 +61,7 @@ impl Flow {
         Flow { tag, weight, carry }
     }
 
-    /// It begins anew from there.
+    /// Moves the flow to `tag` and drops its remainder.
     #[inline]
     pub(super) fn join(&mut self, tag: Virtual) {
         self.tag = tag;
@@ -86,19 +86,21 @@ impl Flow {
     }
 }
 
-/// Keys of a [`Tournament`] have an end, virtual time has none: they count from a tag this far
-/// behind the clock, and anew when the clock has come as far ahead of it.
+/// Half the range of keys of a [`Tournament`]. Keys are bounded and virtual time is not, so keys
+/// count from a tag one span behind the clock. They are rebased once the clock is more than two
+/// spans ahead of that tag.
 const SPAN: u64 = 1 << 62;
 
-/// VMs by their tags, the least first; equal tags by their slots. Tags lie less than a span from
-/// the clock.
+/// VMs by their tags, the smallest first; slots decide between equal tags. Every tag must lie less
+/// than a [`SPAN`] from the clock.
 pub(super) struct ByTag {
     keys: Tournament,
+    /// Tag from which keys count.
     from: Virtual,
 }
 
 impl ByTag {
-    /// Memory of so many VMs.
+    /// Returns the bytes of memory of an order of `vms` VMs.
     pub(super) fn bytes(vms: usize) -> usize {
         Tournament::bytes(vms)
     }
@@ -110,7 +112,7 @@ impl ByTag {
         }
     }
 
-    /// For tests: as if it had been counting from there for years.
+    /// Creates an order as if it had been counting from `from` for years, for tests.
     #[cfg(feature = "fuzzing")]
     pub(super) fn counting_from(vms: usize, from: Virtual) -> ByTag {
         let keys = Tournament::with_capacity(vms);
@@ -138,7 +140,7 @@ impl ByTag {
         self.keys.remove(vm);
     }
 
-    /// The clock, which only ever moves on, has come here.
+    /// Notes that the clock, which only moves forward, has reached `clock`.
     #[inline]
     pub(super) fn follow(&mut self, clock: Virtual) {
         if clock.since(self.from) > 2 * SPAN {
@@ -146,7 +148,7 @@ impl ByTag {
         }
     }
 
-    /// Once in years.
+    /// Rebases all keys on the clock; happens once in years.
     #[cold]
     fn count_anew(&mut self, clock: Virtual) {
         let from = clock.plus(SPAN.wrapping_neg());
@@ -194,7 +196,7 @@ mod tests {
             flow.tag
         });
         assert_eq!(tags, [7, 7, 8, 9].map(Virtual));
-        // What is left over goes with the weight, and where it begins anew.
+        // The remainder is dropped by a new weight and by `join`.
         flow.set_weight(3, Virtual(0));
         flow.spend(2);
         assert_eq!(flow.tag, Virtual(10));
