@@ -1,9 +1,9 @@
-//! Background tenants (a backup, a scrub) under dispatchers that know none: they have what the
-//! VMs leave.
+//! Background processes (a backup, a scrub) under dispatchers that do not serve them: they get what
+//! the VMs leave.
 //!
-//! `Aside` stands around such a dispatcher while there are background tenants. The dispatcher
-//! hears of VMs alone; background units stand in an index of their own, in which they go in
-//! batches by address ([`Deadline`]).
+//! `Aside` wraps such a dispatcher while there are background processes. The dispatcher hears of
+//! VMs only; background units are kept in a queue of their own, from which they go in batches by
+//! address ([`Deadline`]).
 //!
 //! ```text
 //!   a background unit may go, with room for it among `background_depth` in flight, when
@@ -16,10 +16,10 @@
 //!     nothing of the background has gone for `background_after`: then one I/O, before all VMs
 //! ```
 //!
-//! Each end of a VM's I/O begins the grace anew, however long the background has waited: pauses
-//! that are shorter are none, and only the third bounds what that costs it.
+//! Each end of a VM's I/O restarts the grace, however long the background has waited. Only the
+//! third rule bounds that wait.
 //!
-//! The third keeps a saturated device from starving a backup for ever, and is what it may cost
+//! The third rule keeps a saturated device from starving a backup for ever, and bounds its cost to
 //! the VMs: with n units before it, a background unit is started within (n + 1) x
 //! `background_after`, and the times until the device has room.
 
@@ -33,19 +33,19 @@ use tidegate_core::part::{Capacity, ParamInfo, ParamKind, Params};
 use tidegate_core::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Waits};
 use tidegate_core::starvation::Bound;
 
-/// When background I/Os go.
+/// Rules by which background I/Os go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundParams {
-    /// In flight at most.
+    /// Most background I/Os in flight.
     pub depth: u32,
-    /// How long VMs must have been quiet.
+    /// Time for which VMs must have been quiet.
     pub grace: Nanos,
-    /// One goes before all VMs when none has gone for so long; zero: never.
+    /// Time without a background I/O after which one goes before all VMs; zero: never.
     pub after: Nanos,
 }
 
 impl BackgroundParams {
-    /// Of a composition that has [`PARAMS`].
+    /// Reads the rules from a composition that has [`PARAMS`].
     pub(crate) fn from_params(params: &Params) -> BackgroundParams {
         BackgroundParams {
             depth: params.get("background_depth") as u32,
@@ -55,7 +55,7 @@ impl BackgroundParams {
     }
 }
 
-/// What every composition has whose dispatcher knows no background tenants.
+/// Parameters of every composition whose dispatcher does not serve background processes.
 pub(crate) static PARAMS: &[ParamInfo] = &[
     ParamInfo {
         name: "background_depth",
@@ -83,19 +83,21 @@ pub(crate) static PARAMS: &[ParamInfo] = &[
     },
 ];
 
-/// A dispatcher of VMs, and the background beside it.
+/// Dispatcher of VMs, with the background served from what they leave.
 pub(crate) struct Aside {
     vms: Box<dyn Dispatcher>,
+    /// Events that `vms` asked for.
     hears: Interests,
     params: BackgroundParams,
+    /// Order of the background units.
     index: Deadline,
     /// Background units in the index.
     queued: u32,
-    /// Of those with the device.
+    /// Background I/Os with the device.
     in_flight: u32,
-    /// When VMs' last I/O went to the device or came back.
+    /// Time at which an I/O of a VM last went to the device or came back.
     vms_active: Nanos,
-    /// When the background last went, or began to wait.
+    /// Time at which a background I/O last went, or the background began to wait.
     passed_over_since: Nanos,
 }
 
@@ -105,7 +107,7 @@ impl Aside {
         params: BackgroundParams,
         capacity: &Capacity,
     ) -> Aside {
-        // Only the order matters here: when the background may go is decided above it.
+        // The index decides the order only; `pick` below decides when a background I/O may go.
         let order = DeadlineParams {
             expire: [Nanos::from_millis(500); 2],
             fifo_batch: 16,
@@ -123,6 +125,7 @@ impl Aside {
         }
     }
 
+    /// Returns the dispatcher that serves `vm`.
     fn of(&mut self, facts: &Facts, vm: VmId) -> &mut dyn Dispatcher {
         if facts.is_background(vm) {
             &mut self.index
@@ -131,7 +134,7 @@ impl Aside {
         }
     }
 
-    /// When the background goes before all VMs.
+    /// Returns the time at which a background I/O goes before all VMs.
     fn promoted_at(&self) -> Nanos {
         match self.params.after {
             Nanos::ZERO => Nanos::MAX,
@@ -139,7 +142,8 @@ impl Aside {
         }
     }
 
-    /// When the background may go, if nothing happens before.
+    /// Returns the time from which a background I/O may go if no event comes before; [`Nanos::MAX`]
+    /// if only an event can allow it.
     fn allowed_at(&self, facts: &Facts) -> Nanos {
         let device = facts.device();
         if self.in_flight >= self.params.depth {
@@ -152,6 +156,7 @@ impl Aside {
         if beside { facts.now() } else { Nanos::MAX }
     }
 
+    /// Counts an I/O that went to the device (`change` 1) or came back (-1).
     fn count(&mut self, facts: &Facts, io: &DeviceIo, change: i32) {
         if facts.is_background(io.vm) {
             self.in_flight = self.in_flight.wrapping_add_signed(change);
@@ -162,7 +167,7 @@ impl Aside {
     }
 }
 
-/// Whose event it is.
+/// Returns the VM or background process that an event is about; `None` if it is about all.
 fn tenant(facts: &Facts, event: &Event) -> Option<VmId> {
     match *event {
         Event::Arrived(unit)
@@ -247,7 +252,7 @@ impl Dispatcher for Aside {
     }
 
     fn depth(&self) -> u32 {
-        // The background comes beside the VMs' own only where they leave room.
+        // Background I/Os go only where VMs leave room, so they add nothing to the depth.
         self.vms.depth()
     }
 
@@ -260,7 +265,8 @@ impl Dispatcher for Aside {
             return self.vms.pick(facts);
         }
         let (now, promoted) = (facts.now(), self.promoted_at());
-        // A background whose gates are shut has nothing to be promoted, and its index says so.
+        // While its gates are shut the background has nothing to promote; the index then idles, and
+        // the VMs' pick follows.
         if promoted <= now
             && let pick @ Pick::Start { .. } = self.index.pick(facts)
         {

@@ -1,25 +1,26 @@
-//! What an I/O costs its VM, for the dispatchers that give VMs shares by weight.
+//! Cost of an I/O to its VM, for the dispatchers that give VMs shares by weight.
 //!
-//! Four ways to count, by the parameter `cost`: bytes, requests, size classes, or the time that the
+//! The parameter `cost` chooses the unit: bytes, requests, size classes, or the time that the
 //! device takes for an I/O of its kind when it is saturated (`device-time`), which is vFair's cost
-//! of an I/O (Lu et al., SoCC 2015, section 4.1): 1 / IOPS of the profile's curve for its
-//! direction, its place and its size.
+//! of an I/O (Lu et al., SoCC 2015, section 4.1): 1 / IOPS of the profile's curve for the I/O's
+//! direction, access pattern and size.
 //!
-//! Costs are counted in points, so fine that virtual time, which is points by weight, keeps an
-//! order among 10,000 VMs of weight 10,000: 256 to a byte, 2^20 to a request, one to a picosecond.
+//! Costs are counted in points. Points are fine enough that virtual time, which is points divided
+//! by weight, keeps an order among 10,000 VMs of weight 10,000: 256 to a byte, 2^20 to a request,
+//! one to a picosecond.
 //!
-//! Readings of `device-time`:
+//! Decisions for `device-time`:
 //! - An I/O is sequential when it begins where one of its VM's last 32 I/Os ended, in the order in
-//!   which they went to the device. What stands between of other VMs does not matter: a VM that
-//!   reads in sequence is charged as such, whoever it is beside. So who breaks whose sequence is
-//!   everybody's loss in proportion, not one VM's (vFair's BOPS).
+//!   which they went to the device. I/Os of other VMs in between do not matter: a VM that reads in
+//!   sequence is charged for sequential reads, whatever the others do. The time lost to interleaved
+//!   streams is so shared by all VMs in proportion (vFair's BOPS).
 //! - What moves no data (flushes, discards, zeroing by the device's tables) costs a random write of
 //!   the smallest measured size, and is no part of a stream.
 //! - A longer I/O is never cheaper than a shorter one: where the measured curve falls, the cost
 //!   stays. An I/O costs 2^43 ps (8.8 s) at most.
-//! - A profile that is replaced counts from the next I/O on; what was charged by the one before
-//!   stays charged. One that is taken away goes on counting. Before there was any, each I/O costs
-//!   the same, 2^20 ps; configuration and API do not let it come to that.
+//! - A new profile counts from the next I/O on; earlier charges stay. A profile that is removed
+//!   stays in use. Before the first profile each I/O costs 2^20 ps; configuration and API do not
+//!   allow that case.
 
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::ends::Ends;
@@ -30,24 +31,24 @@ use tidegate_core::part::{ParamInfo, Params};
 use tidegate_core::roles::{Event, Interests, Knob};
 use tidegate_core::starvation::Cost;
 
-/// What an I/O costs its VM.
+/// Unit of an I/O's cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CostBy {
-    /// Its bytes, at least `cost_size`.
+    /// Bytes of the I/O, at least `cost_size`.
     Bytes,
-    /// The guest requests it serves first.
+    /// Guest requests that the I/O serves first.
     Requests,
-    /// The multiples of `cost_size` it begins.
+    /// Bytes in multiples of `cost_size`, rounded up.
     SizeClasses,
-    /// The device's time, by its profile.
+    /// Time of the device by its profile, in picoseconds.
     DeviceTime,
 }
 
 impl CostBy {
-    /// The configuration's words, in the order of the variants.
+    /// Words of the configuration, in the order of the variants.
     pub const WORDS: &[&str] = &["bytes", "requests", "size-classes", "device-time"];
 
-    /// By its place among the words.
+    /// Returns the unit at a place among [`CostBy::WORDS`]; panics beyond the last.
     fn from_word(place: u64) -> CostBy {
         [
             CostBy::Bytes,
@@ -57,13 +58,14 @@ impl CostBy {
         ][place as usize]
     }
 
-    /// Its place among the words: the parameter's value.
+    /// Returns the unit's place among [`CostBy::WORDS`], which is the parameter's value.
     pub(crate) const fn word(self) -> u64 {
         self as u64
     }
 
-    /// Where weights are allocations (up to 2^32), points are 2^so many times finer: a service
-    /// moves its VM on by hundreds of units of virtual time, not by less than one.
+    /// Binary digits by which points are finer where weights are allocations (up to 2^32). Without
+    /// them a service would move its VM by less than one unit of virtual time, instead of by
+    /// hundreds.
     pub(super) const fn finer(self) -> u32 {
         match self {
             CostBy::Bytes | CostBy::DeviceTime => 12,
@@ -71,12 +73,13 @@ impl CostBy {
         }
     }
 
-    /// By how many units of cost two units of virtual time of the largest allocation are apart.
+    /// Returns the units of cost that two units of virtual time stand for at the largest
+    /// allocation, rounded up.
     pub(super) const fn allocated_rounding(self) -> u64 {
         ((2 * Knob::MOST_ALLOCATION) >> (self.shift() + self.finer())) + 1
     }
 
-    /// A unit of it is 2^so many points.
+    /// Binary logarithm of the points in one unit.
     const fn shift(self) -> u32 {
         match self {
             CostBy::Bytes => 8,
@@ -86,21 +89,22 @@ impl CostBy {
     }
 }
 
-/// How a dispatcher counts.
+/// Cost rule of a dispatcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CostParams {
-    /// By what.
+    /// Unit of costs.
     pub by: CostBy,
-    /// The smallest cost in bytes, and the size of a size class.
+    /// Smallest cost of an I/O in bytes, and the size of a size class.
     pub size: u32,
 }
 
 impl CostParams {
-    /// The parameter that says by what.
+    /// Parameter `cost`.
     pub(crate) const BY: ParamInfo =
         ParamInfo::choice("cost", CostBy::WORDS, "what an I/O costs its VM");
 
-    /// Below it an I/O takes a device about as long as one of this size does.
+    /// Parameter `cost_size`. A smaller I/O takes a device about as long as one of this size: 16
+    /// KiB is where devices without seeks begin to be bound by bytes.
     pub(crate) const SIZE: ParamInfo = ParamInfo {
         name: "cost_size",
         kind: tidegate_core::part::ParamKind::Bytes,
@@ -117,20 +121,22 @@ impl CostParams {
         }
     }
 
-    /// Whether these values of a composition's parameters count the device's time.
+    /// Returns whether these parameters count costs in the device's time, so that a profile is
+    /// needed.
     pub(crate) fn need_profile(params: &Params) -> bool {
         let by = params.find(Self::BY.name).map(CostBy::from_word);
         by == Some(CostBy::DeviceTime)
     }
 }
 
-/// No I/O costs more points, so that 32 of them by the least weight are far from virtual time's
-/// end.
+/// Largest cost of an I/O in points. 32 I/Os of this cost, by the least weight, stay far below the
+/// range of virtual time.
 const LARGEST: u64 = 1 << 43;
-/// The fraction's bits of a slope, which is in picoseconds a byte.
+/// Fraction bits of a slope, which is in picoseconds per byte.
 const SLOPE: u32 = 20;
 
-/// Between the sizes that were measured.
+/// Piece of a cost curve that begins at a measured size: `cost` points at `from` bytes, plus
+/// `slope` for each byte beyond, in 2^-[`SLOPE`] points.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Segment {
     from: u32,
@@ -138,7 +144,8 @@ struct Segment {
     slope: u64,
 }
 
-/// A profile's curve as a cost: never falling, rounded up, without a division to look it up.
+/// Cost of an I/O by size, from a profile's curve: never falling, rounded up, and looked up without
+/// a division.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct CostCurve(Box<[Segment]>);
 
@@ -153,8 +160,8 @@ impl CostCurve {
         let slope = |low: (u32, u64), high: (u32, u64)| {
             ((high.1 - low.1) << SLOPE).div_ceil(u64::from(high.0 - low.0))
         };
-        // Beyond the last size the measured line goes on, where it does not fall; of a single one,
-        // from no bytes in no time.
+        // Beyond the last measured size the last segment's line goes on, unless it falls. A curve
+        // of one point goes on along the line from the origin.
         let measured = |&(size, time): &(u32, u64)| (size, time.min(LARGEST));
         let beyond = match curve.points() {
             [.., low, high] if high.1 < low.1 => 0,
@@ -190,7 +197,7 @@ impl CostCurve {
     }
 }
 
-/// The four curves of a profile: reads, then writes; sequential, then random.
+/// Cost curves of a profile: reads, then writes; sequential, then random.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct DeviceTime([CostCurve; 4]);
 
@@ -223,16 +230,18 @@ impl DeviceTime {
     }
 }
 
-/// What I/Os cost, in points; follows VMs' streams where that depends on them.
+/// Cost model of a dispatcher, in points. Follows each VM's streams where costs depend on the
+/// access pattern.
 #[derive(Debug)]
 pub(super) struct CostModel {
     params: CostParams,
     time: DeviceTime,
-    /// Access, bytes and points of the last read and the last write that were charged by the
-    /// device's time, since sizes repeat; 0 bytes: none was.
+    /// Access, bytes and points of the last read and the last write charged by the device's time;
+    /// sizes repeat, so most I/Os need no look-up. 0 bytes: none was charged.
     last: [(Access, u32, u64); 2],
-    /// By VM: where its last I/Os ended, and how many there were. Empty unless time counts.
+    /// Ends of each VM's last I/Os. Empty unless costs are in device time.
     streams: Vec<Ends>,
+    /// Number of I/Os pushed to each VM's `streams`, modulo 2^32.
     counts: Vec<u32>,
 }
 
@@ -251,7 +260,7 @@ impl CostModel {
         }
     }
 
-    /// The events it needs, beside the starts of I/Os.
+    /// Returns the events that the model needs besides the starts of I/Os.
     pub(super) fn interests(&self) -> Interests {
         match self.params.by {
             CostBy::DeviceTime => Interests::PROFILE.and(Interests::VMS),
@@ -259,7 +268,8 @@ impl CostModel {
         }
     }
 
-    /// To be told of them before its dispatcher acts on them.
+    /// Takes over a profile or a new VM. To be called before the dispatcher handles the event
+    /// itself.
     pub(super) fn on_event(&mut self, facts: &Facts, event: &Event) {
         match *event {
             Event::ProfileChanged | Event::CostsLearnt if facts.costs().is_some() => {
@@ -276,7 +286,8 @@ impl CostModel {
         }
     }
 
-    /// What an I/O that starts costs. To be asked once for each, in their order.
+    /// Returns the cost of an I/O that starts, and adds the I/O to its VM's stream. To be called
+    /// once for each I/O, in the order of their starts.
     #[inline(always)]
     pub(super) fn charge(&mut self, facts: &Facts, io: &DeviceIo) -> u64 {
         let bytes = moved(facts, io.op, io.len);
@@ -298,9 +309,9 @@ impl CostModel {
         last.2
     }
 
-    /// The same in points finer by so many bits, a part of a request by its part of the bytes:
-    /// where requests are counted, the others would have its parts go in a row once the first is
-    /// paid for.
+    /// Returns the cost as [`CostModel::charge`] does, in points that are finer by `finer` binary
+    /// digits. Where requests are counted, each part of a split request costs its part of the
+    /// bytes; if the first part cost the whole request, the others would be free and go in a row.
     #[inline]
     pub(super) fn charge_parts(&mut self, facts: &Facts, io: &DeviceIo, finer: u32) -> u64 {
         if self.params.by != CostBy::Requests || io.len >= io.part_of {
@@ -310,7 +321,8 @@ impl CostModel {
         (request * u128::from(io.len) / u128::from(io.part_of)) as u64
     }
 
-    /// What a unit's next I/O, no longer than `most` bytes, will cost at most.
+    /// Returns the largest cost that a unit's next I/O can have if it is no longer than `most`
+    /// bytes.
     #[inline]
     pub(super) fn of_head(&self, facts: &Facts, unit: &Unit, most: u32) -> u64 {
         let bytes = moved(facts, unit.op, unit.len.min(most));
@@ -320,8 +332,9 @@ impl CostModel {
         }
     }
 
-    /// Bytes of an I/O, with what may go along with a unit, that cost no more than so many points,
-    /// which the unit's own do not. Where it is not bytes that count, the unit goes by itself.
+    /// Returns the bytes up to which a unit's I/O may grow by merging while it costs no more than
+    /// `points`, but at least the unit's own bytes. Where costs are not in bytes, the unit does not
+    /// grow.
     #[inline]
     pub(super) fn most_bytes(&self, unit: &Unit, points: u64) -> u32 {
         match self.params.by {
@@ -339,7 +352,7 @@ impl CostModel {
         let size = self.params.size;
         let units = match self.params.by {
             CostBy::Requests if op != Op::Flush => requests,
-            // Flushes that joined go as one.
+            // Merged flushes go as one I/O, so they cost one.
             CostBy::Requests => 1,
             CostBy::SizeClasses if bytes > size => bytes.div_ceil(size),
             CostBy::SizeClasses => 1,
@@ -365,8 +378,9 @@ impl CostModel {
         }
     }
 
-    /// What `bytes` are worth where a parameter names an amount of service in them: that many; the
-    /// requests of `cost_size` that they are; or the time of a random read of so many.
+    /// Returns the points that an amount of service of `bytes` is worth: its bytes; the number of
+    /// requests of `cost_size` that it makes, rounded up; or the time of a random read of that
+    /// size.
     pub(super) fn worth(&self, bytes: u32, device: &DeviceSpec) -> u64 {
         Self::worth_by(&self.params, &self.time, bytes, device)
     }
@@ -375,14 +389,15 @@ impl CostModel {
         let units = match params.by {
             CostBy::Bytes => bytes.into(),
             CostBy::Requests | CostBy::SizeClasses => bytes.div_ceil(params.size).into(),
-            // Not so little that the largest I/O would take its VM more than a thousand turns.
+            // At least a 1024th of the largest I/O, so that no I/O takes its VM more than 1024
+            // turns.
             CostBy::DeviceTime => (time.cost(Direction::Read, Access::Random, bytes))
                 .max(time.largest(device).div_ceil(1024)),
         };
         units << params.by.shift()
     }
 
-    /// What a flush costs, and all that moves no data.
+    /// Returns the cost of a flush, and of every I/O that moves no data.
     #[inline]
     pub(super) fn flush(&self) -> u64 {
         match self.params.by {
@@ -391,7 +406,7 @@ impl CostModel {
         }
     }
 
-    /// No I/O costs more.
+    /// Returns the largest cost of an I/O on this device.
     #[inline]
     pub(super) fn largest(&self, device: &DeviceSpec) -> u64 {
         match self.params.by {
@@ -400,7 +415,7 @@ impl CostModel {
         }
     }
 
-    /// The cost as bounds on starvation are stated in it, with such a profile.
+    /// Returns the cost rule in the units of starvation bounds, for this device and profile.
     pub(super) fn stated(&self, device: &DeviceSpec, profile: Option<&Profile>) -> Cost {
         Self::stated_by(&self.params, &DeviceTime::of(profile), device)
     }
@@ -429,7 +444,7 @@ impl CostModel {
         Self::worth_by(&self.params, &time, bytes, device) >> self.params.by.shift()
     }
 
-    /// Bytes a VM takes in it.
+    /// Returns the bytes of memory that one VM takes.
     pub(super) fn bytes_per_vm(&self) -> usize {
         match self.streams.is_empty() {
             true => 0,
@@ -471,7 +486,7 @@ mod tests {
                 let (cost, time) = (costs.cost(bytes), curve.time_ps(bytes));
                 assert!(cost >= before, "{points:?}: falls at {bytes}");
                 assert!(cost >= time.min(LARGEST), "{points:?}: {cost} at {bytes}");
-                // Rounded up, by less than a picosecond for each MiB and one.
+                // Rounding adds less than a picosecond for each MiB, and one more.
                 let near = cost <= time.min(LARGEST) + 3;
                 assert!(near || !rising, "{points:?}: {cost} at {bytes}, not {time}");
                 before = cost;

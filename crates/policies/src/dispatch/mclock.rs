@@ -1,7 +1,8 @@
 //! mClock: reservation, limit and weight for every VM (Gulati, Merchant, Varman, OSDI 2010).
 //!
-//! Each VM carries three tags, and only for its head: when its reservation is next due (R),
-//! when its limit next allows (L), and its place in the order of shares (P, in virtual time).
+//! Each VM has three tags, kept for its head only: the time at which its reservation is next due
+//! (R), the time from which its limit allows an I/O (L), and its place in the order of shares (P,
+//! in virtual time).
 //!
 //! ```text
 //!              R due, L due -----------------------> reservation phase: earliest overdue first
@@ -14,34 +15,35 @@
 //! what a VM got by weight does not count against its floor (the paper's step that subtracts
 //! 1/r from R after a weight-phase service).
 //!
-//! Readings, where the paper leaves room:
+//! Decisions where the paper leaves room:
 //! - Tags are start tags: a service moves its VM's tags on by its own cost, so the head's tag
 //!   does not depend on the head's size and never needs recomputing when it grows by merging.
 //!   With requests of one size this is the paper's order.
-//! - Rates in requests and bytes have a pacer each. A floor asks when the first of both is
-//!   due, a cap holds until the later.
-//! - A VM that wakes joins at the virtual time of the one that was served last (SFQ's start
-//!   tag): O(1) where the paper shifts every other VM's tags. Not at that of the one that would
-//!   be served next: a VM that its limit holds may stand before it, and would pass the waking
-//!   one for as long as its tag takes to get there.
-//! - Among reservations that are due, the one goes first that will be overdue first, one
-//!   spacing after it came due. By the due time alone, many small reservations that come due
-//!   together would hold up a large one for as long as they all take.
+//! - Rates in requests and bytes have a pacer each. A reservation is due at the earlier of both, a
+//!   limit holds until the later.
+//! - A VM that wakes joins at the virtual time of the one that was served last (SFQ's start tag):
+//!   O(1) where the paper shifts every other VM's tags. The tag of the VM that would be served next
+//!   is no substitute: a VM held by its limit may have a smaller tag, and would go before the
+//!   waking one until its tag has caught up.
+//! - Among reservations that are due, the one that will be overdue first goes first; a reservation
+//!   is overdue one spacing after it came due. By the due time alone, many small reservations that
+//!   come due together would hold up a large one for as long as they all take.
 //! - A reservation never lifts its VM above its own limit.
-//! - A limit does not catch up on a stall: a late dispatch is made good for `slack` (0.9 ms). An
-//!   I/O that waits for a busy device would cost its VM a part of what it is allowed each time, and
-//!   of a floor near that: one that is limited in requests is made good for as much as leaves no
-//!   100 ms with more than one request and 1 % above the rate (see [`RatePacer::spend_late`]).
-//! - Reservations that fell behind are made good, for at most `catch_up` (1 s): a floor is a
-//!   promise, a long outage is not a debt for ever. What is forgiven beyond is the same time for
-//!   all: where reservations are more than the device can do, each VM gets its part by their
-//!   rates, as in the paper, and one that wakes joins at the tag of the one that is next.
+//! - A limit does not catch up on a stall: a late dispatch is made good for `slack` (0.9 ms).
+//!   Without that, each I/O that waits for a busy device would cost its VM a part of its limit, and
+//!   of a reservation near the limit. A VM that is limited in requests is made good for as much as
+//!   leaves no 100 ms with more than one request and 1 % above the rate (see
+//!   [`RatePacer::spend_late`]).
+//! - Reservations that fell behind are made good, for at most `catch_up` (1 s): the debt of a long
+//!   outage is bounded. Time forgiven beyond that is the same for all VMs: where reservations
+//!   exceed the device, each VM is served in proportion to its reservation, as in the paper. A VM
+//!   that wakes joins at the tag of the one that is next.
 //! - A VM whose limit held it back does not save up its share meanwhile; one whose reservation gave
 //!   it more than its share runs at most 32 I/Os of `cost_size` (or two of its own) ahead.
 //! - The cost of a share is, by the parameter `cost`, bytes, at least `cost_size` an I/O; or
 //!   requests, size classes or the device's time (see [`cost`](super::cost)). A flush costs as the
-//!   smallest I/O does, and counts for neither reservation nor limit. Those count requests and
-//!   bytes in any case.
+//!   smallest I/O does, and counts for neither reservation nor limit. Reservation and limit count
+//!   requests and bytes, whatever `cost` is.
 //! - With `target_floor` a target is a reservation, too: see `floor`.
 //!
 //! Starvation bound: a VM without a reservation is served as long as reservations leave room
@@ -64,51 +66,53 @@ use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo, SLA
 use tidegate_core::roles::{Consumed, Dispatcher, Event, Footprint, Interests, Knob, Pick, Spent};
 use tidegate_core::starvation::{Bound, Lead, Shares, Weights};
 
-/// One VM's tags.
+/// Tags and queue state of one VM.
 #[derive(Clone, Copy, Debug)]
 struct Tags {
     reservation: RatePacer,
     limit: RatePacer,
-    /// The reservation's IOPS count device I/Os.
+    /// The reservation's IOPS count device I/Os instead of guest requests.
     counts_ios: bool,
-    /// The reservation's spacing: a due service is overdue so much later.
+    /// Spacing of the reservation: time from the moment a service is due until it is overdue.
     period: Nanos,
     share: Flow,
-    /// Its head stands in the queues below.
+    /// The VM has a head that stands in the queues of [`MClock`].
     active: bool,
-    /// Queue in which its reservation stands, so that none is searched for it.
+    /// Queue in which the VM's reservation stands, so that no other is searched for it.
     asks: Asks,
-    /// Since when its limit has held it back, while it does; else never.
+    /// Time since which the limit has held the VM back; [`Nanos::MAX`] while it does not.
     held_since: Nanos,
-    /// Time since its last service in which its limit was what it waited for: for the account.
+    /// Part of the time since the VM's last service for which only its limit held it back; for the
+    /// account of delays.
     held: Nanos,
 }
 
-/// Place of a VM's reservation.
+/// Queue in which a VM's reservation stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asks {
-    /// It has none, or nothing of the VM waits.
+    /// None: the VM has no reservation, or nothing of the VM waits.
     Nothing,
-    /// Among those that will be due.
+    /// `reserved`: the reservation will be due later.
     Later,
-    /// Among those that are due.
+    /// `overdue`: the reservation is due.
     Now,
 }
 
-/// mClock's parameters.
+/// Parameters of [`MClock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MClockParams {
-    /// What an I/O costs against its VM's share.
+    /// Cost of an I/O against its VM's share.
     pub cost: CostParams,
-    /// A limit makes good a late dispatch for this long, or longer where its promise allows.
+    /// Time for which a limit makes good a late dispatch, or longer where the precision of limits
+    /// allows it.
     pub slack: Nanos,
-    /// A reservation makes good at most this long.
+    /// Longest time for which a late reservation is made good.
     pub catch_up: Nanos,
-    /// A target is a reservation, too.
+    /// Targets count as reservations, too.
     pub target_floor: bool,
 }
 
-/// What the registry knows of it.
+/// Registry entry of the `mclock` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "mclock",
     summary: "reservations first, then shares by weight, never above limits",
@@ -143,42 +147,42 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// A VM's share tag runs at most so many of the smallest I/Os ahead of the others' because of
-/// what its reservation gave it.
+/// Most of the smallest I/Os by whose cost a VM's share tag runs ahead of the others' because of
+/// service by reservation.
 const MOST_AHEAD: u64 = 32;
 
-/// The dispatcher.
+/// Dispatcher of mClock: reservations first, then shares by weight, below limits.
 pub struct MClock {
     params: MClockParams,
     cost: CostModel,
     /// Cost of [`MOST_AHEAD`] of the smallest I/Os.
     smallest_ahead: u64,
     tags: Vec<Tags>,
-    /// VMs whose reservation will be due, by when (not before their limit allows).
+    /// VMs whose reservation will be due, by that time (not before their limit allows).
     reserved: Tournament,
-    /// VMs whose reservation has come due, by when it is overdue.
+    /// VMs whose reservation is due, by the time at which it is overdue.
     overdue: Tournament,
-    /// VMs whose limit allows their head, by P.
+    /// VMs whose limit allows their head, by tag P.
     ready: ByTag,
-    /// VMs whose limit does not, by L.
+    /// VMs whose limit does not allow their head, by tag L.
     limited: Tournament,
-    /// Smallest P among those served lately: where a waking VM joins.
+    /// Smallest P among the VMs served lately; a waking VM joins there.
     clock: Virtual,
-    /// How far reservations' time, which R tags count, lies behind the driver's: what was
-    /// forgiven. It only ever grows.
+    /// Time by which the clock of R tags lies behind the driver's, because that much debt was
+    /// forgiven. Never shrinks.
     forgiven: Nanos,
-    /// The latest R that was served, in reservations' time.
+    /// Latest R that was served, by the clock of R tags.
     front: Nanos,
-    /// The regulator keeps the limits, so this one does not.
+    /// The composition's regulator enforces limits, so this dispatcher does not.
     limits_kept: bool,
-    /// Whether the last pick was made for a reservation.
+    /// The last pick was made for a reservation.
     by_reservation: bool,
     /// Time of the last pick at which the device had room and only limits held what waited.
     only_limited_at: Nanos,
 }
 
 impl MClock {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM of the engine.
     pub fn new(params: MClockParams, capacity: &Capacity) -> MClock {
         let vms = capacity.vms as usize;
         let cost = CostModel::new(params.cost, vms);
@@ -200,8 +204,8 @@ impl MClock {
         }
     }
 
-    /// Sets the virtual clock, and the value its keys count from: for tests, as if it had been
-    /// running for years.
+    /// Sets the virtual clock and the value its keys count from, as if the dispatcher had been
+    /// running for years; for tests.
     #[cfg(feature = "fuzzing")]
     pub fn grown_old(mut self, clock: u64, keys_count_from: u64) -> MClock {
         self.clock = Virtual(clock);
@@ -209,13 +213,14 @@ impl MClock {
         self
     }
 
-    /// How far ahead in virtual time a VM of this weight may be whose largest I/O costs `cost`.
+    /// Returns the largest span in virtual time by which a VM of this weight may be ahead, where
+    /// its largest I/O costs `cost`.
     fn most_ahead(&self, cost: u64, weight: u32) -> u64 {
         self.smallest_ahead.max(2 * cost) / weight as u64
     }
 
-    /// Whether a VM is not too far ahead of the clock whatever its I/Os cost: mostly so, and found
-    /// without a division.
+    /// Returns whether a VM is within [`MOST_AHEAD`] of the smallest I/Os of the clock. True for
+    /// most VMs, and decided without a division.
     #[inline]
     fn is_near(&self, share: &Flow) -> bool {
         let ahead = share.tag.since(self.clock);
@@ -226,21 +231,21 @@ impl MClock {
         self.ready.set(vm, self.tags[vm].share.tag);
     }
 
-    /// The clock only ever moves on.
+    /// Moves the virtual clock forward; it never moves back.
     fn set_clock(&mut self, clock: Virtual) {
         self.clock = clock;
         self.ready.follow(clock);
     }
 
-    /// When a VM's reservation asks for its next service, by the driver's time; it never goes
-    /// above the VM's own cap.
+    /// Returns the driver's time at which a VM's reservation is due for its next service, not
+    /// before the VM's own limit allows it; `None` without a reservation.
     fn asks(&self, vm: usize) -> Option<Nanos> {
         let tags = &self.tags[vm];
         let due = tags.reservation.any_due()? + self.forgiven;
         Some(due.max(tags.limit.all_due()))
     }
 
-    /// Where among those that are due a VM whose reservation is stands: when it will be overdue.
+    /// Moves a VM whose reservation is due to `overdue`, by the time at which it will be overdue.
     fn set_overdue(&mut self, vm: usize) {
         let tags = &self.tags[vm];
         let due = tags.reservation.any_due().unwrap_or(Nanos::ZERO);
@@ -259,19 +264,20 @@ impl MClock {
         }
     }
 
-    /// R of the reservation that goes next, or the present where none is due.
+    /// Returns R of the reservation that goes next, or the present where none is due; by the clock
+    /// of R tags.
     fn reservations_stand_at(&self, now: Nanos) -> Nanos {
         let next = self.overdue.peek();
         let due = next.and_then(|(_, vm)| self.tags[vm].reservation.any_due());
         due.unwrap_or(Nanos::MAX).min(now - self.forgiven)
     }
 
-    /// A VM's head came: idle time earned it nothing.
+    /// Puts a VM whose head has just come into the queues. Idle time earns nothing.
     #[inline]
     fn wake(&mut self, facts: &Facts, vm: usize) {
         let (now, join) = (facts.now(), self.clock);
-        // Far ahead is either a tag so old that virtual time has gone round, or a debt
-        // beyond what anyone is held to.
+        // A tag far ahead of the clock is either so old that virtual time has wrapped round, or a
+        // debt larger than any VM is charged.
         let share = self.tags[vm].share;
         let is_beyond = || {
             let largest = self.cost.largest(&facts.device().spec);
@@ -304,13 +310,13 @@ impl MClock {
         }
     }
 
-    /// Puts an active VM into the queues its tags ask for.
+    /// Puts an active VM into the queues that fit its tags.
     #[inline(always)]
     fn place(&mut self, facts: &Facts, vm: usize) {
         let (now, clock) = (facts.now(), self.clock);
         let tags = &mut self.tags[vm];
         let allowed = tags.limit.all_due();
-        // See `asks`.
+        // The same time as in `asks`, computed here to save a second read of the tags.
         if let Some(due) = tags.reservation.any_due() {
             let asks = (due + self.forgiven).max(allowed);
             let (before, overdue) = (tags.asks, due + tags.period);
@@ -343,7 +349,8 @@ impl MClock {
         }
     }
 
-    /// Reservations that have come due, and VMs whose limit has come to allow them.
+    /// Moves reservations that have come due, and VMs whose limit has come to allow them, to their
+    /// queues.
     #[inline]
     fn release(&mut self, now: Nanos) {
         if self.reserved.reaches(now.0) || self.limited.reaches(now.0) {
@@ -357,7 +364,8 @@ impl MClock {
             if asks > now.0 {
                 break;
             }
-            // What was forgiven since it was put there puts it off, but not past the end of keys.
+            // Debt forgiven since the VM was queued postpones its due time, but not past the
+            // largest key: a VM at the end of keys would never come due.
             let puts_off = |asks: &Nanos| asks.0.min(Tournament::LARGEST) > now.0;
             match self.asks(vm).filter(puts_off) {
                 Some(later) => self.reserved.set(vm, later.0),
@@ -369,8 +377,8 @@ impl MClock {
                 break;
             }
             self.limited.remove(vm);
-            // Not until now: a device without room is not asked what goes next, and that is no
-            // limit.
+            // The hold ends at `allowed`, not now: the engine does not ask a device without room,
+            // and that wait is not the limit's.
             self.tags[vm].let_go(Nanos(allowed), self.clock, self.only_limited_at);
             self.set_ready(vm);
         }
@@ -396,8 +404,8 @@ impl MClock {
             }
         }
         let (active, share) = (tags.active, tags.share);
-        // What a floor gave counts against the VM's share, but it is not a debt without end; nor
-        // does it forgive what the VM was served before.
+        // Service by reservation counts against the VM's share, but the debt is bounded. The bound
+        // forgives nothing that the VM was served before.
         if (by_reservation || io.op == Op::Flush) && share.tag > self.clock && !self.is_near(&share)
         {
             let most = self.clock.plus(self.most_ahead(cost, share.weight));
@@ -436,7 +444,7 @@ impl MClock {
         self.refresh(facts, vm);
     }
 
-    /// The VM's head, rates or gates changed otherwise than by a service.
+    /// Updates a VM's queues after its head, rates or gates changed otherwise than by a service.
     fn refresh(&mut self, facts: &Facts, vm: VmId) {
         let index = vm.index();
         match (self.tags[index].active, facts.has_head(vm)) {
@@ -461,7 +469,7 @@ impl Tags {
         held: Nanos::ZERO,
     };
 
-    /// Its limit holds it back: it stands among the limited.
+    /// Returns whether the VM's limit holds it back, so that it stands in `limited`.
     fn is_held(&self) -> bool {
         self.held_since != Nanos::MAX
     }
@@ -469,15 +477,16 @@ impl Tags {
     /// Ends the hold of a limit that allows the VM again from `until` on, or was lifted then. The
     /// VM did not save up its share meanwhile.
     ///
-    /// The hold counts in the account only if the VM would have gone earlier without a limit. One
-    /// that waits goes when its P is the least, so that is the case if one of these came to pass
+    /// The hold counts in the account of delays only if the VM would have gone earlier without a
+    /// limit. A waiting VM goes when its P is the smallest, so that holds if one of these happened
     /// since its last service:
     ///
-    /// - another VM was served at a larger P: the clock, which no VM that is ready stands behind,
-    ///   has passed the VM's P;
-    /// - there was room, and nobody else to take it (`only_limited_at`): then no clock moves.
+    /// - another VM was served at a larger P: the clock, which never passes a VM that is ready, has
+    ///   passed this VM's P;
+    /// - the device had room and no other VM could use it (`only_limited_at`): then the clock does
+    ///   not move.
     ///
-    /// Else its turn by share had not come yet, and contention is what it waited for.
+    /// Otherwise its turn by share had not come yet, and it waited because of contention.
     fn let_go(&mut self, until: Nanos, clock: Virtual, only_limited_at: Nanos) {
         let is_overtaken = self.share.tag < clock;
         if is_overtaken || only_limited_at >= self.held_since {
@@ -489,9 +498,10 @@ impl Tags {
         }
     }
 
-    /// The VM is served by its reservation. Where even the latest of those served so, `front`,
-    /// comes more than `catch_up` late, the rest is forgiven to all; a VM that its own limit kept
-    /// behind the others does not count, and is not made good more than that behind them.
+    /// Moves `front` and `forgiven` on for a service by reservation. Where even the latest tag
+    /// served, `front`, comes more than `catch_up` late, the rest of the delay is forgiven to all
+    /// VMs. A VM that its own limit kept behind the others is made good for at most `catch_up`
+    /// behind them, and does not count in `front`.
     #[inline]
     fn move_front(&mut self, now: Nanos, [front, forgiven]: [&mut Nanos; 2], catch_up: Nanos) {
         self.reservation
@@ -530,7 +540,8 @@ impl Dispatcher for MClock {
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.queued(unit).vm_lane();
-        // After a service `charge` has seen to it; this is for units taken back.
+        // After a service, `charge` has done this already; here only units that are taken back need
+        // it.
         if self.tags[vm.index()].active && !facts.has_head(vm) {
             self.sleep(vm.index());
         }
@@ -593,7 +604,8 @@ impl Dispatcher for MClock {
         let vm = match (overdue, self.ready.first()) {
             (Some((_, vm)), _) => vm,
             (None, Some((_, vm))) => vm,
-            // Their limits hold all that wait, and no reservation asks before its VM's does.
+            // All VMs that wait are held by their limits, and no reservation is due before its VM's
+            // limit allows it.
             (None, None) => {
                 self.only_limited_at = now;
                 let next = self.limited.peek();
@@ -639,7 +651,7 @@ impl Dispatcher for MClock {
 
     fn adopt(&mut self, facts: &Facts, vm: VmId, consumed: &Consumed) {
         let limit = &mut self.tags[vm.index()].limit;
-        // Without bursts here, what a burst's own rate still holds back is held back too.
+        // This dispatcher has no bursts, so the debt of a burst's own rate holds the VM back, too.
         let owed = |spent: Option<Spent>| {
             let spent = spent.unwrap_or_default();
             spent.owed.max(spent.burst_owed)
