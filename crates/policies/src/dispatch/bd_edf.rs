@@ -1,10 +1,10 @@
-//! BD-EDF: batch and delay in the order of deadlines; Flubber's latency control (sections 3.3
-//! and 3.4, algorithms 1 and 2).
+//! BD-EDF, batch and delay with earliest deadline first: Flubber's latency control (Jin et al.,
+//! 2013, sections 3.3 and 3.4, algorithms 1 and 2).
 //!
 //! Classification (algorithm 1): a VM's unit enters the VM-EDF queue with the deadline start +
 //! objective - margin, where its start is its arrival, or with `deadline_from` its admission; a
-//! background tenant's enters the background queue, in the order of arrival; both also the sorted
-//! queue, by address.
+//! background process's unit enters the background queue, in the order of arrival; both also enter
+//! the sorted queue, by address.
 //!
 //! Batch and delay (algorithm 2), once the device can take an I/O. `latest` is the deadline of
 //! VM-EDF's head less the time of one transfer (`max_size` / `transfer_rate`); a unit is
@@ -22,41 +22,41 @@
 //! ```
 //!
 //! A wait begins when an I/O ends, with VM-EDF not empty and nothing else in flight. It is for the
-//! VM whose I/O went last: one that may still enter, is there, is no background tenant, and whose
+//! VM whose I/O went last: one that may still enter, is there, is no background process, and whose
 //! lane of that I/O is open. It lasts until `latest` of whatever is VM-EDF's head then, and at most
 //! `max_wait`, where that is set. A flush of that VM in between begins the wait anew.
 //!
 //! Background units go while VM-EDF is empty, in batches of up to 16: the oldest, then each the
 //! next by address behind the one before. With `promote_background_after` the oldest goes before
-//! VMs once it has waited so long, and none went in that time: one I/O each such span.
-//! With `bound_waits` it goes in a moment that costs nobody his deadline, or else after twice that.
+//! VMs once it has waited so long, and none went in that time: one I/O each such span. With
+//! `bound_waits` it goes at a time that makes no VM miss its deadline, or else after twice that.
 //!
 //! Beyond the paper, each by a parameter of its own:
 //! - `bound_waits`: what a wait can save is one positioning, so none lasts longer than that takes
-//!   on average, and none is begun for a VM whose mean think time is above it. The mean is a
-//!   moving one of 1/8 of the newest, over the times from the end of a VM's I/O to its next request
-//!   that came while none of its own waited; one not observed yet is waited for. Where positioning
-//!   costs nothing (flash, or a device that nobody has described), a batch gains nothing either:
-//!   units go by their deadlines alone. And `latest` is earlier by what positioning may take beyond
-//!   the margin: twice its average, so that a promise holds for the 99th percentile, too.
+//!   on average, and none is begun for a VM whose mean think time is above it. The mean is a moving
+//!   one of 1/8 of the newest, over the times from the end of a VM's I/O to its next request that
+//!   came while none of its own waited; one not observed yet is waited for. Where positioning costs
+//!   nothing (flash, or a device without a description), a batch gains nothing either: units go by
+//!   their deadlines alone. And `latest` is earlier by what positioning may take beyond the margin:
+//!   twice its average, so that a promise holds for the 99th percentile, too.
 //! - `deep_queue`: more than one I/O in flight. A disk that reorders may serve what is due first
 //!   last of all, so a further I/O goes only if all those in flight and it, at one positioning and
 //!   their transfer each, would be done by the earliest deadline in flight or waiting. When
 //!   deadlines are near or past, this is a depth of one, in the order of deadlines. Background
 //!   units go one at a time there, and beside nothing else, for a VM's request that comes next
-//!   would have all of them before it. Where positioning costs nothing, neither does an order that
-//!   is not the device's own: its whole depth is used. Without the parameter it is one I/O at a
-//!   time, as the paper's disk has no say in the order.
+//!   would have all of them before it. Where positioning costs nothing, the device's own order
+//!   costs nothing either, so its whole depth is used. Without the parameter one I/O goes at a
+//!   time, because the paper's disk does not reorder.
 //!
-//! Readings, where the paper leaves room:
+//! Decisions where the paper leaves room:
 //! - Its line that compares the wait's end with the time holds for units that are there already,
 //!   too: what is suitable goes ahead until `latest`, not until the deadline itself.
 //! - A VM without a latency is due after `default_latency`, and one without a reservation either
 //!   after `best_effort_latency`, as with `edf`.
-//! - `max_size` is the size of a request that nobody has seen yet. A suitable one that is there and
-//!   larger goes ahead only as long as its own transfer would end before the deadline.
+//! - `max_size` stands for the size of a request that has not come yet. A larger suitable request
+//!   that waits goes ahead only as long as its own transfer would end before the deadline.
 //! - The last request is the one that was dispatched last; flushes are none.
-//! - A unit that was chosen does not grow by what continues it: its time was reckoned as it was.
+//! - A unit that was chosen does not grow by merging: its time was computed for its size.
 //! - A unit is in its VM's order of arrival, and competes for VM-EDF's head as its VM's first.
 //!
 //! Starvation bound: from `latest` on a unit waits only for those in flight, those with an earlier
@@ -82,54 +82,56 @@ use tidegate_core::part::Capacity;
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick, Waits};
 use tidegate_core::starvation::{Bound, Deadlines, Due};
 
-/// BD-EDF's parameters.
+/// Parameters of [`BdEdf`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BdEdfParams {
-    /// Of VMs.
+    /// Rules by which VMs' units get their deadlines.
     pub deadlines: Deadlines,
-    /// Bytes of the largest request; what it takes is left before a deadline.
+    /// Size in bytes of the largest request; the time of its transfer is left before a deadline.
     pub max_size: u32,
-    /// Bytes a second of a transfer; 0: as the device says.
+    /// Transfer rate in bytes per second; 0: as the device says, else 100 MB/s.
     pub transfer_rate: u64,
-    /// A wait lasts at most so long; zero: until the deadline.
+    /// Longest wait; zero: until the deadline.
     pub max_wait: Nanos,
-    /// How long a background unit may be passed over; zero: for ever.
+    /// Time for which a background unit may be passed over; zero: for ever.
     pub promote_background_after: Nanos,
-    /// Wait no longer than positioning takes.
+    /// Waits last no longer than positioning takes, and none begins for a VM that thinks longer.
     pub bound_waits: bool,
-    /// More than one I/O in flight where the device profits.
+    /// Several I/Os may be in flight as far as deadlines allow; else one.
     pub deep_queue: bool,
 }
 
-/// The I/O that was dispatched last.
+/// I/O that was dispatched last, flushes excepted.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     vm: VmId,
     lane: Lane,
-    /// One past its last byte.
+    /// One past the I/O's last byte.
     end: u64,
 }
 
-/// What was picked, to be booked once it starts.
+/// Unit that was picked, kept until the engine reports its start.
 #[derive(Clone, Copy, Debug)]
 struct Picked {
     unit: ReqId,
     /// One past the unit's last byte.
     end: u64,
+    /// Deadline of the unit; [`Nanos::MAX`] for background units.
     due: Nanos,
+    /// The unit continues the last I/O's stream, and was not chosen by its deadline.
     suitable: bool,
-    /// Of a background unit: its place in its batch, from 1.
+    /// Place of a background unit in its batch, from 1; 0: a VM's unit.
     batch: u32,
 }
 
-/// The dispatcher.
+/// Dispatcher of BD-EDF: batches and waits between deadlines, for disks that seek.
 pub struct BdEdf {
     params: BdEdfParams,
     vm_edf: ByDeadline,
     sorted: Sorted,
     background: Background,
     last: Option<Last>,
-    /// A wait may be begun, or goes on: since when it counts.
+    /// Time from which a wait counts, if one may begin or goes on.
     idle_since: Option<Nanos>,
     waiting: bool,
     waits: Waits,
@@ -139,7 +141,7 @@ pub struct BdEdf {
 }
 
 impl BdEdf {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM and request of the engine.
     pub fn new(params: BdEdfParams, capacity: &Capacity) -> BdEdf {
         BdEdf {
             params,
@@ -156,7 +158,7 @@ impl BdEdf {
         }
     }
 
-    /// A VM's head, gates or objective may have changed.
+    /// Updates a VM's place after its head, gates or objective may have changed.
     fn rank(&mut self, facts: &Facts, vm: VmId) {
         if facts.is_background(vm) {
             return self.background.rank(facts, vm);
@@ -165,22 +167,23 @@ impl BdEdf {
         self.vm_edf
             .rank(facts, vm, |start| deadlines.due(facts.objective(vm), start));
         if self.vm_edf.is_empty() {
-            // Nobody is left whom a wait would hold back.
+            // No VM has a deadline that waits, so a wait has no purpose and no end.
             (self.waiting, self.idle_since) = (false, None);
         }
     }
 
-    /// Whether an I/O elsewhere takes the device longer.
+    /// Returns whether the device takes time for positioning.
     fn seeks(&self, facts: &Facts) -> bool {
         facts.device().spec.positioning > Nanos::ZERO
     }
 
-    /// Whether anything is done for the sake of order; where not, the sorted queue is not kept.
+    /// Returns whether the order of addresses matters; if not, the sorted queue stays empty.
     fn batches(&self, facts: &Facts) -> bool {
         self.seeks(facts) || !self.params.bound_waits
     }
 
-    /// A VM's unit goes, if deadlines allow one more in flight. `due`: the earliest that waits.
+    /// Picks a VM's unit if deadlines allow one more I/O in flight. `due`: the earliest deadline
+    /// that waits.
     fn start(&mut self, facts: &Facts, head: ReqId, due: Nanos, suitable: bool) -> Pick {
         let unit = facts.queued(head).unit();
         if facts.device().in_flight > 0
@@ -209,14 +212,16 @@ impl BdEdf {
         });
         Pick::Start {
             head: unit.id,
-            // Deadlines are reckoned with what it takes.
+            // A longer I/O than the unit could miss the deadlines that this pick was checked
+            // against.
             max: unit.len,
             held: Nanos::ZERO,
         }
     }
 
-    /// When the oldest background unit goes before VMs: when it is to, if it is back before what
-    /// is due at `due` has to go; else so much later again.
+    /// Returns the time at which the oldest background unit goes before VMs: `at`, if it can be
+    /// done before the unit that is due at `due` has to go; else one `promote_background_after`
+    /// later.
     fn opportune(&self, facts: &Facts, due: Nanos, at: Nanos) -> Nanos {
         if !self.params.bound_waits || !self.seeks(facts) {
             return at;
@@ -230,7 +235,7 @@ impl BdEdf {
     }
 
     fn pick_background(&mut self, facts: &Facts, promoted: bool) -> Pick {
-        // What comes of VMs next would have all of it before it.
+        // A VM's request that comes next would have all background I/Os in flight before it.
         if facts.device().in_flight > 0 && self.seeks(facts) {
             return Pick::Idle(Nanos::MAX);
         }
@@ -243,18 +248,20 @@ impl BdEdf {
         }
     }
 
-    /// Until when a transfer of so many bytes may go before what is due then.
+    /// Returns the latest time at which a transfer of `bytes` may start and still leave the unit
+    /// that is due at `due` in time.
     fn latest(&self, facts: &Facts, due: Nanos, bytes: u32) -> Nanos {
         let rare = match self.params.bound_waits {
             true => 2 * facts.device().spec.positioning.0,
             false => 0,
         };
-        // What the margin leaves for the way to it is an average.
+        // The margin covers average positioning only.
         let more = Nanos(rare).since(self.params.deadlines.margin);
         due - self.params.transfer(facts, bytes.into()) - more
     }
 
-    /// While the earliest deadline leaves time: what is suitable, or the wait for it.
+    /// Picks a suitable unit, or a wait for one, while the earliest deadline leaves time; `None` if
+    /// neither applies.
     fn batch_or_delay(&mut self, facts: &Facts, due: Nanos, latest: Nanos) -> Option<Pick> {
         let last = self.last.filter(|_| facts.now() < latest)?;
         if let Some(unit) = self.sorted.suitable(facts, last.vm, last.end) {
@@ -268,7 +275,7 @@ impl BdEdf {
         Some(Pick::Wait(until))
     }
 
-    /// Until when to wait for a suitable unit, if at all.
+    /// Returns the time until which to wait for a suitable unit; `None` if no wait pays.
     fn wait_until(&self, facts: &Facts, last: Last, latest: Nanos) -> Option<Nanos> {
         let since = self.idle_since?;
         let may_come = facts.may_enter(last.vm) && facts.gate_open(last.vm, last.lane);
@@ -300,7 +307,7 @@ impl BdEdf {
         (self.waiting, self.idle_since) = (false, None);
         self.background.started(facts.now(), picked.batch);
         self.follow(io);
-        // What is left of it begins further on.
+        // A partial start leaves the rest of the unit at a higher address.
         if io.addr + io.len as u64 != picked.end {
             self.sorted.moved(facts, picked.unit);
         }
@@ -322,7 +329,8 @@ impl BdEdf {
         }
     }
 
-    /// In flight from before: as if it had come now.
+    /// Takes over an I/O that was in flight before this dispatcher, as if its request had arrived
+    /// now.
     fn inherited(&mut self, facts: &Facts, io: &DeviceIo) {
         let due = match io.op == Op::Flush || facts.is_background(io.vm) {
             true => Nanos::MAX,

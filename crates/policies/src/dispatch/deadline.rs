@@ -1,9 +1,9 @@
-//! Deadline: batches in the order of addresses, and a soft deadline for every unit; what
-//! Linux's mq-deadline does (its documentation: deadline-iosched).
+//! Deadline: batches in the order of addresses, and a soft deadline for every unit, as in Linux's
+//! mq-deadline (Documentation/block/deadline-iosched).
 //!
-//! Reads and writes (all that changes the disk) are looked at apart. Each direction knows its
-//! units by address and by the time they have waited. A batch is up to `fifo_batch` I/Os of one
-//! direction, each the next at or behind the address of the one before.
+//! Reads and writes (all operations that change the disk) are ordered separately. Each direction
+//! keeps its units by address and by the time they have waited. A batch is up to `fifo_batch` I/Os
+//! of one direction, each the next at or behind the address of the one before.
 //!
 //! ```text
 //!            next by address in this direction, and the batch is not full
@@ -16,17 +16,17 @@
 //!            +---  is, or the oldest has expired, the oldest
 //! ```
 //!
-//! Expiry is looked at between batches only: a batch is the price of order.
+//! Expiry is checked between batches only, as the price of the order of addresses.
 //!
-//! The order of addresses is a [`Forest`] over all units. The oldest of a direction is the
-//! oldest of its lanes' heads, kept in a heap; so a lane whose gate shuts leaves the order of
-//! age at once. From the order of addresses its units are moved aside only when they are come
-//! across, and put back when the gate opens: the head at once, then two for each that goes.
-//! So an opening or a dispatch costs O(log n) however many units a lane holds, a shut lane is
-//! never searched twice, and one that a limit opens for a unit at a time gives them in the
-//! order of arrival, as a limit in front of the scheduler would.
+//! The order of addresses is a [`Forest`] over all units. The oldest of a direction is the oldest
+//! of its lanes' heads, kept in a heap; so a lane whose gate shuts leaves the order of age at once.
+//! Its units leave the order of addresses only when a search meets them, and return when the gate
+//! opens: the head at once, then two for each unit that goes. So an opening or a dispatch costs
+//! O(log n) however many units a lane holds, a shut lane is never searched twice, and one that a
+//! limit opens for a unit at a time gives them in the order of arrival, as a limit in front of the
+//! scheduler would.
 //!
-//! Readings, where Linux's does not fit or says nothing:
+//! Decisions where Linux's rules do not fit or say nothing:
 //! - A unit's time counts from its arrival, its admission, or its lane's gate opening, the
 //!   latest: time that a limit or credits held it is not the scheduler's to make good.
 //! - Units at one address go in the order of their slots.
@@ -34,7 +34,7 @@
 //! - `writes_starved` is at least 1: with 0 reads would starve while any write waits.
 //! - No I/O priorities and no tags held back from asynchronous requests: an engine's VMs have
 //!   no classes, and queues of their own. Front merges are the engine's.
-//! - Flushes pass by (the engine's express lane) and count in no batch.
+//! - Flushes take the engine's express lane and count in no batch.
 //!
 //! Starvation bound: a unit that has expired, with n I/Os to do for it and those of its
 //! direction whose time counts from before, is started within `fifo_batch` x (n + n /
@@ -52,18 +52,18 @@ use tidegate_core::part::{Capacity, Honours, ParamInfo, ParamKind, PartInfo};
 use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Pick};
 use tidegate_core::starvation::{Bound, Expiry};
 
-/// Deadline's parameters.
+/// Parameters of [`Deadline`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeadlineParams {
-    /// After how long reads and writes expire.
+    /// Time after which reads and writes expire.
     pub expire: [Nanos; 2],
-    /// I/Os in a batch at most.
+    /// Most I/Os in a batch.
     pub fifo_batch: u32,
-    /// Batches of reads that may pass waiting writes over.
+    /// Batches of reads that may go before waiting writes; at least 1.
     pub writes_starved: u32,
 }
 
-/// What the registry knows of it.
+/// Registry entry of the `deadline` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "deadline",
     summary: "batches in the order of addresses, begun with the oldest once it has expired",
@@ -106,29 +106,31 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// Instead of a slot's neighbour aside: it is in the order of addresses, or not here at all.
+/// Values of [`Place::next`] for a unit that is in no list: in the order of addresses ([`SORTED`]),
+/// or not queued here at all ([`OUT`]).
 const SORTED: u32 = NIL - 1;
 const OUT: u32 = NIL - 2;
 
-/// A request's slot: where the unit of its name stands.
+/// Place of the unit with the request slot's index.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Its key in the order of addresses.
+    /// Key of the unit in the order of addresses: its first byte.
     addr: u64,
-    /// When it came to the scheduler.
+    /// Time at which the unit came to the scheduler.
     entered: Nanos,
-    /// Neighbours aside; or [`SORTED`], or [`OUT`].
+    /// Neighbours in the lane's list of units set aside; or [`SORTED`], or [`OUT`].
     next: u32,
     prev: u32,
 }
 
+/// State of one lane of a VM.
 #[derive(Clone, Copy, Debug)]
 struct LaneState {
-    /// When its gate opened last.
+    /// Time at which the lane's gate last opened.
     opened: Nanos,
-    /// Its units aside, in no order.
+    /// First of the lane's units set aside, in no order; [`NIL`]: none.
     aside: u32,
-    /// The unit by which it stands in the order of age.
+    /// Unit by which the lane stands in the order of age; [`NIL`]: it does not.
     head: u32,
 }
 
@@ -138,48 +140,50 @@ const EMPTY: LaneState = LaneState {
     head: NIL,
 };
 
-/// A place in the order of age; arrival decides between equals.
+/// Key of the order of age: the time from which a unit's wait counts, then the arrival number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Age {
     since: Nanos,
     seq: u64,
 }
 
-/// What was picked, to be booked once it starts.
+/// Unit that was picked, kept until the engine reports its start.
 #[derive(Clone, Copy, Debug)]
 struct Picked {
     slot: u32,
-    /// One past its last byte.
+    /// One past the unit's last byte.
     end: u64,
     direction: Lane,
-    /// `starved` from here on, when a batch begins with it.
+    /// Value of `starved` from now on, if the unit begins a batch.
     begins: Option<u32>,
 }
 
-/// The dispatcher.
+/// Dispatcher that sends batches in the order of addresses, each begun with the oldest unit once
+/// that has expired.
 pub struct Deadline {
     params: DeadlineParams,
     places: Vec<Place>,
     lanes: Vec<LaneState>,
-    /// Units of open lanes, and of shut ones that nobody came across, by address; a set a
-    /// direction.
+    /// Units of open lanes, and those of shut lanes that no search has met, by address; one set for
+    /// each direction.
     sorted: Forest<u64>,
-    /// VMs whose lane is open and holds units, by the age of the first; a heap a direction.
+    /// VMs whose lane is open and holds units, by the age of the lane's first; one heap for each
+    /// direction.
     by_age: [IndexedHeap<Age>; 2],
-    /// Of the batch that goes on.
+    /// Direction and number of I/Os of the current batch.
     direction: Lane,
     batch: u32,
-    /// Batches of reads since writes were passed over first.
+    /// Batches of reads since writes were first passed over.
     starved: u32,
-    /// Where each direction's last I/O began.
+    /// Address at which each direction's last I/O began.
     position: [u64; 2],
     picked: Option<Picked>,
-    /// The unit that a regulator just let in.
+    /// Unit that a regulator has just admitted.
     admitted: Option<ReqId>,
 }
 
 impl Deadline {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM and request of the engine.
     pub fn new(params: DeadlineParams, capacity: &Capacity) -> Deadline {
         let (vms, requests) = (capacity.vms as usize, capacity.requests as usize);
         let place = Place {
@@ -236,14 +240,14 @@ impl Deadline {
         }
     }
 
-    /// Back into the order of addresses.
+    /// Moves a unit set aside back into the order of addresses.
     fn put_back(&mut self, facts: &Facts, vm: VmId, lane: Lane, slot: u32) {
         self.take_from_aside(lane_of(vm, lane), slot);
         let unit = facts.queued(facts.req_id(slot)).unit();
         self.sort(lane, slot, unit.addr);
     }
 
-    /// Keeps a lane's place in the order of age true.
+    /// Updates a lane's place in the order of age after its head or gate changed.
     fn rank(&mut self, facts: &Facts, vm: VmId, lane: Lane) {
         let open = facts.gate_open(vm, lane);
         let head = facts.lane_head(vm, lane).filter(|_| open);
@@ -263,7 +267,8 @@ impl Deadline {
         self.lanes[of].head = head.map_or(NIL, |h| h.index);
     }
 
-    /// The first unit of an open lane at or behind where the direction's last I/O began.
+    /// Returns the first unit of an open lane at or behind the start of the direction's last I/O.
+    /// Moves units of shut lanes that it meets aside.
     fn next_by_address(&mut self, facts: &Facts, direction: Lane) -> Option<u32> {
         let from = self.position[direction.index()];
         loop {
@@ -278,7 +283,8 @@ impl Deadline {
         }
     }
 
-    /// Which direction the next batch has, and `starved` from then on.
+    /// Returns the direction of the next batch and the value of `starved` from then on; `None` if
+    /// nothing waits.
     fn next_direction(&self) -> Option<(Lane, u32)> {
         let [reads, writes] = [0, 1].map(|l: usize| !self.by_age[l].is_empty());
         match (reads, writes) {
@@ -290,7 +296,7 @@ impl Deadline {
         }
     }
 
-    /// What a new batch begins with.
+    /// Returns the slot of the unit with which a new batch of a direction begins.
     fn first_of_batch(&mut self, facts: &Facts, direction: Lane) -> u32 {
         let oldest = self.by_age[direction.index()].peek();
         let (age, vm) = oldest.expect("the direction was chosen because something waits");
@@ -315,13 +321,13 @@ impl Deadline {
         self.direction = lane;
         self.batch += 1;
         self.position[lane.index()] = io.addr;
-        // What is left of it begins further on.
+        // A partial start leaves the rest of the unit at a higher address.
         if io.addr + (io.len as u64) < picked.end {
             self.moved(facts, picked.slot, lane);
         }
     }
 
-    /// A unit's first byte is another one than it was.
+    /// Updates the place of a unit whose first byte has changed.
     fn moved(&mut self, facts: &Facts, slot: u32, lane: Lane) {
         let place = &self.places[slot as usize];
         let addr = facts.queued(facts.req_id(slot)).unit().addr;
@@ -372,6 +378,8 @@ impl Dispatcher for Deadline {
         if self.lanes[of].head == unit.index {
             self.rank(facts, vm, lane);
         }
+        // Two units return for each that leaves, so that a reopened lane is sorted again in bounded
+        // steps.
         for _ in 0..2 {
             let aside = self.lanes[of].aside;
             if aside != NIL && facts.gate_open(vm, lane) {

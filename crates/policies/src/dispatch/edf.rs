@@ -13,7 +13,7 @@
 //! - A VM's units go in the order of their arrival over both lanes, as far as gates are open. An
 //!   I/O of several requests that failed goes again at the front of its lane, request by request.
 //! - A VM that has a reservation and no latency bound is held to `default_latency`, 200 ms: later
-//!   than every bound that the paper promises (60 to 150 ms). A VM without any objective is held to
+//!   than every bound that the paper promises (60 to 150 ms). A VM with neither is held to
 //!   `best_effort_latency`, 5 s: a long queue of it must not be overdue and go before promises.
 //!   Without a deadline it would starve. Background processes come after both.
 //! - A deadline that has passed changes nothing: the most overdue goes first.

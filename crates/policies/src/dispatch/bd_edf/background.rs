@@ -1,4 +1,4 @@
-//! The background queue: first in, first out, with batches by address.
+//! Queue of background units: first in, first out, with batches by address.
 
 use super::sorted::Sorted;
 use crate::dispatch::by_deadline::head_of;
@@ -7,21 +7,21 @@ use tidegate_base::request::{ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
 
-/// Units in a batch at most: Linux's `fifo_batch`.
+/// Most units in a batch: Linux's `fifo_batch`.
 const BATCH: u32 = 16;
 
-/// The background queue.
+/// Queue of background units and the state of their batch.
 pub(super) struct Background {
-    /// Tenants with a unit that may go, by the arrival of the first.
+    /// Background processes with a unit that may go, by the arrival of their first.
     oldest: IndexedHeap<u64>,
-    /// Units in the batch that goes on; none when a VM's unit went last.
+    /// Number of units in the current batch; 0 if a VM's unit went last.
     batch: u32,
-    /// When one of them went last.
+    /// Time at which a background unit last went.
     went: Nanos,
 }
 
 impl Background {
-    /// Memory a VM takes.
+    /// Memory that one VM takes.
     pub(super) const BYTES_PER_VM: usize = IndexedHeap::<u64>::BYTES_PER_ID;
 
     pub(super) fn new(vms: u32) -> Background {
@@ -32,7 +32,7 @@ impl Background {
         }
     }
 
-    /// A tenant's head or gates may have changed.
+    /// Updates a process's place after its head or gates may have changed.
     pub(super) fn rank(&mut self, facts: &Facts, vm: VmId) {
         match facts.head(vm) {
             Some(head) => self.oldest.set(vm.index(), facts.queued(head).seq()),
@@ -49,8 +49,8 @@ impl Background {
         Some(head_of(facts, facts.vm_at(vm)))
     }
 
-    /// When the oldest unit has been passed over for so long, and none has gone meanwhile;
-    /// `after` zero: never.
+    /// Returns the time at which the oldest unit has waited for `after` with no background unit
+    /// gone in that time; `None` if nothing waits or `after` is zero.
     pub(super) fn promotion(&self, facts: &Facts, after: Nanos) -> Option<Nanos> {
         if after == Nanos::ZERO {
             return None;
@@ -59,8 +59,9 @@ impl Background {
         Some(oldest.arrived.max(self.went) + after)
     }
 
-    /// What goes next, and its place in its batch: the oldest, or on from where the last
-    /// background I/O ended.
+    /// Returns the unit that goes next and its place in its batch: the next by address from
+    /// `on_from`, where the last background I/O ended, as long as the batch goes on; else the
+    /// oldest, which begins a batch.
     pub(super) fn next(
         &self,
         facts: &Facts,
@@ -77,7 +78,7 @@ impl Background {
         })
     }
 
-    /// A unit has started, as this many of a batch; 0: a VM's.
+    /// Notes the start of a unit with its place in a batch; 0: a VM's unit.
     pub(super) fn started(&mut self, now: Nanos, batch: u32) {
         self.batch = batch;
         if batch > 0 {

@@ -1,5 +1,5 @@
-//! What is known of the device's time: transfers, what is in flight until when, and how long
-//! VMs think.
+//! Time model of the device: transfer times, I/Os in flight with their deadlines, and the think
+//! times of VMs.
 
 use super::BdEdfParams;
 use tidegate_base::device::DeviceSpec;
@@ -8,11 +8,12 @@ use tidegate_base::request::{DeviceIo, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::{Facts, moved};
 
-/// Bytes a second of a device that does not say: a 7200 rpm disk's slower half.
+/// Transfer rate in bytes per second of a device that does not state one: the slower half of a 7200
+/// rpm disk.
 const RATE: u64 = 100_000_000;
 
 impl BdEdfParams {
-    /// How long so many bytes take once the device has got to them.
+    /// Returns the time of a transfer of `bytes`, without positioning.
     pub(super) fn transfer(&self, facts: &Facts, bytes: u64) -> Nanos {
         let rate = match (self.transfer_rate, facts.device().spec.bytes_per_s) {
             (0, 0) => RATE,
@@ -23,10 +24,11 @@ impl BdEdfParams {
     }
 }
 
-/// I/Os with the device.
+/// I/Os with the device, by deadline, and their bytes.
 pub(super) struct InFlight {
-    /// By the deadline of the unit that each is of; those of background tenants have none.
+    /// Deadline of each I/O's unit, by I/O slot. Background I/Os have none.
     due: IndexedHeap<Nanos>,
+    /// Bytes of all I/Os in flight.
     bytes: u64,
 }
 
@@ -50,8 +52,10 @@ impl InFlight {
         self.due.remove(io.id.index());
     }
 
-    /// Whether one more may go along: even if the device serves what is due first last of all,
-    /// it is in time. `due`: the earliest deadline of those that wait.
+    /// Returns whether one more I/O of `bytes` may go: all I/Os in flight and it, at one
+    /// positioning and their transfer each, must be done by the earliest deadline in flight or
+    /// waiting. So even an I/O that the device serves last is in time. `due`: the earliest deadline
+    /// that waits.
     pub(super) fn leaves_room(
         &self,
         params: &BdEdfParams,
@@ -71,12 +75,12 @@ impl InFlight {
     }
 }
 
-/// A VM's think time.
+/// Think time of one VM.
 #[derive(Clone, Copy, Debug)]
 struct Thought {
-    /// When its last I/O ended; [`Nanos::MAX`]: what came next is counted already.
+    /// Time at which the VM's last I/O ended; [`Nanos::MAX`] once a request has followed it.
     ended: Nanos,
-    /// Moving average; [`Nanos::MAX`]: not known.
+    /// Moving average of think times, 1/8 of it the newest; [`Nanos::MAX`]: not known.
     mean: Nanos,
 }
 
@@ -85,15 +89,15 @@ const UNKNOWN: Thought = Thought {
     mean: Nanos::MAX,
 };
 
-/// How long VMs think: from the end of their last I/O to their next request, if none of theirs
-/// was waiting when that came. Other I/Os of theirs may be in flight: a guest of several threads
-/// sends as soon as one of them has its answer.
+/// Think times of VMs: from the end of a VM's last I/O to its next request, if none of its own was
+/// waiting when that came. Other I/Os of the VM may be in flight, because a guest with several
+/// threads sends as soon as one of them has its answer.
 pub(super) struct Thinking {
     vms: Vec<Thought>,
 }
 
 impl Thinking {
-    /// Memory a VM takes.
+    /// Memory that one VM takes.
     pub(super) const BYTES_PER_VM: usize = size_of::<Thought>();
 
     pub(super) fn new(vms: u32) -> Thinking {
@@ -110,8 +114,9 @@ impl Thinking {
         self.vms[vm.index()].ended = now;
     }
 
-    /// A unit of it came; counts if nothing else of it waits. One long pause is not a habit:
-    /// no time counts for more than `most`, as in Linux's CFQ.
+    /// Notes the arrival of a unit, which ends a think time if nothing else of the VM waits. No
+    /// think time counts for more than `most`, as in Linux's CFQ, so that one long pause does not
+    /// dominate the mean.
     pub(super) fn arrived(&mut self, facts: &Facts, vm: VmId, most: Nanos) {
         let thought = &mut self.vms[vm.index()];
         if thought.ended == Nanos::MAX || facts.waiting(vm) > 1 {
@@ -125,7 +130,7 @@ impl Thinking {
         };
     }
 
-    /// Whether it thinks longer than that on average, as far as is known.
+    /// Returns whether the VM's mean think time is known and above `span`.
     pub(super) fn longer_than(&self, vm: VmId, span: Nanos) -> bool {
         let mean = self.vms[vm.index()].mean;
         mean > span && mean != Nanos::MAX

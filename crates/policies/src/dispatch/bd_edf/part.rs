@@ -1,4 +1,4 @@
-//! What the registry knows of BD-EDF: its parameters, and how one is made of them.
+//! Registry entry of BD-EDF, with its parameters and how they build a dispatcher.
 
 use super::{BdEdf, BdEdfParams};
 use crate::dispatch::by_deadline::{
@@ -8,7 +8,7 @@ use tidegate_base::time::Nanos;
 use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use tidegate_core::roles::Dispatcher;
 
-/// What the registry knows of it.
+/// Registry entry of the `bd-edf` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "bd-edf",
     summary: "batches and waits between deadlines, for disks that seek",

@@ -1,18 +1,19 @@
-//! The sorted queue: every unit by its address, those of VMs and of background tenants apart.
+//! Sorted queue: every unit by its address, with VMs and background processes in separate sets.
 
 use crate::tree::Forest;
 use tidegate_base::request::{Lane, ReqId, VmId};
 use tidegate_core::facts::Facts;
 
-/// The sorted queue. Reads and writes (all that changes the disk) are sets of their own, for a
-/// gate shuts one lane, so what lies next in an order either may go or ends the search there.
+/// Sorted queue of units. Reads and writes (all operations that change the disk) are separate sets,
+/// because a gate shuts one lane: the next unit of a set either may go or ends the search there.
 pub(super) struct Sorted {
-    /// By request slot: the address under which the unit of that name stands, or [`OUT`].
+    /// Address by which each request slot's unit is sorted, or [`OUT`].
     addrs: Vec<u64>,
     order: Forest<u64>,
 }
 
-/// It is not here: no unit begins at the last byte there is.
+/// Value of an address for a unit that is not in the queue: no unit begins at the last byte of the
+/// address space.
 const OUT: u64 = u64::MAX;
 
 const SETS: usize = 2 * Lane::ALL.len();
@@ -22,10 +23,10 @@ fn set_of(background: bool, lane: Lane) -> usize {
 }
 
 impl Sorted {
-    /// Memory a request takes.
+    /// Memory that one request takes.
     pub(super) const BYTES_PER_REQUEST: usize = size_of::<u64>() + Forest::<u64>::BYTES_PER_ENTRY;
 
-    /// Room for so many units.
+    /// Creates an empty queue with room for `requests` units.
     pub(super) fn new(requests: u32) -> Sorted {
         Sorted {
             addrs: vec![OUT; requests as usize],
@@ -45,8 +46,8 @@ impl Sorted {
         debug_assert!(was, "a unit in the index is in the order of addresses");
     }
 
-    /// A unit's first byte may be another one than it was. It may not be here: those that wait
-    /// for admission grow, too.
+    /// Updates a unit whose first byte may have changed. The unit may not be in the queue: units
+    /// that wait for admission are merged, too.
     pub(super) fn moved(&mut self, facts: &Facts, unit: ReqId) {
         let stands = self.addrs[unit.index()];
         if stands != OUT && stands != facts.queued(unit).unit().addr {
@@ -55,14 +56,14 @@ impl Sorted {
         }
     }
 
-    /// What a VM's I/O that ended at `end` is best followed by: a unit that begins right there,
-    /// whosever it is, else the VM's own nearest. Reads before writes where both are as good.
+    /// Returns the unit that best follows a VM's I/O that ended at `end`: a unit of any VM that
+    /// begins there, else the VM's own nearest; a read where a read and a write are equally good.
     ///
     /// Nearest by the distance between `end` and a unit's first byte, forwards before backwards,
-    /// among those that no other VM's unit of their lane separates from `end`; where others
-    /// stand on every side, the VM's first to arrive. Disks do not overlap, so that only happens
-    /// to a VM of several disks with another's in between, where a search would have to pass
-    /// over any number of them.
+    /// among those that no other VM's unit of their lane separates from `end`; where units of
+    /// others are next on every side, the VM's first to arrive. Disks do not overlap, so that
+    /// happens only to a VM of several disks with another VM's disk in between, where a search
+    /// would have to pass over any number of units.
     pub(super) fn suitable(&mut self, facts: &Facts, vm: VmId, end: u64) -> Option<ReqId> {
         let ahead = Lane::ALL.map(|lane| self.order.first_from(set_of(false, lane), end));
         for (addr, slot) in ahead.into_iter().flatten() {
@@ -90,7 +91,8 @@ impl Sorted {
         Some(nearest.map_or(first, |(_, unit)| unit))
     }
 
-    /// The next background unit at or behind an address; of a lane, only if it may go.
+    /// Returns the next background unit at or behind an address. If a lane's next unit may not go,
+    /// the lane has no candidate.
     pub(super) fn next_background(&mut self, facts: &Facts, from: u64) -> Option<ReqId> {
         let next = Lane::ALL.map(|lane| self.order.first_from(set_of(true, lane), from));
         let open = next.into_iter().flatten().filter(|&(_, slot)| {
