@@ -1,4 +1,4 @@
-//! The active queue: what it starts, whether it is waited for, and when its turn is over.
+//! The active queue: its choice of units, idling for it, and the end of its turn.
 
 use super::order::Backwards;
 use super::queue::{IDLE, Queue};
@@ -8,25 +8,27 @@ use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
 use tidegate_core::roles::Pick;
 
-/// A request so near to the head is as good as one that follows.
+/// Distance in bytes from the head within which a request may preempt a queue that is idled for
+/// (Linux: `CFQQ_CLOSE_THR`, 8192 sectors).
 const CLOSE: u64 = 4 << 20;
 
-/// The queue that has the device.
+/// Queue that has the device, with its slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Active {
     pub(super) queue: usize,
-    /// When its slice ends, once that is known.
+    /// End of the slice, once known.
     pub(super) ends: Option<Nanos>,
-    /// When it began to run, once that is known.
+    /// Begin of the slice, once known: the first end of an I/O of the queue.
     pub(super) began: Nanos,
-    /// I/Os that have started in this slice.
+    /// I/Os started in this slice.
     pub(super) started: u32,
-    /// Asynchronous writes go on to this queue, once they have had an I/O.
+    /// Queue to which asynchronous writes give way once they have had an I/O.
     pub(super) gives_way_to: Option<usize>,
 }
 
 impl Active {
-    /// Its slice runs from its first end on, or is what is left of another's.
+    /// Makes a queue active. With `ends` it gets the rest of another's slice; without, its own
+    /// slice runs from its first I/O's end.
     pub(super) fn new(queue: usize, ends: Option<Nanos>) -> Active {
         Active {
             queue,
@@ -38,16 +40,16 @@ impl Active {
     }
 }
 
-/// What becomes of the active queue.
+/// Decision on the active queue.
 pub(super) enum Turn {
-    /// It stays.
+    /// The queue stays active, with the pick for now.
     Stays(Pick),
-    /// It is another's turn. What is left of its slice, where that counts.
+    /// The queue's turn is over, with the rest of its slice in nanoseconds where that counts.
     Over(Option<i64>),
 }
 
 impl Cfq {
-    /// What is left of the active queue's slice.
+    /// Returns the rest of the active queue's slice in nanoseconds; below zero, the overrun.
     fn left(&self, facts: &Facts, active: Active) -> i64 {
         match active.ends {
             Some(ends) => ends.0 as i64 - facts.now().0 as i64,
@@ -55,7 +57,7 @@ impl Cfq {
         }
     }
 
-    /// Whether a queue that has nothing to start may be waited for.
+    /// Returns whether a queue that has nothing to start may be idled for.
     fn is_worth_waiting(&self, facts: &Facts, queue: usize) -> bool {
         let (vm, of_queue) = (self.vm_of(facts, queue), &self.queues[queue]);
         let spec = &facts.device().spec;
@@ -70,8 +72,9 @@ impl Cfq {
             && self.lanes(queue).iter().all(|&l| facts.gate_open(vm, l))
     }
 
-    /// Whether its next request, or where seekers are grouped and it is the last of them that
-    /// of any, is to be expected within `slice_idle`.
+    /// Returns whether a queue's next request is expected within `slice_idle`. Where seekers are
+    /// grouped, a seeker counts only if it is the last of its group, and with the think time of the
+    /// group.
     fn asks_soon(&self, of_queue: &Queue) -> bool {
         let soon = |mean: Option<Nanos>| mean.is_none_or(|mean| mean <= self.params.slice_idle);
         let (rank, kind) = (of_queue.rank(), of_queue.kind);
@@ -82,8 +85,8 @@ impl Cfq {
         }
     }
 
-    /// Until when the active queue, which has nothing to start and nothing in flight, is waited
-    /// for.
+    /// Returns the time until which the device idles for the active queue, which has nothing to
+    /// start and nothing in flight; `None` if it does not.
     fn idles_until(&self, facts: &Facts, active: Active) -> Option<Nanos> {
         let of_queue = &self.queues[active.queue];
         if of_queue.last_end == Nanos::MAX || !self.is_worth_waiting(facts, active.queue) {
@@ -95,7 +98,7 @@ impl Cfq {
         fits.then(|| active.ends.map_or(until, |ends| until.min(ends)))
     }
 
-    /// What the active queue does.
+    /// Decides whether the active queue stays, and its pick if it does.
     pub(super) fn turn(&mut self, facts: &Facts, active: Active) -> Turn {
         let (queue, now) = (active.queue, facts.now());
         let Queue {
@@ -137,8 +140,8 @@ impl Cfq {
         }
     }
 
-    /// A queue that seeks, and is waited for because it is deep, but ran dry before half its
-    /// slice: the device does not need to be kept for it.
+    /// Stops idling for a queue that seeks and was idled for because it is deep, if it ran dry
+    /// before half its slice: the device is faster than the queue can keep it busy.
     fn note_fast_device(&mut self, facts: &Facts, active: Active) {
         let of_queue = &mut self.queues[active.queue];
         let early = active
@@ -149,7 +152,7 @@ impl Cfq {
         }
     }
 
-    /// I/Os of the active queue in flight at most.
+    /// Returns the most I/Os that the active queue may have in flight.
     fn room(&self, facts: &Facts, active: Active) -> u32 {
         let (queue, quantum) = (active.queue, self.params.quantum);
         let of_queue = &self.queues[queue];
@@ -160,7 +163,8 @@ impl Cfq {
             true => self.trees.waiting_sync() == 0,
             false => self.trees.waiting() == 0,
         };
-        // Whether what it has in flight may last until its slice is over.
+        // Time that the I/Os in flight may take, at one `slice_idle` each: as in Linux, a slice
+        // that they outlast gets no more than half the depth.
         let lasts = Nanos(
             self.params
                 .slice_idle
@@ -174,8 +178,8 @@ impl Cfq {
         }
     }
 
-    /// What the active queue starts next, if it may by now: synchronous and asynchronous I/Os
-    /// are not in flight together, where that would part what is waited for.
+    /// Picks the active queue's next unit, or waits. Synchronous and asynchronous I/Os are not in
+    /// flight together where that would disturb a queue that is idled for.
     pub(super) fn start_or_wait(&mut self, facts: &Facts, active: Active) -> Pick {
         let queue = active.queue;
         let [sync, asynchronous] = self.flying;
@@ -189,8 +193,8 @@ impl Cfq {
         }
     }
 
-    /// What the active queue starts: the oldest of those that have expired, once a slice, or
-    /// what its elevator comes to next.
+    /// Picks the active queue's next unit: the oldest, once a slice and if it has expired, else the
+    /// next in its elevator.
     fn start(&mut self, facts: &Facts, active: Active) -> Pick {
         let (vm, lanes) = (self.vm_of(facts, active.queue), self.lanes(active.queue));
         let expire = self.params.fifo_expire[!self.is_sync(active.queue) as usize];
@@ -222,7 +226,8 @@ impl Cfq {
         }
     }
 
-    /// A request came to `queue`, which may start: whether the active one gives way at once.
+    /// Handles a request that came to `queue` and may start: preempts the active queue if the rules
+    /// allow.
     pub(super) fn preempt(&mut self, facts: &Facts, queue: usize, addr: u64) {
         let Some(active) = self.active.filter(|active| active.queue != queue) else {
             return;
@@ -244,8 +249,9 @@ impl Cfq {
         }
     }
 
-    /// Asynchronous writes that were preempted go on to whom they give way to, once they have
-    /// had an I/O: a turn begins with one.
+    /// Ends the turn of asynchronous writes that were preempted, in favour of the queue that did
+    /// it. Each turn has at least one I/O, so that a stream of synchronous requests does not starve
+    /// writes.
     pub(super) fn give_way(&mut self, facts: &Facts) {
         let Some(active) = self.active.filter(|active| active.started > 0) else {
             return;
@@ -255,7 +261,7 @@ impl Cfq {
         }
     }
 
-    /// A queue takes the active one's place, if it still has something to start.
+    /// Gives the active queue's place to another queue, if that still has something to start.
     fn replace(&mut self, facts: &Facts, active: Active, queue: usize, ends: Option<Nanos>) {
         let left = self.left(facts, active);
         self.expire(facts, Some(left));

@@ -1,4 +1,5 @@
-//! What CFQ books of what happens: I/Os, thoughts, VMs that come, change and go.
+//! Bookkeeping of events in CFQ: starts and ends of I/Os, arrivals, and VMs that come, change and
+//! go.
 
 use super::Cfq;
 use super::queue::{IDLE, Queue};
@@ -7,10 +8,12 @@ use tidegate_base::request::{DeviceIo, Lane, Op, ReqId, VmId};
 use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
 
-/// Think times above so many `slice_idle` count as that.
+/// Think times count for at most this multiple of `slice_idle`, as in Linux, so that one long pause
+/// does not dominate the mean.
 const LONG_THOUGHT: u64 = 2;
 
 impl Cfq {
+    /// Books the start of an I/O; flushes count for no queue.
     pub(super) fn started(&mut self, facts: &Facts, io: &DeviceIo) {
         if io.op == Op::Flush {
             return;
@@ -28,12 +31,14 @@ impl Cfq {
             self.idlers.set(queue, facts.now());
         }
         let picked = picked.expect("only what was picked starts");
-        // What is left of it begins further on.
+        // A partial start leaves the rest of the unit at a higher address.
         if end < picked.end {
             self.order.moved(io.vm, lane, picked.slot, end);
         }
     }
 
+    /// Books the end of an I/O. The first end in a turn begins the slice, and an end after the
+    /// slice is over ends the turn with its overrun.
     pub(super) fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
         let queue = self.queue_of(io.vm, io.op.lane());
         let now = facts.now();
@@ -67,6 +72,8 @@ impl Cfq {
         }
     }
 
+    /// Samples the think time and, where seekers are grouped, the distance of a request that
+    /// arrived.
     pub(super) fn arrived(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, lane) = facts.queued(unit).vm_lane();
         let (queue, now) = (self.queue_of(vm, lane), facts.now());
@@ -89,11 +96,13 @@ impl Cfq {
         self.trees.asked(of_tree, now, long);
     }
 
+    /// Returns the indices of a VM's queues: one, or two with asynchronous writes.
     pub(super) fn queues_of(&self, vm: VmId) -> core::ops::Range<usize> {
         let first = self.queue_of(vm, Lane::Read);
         first..self.queue_of(vm, Lane::Write) + 1
     }
 
+    /// Sets the priority of a VM's queues. `turned`: a controller set it, instead of the objective.
     pub(super) fn set_class(&mut self, facts: &Facts, vm: VmId, class: Priority, turned: bool) {
         for queue in self.queues_of(vm) {
             let in_tree = self.queues[queue].in_tree;
@@ -101,7 +110,7 @@ impl Cfq {
             let of_queue = &mut self.queues[queue];
             (of_queue.class, of_queue.turned) = (class, turned);
             if in_tree {
-                // It keeps its place in time.
+                // The queue keeps its due time in its new class.
                 self.put_in_tree(queue);
             }
             self.rank(facts, queue);
@@ -121,7 +130,7 @@ impl Cfq {
                 self.active = None;
             }
             if let Some(active) = self.active.as_mut() {
-                // The next VM in this slot is another one.
+                // Another VM may take this slot later, and owes nothing to this one's preemption.
                 active.gives_way_to.take_if(|to| *to == queue);
             }
             self.rank(facts, queue);

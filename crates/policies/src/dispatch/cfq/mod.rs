@@ -1,9 +1,9 @@
-//! CFQ, completely fair queueing: time slices of the disk, by class and level of priority; what
-//! Linux had from 2.6 to 4.20. Parameters and classes are those of its documentation
+//! CFQ, completely fair queueing: time slices of the disk, by class and level of priority, as in
+//! Linux from 2.6 to 4.20. Parameters and classes are those of its documentation
 //! (Documentation/block/cfq-iosched.txt, ioprio.txt); the rules between them are stated here.
 //!
-//! A VM is what a process is there: it has a queue of its own, sorted by address. One queue at
-//! a time is *active* and has the device to itself for a slice of time.
+//! A VM takes the role of a Linux process: it has a queue of its own, sorted by address. One queue
+//! at a time is *active* and has the device to itself for a slice of time.
 //!
 //! ```text
 //!   service tree: real time | best effort, by when they are due | idle
@@ -24,32 +24,33 @@
 //! - *Depth*: at most `quantum` I/Os of the active queue in flight while others wait; half of it
 //!   until the first has ended, and when what is in flight, at `slice_idle` each, would outlast the
 //!   slice. No bound for a queue that is alone, or the only synchronous one.
-//! - *Idling*: an active queue that has nothing more keeps the device until what is in flight
-//!   has ended, and then for `slice_idle`: a guest that reads one thing after the other asks
-//!   for the next at once, and it lies next to the last. Not on flash (a device that takes no
-//!   time to go elsewhere, and more than one I/O), not for a VM whose mean time to think is
-//!   above `slice_idle` or the rest of its slice, not for asynchronous writes, for the idle
-//!   class, for a VM that is removed, held by a limit, or has no credit.
+//! - *Idling*: an active queue that has nothing more keeps the device until what is in flight has
+//!   ended, and then for `slice_idle`: a guest that reads in sequence asks for its next block at
+//!   once, and that block lies next to the last. Not on flash (a device that takes no time to go
+//!   elsewhere, and more than one I/O), not for a VM whose mean think time is above `slice_idle` or
+//!   the rest of its slice, not for asynchronous writes, for the idle class, for a VM that is
+//!   removed, held by a limit, or has no credit.
 //! - *Preemption*: by a higher class at once. A queue that is idled for gives way to a request
 //!   within 4 MiB of the head, which has only the rest of the slice: so two neighbours that take
-//!   turns cannot hold the device for longer than one. Asynchronous writes give way to
-//!   whatever else comes.
-//! - *Asynchronous writes* begin when nothing synchronous is in flight, and what is waited for
-//!   begins when none of them is; in a slice they have 2 `slice_async_rq` I/Os for each level from
-//!   their own to the lowest, while others wait.
+//!   turns cannot hold the device for longer than one. Asynchronous writes give way to any
+//!   synchronous request.
+//! - *Asynchronous writes* begin when nothing synchronous is in flight, and a queue that is idled
+//!   for begins when no asynchronous write is; in a slice they have 2 `slice_async_rq` I/Os for
+//!   each level from their own to the lowest, while others wait.
 //! - *Seekers*, with `group_seekers` (Linux from 2.6.33 on: the sync-noidle tree): a VM that seeks
-//!   and is not deep, or thinks for long, is not waited for by itself. Such queues, the other
-//!   synchronous ones and the asynchronous ones each have a service tree a class, and turns by
-//!   their numbers within `target_latency`; of seekers the last that runs dry is waited for.
+//!   with few requests queued, or has a long think time, is not idled for by itself. Such queues,
+//!   the other synchronous ones and the asynchronous ones each have a service tree a class, and
+//!   turns by their numbers within `target_latency`; only the last seeker that runs dry is idled
+//!   for.
 //! - *Low latency*, with `low_latency` (from 2.6.32 on): slices shrink so that a class's busy
 //!   queues all have one within `target_latency`, but not below two `slice_idle`.
 //! - *The idle class* goes when the device is empty and nobody else has asked for
 //!   `idle_class_grace`, one I/O at a time.
 //!
-//! Readings, where Linux's does not fit or says nothing:
+//! Decisions where Linux's rules do not fit or say nothing:
 //! - With `async_writes` each VM's writes have a queue of its own, not one a level shared by all:
-//!   here it is known whose a write is, and a shared queue would let one VM fill it. A guest's
-//!   direct writes are synchronous to the host, and so are all without it. Synchronous requests
+//!   here the writer is known, and one VM could fill a shared queue. A guest's direct writes are
+//!   synchronous to the host, and without the parameter all writes are. Synchronous requests
 //!   preempt them after one I/O, not before it: else reads without end would starve them.
 //! - No groups, no merging of queues that work side by side. Without `group_seekers` a VM that
 //!   seeks is idled for like any other, as the last of its class is there.
@@ -92,36 +93,36 @@ use tidegate_core::roles::{Dispatcher, Event, Footprint, Interests, Knob, Pick};
 use tidegate_core::starvation::Bound;
 use trees::Trees;
 
-/// What was picked, to be booked once it starts.
+/// Unit that was picked, kept until the engine reports its start.
 #[derive(Clone, Copy, Debug)]
 struct Picked {
     slot: u32,
-    /// One past its last byte.
+    /// One past the unit's last byte.
     end: u64,
 }
 
-/// The dispatcher.
+/// Dispatcher of CFQ: time slices of the disk, by class and level of priority.
 pub struct Cfq {
     params: CfqParams,
-    /// One a VM; with asynchronous writes two, by lane.
+    /// Queues: one for each VM; two, by lane, with asynchronous writes.
     queues: Vec<Queue>,
     order: Order,
-    /// Queues that have something to start, without the active one.
+    /// Queues that have something to start, except the active one.
     trees: Trees,
     /// I/Os in flight, synchronous and asynchronous.
     flying: [u32; 2],
-    /// Queues of the idle class that have something to start, by since when they wait.
+    /// Queues of the idle class that have something to start, by the time since which they wait.
     idlers: IndexedHeap<Nanos>,
     active: Option<Active>,
-    /// The last turn was that of an idle VM before its time.
+    /// The last turn went to an idle VM that had waited for `idle_overdue`; the next does not.
     favoured: bool,
     picked: Option<Picked>,
-    /// When anybody above the idle class has asked for something, or had it, last.
+    /// Time at which a queue above the idle class last got a request or completed one.
     asked: Option<Nanos>,
 }
 
 impl Cfq {
-    /// Room for all the engine can hold.
+    /// Creates the dispatcher with room for every VM and request of the engine.
     pub fn new(params: CfqParams, capacity: &Capacity) -> Cfq {
         let each = if params.async_writes { 2 } else { 1 };
         let queues = capacity.vms as usize * each;
@@ -139,6 +140,7 @@ impl Cfq {
         }
     }
 
+    /// Returns the index of the queue that serves a VM's lane.
     fn queue_of(&self, vm: VmId, lane: Lane) -> usize {
         match self.params.async_writes {
             true => vm.index() * 2 + lane.index(),
@@ -171,7 +173,7 @@ impl Cfq {
         self.params.slice(sync, self.queues[queue].class)
     }
 
-    /// Whether it has anything that may start.
+    /// Returns whether a queue holds a unit that may start.
     fn has_any(&self, facts: &Facts, queue: usize) -> bool {
         let vm = self.vm_of(facts, queue);
         match self.params.async_writes {
@@ -183,6 +185,8 @@ impl Cfq {
         }
     }
 
+    /// Returns the priority of a VM or background process, as far as parameters let its objective
+    /// name one.
     fn class_of(&self, facts: &Facts, vm: VmId) -> Priority {
         use BackgroundClass::*;
         let background = facts.is_background(vm);
@@ -194,7 +198,7 @@ impl Cfq {
         }
     }
 
-    /// Keeps a queue's place in the service tree true.
+    /// Updates a queue's place in the service tree after its head, gates or class changed.
     fn rank(&mut self, facts: &Facts, queue: usize) {
         let any = self.has_any(facts, queue);
         if !any || self.queues[queue].class != Priority::Idle {
@@ -219,6 +223,7 @@ impl Cfq {
         }
     }
 
+    /// Returns the kind of service tree that a queue belongs to by its present behaviour.
     fn kind_of(&self, queue: usize) -> Kind {
         match self.params.group_seekers && !self.queues[queue].idle_window {
             _ if !self.is_sync(queue) => Kind::Async,
@@ -246,7 +251,8 @@ impl Cfq {
         self.active = Some(Active::new(queue, ends));
     }
 
-    /// The active queue's turn is over.
+    /// Ends the active queue's turn. `left`: the rest of its slice in nanoseconds (below zero, an
+    /// overrun), where that counts for its next place.
     fn expire(&mut self, facts: &Facts, left: Option<i64>) {
         let Some(Active { queue, .. }) = self.active.take() else {
             return;
@@ -258,7 +264,8 @@ impl Cfq {
         self.rank(facts, queue);
     }
 
-    /// Whose turn is next, and whether it is that of an idle VM that has waited too long.
+    /// Returns the queue whose turn is next, and whether it is an idle VM's that has waited too
+    /// long; `Err` with the wait if none may go now.
     fn choose(&mut self, facts: &Facts) -> Result<(usize, bool), Pick> {
         let Some(rank) = self.trees.first_rank() else {
             return Err(Pick::Idle(Nanos::MAX));
@@ -269,7 +276,7 @@ impl Cfq {
             after => self.idlers.peek().map(|(since, q)| (since + after, q)),
         };
         let due = match overdue {
-            // One between two turns of the others.
+            // An overdue idle VM has one turn between two turns of the others.
             Some((due, queue)) if due <= now && !self.favoured => return Ok((queue, true)),
             Some((due, _)) if due > now => due,
             _ => Nanos::MAX,

@@ -1,4 +1,4 @@
-//! The order of addresses within a queue, and the age of what waits.
+//! Order of addresses within a queue, and the age of waiting units.
 
 use crate::treap::Treaps;
 use tidegate_base::request::{Lane, VmId};
@@ -6,20 +6,20 @@ use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
 use tidegate_core::roles::Footprint;
 
-/// How far the head goes back.
+/// Limits on seeks against the elevator's direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Backwards {
-    /// At most so many bytes.
+    /// Largest distance back, in bytes.
     pub(super) max: u64,
-    /// A byte back counts as so many ahead.
+    /// Factor by which a distance back counts more than one ahead.
     pub(super) penalty: u64,
 }
 
-/// What waits: a set by address for each lane of each VM.
+/// Waiting units by address, a set for each lane of each VM.
 #[derive(Debug)]
 pub(super) struct Order {
     sorted: Treaps,
-    /// By slot, when a unit came to the scheduler.
+    /// Time at which a unit came to the scheduler, by request slot.
     entered: Vec<Nanos>,
 }
 
@@ -41,7 +41,8 @@ impl Order {
         debug_assert!(was, "a unit that waits is in the order of addresses");
     }
 
-    /// A unit's first byte may be another one than it was. It may still wait for admission.
+    /// Updates a unit whose first byte may have changed; ignores one that still waits for
+    /// admission.
     pub(super) fn moved(&mut self, vm: VmId, lane: Lane, slot: u32, addr: u64) {
         let known = self.sorted.key_of(slot as usize);
         if known.is_some_and(|known| known != addr) {
@@ -50,14 +51,14 @@ impl Order {
         }
     }
 
-    /// When a unit came to the scheduler.
+    /// Returns the time at which a unit came to the scheduler.
     pub(super) fn entered(&self, slot: u32) -> Nanos {
         self.entered[slot as usize]
     }
 
-    /// What a one-way elevator at `position` takes next of these lanes of a VM, as far as their
-    /// gates are open: the nearest ahead, or one behind that is nearer even so; where neither is
-    /// within reach, the lowest.
+    /// Returns the slot of the unit that a one-way elevator at `position` takes next from `lanes`
+    /// of a VM whose gates are open: the nearest ahead, or one behind that is nearer even with the
+    /// penalty; where neither is within reach, the unit of the lowest address.
     pub(super) fn next(
         &self,
         facts: &Facts,

@@ -1,4 +1,4 @@
-//! CFQ's parameters, and the lengths of slices that follow from them.
+//! Parameters of CFQ, and the lengths of slices that follow from them.
 
 use super::Cfq;
 use tidegate_base::objective::Priority;
@@ -7,74 +7,73 @@ use tidegate_core::part::{Honours, ParamInfo, ParamKind, Params, PartInfo};
 use tidegate_core::roles::Dispatcher;
 use tidegate_core::starvation::{Bound, Slices};
 
-/// A kind of workload has at least so long (Linux: `CFQ_MIN_TT`, two ticks).
+/// Shortest turn of a kind of workload (Linux: `CFQ_MIN_TT`, two ticks).
 pub(super) const LEAST_TURN: Nanos = Nanos::from_millis(2);
 
-/// What class a background tenant has.
+/// Priority class of background processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BackgroundClass {
     /// The idle class.
     Idle,
     /// The middle of best effort, as a process under Linux has.
     BestEffort,
-    /// Its objective's.
+    /// The class that the process's objective names.
     AsNamed,
 }
 
 impl BackgroundClass {
-    /// The configuration's words, in the order of the variants.
+    /// Words of the configuration, in the order of the variants.
     pub const WORDS: &[&str] = &["idle", "best-effort", "as-named"];
 
-    /// By its place among the words.
+    /// Returns the class at a place among [`BackgroundClass::WORDS`]; panics beyond the last.
     pub(crate) fn from_word(place: u64) -> BackgroundClass {
         use BackgroundClass::*;
         [Idle, BestEffort, AsNamed][place as usize]
     }
 }
 
-/// CFQ's parameters.
+/// Parameters of [`Cfq`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CfqParams {
     /// Time slice of a synchronous queue of level 4.
     pub slice_sync: Nanos,
-    /// The same of an asynchronous one.
+    /// Time slice of an asynchronous queue of level 4.
     pub slice_async: Nanos,
-    /// How long an active queue is waited for.
+    /// Time for which the device idles for an active queue that has run dry.
     pub slice_idle: Nanos,
-    /// I/Os of the active queue in flight at most, while others wait; half of it before the
-    /// first has ended and when the slice is nearly over.
+    /// Most I/Os of the active queue in flight while others wait; half of it before the first has
+    /// ended and when the slice is nearly over.
     pub quantum: u32,
-    /// I/Os of a slice of asynchronous writes while others wait: twice this for each level from
-    /// its own down to the lowest.
+    /// Factor of the I/Os in a slice of asynchronous writes while others wait: twice this for each
+    /// level from the queue's own down to the lowest.
     pub slice_async_rq: u32,
-    /// VMs that seek are not waited for one by one, but all of them together.
+    /// VMs that seek are idled for all together instead of one by one.
     pub group_seekers: bool,
-    /// Slices are shorter when so many queues wait that one each takes longer than
-    /// `target_latency`.
+    /// Slices are shorter where one for each waiting queue would take longer than `target_latency`.
     pub low_latency: bool,
-    /// In it each queue of a class is to have its turn.
+    /// Time within which each queue of a class is to have its turn.
     pub target_latency: Nanos,
-    /// After how long synchronous and asynchronous requests expire.
+    /// Time after which synchronous and asynchronous requests expire.
     pub fifo_expire: [Nanos; 2],
-    /// How far back the elevator goes, in bytes.
+    /// Largest distance in bytes that the elevator goes back.
     pub back_seek_max: u64,
-    /// How many bytes ahead count as much as one back.
+    /// Factor by which a distance back counts more than one ahead.
     pub back_seek_penalty: u64,
-    /// VMs have classes; else all are in the middle of best effort.
+    /// VMs have the classes of their objectives; else all are best effort of level 4.
     pub priorities: bool,
-    /// Writes go in queues of their own, behind.
+    /// Writes are asynchronous, in queues of their own behind the others.
     pub async_writes: bool,
-    /// Of background tenants.
+    /// Class of background processes.
     pub background_class: BackgroundClass,
-    /// For so long nobody else has asked when the idle class goes.
+    /// Time without a request above the idle class before the idle class goes.
     pub idle_grace: Nanos,
-    /// An idle VM that waited so long has an I/O; zero: it has none.
+    /// Time after which a waiting idle VM has an I/O before others; zero: never.
     pub idle_overdue: Nanos,
 }
 
 impl CfqParams {
-    /// A queue's time slice: a fifth of the base more for each level above 4, a fifth less for
-    /// each below.
+    /// Returns a queue's time slice: a fifth of the base more for each level above 4, a fifth less
+    /// for each below.
     pub(super) fn slice(&self, sync: bool, class: Priority) -> Nanos {
         let level = level_of(class);
         let base = if sync {
@@ -85,12 +84,13 @@ impl CfqParams {
         Nanos(base.0 / 5 * (5 + MIDDLE as u64 - level as u64))
     }
 
-    /// I/Os of asynchronous writes in a slice while others wait (`cfq_prio_to_maxrq`).
+    /// Returns the most I/Os of asynchronous writes in a slice while others wait
+    /// (`cfq_prio_to_maxrq`).
     pub(super) fn most_async(&self, class: Priority) -> u32 {
         2 * self.slice_async_rq * u32::from(LEVELS - level_of(class))
     }
 
-    /// How long a queue may be passed over.
+    /// Returns the bound on the time for which a queue may be passed over.
     pub(super) fn starvation(&self) -> Bound {
         let base = match self.async_writes {
             true => self.slice_sync.max(self.slice_async),
@@ -114,21 +114,22 @@ impl CfqParams {
         })
     }
 
-    /// For how long queues of one kind of workload go on among themselves at most.
+    /// Returns the longest turn of a kind of workload.
     fn longest_workload(&self) -> Nanos {
         let idles = self.slice_idle + self.slice_idle;
         self.target_latency.max(idles).max(LEAST_TURN)
     }
 
-    /// The longest slice of a synchronous queue: who has less is due later.
+    /// Returns the longest slice of a synchronous queue; a queue with a shorter slice is due later
+    /// by the difference.
     pub(super) fn longest_slice(&self) -> Nanos {
         self.slice(true, Priority::BestEffort(0))
     }
 }
 
-/// The level whose slice is the base.
+/// Level of best effort whose slice is the base.
 const MIDDLE: u8 = 4;
-/// How many there are.
+/// Number of levels of best effort.
 const LEVELS: u8 = Priority::LEVEL_MAX + 1;
 
 fn level_of(class: Priority) -> u8 {
@@ -138,15 +139,15 @@ fn level_of(class: Priority) -> u8 {
     }
 }
 
-/// Whether these parameters, where a composition has them, take classes of priority away from
-/// the objectives of VMs, or of background tenants.
+/// Returns whether these parameters, where a composition has them, ignore the priority of
+/// objectives of VMs, or with `background` of background processes.
 pub(crate) fn waives_priority(params: &Params, background: bool) -> bool {
     let class = params.find("background_class").filter(|_| background);
     let named = |word| BackgroundClass::from_word(word) == BackgroundClass::AsNamed;
     class.is_some_and(|word| !named(word)) || params.find("priorities") == Some(0)
 }
 
-/// What the registry knows of it.
+/// Registry entry of the `cfq` dispatcher.
 pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     name: "cfq",
     summary: "time slices of the disk, by class and level of priority",
@@ -179,8 +180,8 @@ pub(crate) static PART: PartInfo<dyn Dispatcher> = PartInfo {
     },
 };
 
-/// What Linux calls them, but for `slice_depth` (its `quantum`, which is deficit round robin's
-/// here) and the last five.
+/// Parameters under Linux's names, except `slice_depth` (Linux's `quantum`, which means another
+/// thing in deficit round robin) and the last five.
 static PARAMS: &[ParamInfo] = &[
     ParamInfo {
         min: 1_000_000,

@@ -1,16 +1,16 @@
-//! What CFQ knows of one queue: its class, its place, its slice's rest, how its VM thinks.
+//! State of one CFQ queue: its class, its place, the rest of its slice, and its VM's think time.
 
 use tidegate_base::objective::Priority;
 use tidegate_base::time::Nanos;
 
-/// What a queue is to be served with.
+/// Kind of workload of a queue, which has a service tree of its own where seekers are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Asynchronous writes.
     Async,
-    /// Synchronous, and not waited for one by one: it seeks, or thinks for long.
+    /// Synchronous, and not idled for by itself: the VM seeks or has a long think time.
     NoIdle,
-    /// Synchronous, and waited for.
+    /// Synchronous, and idled for.
     Sync,
 }
 
@@ -18,27 +18,29 @@ impl Kind {
     pub(super) const ALL: [Kind; 3] = [Kind::Async, Kind::NoIdle, Kind::Sync];
 }
 
-/// The queues of one class go before those of the next.
+/// Ranks of the classes; a lower rank goes first.
 pub(super) const REAL_TIME: u64 = 0;
 pub(super) const BEST_EFFORT: u64 = 1;
 pub(super) const IDLE: u64 = 2;
 
-/// Where a class's rank stands in a key of the service tree.
+/// Bit position of a class's rank in a key of the service tree.
 const RANK_SHIFT: u32 = 62;
 
-/// Keys begin here, so that what a queue is owed may put it before the clock's zero.
+/// Offset of due times in keys, so that a queue may be due earlier than the clock's zero by what
+/// its last slice left.
 const EPOCH: u64 = 1 << 60;
 
-/// What each sample of the think time weighs in the mean, as a power of two: an eighth.
+/// Weight of a sample in the mean think time as a power of two: 2^-3, as in Linux.
 const WEIGHT_SHIFT: u32 = 3;
-/// The weight of all samples there could be, and what makes a mean of them: three samples.
+/// Sum of the weights of infinitely many samples, and the sum above which a mean is valid: three
+/// samples (Linux: 256 and 80).
 const FULL_WEIGHT: u32 = 256;
 const ENOUGH_WEIGHT: u32 = 80;
 
-/// How long a VM takes from an answer to its next request: an exponential average.
+/// Think time of a VM, from an answer to its next request: an exponential average.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Think {
-    /// Samples times their weights, and the weights.
+    /// Sum of the samples in nanoseconds times their weights, and the sum of the weights.
     sum: u64,
     weight: u32,
 }
@@ -52,52 +54,52 @@ impl Think {
         self.sum = self.sum - (self.sum >> WEIGHT_SHIFT) + nanos.0 * fresh as u64;
     }
 
-    /// The mean, once enough is known.
+    /// Returns the mean once three samples are known.
     pub(super) fn mean(&self) -> Option<Nanos> {
         let known = self.weight > ENOUGH_WEIGHT;
         known.then(|| Nanos(self.sum / self.weight as u64))
     }
 }
 
-/// A request further than this from the one before is a seek (Linux: `CFQQ_SEEK_THR`, 800
-/// sectors); on a device that takes no time to go elsewhere, one smaller than the next
-/// (`CFQQ_SECT_THR_NONROT`, 64 sectors).
+/// Distance in bytes from the previous request beyond which a request is a seek (Linux:
+/// `CFQQ_SEEK_THR`, 800 sectors). On a device without positioning, a request smaller than [`SMALL`]
+/// counts as one (`CFQQ_SECT_THR_NONROT`, 64 sectors).
 const SEEK: u64 = 800 * 512;
 const SMALL: u64 = 64 * 512;
-/// A queue seeks when more than so many of its last 32 requests did.
+/// Seeks among the last 32 requests above which a queue is a seeker.
 const SEEKS: u32 = 32 / 8;
-/// A queue in which so many wait is deep: it is waited for though it seeks.
+/// Waiting requests from which on a queue is deep: it is idled for though it seeks.
 const DEEP: u32 = 4;
 
-/// One queue: a VM's, or where writes are asynchronous one of a VM's two.
+/// Queue of one VM, or of one lane of a VM where writes are asynchronous.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
-    /// When it is to be served, without the rank of its class.
+    /// Due time of the queue in nanoseconds from [`EPOCH`], without the rank of its class.
     due: u64,
-    /// One past the last byte it had dispatched: its elevator goes on from here.
+    /// One past the last byte dispatched, from which the elevator goes on.
     pub(super) position: u64,
-    /// What is left of its last slice (or, below zero, by how much it overran it).
+    /// Rest of the last slice in nanoseconds; below zero, the overrun.
     pub(super) left: i64,
-    /// When an I/O of it ended last; [`Nanos::MAX`]: none has.
+    /// Time at which an I/O of the queue last ended; [`Nanos::MAX`]: none has.
     pub(super) last_end: Nanos,
     pub(super) think: Think,
     pub(super) in_flight: u32,
     pub(super) class: Priority,
-    /// Its class is a controller's, not its objective's.
+    /// A controller has set the class, so the objective does not.
     pub(super) turned: bool,
-    /// In a service tree.
+    /// The queue stands in a service tree.
     pub(super) in_tree: bool,
-    /// What it was when it began to wait.
+    /// Kind of the queue when it began to wait.
     pub(super) kind: Kind,
-    /// Units that wait.
+    /// Number of units that wait.
     pub(super) waiting: u32,
-    /// One past the last byte it asked for, and which of its last requests were seeks, the
-    /// newest lowest.
+    /// One past the last byte requested, and the last 32 requests as bits, the newest lowest; 1: a
+    /// seek.
     asked_to: Option<u64>,
     seeks: u32,
-    /// So many waited at a time that it is waited for though it seeks.
+    /// [`DEEP`] requests waited at a time, so the queue is idled for though it seeks.
     pub(super) deep: bool,
-    /// It is worth waiting for by itself, where seekers are grouped.
+    /// The queue is worth idling for by itself, where seekers are grouped.
     pub(super) idle_window: bool,
 }
 
@@ -122,13 +124,13 @@ impl Queue {
         }
     }
 
-    /// Whether it seeks.
+    /// Returns whether the queue is a seeker.
     pub(super) fn is_seeky(&self) -> bool {
         self.seeks.count_ones() > SEEKS
     }
 
-    /// It asks for `len` bytes at `addr`, beside what waits. `seeks`: the device takes time to go
-    /// elsewhere.
+    /// Notes a request for `len` bytes at `addr`, before it counts in `waiting`. `seeks`: the
+    /// device takes time for positioning.
     pub(super) fn asks(&mut self, addr: u64, len: u64, seeks: bool) {
         let distance = self.asked_to.map_or(0, |last| last.abs_diff(addr));
         let seek = if seeks { distance > SEEK } else { len < SMALL };
@@ -137,8 +139,8 @@ impl Queue {
         self.deep |= self.waiting + 1 >= DEEP;
     }
 
-    /// Whether it is worth waiting for by itself: not if it seeks and is not deep, nor if it
-    /// thinks longer than `slice_idle`; as before where that is not known.
+    /// Updates `idle_window`: a queue is not worth idling for if it seeks and is not deep, or
+    /// thinks longer than `slice_idle`; unchanged while the think time is not known.
     pub(super) fn weigh_idling(&mut self, slice_idle: Nanos) {
         let thinks = self.think.mean();
         self.idle_window = match self.is_seeky() && !self.deep {
@@ -155,20 +157,20 @@ impl Queue {
         }
     }
 
-    /// It is to be served `offset` from now, sooner or later by what its last slice left.
+    /// Makes the queue due at `now + offset`, earlier or later by the rest of its last slice.
     pub(super) fn schedule(&mut self, now: Nanos, offset: Nanos) {
         let due = Nanos(EPOCH) + now + offset;
         self.due = due.0.saturating_sub_signed(self.left);
         self.left = 0;
     }
 
-    /// Its key in the service tree.
+    /// Returns the queue's key in the service tree: the rank of its class, then its due time.
     pub(super) fn key(&self) -> u64 {
         self.rank() << RANK_SHIFT | self.due.min((1 << RANK_SHIFT) - 1)
     }
 }
 
-/// The rank in a key.
+/// Returns the rank of the class in a key.
 pub(super) fn rank_of(key: u64) -> u64 {
     key >> RANK_SHIFT
 }

@@ -1,18 +1,19 @@
-//! The service trees: the queues that wait, by class, by when they are due, and where seekers
-//! are grouped by kind of workload; whose turn the kinds have, and how long slices are for it.
+//! Service trees: the waiting queues by class and due time, and by kind of workload where seekers
+//! are grouped; the turns of the kinds, and the slice lengths that follow.
 
 use super::params::{CfqParams, LEAST_TURN};
 use super::queue::{BEST_EFFORT, IDLE, Kind, Think, rank_of};
 use crate::tournament::Tournament;
 use tidegate_base::time::Nanos;
 
-/// Classes of priority.
+/// Number of priority classes.
 const CLASSES: usize = 3;
 
-/// How strongly a smaller number of busy queues counts in the average: a quarter.
+/// Reciprocal of the weight of the smaller of two numbers of busy queues in their average: a
+/// quarter.
 const SMALLER_WEIGHS: u64 = 4;
 
-/// The kind of workload that has its turn.
+/// Kind of workload that has its turn, and the end of that turn.
 #[derive(Clone, Copy, Debug)]
 struct Serving {
     rank: u64,
@@ -20,24 +21,24 @@ struct Serving {
     expires: Nanos,
 }
 
-/// The service trees.
+/// Service trees and the turns of the kinds of workload.
 #[derive(Debug)]
 pub(super) struct Trees {
-    /// One; or one a kind, and the idle class in that of `Sync`. That of a kind that there is not
-    /// has no room.
+    /// Trees: one in all, or one for each kind with the idle class in that of [`Kind::Sync`]. The
+    /// tree of a kind that cannot occur has no room.
     trees: Vec<Tournament>,
-    /// Queues in them, by class and kind.
+    /// Number of queues in the trees, by class and kind.
     counts: [[u64; Kind::ALL.len()]; CLASSES],
     serving: Option<Serving>,
-    /// Busy queues of a class, an average that follows upwards at once.
+    /// Average number of busy queues by class; follows upwards fast and downwards slowly.
     busy: [u64; CLASSES],
-    /// How long those of a class and a kind take together from an end to the next request, and
-    /// when the last I/O of them ended ([`Nanos::MAX`]: none has).
+    /// Think time of all queues of a class and a kind together, and the time at which their last
+    /// I/O ended ([`Nanos::MAX`]: none has).
     thinks: [[Think; Kind::ALL.len()]; CLASSES],
     last_end: [[Nanos; Kind::ALL.len()]; CLASSES],
 }
 
-/// Of how many queues each tree has room.
+/// Returns the number of queues for which each tree has room.
 fn rooms(queues: usize, params: &CfqParams) -> impl Iterator<Item = usize> {
     let asynchronous = if params.async_writes { queues } else { 0 };
     let by_kind = [asynchronous, queues, queues];
@@ -50,7 +51,7 @@ fn rooms(queues: usize, params: &CfqParams) -> impl Iterator<Item = usize> {
 }
 
 impl Trees {
-    /// For so many queues.
+    /// Creates empty trees for `queues` queues.
     pub(super) fn new(queues: usize, params: &CfqParams) -> Trees {
         let trees = rooms(queues, params).map(Tournament::with_capacity);
         Trees {
@@ -63,7 +64,7 @@ impl Trees {
         }
     }
 
-    /// Memory of `queues` queues.
+    /// Returns the bytes of memory for `queues` queues.
     pub(super) fn bytes(queues: usize, params: &CfqParams) -> usize {
         rooms(queues, params).map(Tournament::bytes).sum()
     }
@@ -83,24 +84,24 @@ impl Trees {
         self.counts[rank as usize][kind as usize] += 1;
     }
 
-    /// It was put in with this kind, in a class of this rank.
+    /// Takes out a queue that was put in with this kind, in a class of this rank.
     pub(super) fn take(&mut self, queue: usize, kind: Kind, rank: u64) {
         let place = self.place(rank, kind);
         self.trees[place].remove(queue);
         self.counts[rank as usize][kind as usize] -= 1;
     }
 
-    /// How many queues of a class and a kind wait.
+    /// Returns the number of waiting queues of a class and a kind.
     pub(super) fn count(&self, rank: u64, kind: Kind) -> u64 {
         self.counts[rank as usize][kind as usize]
     }
 
-    /// How many queues wait.
+    /// Returns the number of waiting queues.
     pub(super) fn waiting(&self) -> u64 {
         self.counts.iter().flatten().sum()
     }
 
-    /// How many of them are synchronous.
+    /// Returns the number of waiting synchronous queues.
     pub(super) fn waiting_sync(&self) -> u64 {
         let asynchronous = self.counts.iter().map(|of| of[Kind::Async as usize]);
         self.waiting() - asynchronous.sum::<u64>()
@@ -110,7 +111,7 @@ impl Trees {
         self.counts[rank as usize].iter().sum()
     }
 
-    /// The highest class that waits.
+    /// Returns the rank of the highest class that waits.
     pub(super) fn first_rank(&self) -> Option<u64> {
         let ranks = self.counts.iter().map(|of| of.iter().any(|&n| n > 0));
         ranks
@@ -119,8 +120,8 @@ impl Trees {
             .map(|rank| rank as u64)
     }
 
-    /// Whose turn is next, with its rank: of the kind of workload that has its turn, or else of
-    /// the one whose first is due first, which then has its.
+    /// Returns the rank and queue whose turn is next: the first of the kind of workload that has
+    /// its turn, else of the kind whose first queue is due first, which then begins its turn.
     pub(super) fn next(&mut self, params: &CfqParams, now: Nanos) -> Option<(u64, usize)> {
         let rank = self.first_rank()?;
         if self.trees.len() == 1 || rank == IDLE {
@@ -143,7 +144,7 @@ impl Trees {
         Some((rank, queue))
     }
 
-    /// A queue has preempted, and its kind of workload has its turn.
+    /// Notes that a queue has preempted another, so that its kind of workload has its turn.
     pub(super) fn preempted(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
         let goes_on = self
             .serving
@@ -153,8 +154,8 @@ impl Trees {
         }
     }
 
-    /// The turn of a kind of workload begins: of the target latency what its queues are of all
-    /// in the class.
+    /// Begins the turn of a kind of workload: its part of the target latency is its queues' part of
+    /// all busy queues in the class.
     fn serve(&mut self, params: &CfqParams, now: Nanos, rank: u64, kind: Kind) {
         let target = params.target_latency.0;
         let (count, busy) = (self.count(rank, kind), self.busy_in(rank).max(1));
@@ -175,8 +176,8 @@ impl Trees {
         });
     }
 
-    /// A slice as it is granted: with `low_latency`, shorter where all busy queues of a class
-    /// would need more than the target latency for one each.
+    /// Returns the slice that is granted: with `low_latency`, shorter where one slice for each busy
+    /// queue of the class would take longer than the target latency.
     pub(super) fn granted(&mut self, params: &CfqParams, rank: u64, slice: Nanos) -> Nanos {
         if !params.low_latency || rank > BEST_EFFORT {
             return slice;
@@ -195,7 +196,7 @@ impl Trees {
         Nanos((slice * target / expected).max(least) as u64)
     }
 
-    /// A queue has a request more; thoughts count for `longest` at most.
+    /// Notes that a queue got a request; a think time counts for `longest` at most.
     pub(super) fn asked(&mut self, (rank, kind): (u64, Kind), now: Nanos, longest: Nanos) {
         let last_end = self.last_end[rank as usize][kind as usize];
         if last_end != Nanos::MAX {
@@ -208,7 +209,7 @@ impl Trees {
         self.last_end[rank as usize][kind as usize] = now;
     }
 
-    /// The mean time to think of all queues of a class and a kind.
+    /// Returns the mean think time of all queues of a class and a kind.
     pub(super) fn thinks(&self, rank: u64, kind: Kind) -> Option<Nanos> {
         self.thinks[rank as usize][kind as usize].mean()
     }

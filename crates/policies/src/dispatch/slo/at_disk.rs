@@ -1,21 +1,21 @@
-//! I/Os with a bound that are with a disk that seeks.
+//! I/Os with a promise that are in flight at a disk that seeks.
 //!
-//! Such a disk orders what it holds by itself, the nearest first. Beside a stream of writes, a read
-//! elsewhere waits until the disk's own patience ends, about a second. So nothing more goes to the
-//! disk while one of these I/Os has been with it for longer than its promise leaves: what the disk
-//! holds beside it is soon done.
+//! Such a disk reorders its queue, the nearest first. Beside a stream of writes, a read elsewhere
+//! waits until the disk's own time-out, about a second. So nothing more goes to the disk while one
+//! of these I/Os has been there for longer than its promise leaves: the disk soon finishes the rest
+//! of its queue.
 //!
 //! The hold costs work and shares, because the disk's queue runs dry and is then filled at once. So
-//! a latency bound is helped early, and a floor late: a VM that gets more than its floor by its
-//! share loses nothing when one of its I/Os takes long.
+//! the hold starts early for a latency bound, and late for a floor: a VM that gets more than its
+//! floor by its share loses nothing when one of its I/Os takes long.
 
 use tidegate_base::request::IoId;
 use tidegate_base::time::Nanos;
 
 /// Positionings that an I/O may take at least before others are held back for it.
 const PATIENCE_LEAST: u64 = 2;
-/// Part of a latency bound after which others are held back: the other half is for what the disk
-/// holds by then, and for the wait before.
+/// Divisor of a latency bound: others are held back after a sixth of it. The rest is for the I/Os
+/// that the disk holds by then, and for the wait before the I/O went.
 const LATENCY_PART: u64 = 6;
 /// Positionings that an I/O which goes for the sake of a floor may take.
 const FLOOR_POSITIONINGS: u64 = 8;

@@ -1,4 +1,4 @@
-//! Rate of background processes: what VMs do not miss.
+//! Rate of background processes: the device time that VMs do not miss.
 //!
 //! ```text
 //!   VMs quiet for long enough:   the background has the device
@@ -10,45 +10,46 @@
 //!                                  yes: half the rate      no: 1 % of the device more
 //! ```
 //!
-//! - The rate is in the device's time. Where costs are not known in time, the most that was done
-//!   in a window so far stands for all of it.
-//! - A window in which nothing of the background waited says nothing.
-//! - Whatever the rate, one part goes every [`AT_LEAST`].
+//! - The rate is in the device's time. Where costs are not in device time, the most work done in a
+//!   window so far stands for a whole window.
+//! - A window in which no background process waited changes nothing.
+//! - One part goes every [`AT_LEAST`], however low the rate.
 
 use tidegate_base::time::Nanos;
 
 /// Length of a window.
 const WINDOW: Nanos = Nanos::from_millis(100);
-/// One window in so many is without the background, to compare with.
+/// Windows in a cycle, the first of which is without the background, for comparison.
 const CYCLE: u32 = 4;
-/// Least rate and step of a rate, in millionths of the device's time (SLO.md, "Background").
+/// Least rate and step of a rate, in millionths of the device's time (SLO.md, "Background");
+/// [`WHOLE`] is all of it.
 const LEAST_RATE: u64 = 10_000;
 const RAISE: u64 = 10_000;
 const WHOLE: u64 = 1_000_000;
-/// What VMs may lose of their work in a window, in millionths.
+/// Part of VMs' work in a window that they may lose, in millionths.
 const MAY_LOSE: u64 = 30_000;
-/// Longest pause of a background process with something to do.
+/// Longest time without a background I/O while one waits.
 const AT_LEAST: Nanos = Nanos::from_millis(500);
-/// How long VMs are quiet at least before the background has the device to itself.
+/// Shortest time for which VMs are quiet before the background has the device to itself.
 const QUIET_LEAST: Nanos = Nanos::from_millis(2);
-/// No guest that takes longer is waited for.
+/// Longest think time that counts: the device does not stay free for a guest that takes longer.
 const QUIET_MOST: Nanos = Nanos::from_millis(50);
-/// I/Os of the background in flight while VMs are quiet.
+/// Most background I/Os in flight while VMs are quiet.
 const DEPTH_ALONE: u32 = 4;
 
-/// See the [module](self).
+/// Rate of background processes, adapted so that VMs do not lose by it; see the [module](self).
 #[derive(Debug)]
 pub(super) struct BackgroundRate {
-    /// In millionths of the device's time.
+    /// Present rate in millionths of the device's time.
     rate: u64,
-    /// When the next part may go by the rate.
+    /// Time at which the next part may go by the rate.
     next: Nanos,
-    /// When a part went last, or the background began to wait.
+    /// Time at which a part last went, or the background began to wait.
     passed_over_since: Nanos,
     in_flight: u32,
-    /// When an I/O of a VM went or came back last.
+    /// Time at which an I/O of a VM last went or came back.
     vms_active: Nanos,
-    /// How long VMs that come back usually take; an average that follows long times fast.
+    /// Think time of VMs: an average that follows longer times fast and shorter ones slowly.
     think: Nanos,
     window_end: Nanos,
     /// Number of the window in its cycle; 0: without the background.
@@ -59,9 +60,9 @@ pub(super) struct BackgroundRate {
     all_work: u64,
     /// Work of VMs in a window without the background, smoothed; 0: not seen yet.
     without: u64,
-    /// The most that was done in a window so far, which decays by 1/64 a window.
+    /// Most work done in a window so far, which decays by 1/64 a window.
     most: u64,
-    /// The background wanted something in this window.
+    /// A background process waited in this window.
     wanted: bool,
     /// A promise was late in this window.
     late: bool,
@@ -88,7 +89,8 @@ impl BackgroundRate {
         }
     }
 
-    /// The unit of costs is another one.
+    /// Restarts the rate because costs are counted in another unit; I/Os in flight and think times
+    /// stay.
     pub(super) fn restart(&mut self) {
         *self = BackgroundRate {
             in_flight: self.in_flight,
@@ -99,7 +101,7 @@ impl BackgroundRate {
         };
     }
 
-    /// A VM came back after so long.
+    /// Notes that a VM came back after it was quiet for `time`.
     pub(super) fn thought(&mut self, time: Nanos) {
         let time = time.min(QUIET_MOST);
         self.think = match time > self.think {
@@ -108,12 +110,12 @@ impl BackgroundRate {
         };
     }
 
-    /// The background has something to do after it had nothing.
+    /// Notes that a background process waits after none did.
     pub(super) fn wakes(&mut self, now: Nanos) {
         self.passed_over_since = now;
     }
 
-    /// An I/O of a VM goes.
+    /// Notes the start of an I/O of a VM, with its cost.
     #[inline]
     pub(super) fn vm_started(&mut self, now: Nanos, cost: u64) {
         self.vms_active = now;
@@ -121,18 +123,19 @@ impl BackgroundRate {
         self.all_work += cost;
     }
 
-    /// An I/O of a VM came back.
+    /// Notes the end of an I/O of a VM.
     #[inline]
     pub(super) fn vm_ended(&mut self, now: Nanos) {
         self.vms_active = now;
     }
 
-    /// An I/O of the background goes.
+    /// Notes the start of a background I/O, and reckons from its cost when the next may go.
     pub(super) fn started(&mut self, now: Nanos, cost: u64) {
         self.in_flight += 1;
         self.passed_over_since = now;
         self.all_work += cost;
-        // A window's work is so much of the device's time as a window is long.
+        // One [`WINDOW`]'s work takes a window's length, so a cost stands for its part of `WINDOW`,
+        // stretched by the rate.
         let whole = u128::from(self.most.max(self.all_work).max(cost));
         let rate = u128::from(self.rate.max(1));
         let span = u128::from(cost) * u128::from(WINDOW.0) * u128::from(WHOLE) / (whole * rate);
@@ -140,12 +143,12 @@ impl BackgroundRate {
         self.next = self.next.max(now - WINDOW) + span;
     }
 
-    /// An I/O of the background was in flight already when this rate took over.
+    /// Takes over a background I/O that was in flight before this dispatcher.
     pub(super) fn inherited(&mut self) {
         self.in_flight += 1;
     }
 
-    /// An I/O of the background came back.
+    /// Notes the end of a background I/O.
     pub(super) fn ended(&mut self) {
         self.in_flight -= 1;
     }
@@ -155,7 +158,7 @@ impl BackgroundRate {
         self.late = true;
     }
 
-    /// Closes the window if it is over. To be called while something of the background waits.
+    /// Closes the window if it is over. To be called while a background process waits.
     #[inline]
     pub(super) fn look(&mut self, now: Nanos) {
         self.wanted = true;
@@ -164,12 +167,12 @@ impl BackgroundRate {
         }
     }
 
-    /// Returns when the window ends.
+    /// Returns the end of the current window.
     pub(super) fn window_end(&self) -> Nanos {
         self.window_end
     }
 
-    /// Returns the I/Os of the background with the device.
+    /// Returns the number of background I/Os in flight.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight
     }
@@ -206,13 +209,13 @@ impl BackgroundRate {
         };
     }
 
-    /// Returns from when on the device is the background's, if VMs stay quiet.
+    /// Returns the time from which the device is the background's, if VMs stay quiet until then.
     fn alone_at(&self) -> Nanos {
         self.vms_active + (self.think + self.think).max(QUIET_LEAST)
     }
 
-    /// Returns when the background may go while no VM waits, as things are; `least`: promises have
-    /// stepped down, so it has its least rate. `vms_in_flight`: I/Os of VMs with the device.
+    /// Returns the time from which a background I/O may go while no VM waits. `vms_in_flight`: I/Os
+    /// of VMs with the device. `least`: promises have stepped down, so only [`AT_LEAST`] counts.
     pub(super) fn allowed_at(&self, now: Nanos, vms_in_flight: u32, least: bool) -> Nanos {
         if vms_in_flight > 0 {
             return self.due_at(least);
@@ -225,7 +228,8 @@ impl BackgroundRate {
         }
     }
 
-    /// Returns when a part may go by the rate, whoever waits.
+    /// Returns the time from which a part may go by the rate, while VMs wait or have I/Os in
+    /// flight.
     pub(super) fn due_at(&self, least: bool) -> Nanos {
         if self.in_flight > 0 {
             return Nanos::MAX;
@@ -236,7 +240,7 @@ impl BackgroundRate {
         }
     }
 
-    /// Returns when a part goes whatever the rate.
+    /// Returns the time at which a part goes however low the rate.
     pub(super) fn overdue_at(&self) -> Nanos {
         match self.in_flight {
             0 => self.passed_over_since + AT_LEAST,

@@ -1,29 +1,31 @@
 //! Variation of what VMs are charged while costs are learnt.
 //!
-//! VMs that are always served in the same proportion have one cost between them, however long one
-//! looks: no equation of the estimator tells them apart. So what each VM is charged is varied by up
-//! to a quarter, back and forth and each VM by itself, until its cost is known.
+//! VMs that are always served in the same proportion cannot be told apart: only their common cost
+//! is observable, and the estimator's equations are linearly dependent. So each VM's charge is
+//! varied by up to a quarter, up and down and independently of the others, until the VM's cost is
+//! known.
 
 use tidegate_base::request::VmId;
 use tidegate_capacity::estimator::CostEstimator;
 use tidegate_core::facts::Facts;
 
-/// Part of a cost by which charges are varied at most.
+/// Largest variation of a charge, as a part of the cost.
 const DITHER: f64 = 0.25;
-/// Unit in which that part is reckoned: integers decide who goes next.
+/// Denominator of the variation, which is an integer fraction so that the order of service does not
+/// depend on floating point.
 const DITHER_ONE: u64 = 1024;
 
 /// Variation of charges; none as long as costs are known.
 #[derive(Default)]
 pub(super) struct Dither {
-    /// Number of the estimator's finished windows when `by` was asked for.
+    /// Number of the estimator's finished windows when `by` was computed.
     over: u64,
-    /// Part of a cost by which charges are varied, in 1 / `DITHER_ONE`.
+    /// Variation as a part of the cost, in 1 / `DITHER_ONE`.
     by: u64,
 }
 
 impl Dither {
-    /// Returns a cost as it is charged in the window that goes on.
+    /// Returns the charge for a cost in the current window.
     #[inline]
     pub(super) fn vary(&mut self, facts: &Facts, vm: VmId, cost: u64) -> u64 {
         let Some(estimator) = facts.estimator() else {
@@ -40,7 +42,7 @@ impl Dither {
         }
     }
 
-    /// Takes over by how much charges are varied in the window that goes on.
+    /// Updates the variation for the current window.
     #[cold]
     fn look(&mut self, estimator: &CostEstimator, vm: VmId) {
         let by = estimator.dither(vm, estimator.learnt().within()).abs();

@@ -1,5 +1,5 @@
-//! The order that keeps every promise: floors and latency bounds by deadline, then shares, then the
-//! background. The default.
+//! Default dispatcher, which keeps all objectives: floors and latency bounds by deadline, then
+//! shares, then the background.
 //!
 //! ```text
 //!   pick:  1. a background part that its rate allows, while nothing promised is due
@@ -8,26 +8,28 @@
 //!          4. the background, once the VMs are quiet                          (`background`)
 //! ```
 //!
-//! Limits and the caps of targets are the regulator's
-//! ([`limit_target`](crate::regulate::limit_target)): they hold over all of this, for a lane whose
-//! gate is shut is in none of these queues.
+//! The regulator ([`limit_target`](crate::regulate::limit_target)) enforces limits and the caps of
+//! targets. They take precedence over all queues here, because a lane whose gate is shut is in none
+//! of them.
 //!
 //! - **Promises** (reservation, target, deadline transfer, latency) are in one queue by deadline.
-//!   Their service counts against their VM's share; service by share never against a promise
-//!   (mClock's rule; Gulati, Merchant, Varman, OSDI 2010). Together they are to fit the device;
-//!   where it is slower than that, they step down one by one (`overload`).
-//! - **Shares** are of device time: an I/O costs what the device's profile says, or what was learnt
-//!   of it. Until then it costs its bytes, at least those of a positioning (`CostModel`).
+//!   Service by promise counts against the VM's share, service by share never against a promise
+//!   (mClock's rule; Gulati, Merchant, Varman, OSDI 2010). All promises together are to fit the
+//!   device; where it is slower, they step down one by one (`overload`).
+//! - **Shares** are of device time: an I/O's cost comes from the device's profile, or from costs
+//!   learnt at run time. Until one of these is there, an I/O costs its bytes, at least those that
+//!   the device moves in the time of a positioning (`CostModel`).
 //! - **Stay.** On a disk that seeks, an I/O that continues the last one goes at once, for up to
 //!   eight positionings' worth of cost, unless a deadline is near: streams of several VMs
 //!   would break each other at every I/O (BD-EDF's batch; Jin et al., "Flubber", 2013).
-//! - **A disk that seeks passes no promise over.** While a promised I/O has been with it for longer
-//!   than its promise leaves, nothing more goes, for up to a second (`at_disk`).
-//! - **Background** processes have a rate that grows while VMs do not miss it (`background`).
+//! - **On a disk that seeks, no promised I/O is passed over.** While a promised I/O has been with
+//!   the disk for longer than its promise leaves, nothing more goes, for up to a second
+//!   (`at_disk`).
+//! - **Background** processes have a rate that grows while VMs do not lose by it (`background`).
 //!
-//! Starvation bound: promises are to leave room. Then, from the moment a VM waits, each other of
-//! its class is served at most by its own weight's share of (32 of the smallest I/Os + the largest
-//! cost) before it, two I/Os and a stay.
+//! Starvation bound, where promises leave room: from the moment a VM waits until it is served, each
+//! other VM of its class is served at most its own weight's share of (32 of the smallest I/Os + the
+//! largest cost), two I/Os and a stay.
 
 mod at_disk;
 mod background;
@@ -75,33 +77,34 @@ pub(crate) fn is_promised(objective: &Objective) -> bool {
     objective.latency.is_some() || rates.iter().any(|rate| !rate.is_none())
 }
 
-/// Smallest I/Os by which a VM may be ahead of its share because of what was promised to it.
+/// Most of the smallest I/Os by whose cost promises bring a VM ahead of its share.
 const MOST_AHEAD: u64 = 32;
-/// Smallest I/Os' worth of cost for which a disk that seeks stays with one stream: some 100 ms.
+/// Cost in smallest I/Os for which a disk that seeks stays with one stream: about 100 ms.
 const STAY_IOS: u64 = 8;
-/// Positionings before the earliest deadline within which nothing but promises goes.
+/// Time before the earliest deadline, in positionings, within which a stream is not stayed with.
 const NEAR: u64 = 4;
 /// Promised I/Os with a disk that seeks for which there is room at first.
 const AT_DISK: usize = 32;
-/// Longest request that goes beyond the adapted depth: a long one lengthens the queue for all.
+/// Longest request, in bytes, that goes beyond the adapted depth; a longer one would delay all
+/// others in the device's queue.
 const BEYOND_DEPTH: u32 = 32 << 10;
-/// Bytes below which an I/O takes a flash disk about as long as one of so many.
+/// Size in bytes below which an I/O takes a flash disk about as long as one of this size.
 const LEAST_COST: u32 = 16 << 10;
-/// Largest I/O's worth that a positioning counts for where costs are bytes.
+/// Most bytes that a positioning counts for where costs are in bytes.
 const LARGEST_LEAST_COST: u64 = 1 << 20;
-/// Longest part of a background process, in picoseconds of the device's time.
+/// Longest background I/O beside VMs, in picoseconds of device time (1 ms).
 const BACKGROUND_PART_PS: u64 = 1_000_000_000;
-/// Shortest such part, in bytes.
+/// Shortest limit on such an I/O, in bytes.
 const BACKGROUND_PART_LEAST: u32 = 64 << 10;
-/// Time in which that part moves where the device's speed is not known: 256 MB/s.
+/// Limit on such an I/O in bytes where the device's speed is not known: 1 ms at 256 MB/s.
 const BACKGROUND_PART_UNKNOWN: u32 = 256 << 10;
 
-/// A stream that the device stays with.
+/// Stream that the device stays with.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
-    /// Slot of its VM; `usize::MAX`: none.
+    /// Slot of the stream's VM; `usize::MAX`: no stream.
     vm: usize,
-    /// Cost that may go yet before others have their turn.
+    /// Cost that may still go before others have their turn.
     left: u64,
 }
 
@@ -112,42 +115,42 @@ impl Stay {
     };
 }
 
-/// Why the last pick was made.
+/// Reason of the last pick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     Promise,
     Share,
 }
 
-/// The dispatcher.
+/// Dispatcher of promises by deadline, then shares of device time, then the background.
 pub struct Slo {
     vms: usize,
     cost: CostModel,
-    /// Costs are picoseconds of the device, by its profile or as they were learnt.
+    /// Costs are in picoseconds of device time, by profile or learnt; else in bytes.
     by_time: bool,
     promises: Promises,
     overload: Overload,
-    /// By slot: the order in which target and latency bound were accepted; 0: neither was.
+    /// Acceptance numbers of each VM's target and latency bound, by slot; 0: not promised.
     accepted: Vec<[u64; 2]>,
-    /// Latest number given there.
+    /// Latest acceptance number.
     newest: u64,
-    /// Room for the promises that step down or come back at a time.
+    /// Buffer for the promises that step down or come back, so that a step allocates nothing.
     stepping: Vec<(usize, Part)>,
     shares: Shares,
     background: BackgroundRate,
     /// Background processes with something that may go.
     background_waiting: u32,
-    /// By slot: something of the VM waits that may go.
+    /// VMs of which something waits that may go, by slot.
     active: Vec<bool>,
     stay: Stay,
     last_pick: By,
-    /// Most cost by which promises bring a VM ahead of its share.
+    /// Largest cost by which promises bring a VM ahead of its share.
     most_ahead: u64,
-    /// Longest part of a background process, in bytes.
+    /// Largest background I/O beside VMs, in bytes.
     background_part: u32,
-    /// Promised I/Os with a disk that seeks.
+    /// Promised I/Os in flight at a disk that seeks.
     at_disk: AtDisk,
-    /// Costs are learnt: by how much charges are varied, in which window.
+    /// Variation of charges while costs are learnt.
     dither: Dither,
 }
 
@@ -179,8 +182,7 @@ impl Slo {
         slo
     }
 
-    /// What an I/O costs follows from the device and its profile, which are there or other ones
-    /// now.
+    /// Takes over the cost model of a new device or profile.
     fn set_costs(&mut self, facts: &Facts) {
         let spec = &facts.device().spec;
         self.by_time = facts.costs().is_some();
@@ -190,7 +192,7 @@ impl Slo {
         self.reckon_costs(facts);
     }
 
-    /// Costs were learnt, or other ones.
+    /// Takes over costs that were learnt for the first time or anew.
     fn learn_costs(&mut self, facts: &Facts) {
         match self.by_time {
             true => self.reckon_costs(facts),
@@ -203,7 +205,7 @@ impl Slo {
         self.cost.on_event(facts, &Event::ProfileChanged);
         self.most_ahead = most_ahead(&self.cost, spec);
         self.background_part = background_part(spec, facts.costs());
-        // What was charged by other costs is no measure of who is ahead.
+        // Tags in another cost unit do not tell who is ahead.
         self.shares.restart(facts.now());
     }
 
@@ -220,14 +222,14 @@ impl Slo {
     }
 
     fn set_promise(&mut self, facts: &Facts, vm: VmId) {
-        // The background has what VMs leave, whatever its objective says.
+        // Background processes get what VMs leave, whatever their objective says.
         if !facts.is_background(vm) {
             (self.promises).set(facts.now(), vm.index(), facts.objective(vm));
         }
     }
 
-    /// Notes the order in which a VM's target and latency bound were accepted: in overload the
-    /// newest steps down first. A part that is changed keeps its place.
+    /// Numbers a VM's target and latency bound in the order of acceptance: in overload the newest
+    /// steps down first. A part that is changed keeps its number.
     fn accept(&mut self, slot: usize, objective: &Objective) {
         let promised = [!objective.target.is_none(), objective.latency.is_some()];
         for (accepted, is_promised) in self.accepted[slot].iter_mut().zip(promised) {
@@ -246,11 +248,11 @@ impl Slo {
         self.accepted[slot] = [0; 2];
     }
 
-    /// Has promises step down, or come back.
+    /// Makes promises step down, or come back.
     #[cold]
     fn step(&mut self, facts: &Facts, change: Change) {
         let (promises, accepted) = (&self.promises, &self.accepted);
-        // What a promise is ordered by within its kind, the largest first.
+        // Sort key of a promise within its kind; the largest steps down first.
         let key = |part, slot: usize| match part {
             Part::Transfer => {
                 let job = facts.predictor().and_then(|book| book.job(slot));
@@ -285,7 +287,7 @@ impl Slo {
         }
     }
 
-    /// Something of a VM waits that may go, after nothing did.
+    /// Puts a VM or background process into its queues, once something of it waits that may go.
     fn wake(&mut self, facts: &Facts, vm: VmId) {
         let slot = vm.index();
         self.active[slot] = true;
@@ -316,7 +318,7 @@ impl Slo {
         }
     }
 
-    /// Puts a VM, of which something waits that may go, in its place among promises.
+    /// Updates the place among promises of a VM of which something waits that may go.
     #[inline]
     fn place(&mut self, facts: &Facts, vm: VmId) {
         let slot = vm.index();
@@ -337,7 +339,7 @@ impl Slo {
         self.promises.place(facts.now(), slot, head);
     }
 
-    /// The VM's head, rates or gates changed otherwise than by a service.
+    /// Updates a VM's queues after its head, rates or gates changed otherwise than by a service.
     fn refresh(&mut self, facts: &Facts, vm: VmId) {
         match (self.active[vm.index()], facts.has_head(vm)) {
             (true, true) => self.place(facts, vm),
@@ -347,7 +349,7 @@ impl Slo {
         }
     }
 
-    /// VMs whose tag has come go among those that are due.
+    /// Moves VMs whose tag has come to the promises that are due.
     #[inline]
     fn release(&mut self, facts: &Facts) {
         while let Some(slot) = self.promises.poll_coming(facts.now()) {
@@ -377,7 +379,8 @@ impl Slo {
     fn charge_vm(&mut self, facts: &Facts, io: &DeviceIo, cost: u64) {
         let slot = io.vm.index();
         let by_promise = self.last_pick == By::Promise && io.op != Op::Flush;
-        // A bound on latency without a rate is kept within the share, so nothing is forgiven.
+        // A latency bound without a rate is kept only within the VM's share, so its service is
+        // charged in full.
         let forgives = io.op == Op::Flush || (by_promise && self.promises.has_rate(slot));
         let most = self.most_ahead.max(2 * cost);
         (self.shares).charge(facts.now(), slot, cost, forgives.then_some(most));
@@ -388,7 +391,8 @@ impl Slo {
         if io.op == Op::Flush || !facts.device().seeks {
             return;
         }
-        // A bound on latency also holds for what went by its VM's share, sooner than was promised.
+        // A latency bound also holds for an I/O that went by share, before its deadline made it
+        // urgent.
         let latency = self.promises.latency(slot);
         if by_promise || latency.is_some() {
             let patience = at_disk::patience(facts.device().spec.positioning, latency);
@@ -420,7 +424,7 @@ impl Slo {
         (continues && !facts.is_background(vm)).then_some(head)
     }
 
-    /// Returns a part of the background if one is to go now, else when the next may.
+    /// Returns a pick of a background I/O if one is to go now, else the time at which the next may.
     #[cold]
     fn pick_background(&mut self, facts: &Facts, promised: bool) -> Result<Pick, Nanos> {
         let (now, device) = (facts.now(), facts.device());
@@ -432,7 +436,8 @@ impl Slo {
         let vms_in_flight = device.in_flight - self.background.in_flight();
         let vms_wait = self.shares.any_waits();
         let at = match vms_wait {
-            // What is promised and due goes before all but a part that waited for too long.
+            // A promise that is due goes before all background I/Os but one that has waited for too
+            // long.
             true if promised => self.background.overdue_at(),
             true => self.background.due_at(least),
             false => self.background.allowed_at(now, vms_in_flight, least),
@@ -447,7 +452,8 @@ impl Slo {
         Ok(Self::start(facts, slot, max))
     }
 
-    /// Bytes of memory that one more VM takes and that only changes of promises touch.
+    /// Returns the bytes of memory that one more VM takes and that are touched only when promises
+    /// change.
     fn cold_bytes_per_vm(&self) -> usize {
         Overload::bytes_per_vm() + size_of::<[u64; 2]>() + size_of::<(usize, Part)>()
     }
@@ -464,7 +470,7 @@ impl Slo {
     }
 }
 
-/// Costs in bytes, an I/O at least those of a positioning.
+/// Returns the cost rule in bytes, with the bytes of a positioning as the least cost of an I/O.
 fn bytes_of(positioning_bytes: u64) -> CostParams {
     let least = positioning_bytes.clamp(LEAST_COST.into(), LARGEST_LEAST_COST);
     CostParams {
@@ -473,7 +479,7 @@ fn bytes_of(positioning_bytes: u64) -> CostParams {
     }
 }
 
-/// Cost by which one VM may be served more because its stream is stayed with.
+/// Returns the cost by which one VM may be served more because the device stays with its stream.
 fn stay_of(cost: Cost, device: &DeviceSpec) -> u64 {
     match device.positioning {
         Nanos::ZERO => 0,
@@ -481,7 +487,7 @@ fn stay_of(cost: Cost, device: &DeviceSpec) -> u64 {
     }
 }
 
-/// Device time where there is a profile, else bytes.
+/// Returns the cost rule for a device: device time where there is a profile, else bytes.
 fn cost_params(spec: &DeviceSpec, profile: Option<&Profile>) -> CostParams {
     let positioning = u128::from(spec.positioning.0) * u128::from(spec.bytes_per_s);
     let bytes = u64::try_from(positioning / u128::from(Nanos::SECOND.0)).unwrap_or(u64::MAX);
@@ -494,13 +500,13 @@ fn cost_params(spec: &DeviceSpec, profile: Option<&Profile>) -> CostParams {
     }
 }
 
-/// Most cost by which promises bring a VM ahead of its share.
+/// Returns the largest cost by which promises bring a VM ahead of its share.
 fn most_ahead(cost: &CostModel, spec: &DeviceSpec) -> u64 {
     (MOST_AHEAD * cost.flush()).max(2 * cost.largest(spec))
 }
 
-/// Longest part of a background process in bytes: 1 ms of the device's time, or, where positioning
-/// takes longer than that, as much as moves in the time of one.
+/// Returns the largest background I/O beside VMs, in bytes: 1 ms of device time, or, where
+/// positioning takes longer, as many bytes as the device moves in the time of one.
 fn background_part(spec: &DeviceSpec, profile: Option<&Profile>) -> u32 {
     let Some(profile) = profile else {
         return BACKGROUND_PART_UNKNOWN.max(spec.physical_block);
@@ -539,7 +545,8 @@ impl Dispatcher for Slo {
 
     fn remove(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, _) = facts.queued(unit).vm_lane();
-        // After a service `charge` has seen to it; this is for units taken back.
+        // After a service, `charge` has done this already; here only units that are taken back need
+        // it.
         if self.active[vm.index()] && !facts.has_head(vm) {
             self.sleep(facts, vm);
         }
@@ -608,7 +615,8 @@ impl Dispatcher for Slo {
             cost,
             largest,
             weights: Weights::Objectives,
-            // A third more, since charges of learnt costs are varied by a quarter.
+            // A third more, because charges of learnt costs are varied by a quarter: 1 / (1 - 1/4)
+            // = 4/3.
             lead: Lead::Ahead {
                 ahead: ((MOST_AHEAD * cost.flush()).max(2 * largest) + largest) * 4 / 3,
                 once: (2 * largest + cost.rounding() + stay_of(cost, device)) * 4 / 3,
@@ -625,7 +633,8 @@ impl Dispatcher for Slo {
     }
 
     fn is_due_beyond_depth(&mut self, facts: &Facts) -> bool {
-        // One that seeks serves them one after the other, and in an order of its own.
+        // A disk that seeks serves I/Os one by one, in an order of its own, so an I/O beyond the
+        // depth gains nothing. In overload it would only lengthen the queue.
         if facts.device().seeks || self.overload.is_late() {
             return false;
         }

@@ -1,4 +1,5 @@
-//! Overload: which promises step down where the device is slower than promised, one by one.
+//! Overload control: chooses the promises that step down, one by one, while the device is slower
+//! than promised.
 //!
 //! Deadline order collapses as a whole, so the queue of promises is kept short instead:
 //!
@@ -12,8 +13,8 @@
 //! ```
 //!
 //! Within a kind the number that steps down at a time doubles (1, 2, 4, ...), so that a device with
-//! thousands of bounds is relieved within seconds. Reservations never step down: where they are
-//! more than the device can do, they are cut in proportion by themselves ([`promises`]).
+//! thousands of bounds is relieved within seconds. Reservations never step down: where they exceed
+//! the device, the order of deadlines cuts them in proportion ([`promises`]).
 //!
 //! [`promises`]: super::promises
 
@@ -72,10 +73,10 @@ struct Down {
     step: u32,
 }
 
-/// Promise that could step down, with what it is ordered by.
+/// Promise that could step down, with its sort key.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    /// The largest goes first.
+    /// Sort key; the largest steps down first.
     key: u64,
     vm: u32,
 }
@@ -89,12 +90,12 @@ pub(super) struct Overload {
     late_since: Nanos,
     /// Time since which no deadline has been late.
     calm_since: Nanos,
-    /// Steps that are in force; the first is the background's.
+    /// Number of steps in force; the first is the background's.
     steps: u32,
-    /// Part that stepped down last, and how many at that step.
+    /// Kind of promise that stepped down last, and the number of promises at that step.
     last: Option<(Part, u32)>,
     down: Vec<Down>,
-    /// Room to order candidates in, so that nothing is allocated after start.
+    /// Buffer for sorting candidates, so that a step allocates nothing.
     candidates: Vec<Candidate>,
 }
 
@@ -103,7 +104,7 @@ impl Overload {
     const STEP_AFTER: Nanos = Nanos::from_millis(100);
     /// Time without a late promise until the last step is taken back.
     const BACK_AFTER: Nanos = Nanos::SECOND;
-    /// Lateness in positionings that a disk's own order explains.
+    /// Lateness in positionings that a disk's own reordering explains.
     const POSITIONINGS: u64 = 8;
     /// Lateness that a flash disk's own housekeeping explains.
     const LEAST_TOLERANCE: Nanos = Nanos::from_millis(20);
@@ -187,9 +188,9 @@ impl Overload {
         Some(Change::Back)
     }
 
-    /// Has the next promises step down. `candidates` calls back with each VM whose part can, and
-    /// with a key: the largest steps down first, of equal ones the VM in the higher slot. `changed`
-    /// is called with each VM and part that has stepped down.
+    /// Makes the next promises step down. `candidates` calls back with each VM whose part can step
+    /// down and a key: the largest key goes first, among equal ones the higher slot. `changed` is
+    /// called with each VM and part that has stepped down.
     pub(super) fn step_down(
         &mut self,
         candidates: impl Fn(Part, &mut dyn FnMut(usize, u64)),
@@ -234,7 +235,7 @@ impl Overload {
             changed(down.vm as usize, down.part);
         }
         self.steps = self.steps.saturating_sub(1);
-        // What comes next is a new overload, to be met with small steps again.
+        // Lateness from now on is a new overload, which starts with small steps again.
         self.last = None;
     }
 
@@ -254,7 +255,7 @@ mod tests {
         Nanos::from_millis(ms)
     }
 
-    /// Overload of VMs whose parts are given with their keys, and what is down of them.
+    /// Overload control with VMs whose parts and keys are given, and the parts that are down.
     struct Host {
         overload: Overload,
         parts: Vec<(usize, Part, u64)>,

@@ -19,9 +19,9 @@
 //! - **A latency bound without a rate** has no envelope. Its VM's requests are due their latency
 //!   after they came for as long as the VM is not ahead of its share; the check of a configuration
 //!   calls that best effort.
-//! - **Debts end.** Tags count promises' own time, which lies behind the driver's by what was
-//!   forgiven: where even the latest tag is served more than [`CATCH_UP`] late, the rest is
-//!   forgiven to all. So rates that are more than the device can do are cut in proportion.
+//! - **Debts end.** Tags count on a clock of their own, which lies behind the driver's by the debt
+//!   that was forgiven: where even the latest tag is served more than [`CATCH_UP`] late, the rest
+//!   of the delay is forgiven to all VMs. So rates that exceed the device are cut in proportion.
 //! - **Overload.** Deadline order collapses as a whole, so promises step down one by one: see
 //!   [`overload`](super::overload).
 
@@ -32,18 +32,17 @@ use tidegate_base::objective::{Objective, Rate};
 use tidegate_base::pace::{FirstServed, RatePacer};
 use tidegate_base::time::Nanos;
 
-/// Longest debt of a rate that is made good. A floor is a promise; an outage is not a debt for
-/// ever.
+/// Longest debt of a rate that is made good, so that an outage does not become a debt without end.
 const CATCH_UP: Nanos = Nanos::SECOND;
-/// Size in bytes of the requests whose spacing a rate in bytes is told by.
+/// Request size in bytes by which the spacing of a rate in bytes is computed.
 const SPACED_BY: u32 = 16 << 10;
-/// No span.
+/// Value of a span or latency that does not exist.
 const NEVER: Nanos = Nanos::MAX;
 
-/// One VM's promise.
+/// Promise to one VM.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
-    /// Tags, in promises' own time.
+    /// Tags of the VM's rate, on the clock of tags.
     pacer: RatePacer,
     /// Time after its tag by which a request is to go; [`NEVER`]: nothing is promised.
     span: Nanos,
@@ -65,30 +64,30 @@ impl Promise {
     };
 }
 
-/// What the queue needs to know of a VM's head.
+/// Facts about a VM's head that decide its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    /// When it arrived.
+    /// Arrival of the head.
     pub arrived: Nanos,
-    /// Its VM is not ahead of its share.
+    /// The VM is not ahead of its share.
     pub within_share: bool,
 }
 
-/// All VMs' promises.
+/// Promises to all VMs, in the order of their deadlines.
 pub(super) struct Promises {
     vms: Vec<Promise>,
     /// VMs whose tag lies ahead, by their tag in the driver's time.
     coming: Tournament,
     /// VMs whose tag has come, by the deadline of their head.
     due: Tournament,
-    /// How far promises' time lies behind the driver's. It only ever grows.
+    /// Time by which the clock of tags lies behind the driver's; never shrinks.
     forgiven: Nanos,
-    /// The latest tag that was served.
+    /// Latest tag that was served, on the clock of tags.
     front: Nanos,
 }
 
 impl Promises {
-    /// Creates an empty queue with room for so many VMs.
+    /// Creates an empty queue with room for `vms` VMs.
     pub(super) fn with_capacity(vms: usize) -> Promises {
         Promises {
             vms: vec![Promise::NONE; vms],
@@ -99,7 +98,7 @@ impl Promises {
         }
     }
 
-    /// Returns the bytes of memory that one more of so many VMs takes.
+    /// Returns the bytes of memory that one more VM takes, at the present number of VMs.
     pub(super) fn bytes_per_vm(&self) -> usize {
         let vms = self.vms.len();
         size_of::<Promise>() + (2 * Tournament::bytes(vms)).div_ceil(vms.max(1))
@@ -154,7 +153,8 @@ impl Promises {
         is_promised && !promise.down.has(part)
     }
 
-    /// Has a part of a VM's objective step down, or come back. To be followed by [`Promises::set`].
+    /// Makes a part of a VM's objective step down, or come back. To be followed by
+    /// [`Promises::set`].
     pub(super) fn set_down(&mut self, vm: usize, part: Part, is_down: bool) {
         self.vms[vm].down.set(part, is_down);
     }
@@ -183,7 +183,7 @@ impl Promises {
         }
     }
 
-    /// The VM's head came after nothing waited: idle time earned it nothing.
+    /// Sets the tag of a VM whose head came after nothing waited: idle time earns nothing.
     pub(super) fn wake(&mut self, now: Nanos, vm: usize) {
         let next = self.due.peek();
         let due = next.and_then(|(_, vm)| self.vms[vm].pacer.any_due());
@@ -191,7 +191,7 @@ impl Promises {
         self.vms[vm].pacer.forget_before(stand_at);
     }
 
-    /// Nothing of the VM waits that may go.
+    /// Takes a VM out of the queues once nothing of it waits that may go.
     pub(super) fn sleep(&mut self, vm: usize) {
         self.coming.remove(vm);
         self.due.remove(vm);
@@ -205,7 +205,8 @@ impl Promises {
             None if head.within_share => head.arrived,
             None => return self.sleep(vm),
         };
-        // What the queue takes for the end of time comes when it says so, or it would never.
+        // A tag beyond the queue's largest key is cut to it: otherwise the queue would report it
+        // due and `place` would put it back, for ever.
         let tag = tag.min(Nanos(Tournament::LARGEST));
         if tag > now {
             self.coming.set(vm, tag.0);
@@ -240,7 +241,7 @@ impl Promises {
         if !promise.pacer.is_set() {
             return;
         }
-        // A VM that its own limit kept behind the others is not made good more than they are.
+        // A VM that its own limit kept behind the others is made good for no more than they are.
         let spacing = promise.pacer.period(SPACED_BY);
         promise.pacer.forget_before(self.front - CATCH_UP - spacing);
         let tag = promise.pacer.any_due().unwrap_or(self.front);
@@ -311,10 +312,10 @@ mod tests {
                 bytes: 4096,
             },
         );
-        // The next one came at once: the rate allows it 10 ms after the first.
+        // The next request came at once: the rate allows it 10 ms after the first.
         promises.place(ms(60), 0, head(ms(50)));
         assert_eq!(promises.first(), Some((ms(63), 0)));
-        // One that came later than its tag is due its latency after it came.
+        // A request that came later than its tag is due its latency after it came.
         promises.place(ms(90), 0, head(ms(80)));
         assert_eq!(promises.first(), Some((ms(83), 0)));
     }

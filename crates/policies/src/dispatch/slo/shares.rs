@@ -1,4 +1,5 @@
-//! Shares of what promises leave: classes of priority, then groups and weights, by virtual time.
+//! Shares of the device time that promises leave: by priority class, then by group and weight in
+//! virtual time.
 //!
 //! ```text
 //!   realtime ---> best effort ---> idle ---> background    a class goes when those before it
@@ -8,14 +9,15 @@
 //!            VMs of a group, by tag
 //! ```
 //!
-//! - A class never waits for one behind it, but for the background, which has a rate: see
-//!   [`background`](super::background). Levels of best effort are factors of the weight: level
-//!   4 counts one, level 0 two, level 7 a quarter.
-//! - A class that was passed over for [`AT_LEAST`] has one I/O before those above it, so that
-//!   nobody starves: an idle VM may hold what others wait for.
-//! - A group counts as one VM of the group's weight, in each class apart; its members divide that
-//!   by their own weights. Where members name different weights of it, the largest counts.
-//! - Whoever wakes joins at the tag of the one that was served last: idle time earns nothing.
+//! - A class never waits for one behind it, except for the background, which has a rate: see
+//!   [`background`](super::background). Levels of best effort are factors of the weight: level 4
+//!   counts one, level 0 two, level 7 a quarter.
+//! - A class that was passed over for [`AT_LEAST`] has one I/O before those above it, so that no VM
+//!   starves: an idle VM may hold a lock that others wait for.
+//! - A group counts as one VM of the group's weight, separately in each class; its members divide
+//!   that share by their own weights. Where members name different weights of it, the largest
+//!   counts.
+//! - A VM that wakes joins at the tag of the VM that was served last: idle time earns nothing.
 
 use super::super::virtual_time::{ByTag, Flow, Virtual};
 use crate::treap::Treaps;
@@ -24,9 +26,10 @@ use tidegate_base::time::Nanos;
 
 /// Longest time for which a class that waits is passed over by those above it.
 const AT_LEAST: Nanos = Nanos::from_millis(500);
-/// No group.
+/// Value of [`Member::group`] for a VM without a group.
 const NONE: u32 = u32::MAX;
-/// Members' tags are coarser than entities' by so many bits, so that 64 bits last for years.
+/// Binary digits by which members' tags are coarser than entities', so that their 64 bits last for
+/// years.
 const COARSER: u32 = 10;
 
 /// A class of priority.
@@ -38,7 +41,7 @@ enum Class {
     Background = 3,
 }
 
-/// Classes of VMs: all but the background.
+/// Number of classes of VMs: all but the background.
 const OF_VMS: usize = 3;
 
 /// Returns the class of a priority, and the factor of its weight in quarters.
@@ -58,19 +61,19 @@ fn quarters(objective: &Objective) -> u32 {
     objective.weight * class_of(objective.priority).1
 }
 
-/// A VM.
+/// Share of one VM or background process.
 #[derive(Clone, Copy, Debug)]
 struct Member {
-    /// Place among entities, or in the VM's group.
+    /// Tag and weight among entities, or in the VM's group.
     flow: Flow,
     class: Class,
-    /// Index among groups, or [`NONE`].
+    /// Index in [`Shares::groups`], or [`NONE`].
     group: u32,
-    /// Something of it waits that may go.
+    /// Something of the VM waits that may go.
     active: bool,
 }
 
-/// A group, within one class.
+/// Share of a group within one class.
 #[derive(Clone, Debug)]
 struct GroupShare {
     name: GroupName,
@@ -78,19 +81,20 @@ struct GroupShare {
     flow: Flow,
     /// Tag of the member that was served last.
     clock: u64,
-    /// VMs in it, and those of them that are active. 0 VMs: free for another group.
+    /// Number of VMs in the group, and of active ones. With 0 VMs the entry is free for another
+    /// group.
     members: u32,
     active: u32,
-    /// The VM in whose place the group stands among entities.
+    /// VM whose slot the group uses among entities.
     leader: u32,
 }
 
-/// One class's entities.
+/// Entities of one class: VMs without a group, and groups.
 struct Entities {
     order: ByTag,
     /// Smallest tag among those served lately: where a waking entity joins.
     clock: Virtual,
-    /// When one of them was served last by its share, or the first of them began to wait.
+    /// Time at which an entity was last served by its share, or the first of them began to wait.
     passed_over_since: Nanos,
 }
 
@@ -108,7 +112,7 @@ impl Entities {
 /// All VMs' shares.
 pub(super) struct Shares {
     members: Vec<Member>,
-    /// Weight that each VM names of its group, for when the largest leaves.
+    /// Weight that each VM names for its group; the largest counts, and may leave with its VM.
     named: Vec<u32>,
     classes: [Entities; OF_VMS + 1],
     groups: Vec<GroupShare>,
@@ -117,7 +121,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Creates shares with room for so many VMs.
+    /// Creates shares with room for `vms` VMs.
     pub(super) fn with_capacity(vms: usize) -> Shares {
         let entities = || Entities {
             order: ByTag::with_capacity(vms),
@@ -139,7 +143,7 @@ impl Shares {
         }
     }
 
-    /// Returns the bytes of memory that one more of so many VMs takes.
+    /// Returns the bytes of memory that one more VM takes, at the present number of VMs.
     pub(super) fn bytes_per_vm(&self) -> usize {
         let vms = self.members.len();
         let orders = (4 * ByTag::bytes(vms)).div_ceil(vms.max(1));
@@ -147,10 +151,11 @@ impl Shares {
         size_of::<Member>() + size_of::<u32>() + orders + groups
     }
 
-    /// Begins every share anew: what an I/O costs is counted in another unit from now on.
+    /// Restarts every share from tag 0, because costs are counted in another unit from now on.
     pub(super) fn restart(&mut self, now: Nanos) {
         let active: Vec<bool> = self.members.iter().map(|member| member.active).collect();
-        // All leave before one comes back: a group comes with the first of its members.
+        // All VMs leave before the first comes back, because a group enters with its first active
+        // member.
         for vm in 0..self.members.len() {
             self.deactivate(vm);
             self.members[vm].flow.join(Virtual(0));
@@ -283,7 +288,7 @@ impl Shares {
         self.weigh_group(index as u32);
     }
 
-    /// Finds a group's weight anew: the largest that a member names.
+    /// Updates a group's weight to the largest that a member names.
     fn weigh_group(&mut self, index: u32) {
         let members = self.members.iter().zip(&self.named);
         let named = members.filter(|(member, _)| member.group == index);
@@ -299,8 +304,8 @@ impl Shares {
         }
     }
 
-    /// Something of a VM waits that may go. Its place is no further behind than that of whoever was
-    /// served last, and, where it is further ahead than `most` by its weight, no further than that.
+    /// Puts a VM into the order once something of it waits that may go. Its tag is raised to that
+    /// of the VM served last, and, where it is ahead by more than a cost of `most`, set back to it.
     pub(super) fn activate(&mut self, now: Nanos, vm: usize, most: u64) {
         let member = &mut self.members[vm];
         if member.active {
@@ -333,7 +338,7 @@ impl Shares {
         }
     }
 
-    /// Nothing of a VM waits that may go.
+    /// Takes a VM out of the order once nothing of it waits that may go.
     pub(super) fn deactivate(&mut self, vm: usize) {
         let member = &mut self.members[vm];
         if !core::mem::replace(&mut member.active, false) {
@@ -374,7 +379,7 @@ impl Shares {
         of_vms.any(|class| class.order.first().is_some())
     }
 
-    /// Returns the process of the host whose turn it is among those.
+    /// Returns the background process whose turn it is by weight.
     #[inline]
     pub(super) fn first_background(&self) -> Option<usize> {
         let (_, entity) = self.classes[Class::Background as usize].order.first()?;
@@ -400,9 +405,9 @@ impl Shares {
         flow.tag < clock.plus(4 * lead / u64::from(flow.weight))
     }
 
-    /// Charges a VM the cost of an I/O. Where it was served by promise, `most` bounds by how much
-    /// that may bring it ahead of its share, by its weight: a floor counts against its VM's share,
-    /// and is no debt without end.
+    /// Charges a VM the cost of an I/O. With `most`, the I/O was served by promise: that brings the
+    /// VM ahead of its share by at most that cost. A floor counts against its VM's share, but the
+    /// debt is bounded.
     #[inline]
     pub(super) fn charge(&mut self, now: Nanos, vm: usize, cost: u64, most: Option<u64>) {
         let member = &mut self.members[vm];
@@ -422,12 +427,12 @@ impl Shares {
                 (&mut group.flow, group.leader as usize, group.active > 0)
             }
         };
-        // A promise kept to one of a class is no turn of those that wait for theirs.
+        // Service by promise is no turn of the class, whose other VMs still wait for theirs.
         if most.is_none() {
             class.passed_over_since = now;
         }
         let before = flow.tag;
-        // In quarters, as weights are.
+        // Weights are in quarters, so costs are multiplied by four.
         flow.spend(cost * 4);
         if let Some(most) = most {
             let bound = class
