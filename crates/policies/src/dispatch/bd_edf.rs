@@ -106,7 +106,7 @@ pub struct BdEdfParams {
 struct Last {
     vm: VmId,
     lane: Lane,
-    /// One past the I/O's last byte.
+    /// Address one past the I/O's last byte.
     end: u64,
 }
 
@@ -114,7 +114,7 @@ struct Last {
 #[derive(Clone, Copy, Debug)]
 struct Picked {
     unit: ReqId,
-    /// One past the unit's last byte.
+    /// Address one past the unit's last byte.
     end: u64,
     /// Deadline of the unit; [`Nanos::MAX`] for background units.
     due: Nanos,
@@ -202,6 +202,7 @@ impl BdEdf {
         self.pick_unit(&unit, own, suitable, 0)
     }
 
+    /// Notes the picked unit until its start and returns the pick.
     fn pick_unit(&mut self, unit: &Unit, due: Nanos, suitable: bool, batch: u32) -> Pick {
         self.picked = Some(Picked {
             unit: unit.id,
@@ -234,6 +235,7 @@ impl BdEdf {
         }
     }
 
+    /// Picks a background unit: the oldest if it is promoted, else the next of the batch.
     fn pick_background(&mut self, facts: &Facts, promoted: bool) -> Pick {
         // A VM's request that comes next would have all background I/Os in flight before it.
         if facts.device().in_flight > 0 && self.seeks(facts) {
@@ -296,6 +298,7 @@ impl BdEdf {
         (until > facts.now()).then_some(until)
     }
 
+    /// Books the start of an I/O; one that was not a flush ends a wait.
     fn started(&mut self, facts: &Facts, io: &DeviceIo) {
         if io.op == Op::Flush {
             self.in_flight.started(facts, io, Nanos::MAX);
@@ -313,6 +316,7 @@ impl BdEdf {
         }
     }
 
+    /// Makes an I/O the one that suitable units are to follow.
     fn follow(&mut self, io: &DeviceIo) {
         self.last = Some(Last {
             vm: io.vm,
@@ -321,6 +325,8 @@ impl BdEdf {
         });
     }
 
+    /// Books the end of an I/O, from which a wait may count. A flush of another VM leaves the wait
+    /// as it is.
     fn ended(&mut self, facts: &Facts, io: &DeviceIo) {
         self.in_flight.ended(facts, io);
         self.thinking.ended(io.vm, facts.now());

@@ -150,6 +150,7 @@ struct Segment {
 struct CostCurve(Box<[Segment]>);
 
 impl CostCurve {
+    /// Converts a measured curve; a cost that would fall with the size stays at the highest so far.
     fn of(curve: &Curve) -> CostCurve {
         let mut highest = 1;
         let rising = curve.points().iter().map(|&(size, time)| {
@@ -176,6 +177,7 @@ impl CostCurve {
         CostCurve(segments.collect())
     }
 
+    /// Returns a curve of one cost for every size.
     fn flat(cost: u64) -> CostCurve {
         let segment = Segment {
             from: 1,
@@ -185,6 +187,7 @@ impl CostCurve {
         CostCurve(Box::new([segment]))
     }
 
+    /// Returns the cost of an I/O of `bytes`, at most [`LARGEST`].
     #[inline]
     fn cost(&self, bytes: u32) -> u64 {
         let begun = self.0.iter().filter(|segment| segment.from <= bytes);
@@ -202,6 +205,7 @@ impl CostCurve {
 struct DeviceTime([CostCurve; 4]);
 
 impl DeviceTime {
+    /// Converts a profile; without one, every I/O costs [`Profile::UNKNOWN_PS`].
     fn of(profile: Option<&Profile>) -> DeviceTime {
         let Some(profile) = profile else {
             return DeviceTime([(); 4].map(|()| CostCurve::flat(Profile::UNKNOWN_PS)));
@@ -347,6 +351,7 @@ impl CostModel {
         }
     }
 
+    /// Returns the cost of an I/O where it does not depend on a profile.
     #[inline]
     fn counted(&self, op: Op, bytes: u32, requests: u32) -> u64 {
         let size = self.params.size;
@@ -361,6 +366,7 @@ impl CostModel {
         u64::from(units) << self.params.by.shift()
     }
 
+    /// Returns the cost in device time of an I/O that would start now.
     #[inline]
     fn time(&self, vm: usize, op: Op, addr: u64, bytes: u32) -> u64 {
         if bytes == 0 {
@@ -370,6 +376,8 @@ impl CostModel {
             .cost(Direction::of(op), self.access(vm, addr), bytes)
     }
 
+    /// Returns the access pattern of an I/O at `addr`: sequential if it continues one of its VM's
+    /// last I/Os.
     #[inline]
     fn access(&self, vm: usize, addr: u64) -> Access {
         match self.streams[vm].meet(addr) {

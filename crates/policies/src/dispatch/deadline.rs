@@ -151,7 +151,7 @@ struct Age {
 #[derive(Clone, Copy, Debug)]
 struct Picked {
     slot: u32,
-    /// One past the unit's last byte.
+    /// Address one past the unit's last byte.
     end: u64,
     direction: Lane,
     /// Value of `starved` from now on, if the unit begins a batch.
@@ -219,6 +219,7 @@ impl Deadline {
         debug_assert!(was, "a sorted unit is in the order of addresses");
     }
 
+    /// Adds a unit to the list of units set aside of lane `of`.
     fn put_aside(&mut self, of: usize, slot: u32) {
         let next = self.lanes[of].aside;
         self.lanes[of].aside = slot;
@@ -229,6 +230,7 @@ impl Deadline {
         }
     }
 
+    /// Removes a unit from the list of units set aside of lane `of`.
     fn take_from_aside(&mut self, of: usize, slot: u32) {
         let Place { next, prev, .. } = self.places[slot as usize];
         match prev {
@@ -308,6 +310,7 @@ impl Deadline {
         next.unwrap_or_else(|| self.lanes[lane_of(facts.vm_at(vm), direction)].head)
     }
 
+    /// Books the start of the picked unit, and a new batch if it begins one; flushes count in none.
     fn started(&mut self, facts: &Facts, io: &DeviceIo) {
         if io.op == Op::Flush {
             return;
@@ -338,6 +341,7 @@ impl Deadline {
     }
 }
 
+/// Index of a VM's lane in `Deadline::lanes`.
 fn lane_of(vm: VmId, lane: Lane) -> usize {
     vm.index() * Lane::ALL.len() + lane.index()
 }

@@ -103,13 +103,13 @@ const SCALES: usize = Objective::MAX_WEIGHT.ilog2() as usize + 1;
 enum Turn {
     /// Nothing to serve: the VM is in no round.
     Out,
-    /// In a round's list, waiting for its turn.
+    /// Waiting in a round's list for its turn.
     Waits,
     /// First in the current round's list, with its quantum granted.
     Has,
 }
 
-/// One VM's state.
+/// Deficit, weight and place in the round robin of one VM.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     /// Cost that the VM may still spend; below zero, the debt of its flushes.
@@ -287,6 +287,7 @@ impl Drr {
         self.put(vm, rounds as u32);
     }
 
+    /// Charges an I/O to its VM's deficit.
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let vm = io.vm.index();
         let cost = self.cost.charge(facts, io) as i64;

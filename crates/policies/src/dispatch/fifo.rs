@@ -54,7 +54,7 @@ pub struct Fifo {
     newest: Option<u64>,
     /// Number of units set aside; while it is 0, no pick looks at the fields below.
     aside_units: u32,
-    /// By request slot: the unit is set aside.
+    /// Flag by request slot: the unit is set aside.
     is_aside: Vec<bool>,
     /// Units set aside, a list for each lane.
     aside: Vec<List>,
@@ -195,6 +195,7 @@ fn seq(facts: &Facts, slot: u32) -> u64 {
     facts.queued(facts.req_id(slot)).seq()
 }
 
+/// Pick of a whole unit, with all that may be merged into it.
 fn start(head: ReqId) -> Pick {
     Pick::Start {
         head,

@@ -103,6 +103,8 @@ struct Holder {
 }
 
 impl Holder {
+    /// Returns the VM's tickets: its weight by the cost of its last win, which is the compensation
+    /// of section 4.5 of the paper.
     fn tickets(self) -> u64 {
         ((self.weight as u64) << SCALE) / self.served as u64
     }
@@ -164,6 +166,7 @@ impl Lottery {
         self.refresh(facts, vm);
     }
 
+    /// Draws a ticket and returns its holder; `None` if no VM waits.
     fn draw(&mut self) -> Option<usize> {
         let total = self.tickets.total();
         (total > 0).then(|| self.tickets.find(self.random.below(total)))

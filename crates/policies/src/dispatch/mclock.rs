@@ -90,7 +90,7 @@ struct Tags {
 /// Queue in which a VM's reservation stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asks {
-    /// None: the VM has no reservation, or nothing of the VM waits.
+    /// No queue: the VM has no reservation, or nothing of the VM waits.
     Nothing,
     /// `reserved`: the reservation will be due later.
     Later,
@@ -513,6 +513,7 @@ impl Tags {
         }
     }
 
+    /// Moves the reservation's tag R on by a service.
     fn spend_reservation(&mut self, bytes: u64, first: FirstServed) {
         let counted = match self.counts_ios {
             true => FirstServed { ops: 1, bytes },

@@ -157,6 +157,7 @@ impl Sfq {
         self.waiting.follow(clock);
     }
 
+    /// Charges an I/O to its VM's tag, and moves v to the start tag of one that is not a flush.
     fn charge(&mut self, facts: &Facts, io: &DeviceIo) {
         let vm = io.vm.index();
         let cost = match self.allocated {

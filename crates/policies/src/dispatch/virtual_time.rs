@@ -68,6 +68,7 @@ impl Flow {
         self.carry = 0;
     }
 
+    /// Moves the tag on by a cost divided by the weight; the remainder counts in the next service.
     #[inline]
     pub(super) fn spend(&mut self, cost: u64) {
         let cost = cost + self.carry as u64;
@@ -76,6 +77,7 @@ impl Flow {
         self.carry = (cost % weight) as u32;
     }
 
+    /// Changes the weight and moves the tag as [`Virtual::reweighed`] does.
     pub(super) fn set_weight(&mut self, weight: u32, clock: Virtual) {
         if weight == self.weight {
             return;
@@ -119,6 +121,7 @@ impl ByTag {
         ByTag { keys, from }
     }
 
+    /// Returns the smallest tag and its VM's slot.
     #[inline]
     pub(super) fn first(&self) -> Option<(Virtual, usize)> {
         let (key, vm) = self.keys.peek()?;

@@ -84,6 +84,7 @@ struct Thought {
     mean: Nanos,
 }
 
+/// Think time of a VM of which nothing was seen.
 const UNKNOWN: Thought = Thought {
     ended: Nanos::MAX,
     mean: Nanos::MAX,
@@ -106,6 +107,7 @@ impl Thinking {
         }
     }
 
+    /// Drops the think time of a slot that a new VM takes.
     pub(super) fn forget(&mut self, vm: VmId) {
         self.vms[vm.index()] = UNKNOWN;
     }

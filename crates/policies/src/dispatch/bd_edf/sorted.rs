@@ -16,6 +16,7 @@ pub(super) struct Sorted {
 /// address space.
 const OUT: u64 = u64::MAX;
 
+/// Sets of the order: reads and writes of VMs, then those of background processes.
 const SETS: usize = 2 * Lane::ALL.len();
 
 fn set_of(background: bool, lane: Lane) -> usize {
@@ -104,6 +105,7 @@ impl Sorted {
     }
 }
 
+/// Returns the set that a unit belongs to.
 fn home(facts: &Facts, unit: ReqId) -> usize {
     let (vm, lane) = facts.queued(unit).vm_lane();
     set_of(facts.is_background(vm), lane)

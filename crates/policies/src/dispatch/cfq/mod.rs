@@ -97,7 +97,7 @@ use trees::Trees;
 #[derive(Clone, Copy, Debug)]
 struct Picked {
     slot: u32,
-    /// One past the unit's last byte.
+    /// Address one past the unit's last byte.
     end: u64,
 }
 
@@ -148,6 +148,7 @@ impl Cfq {
         }
     }
 
+    /// Returns the VM that a queue serves.
     fn vm_of(&self, facts: &Facts, queue: usize) -> VmId {
         facts.vm_at(if self.params.async_writes {
             queue / 2
@@ -156,6 +157,7 @@ impl Cfq {
         })
     }
 
+    /// Returns the lanes that a queue serves.
     fn lanes(&self, queue: usize) -> &'static [Lane] {
         match (self.params.async_writes, queue % 2) {
             (false, _) => &[Lane::Read, Lane::Write],
@@ -164,10 +166,12 @@ impl Cfq {
         }
     }
 
+    /// Returns whether a queue is synchronous: all are, except those of writes with `async_writes`.
     fn is_sync(&self, queue: usize) -> bool {
         !self.params.async_writes || queue.is_multiple_of(2)
     }
 
+    /// Returns the length of a queue's slice before `low_latency` shortens it.
     fn slice(&self, queue: usize) -> Nanos {
         let sync = self.is_sync(queue);
         self.params.slice(sync, self.queues[queue].class)
@@ -211,6 +215,8 @@ impl Cfq {
         }
         match (any, self.queues[queue].in_tree) {
             (true, false) => {
+                // The more queues wait, the later a queue with a short slice is due: so each has
+                // its turn about once in the time of all slices, and shares follow the levels.
                 let others = self.trees.waiting() + self.active.is_some() as u64;
                 let behind = self.params.longest_slice() - self.slice(queue);
                 let offset = Nanos(others.saturating_mul(behind.0));
@@ -246,6 +252,7 @@ impl Cfq {
         }
     }
 
+    /// Gives the device to a queue; `ends` is the end of its slice if it inherits another's.
     fn activate(&mut self, queue: usize, ends: Option<Nanos>) {
         self.take_from_tree(queue);
         self.active = Some(Active::new(queue, ends));

@@ -132,6 +132,8 @@ const MIDDLE: u8 = 4;
 /// Number of levels of best effort.
 const LEVELS: u8 = Priority::LEVEL_MAX + 1;
 
+/// Returns the level that a slice is computed from; other classes than best effort count as the
+/// middle.
 fn level_of(class: Priority) -> u8 {
     match class {
         Priority::BestEffort(level) => level,

@@ -48,6 +48,7 @@ pub(super) struct Think {
 impl Think {
     pub(super) const UNKNOWN: Think = Think { sum: 0, weight: 0 };
 
+    /// Adds a think time to the mean.
     pub(super) fn sample(&mut self, nanos: Nanos) {
         let fresh = FULL_WEIGHT >> WEIGHT_SHIFT;
         self.weight = self.weight - (self.weight >> WEIGHT_SHIFT) + fresh;
@@ -65,6 +66,7 @@ impl Think {
 /// `CFQQ_SEEK_THR`, 800 sectors). On a device without positioning, a request smaller than [`SMALL`]
 /// counts as one (`CFQQ_SECT_THR_NONROT`, 64 sectors).
 const SEEK: u64 = 800 * 512;
+/// Size in bytes below which a request counts as a seek on a device without positioning.
 const SMALL: u64 = 64 * 512;
 /// Seeks among the last 32 requests above which a queue is a seeker.
 const SEEKS: u32 = 32 / 8;
@@ -76,7 +78,7 @@ const DEEP: u32 = 4;
 pub(super) struct Queue {
     /// Due time of the queue in nanoseconds from [`EPOCH`], without the rank of its class.
     due: u64,
-    /// One past the last byte dispatched, from which the elevator goes on.
+    /// Address one past the last byte dispatched; the elevator goes on from there.
     pub(super) position: u64,
     /// Rest of the last slice in nanoseconds; below zero, the overrun.
     pub(super) left: i64,
@@ -93,8 +95,8 @@ pub(super) struct Queue {
     pub(super) kind: Kind,
     /// Number of units that wait.
     pub(super) waiting: u32,
-    /// One past the last byte requested, and the last 32 requests as bits, the newest lowest; 1: a
-    /// seek.
+    /// Address one past the last byte requested, and the last 32 requests as bits, the newest
+    /// lowest; 1: a seek.
     asked_to: Option<u64>,
     seeks: u32,
     /// [`DEEP`] requests waited at a time, so the queue is idled for though it seeks.
@@ -149,6 +151,7 @@ impl Queue {
         };
     }
 
+    /// Returns the rank of the queue's class.
     pub(super) fn rank(&self) -> u64 {
         match self.class {
             Priority::RealTime => REAL_TIME,

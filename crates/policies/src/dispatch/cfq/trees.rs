@@ -69,6 +69,7 @@ impl Trees {
         rooms(queues, params).map(Tournament::bytes).sum()
     }
 
+    /// Returns the index of the tree that holds queues of a class and a kind.
     fn place(&self, rank: u64, kind: Kind) -> usize {
         match (self.trees.len(), rank) {
             (1, _) => 0,
@@ -77,6 +78,7 @@ impl Trees {
         }
     }
 
+    /// Puts in a queue under its key, which contains the rank of its class.
     pub(super) fn put(&mut self, queue: usize, kind: Kind, key: u64) {
         let rank = rank_of(key);
         let place = self.place(rank, kind);
@@ -107,6 +109,7 @@ impl Trees {
         self.waiting() - asynchronous.sum::<u64>()
     }
 
+    /// Returns the number of waiting queues of a class.
     fn busy_in(&self, rank: u64) -> u64 {
         self.counts[rank as usize].iter().sum()
     }
@@ -205,6 +208,7 @@ impl Trees {
         }
     }
 
+    /// Notes the end of an I/O of a class and a kind.
     pub(super) fn ended(&mut self, (rank, kind): (u64, Kind), now: Nanos) {
         self.last_end[rank as usize][kind as usize] = now;
     }

@@ -56,7 +56,7 @@ pub(super) struct BackgroundRate {
     place: u32,
     /// Work of VMs in this window, in units of cost.
     vm_work: u64,
-    /// All work in this window.
+    /// Work of VMs and background in this window, in units of cost.
     all_work: u64,
     /// Work of VMs in a window without the background, smoothed; 0: not seen yet.
     without: u64,
@@ -177,6 +177,7 @@ impl BackgroundRate {
         self.in_flight
     }
 
+    /// Ends a window, adapts the rate if the window was a whole one, and begins the next.
     #[cold]
     fn close(&mut self, now: Nanos) {
         let is_whole = now.since(self.window_end) < WINDOW;
@@ -193,6 +194,8 @@ impl BackgroundRate {
         (self.wanted, self.late) = (false, false);
     }
 
+    /// Compares VMs' work in a window with the background with that in windows without, and halves
+    /// or raises the rate.
     fn judge(&mut self) {
         if self.place == 0 || !self.wanted {
             self.without = match self.without {

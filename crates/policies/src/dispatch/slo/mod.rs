@@ -83,7 +83,7 @@ const MOST_AHEAD: u64 = 32;
 const STAY_IOS: u64 = 8;
 /// Time before the earliest deadline, in positionings, within which a stream is not stayed with.
 const NEAR: u64 = 4;
-/// Promised I/Os with a disk that seeks for which there is room at first.
+/// Room for promised I/Os that are watched at a disk that seeks.
 const AT_DISK: usize = 32;
 /// Longest request, in bytes, that goes beyond the adapted depth; a longer one would delay all
 /// others in the device's queue.

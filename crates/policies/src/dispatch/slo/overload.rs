@@ -168,6 +168,7 @@ impl Overload {
         self.judge(now, is_late)
     }
 
+    /// Decides on a step from how long deadlines have been late, or none has.
     #[cold]
     fn judge(&mut self, now: Nanos, is_late: bool) -> Option<Change> {
         if is_late {

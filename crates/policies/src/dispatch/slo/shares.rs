@@ -109,7 +109,7 @@ impl Entities {
     }
 }
 
-/// All VMs' shares.
+/// Shares of all VMs and background processes.
 pub(super) struct Shares {
     members: Vec<Member>,
     /// Weight that each VM names for its group; the largest counts, and may leave with its VM.
@@ -255,6 +255,7 @@ impl Shares {
         self.groups.get(self.members[vm].group as usize)
     }
 
+    /// Adds a VM to its group within a class; creates the group with its first VM.
     fn join_group(&mut self, vm: usize, class: Class, group: &Group) {
         let is_same =
             |it: &GroupShare| it.members > 0 && it.name == group.name && it.class == class;
@@ -386,6 +387,7 @@ impl Shares {
         self.first_of(entity)
     }
 
+    /// Returns the VM whose turn it is within an entity.
     fn first_of(&self, entity: usize) -> Option<usize> {
         match self.members[entity].group {
             NONE => Some(entity),
