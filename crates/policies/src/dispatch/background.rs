@@ -1,9 +1,9 @@
 //! Background processes (a backup, a scrub) under dispatchers that do not serve them: they get what
 //! the VMs leave.
 //!
-//! `Aside` wraps such a dispatcher while there are background processes. The dispatcher hears of
-//! VMs only; background units are kept in a queue of their own, from which they go in batches by
-//! address ([`Deadline`]).
+//! `Aside` wraps such a dispatcher while there are background processes. The dispatcher gets the
+//! events of VMs only; background units are kept in a queue of their own, from which they go in
+//! batches by address ([`Deadline`]).
 //!
 //! ```text
 //!   a background unit may go, with room for it among `background_depth` in flight, when

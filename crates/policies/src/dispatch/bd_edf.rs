@@ -257,7 +257,8 @@ impl BdEdf {
             true => 2 * facts.device().spec.positioning.0,
             false => 0,
         };
-        // The margin covers average positioning only.
+        // The margin already covers part of the positioning time. Twice the average positioning
+        // holds for the 99th percentile, too.
         let more = Nanos(rare).since(self.params.deadlines.margin);
         due - self.params.transfer(facts, bytes.into()) - more
     }

@@ -161,8 +161,8 @@ impl CostCurve {
         let slope = |low: (u32, u64), high: (u32, u64)| {
             ((high.1 - low.1) << SLOPE).div_ceil(u64::from(high.0 - low.0))
         };
-        // Beyond the last measured size the last segment's line goes on, unless it falls. A curve
-        // of one point goes on along the line from the origin.
+        // Sizes beyond the last measured one continue the last segment's line, unless it falls; a
+        // curve of one point continues the line from the origin.
         let measured = |&(size, time): &(u32, u64)| (size, time.min(LARGEST));
         let beyond = match curve.points() {
             [.., low, high] if high.1 < low.1 => 0,

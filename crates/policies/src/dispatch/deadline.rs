@@ -358,6 +358,8 @@ impl Dispatcher for Deadline {
     fn insert(&mut self, facts: &Facts, unit: ReqId) {
         let (vm, lane) = facts.queued(unit).vm_lane();
         let known = facts.queued(unit).unit();
+        // Time in a regulator is not the scheduler's to make good, so the wait counts from
+        // admission.
         let held = self.admitted.take() == Some(unit);
         let entered = if held { facts.now() } else { known.arrived };
         self.places[unit.index()].entered = entered;

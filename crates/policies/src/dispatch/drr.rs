@@ -13,10 +13,10 @@
 //! ```
 //!
 //! The paper is O(1) only where a quantum covers the largest packet: with a smaller one there are
-//! turns in which nobody can be served. Such quanta would be a mebibyte and more here. So a VM
-//! whose head costs k quanta more than its deficit is put straight into the round where it will be
-//! covered, on a wheel of 64 rounds, and rounds in which nobody has a turn are passed over: the
-//! order is the paper's, and a pick looks at one VM, or at one more for each turn that ends.
+//! turns in which no VM can be served. Such quanta would be a mebibyte and more here. So a VM whose
+//! head costs k quanta more than its deficit is put straight into the round where it will be
+//! covered, on a wheel of 64 rounds, and rounds in which no VM has a turn are skipped: the order is
+//! the paper's, and a pick looks at one VM, or at one more for each turn that ends.
 //!
 //! Decisions where the paper leaves room:
 //! - A VM's quantum is `quantum` x weight / 2^s, where 2^s is the largest power of two not
@@ -264,8 +264,11 @@ impl Drr {
         if self.occupied == 0 {
             return false;
         }
+        // The current round is empty here, so the distance is at least 1.
         let ahead = self.occupied.rotate_right(self.now).trailing_zeros();
         self.now = (self.now + ahead) % ROUNDS;
+        // The lightest VM that waits sets the scale, so that its quantum is between one and two
+        // times `quantum`.
         let least = self.scales.iter().position(|&vms| vms > 0);
         self.scale = least.expect("a VM in a round counts") as u32;
         true
@@ -281,6 +284,8 @@ impl Drr {
             1
         } else {
             let needed = (missing as u64).div_ceil(quantum as u64);
+            // A head that costs more quanta than the wheel has rounds is checked again after a full
+            // wheel.
             needed.min(ROUNDS as u64 - 1) as i64
         };
         self.queues[vm].deficit += (rounds - 1) * quantum;

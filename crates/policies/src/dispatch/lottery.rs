@@ -227,6 +227,7 @@ impl Dispatcher for Lottery {
     }
 
     fn pick(&mut self, facts: &Facts) -> Pick {
+        // A winner whose gates were shut or whose units were cancelled has lost its win.
         let stands = self.winner.filter(|&vm| self.tickets.get(vm) > 0);
         self.winner = stands.or_else(|| self.draw());
         match self.winner {

@@ -46,9 +46,9 @@
 //!   requests and bytes, whatever `cost` is.
 //! - With `target_floor` a target is a reservation, too: see `floor`.
 //!
-//! Starvation bound: a VM without a reservation is served as long as reservations leave room
-//! (they are to be feasible); then, from the moment it waits, every other VM is served at most
-//! by its own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
+//! Starvation bound: a VM without a reservation is served as long as reservations leave room (they
+//! must fit the device); then, from the moment it waits, every other VM is served at most by its
+//! own weight's share of (32 I/Os + the VM's own cost) / the VM's weight before it.
 
 use super::cost::{CostModel, CostParams};
 pub(crate) use super::floor::under_targets;
@@ -416,6 +416,8 @@ impl MClock {
         } else {
             self.sleep(vm);
         }
+        // The smallest P of all ready VMs and the one just served: no VM that is ready falls behind
+        // the clock.
         let first = self.ready.first();
         let least = first.map_or(share_before, |(share, _)| share.min(share_before));
         if least > self.clock {

@@ -169,6 +169,7 @@ impl Sfq {
             let before = flow.tag.max(self.clock);
             flow.tag = before;
             flow.spend(cost);
+            // The bound on the debt forgives nothing that the VM was served before.
             let most = self.clock.plus(FLUSHES_AHEAD * cost / flow.weight as u64);
             flow.tag = flow.tag.min(most).max(before);
         } else {

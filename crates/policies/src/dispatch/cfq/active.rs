@@ -110,6 +110,7 @@ impl Cfq {
             return Turn::Over((!idle).then(|| self.left(facts, active)));
         }
         let most = self.params.most_async(class);
+        // While others wait, a slice of asynchronous writes is also bounded in I/Os.
         let written = !self.is_sync(queue) && first.is_some() && active.started >= most;
         if written || active.ends.is_some_and(|ends| ends <= now) {
             return Turn::Over(None);
@@ -233,6 +234,8 @@ impl Cfq {
             return;
         };
         let (of_active, of_new) = (&self.queues[active.queue], &self.queues[queue]);
+        // Asynchronous writes and lower classes preempt nothing; a turn of the idle class ends in
+        // `turn`.
         if !self.is_sync(queue) || of_new.rank() > of_active.rank() || of_active.rank() == IDLE {
             return;
         }

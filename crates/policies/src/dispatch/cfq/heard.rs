@@ -130,7 +130,7 @@ impl Cfq {
                 self.active = None;
             }
             if let Some(active) = self.active.as_mut() {
-                // Another VM may take this slot later, and owes nothing to this one's preemption.
+                // The preemption must not pass to another VM that takes this slot later.
                 active.gives_way_to.take_if(|to| *to == queue);
             }
             self.rank(facts, queue);

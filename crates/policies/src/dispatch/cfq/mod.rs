@@ -55,18 +55,17 @@
 //! - No groups, no merging of queues that work side by side. Without `group_seekers` a VM that
 //!   seeks is idled for like any other, as the last of its class is there.
 //! - Linux's eight levels of real time are one.
-//! - An elevator goes on from where its queue's last I/O ended; the expiry of the oldest counts
-//!   from when the scheduler got it. Overrunning counts for one slice at most.
+//! - An elevator continues where its queue's last I/O ended; the expiry of the oldest counts from
+//!   when the scheduler got it. Overrunning counts for one slice at most.
 //!
 //! Starvation bound, among VMs of one class that nothing above keeps from being served, n others
-//! beside it: all that enter later than n (longest slice - own slice) + 2 longest slices after
-//! a VM began to wait come behind it; from then on each of the others has one slice at most
-//! before it, and with `async_writes` whoever preempts such writes one more; with `group_seekers`
+//! beside it: all that enter later than n (longest slice - own slice) + 2 longest slices after a VM
+//! began to wait come behind it; from then on each of the others has one slice at most before it,
+//! and with `async_writes` each queue that preempts such writes one more; with `group_seekers`
 //! others of its kind may have `target_latency` behind each, or two `slice_idle` or 2 ms where that
 //! is longer. An idle VM that has waited for `idle_class_overdue` has an I/O between two slices of
-//! the others, whoever they are.
-//! Best effort has no bound beneath a real-time VM that never stops: that is what the class is
-//! for.
+//! the others, of any class. Best effort has no bound beneath a real-time VM that never stops: that
+//! is what the class is for.
 
 mod active;
 mod heard;

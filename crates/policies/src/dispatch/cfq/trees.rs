@@ -167,6 +167,8 @@ impl Trees {
             Kind::Async => {
                 let all: u64 = self.counts.iter().map(|of| of[Kind::Async as usize]).sum();
                 let share = share.min(target * all / self.waiting().max(1));
+                // Asynchronous queues get less by the ratio of the slices, as in Linux's
+                // `choose_wl_class_and_type`.
                 let ratio = params.slice_async.0 as u128;
                 (share as u128 * ratio / params.slice_sync.0 as u128) as u64
             }
@@ -185,6 +187,8 @@ impl Trees {
         if !params.low_latency || rank > BEST_EFFORT {
             return slice;
         }
+        // Rounded average as in Linux's `cfq_get_avg_queues`: the larger number weighs three
+        // quarters.
         let (busy, known) = (self.busy_in(rank) + 1, self.busy[rank as usize]);
         let average =
             (busy.max(known) * (SMALLER_WEIGHS - 1) + busy.min(known) + SMALLER_WEIGHS / 2)
@@ -195,6 +199,7 @@ impl Trees {
         if expected <= target {
             return Nanos(slice as u64);
         }
+        // At least two `slice_idle` for a slice of the base length, and in proportion for others.
         let least = slice.min(2 * params.slice_idle.0 as u128 * slice / base);
         Nanos((slice * target / expected).max(least) as u64)
     }

@@ -20,7 +20,7 @@ const LATENCY_PART: u64 = 6;
 /// Positionings that an I/O which goes for the sake of a floor may take.
 const FLOOR_POSITIONINGS: u64 = 8;
 /// Longest time for which others are held back for one I/O. A disk's own patience with a read is
-/// about a second; one that takes longer hangs, or has errors, and its neighbours are to go on.
+/// about a second; one that takes longer hangs, or has errors, and other I/Os must not wait for it.
 const LONGEST_HOLD: Nanos = Nanos::SECOND;
 
 /// Returns the time that an I/O may be with the disk before others are held back for it, by the
@@ -127,9 +127,9 @@ mod tests {
         at_disk.started(ms(1110), fresh, ms(20));
         assert_eq!(at_disk.held_until(ms(1119)), Some(ms(1120)));
         assert_eq!(at_disk.held_until(ms(1120)), None);
-        // The next one is watched for itself.
+        // The next I/O is watched on its own.
         assert_eq!(at_disk.held_until(ms(1131)), Some(ms(2130)));
-        // Beyond the room nothing is watched, and nothing is allocated.
+        // Without room an I/O is not watched, and nothing is allocated.
         at_disk.started(ms(1200), hung, ms(20));
         assert_eq!(at_disk.0.len(), 2);
     }

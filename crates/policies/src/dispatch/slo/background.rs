@@ -134,12 +134,13 @@ impl BackgroundRate {
         self.in_flight += 1;
         self.passed_over_since = now;
         self.all_work += cost;
-        // One [`WINDOW`]'s work takes a window's length, so a cost stands for its part of `WINDOW`,
-        // stretched by the rate.
+        // A full window's work takes the length of a window, so a cost stands for its part of
+        // `WINDOW`, stretched by the rate.
         let whole = u128::from(self.most.max(self.all_work).max(cost));
         let rate = u128::from(self.rate.max(1));
         let span = u128::from(cost) * u128::from(WINDOW.0) * u128::from(WHOLE) / (whole * rate);
         let span = Nanos(u64::try_from(span).unwrap_or(u64::MAX));
+        // Unused rate is saved up for one window at most.
         self.next = self.next.max(now - WINDOW) + span;
     }
 

@@ -165,7 +165,8 @@ impl Promises {
         let mut rate = Floor::of(objective, !promise.down.has(Part::Target)).rate;
         if promise.transfer > 0 && !promise.down.has(Part::Transfer) {
             rate.bytes_per_s = rate.bytes_per_s.max(Some(promise.transfer));
-            // A floor is kept as soon as either figure is; a transfer needs its bytes.
+            // A floor holds as soon as either its IOPS or its bytes are served, but a transfer
+            // needs its bytes.
             rate.ops = None;
         }
         promise.pacer.set_rate(&rate, now - self.forgiven);
@@ -350,7 +351,7 @@ mod tests {
             promises.wake(Nanos::ZERO, vm);
             promises.place(Nanos::ZERO, vm, AT_ONCE);
         }
-        // The device does 550 a second, half of what is promised.
+        // The device completes 550 I/Os per second, half of the sum of the promises.
         let mut served = [0u32; 2];
         for n in 0..55_000u64 {
             let now = Nanos(n * Nanos::SECOND.0 / 550);

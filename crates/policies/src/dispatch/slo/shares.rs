@@ -363,6 +363,7 @@ impl Shares {
     pub(super) fn first(&self, now: Nanos) -> Option<usize> {
         let mut of_vms = self.classes[..OF_VMS].iter();
         let (_, mut entity) = of_vms.find_map(|class| class.order.first())?;
+        // Of several classes that were passed over for too long, the lowest goes.
         for below in of_vms {
             if let Some((_, first)) = below.order.first()
                 && now >= below.passed_over_since + AT_LEAST
@@ -447,6 +448,8 @@ impl Shares {
             class.order.set(entity, flow.tag);
         }
         let first = class.order.first();
+        // The smallest tag of all that wait and the one just served: no entity falls behind the
+        // clock.
         let least = first.map_or(before, |(tag, _)| tag.min(before));
         if least > class.clock {
             class.clock = least;
