@@ -391,12 +391,10 @@ impl Slo {
         if io.op == Op::Flush || !facts.device().seeks {
             return;
         }
-        // A latency bound also holds for an I/O that went by share, before its deadline made it
-        // urgent.
-        let latency = self.promises.latency(slot);
-        if by_promise || latency.is_some() {
-            let patience = at_disk::patience(facts.device().spec.positioning, latency);
-            self.at_disk.started(facts.now(), io.id, patience);
+        // A promise also holds for an I/O that went by share, before its deadline made it urgent.
+        if self.promises.has(slot) {
+            let positioning = facts.device().spec.positioning;
+            self.at_disk.started(facts.now(), io.id, positioning);
         }
         self.stay = match self.stay.vm == slot {
             true => Stay {

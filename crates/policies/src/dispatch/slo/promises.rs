@@ -117,13 +117,6 @@ impl Promises {
         self.vms[vm].latency != NEVER
     }
 
-    /// Returns the latency bound of a VM that is scheduled by; `None`: it has none.
-    #[inline]
-    pub(super) fn latency(&self, vm: usize) -> Option<Nanos> {
-        let latency = self.vms[vm].latency;
-        (latency != NEVER).then_some(latency)
-    }
-
     /// Returns whether a VM has a rate: requests beyond it are not promised anything.
     #[inline]
     pub(super) fn has_rate(&self, vm: usize) -> bool {
@@ -396,10 +389,10 @@ mod tests {
             assert!(!promises.can_step_down(0, &objective, part));
             assert_eq!(spacing(&promises).0 / 1000, micros, "{part:?}");
         }
-        assert_eq!(promises.latency(0), Some(ms(3)));
+        assert!(promises.has_latency(0));
         promises.set_down(0, Part::Latency, true);
         promises.set(Nanos::ZERO, 0, &objective);
-        assert_eq!((promises.latency(0), promises.has(0)), (None, true));
+        assert!(!promises.has_latency(0) && promises.has(0));
         promises.set_down(0, Part::Transfer, false);
         promises.set(Nanos::ZERO, 0, &objective);
         assert_eq!(spacing(&promises), Nanos(1_953_125));
