@@ -1,5 +1,5 @@
-//! What the engine knows and every role may read: VMs, their queues, waiting units, the device.
-//! How it lies in memory is said in `slots`.
+//! Read-only view that roles have of the engine: VMs, their queues, waiting units, the device.
+//! The memory layout is described in `slots`.
 
 mod queued;
 mod queues;
@@ -27,11 +27,11 @@ pub use tidegate_base::slab::NIL;
 /// One waiting unit: guest requests of a VM, adjacent and of one kind, that go together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
-    /// Its name: that of one of its guest requests.
+    /// Handle of the unit: the handle of one of its guest requests.
     pub id: ReqId,
-    /// Whose it is.
+    /// VM that issued the unit's requests.
     pub vm: VmId,
-    /// What it does.
+    /// Operation that all requests of the unit share.
     pub op: Op,
     /// First byte on the device that is still to be dispatched.
     pub addr: u64,
@@ -41,32 +41,34 @@ pub struct Unit {
     pub requests: u32,
     /// Order of arrival over all VMs.
     pub seq: u64,
-    /// When its first guest request arrived.
+    /// Arrival time of its first guest request.
     pub arrived: Nanos,
 }
 
-/// What roles may read. The engine changes it, then tells them.
+/// State of the engine that roles may read. The engine changes it first and then notifies the
+/// roles.
 pub struct Facts {
     pub(crate) queues: Queues,
     pub(crate) objectives: Vec<Objective>,
-    /// See [`Facts::allocation`].
+    /// By VM slot; see [`Facts::allocation`].
     pub(crate) allocations: Vec<u64>,
     pub(crate) ledgers: Vec<Ledger>,
-    /// When what VMs have is measured next, for their jobs; never while nobody has one.
+    /// Time of the next measurement of VMs' throughput for their deadline transfers; [`Nanos::MAX`]
+    /// while no VM has one.
     pub(crate) measure_at: Nanos,
-    /// When the dispatcher wants to be asked again.
+    /// Time at which the dispatcher wants to be asked again; [`Nanos::MAX`]: no such wish.
     pub(crate) pick_at: Nanos,
     pub(crate) profile: Option<Arc<Profile>>,
     pub(crate) estimator: Option<Box<CostEstimator>>,
     pub(crate) learnt: Option<LearntCosts>,
-    /// From the first job on.
+    /// Deadline transfers; `None` until the first one.
     pub(crate) jobs: Option<Box<Book>>,
 }
 
-/// Costs as they were learnt.
+/// Costs of I/Os as the estimator learnt them.
 pub(crate) struct LearntCosts {
     pub(crate) costs: Box<Profile>,
-    /// Windows that had been seen by then.
+    /// Windows that the estimator had seen when these costs were taken.
     pub(crate) windows: u64,
 }
 
@@ -95,21 +97,21 @@ impl Facts {
         self.queues.now
     }
 
-    /// The device.
+    /// Specification and counters of the device.
     #[inline]
     pub fn device(&self) -> &DeviceFacts {
         &self.queues.device
     }
 
-    /// What the device can do at most; `None`: it was not measured.
+    /// Saturation profile: the device's measured maximum throughput; `None`: not measured.
     #[inline]
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_deref()
     }
 
-    /// What I/Os cost of the device, for shares of its time: the profile, or costs as they were
-    /// learnt, which are replaced when others are learnt ([`Event::CostsLearnt`]); `None`: the
-    /// dispatcher does not reckon with costs, or too little was seen.
+    /// Costs of I/Os in device time, for sharing it: the profile, or the costs learnt online, which
+    /// are replaced when new ones are learnt ([`Event::CostsLearnt`]). `None`: the dispatcher does
+    /// not use costs, or too few I/Os were seen.
     ///
     /// [`Event::CostsLearnt`]: crate::roles::Event::CostsLearnt
     #[inline]
@@ -118,24 +120,23 @@ impl Facts {
         self.profile().or_else(learnt)
     }
 
-    /// What requests cost of the device by what was seen of it; `None`: nobody wants it to be
-    /// learnt.
+    /// Estimator of the requests' cost in device time; `None`: no role or option needs it.
     #[inline]
     pub fn estimator(&self) -> Option<&CostEstimator> {
         self.estimator.as_deref()
     }
 
-    /// What VMs with jobs have, by their slots; `None`: there was no job yet.
+    /// Throughput of VMs with deadline transfers, by VM slot; `None`: there was no transfer yet.
     pub fn predictor(&self) -> Option<&Predictor> {
         self.jobs.as_deref().map(Book::predictor)
     }
 
-    /// Room for this many VM slots: every [`VmId::index`] is below it.
+    /// Number of VM slots: every [`VmId::index`] is below it.
     pub fn vm_slots(&self) -> usize {
         self.queues.vms.len()
     }
 
-    /// The VMs there are, in the order of their slots.
+    /// Iterates over the live VMs in the order of their slots.
     pub fn vms(&self) -> impl Iterator<Item = VmId> + '_ {
         (0..self.queues.vms.len()).filter_map(|i| {
             let live = self.queues.vms[i].life == Life::Live;
@@ -161,14 +162,14 @@ impl Facts {
         self.queues.vms[vm.index()].largest_io
     }
 
-    /// Whether this is a process of the host (a backup, a scrub), not a VM: it has what the VMs
-    /// leave, and no regulator's credits hold it.
+    /// Returns whether this is a background process of the host (a backup, a scrub) instead of a
+    /// VM: it gets the throughput that VMs leave, and no regulator's credits hold it back.
     pub fn is_background(&self, vm: VmId) -> bool {
         self.queues.vms[vm.index()].background
     }
 
-    /// Whether a regulator that gates at admission (credits) would let a VM's next unit in.
-    /// Always, where there is none.
+    /// Returns whether a regulator that gates at admission (credits) would admit a VM's next unit;
+    /// always true without such a regulator.
     pub fn may_enter(&self, vm: VmId) -> bool {
         !self.queues.vms[vm.index()].spent
     }
@@ -178,31 +179,32 @@ impl Facts {
         self.queues.vms[vm.index()].requests
     }
 
-    /// When a VM's last request was answered with none left; [`Nanos::MAX`]: never yet. Stays
-    /// while the next ones are inside, so inside [`Event::Arrived`](crate::roles::Event) with
-    /// [`Facts::requests`] 1 it tells for how long the VM thought.
+    /// Time at which a VM's last request was answered with none left; [`Nanos::MAX`]: never yet.
+    /// The value stays while the next requests are inside, so inside
+    /// [`Event::Arrived`](crate::roles::Event) with [`Facts::requests`] 1 it gives the VM's think
+    /// time.
     pub fn quiet_since(&self, vm: VmId) -> Nanos {
         self.queues.vms[vm.index()].quiet_since
     }
 
-    /// A VM's objective.
+    /// Objective in force for a VM.
     pub fn objective(&self, vm: VmId) -> &Objective {
         &self.objectives[vm.index()]
     }
 
-    /// What the policy's controller last allocated to a VM, in thousandths of a request a second
-    /// ([`Knob::Allocation`](crate::roles::Knob)); 0: nothing, or it never did.
+    /// Rate that the policy's controller last allocated to a VM, in thousandths of a request a
+    /// second ([`Knob::Allocation`](crate::roles::Knob)); 0: no allocation yet.
     pub fn allocation(&self, vm: VmId) -> u64 {
         self.allocations[vm.index()]
     }
 
-    /// A VM's statistics, complete.
+    /// Statistics of a VM, including counts that are not in its ledger yet.
     pub fn stats(&self, vm: VmId) -> Ref<'_, VmStats> {
         let of_vm = &self.queues.vms[vm.index()];
         self.ledgers[vm.index()].read(of_vm.arrived, of_vm.answered)
     }
 
-    /// Counts what a VM moves from the next second on.
+    /// Starts the per-second statistics of a VM with the current second.
     pub(crate) fn begin_seconds(&mut self, vm: usize) {
         let (of_vm, ledger) = (&mut self.queues.vms[vm], &mut self.ledgers[vm]);
         of_vm.second = Seconds::number(self.queues.now);
@@ -219,33 +221,34 @@ impl Facts {
         self.queues.vms[vm.index()].in_flight
     }
 
-    /// Whether a lane's gate is open (always, unless the regulator gates at dispatch).
+    /// Returns whether a lane's gate is open (always, unless the regulator gates at dispatch).
     #[inline]
     pub fn gate_open(&self, vm: VmId, lane: Lane) -> bool {
         !self.queues.vms[vm.index()].is_closed(lane)
     }
 
-    /// Whether a VM's reads are held back because there is no payload memory for the next one.
+    /// Returns whether a VM's reads are held back because there is no payload memory for the next
+    /// one.
     pub fn lacks_memory(&self, vm: VmId) -> bool {
         let of_vm = &self.queues.vms[vm.index()];
         of_vm.shelved || of_vm.shut[Lane::Read.index()] & shut::STARVED != 0
     }
 
-    /// The first admitted unit of a lane.
+    /// First admitted unit of a lane, whatever the lane's gate says.
     #[inline]
     pub fn lane_head(&self, vm: VmId, lane: Lane) -> Option<ReqId> {
         let head = self.queues.vms[vm.index()].lanes[lane.index()].admitted_head();
         (head != NIL).then(|| self.req_id(head))
     }
 
-    /// Whether a VM has an admitted unit in a lane whose gate is open.
+    /// Returns whether a VM has an admitted unit in a lane whose gate is open.
     #[inline]
     pub fn has_head(&self, vm: VmId) -> bool {
         let vm = &self.queues.vms[vm.index()];
         vm.open_head(0) != NIL || vm.open_head(1) != NIL
     }
 
-    /// The admitted unit of a VM that arrived first, among the lanes whose gate is open.
+    /// Admitted unit of a VM that arrived first, among the lanes whose gate is open.
     #[inline(always)]
     pub fn head(&self, vm: VmId) -> Option<ReqId> {
         let vm = &self.queues.vms[vm.index()];
@@ -263,7 +266,7 @@ impl Facts {
         Some(self.req_id(slot))
     }
 
-    /// A VM's first unit that waits for admission, in the order of arrival over both lanes.
+    /// First unit of a VM that waits for admission, in the order of arrival over both lanes.
     pub fn pending_head(&self, vm: VmId) -> Option<ReqId> {
         let lanes = &self.queues.vms[vm.index()].lanes;
         let slot = match (lanes[0].pending, lanes[1].pending) {
@@ -280,7 +283,7 @@ impl Facts {
         Some(self.req_id(slot))
     }
 
-    /// What is known of a unit that waits, or of one of its guest requests.
+    /// Returns a reader of a waiting unit, or of one of its guest requests.
     #[inline]
     pub fn queued(&self, id: ReqId) -> Queued<'_> {
         Queued { facts: self, id }
@@ -293,8 +296,8 @@ impl Facts {
     }
 }
 
-/// Counts a request of a VM that comes; returns whether it may continue one that came shortly
-/// before.
+/// Counts the arrival of a VM's request. Returns whether the request may continue one that arrived
+/// shortly before: a hint, checked against the lane by the caller.
 #[inline(always)]
 pub(crate) fn note_arrival(
     now: Nanos,
@@ -304,24 +307,28 @@ pub(crate) fn note_arrival(
     sharing: Option<&mut Sharing>,
 ) -> bool {
     of_vm.waiting += 1;
+    // Think time is known only for the first request after an idle time.
     let mut thought = None;
     if of_vm.requests == 0 {
         thought = end_quiet_time(now, of_vm, ledger);
     }
     of_vm.requests += 1;
     if let Some(sharing) = sharing
+        // The split into parts protects VMs from each other; background processes do not count.
         && !of_vm.background
     {
         sharing.arrived(now, of.vm, thought);
     }
+    // The edges of the last arrivals are a cheap filter: without a match the lane is not searched
+    // for a merge.
     let end = of.addr.wrapping_add(of.len as u64);
     let continues = of.op.merges() && of_vm.edges.meet(of_vm.arrived, of.op, of.addr, end);
     ledger.arrived(&mut of_vm.arrived, of.op, of.addr, of.len);
     continues
 }
 
-/// A VM that had nothing inside has a request again. Returns for how long it thought; `None`: it is
-/// its first.
+/// Ends the idle time of a VM that has a request inside again. Returns the VM's think time; `None`:
+/// this is its first request.
 #[inline(never)]
 fn end_quiet_time(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger) -> Option<Nanos> {
     pass_seconds(now, of_vm, ledger, false);
@@ -333,11 +340,12 @@ fn end_quiet_time(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger) -> Option<Nan
     Some(span)
 }
 
-/// A VM is about to be answered, or to have a request inside after none: it may be another second.
-/// `asked`: it had something inside ever since it was told of a second, else nothing.
+/// Closes a VM's statistics of past seconds, if the second has changed, before an answer or the end
+/// of an idle time is counted. `asked`: the VM had requests inside ever since its last closed
+/// second; otherwise it had none.
 #[inline]
 pub(crate) fn pass_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
-    // The second of a time is a division; whether a time lies in a second is none.
+    // Computing the number of a second takes a division; testing against a known second does not.
     let began = u64::from(of_vm.second) * Nanos::SECOND.0;
     if now.0.wrapping_sub(began) >= Nanos::SECOND.0 {
         close_seconds(now, of_vm, ledger, asked);
@@ -348,6 +356,7 @@ pub(crate) fn pass_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, aske
 #[inline(never)]
 fn close_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
     let second = Seconds::number(now);
+    // Second numbers wrap after 2^32 seconds; from then on the caller's cheap test always fails.
     if of_vm.second == second {
         return;
     }
@@ -355,8 +364,8 @@ fn close_seconds(now: Nanos, of_vm: &mut Vm, ledger: &mut Ledger, asked: bool) {
     ledger.pass_seconds(second, asked, of_vm.arrived, of_vm.answered);
 }
 
-/// Bytes of `len` that an operation moves through the device: none for what it does by its
-/// tables alone.
+/// Bytes of `len` that an operation transfers to or from the device: 0 where the device only
+/// changes metadata (discard, zeroes that are not written).
 pub fn moved(facts: &Facts, op: Op, len: u32) -> u32 {
     match op {
         Op::Read | Op::Write => len,

@@ -1,12 +1,13 @@
 //! The scheduling engine of Tidegate, sans-I/O.
 //!
-//! It knows no clock, file, thread or socket: a driver hands in requests, completions and the
-//! time, and asks what the device does next. The daemon and the simulator drive the same code.
-//! The policies that decide are in `tidegate-policies`, whose documentation begins with a
-//! complete example; the engine sees them as [`roles`].
+//! The engine has no clock, file, thread or socket of its own: a driver hands in requests,
+//! completions and the time, and asks which I/O the device gets next. The daemon and the simulator
+//! drive the same code.
+//! The policies that decide are in `tidegate-policies`, whose documentation begins with a complete
+//! example; the engine sees them as [`roles`].
 //!
-//! The words of the engine's interface (requests, objectives, time, profiles) come from the
-//! crates below, and are re-exported: a driver needs no other crate for them.
+//! The types of the engine's interface (requests, objectives, time, profiles) come from the crates
+//! below, and are re-exported: a driver needs no other crate for them.
 #![forbid(unsafe_code)]
 
 pub mod attainment;

@@ -1,8 +1,8 @@
-//! Accounts of limits: how far each VM has used up what its objective allows in requests and
-//! bytes a second, for reads, writes and both together.
+//! Accounts of limits: the part of its limits, in requests and bytes a second, that each VM has
+//! used up, for reads, writes and both together.
 //!
 //! The `token-bucket` regulator gates by such accounts. The engine keeps one beside every policy,
-//! so that what a limit let go stays owed when a policy comes that keeps no limits.
+//! so that debts survive a switch to a policy that enforces no limits.
 
 use crate::roles::{Consumed, Spent};
 use tidegate_base::objective::{Limit, Objective, Rate};
@@ -10,18 +10,19 @@ use tidegate_base::pace::{Pacer, RatePacer};
 use tidegate_base::request::{DeviceIo, Lane, VmId};
 use tidegate_base::time::Nanos;
 
-/// Total, reads, writes.
+/// Number of limits of a VM: total, reads, writes.
 const SCOPES: usize = 3;
+/// Index of the limit on all requests; the lanes' limits follow it.
 const TOTAL: usize = 0;
 
-/// One limit: its own pace and, while a burst is allowed, the burst's.
+/// One limit: a pacer at its steady rate and, while a burst is allowed, one at the burst's rate.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     steady: RatePacer,
-    /// How far the steady pace may be overdrawn: (requests, bytes).
+    /// Time by which the steady pace may be overdrawn: (requests, bytes).
     tolerance: (Nanos, Nanos),
     burst: RatePacer,
-    /// There is a rate or a burst to keep.
+    /// At least one of the two pacers has a rate.
     is_set: bool,
 }
 
@@ -43,6 +44,7 @@ impl Bucket {
         if unchanged && self.steady.keeps(limit) && self.burst.keeps(fast) {
             return;
         }
+        // Slack lent at the old rate may already fill a window: the new rate must not add to it.
         self.steady.pay_back();
         self.burst.pay_back();
         // First the burst at the old rate, then the rate: what is owed is kept in requests.
@@ -115,7 +117,7 @@ fn per_s(rate: &Rate) -> (u64, u64) {
     )
 }
 
-/// How far steady rates in requests and bytes a second may be overdrawn with this burst.
+/// Time by which steady rates in requests and bytes a second may be overdrawn with this burst.
 fn tolerance(slow: (u64, u64), burst: Option<(&Rate, Nanos)>) -> (Nanos, Nanos) {
     let (rate, length) = burst.unwrap_or((&Rate::NONE, Nanos::ZERO));
     let fast = per_s(rate);
@@ -125,16 +127,17 @@ fn tolerance(slow: (u64, u64), burst: Option<(&Rate, Nanos)>) -> (Nanos, Nanos) 
     )
 }
 
-/// How long the steady rate takes to save up a burst of `length` at the fast rate.
+/// Time in which the steady rate saves up a burst of `length` at the fast rate.
 fn saved_up(slow: u64, fast: u64, length: Nanos) -> Nanos {
     if slow == 0 || fast == 0 {
         return Nanos::ZERO;
     }
+    // 128 bits: bytes a second times nanoseconds overflow 64 bits from 18 GB/s and 1 s on.
     let wait = fast as u128 * length.0 as u128 / slow as u128;
     Nanos(u64::try_from(wait).unwrap_or(u64::MAX))
 }
 
-/// Accounts of the limits of all VMs, by VM slot.
+/// Accounts of the limits of all VMs, by VM slot; VMs without limits take one pointer each.
 #[derive(Debug, Default)]
 pub struct LimitAccounts {
     vms: Vec<Option<Box<[Bucket; SCOPES]>>>,
@@ -170,6 +173,8 @@ impl LimitAccounts {
                     bucket.set_rate(rate, burst, now);
                 }
             }
+            // An open account stays open when its limits are lifted: debts must outlive a change to
+            // no limit and back.
             empty if *limit == Limit::NONE => *empty = None,
             empty => {
                 *empty = Some(Box::new(
@@ -179,7 +184,7 @@ impl LimitAccounts {
         }
     }
 
-    /// Closes the accounts of a VM that has gone.
+    /// Closes the accounts of a removed VM, so that the slot's next VM owes nothing.
     pub fn remove(&mut self, vm: VmId) {
         if let Some(buckets) = self.vms.get_mut(vm.index()) {
             *buckets = None;
@@ -208,7 +213,7 @@ impl LimitAccounts {
         }
     }
 
-    /// Returns how far the limits of a VM are used up at `now`.
+    /// Returns the part of a VM's limits that is used up at `now`.
     pub fn consumed(&self, now: Nanos, vm: VmId) -> Consumed {
         let mut consumed = Consumed::default();
         if let Some(Some(buckets)) = self.vms.get(vm.index()) {
@@ -226,7 +231,7 @@ impl LimitAccounts {
         consumed
     }
 
-    /// Takes over at `now` what another policy's limits had used.
+    /// Takes over at `now` the debts under another policy's limits.
     pub fn adopt(&mut self, now: Nanos, vm: VmId, consumed: &Consumed) {
         let Some(Some(buckets)) = self.vms.get_mut(vm.index()) else {
             return;
@@ -251,6 +256,7 @@ impl LimitAccounts {
     }
 }
 
+/// Debts of one rate: beyond its tolerance (`owed`, 0 while there is none) and of the burst.
 fn spent_of(steady: &Pacer, burst: &Pacer, tolerance: Nanos, now: Nanos) -> Option<Spent> {
     let ahead = steady.due() - now;
     steady.is_set().then(|| Spent {
@@ -269,6 +275,7 @@ fn adopt_one(
 ) {
     let spent = spent.unwrap_or_default();
     let used = tolerance - spent.saved.unwrap_or(Nanos::ZERO);
+    // Never earlier than the account says itself: adopting must not forgive what was let go here.
     steady.forget_before(now + spent.owed + used);
     burst.forget_before(now + spent.burst_owed);
 }

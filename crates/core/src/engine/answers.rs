@@ -2,11 +2,11 @@
 
 use tidegate_base::request::Done;
 
-/// A queue that is emptied again and again: then it begins anew in the memory that is at hand.
-/// Going round a ring would fetch new lines for every answer.
+/// Queue of answers that restarts at the beginning of its memory whenever it is empty. A ring would
+/// walk through all its memory and fetch new cache lines for every answer.
 pub(super) struct Answers {
     all: Vec<Done>,
-    /// The first that was not taken yet.
+    /// Index of the first answer that was not taken yet.
     next: usize,
 }
 
@@ -26,7 +26,8 @@ impl Answers {
         self.all.push(done);
     }
 
-    /// For drivers that never take all: what they took makes room once it is half of it.
+    /// Makes room for drivers that never drain the queue: once more than half of it was taken, the
+    /// rest moves to the front.
     #[cold]
     fn make_room(&mut self) {
         if self.next > self.all.len() / 2 {
@@ -47,7 +48,7 @@ impl Answers {
         done
     }
 
-    /// The last that was finished, if it was not taken yet.
+    /// Most recently finished answer, if it was not taken yet.
     pub(super) fn last(&self) -> Option<&Done> {
         self.all[self.next..].last()
     }

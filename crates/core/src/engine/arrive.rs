@@ -1,12 +1,12 @@
-//! A guest request comes: checks, merging, admission, gates.
+//! Arrival of a guest request: checks, merging, admission, gates.
 
 use super::{DiskSpec, Engine, Refusal};
 use crate::facts::{Filling, Life, NIL, Queues, enter_lane, flag, note_arrival, state};
 use tidegate_base::request::{ClientId, Op, ReqId, Request};
 use tidegate_base::time::Nanos;
 
-/// Takes a guest request. `claimed_since`: see [`Engine::hand_in`]; `None`: a slot and memory
-/// are taken for it.
+/// Takes a guest request. `claimed_since`: time since which it has waited for the slot and memory
+/// that it already has ([`Engine::hand_in`]); `None`: both are taken here.
 #[inline(always)]
 fn take_request(
     engine: &mut Engine,
@@ -55,6 +55,7 @@ fn take_request(
     }
     match claimed_since {
         Some(since) => with.since = since.min(now),
+        // Last of the checks: a refusal must leave nothing taken.
         None => (engine.intake).take_in(now, vm as usize, with.own_memory, op, with.len)?,
     }
     from.requests += 1;
@@ -65,6 +66,7 @@ fn take_request(
     );
     let continues = note_arrival(now, of_vm, ledger, &with, sharing.as_deref_mut());
     device.requests += 1;
+    // Kept out of line, so that the common request, which adjoins nothing, stays in registers.
     if continues || op == Op::Flush {
         return Ok(arrived_with_others(engine, slot, with));
     }
@@ -79,8 +81,7 @@ fn take_request(
     Ok(id)
 }
 
-/// Writes a request into its slot that is a flush, or may continue one that waits. Returns its
-/// handle.
+/// Writes a flush, or a request that may continue a waiting one, into its slot. Returns its handle.
 #[inline(never)]
 fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> ReqId {
     let now = engine.facts.queues.now;
@@ -115,7 +116,7 @@ fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> Req
     id
 }
 
-/// Lets in a unit that stands at the end of its lane, as far as the policy does.
+/// Announces a new unit at the end of its lane to the policy, which admits it if it may go.
 #[inline(always)]
 fn unit_came(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pending: bool) {
     let place = [with.vm, with.op.lane().index() as u32];
@@ -123,7 +124,7 @@ fn unit_came(engine: &mut Engine, id: ReqId, with: &Filling, alone: bool, pendin
         .active
         .unit_came(&mut engine.facts, id, place, alone, pending);
     if with.own_memory {
-        // Its lane may be closed for want of memory, which this request does not need.
+        // Its lane may be closed for lack of payload memory, which this request does not need.
         engine.facts.queues.count_holder(id.index);
         engine.active.let_holder_go(&mut engine.facts, id.index);
     }
@@ -143,8 +144,8 @@ impl Engine {
         take_request(self, now, client, &request, None)
     }
 
-    /// Takes a guest request that has its slot, and memory if it needs some now, and has waited for
-    /// them since `since`.
+    /// Takes a guest request that has its slot, and memory if it needs some now, and that has
+    /// waited for them since `since`.
     pub(super) fn hand_in(
         &mut self,
         now: Nanos,
@@ -155,10 +156,10 @@ impl Engine {
         take_request(self, now, client, request, Some(since))
     }
 
-    /// A waiting unit with room for this request that ends where it starts (true), or starts where
-    /// it ends; and whether a unit that has no room begins where the request ends. The request
-    /// comes by value: one whose address was taken would have to lie in memory for those that
-    /// continue nothing, too.
+    /// Finds a waiting unit that a request can join; true: behind the unit, false: before it. The
+    /// second result says whether a unit without room begins where the request ends. The request is
+    /// passed by value: if its address were taken, requests that continue nothing would be spilled
+    /// to memory, too.
     #[inline(never)]
     fn find_company(&mut self, of: Filling) -> (Option<(u32, bool)>, bool) {
         let lane = self.facts.queues.vms[of.vm as usize].lanes[of.op.lane().index()];
@@ -170,13 +171,14 @@ impl Engine {
     }
 }
 
-/// Whether a request has its payload memory from the start: a write, and a read into the client's
-/// own memory.
+/// Returns whether a request has its payload memory from the start: a write, and a read into the
+/// client's own memory.
 fn holds_memory(op: Op, own_memory: bool) -> bool {
     op == Op::Write || op == Op::Read && own_memory
 }
 
-/// Refuses a request that its disk does not take.
+/// Checks a request against its disk: not empty, within the disk, no writing to a read-only disk.
+/// Flushes have no range and always pass.
 #[inline(always)]
 fn check_range(request: &Request, spec: &DiskSpec) -> Result<(), Refusal> {
     if request.op == Op::Flush {
@@ -196,7 +198,7 @@ fn check_range(request: &Request, spec: &DiskSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Bits of [`flag`] that tell how a request is to be done.
+/// Bits of [`flag`] for the request's options; FUA only where the operation writes.
 #[cold]
 fn kind_of(request: &Request) -> u8 {
     let mut flags = 0;

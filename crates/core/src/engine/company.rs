@@ -1,31 +1,31 @@
-//! Company at the last moment: what continues a unit that goes to the device goes with it.
+//! Back-merging at dispatch: units that continue a unit which goes to the device go with it.
 //!
-//! Requests merge when they arrive, as far as there is room for them then (`arrive`). One that
-//! finds none, or the unit it continues gone in part, waits as a unit of its own; but what it
-//! continues is marked ([`flag::FOLLOWED`]), and so is what is left in front when a unit is split.
-//! Where a marked request's last byte goes to the device and the I/O may be longer, the units that
-//! continue it go along, whole. So a limit that rises joins what waits, and the last part of a
-//! large request is not alone.
+//! Requests merge on arrival while there is room (`arrive`). A request that finds none, or finds
+//! the unit it continues gone in part, waits as a unit of its own; but the unit before it is marked
+//! ([`flag::FOLLOWED`]), and so is the front half when a unit is split. Where a marked request's
+//! last byte goes to the device and the I/O may be longer, the units that continue it go along,
+//! whole. So a limit that rises joins units that already wait, and the last part of a large request
+//! does not go alone.
 //!
 //! For a VM whose I/Os are kept below the device's largest
 //! ([`Knob::MergeLimit`](crate::roles::Knob)) the next request may also be cut: as much of it as
 //! still fits goes along, up to a physical block, and the rest waits on. So its I/Os come near the
 //! limit, wherever requests begin and end (Li et al., ToS 2017, sections 3.3 and 4.1: segments of 4
-//! KiB merge up to the limit). An I/O that is near it by itself is left as it is
-//! ([`Regulator::fill`](crate::roles::Regulator::fill)): what follows a cut begins where no request
-//! did, and crosses one more boundary of the stripes of an array.
+//! KiB merge up to the limit). An I/O that is near the limit by itself is left as it is
+//! ([`Regulator::fill`](crate::roles::Regulator::fill)): the part behind a cut begins where no
+//! request did, and crosses one more boundary of an array's stripes.
 //!
-//! Those that go along wait admitted in the same lane, a few places behind: nothing passes a
-//! regulator that did not let it in, and the lane's gate is open. Dispatchers are told that a unit
-//! has left ([`Dispatcher::remove`](crate::roles::Dispatcher::remove)), or begins further on
-//! ([`Event::Advanced`](crate::roles::Event)); one that reckons with the length of what it picks
-//! names that as the most. Where a controller allocates rates, dispatchers charge the parts of a
-//! request apart: there parts have no company.
+//! Units that go along wait admitted in the same lane, a few places behind: none passes a regulator
+//! that did not admit it, and the lane's gate is open. Dispatchers are told that a unit has left
+//! ([`Dispatcher::remove`](crate::roles::Dispatcher::remove)), or begins further on
+//! ([`Event::Advanced`](crate::roles::Event)); a dispatcher that reckons with the length of its
+//! pick names that as the maximum. Where a controller allocates rates, dispatchers charge the parts
+//! of a request apart, and parts are not back-merged.
 
 use super::Engine;
 use crate::facts::Hot;
 
-/// The first bytes of a unit of one request, which go with what it continues.
+/// First bytes of a one-request unit that go along with the unit before it.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
     pub slot: u32,
@@ -33,8 +33,8 @@ pub(super) struct Head {
 }
 
 impl Engine {
-    /// Joins to a unit that goes now, wholly, those that continue it, as long as the I/O has at
-    /// most `budget` bytes. Returns how much of the next one goes along, which waits on.
+    /// Joins to a unit that goes now, wholly, the units that continue it, up to `budget` bytes in
+    /// all. Returns the head of the next one that goes along in part, if any.
     #[inline(never)]
     pub(super) fn gather(&mut self, unit: u32, budget: u32) -> Option<Head> {
         let Hot { vm, op, .. } = self.facts.queues.reqs.hot[unit as usize];
@@ -73,7 +73,7 @@ impl Engine {
                 let (slot, bytes) = (next, cut);
                 return Some(Head { slot, bytes });
             }
-            // The requests that fit, or the one that is cut: next time round.
+            // Split off the requests that fit, or the one to be cut; the next round takes them.
             self.active.split_unit(&mut self.facts, next, fit.max(1));
         }
         None

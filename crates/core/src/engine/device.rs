@@ -1,5 +1,5 @@
-//! Device as a whole: how deep its queue is kept, how long its I/Os are, what is learnt of it,
-//! whatever the policy.
+//! Control of the device as a whole, whatever the policy: queue depth, length of I/Os, learnt cap
+//! and costs.
 
 use crate::facts::Life;
 use crate::facts::{Facts, LearntCosts, Vm, moved};
@@ -13,28 +13,31 @@ use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::CostEstimator;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 
-/// What bounds the use of the device whatever the policy: a queue depth that is found to be enough,
-/// a cap that was learnt, the length of I/Os while VMs share it.
+/// Bounds on the use of the device whatever the policy: an adapted queue depth, a learnt cap, the
+/// length of I/Os while VMs share it.
 pub(super) struct DeviceControl {
-    /// What holds the device against its profile, and to a cap below it.
+    /// Device monitor: compares the device with its profile, and keeps to a cap below it.
     pub watch: Option<Box<Watch>>,
+    /// An operator wants a cap in front of the device to be learnt.
     pub learns_cap: bool,
+    /// Costs are to be learnt even if the policy does not need them.
     pub learns_costs: bool,
-    /// Since when the learnt cap has held back what the device had room for.
+    /// Time since which the learnt cap has held I/Os back that the device had room for.
     pub held_since: Option<Nanos>,
-    /// I/Os in flight at most: the device's depth, or as many as are found to be enough.
+    /// Maximum number of I/Os in flight: the configured depth, or the adapted one.
     pub limit: u32,
     pub depth_control: Option<Box<DepthControl>>,
-    /// How much queueing with the device is allowed.
+    /// Amount of queueing with the device that is allowed.
     pub depth_tuning: DepthTuning,
-    /// VMs with a latency objective: the tightest one, whose it is, and how many there are.
+    /// Latency objectives of all VMs, in sum; `None`: no VM has one.
     pub promised: Option<Promised>,
-    /// What VMs do that use the device at the same time.
+    /// Activity of VMs that use the device at the same time; `None`: I/Os are not shortened.
     pub sharing: Option<Box<Sharing>>,
-    /// The last place was kept for one of them when the dispatcher would have been asked last.
+    /// The last place of the queue was kept for an expected request the last time that I/Os could
+    /// have gone.
     pub keeps_place: bool,
-    /// See [`DeviceControl::is_steered`] and [`DeviceControl::is_observed`]: one look for all parts
-    /// that a request would pass.
+    /// Caches of [`DeviceControl::is_steered`] and [`DeviceControl::is_observed`]: one test in
+    /// place of one for each part, on the path of every request.
     steered: bool,
     observed: bool,
 }
@@ -50,15 +53,16 @@ pub(super) struct Promised {
     vms: u32,
 }
 
-/// Windows of the estimator after which costs are looked at: half a second at least.
+/// Windows of the estimator after which costs are compared with those in force: half a second at
+/// least.
 const COSTS_EVERY: u64 = 4;
-/// Sizes at which costs are compared.
+/// I/O sizes in bytes at which costs are compared.
 const COMPARED: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 512 << 10];
-/// Costs that differ by less than one part in so many are the same: whoever shares the device by
-/// them begins anew with other ones.
+/// Divisor of the smallest difference of costs that counts, 2.5 %: with each new set of costs,
+/// roles that share the device by them start anew.
 const COST_SAME: u64 = 40;
 
-/// Returns whether any cost differs.
+/// Returns whether any cost differs by more than one part in [`COST_SAME`].
 fn differ(one: &Profile, other: &Profile) -> bool {
     let both = [Direction::Read, Direction::Write];
     let kinds = both.map(|to| [Access::Sequential, Access::Random].map(|access| (to, access)));
@@ -78,14 +82,15 @@ impl Promised {
         vms: 0,
     };
 
-    /// Returns the latency objective of the VM in a slot, as far as it counts.
+    /// Returns the latency objective of the VM in a slot; `None` also for background processes and
+    /// VMs that are leaving.
     fn of(facts: &Facts, slot: u32) -> Option<Nanos> {
         let vm = &facts.queues.vms[slot as usize];
         let latency = facts.objectives[slot as usize].latency;
         latency.filter(|_| vm.life == Life::Live && !vm.background)
     }
 
-    /// Looks through all VMs; `None`: none has a latency objective.
+    /// Searches all VMs for the tightest latency objective; `None`: none has one.
     fn tightest_of(facts: &Facts) -> Option<Promised> {
         let slots = 0..facts.queues.vms.len() as u32;
         let promises = slots.filter_map(|slot| Some((Promised::of(facts, slot)?, slot)));
@@ -102,8 +107,8 @@ impl Promised {
     }
 }
 
-/// Part of the tightest latency that what is in flight may take: one half, the other half is for
-/// what the policy orders before the request and for the request itself.
+/// Divisor of the tightest latency for the part that I/Os in flight may take: one half. The other
+/// half is for requests that the policy orders first and for the request itself.
 const BUDGET_PART: u64 = 2;
 
 impl DeviceControl {
@@ -125,8 +130,8 @@ impl DeviceControl {
         }
     }
 
-    /// Returns whether anything but the policy decides what the device is given, and so has to hear
-    /// when nothing waits.
+    /// Returns whether anything but the policy decides which I/Os the device gets, and so must be
+    /// told when nothing goes.
     #[inline]
     pub(super) fn is_steered(&self) -> bool {
         self.steered
@@ -138,7 +143,7 @@ impl DeviceControl {
         self.observed
     }
 
-    /// Notes which parts are there; to be called after one has come or gone.
+    /// Updates the cached flags; to be called after a part was added or removed.
     fn note_parts(&mut self, facts: &Facts) {
         let learns = self.watch.is_some() || self.depth_control.is_some();
         self.steered = learns || self.sharing.is_some();
@@ -148,7 +153,7 @@ impl DeviceControl {
     /// Notes that a request of the VM in slot `vm` was answered.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, now: Nanos, vm: u32, of_vm: &Vm) {
-        // Nobody goes in parts, or waits, for what has but the rest of the device.
+        // Background processes only get what VMs leave: no I/O is shortened or held for them.
         if let Some(sharing) = &mut self.sharing
             && !of_vm.background
         {
@@ -170,6 +175,7 @@ impl DeviceControl {
             .sharing
             .as_ref()
             .is_some_and(|sharing| sharing.is_auto());
+        // An estimator that is needed still keeps what it has learnt.
         let before = facts.estimator.take();
         if self.learns_costs || ((wanted || parts) && facts.profile.is_none()) {
             let new = || Box::new(CostEstimator::new(now, spec));
@@ -182,8 +188,8 @@ impl DeviceControl {
         self.note_parts(facts);
     }
 
-    /// Takes what the estimator has learnt by now for what I/Os cost, if that is another cost than
-    /// before. To be called after a window that said something. Returns whether it is.
+    /// Puts learnt costs in force if they differ from those before; to be called after a window
+    /// that yielded something. Returns whether they did.
     #[cold]
     pub(super) fn learn_costs(&self, facts: &mut Facts, roles: &Roles) -> bool {
         let Some(estimator) = &facts.estimator else {
@@ -219,8 +225,9 @@ impl DeviceControl {
         }
     }
 
-    /// Whether what waits is to be held back now; then until when is noted. To be asked only where
-    /// there is a watch, so that an engine without one does not pay for the call.
+    /// Returns whether waiting requests are held back by a learnt cap now, and notes until when. To
+    /// be called only with a device monitor, so that an engine without one does not pay for the
+    /// call.
     #[inline(never)]
     pub(super) fn hold(&mut self, facts: &mut Facts) -> bool {
         let Some(watch) = &mut self.watch else {
@@ -233,14 +240,14 @@ impl DeviceControl {
         };
         facts.pick_at = until;
         self.held_since.get_or_insert(now);
-        // The dispatcher does not wait on purpose any more: it could not go on.
+        // The dispatcher's deliberate wait ends here: the cap alone keeps the device idle now.
         facts.queues.device.deliberate = facts.queues.deliberate_time();
         facts.queues.waiting_since = None;
         true
     }
 
-    /// The learnt cap holds nothing back any more, and an I/O goes at once, or does not. Returns
-    /// how long it was held back for that.
+    /// Ends a hold of the learnt cap; `went`: an I/O goes at once. Returns how long it was held
+    /// back.
     #[inline]
     pub(super) fn release(&mut self, facts: &Facts, went: bool) -> Nanos {
         match self.held_since {
@@ -259,6 +266,8 @@ impl DeviceControl {
         now.since(since)
     }
 
+    /// Creates the device monitor anew after profile or settings have changed, with what the one
+    /// before has learnt.
     pub(super) fn watch_device(&mut self, facts: &mut Facts) {
         let (spec, now) = (facts.queues.device.spec, facts.queues.now);
         let (before, profile) = (self.watch.take(), facts.profile.as_deref());
@@ -267,7 +276,7 @@ impl DeviceControl {
         self.note_parts(facts);
     }
 
-    /// An I/O has ended.
+    /// Counts the end of an I/O for the adapted depth, and puts the depth in force.
     #[cold]
     pub(super) fn count_end(&mut self, facts: &Facts, io: &DeviceIo, well: bool) {
         let now = facts.queues.now;
@@ -289,16 +298,16 @@ impl DeviceControl {
             return;
         };
         self.limit = match (watch.wanted_depth(), watch.cap()) {
-            // What ends now says nothing of the depth in force.
+            // The monitor probes at a depth of its own: ends tell nothing about the depth in force.
             (Some(wanted), _) => wanted.min(control.most()).max(control.limit()),
-            // The pace of a known cap decides how many are in flight.
+            // With a known cap its pace bounds the I/Os in flight, so the depth need not.
             (None, Some(_)) => top.min(control.most()),
             (None, None) => {
                 control.ended(now, facts.profile.as_deref(), &end);
                 control.limit()
             }
         };
-        // Below a bound the device may do less than it could, and less than its profile says.
+        // Below a bound the device may do less than it could, and less than its profile promises.
         let keeps_busy = if control.is_bounded() {
             top
         } else {
@@ -307,7 +316,7 @@ impl DeviceControl {
         watch.set_depth(control.depth(), keeps_busy, top);
     }
 
-    /// No I/O goes, as the depth in force is full, or for another reason.
+    /// Notes that no I/O goes; `full`: because the depth in force is used up.
     #[cold]
     pub(super) fn count_full(&mut self, facts: &mut Facts, full: bool) {
         if let Some(control) = &mut self.depth_control {
@@ -332,7 +341,7 @@ impl DeviceControl {
         self.bound_depth(facts);
     }
 
-    /// Bounds what is in flight by the tightest latency objective, and puts the depth in force.
+    /// Bounds the I/Os in flight by the tightest latency objective, and puts the depth in force.
     pub(super) fn bound_depth(&mut self, facts: &Facts) {
         let spec = &facts.queues.device.spec;
         let part = self.sharing.as_ref().map_or(spec.max_io, |s| s.longest());
@@ -351,7 +360,7 @@ impl DeviceControl {
         }
     }
 
-    /// Takes in that a VM's latency objective is another one by now; `before`: what it was.
+    /// Takes in that a VM's latency objective has changed; `before`: the former one.
     pub(super) fn promise_changed(&mut self, facts: &Facts, vm: u32, before: Option<Nanos>) {
         let Promised { tightest, vms, .. } = self.promised.unwrap_or(Promised::NONE);
         let after = Promised::of(facts, vm);
@@ -368,12 +377,13 @@ impl DeviceControl {
                     vms: vms + 1,
                 });
             }
+            // The tightest may have gone, so all VMs are searched; latencies change rarely.
             (Some(_), _) => self.promised = Promised::tightest_of(facts),
         }
         self.bound_depth(facts);
     }
 
-    /// Chooses the length of parts anew by learnt costs, now and then.
+    /// Chooses the length of parts anew by learnt costs.
     #[inline]
     pub(super) fn learn_parts(&mut self, facts: &Facts) {
         if let (Some(sharing), Some(estimator)) = (&mut self.sharing, &facts.estimator)
@@ -384,7 +394,8 @@ impl DeviceControl {
         }
     }
 
-    /// Takes what was learnt of whether seeks dominate, in place of what was told of the device.
+    /// Sets whether seeks dominate the device's service times, as learnt, in place of the
+    /// configured kind of device.
     pub(super) fn learn_seeks(&mut self, facts: &mut Facts, seeks: bool) {
         if core::mem::replace(&mut facts.queues.device.seeks, seeks) == seeks {
             return;
@@ -420,14 +431,15 @@ impl DeviceControl {
         self.bound_depth(facts);
     }
 
-    /// Whether the last place is kept for somebody who is expected; then until when is noted.
+    /// Returns whether the last place is kept for an expected request, and notes until when.
     #[inline(never)]
     pub(super) fn keeps_place(&mut self, facts: &mut Facts) -> bool {
         let until = self.kept_until(facts);
         facts.pick_at = until.unwrap_or(facts.pick_at);
         self.keeps_place = until.is_some();
         if self.keeps_place {
-            // Neither the dispatcher nor a cap holds back any more: they are not asked.
+            // Neither the dispatcher nor a cap is the reason now: they are not asked while a place
+            // is kept.
             facts.queues.device.deliberate = facts.queues.deliberate_time();
             facts.queues.waiting_since = None;
             self.release(facts, false);
@@ -435,6 +447,8 @@ impl DeviceControl {
         self.keeps_place
     }
 
+    /// Time until which the last place is kept for a VM whose next request is expected soon;
+    /// `None`: it is not kept.
     pub(super) fn kept_until(&self, facts: &Facts) -> Option<Nanos> {
         let device = &facts.queues.device;
         let last = device.in_flight > 0 && device.in_flight + 1 >= self.limit;
@@ -445,15 +459,16 @@ impl DeviceControl {
         (facts.queues.vms[vm as usize].requests == 0).then_some(until)
     }
 
-    /// How much of a request of so many bytes goes at once, and how far requests are merged, as far
-    /// as others that use the device matter.
+    /// Bytes of a request of `len` bytes that go at once while other VMs use the device; also the
+    /// size up to which requests merge then.
     #[inline]
     pub(super) fn shared_part(&self, facts: &Facts, vm: u32, op: Op, len: u32) -> u32 {
         match (&self.sharing, op) {
             (Some(sharing), Op::Read | Op::Write) => {
                 let of_vm = &facts.queues.vms[vm as usize];
                 let own = if of_vm.background { 0 } else { of_vm.requests };
-                // Who was promised a latency may come at any time.
+                // A VM with a latency objective may send a request at any time, even if it has none
+                // now.
                 let promised = self.promised.map_or(0, |promised| promised.vms);
                 let own_promise = facts.objectives[vm as usize].latency.is_some();
                 let beside = sharing.inside() > own || promised > u32::from(own_promise);
@@ -463,7 +478,7 @@ impl DeviceControl {
         }
     }
 
-    /// How far a VM's requests are merged just now.
+    /// Size in bytes up to which a VM's requests are merged just now.
     pub(super) fn merged_most(&self, facts: &Facts, vm: u32, op: Op) -> u32 {
         let most = facts.queues.vms[vm as usize].merge_limit;
         most.min(self.shared_part(facts, vm, op, most))

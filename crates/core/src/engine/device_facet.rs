@@ -1,4 +1,4 @@
-//! What the driver says of the device and may ask about it.
+//! Interface of a driver to the device: questions and settings.
 
 use super::flights::Flight;
 use super::hung::{HungDisk, HungDisks, Patience};
@@ -15,14 +15,14 @@ use tidegate_base::time::Nanos;
 use tidegate_capacity::estimator::{CostEstimator, Learnt};
 use tidegate_capacity::profile::Profile;
 
-/// Device as they stand: the device; see [`Engine::device`].
+/// Read-only view of the device; see [`Engine::device`].
 pub struct Device<'a> {
     pub(super) engine: &'a Engine,
 }
 
 impl<'a> Device<'a> {
-    /// Returns since when no I/O of a disk has ended, if it hangs; `None`: it does not, or it is
-    /// gone.
+    /// Returns the time since which no I/O of a disk has ended, if the disk hangs; `None`: it does
+    /// not, or was removed.
     pub fn hung_since(&self, disk: DiskId) -> Option<Nanos> {
         let hung = self.engine.hung.as_ref()?.find(disk.index)?;
         self.engine.directory.is_current(disk).then_some(hung.since)
@@ -44,20 +44,20 @@ impl<'a> Device<'a> {
         live.map(|slot| (slot.io.disk, slot.started))
     }
 
-    /// Time for which the device may block a request that is next: what a floor's requests may be
-    /// late by. See [`DeviceMut::set_blocking_time`].
+    /// Time for which the device may block the next request, by which a floor's requests may be
+    /// late. See [`DeviceMut::set_blocking_time`].
     pub fn blocking_time(&self) -> Nanos {
         self.engine.attainment.blocking()
     }
 
-    /// Returns what came of reckoning everything that was promised here together
-    /// ([`DeviceMut::reckon_promises`]); `None`: what requests cost is not known yet, or no better
-    /// than the profile's imprecise points.
+    /// Returns the outcome of reckoning all promises on the device together
+    /// ([`DeviceMut::reckon_promises`]); `None`: costs of requests are not known yet, or only from
+    /// imprecise points of the profile.
     pub fn feasibility(&self) -> Option<Feasibility> {
         self.engine.promises.outcome()
     }
 
-    /// Returns the promises that have given way for now because the device is slower than promised.
+    /// Returns the promises that are suspended for now because the device is slower than promised.
     pub fn stepped_down(&self) -> SteppedDown {
         self.engine.active.roles.dispatcher.stepped_down()
     }
@@ -67,39 +67,38 @@ impl<'a> Device<'a> {
         self.engine.promises.is_due()
     }
 
-    /// Returns how many I/Os with the device do not count against its depth.
+    /// Number of I/Os in flight that do not count against the device's depth.
     pub fn uncounted(&self) -> u32 {
         self.engine.hung.as_ref().map_or(0, |hung| hung.uncounted)
     }
 
-    /// How the device compares with its profile; `None`: it has none.
+    /// Comparison of the device with its profile; `None`: it has none.
     pub fn drift(&self) -> Option<Drift> {
         self.engine.control.watch.as_ref()?.drift()
     }
 
-    /// The cap below the device that was learnt; `None`: none was.
+    /// Learnt cap below the device's own throughput; `None`: none was found.
     pub fn learnt_cap(&self) -> Option<LearntCap> {
         self.engine.control.watch.as_ref()?.cap()
     }
 
-    /// The cap that was learnt, to be kept beyond the engine's life; `None`: none is known.
+    /// Exports the learnt cap, to be persisted; `None`: none is known.
     pub fn export_cap(&self) -> Option<Blob> {
         self.engine.control.watch.as_ref()?.export_cap()
     }
 
-    /// Returns the depth in force where it is adapted; `None`: it is the configured one.
+    /// Returns the adapted depth in force; `None`: the configured one holds.
     pub fn adapted_depth(&self) -> Option<u32> {
         self.adapted().map(|adapted| adapted.depth)
     }
 
-    /// Returns the depth in force and the reason for it; `None`: it is the configured one.
+    /// Returns the adapted depth in force and the reason for it; `None`: the configured one holds.
     pub fn adapted(&self) -> Option<DepthView> {
         let control = self.engine.control.depth_control.as_ref();
         control.map(|control| control.view())
     }
 
-    /// Returns the largest I/O in bytes while VMs share the device, in use now; 0: as large as
-    /// otherwise.
+    /// Returns the largest I/O in bytes while VMs share the device, in use now; 0: not shortened.
     pub fn shared_io(&self) -> u32 {
         let sharing = self.engine.control.sharing.as_ref();
         sharing.map_or(0, |sharing| match sharing.longest() {
@@ -108,13 +107,13 @@ impl<'a> Device<'a> {
         })
     }
 
-    /// What was learnt of what requests cost; `None`: it is not to be.
+    /// Costs of requests as learnt so far; `None`: they are not being learnt.
     pub fn learnt_costs(&self) -> Option<Learnt> {
         self.engine.facts.estimator().map(CostEstimator::learnt)
     }
 
-    /// What was learnt of what requests cost, to be kept beyond the engine's life; `None`: nothing
-    /// is to be, or nothing was since [`DeviceMut::import_costs`].
+    /// Exports the learnt costs, to be persisted; `None`: they are not being learnt, or nothing was
+    /// learnt since [`DeviceMut::import_costs`].
     pub fn export_costs(&self) -> Option<Blob> {
         self.engine
             .facts
@@ -122,13 +121,15 @@ impl<'a> Device<'a> {
             .and_then(CostEstimator::export)
     }
 
-    /// Waits on purpose of the dispatcher in force; `None`: it never waits for what may come.
+    /// Deliberate waits of the dispatcher in force; `None`: it never waits for requests that may
+    /// come.
     pub fn waits(&self) -> Option<Waits> {
         self.engine.active.roles.dispatcher.waits()
     }
 
-    /// Whether what waits is held back whatever the policy, by a learnt cap, by a depth that is
-    /// found to be enough, or for who is expected: the device is as good as full.
+    /// Returns whether waiting requests are held back whatever the policy: by a learnt cap, by the
+    /// adapted depth, or by a place that is kept for an expected request. The device is as good as
+    /// full then.
     pub fn is_held(&self) -> bool {
         let full = self.engine.facts.queues.device.in_flight >= self.engine.control.limit;
         self.engine.control.held_since.is_some() || self.engine.control.keeps_place || full
@@ -141,19 +142,19 @@ pub struct DeviceMut<'a> {
 }
 
 impl DeviceMut<'_> {
-    /// Sets the time for which the device may block a request that is next, by which floors are
-    /// judged from now on: what may be in flight times what the largest part takes. `None`: 10 ms
-    /// for flash, 50 ms for a device that positions.
+    /// Sets the time for which the device may block the next request, by which floors are judged
+    /// from now on: the I/Os that may be in flight times the service time of the largest part.
+    /// `None`: 10 ms for flash, 50 ms for a device that positions.
     pub fn set_blocking_time(&mut self, blocking: Option<Nanos>) {
         self.engine.attainment.set_blocking(blocking);
     }
 
-    /// Reckons everything that is promised on the device together, if that or what requests cost
-    /// has changed since the last time, and has the adapted depth keep to what latency bounds leave
-    /// of it and floors be judged by the blocking time. Costs are the profile's, or those learnt
-    /// once they are known; before that nothing is bounded. To be called with every batch of
-    /// events, before [`Engine::poll_dispatch`]: nearly always it returns at once, for it reckons
-    /// at most ten times a second. Returns whether it has.
+    /// Reckons all promises on the device together, if they or the costs of requests have changed
+    /// since the last time. The adapted depth then keeps to the bound that latencies leave, and
+    /// floors are judged by the blocking time. Costs are the profile's, or the learnt ones once
+    /// they are known; before that nothing is bounded. To be called with every batch of events,
+    /// before [`Engine::poll_dispatch`]: nearly always it returns at once, for it reckons at most
+    /// ten times a second. Returns whether it has.
     #[inline]
     pub fn reckon_promises(&mut self, now: Nanos) -> bool {
         let Engine {
@@ -179,10 +180,10 @@ impl DeviceMut<'_> {
         promises.reckon(facts, control, attainment)
     }
 
-    /// Has disks that hang leave the depth count from now on, when
+    /// Takes disks that hang out of the depth count from now on, when
     /// [`DeviceMut::look_for_hung_disks`] finds them. From then on up to
-    /// [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots) I/Os are with the device at once.
-    /// Panics while anything is in flight.
+    /// [`DeviceSpec::io_slots`](super::DeviceSpec::io_slots) I/Os are in flight at once. Panics
+    /// while anything is in flight.
     pub fn set_hung_disks_aside(&mut self, now: Nanos, patience: Patience) {
         self.engine.facts.queues.advance(now);
         assert!(
@@ -216,6 +217,8 @@ impl DeviceMut<'_> {
             let lately = others > Nanos::ZERO
                 && self.engine.facts.queues.now.since(others) <= hung.patience.data;
             let all = hung.hold_the_device(&silent) && self.others_wait(&hung, &silent);
+            // A disk is blamed only if the device works for others; otherwise the device itself is
+            // slow.
             silent.retain(|&(_, since)| all || (lately && others > since));
         }
         for &(disk, since) in &silent {
@@ -228,7 +231,7 @@ impl DeviceMut<'_> {
         }
         self.engine.any_hung = !hung.hung.is_empty();
         let before = hung.uncounted;
-        // Also of those that were found before, where there was no room.
+        // Also I/Os of disks found before, for which there was no room then.
         for index in 0..self.engine.flights.slots() {
             let slot = self.engine.flights.at(index);
             let hangs = self.engine.flights.is_taken(index)
@@ -244,7 +247,7 @@ impl DeviceMut<'_> {
         changed
     }
 
-    /// Returns whether something waits for a disk that is neither silent nor hangs.
+    /// Returns whether a request waits for a disk that is neither silent nor hangs.
     fn others_wait(&self, hung: &HungDisks, silent: &[(u32, Nanos)]) -> bool {
         let other =
             |disk: u32| silent.iter().all(|&(of, _)| of != disk) && hung.find(disk).is_none();
@@ -267,11 +270,11 @@ impl DeviceMut<'_> {
             })
     }
 
-    /// Tells what the device can do at most, which costs and controllers reckon with from the next
-    /// request on, and which the device is held against; `None`: it is not known any more.
+    /// Sets the device's profile, which costs and controllers use from the next request on, and the
+    /// monitor compares the device with; `None`: it is not known any more.
     pub fn set_profile(&mut self, profile: Option<Arc<Profile>>) {
         self.engine.facts.profile = profile;
-        // A profile says more than what was learnt, and without one it is learnt anew.
+        // A profile outweighs learnt seeks, and without one they are learnt anew.
         let device = &mut self.engine.facts.queues.device;
         device.seeks = device.spec.positioning > Nanos::ZERO;
         if let Some(sharing) = &mut self.engine.control.sharing {
@@ -294,17 +297,17 @@ impl DeviceMut<'_> {
         self.engine.control.watch_device(&mut self.engine.facts);
     }
 
-    /// Whether a cap in front of the device is to be learnt and kept: then I/Os go just slower than
-    /// it lets them pass, so that they queue here, where the policy decides, and not behind it. Off
-    /// at first; a cap that was learnt is forgotten when it is turned off.
+    /// Sets whether a cap in front of the device is learnt and kept: then I/Os go just slower than
+    /// the cap lets them pass, so that they queue here, where the policy decides, and not behind
+    /// it. Off at first; a learnt cap is forgotten when this is turned off.
     pub fn learn_cap(&mut self, learns: bool) {
         self.engine.control.learns_cap = learns;
         self.engine.control.watch_device(&mut self.engine.facts);
     }
 
-    /// Begins with a cap that was learnt before, in I/Os and bytes a second: after a restart nobody
-    /// has to wait until it is learnt again. If it is another one by now, that is found out as
-    /// ever. Without effect where caps are not learnt.
+    /// Starts with a cap that was learnt before, in I/Os and bytes a second, so that it need not be
+    /// learnt again after a restart. A changed cap is found out as usual. Without effect where caps
+    /// are not learnt.
     pub fn assume_cap(&mut self, now: Nanos, iops: Option<u64>, bytes_per_s: Option<u64>) {
         self.engine.facts.queues.advance(now);
         if let Some(watch) = &mut self.engine.control.watch {
@@ -312,9 +315,9 @@ impl DeviceMut<'_> {
         }
     }
 
-    /// Whether what requests cost of the device is to be learnt ([`CostEstimator`]) in any case.
-    /// Off at first: then it is learnt where the policy reckons with it and there is no profile.
-    /// What was learnt is forgotten when there is no reason left.
+    /// Sets whether the costs of requests are learnt ([`CostEstimator`]) in any case. Off at first:
+    /// then they are learnt where the policy uses costs and there is no profile. Learnt costs are
+    /// forgotten when there is no reason left.
     pub fn learn_costs(&mut self, learns: bool) {
         self.engine.control.learns_costs = learns;
         self.engine
@@ -322,10 +325,10 @@ impl DeviceMut<'_> {
             .estimate_costs(&mut self.engine.facts, &self.engine.active.roles);
     }
 
-    /// Goes on with what was learnt of this device before ([`CostEstimator::import`]).
+    /// Continues with costs that were learnt of this device before ([`CostEstimator::import`]).
     ///
     /// # Errors
-    /// When nothing is to be learnt here, or it is not that. Then nothing has changed.
+    /// When costs are not learnt here, or the blob does not hold them. Then nothing has changed.
     pub fn import_costs(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         match &mut self.engine.facts.estimator {
             Some(estimator) => estimator.import(learnt),
@@ -333,10 +336,10 @@ impl DeviceMut<'_> {
         }
     }
 
-    /// Begins with a cap that was learnt of this device before, as [`DeviceMut::assume_cap`].
+    /// Starts with a cap that was learnt of this device before, as [`DeviceMut::assume_cap`].
     ///
     /// # Errors
-    /// When caps are not learnt here, or it is not that. Then nothing has changed.
+    /// When caps are not learnt here, or the blob does not hold one. Then nothing has changed.
     pub fn import_cap(&mut self, now: Nanos, learnt: &Blob) -> Result<(), BlobError> {
         self.engine.facts.queues.advance(now);
         match &mut self.engine.control.watch {
@@ -345,8 +348,8 @@ impl DeviceMut<'_> {
         }
     }
 
-    /// What an operator should be told since this was asked last; to be asked until `None`, every
-    /// second or so.
+    /// Returns the next notice for the operator since the last call; to be called until `None`,
+    /// about once a second.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.engine.control.watch.as_mut()?.notice()
     }
@@ -359,7 +362,7 @@ impl DeviceMut<'_> {
         self.engine.promises.changed(self.engine.facts.queues.now);
     }
 
-    /// Sets how much queueing with the device is allowed where the depth is adapted.
+    /// Sets the amount of queueing with the device that is allowed where the depth is adapted.
     pub fn tune_depth(&mut self, now: Nanos, tuning: DepthTuning) {
         self.engine.facts.queues.advance(now);
         let now = self.engine.facts.queues.now;
@@ -370,8 +373,8 @@ impl DeviceMut<'_> {
         self.engine.control.bound_depth(&self.engine.facts);
     }
 
-    /// Bounds the adapted depth from outside, beside what latency objectives leave of it; `None`:
-    /// not. Without effect where the depth is not adapted.
+    /// Bounds the adapted depth from outside, in addition to the bound by latency objectives;
+    /// `None`: no such bound. Without effect where the depth is not adapted.
     pub fn set_depth_bound(&mut self, bound: Option<DepthBound>) {
         if let Some(control) = &mut self.engine.control.depth_control {
             control.set_bound(bound);
@@ -379,8 +382,8 @@ impl DeviceMut<'_> {
         self.engine.control.bound_depth(&self.engine.facts);
     }
 
-    /// Sets how many bytes an I/O moves at most while other VMs use the device, too. No fewer than
-    /// a physical block. Unless it is off, a place is kept for a VM that is about to come again.
+    /// Sets the maximum bytes of an I/O while other VMs use the device, too; at least a physical
+    /// block. Unless it is off, a place is kept for a VM whose next request is expected soon.
     pub fn share_io(&mut self, asked: SharedIo) {
         self.engine.control.share_io(&self.engine.facts, asked);
         self.engine.promises.changed(self.engine.facts.queues.now);

@@ -1,4 +1,4 @@
-//! Device I/Os end, clients vanish: who is answered, who goes again.
+//! Completions and disconnects: which requests are answered, and which go again.
 
 use super::Engine;
 use super::directory::LeftClient;
@@ -10,18 +10,18 @@ use tidegate_base::request::{Account, ClientId, Done, IoError, IoId, Lane, Op, O
 use tidegate_base::time::Nanos;
 use tidegate_capacity::jobs::JobOutcome;
 
-/// What follows from an answer that was booked.
+/// Consequences of a booked answer that are carried out after it.
 struct Booked {
     /// Slot of the VM.
     vm: u32,
-    /// The VM's job is done by it.
+    /// The answer completes the VM's deadline transfer.
     job_done: bool,
     client: LeftClient,
-    /// The VM was removed: it may go with its last request.
+    /// The VM was removed, and its slot may be freed with its last request.
     leaving: bool,
 }
 
-/// The estimator of costs knows more than before.
+/// Passes new knowledge of the cost estimator on: to the length of parts, and to roles.
 #[cold]
 fn costs_learnt(engine: &mut Engine) {
     if engine.control.sharing.is_some() {
@@ -32,7 +32,8 @@ fn costs_learnt(engine: &mut Engine) {
     }
 }
 
-/// Writes an answer down in a VM's ledger.
+/// Adds an answer to a VM's statistics. Cancelled requests only count as cancelled: they were not
+/// served.
 #[inline(always)]
 fn write_down(
     ledger: &mut Ledger,
@@ -55,15 +56,18 @@ fn write_down(
     ledger.answered(&mut of_vm.answered, answer);
 }
 
-/// Whether all of a request has gone and come back, and it does not go again.
+/// Returns whether a request is complete: all of it was started and has ended, and it does not go
+/// again.
 #[inline(always)]
 fn is_over(hot: &Hot, cold: &Cold) -> bool {
     cold.outstanding == 0 && hot.state == state::STARTED && hot.flags & flag::AGAIN == 0
 }
 
-/// The I/O of several requests has ended, or has failed.
+/// Ends the requests of an I/O that has several of them, or has failed. After an error each of
+/// several requests goes again alone: the device does not tell which one failed.
 #[inline(never)]
 fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Outcome) {
+    // A flush has no address that could be at fault, so all flushes of the I/O fail with it.
     let again = outcome.is_err() && reqs > 1 && op != Op::Flush;
     let mut at = first;
     let mut requeued = NIL;
@@ -84,8 +88,8 @@ fn end_requests(engine: &mut Engine, first: u32, reqs: u32, op: Op, outcome: Out
     }
 }
 
-/// Counts the I/O in a slot out of a device of which something is learnt. Returns whether the
-/// estimator of costs knows more by it.
+/// Counts the I/O in a slot out of an observed device. Returns whether the cost estimator has
+/// learnt something by it.
 #[inline(never)]
 fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
     let (now, flight) = (engine.facts.queues.now, engine.flights.at(slot));
@@ -108,7 +112,7 @@ fn leave_observed(engine: &mut Engine, slot: u32, outcome: Outcome) -> bool {
     learnt
 }
 
-/// Counts an I/O out of the device.
+/// Counts an I/O out of the device; idle time starts here if it was the last.
 #[inline(always)]
 fn count_out(engine: &mut Engine, now: Nanos) {
     let device = &mut engine.facts.queues.device;
@@ -117,7 +121,7 @@ fn count_out(engine: &mut Engine, now: Nanos) {
     engine.attainment.stalls().ended(now);
 }
 
-/// Does what follows from an answer.
+/// Carries out the consequences of an answer: events, the transfer's end, slots to free.
 #[inline(always)]
 fn answered(engine: &mut Engine, booked: &Booked) {
     if engine.active.hears(Interests::ANSWERED)
@@ -130,7 +134,7 @@ fn answered(engine: &mut Engine, booked: &Booked) {
     if booked.job_done {
         job_done(engine, booked.vm);
     }
-    // Clients and VMs that only waited for this request go with it.
+    // The slots of departed clients and VMs are freed with their last request.
     if booked.client.is_last {
         engine.directory.free_client(booked.client.id.index);
     }
@@ -139,7 +143,7 @@ fn answered(engine: &mut Engine, booked: &Booked) {
     }
 }
 
-/// A VM's job has moved all its bytes.
+/// Ends a deadline transfer that has moved all its bytes.
 #[cold]
 #[inline(never)]
 fn job_done(engine: &mut Engine, vm: u32) {
@@ -154,8 +158,11 @@ fn job_done(engine: &mut Engine, vm: u32) {
 }
 
 impl Engine {
-    /// A device I/O ended. Panics on an I/O that is not in flight: a driver that reports one
-    /// twice would otherwise answer somebody else's request.
+    /// Takes the completion of a device I/O.
+    ///
+    /// # Panics
+    /// When the I/O is not in flight: a driver that reports one twice would otherwise answer
+    /// another request.
     pub fn handle_completion(&mut self, now: Nanos, id: IoId, outcome: Outcome) {
         self.facts.queues.advance(now);
         let flight = self.flights.leave(id);
@@ -177,14 +184,15 @@ impl Engine {
             self.leave_device(id.index, outcome);
         }
         if self.any_hung {
-            // Before its requests end: they are looked for where they wait.
+            // Before its requests end: a request that ends frees its slot, and parked units are
+            // found by their slots.
             self.revive(disk);
         }
         if op == Op::Flush {
             self.flushes.end(disk);
         }
         if reqs == 1 && outcome.is_ok() {
-            // Almost every I/O ends so.
+            // Fast path: almost every I/O is one request that succeeds.
             match self.book_answer(first, true) {
                 Some(booked) => answered(self, &booked),
                 None => self.end_part(first, outcome),
@@ -194,8 +202,8 @@ impl Engine {
         }
     }
 
-    /// The I/O in a slot, which counted, has ended: whoever learns from the device hears of it, and
-    /// the roles do.
+    /// Counts the I/O in a slot out of the depth, and reports its end to the device's observers and
+    /// to the roles.
     #[inline(always)]
     fn leave_device(&mut self, slot: u32, outcome: Outcome) {
         let now = self.facts.queues.now;
@@ -223,7 +231,8 @@ impl Engine {
         }
     }
 
-    /// The parts of one request have ended so far, and this one so: not well, or not as the last.
+    /// Ends a part of a request that failed, or that is not the last. The first error is kept, and
+    /// the parts that still wait are dropped.
     #[inline(never)]
     fn end_part(&mut self, slot: u32, outcome: Outcome) {
         if let Err(error) = outcome {
@@ -245,9 +254,9 @@ impl Engine {
         }
     }
 
-    /// An I/O of several requests failed of which this was one, whole or in part: it goes again by
-    /// itself, so that the error hits only the one it belongs to. Not before its other parts have
-    /// ended, so that the device never has the same bytes of it twice.
+    /// Marks a request to go again alone after an I/O of several failed, so that the error hits
+    /// only the request it belongs to. It goes only after its other parts have ended, so that the
+    /// device never has the same bytes twice. Parameter and result as of `go_again`.
     #[cold]
     fn failed_in_company(&mut self, slot: u32, behind: u32) -> u32 {
         self.facts.queues.reqs.hot[slot as usize].flags |= flag::AGAIN;
@@ -257,12 +266,13 @@ impl Engine {
         }
     }
 
-    /// Nothing of a request is in flight any more that is to go again. `behind`: the one that was
-    /// requeued before it; returns what the next one is to be requeued behind.
+    /// Requeues a request that is to go again and has nothing in flight any more. `behind`: the
+    /// request that was requeued before it; returns the one behind which the next is to be
+    /// requeued.
     #[cold]
     fn go_again(&mut self, slot: u32, behind: u32) -> u32 {
         if self.facts.queues.reqs.cold[slot as usize].error.is_some() {
-            // Its own, of a part that went alone; or it was cancelled.
+            // Its own error, of a part that went alone; or it was cancelled.
             self.finish(slot);
             return behind;
         }
@@ -275,14 +285,15 @@ impl Engine {
         }
     }
 
-    /// A request that has gone wholly goes again by itself. Those of an I/O stand at the front of
-    /// their lane, in their old order.
+    /// Requeues a wholly started request as a unit of its own at the front of its lane. The
+    /// requests of one I/O keep their order.
     #[cold]
     fn requeue_alone(&mut self, slot: u32, behind: u32) -> u32 {
         let seq = self.facts.queues.reqs.hot[slot as usize].seq;
         let hot = &self.facts.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let client = self.facts.queues.reqs.cold[slot as usize].client;
+        // Nobody waits for the answer any more, or the disk has shrunk since: it must not go again.
         let gone = !self.directory.client_at(client).connected
             || self.facts.queues.vms[vm as usize].life != Life::Live;
         if gone || self.directory.is_beyond_end(&self.facts.queues.reqs, slot) {
@@ -312,7 +323,8 @@ impl Engine {
     }
 
     /// Writes a request's answer and books it; its slot is free from then on. `ends`: one of its
-    /// I/Os ends by that; `None`, and nothing is booked, where it was not the last.
+    /// I/Os ends with this call; then nothing is booked, and `None` returned, unless it was the
+    /// last.
     #[inline(always)]
     fn book_answer(&mut self, slot: u32, ends: bool) -> Option<Booked> {
         let facts = &mut self.facts;
@@ -359,7 +371,8 @@ impl Engine {
             let is_late =
                 (self.attainment).answered(now, names, len, outcome, || of_vm.standing(device));
             if is_late {
-                // Not the account from above: it would have to lie in memory for all.
+                // Computed anew: keeping the account from above would spill it to memory for every
+                // request.
                 let account = cold.account(now);
                 self.attainment.blame(vm, &account, behind.is_some());
             }
@@ -383,7 +396,7 @@ impl Engine {
         })
     }
 
-    /// Answers a request: it leaves the engine here.
+    /// Answers a request, which leaves the engine here.
     #[inline(never)]
     pub(super) fn finish(&mut self, slot: u32) {
         if let Some(booked) = self.book_answer(slot, false) {
@@ -391,8 +404,8 @@ impl Engine {
         }
     }
 
-    /// A client vanished: what waits is answered as cancelled, what is in flight is answered
-    /// when it ends. Harmless when it was disconnected before.
+    /// Disconnects a client: its waiting requests are answered as cancelled, those in flight when
+    /// they end. Without effect when the client was disconnected before.
     pub fn handle_disconnect(&mut self, now: Nanos, client: ClientId) {
         self.facts.queues.advance(now);
         let Some(known) = self.directory.client(client) else {
@@ -406,13 +419,14 @@ impl Engine {
         self.directory.release_client(client.index);
     }
 
-    /// Takes out of a VM's lanes what is `meant`, and answers it with an error.
+    /// Takes the requests that `meant` selects out of a VM's lanes, and answers them with an error.
     pub(super) fn cancel_waiting(
         &mut self,
         vm: u32,
         error: IoError,
         meant: impl Fn(&Facts, u32) -> bool,
     ) {
+        // Shelved and parked units are out of the lanes: put back, the search below finds them.
         self.active.unshelve(&mut self.facts, vm);
         self.intake
             .ask_for_memory_again(&mut self.facts, &mut self.active, vm);
@@ -439,7 +453,8 @@ impl Engine {
                     self.facts.queues.reqs.hot[unit as usize].unit_reqs,
                 );
                 if mine > 0 && mine < all {
-                    // Company of others: split it, then look at each by itself.
+                    // The unit also has requests of others: split it, then check each part by
+                    // itself.
                     let prev = self.facts.queues.reqs.hot[unit as usize].prev;
                     let first = self.facts.queues.vms[vm as usize].lanes[lane.index()].head == unit;
                     self.active.break_up(&mut self.facts, unit);
@@ -459,6 +474,7 @@ impl Engine {
         }
     }
 
+    /// Takes a unit out of its lane and answers all its requests with an error.
     fn cancel_unit(&mut self, unit: u32, error: IoError) {
         self.active.take_back(&mut self.facts, unit);
         let reqs = self.facts.queues.reqs.hot[unit as usize].unit_reqs;
@@ -471,6 +487,8 @@ impl Engine {
     }
 
     #[cold]
+    /// Ends a request that is out of its lane with an error; with parts in flight it is answered
+    /// only when they end.
     fn cancel_request(&mut self, slot: u32, error: IoError) {
         let hot = &mut self.facts.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
@@ -504,7 +522,7 @@ impl Engine {
         }
     }
 
-    /// For tests and checkers: nothing waits, nothing is in flight.
+    /// Returns whether no request and no I/O is inside; for tests and checkers.
     pub fn is_idle(&self) -> bool {
         self.facts.queues.device.requests == 0 && self.facts.queues.device.in_flight == 0
     }

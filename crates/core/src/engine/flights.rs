@@ -20,14 +20,16 @@ pub(super) mod mark {
 pub(super) struct Flight {
     /// The one copy of the I/O that is kept: roles are shown this one.
     pub io: DeviceIo,
-    /// The first guest request, where in it the I/O starts, and over how many it reaches.
+    /// Slot of the first guest request.
     pub first: u32,
+    /// Offset in the first request at which the I/O starts, in bytes.
     pub first_offset: u32,
+    /// Number of guest requests in the I/O.
     pub reqs: u32,
-    /// What is unusual about the I/O, by the bits of [`mark`]; 0 for most.
+    /// Unusual properties of the I/O, as bits of [`mark`]; 0 for most.
     pub marks: u8,
     pub started: Nanos,
-    /// What the watch has made of it.
+    /// Kind of I/O as the device monitor classified it.
     pub kind: Kind,
 }
 

@@ -1,10 +1,10 @@
 //! Disks that hang leave the device's depth count, so that their neighbours go on.
 //!
 //! A disk *hangs* when none of its I/Os has ended for [`SILENCE`] although the device goes on for
-//! others: another disk's I/O has ended in that time, or every I/O with the device is of such
-//! silent disks and another disk waits. (The second case is the usual one: a disk that hangs soon
-//! holds every place, so that no other I/O is left that could end.) Where nobody else uses the
-//! device, nothing is gained by taking a disk out, and none is.
+//! others: another disk's I/O has ended in that time, or every I/O in flight is of such silent
+//! disks and another disk waits. (The second case is the usual one: a disk that hangs soon holds
+//! every place, so that no other I/O is left that could end.) Where no other disk uses the device,
+//! taking a disk out gains nothing, and it is not done.
 //!
 //! Flushes, discards and zeroing move no payload and can honestly take seconds: a disk with nothing
 //! else in flight is given [`SILENCE_WITHOUT_DATA`].
@@ -15,15 +15,15 @@
 //!    +---------- any I/O of it ends ------+
 //! ```
 //!
-//! To roles an I/O that counts no more has ended, with an error; its true end is not told to them.
-//! In the slab it lives on until then, and so do its guest requests and their buffers. At most
-//! [`DeviceSpec::uncounted_most`](super::DeviceSpec::uncounted_most) I/Os are uncounted; beyond
-//! that those of hung disks count as all others do.
+//! For roles an uncounted I/O has ended with an error; they do not hear of its true end. It keeps
+//! its slab slot until then, and its guest requests and their buffers stay as well. At most
+//! [`DeviceSpec::uncounted_most`](super::DeviceSpec::uncounted_most) I/Os are uncounted; I/Os of
+//! hung disks beyond that count like all others.
 //!
 //! Off at first ([`DeviceMut::set_hung_disks_aside`](super::DeviceMut::set_hung_disks_aside)): then
-//! a completion costs one look at an `Option`. Silence is looked for by
-//! [`DeviceMut::look_for_hung_disks`](super::DeviceMut::look_for_hung_disks), which the driver
-//! calls about once a second.
+//! a completion only tests an `Option`. The driver calls
+//! [`DeviceMut::look_for_hung_disks`](super::DeviceMut::look_for_hung_disks) about once a second to
+//! search for silent disks.
 
 use super::Engine;
 use super::active::ActivePolicy;
@@ -34,19 +34,18 @@ use tidegate_base::request::{IoError, Op};
 use tidegate_base::time::Nanos;
 
 /// Silence after which a disk with reads or writes in flight is taken to hang: hundreds of times a
-/// slow disk's worst seek, and less than what guests wait (Linux: 30 s for SCSI, no bound for
-/// virtio).
+/// slow disk's worst seek, and less than guests' time-outs (Linux: 30 s for SCSI, none for virtio).
 pub const SILENCE: Nanos = Nanos::from_secs(1);
-/// The same for a disk with nothing but flushes, discards or zeroing in flight. A cache of some
-/// hundred MiB takes a hard disk a few seconds.
+/// Silence after which a disk with only flushes, discards or zeroing in flight is taken to hang.
+/// Writing back a cache of some hundred MiB takes a hard disk a few seconds.
 pub const SILENCE_WITHOUT_DATA: Nanos = Nanos::from_secs(5);
 
-/// How long a disk may be silent before it is taken to hang.
+/// Times for which a disk may be silent before it is taken to hang.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// With reads or writes in flight.
+    /// Time with reads or writes in flight.
     pub data: Nanos,
-    /// With nothing but flushes, discards or zeroing in flight.
+    /// Time with nothing but flushes, discards or zeroing in flight.
     pub other: Nanos,
 }
 
@@ -59,12 +58,12 @@ impl Default for Patience {
     }
 }
 
-/// The silence of a disk with I/Os in flight.
+/// Oldest I/Os in flight of a disk, by kind: since their start it may have been silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Silence {
-    /// The start of its oldest read or write; [`Nanos::MAX`]: it has none in flight.
+    /// Start of its oldest read or write; [`Nanos::MAX`]: it has none in flight.
     data: Nanos,
-    /// The start of its oldest other I/O.
+    /// Start of its oldest other I/O; [`Nanos::MAX`]: it has none in flight.
     other: Nanos,
 }
 
@@ -79,8 +78,8 @@ impl Silence {
         self == Silence::NONE
     }
 
-    /// Returns since when a disk is silent, if that is for too long. `last_end`: when an I/O of it
-    /// last ended.
+    /// Returns the time since which a disk is silent, if that is for too long. `last_end`: time at
+    /// which an I/O of it last ended.
     fn too_long(self, now: Nanos, last_end: Nanos, patience: &Patience) -> Option<Nanos> {
         let since = |start: Nanos, bound: Nanos| {
             let since = start.max(last_end);
@@ -94,22 +93,22 @@ impl Silence {
 pub(super) struct HungDisk {
     pub disk: u32,
     pub since: Nanos,
-    /// Whether the one I/O that a hung disk gets is with the device.
+    /// The probe, the only I/O that a hung disk gets, is in flight.
     pub probed: bool,
-    /// Units that the dispatcher has picked meanwhile: out of its index and of their lanes.
+    /// Units that the dispatcher has picked meanwhile, out of its index and of their lanes.
     pub parked: Vec<u32>,
 }
 
-/// Disks by how long none of their I/Os has ended, and those of them that hang.
+/// Silence of all disks, and the disks that hang.
 pub(super) struct HungDisks {
     pub patience: Patience,
-    /// When an I/O of each disk last ended, by the disk's slot; [`Nanos::ZERO`]: none did.
+    /// Time at which an I/O of each disk last ended, by the disk's slot; [`Nanos::ZERO`]: none did.
     last_end: Vec<Nanos>,
     pub hung: Vec<HungDisk>,
-    /// I/Os with the device that do not count.
+    /// I/Os in flight that do not count against the depth.
     pub uncounted: u32,
     uncounted_most: u32,
-    /// Silence of each disk, by its slot; only meaningful within a look.
+    /// Silence of each disk, by its slot; valid only right after [`HungDisks::gather`].
     silence: Vec<Silence>,
 }
 
@@ -127,7 +126,7 @@ impl HungDisks {
         this
     }
 
-    /// Makes room for this many slots of disks.
+    /// Makes room for `disks` slots of disks.
     pub(super) fn make_room(&mut self, disks: usize) {
         if self.last_end.len() < disks {
             self.last_end.resize(disks, Nanos::ZERO);
@@ -143,7 +142,8 @@ impl HungDisks {
         self.uncounted < self.uncounted_most
     }
 
-    /// Returns whether the I/Os of a disk have to wait: it hangs and has had its one.
+    /// Returns whether the I/Os of a disk have to wait: it hangs, and its probe is in flight or
+    /// there is no room for one.
     pub(super) fn keeps_waiting(&self, disk: u32) -> bool {
         self.find(disk)
             .is_some_and(|hung| hung.probed || !self.has_room())
@@ -162,7 +162,8 @@ impl HungDisks {
         }
     }
 
-    /// Disks that are silent for too long and not known to hang, with since when; after `gather`.
+    /// Disks that are silent for too long and not known to hang, with the time since which they
+    /// are; to be called after `gather`.
     pub(super) fn silent(&self, now: Nanos) -> Vec<(u32, Nanos)> {
         let disks = self.silence.iter().zip(&self.last_end).zip(0..);
         let silent = disks.filter_map(|((silence, &last_end), disk)| {
@@ -172,7 +173,7 @@ impl HungDisks {
         silent.collect()
     }
 
-    /// Returns when an I/O last ended of any disk that is none of these.
+    /// Returns the time at which an I/O last ended of any disk not among these.
     pub(super) fn last_end_of_others(&self, silent: &[(u32, Nanos)]) -> Nanos {
         let others = self.last_end.iter().zip(0..);
         let others = others.filter(|&(_, disk)| silent.iter().all(|&(of, _)| of != disk));
@@ -192,9 +193,9 @@ impl HungDisks {
         self.uncounted -= u32::from(!counted);
     }
 
-    /// Takes out everything that is parked of disks that `are` meant. It is to wait as before, for
-    /// somebody who is about to look through what waits; what still hangs is parked again when it
-    /// is picked.
+    /// Takes out all parked units of disks that `are` meant, to be put back into their lanes by a
+    /// caller that is about to search those. Units of disks that still hang are parked again when
+    /// they are picked.
     pub(super) fn take_parked(&mut self, are: impl Fn(u32) -> bool) -> Vec<Vec<u32>> {
         let meant = self.hung.iter_mut().filter(|hung| are(hung.disk));
         meant
@@ -202,8 +203,8 @@ impl HungDisks {
             .collect()
     }
 
-    /// Parks a unit that the dispatcher has picked if its disk hangs and has had its one I/O.
-    /// Returns whether it was.
+    /// Parks a unit that the dispatcher has picked if its disk hangs and has its probe in flight.
+    /// Returns whether it was parked.
     #[cold]
     pub(super) fn park(&mut self, facts: &mut Facts, active: &mut ActivePolicy, unit: u32) -> bool {
         let disk = facts.queues.reqs.cold[unit as usize].disk;
@@ -219,8 +220,8 @@ impl HungDisks {
 }
 
 impl Engine {
-    /// Takes an I/O with the device out of the count: to roles and whoever learns from the device
-    /// it has ended.
+    /// Takes an I/O in flight out of the depth count: for roles and the device's observers it has
+    /// ended.
     pub(super) fn uncount(&mut self, index: u32) {
         let slot = self.flights.at_mut(index);
         slot.marks |= mark::UNCOUNTED;
@@ -229,13 +230,14 @@ impl Engine {
         self.facts.queues.device.in_flight -= 1;
         leave_shares(&mut self.facts.queues.device, marks);
         let device = &mut self.facts.queues.device;
-        // If it was the only one the device is idle from now on, as far as that is counted.
+        // If it was the only one, the device counts as idle from now on.
         device.last_end = now;
         if let Some(watch) = &mut self.control.watch {
             watch.taken_out(now, kind);
         }
         if let Some(estimator) = &mut self.facts.estimator {
             let deepest = self.control.limit.min(self.active.roles.dispatcher.depth());
+            // Ended without success: its duration must not become a cost.
             estimator.ended(now, &self.flights.at(index).io, false, deepest);
         }
         if self.control.depth_control.is_some() {
@@ -255,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// Has a disk that hangs, if it does, hang no more: all that was parked of it waits as before.
+    /// Ends the hang of a disk, if it hangs: its parked units wait as before.
     #[cold]
     pub(super) fn revive(&mut self, disk: u32) {
         let Some(hung) = &mut self.hung else { return };
@@ -268,8 +270,8 @@ impl Engine {
         self.flushes.revive(disk);
     }
 
-    /// Notes an I/O that has just started while a disk hangs: one of such a disk was its one and
-    /// does not count.
+    /// Notes an I/O that has just started while a disk hangs: if it is of such a disk it is its
+    /// probe and does not count.
     #[cold]
     pub(super) fn note_probe(&mut self, slot: u32) {
         let Some(hung) = &mut self.hung else { return };

@@ -1,7 +1,8 @@
-//! Intake: what a request needs before it is inside, and a read before it goes to the device.
+//! Intake: resources that a request needs before it is inside, and a read before it goes to the
+//! device.
 //!
-//! Request slots and payload memory are scarce and divided by a [`Budget`] each, so that nobody
-//! waits for what another VM holds beyond its part.
+//! Request slots and payload memory are scarce. A [`Budget`] each divides them, so that no VM waits
+//! for resources that another VM holds beyond its part.
 //!
 //! ```text
 //!   any request:  slot ------------------------------------------------> given back when answered
@@ -54,12 +55,12 @@ impl PayloadBounds {
         buffer_bytes(self.largest)
     }
 
-    /// Whether the reserves are inside the total: only where half of it is left.
+    /// Returns whether the reserves are inside the total: only where half of it is left.
     fn holds_reserves(&self) -> bool {
         4 * self.reserve() <= self.total
     }
 
-    /// Bytes in use at most. More than `total` only where that is less than four of the largest
+    /// Maximum bytes in use. Exceeds `total` only where that is less than four of the largest
     /// request.
     pub fn most(&self) -> u64 {
         match self.holds_reserves() {
@@ -68,7 +69,7 @@ impl PayloadBounds {
         }
     }
 
-    /// Bytes that are divided among VMs for writes, and as many for reads.
+    /// Bytes divided among VMs for writes; as many again for reads.
     pub fn each(&self) -> u64 {
         let divided = match self.holds_reserves() {
             true => self.total - 2 * self.reserve(),
@@ -88,19 +89,20 @@ impl PayloadBounds {
     }
 }
 
-/// Payload memory's budgets.
+/// Budgets of payload memory, for writes and for reads.
 pub(super) struct Payload {
     pub writes: Budget,
     pub reads: Budget,
-    /// VMs of which a frontend was refused memory for a reply, and those of them that may have it
-    /// now.
+    /// VMs for which a frontend was refused memory for a reply.
     pub refused_replies: Vec<u32>,
+    /// VMs of `refused_replies` that may have the memory now; taken by `poll_unblocked`.
     pub unblocked: Vec<u32>,
 }
 
 impl Payload {
-    /// Has a frontend ask again for replies that were refused to a VM. Whoever takes memory for a
-    /// VM ends its wait for some, whatever the wait was for.
+    /// Has a frontend ask again for replies that were refused to a VM. Taking memory for a VM ends
+    /// its wait in the budget, whatever the wait was for, so the reply would not be remembered
+    /// there.
     #[inline]
     fn ask_replies_again(&mut self, vm: u32) {
         if self.refused_replies.is_empty() {
@@ -114,15 +116,15 @@ impl Payload {
     }
 }
 
-/// Budgets of all that requests need; see the [module](self).
+/// Budgets of all resources that requests need; see the [module](self).
 pub(super) struct Intake {
     pub slots: Budget,
     pub payload: Option<Box<Payload>>,
 }
 
 impl Intake {
-    /// Budgets of `requests` slots, of which one VM has at most `per_vm`, for `vms` VMs. Payload
-    /// memory is not bounded.
+    /// Creates budgets of `requests` slots, of which one VM has at most `per_vm`, for `vms` VMs.
+    /// Payload memory is not bounded.
     pub(super) fn new(requests: u32, per_vm: u32, vms: u32) -> Intake {
         let bounds = Bounds {
             total: requests.into(),
@@ -164,26 +166,26 @@ impl Intake {
         }
     }
 
-    /// Whether a VM holds a slot or memory.
+    /// Returns whether a VM holds a slot or memory.
     pub(super) fn holds(&self, vm: usize) -> bool {
         let payload = self.payload.as_ref();
         self.slots.held(vm) > 0
             || payload.is_some_and(|of| of.writes.held(vm) > 0 || of.reads.held(vm) > 0)
     }
 
-    /// A request is answered: its slot is free.
+    /// Returns the slot of an answered request to the budget.
     #[inline]
     pub(super) fn answered(&mut self, now: Nanos, vm: usize) {
         self.slots.give_back(now, vm, 1);
     }
 
-    /// Whether reads need memory to be dispatched.
+    /// Returns whether payload memory is bounded: then reads need some to be dispatched.
     #[inline]
     pub(super) fn bounds_payload(&self) -> bool {
         self.payload.is_some()
     }
 
-    /// Takes a VM's slot, and a write's memory unless the client has memory of its own.
+    /// Takes a slot for a VM, and memory for a write unless the client has memory of its own.
     #[inline(always)]
     pub(super) fn take_in(
         &mut self,
@@ -209,6 +211,7 @@ impl Intake {
         if !payload.writes.take(now, vm, amount) {
             return Err(Refusal::Full);
         }
+        // Undone, not given back: a return counts as service, by which the VM may borrow more.
         if !self.slots.take(now, vm, 1) {
             payload.writes.undo(vm, amount);
             return Err(Refusal::Full);
@@ -216,14 +219,15 @@ impl Intake {
         Ok(())
     }
 
-    /// Memory for a unit that goes to the device now, where it needs some. False: there is none,
-    /// and the unit waits out of the dispatcher's reach.
+    /// Takes memory for a unit that goes to the device now, where it needs some. False: there is
+    /// none, and the unit waits out of the dispatcher's reach.
     #[inline]
     pub(super) fn feed(&mut self, facts: &mut Facts, active: &mut ActivePolicy, unit: u32) -> bool {
         let this = &facts.queues.reqs.hot[unit as usize];
         if !self.bounds_payload() || this.op != Op::Read {
             return true;
         }
+        // A part of a read that has begun, or a read into the client's own memory.
         if this.unit_reqs == 1 && this.flags & flag::HOLDS != 0 {
             return true;
         }
@@ -242,7 +246,8 @@ impl Intake {
         let payload = self.payload.as_mut().expect("it is bounded");
         let unit_reqs = facts.queues.reqs.hot[unit as usize].unit_reqs;
         if unit_reqs > 1 && amount > payload.reads.bounds().reserve {
-            // Many short reads in one unit count for more than the largest request: a buffer each.
+            // Each read gets a buffer of its own, so many short ones in a unit may need more than
+            // the largest request, which the reserve is made for.
             active.split_unit(facts, unit, unit_reqs / 2);
             return false;
         }
@@ -251,6 +256,7 @@ impl Intake {
             facts.queues.reqs.mark_held(unit);
             return true;
         }
+        // Set only while the device is idle: without it the read would wait for itself.
         if core::mem::take(&mut facts.queues.memory.overdraws) {
             payload.reads.overdraw(vm as usize, amount);
             payload.ask_replies_again(vm);
@@ -261,7 +267,8 @@ impl Intake {
         false
     }
 
-    /// As [`Engine::feed`], for a unit that would only go along: it does not wait for memory.
+    /// Takes memory as [`Intake::feed`] does, for a unit that would only go along: without memory
+    /// it simply stays where it is.
     pub(super) fn may_go_along(&mut self, facts: &mut Facts, unit: u32) -> bool {
         if !self.bounds_payload() || facts.queues.reqs.hot[unit as usize].op != Op::Read {
             return true;
@@ -276,8 +283,8 @@ impl Intake {
         fed
     }
 
-    /// Whether a VM's reads wait for memory that nobody will offer them: what holds it waits in the
-    /// lane that is closed, or the budget knows of no wait.
+    /// Returns whether a VM's reads wait for memory that nobody will offer them: its holder waits
+    /// in the closed lane, or the budget knows of no wait.
     pub(super) fn waits_in_vain(&self, facts: &Facts, vm: u32) -> bool {
         let starved = facts.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0;
         let payload = self.payload.as_ref();
@@ -298,6 +305,7 @@ impl Intake {
         if facts.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0
             && let Some(payload) = &mut self.payload
         {
+            // A refused reply waits in the same budget, and must not lose its turn.
             if !payload.refused_replies.contains(&vm) {
                 payload.reads.stop_waiting(vm as usize);
             }
@@ -305,8 +313,8 @@ impl Intake {
         }
     }
 
-    /// Memory came back: the lanes of those that may have some are opened in the order of their
-    /// turns.
+    /// Opens the read lanes of VMs that may have memory again, in the order of their turns in the
+    /// budget.
     pub(super) fn feed_reads(&mut self, facts: &mut Facts, active: &mut ActivePolicy) {
         while let Some(payload) = &mut self.payload
             && let Some(vm) = payload.reads.next_ready()
@@ -331,12 +339,12 @@ pub struct Holdings {
     /// Guaranteed part of the payload memory, in bytes, for writes and as much again for reads; 0
     /// where it is not bounded.
     pub payload_part: u64,
-    /// More is held than the parts: something is borrowed.
+    /// More is held than the guaranteed parts: something is borrowed.
     pub borrows: bool,
 }
 
 impl Engine {
-    /// A VM that was removed goes once nothing of it is inside and it holds nothing.
+    /// Frees the slot of a removed VM once none of its requests is inside and it holds nothing.
     pub(super) fn leave_if_out(&mut self, vm: u32) {
         let of_vm = &self.facts.queues.vms[vm as usize];
         if of_vm.life == Life::Leaving && of_vm.requests == 0 && !self.intake.holds(vm as usize) {

@@ -1,21 +1,21 @@
-//! What hosts that share a device tell each other.
+//! Messages among hosts that share a device.
 
 use super::Engine;
 use crate::roles::{Event, PeerShare};
 use tidegate_base::time::Nanos;
 
 impl Engine {
-    /// Another host that shares the device says how it is: what its [`Engine::poll_share`]
-    /// returned, after however long, if it arrives at all. `host` is the same for all that it says,
-    /// and nobody else's.
+    /// Takes a message of another host that shares the device, as its [`Engine::poll_share`]
+    /// returned it; messages may be late or lost. `host`: a number that identifies the sender in
+    /// all its messages.
     pub fn handle_peer(&mut self, now: Nanos, host: u32, share: &PeerShare) {
         self.facts.queues.advance(now);
         self.active
             .emit(&mut self.facts, &Event::Peer { host, share });
     }
 
-    /// What the other hosts that share the device are to be told; to be asked after every event,
-    /// until `None`. Where nobody shares it, nobody need ask.
+    /// Returns the next message for the other hosts that share the device; to be called after every
+    /// event, until `None`. Not needed on a device of one host.
     pub fn poll_share(&mut self) -> Option<PeerShare> {
         self.active.roles.controller.as_mut()?.poll_share()
     }

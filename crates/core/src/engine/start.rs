@@ -1,4 +1,4 @@
-//! The device has room: what goes next, and how much of it.
+//! Dispatch while the device has room: which unit goes next, and how much of it.
 
 use super::Engine;
 use super::active::LeftBehind;
@@ -12,21 +12,24 @@ use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{DeviceIo, Op, ReqId};
 use tidegate_base::time::Nanos;
 
-/// Whether what bounds the use of the device keeps its room free now.
+/// Returns whether a learnt cap, or a place kept for an expected request, keeps the device's room
+/// free now.
 #[inline(never)]
 fn is_held_back(engine: &mut Engine) -> bool {
     if engine.control.watch.is_some() && engine.control.hold(&mut engine.facts) {
+        // The cap alone is the reason now, or `is_held` would name a stale one.
         engine.control.keeps_place = false;
         return true;
     }
     engine.control.sharing.is_some() && engine.control.keeps_place(&mut engine.facts)
 }
 
-/// Starts a unit that may have to be split, to wait for memory, or to take others along.
+/// Starts a unit that may have to be split, wait for memory, or take adjacent units along.
 #[inline(never)]
 fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Option<u32> {
     let this = &engine.facts.queues.reqs.hot[unit as usize];
     let (vm, unit_len, unit_reqs) = (this.vm, this.unit_len, this.unit_reqs);
+    // At least one byte: `part_len` rounds up to a block, so that every pick makes progress.
     let budget = max.min(engine.facts.queues.largest_io_of_unit(this)).max(1);
     let len = match unit_reqs {
         1 => engine.facts.queues.part_len(
@@ -69,7 +72,7 @@ fn start_with_care(engine: &mut Engine, unit: u32, max: u32, held: Nanos) -> Opt
     Some(engine.start_io::<false>(part))
 }
 
-/// Has whoever learns of the device follow the I/O in a slot, which has started.
+/// Reports the start of the I/O in a slot to the cost estimator and the device monitor.
 #[inline(never)]
 fn observe_start(engine: &mut Engine, slot: u32) {
     let flight = engine.flights.at_mut(slot);
@@ -84,13 +87,13 @@ fn observe_start(engine: &mut Engine, slot: u32) {
     }
 }
 
-/// Nothing goes, and reads may lack memory.
+/// Second attempt of [`Engine::poll_dispatch`] when no I/O was started and reads may lack memory.
 #[inline(never)]
 fn poll_without_memory(engine: &mut Engine, now: Nanos) -> Option<DeviceIo> {
     if core::mem::take(&mut engine.facts.queues.memory.told)
         && engine.active.next_timer(&engine.facts) <= engine.facts.queues.now
     {
-        // Roles heard meanwhile that reads lack memory, and something has become due by that.
+        // Roles were told meanwhile that reads lack memory, and a timer has become due by that.
         return engine.poll_dispatch(now);
     }
     let lacking = (engine.facts.queues.memory.starved > 0 && engine.facts.queues.memory.asks)
@@ -104,7 +107,7 @@ fn poll_without_memory(engine: &mut Engine, now: Nanos) -> Option<DeviceIo> {
 }
 
 impl Engine {
-    /// What the device does next, if anything; to be called until `None` after every batch of
+    /// Returns the next I/O for the device, if any; to be called until `None` after every batch of
     /// events. The I/O is in flight from here until its
     /// [`handle_completion`](Engine::handle_completion).
     #[inline]
@@ -114,11 +117,11 @@ impl Engine {
             self.handle_timeout(now);
         }
         self.facts.pick_at = Nanos::MAX;
-        // With a busy device every other call ends here: the driver asks until `None`.
+        // With a busy device every second call ends here, as the driver asks until `None`.
         if self.facts.queues.device.in_flight >= self.control.limit {
             return self.beyond_limit().map(|slot| self.flights.at(slot).io);
         }
-        // Where nothing at all waits, nobody needs to be asked.
+        // With empty queues the dispatcher need not be asked.
         let nothing_waits = self.facts.queues.device.queued == 0
             && self.facts.queues.waiting_since.is_none()
             && self.flushes.is_empty()
@@ -136,12 +139,12 @@ impl Engine {
         started.map(|slot| self.flights.at(slot).io)
     }
 
-    /// The device is idle while reads lack memory: nothing that is in flight will give any back.
-    /// Those that wait in vain are asked again. Where what holds memory waits behind them (a policy
-    /// swap may have put a read that has begun back behind an admission that they use up), one of
-    /// them goes beyond the bounds.
+    /// Resolves reads that lack memory while the device is idle, when no I/O in flight can return
+    /// any. Reads that wait in vain are asked again. Where the memory is held by a read behind them
+    /// (a policy swap may have put a begun read back behind an admission that they use up), one
+    /// read may exceed the bounds.
     ///
-    /// A look at all VMs: it is repeated only when another one has come to lack memory, or a read
+    /// Visits all VMs, so it runs again only when another VM has come to lack memory, or a read
     /// that holds some has come back.
     #[cold]
     fn dispatch_starved(&mut self) -> Option<u32> {
@@ -162,15 +165,17 @@ impl Engine {
         started
     }
 
-    /// A flush waits for no data, so a depth that is kept for data's sake is not kept for it. What
-    /// was promised and is due goes beyond it, too, up to twice as many: where a queue is kept
-    /// short for the sake of promises, they do not wait for a place in it.
+    /// Starts an I/O although the depth in force is full, if it may exceed that. A flush waits for
+    /// no data, so the adapted depth does not hold it back. Requests that a promise makes due may
+    /// use up to twice the depth: a queue that is kept short for the sake of promises must not
+    /// delay them.
     #[inline]
     fn beyond_limit(&mut self) -> Option<u32> {
         if self.control.depth_control.is_some() {
             self.control.count_full(&mut self.facts, true);
         }
         let in_flight = self.facts.queues.device.in_flight;
+        // The configured depth is the device's own limit; only the adapted one may be exceeded.
         if in_flight >= self.config.device.depth {
             return None;
         }
@@ -190,9 +195,9 @@ impl Engine {
         }
     }
 
-    /// Starts what goes next, if anything does. Returns its slot among the I/Os in flight.
+    /// Starts the next I/O, if any may go. Returns its slot among the I/Os in flight.
     fn next_dispatch(&mut self) -> Option<u32> {
-        // A flush waits for no data, but never takes two turns in a row from them.
+        // A flush waits for no data, but flushes never take two turns in a row from it.
         if self.flushes.may_go()
             && let Some(started) = self.start_flush()
         {
@@ -209,11 +214,11 @@ impl Engine {
         started
     }
 
-    /// No data goes now: a flush may.
+    /// Ends a turn in which no data goes; a flush may go instead.
     #[inline(never)]
     fn start_nothing(&mut self) -> Option<u32> {
         if self.control.depth_control.is_some() {
-            // A place that is kept is taken.
+            // A kept place counts as taken: the depth in force is in full use.
             self.control
                 .count_full(&mut self.facts, self.control.keeps_place);
         }
@@ -224,7 +229,9 @@ impl Engine {
         }
     }
 
+    /// Asks the dispatcher until it starts a unit, waits, or has none that may go.
     fn pick(&mut self) -> Option<u32> {
+        // The dispatcher decides anew, so its deliberate wait ends here; it may begin another one.
         if self.facts.queues.waiting_since.is_some() {
             self.facts.queues.device.deliberate = self.facts.queues.deliberate_time();
             self.facts.queues.waiting_since = None;
@@ -247,6 +254,8 @@ impl Engine {
                     );
                     if self.any_hung
                         && let Some(hung) = &mut self.hung
+                        // Parked units are out of the index, so the loop ends after as many picks
+                        // as units.
                         && hung.park(&mut self.facts, &mut self.active, head.index)
                     {
                         continue;
@@ -273,14 +282,14 @@ impl Engine {
         None
     }
 
-    /// Starts a unit, or as much of it as may go at once. `None` when it had to be split into
-    /// smaller units first: then the dispatcher is asked again.
+    /// Starts a unit, or as much of it as may go at once. Returns `None` when it was split into
+    /// smaller units or lacks memory: then the dispatcher is asked again.
     #[inline(always)]
     fn start_unit(&mut self, unit: u32, max: u32, held: Nanos) -> Option<u32> {
         let this = &self.facts.queues.reqs.hot[unit as usize];
         let len = this.len - this.issued;
-        // Almost every unit is one request that goes as it is: nothing continues it, it is not too
-        // long, and nothing bounds what goes but the policy.
+        // Fast path for almost every unit: one request that goes as it is. Nothing continues it, it
+        // is not too long, and only the policy bounds it.
         if this.unit_reqs == 1
             && this.flags & flag::FOLLOWED == 0
             && held == Nanos::ZERO
@@ -305,14 +314,14 @@ impl Engine {
     fn start_io<const REST: bool>(&mut self, part: Part) -> u32 {
         let advanced = part.head.map(|head| head.slot);
         let held = match REST {
-            // Nothing bounds what goes but the policy.
+            // With `REST` no cap is in force, so none has held the I/O back.
             true => Nanos::ZERO,
             false => self.control.release(&self.facts, true),
         };
         let (io, flight) = self.flights.enter();
         let going = Going::take::<REST>(&mut self.facts, flight, part, held, self.last_vm);
         let (disk, base) = self.directory.place_of(going.disk);
-        // Written where it stays: roles are shown this one, and the driver's is a copy of it.
+        // Written in the slab in place: roles see this copy, and the driver gets a copy of it.
         flight.io.id = io;
         flight.io.disk = disk;
         flight.io.offset = flight.io.addr - base;
@@ -353,6 +362,7 @@ impl Engine {
         io.index
     }
 
+    /// Starts one flush I/O that serves all waiting flushes of a disk, unless its disk hangs.
     fn start_flush(&mut self) -> Option<u32> {
         let hung = self.hung.as_deref();
         let may = |disk| hung.is_none_or(|hung| !hung.keeps_waiting(disk));
@@ -378,6 +388,7 @@ impl Engine {
             vm: self.facts.vm_at(vm as usize),
             disk: disk_id,
             op: Op::Flush,
+            // A flush has no address: the last one keeps the device's position as it was.
             addr: self.facts.queues.device.last_addr,
             offset: 0,
             len: 0,
@@ -400,13 +411,14 @@ impl Engine {
             let io = &self.flights.at(io.index).io;
             self.active.emit_started(&mut self.facts, io);
         }
+        // A flush to a hung disk is its one probe, like any other I/O.
         if self.any_hung {
             self.note_probe(io.index);
         }
         Some(io.index)
     }
 
-    /// Counts the I/O in a slot as being with the device.
+    /// Counts the I/O in a slot as in flight, and ends the device's idle time if it is the first.
     #[inline(always)]
     fn enter_device(&mut self, slot: u32) {
         let now = self.facts.queues.now;
@@ -416,6 +428,7 @@ impl Engine {
         let device = &mut self.facts.queues.device;
         if device.in_flight == 0 {
             self.attainment.stalls().busy(now);
+            // With equal times the device was never idle as far as the clock shows.
             if now > device.last_end {
                 device.idle += now.since(device.last_end);
                 if let Some(control) = &mut self.control.depth_control {
@@ -435,15 +448,15 @@ impl Engine {
     }
 }
 
-/// What there is to say of an I/O that goes beside what is written to its [`Flight`].
+/// Facts about an I/O that starts which its [`Flight`] does not hold.
 struct Going {
     /// Handle of the unit.
     id: ReqId,
     /// Slot of the disk.
     disk: u32,
-    /// It is of a process of the host.
+    /// The I/O belongs to a background process of the host.
     background: bool,
-    /// Requests of the VM are judged.
+    /// Requests of the VM count for its attainment.
     judged: bool,
     /// Nothing of the unit is left.
     whole: bool,
@@ -451,16 +464,16 @@ struct Going {
     lane_left: bool,
 }
 
-/// How much of a unit goes.
+/// Part of a unit that goes as one I/O.
 struct Part {
     unit: u32,
-    /// Bytes, the first that are left.
+    /// Bytes that go: the first of those that are left.
     len: u32,
-    /// Head of what continues it, where it is all of it.
+    /// First bytes of the unit behind it that go along; only where all of this unit goes.
     head: Option<Head>,
 }
 
-/// Writes to an I/O what it has of its unit, `this`, of which `reqs` requests go.
+/// Copies operation and options of the unit `this`, of which `reqs` requests go, to its I/O.
 #[inline(always)]
 fn describe(io: &mut DeviceIo, this: &Hot, reqs: u32) {
     io.op = this.op;
@@ -472,8 +485,8 @@ fn describe(io: &mut DeviceIo, this: &Hot, reqs: u32) {
     };
 }
 
-/// Takes a unit that goes wholly out of its lane. Returns whether that has no admitted unit any
-/// more.
+/// Takes a unit that goes wholly out of its lane. Returns whether the lane has no admitted unit
+/// left.
 #[inline(always)]
 fn leave_lane(
     hot: &mut [Hot],
@@ -491,9 +504,9 @@ fn leave_lane(
 }
 
 impl Going {
-    /// Takes the first bytes that are left of a unit, and the head of what continues it, out of
-    /// what waits, and writes what goes to its flight. `held`: how long a learnt cap has held it
-    /// back; `REST`: see [`Engine::start_io`].
+    /// Takes the first bytes that are left of a unit, and the head of the unit behind it, out of
+    /// the lane, and describes the I/O in its flight. `held`: time for which a learnt cap has held
+    /// it back; `REST`: see [`Engine::start_io`].
     #[inline(always)]
     fn take<const REST: bool>(
         facts: &mut Facts,
@@ -532,7 +545,8 @@ impl Going {
         let moment = Moment {
             now,
             shut: of_vm.shut_time(op.lane(), now),
-            // It waits on purpose no more: all such time is in the device's sum.
+            // The dispatcher's deliberate wait has ended before the pick: all of it is in the
+            // device's sum.
             deliberate: device.deliberate,
             held,
             behind: if last_vm == vm { NIL } else { last_vm },
@@ -558,6 +572,7 @@ impl Going {
             going.lane_left = leave_lane(hot, of_vm, device, unit, op);
         } else {
             facts.ledgers[vm as usize].at_once().split += 1;
+            // The rest stays in its lane with the memory of the whole request.
             facts.queues.count_holder(unit);
         }
         if let Some(head) = head {
@@ -567,22 +582,23 @@ impl Going {
     }
 }
 
-/// What is the same for all requests of an I/O that starts. Passed by value, so that it stays in
+/// Values common to all requests of an I/O that starts. Passed by value, so that they stay in
 /// registers where one request goes alone.
 #[derive(Clone, Copy)]
 struct Moment {
     now: Nanos,
-    /// What their lane and the device have seen of being held back in all.
+    /// Total times for which their lane was shut, and the device deliberately left idle.
     shut: Nanos,
     deliberate: Nanos,
-    /// How long a learnt cap has held this I/O back: there it would have waited with the device.
+    /// Time for which a learnt cap has held this I/O back; booked as device time, since without the
+    /// hold it would have waited behind the cap.
     held: Nanos,
-    /// The VM served last; `NIL`: their own.
+    /// VM served last, for blame; `NIL`: the same VM as theirs.
     behind: u32,
 }
 
 impl Moment {
-    /// The head of what continues a unit, whose last request is `last`, goes with it.
+    /// Adds the head of the unit behind to an I/O whose last request is `last`.
     #[inline(never)]
     fn take_along(self, facts: &mut Facts, flight: &mut Flight, last: u32, head: Head) {
         let Head { slot, bytes } = head;
@@ -594,7 +610,8 @@ impl Moment {
         flight.io.part_of = flight.io.len;
     }
 
-    /// The first bytes of a request go behind the request `last`; the rest of it waits on.
+    /// Links the first bytes of a request behind the request `last`; the rest waits on. Returns its
+    /// operations (0 or 1) and bytes that are served for the first time.
     fn take_head(self, facts: &mut Facts, last: u32, slot: u32, bytes: u32) -> (u32, u64) {
         let Facts {
             queues, ledgers, ..
@@ -606,13 +623,13 @@ impl Moment {
         counts.merged += 1;
         counts.split += 1;
         let first = self.hand_out(this, &mut cold[slot as usize], bytes, false);
-        // A read got memory for all of it, and its rest waits with that.
+        // A read got memory for all its bytes, so its rest holds that while it waits.
         facts.queues.count_holder(slot);
         first
     }
 
-    /// Marks `len` bytes of a request as handed out and settles its waiting. Returns whether
-    /// it is served for the first time, as a count, and its bytes if so.
+    /// Marks `len` bytes of a request as handed out and settles its waiting. Returns (1, bytes of
+    /// the request) when it is served for the first time, otherwise (0, 0).
     #[inline(always)]
     fn hand_out(self, hot: &mut Hot, cold: &mut Cold, len: u32, passenger: bool) -> (u32, u64) {
         hot.issued += len;
@@ -629,6 +646,7 @@ impl Moment {
         } else {
             cold.part_started(self.now);
         }
+        // Requests that are split or go again are charged to the VM's rates only once.
         if hot.flags & flag::CHARGED != 0 {
             return (0, 0);
         }
@@ -637,7 +655,7 @@ impl Moment {
         (1, hot.len as u64)
     }
 
-    /// The same for all of a unit's requests, as far as they have not gone.
+    /// Hands out the remaining bytes of all of a unit's requests, as [`Moment::hand_out`] does.
     #[inline(never)]
     fn hand_out_all(self, hot: &mut [Hot], cold: &mut [Cold], unit: u32) -> (u32, u64) {
         let (reqs, mut slot) = (hot[unit as usize].unit_reqs, hot[unit as usize].chain_first);

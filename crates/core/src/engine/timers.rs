@@ -1,4 +1,4 @@
-//! When the engine wants to be woken, and what it then does.
+//! Timers: the time at which the engine wants to be called, and the work that is due then.
 
 use super::Engine;
 use crate::roles::Event;
@@ -6,28 +6,31 @@ use tidegate_base::request::Lane;
 use tidegate_base::time::Nanos;
 
 impl Engine {
-    /// When [`Engine::handle_timeout`] and [`Engine::poll_dispatch`] want to be called next,
-    /// if nothing else happens before.
+    /// Returns the time at which [`Engine::handle_timeout`] and [`Engine::poll_dispatch`] are to be
+    /// called next, if nothing else happens before; `None`: never.
     pub fn next_timeout(&self) -> Option<Nanos> {
         let mut next = self.active.next_timer(&self.facts);
+        // With a full device the dispatcher cannot start anything; the next completion asks it.
         if self.facts.queues.device.in_flight < self.config.device.depth {
             next = next.min(self.facts.pick_at);
         }
         (next != Nanos::MAX).then_some(next)
     }
 
-    /// Time has come to [`Engine::next_timeout`]. Calling it early or late is harmless:
-    /// what is due is done, and [`Engine::poll_dispatch`] does it itself when it is late.
+    /// Handles all timers that are due at `now`. Calls that are early or late are harmless:
+    /// [`Engine::poll_dispatch`] calls this itself when a timer is overdue.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.facts.queues.advance(now);
         let now = self.facts.queues.now;
+        // A late call may have passed several intervals; each one ends by itself.
         while has_come(self.active.regulator_timer(), now) {
             let ended = self
                 .active
                 .roles
                 .regulator
                 .on_timer(&self.facts, &mut self.active.fan_out.reopened);
-            // First the controller, so that the new interval begins with what it says.
+            // The controller hears of the end first, so that the new interval begins with its
+            // settings.
             match ended {
                 Some(interval) => self
                     .active
@@ -46,17 +49,19 @@ impl Engine {
             self.active.follow_up(&mut self.facts);
         }
         while let Some((due, lane)) = self.active.gates.peek() {
+            // Asking a gate sets its timer anew if it is still shut, so removing it first is safe.
             if due > now {
                 break;
             }
             self.active.gates.remove(lane);
             self.active
+                // Timers are numbered by VM slot times two lanes, plus the lane.
                 .ask_gate(&mut self.facts, (lane / 2) as u32, Lane::ALL[lane % 2]);
         }
     }
 }
 
-/// Whether a timer is due. [`Nanos::MAX`] is never, also to a clock that has come that far.
+/// Returns whether a timer is due. [`Nanos::MAX`] never is, even if the clock has come that far.
 fn has_come(due: Nanos, now: Nanos) -> bool {
     due <= now && due != Nanos::MAX
 }

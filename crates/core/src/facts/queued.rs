@@ -1,4 +1,4 @@
-//! One unit that waits, as roles may look at it.
+//! Reader of one waiting unit, for roles.
 
 use super::{Facts, Unit, moved};
 use crate::slots::{Hot, state};
@@ -18,8 +18,8 @@ impl Queued<'_> {
         &self.facts.queues.reqs.hot[self.id.index()]
     }
 
-    /// The unit. Inside the call that says it was removed, `addr` and `len` are what was left of
-    /// it: nothing, once it was wholly started.
+    /// Copies the unit's fields. Inside the call that says it was removed, `addr` and `len` are
+    /// what was left of it: 0 bytes, once it was wholly started.
     #[inline]
     pub fn unit(&self) -> Unit {
         let hot = self.hot();
@@ -41,7 +41,7 @@ impl Queued<'_> {
         }
     }
 
-    /// Place in the order of arrival over all VMs.
+    /// Position in the order of arrival over all VMs.
     #[inline]
     pub fn seq(&self) -> u64 {
         self.hot().seq
@@ -82,8 +82,8 @@ impl Queued<'_> {
         (self.facts.vm_at(hot.vm as usize), hot.op, hot.addr, hot.len)
     }
 
-    /// Bytes of the guest request, whole, that move through the device: none for what it does by
-    /// its tables alone.
+    /// Bytes of the guest request as it arrived that are transferred; 0 where the device only
+    /// changes metadata.
     pub fn request_bytes(&self) -> u32 {
         let hot = self.hot();
         moved(self.facts, hot.op, hot.len)

@@ -1,4 +1,4 @@
-//! Lanes of VMs: units that wait, in the order of arrival, and what is counted of them.
+//! Lanes of VMs: queues of waiting units in the order of arrival, and their counters.
 
 use super::{Filling, Requests};
 use crate::slots::{Hot, Life, Vm, flag, state};
@@ -7,7 +7,8 @@ use tidegate_base::request::{Lane, Op, ReqId, VmId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
 
-/// What changes with every request: VMs with their lanes, requests, the device's counts, the time.
+/// State that changes with every request: VMs with their lanes, requests, the device's counters,
+/// the time.
 pub(crate) struct Queues {
     /// The time of the call that is being handled.
     pub now: Nanos,
@@ -18,7 +19,7 @@ pub(crate) struct Queues {
     pub memory: MemoryWaits,
     /// Bytes up to which adjacent requests are merged; 0: never.
     pub merge_limit: u32,
-    /// Since when the dispatcher leaves room unused on purpose; `None`: it does not.
+    /// Time since which the dispatcher deliberately leaves the device idle; `None`: it does not.
     pub waiting_since: Option<Nanos>,
 }
 
@@ -29,12 +30,12 @@ pub(crate) struct MemoryWaits {
     pub shelf: Vec<u32>,
     /// VMs whose reads lack memory.
     pub starved: u32,
-    /// Whether one of the VMs counted in `starved` may wait in vain: looked for when the device is
-    /// idle.
+    /// A VM counted in `starved` may wait for memory that nobody will return: checked when the
+    /// device is idle.
     pub asks: bool,
-    /// The next read that lacks memory goes beyond the bounds.
+    /// The next read that lacks memory may exceed the bounds, to resolve a deadlock.
     pub overdraws: bool,
-    /// Roles were told that reads lack memory since the device was last asked for.
+    /// Roles were notified that reads lack memory since the device was last asked for.
     pub told: bool,
 }
 
@@ -52,8 +53,8 @@ impl Queues {
         }
     }
 
-    /// Sets the time of the call that is being handled. It never runs backwards, even if a driver's
-    /// does.
+    /// Sets the time of the call that is being handled. The engine's time never runs backwards,
+    /// even if a driver's does.
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
@@ -84,6 +85,8 @@ impl Queues {
             n => hot[n as usize].prev = slot,
         }
         let held = hot[slot as usize].state == state::PENDING;
+        // A unit linked right before the first pending one becomes the first pending itself; the
+        // same where none is pending and it goes to the end (both NIL).
         if held && queue.pending == next {
             queue.pending = slot;
         }
@@ -109,7 +112,8 @@ impl Queues {
         unlink(hot, of_vm, slot)
     }
 
-    /// Counts a unit of a lane if it is of reads that hold payload memory.
+    /// Counts a waiting unit as a holder if its reads hold payload memory: while a VM has holders,
+    /// its read lane must stay open.
     #[inline]
     pub(crate) fn count_holder(&mut self, slot: u32) {
         let hot = &mut self.reqs.hot;
@@ -128,12 +132,12 @@ impl Queues {
         }
     }
 
-    /// The time a lane's gate has been shut, in all.
+    /// Total time for which a lane's gate has been shut.
     pub(crate) fn shut_time(&self, vm: u32, lane: Lane) -> Nanos {
         self.vms[vm as usize].shut_time(lane, self.now)
     }
 
-    /// Time the dispatcher has left room unused on purpose, until now.
+    /// Total time for which the dispatcher has deliberately left the device idle, until now.
     pub(crate) fn deliberate_time(&self) -> Nanos {
         let before = self.device.deliberate;
         match self.waiting_since {
@@ -142,14 +146,16 @@ impl Queues {
         }
     }
 
-    /// The dispatcher's own holding back counts as the lanes' being shut.
+    /// Adds a hold of the dispatcher's to the time for which both lanes of a VM were shut.
     pub(crate) fn charge_held(&mut self, vm: u32, held: Nanos) {
         for sum in &mut self.vms[vm as usize].shut_sum {
+            // Sums wrap: a shut gate's has the time of its shutting subtracted
+            // (`Vm::set_regulated`).
             *sum = sum.wrapping_add(held.0);
         }
     }
 
-    /// A new wait begins: time that its lane was shut before does not count.
+    /// Begins another wait of a request: time for which its lane was shut before does not count.
     #[inline(never)]
     pub(crate) fn begin_wait(&mut self, slot: u32) {
         let hot = &self.reqs.hot[slot as usize];
@@ -166,7 +172,7 @@ impl Queues {
         known.is_some_and(|v| v.generation == vm.generation && v.life == Life::Live)
     }
 
-    /// VMs that are there or not quite gone, in the order of their slots.
+    /// Iterates over VMs that are live or still leaving, in the order of their slots.
     pub(crate) fn present(&self) -> impl Iterator<Item = VmId> + '_ {
         let slots = 0..self.vms.len();
         slots
@@ -174,8 +180,8 @@ impl Queues {
             .map(|i| self.vms[i].id(i as u32))
     }
 
-    /// How much of a single request goes now: parts end on physical blocks, so that none of
-    /// them makes the device read a block to write a piece of it.
+    /// Bytes of a single request that go now, at most `budget` or one block: parts end on physical
+    /// blocks, so that none of them causes a read-modify-write of a block.
     pub(crate) fn part_len(&self, this: &Hot, budget: u32) -> u32 {
         let left = this.len - this.issued;
         if left <= budget {
@@ -193,6 +199,7 @@ impl Queues {
         left.min((end - start) as u32)
     }
 
+    /// Largest I/O of a unit in bytes; unlimited for operations that transfer no data.
     pub(crate) fn largest_io_of_unit(&self, unit: &Hot) -> u32 {
         let of_vm = self.vms[unit.vm as usize].largest_io;
         match unit.op {
@@ -202,8 +209,8 @@ impl Queues {
         }
     }
 
-    /// A VM's requests are merged up to so many bytes, and split above them, within what the device
-    /// allows.
+    /// Sets the size in bytes up to which a VM's requests are merged, and above which they are
+    /// split; clamped to what the device allows.
     pub(crate) fn bound_ios(&mut self, slot: usize, bytes: u32) {
         let (max_io, merge_limit) = (self.device.spec.max_io, self.merge_limit);
         let of_vm = &mut self.vms[slot];
@@ -211,8 +218,8 @@ impl Queues {
         of_vm.merge_limit = merge_limit.min(of_vm.largest_io);
     }
 
-    /// Everything of VMs that waits becomes pending again, or all of it admitted, with how long it
-    /// was held until here. The background always is.
+    /// Makes all waiting units of VMs pending again, or all of them admitted, and settles how long
+    /// they were held until now. Units of background processes are always admitted.
     pub(crate) fn set_all_waiting(&mut self, pending: bool, vms: &[VmId]) {
         let Queues {
             now,
@@ -244,14 +251,15 @@ impl Queues {
         }
     }
 
-    /// Whether a read that holds memory waits in its VM's lane: nothing may stop that one.
+    /// Returns whether a read that holds memory waits in its VM's lane: nothing may stop that one,
+    /// as only its completion returns the memory.
     pub(crate) fn holder_waits(&self, vm: u32) -> bool {
         self.vms[vm as usize].holders > 0
     }
 }
 
 /// Writes a request into the free slot `slot`, as a unit at the end of its lane, where almost every
-/// unit belongs: admitted, or `pending`. Returns its handle, and whether it stands there alone.
+/// unit belongs: admitted, or `pending`. Returns its handle, and whether it is alone in the lane.
 #[inline(always)]
 pub(crate) fn enter_lane(
     reqs: &mut Requests,
@@ -283,9 +291,9 @@ pub(crate) fn enter_lane(
     (reqs.fill(slot, with, state, last), last == NIL)
 }
 
-/// Takes a unit out of its lane; returns the unit that stood behind it. A first unit's `prev`
-/// is left as it was: with many VMs the new first unit's line is far away, and a store that
-/// waits for it holds up all later ones.
+/// Takes a unit out of its lane; returns the unit that stood behind it. A first unit's `prev` is
+/// left stale: with many VMs the new first unit's cache line is cold, and a store that waits for it
+/// holds up all later ones.
 #[inline(always)]
 pub(crate) fn unlink(hot: &mut [Hot], of_vm: &mut Vm, slot: u32) -> u32 {
     let Hot {

@@ -1,4 +1,4 @@
-//! Requests inside the engine, in a slab, and the units that they form.
+//! Slab of the requests inside the engine, and the units that they form.
 
 use crate::budget::buffer_bytes;
 use crate::slots::{Cold, Edges, Hot, LaneQueue, flag, state};
@@ -6,9 +6,9 @@ use tidegate_base::request::{Op, ReqId};
 use tidegate_base::slab::NIL;
 use tidegate_base::time::Nanos;
 
-/// How many units, from the end of its lane, a new request is compared with, if it continues
-/// one of as many that came before it. Linux's plug list merging looks as far back: streams
-/// interleave a few at a time.
+/// Units, from the end of its lane, that a new request is compared with, if it continues one of as
+/// many that came before it. Linux's plug list merging looks as far back: streams interleave a few
+/// at a time.
 pub(crate) const MERGE_SCAN: usize = Edges::COUNT;
 
 /// Slab of requests. A unit is one request, or several that adjoin, linked by
@@ -23,7 +23,7 @@ pub(crate) struct Requests {
     next_seq: u64,
 }
 
-/// What a slot is filled with beside the request's own figures.
+/// Fields that a new request's slot is filled with.
 #[derive(Clone, Copy)]
 pub(crate) struct Filling {
     /// First byte on the device.
@@ -38,19 +38,20 @@ pub(crate) struct Filling {
     pub client: u32,
     pub disk: u32,
     pub tag: u64,
-    /// When its wait began.
+    /// Time at which its wait began.
     pub since: Nanos,
-    /// How long its lane has been shut, and the device left alone on purpose, in all.
+    /// Total time until now for which its lane has been shut.
     pub shut: Nanos,
+    /// Total time until now for which the device was deliberately left idle.
     pub deliberate: Nanos,
     /// The payload lies in memory of the client's own.
     pub own_memory: bool,
-    /// It is judged by its VM's objective: see [`crate::attainment`].
+    /// The request counts for its VM's attainment: see [`crate::attainment`].
     pub judged: bool,
 }
 
 impl Requests {
-    /// Creates room for `requests`, all of it at once.
+    /// Creates a slab of `requests` slots; it never grows or allocates again.
     pub(crate) fn new(requests: u32) -> Requests {
         let mut hot: Vec<Hot> = (1..=requests).map(Hot::vacant).collect();
         if let Some(last) = hot.last_mut() {
@@ -64,7 +65,7 @@ impl Requests {
         }
     }
 
-    /// Slot that the next request is written to.
+    /// Slot that the next request is written to; it stays free until [`Requests::fill`].
     ///
     /// # Panics
     /// When all slots are taken.
@@ -78,8 +79,8 @@ impl Requests {
     }
 
     /// Takes the slot of [`Requests::next_slot`] and writes the request into it, as a unit of its
-    /// own in this state, behind `prev` in its lane. Field by field: a slot that is built elsewhere
-    /// and copied here costs more than all the rest.
+    /// own in this state, behind `prev` in its lane. Written field by field: building a slot
+    /// elsewhere and copying it costs more than all the other stores together.
     #[inline(always)]
     pub(crate) fn fill(&mut self, slot: u32, with: &Filling, state: u8, prev: u32) -> ReqId {
         let hot = &mut self.hot[slot as usize];
@@ -114,7 +115,8 @@ impl Requests {
         self.hot[slot as usize].id(slot)
     }
 
-    /// Every admitted unit in the order of arrival: what a new dispatcher's index starts from.
+    /// Returns every admitted unit in the order of arrival, from which a new dispatcher builds its
+    /// index.
     pub(crate) fn admitted_in_order(&self) -> Vec<ReqId> {
         let mut all: Vec<ReqId> = (0..self.hot.len() as u32)
             .filter(|&slot| self.hot[slot as usize].state == state::ADMITTED)
@@ -124,7 +126,7 @@ impl Requests {
         all
     }
 
-    /// The slots of a unit's guest requests, in the order of their addresses.
+    /// Iterates over the slots of a unit's guest requests, in the order of their addresses.
     pub(crate) fn chain(&self, unit: u32) -> impl Iterator<Item = u32> + '_ {
         let mut slot = self.hot[unit as usize].chain_first;
         let mut left = self.hot[unit as usize].unit_reqs;
@@ -157,7 +159,7 @@ impl Requests {
         this.unit_len - self.hot[this.chain_first as usize].issued
     }
 
-    /// How many of a unit's requests fit, whole.
+    /// Number of a unit's requests, from its front, that fit whole into `room` bytes.
     pub(crate) fn fitting(&self, unit: u32, room: u32) -> u32 {
         let mut len = 0;
         let fits = self.chain(unit).take_while(|&slot| {
@@ -167,8 +169,8 @@ impl Requests {
         fits.count() as u32
     }
 
-    /// The waiting unit that begins where this one ends and may go with it, if it stands near
-    /// behind it.
+    /// Finds the waiting unit that begins where this one ends and may go with it, among the next
+    /// [`MERGE_SCAN`] of the lane.
     pub(crate) fn continuation(&self, unit: u32) -> Option<u32> {
         let Requests { hot, cold, .. } = self;
         let this = &hot[unit as usize];
@@ -180,6 +182,7 @@ impl Requests {
             }
             let other = &hot[next as usize];
             let first = &hot[other.chain_first as usize];
+            // One of which bytes have gone no longer begins where its first request does.
             let adjoins = first.addr == end && first.issued == 0;
             let alike = other.op == this.op
                 && (other.flags & flag::KIND) == (this.flags & flag::KIND)
@@ -204,6 +207,7 @@ impl Requests {
         self.chain(unit).map(lacking).sum()
     }
 
+    /// Marks all requests of a unit as holding payload memory.
     pub(crate) fn mark_held(&mut self, unit: u32) {
         let Hot {
             unit_reqs,
@@ -217,10 +221,10 @@ impl Requests {
         }
     }
 
-    /// A waiting unit of `lane` with room for a request that ends where it starts (true), or starts
-    /// where it ends; units grow to `most` bytes. Where one has no room, or has begun to go, what
-    /// comes first of the two is marked as followed; the second figure says whether that is the
-    /// request.
+    /// Finds a waiting unit of `lane` that adjoins a new request and has room for it, growing to at
+    /// most `most` bytes; true: the request goes behind the unit, false: before it. Where the unit
+    /// has no room, or has begun to go, the first of the two in address order is marked as
+    /// followed; the second result says whether that is the request.
     #[inline]
     pub(crate) fn find_company(
         &mut self,
@@ -246,6 +250,7 @@ impl Requests {
                     true => hot[last as usize].flags |= flag::FOLLOWED,
                     false => is_followed = true,
                 }
+                // Too large to join anything: one mark is all that the search can yield.
                 if of.len >= most {
                     return (None, is_followed);
                 }
@@ -258,7 +263,8 @@ impl Requests {
         (None, is_followed)
     }
 
-    /// Puts a request at the end of a waiting unit (`behind`), or at its beginning.
+    /// Merges a request into a waiting unit, at its end (`behind`) or its beginning. The unit keeps
+    /// its handle and its place in the order of arrival.
     pub(crate) fn append(&mut self, unit: u32, slot: u32, behind: bool) {
         let hot = &mut self.hot;
         let len = hot[slot as usize].len;
@@ -279,7 +285,7 @@ impl Requests {
         hot[slot as usize].state = state::PASSENGER;
     }
 
-    /// Puts all requests of a unit that is out of its lane behind those of another.
+    /// Appends all requests of a unit that is out of its lane to another unit.
     pub(crate) fn append_unit(&mut self, unit: u32, next: u32) {
         let hot = &mut self.hot;
         let Hot {
@@ -296,8 +302,8 @@ impl Requests {
         hot[last as usize].chain_next = chain_first;
     }
 
-    /// Bytes of a unit's first request that fit into `room`, up to a physical block of `block`
-    /// bytes; 0: nothing fits.
+    /// Bytes of a unit's first request that fit into `room` and end on a boundary of `block` bytes,
+    /// the physical block; 0: nothing fits.
     pub(crate) fn cut(&self, unit: u32, room: u32, block: u32) -> u32 {
         let first = self.hot[unit as usize].chain_first;
         let (start, block) = (self.hot[first as usize].addr, u64::from(block));
@@ -305,8 +311,8 @@ impl Requests {
         end.saturating_sub(start) as u32
     }
 
-    /// Returns whether a request that waited, too, begins where a unit ends and has not joined it.
-    /// Mostly one look at a request that has to be looked at anyhow.
+    /// Returns whether another waiting request begins where a unit ends and has not joined it. For
+    /// most units this reads only the cache line that dispatch touches anyway.
     #[inline]
     pub(crate) fn is_followed(&self, unit: u32) -> bool {
         let this = &self.hot[unit as usize];
@@ -317,9 +323,9 @@ impl Requests {
         last.flags & flag::FOLLOWED != 0 && this.flags & (flag::ALONE | flag::AGAIN) == 0
     }
 
-    /// Divides a unit that is out of its lane behind its first `reqs` requests. Each half has its
-    /// name, and so its deadline, from what came first of it. Returns the half in front, the one
-    /// behind, and both in the order in which they came.
+    /// Divides a unit that is out of its lane behind its first `reqs` requests. Each half takes its
+    /// handle, and so its deadline, from its earliest request. Returns the slot of the half behind,
+    /// and both halves in the order of arrival.
     pub(crate) fn divide(&mut self, unit: u32, reqs: u32) -> (u32, [u32; 2]) {
         let Hot {
             state: was,

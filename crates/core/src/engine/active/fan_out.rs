@@ -1,30 +1,34 @@
-//! Telling roles what happened, and doing what they ask for in turn.
+//! Event fan-out: telling roles what happened, and collecting what they ask for in turn.
 
 use crate::facts::Facts;
 use crate::roles::Roles;
 use crate::roles::{Event, Interests, Knobs, Reopened};
 
-/// Which roles hear of what, and what they asked for while they were told.
+/// Event subscriptions of the roles, and the requests that roles made while they handled events.
 pub(in crate::engine) struct FanOut {
     pub(in crate::engine) regulator: Interests,
     pub(in crate::engine) dispatcher: Interests,
     pub(in crate::engine) controller: Interests,
+    /// Union of the above: an event outside it need not be built.
     pub(in crate::engine) any: Interests,
-    /// Regulator or controller have timers of their own.
+    /// Regulator or controller has timers of its own.
     pub(in crate::engine) timers: bool,
     /// See [`Dispatcher::by_lane`](crate::roles::Dispatcher::by_lane).
     pub(in crate::engine) by_lane: bool,
     /// See [`Controller::allocates`](crate::roles::Controller::allocates): a request's parts are
     /// charged apart.
     pub(in crate::engine) allocates: bool,
+    /// VMs whose gates are to be asked again.
     pub(in crate::engine) reopened: Reopened,
-    /// The gates of those are being asked.
+    /// The gates of `reopened` are being asked: guards against recursion.
     pub(in crate::engine) asking: bool,
+    /// Settings of the controller that are not applied yet.
     pub(in crate::engine) knobs: Knobs,
 }
 
 impl FanOut {
-    /// `vms`: how many slots of VMs there are. All of them may be reopened at once.
+    /// Creates the fan-out of these roles. `vms`: number of VM slots, all of which may be reopened
+    /// at once.
     pub(in crate::engine) fn new(roles: &Roles, vms: usize) -> FanOut {
         let regulator = roles.regulator.interests();
         let dispatcher = roles.dispatcher.interests();
@@ -40,19 +44,21 @@ impl FanOut {
             timers: regulator.has(Interests::TIMERS) || roles.controller.is_some(),
             by_lane: roles.dispatcher.by_lane(),
             allocates: roles.controller.as_ref().is_some_and(|c| c.allocates()),
+            // Room in advance, so that events on the request path allocate nothing.
             reopened: Reopened(Vec::with_capacity(vms.max(64))),
             asking: false,
             knobs: Knobs(Vec::with_capacity(vms.max(64))),
         }
     }
 
-    /// Room for every VM among so many.
+    /// Makes room for the requests of `vms` VMs.
     pub(in crate::engine) fn reserve(&mut self, vms: usize) {
         self.reopened.0.reserve(vms);
         self.knobs.0.reserve(vms);
     }
 
-    /// Tells the roles that asked to hear of it. [`Engine::follow_up`] does what they ask for.
+    /// Tells an event to the roles that subscribed to it.
+    /// [`ActivePolicy::follow_up`](super::ActivePolicy::follow_up) then carries out their requests.
     #[inline(always)]
     pub(in crate::engine) fn tell(&mut self, roles: &mut Roles, facts: &Facts, event: &Event) {
         let interest = event.interest();

@@ -7,7 +7,7 @@ use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{Lane, ReqId, VmId};
 
 impl ActivePolicy {
-    /// Timers for all gates that the regulator may shut.
+    /// Creates timers for all gates that the regulator may shut.
     pub(in crate::engine) fn make_gates(&mut self, max_vms: u32) {
         let lanes = match self.stage {
             Stage::Open => 0,
@@ -22,8 +22,8 @@ impl ActivePolicy {
         self.stage == Stage::Admission && !of_vm.background
     }
 
-    /// A new unit stands at the end of its lane, alone (`alone`) or not: it is `pending`, and let
-    /// in as far as the regulator does, or admitted.
+    /// Takes in a new unit at the end of its lane, `alone` there or not. A `pending` one is
+    /// admitted as far as the regulator lets it; otherwise it is admitted already.
     #[inline(always)]
     pub(in crate::engine) fn unit_came(
         &mut self,
@@ -42,12 +42,13 @@ impl ActivePolicy {
         if alone && self.stage == Stage::Dispatch {
             self.ask_gate(facts, vm, Lane::ALL[lane as usize]);
         }
+        // A dispatcher that orders lanes only needs to know that the lane is no longer empty.
         if alone || !self.fan_out.by_lane {
             self.roles.dispatcher.insert(facts, id);
         }
     }
 
-    /// A new unit waits for admission.
+    /// Announces a unit that waits for admission, and admits it if the regulator lets it.
     #[inline(never)]
     fn admit_new(&mut self, facts: &mut Facts, id: ReqId, vm: u32) {
         self.emit(facts, &Event::Arrived(id));
@@ -72,10 +73,12 @@ impl ActivePolicy {
                 Gate::Blocked => break,
             }
         }
+        // Roles read this (`Facts::may_enter`) also for VMs with nothing pending.
         let spent = !self.roles.regulator.admits(facts, vm_id);
         facts.queues.vms[vm as usize].spent = spent;
     }
 
+    /// Admits a VM's first pending unit.
     pub(in crate::engine) fn admit_unit(&mut self, facts: &mut Facts, vm: u32, head: ReqId) {
         let slot = head.index;
         let Hot { next, op, .. } = facts.queues.reqs.hot[slot as usize];
@@ -85,7 +88,7 @@ impl ActivePolicy {
         let (now, deliberate) = (facts.queues.now, facts.queues.deliberate_time());
         let shut = facts.queues.shut_time(vm, op.lane());
         let cold = &mut facts.queues.reqs.cold[slot as usize];
-        // Pending again after a swap, with parts in flight from before: it does not wait.
+        // With parts in flight it became pending again by a policy swap, and is not waiting.
         if cold.outstanding == 0 {
             cold.admitted(now, shut, deliberate);
         }
@@ -93,7 +96,8 @@ impl ActivePolicy {
         self.roles.dispatcher.insert(facts, head);
     }
 
-    /// Asks the regulator whether a lane's first unit (or, at admission, the VM's next) may go.
+    /// Asks the regulator whether the first unit of a lane (or, at admission, the VM's next unit)
+    /// may go.
     #[inline]
     pub(in crate::engine) fn ask_gate(&mut self, facts: &mut Facts, vm: u32, lane: Lane) {
         match self.stage {
@@ -123,7 +127,7 @@ impl ActivePolicy {
             }
         };
         match gate {
-            // Only shut gates have timers.
+            // Open gates have no timers, so there is nothing to remove.
             Gate::Pass if !is_shut => return,
             Gate::Until(due) => self.gates.set(timer, due),
             Gate::Pass | Gate::Blocked => {
@@ -133,6 +137,8 @@ impl ActivePolicy {
         self.set_gate(facts, vm, lane, gate == Gate::Pass);
     }
 
+    /// Opens or shuts a lane's gate. The dispatcher is told only if the lane changes: lack of
+    /// memory may keep it closed all the same.
     pub(in crate::engine) fn set_gate(
         &mut self,
         facts: &mut Facts,
@@ -153,13 +159,14 @@ impl ActivePolicy {
         }
     }
 
+    /// Opens all gates and lanes of VMs, before another policy takes over.
     pub(in crate::engine) fn open_all_gates(&mut self, facts: &mut Facts, vms: &[VmId]) {
         facts.queues.memory.starved = 0;
         for vm in vms {
             for lane in Lane::ALL {
                 let of_vm = &mut facts.queues.vms[vm.index()];
                 of_vm.set_regulated(lane, false, facts.queues.now);
-                // Whoever lacks memory finds out anew.
+                // VMs that lack memory find out at their next read.
                 of_vm.shut[lane.index()] = 0;
             }
             facts.queues.vms[vm.index()].spent = false;

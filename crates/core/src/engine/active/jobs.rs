@@ -1,4 +1,4 @@
-//! Jobs, as far as roles hear of them and say something of them.
+//! Deadline transfers of VMs, as far as roles are concerned.
 
 use super::super::job_book;
 use super::ActivePolicy;
@@ -8,7 +8,7 @@ use tidegate_base::request::VmId;
 use tidegate_capacity::jobs::{Class, JobEnd, JobOutcome, JobTerms, Standing};
 
 impl ActivePolicy {
-    /// A VM's class is another one: what it had before says nothing of what it has now.
+    /// Notes that a VM's class has changed: its past throughput does not predict the next.
     pub(in crate::engine) fn class_turned(&mut self, facts: &mut Facts, vm: VmId) {
         let now = facts.queues.now;
         job_book::tell_moved(facts, vm.index()..vm.index() + 1);
@@ -17,7 +17,7 @@ impl ActivePolicy {
         }
     }
 
-    /// The job of the VM in a slot is over, if it has one.
+    /// Ends the deadline transfer of the VM in a slot, if it has one.
     #[cold]
     #[inline(never)]
     pub(in crate::engine) fn finish_job(
@@ -36,14 +36,15 @@ impl ActivePolicy {
         end
     }
 
-    /// A job is over, and everything that follows from that alone is done.
+    /// Tells roles that a deadline transfer is over (`is_over`), once all other consequences are
+    /// done.
     pub(in crate::engine) fn look_at_jobs(&mut self, facts: &mut Facts, is_over: bool) {
         if is_over {
             self.emit(facts, &Event::JobsChanged);
         }
     }
 
-    /// It is time to see what everybody has.
+    /// Measures the throughput of all VMs for their deadline transfers, and tells roles.
     #[cold]
     pub(in crate::engine) fn measure_jobs(&mut self, facts: &mut Facts) {
         let (now, device) = (facts.queues.now, job_book::device_time(facts));
@@ -55,7 +56,7 @@ impl ActivePolicy {
         self.emit(facts, &Event::JobsChanged);
     }
 
-    /// Another policy has taken over, and is told of the jobs that run.
+    /// Tells the roles of a new policy of the deadline transfers that run.
     pub(in crate::engine) fn hand_jobs_on(&mut self, facts: &mut Facts) {
         let terms = self.job_terms();
         let Some(book) = &mut facts.jobs else {
@@ -71,14 +72,15 @@ impl ActivePolicy {
         }
     }
 
+    /// Terms of deadline transfers under the policy in force; the defaults without a controller.
     pub(in crate::engine) fn job_terms(&self) -> JobTerms {
         let controller = self.roles.controller.as_ref();
         controller.map_or_else(JobTerms::default, |controller| controller.job_terms())
     }
 
-    /// The class of a VM just now, whether it has a job or not: the controller's where that turns
-    /// classes for jobs, or its objective's where the policy keeps to that. Panics on a handle that
-    /// was never given out.
+    /// Returns the class of a VM just now, with or without a deadline transfer: the controller's
+    /// where that changes classes for transfers, or its objective's where the policy enforces
+    /// priorities. Panics on a handle that was never given out.
     pub(in crate::engine) fn standing(&self, facts: &Facts, vm: VmId) -> Standing {
         let of_controller = self.roles.controller.as_ref();
         let of_controller = of_controller.and_then(|controller| controller.standing(vm));

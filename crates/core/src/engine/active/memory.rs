@@ -1,4 +1,4 @@
-//! Reads that lack payload memory stay out of the dispatcher's reach.
+//! Reads that lack payload memory are kept out of the dispatcher's reach.
 
 use super::ActivePolicy;
 use crate::facts::{Facts, Hot, Queues, flag, shut};
@@ -6,7 +6,9 @@ use crate::roles::{Event, Interests};
 use tidegate_base::request::{Lane, Op};
 
 impl ActivePolicy {
-    /// A unit's reads lack memory: it must not be picked again before there is some.
+    /// Keeps a unit whose reads lack memory from being picked again before there is some. While a
+    /// holder waits in its lane, that must stay open, so the unit is shelved; otherwise the lane
+    /// closes.
     pub(in crate::engine) fn starve(&mut self, facts: &mut Facts, unit: u32) {
         let vm = facts.queues.reqs.hot[unit as usize].vm;
         if facts.queues.holder_waits(vm) {
@@ -16,6 +18,7 @@ impl ActivePolicy {
         }
     }
 
+    /// Notes whether a VM's reads lack memory, and opens or closes its read lane accordingly.
     pub(in crate::engine) fn set_starved(&mut self, facts: &mut Facts, vm: u32, starved: bool) {
         let of_vm = &mut facts.queues.vms[vm as usize];
         let id = of_vm.id(vm);
@@ -43,6 +46,7 @@ impl ActivePolicy {
         }
     }
 
+    /// Takes a unit that lacks memory out of its lane until [`ActivePolicy::unshelve`].
     pub(in crate::engine) fn shelve(&mut self, facts: &mut Facts, unit: u32) {
         let vm = facts.queues.reqs.hot[unit as usize].vm;
         facts.queues.vms[vm as usize].shelved = true;
@@ -51,6 +55,7 @@ impl ActivePolicy {
     }
 
     #[cold]
+    /// Puts the shelved reads of a VM that has some back into their lane.
     pub(in crate::engine) fn put_back(&mut self, facts: &mut Facts, vm: u32) {
         facts.queues.vms[vm as usize].shelved = false;
         let Queues { reqs, memory, .. } = &mut facts.queues;
@@ -70,14 +75,14 @@ impl ActivePolicy {
         }
     }
 
-    /// All shelved reads stand in their lanes again.
+    /// Puts all shelved reads back into their lanes.
     pub(in crate::engine) fn unshelve_all(&mut self, facts: &mut Facts) {
         while let Some(&unit) = facts.queues.memory.shelf.first() {
             self.put_back(facts, facts.queues.reqs.hot[unit as usize].vm);
         }
     }
 
-    /// A read that holds memory comes back into its lane, which must let it go.
+    /// Opens the lane of a read that holds memory and comes back into it: nothing may hold it back.
     pub(in crate::engine) fn let_holder_go(&mut self, facts: &mut Facts, slot: u32) {
         let Hot {
             vm,

@@ -19,22 +19,22 @@ use tidegate_base::heap::IndexedHeap;
 use tidegate_base::request::{DeviceIo, Lane, VmId};
 use tidegate_base::time::Nanos;
 
-/// Puts something around the parts of a policy.
+/// Function that wraps the roles of a policy, such as in a checker.
 pub(in crate::engine) type WrapRoles = Box<dyn Fn(Roles) -> Roles + Send>;
 
-/// The policy in force with everything that stands and falls with it.
+/// Policy in force, with all state that lasts as long as the policy.
 pub(in crate::engine) struct ActivePolicy {
     pub policy: Arc<dyn Policy>,
     pub roles: Roles,
     pub fan_out: FanOut,
     pub stage: Stage,
-    /// When a shut gate is to be asked again: lanes (dispatch) or VMs' first lanes (admission).
-    /// No room for any while the regulator holds nothing back.
+    /// Times at which shut gates are to be asked again, by lane (dispatch) or VM's first lane
+    /// (admission). Without room while the regulator holds nothing back.
     pub gates: IndexedHeap<Nanos>,
-    /// What limits had let go when a policy came that does not keep them: it stays spent, for the
-    /// next one that does. Nothing is charged here.
+    /// Debts under limits from the time before a policy that enforces none, for the next one that
+    /// does. Nothing is charged here.
     pub spent_before: LimitAccounts,
-    /// What stands around the roles of every policy; see [`super::Engine::wrap_roles`].
+    /// Wrapper of every policy's roles; see [`super::Engine::wrap_roles`].
     pub wrap: Option<WrapRoles>,
 }
 
@@ -53,12 +53,13 @@ impl ActivePolicy {
         }
     }
 
+    /// Tells an event to the roles, and carries out what they ask for in turn.
     pub(super) fn emit(&mut self, facts: &mut Facts, event: &Event) {
         self.fan_out.tell(&mut self.roles, facts, event);
         self.follow_up(facts);
     }
 
-    /// What roles asked for while they were told of an event: mostly nothing.
+    /// Carries out what roles asked for while they were told of an event: mostly nothing.
     #[inline]
     pub(super) fn follow_up(&mut self, facts: &mut Facts) {
         if !self.fan_out.knobs.0.is_empty() || !self.fan_out.reopened.0.is_empty() {
@@ -67,6 +68,7 @@ impl ActivePolicy {
         }
     }
 
+    /// Applies the controller's settings to queues, regulator and dispatcher.
     pub(super) fn apply_knobs(&mut self, facts: &mut Facts) {
         while let Some((vm, knob)) = self.fan_out.knobs.0.pop() {
             match knob {
@@ -81,14 +83,16 @@ impl ActivePolicy {
             self.roles.regulator.set(facts, vm, knob);
             self.roles.dispatcher.set(facts, vm, knob);
             if let Knob::Throttle(_) = knob {
+                // Another throttle may let a gate open, or shut, at another time.
                 self.fan_out.reopened.push(vm);
             }
         }
     }
 
+    /// Asks the gates of all VMs that a role reopened.
     pub(super) fn ask_reopened(&mut self, facts: &mut Facts) {
-        // Letting a unit in is an event, after which this is called again: with as many calls
-        // inside each other as VMs were reopened, the stack would not hold them.
+        // Admitting a unit is an event, after which this function runs again: a recursion as deep
+        // as the number of reopened VMs would overflow the stack.
         if core::mem::replace(&mut self.fan_out.asking, true) {
             return;
         }
@@ -100,7 +104,7 @@ impl ActivePolicy {
         self.fan_out.asking = false;
     }
 
-    /// Whether any role hears such events; saves building those that none does.
+    /// Returns whether any role subscribed to such events; saves building events that none did.
     pub(super) fn hears(&self, interest: Interests) -> bool {
         self.fan_out.any.has(interest)
     }
@@ -113,6 +117,7 @@ impl ActivePolicy {
     }
 
     #[inline]
+    /// Earliest timer of gates, measurements and roles; [`Nanos::MAX`]: none.
     pub(super) fn next_timer(&self, facts: &Facts) -> Nanos {
         let gate = self.gates.peek().map_or(Nanos::MAX, |(due, _)| due);
         let gate = gate.min(facts.measure_at);
@@ -137,7 +142,8 @@ impl ActivePolicy {
             .map_or(Nanos::MAX, |c| c.next_timer())
     }
 
-    /// The same by what the regulator has for those that no controller tunes.
+    /// Sets the size to which a VM's requests are merged to the regulator's default, which holds
+    /// for VMs that no controller tunes; background processes are not bounded.
     pub(super) fn bound_by_regulator(&mut self, facts: &mut Facts, slot: usize) {
         let bytes = match facts.queues.vms[slot].background {
             true => u32::MAX,
@@ -146,7 +152,8 @@ impl ActivePolicy {
         facts.queues.bound_ios(slot, bytes);
     }
 
-    /// Limits that no role may keep have to follow objectives all the same.
+    /// Updates the engine's own accounts of limits to a VM's objective: the policy in force may
+    /// enforce no limits.
     pub(super) fn tell_limits(&mut self, facts: &mut Facts, vm: VmId) {
         let objective = &facts.objectives[vm.index()];
         self.spent_before.set(facts.queues.now, vm, objective);

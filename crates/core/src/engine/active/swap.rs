@@ -1,4 +1,4 @@
-//! One policy takes over from another under load.
+//! Hand-over from one policy to another under load.
 
 use super::ActivePolicy;
 use super::fan_out::FanOut;
@@ -8,13 +8,15 @@ use crate::roles::{Consumed, Event, Roles, Stage};
 use tidegate_base::request::{DeviceIo, Lane, VmId};
 
 impl ActivePolicy {
-    /// Writes down what the limits of VMs have let go, also for the policy after the next.
+    /// Collects the debts of VMs under their limits, and keeps them for the policy after the next,
+    /// too.
     pub(in crate::engine) fn settle_consumed(
         &mut self,
         facts: &Facts,
         vms: &[VmId],
     ) -> Vec<Consumed> {
         let consumed = |&vm: &VmId| {
+            // At most one role keeps limits; without one the debts of an earlier policy still hold.
             let of_regulator = self.roles.regulator.consumed(facts, vm);
             let of_policy = of_regulator.or(self.roles.dispatcher.consumed(facts, vm));
             of_policy.or(self.spent_before.consumed(facts.queues.now, vm).debts())
@@ -26,8 +28,8 @@ impl ActivePolicy {
         all
     }
 
-    /// Puts another policy in force, for `slots` slots of VMs of which a background process is one
-    /// or not. What its gates hold, and what its roles are to know, is up to the caller.
+    /// Puts another policy in force, for `slots` VM slots. The caller opens and creates gates, and
+    /// tells the new roles what there is.
     pub(in crate::engine) fn swap(&mut self, policy: &dyn Policy, roles: Roles, slots: usize) {
         self.policy = policy.to_shared();
         self.roles = match &self.wrap {
@@ -38,8 +40,8 @@ impl ActivePolicy {
         self.stage = self.roles.regulator.stage();
     }
 
-    /// Tells roles that have just come into force of all that there is: VMs, what their limits had
-    /// let go, I/Os in flight, units that wait, jobs.
+    /// Tells the roles of a new policy of everything that exists: VMs, their debts under limits,
+    /// I/Os in flight, waiting units, deadline transfers.
     pub(in crate::engine) fn take_over(
         &mut self,
         facts: &mut Facts,
@@ -57,7 +59,8 @@ impl ActivePolicy {
         if facts.learnt.is_some() {
             self.emit(facts, &Event::CostsLearnt);
         }
-        // Whoever is let in now would be put into an index that is made below of all who are.
+        // Units admitted now would be inserted twice: the index is built below from all admitted
+        // units.
         self.fan_out.asking = true;
         for (&vm, consumed) in vms.iter().zip(consumed) {
             self.bound_by_regulator(facts, vm.index());

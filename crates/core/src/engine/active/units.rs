@@ -1,23 +1,23 @@
-//! Units enter and leave their unlink, and the dispatcher hears of it.
+//! Units that enter and leave their lanes, and the dispatcher's index with them.
 
 use super::ActivePolicy;
 use crate::facts::{Facts, NIL, flag, state};
 use crate::roles::{Event, Interests, Stage};
 use tidegate_base::request::{Lane, Op, ReqId};
 
-/// A unit of which an I/O has gone.
+/// State of a unit after an I/O of it was started.
 pub(in crate::engine) struct LeftBehind {
     pub unit: ReqId,
     pub op: Op,
     /// Slot of the VM.
     pub vm: u32,
-    /// All of it has gone.
+    /// The whole unit has gone.
     pub whole: bool,
-    /// Nothing of it had gone before.
+    /// The I/O is the unit's first.
     pub begins: bool,
-    /// Its lane has no admitted unit any more.
+    /// The lane has no admitted unit any more.
     pub lane_left: bool,
-    /// The request behind it of which the first bytes went along.
+    /// Request behind it whose first bytes went along.
     pub advanced: Option<u32>,
 }
 
@@ -45,7 +45,7 @@ impl ActivePolicy {
         }
     }
 
-    /// An admitted unit leaves the dispatcher's index.
+    /// Removes a unit from the dispatcher's index, if it is admitted.
     pub(in crate::engine) fn withdraw(&mut self, facts: &mut Facts, unit: u32) {
         if facts.queues.reqs.hot[unit as usize].state == state::ADMITTED {
             let id = facts.req_id(unit);
@@ -53,7 +53,7 @@ impl ActivePolicy {
         }
     }
 
-    /// An admitted unit enters the dispatcher's index.
+    /// Inserts a unit into the dispatcher's index, if it is admitted.
     pub(in crate::engine) fn announce(&mut self, facts: &mut Facts, unit: u32) {
         if facts.queues.reqs.hot[unit as usize].state == state::ADMITTED {
             let id = facts.req_id(unit);
@@ -61,8 +61,8 @@ impl ActivePolicy {
         }
     }
 
-    /// Takes an admitted unit out of its lane and of the dispatcher's index until
-    /// [`Engine::unpark`].
+    /// Takes an admitted unit out of its lane and the dispatcher's index until
+    /// [`ActivePolicy::unpark`].
     pub(in crate::engine) fn take_out(&mut self, facts: &mut Facts, unit: u32) {
         let (vm, lane) = {
             let hot = &facts.queues.reqs.hot[unit as usize];
@@ -75,12 +75,13 @@ impl ActivePolicy {
         self.ask_gate(facts, vm, lane);
     }
 
-    /// Puts units of one VM back into their unlink, among those that are admitted, in the order of
+    /// Puts parked units of one VM back into their lanes, among the admitted ones, in the order of
     /// arrival.
     pub(in crate::engine) fn unpark(&mut self, facts: &mut Facts, mut parked: Vec<u32>) {
         parked.sort_unstable_by_key(|&slot| facts.queues.reqs.hot[slot as usize].seq);
         let Some(&first) = parked.first() else { return };
         let vm = facts.queues.reqs.hot[first as usize].vm;
+        // Both lists are in order of arrival, so one pass over each lane finds all places.
         let mut next = facts.queues.vms[vm as usize].lanes.map(|lane| lane.head);
         for slot in parked {
             let (seq, lane) = {
@@ -103,7 +104,8 @@ impl ActivePolicy {
         }
     }
 
-    /// Out of the lane and the dispatcher's index: its requests wait no more.
+    /// Takes a unit out of its lane and the dispatcher's index: its requests are cancelled or have
+    /// failed, and wait no more.
     pub(in crate::engine) fn take_back(&mut self, facts: &mut Facts, unit: u32) {
         let id = facts.req_id(unit);
         let hot = &facts.queues.reqs.hot[unit as usize];
@@ -118,7 +120,7 @@ impl ActivePolicy {
         }
     }
 
-    /// A request whose rest still waits goes from its beginning.
+    /// Has a request whose rest still waits go again from its beginning, alone.
     pub(in crate::engine) fn begin_again(&mut self, facts: &mut Facts, slot: u32) {
         self.withdraw(facts, slot);
         let hot = &mut facts.queues.reqs.hot[slot as usize];
@@ -130,27 +132,29 @@ impl ActivePolicy {
         self.let_holder_go(facts, slot);
     }
 
-    /// Returns whether a unit that goes now, wholly, may find company.
+    /// Returns whether a unit that goes now, wholly, may take adjacent units along.
     #[inline]
     pub(in crate::engine) fn is_followed(&self, facts: &Facts, unit: u32) -> bool {
+        // Where rates are allocated the parts of a request are charged apart, so none is extended.
         let begun = facts.queues.reqs.hot[unit as usize].issued > 0;
         facts.queues.reqs.is_followed(unit) && !(self.fan_out.allocates && begun)
     }
 
-    /// Whether requests of a VM that would fit an I/O may be cut all the same.
+    /// Returns whether requests of a VM may be cut to fill an I/O: only where its I/Os are kept
+    /// below the device's largest.
     pub(in crate::engine) fn cuts(&self, facts: &Facts, vm: u32) -> bool {
         let largest = facts.queues.vms[vm as usize].largest_io;
         largest < facts.queues.device.spec.max_io && !self.fan_out.allocates
     }
 
-    /// Whether what goes of a unit is so near a limit that no request is cut for the rest.
+    /// Returns whether a unit is so near the limit that no request is cut for the rest.
     pub(in crate::engine) fn is_full(&self, facts: &Facts, unit: u32, limit: u32) -> bool {
         let fill = u64::from(self.roles.regulator.fill());
         u64::from(facts.queues.reqs.left_of(unit)) * 100 >= u64::from(limit) * fill
     }
 
-    /// A waiting unit joins the one before it on the disk, which goes now. To roles it has gone,
-    /// too.
+    /// Joins a waiting unit to the one before it on the disk, which goes now. To roles the waiting
+    /// unit has gone, too.
     pub(in crate::engine) fn absorb(&mut self, facts: &mut Facts, unit: u32, next: u32) {
         facts.queues.unlink(next);
         facts.queues.reqs.append_unit(unit, next);
@@ -161,7 +165,7 @@ impl ActivePolicy {
         }
     }
 
-    /// A request joins a waiting unit, at its end (`behind`) or at its beginning.
+    /// Merges a request into a waiting unit, at its end (`behind`) or at its beginning.
     #[inline(never)]
     pub(in crate::engine) fn join(
         &mut self,
@@ -179,7 +183,7 @@ impl ActivePolicy {
         }
     }
 
-    /// A request that has failed asks for no more parts.
+    /// Drops the rest of a failed request that still waits, so that no more parts of it start.
     #[cold]
     pub(in crate::engine) fn drop_rest(&mut self, facts: &mut Facts, slot: u32) {
         if facts.queues.reqs.hot[slot as usize].state != state::ADMITTED
@@ -191,17 +195,17 @@ impl ActivePolicy {
         facts.queues.reqs.hot[slot as usize].state = state::STARTED;
     }
 
-    /// Tells roles what an I/O of a unit has left behind: the dispatcher of a unit, or of a lane,
-    /// that has gone; the regulator of what was spent.
+    /// Tells roles of the consequences of a started I/O: the dispatcher of a unit, or of a lane,
+    /// that has gone; the regulator of the rate that was used.
     #[inline(always)]
     pub(in crate::engine) fn left_behind(&mut self, facts: &mut Facts, of: &LeftBehind) {
         if of.whole && (of.lane_left || !self.fan_out.by_lane) {
             self.roles.dispatcher.remove(facts, of.unit);
         }
         if !facts.queues.memory.shelf.is_empty() && (of.whole || of.begins) && of.op == Op::Read {
-            // Reads that were shelved for it may be asked again. One that begins to go in parts has
-            // just got memory for all of them, and with that the budget has forgotten that its VM
-            // waits for some.
+            // Reads that were shelved because of it may ask again. A read that begins to go in
+            // parts has just got memory for all of them, and taking that ended its VM's wait in the
+            // budget.
             self.unshelve(facts, of.vm);
         }
         if let Some(slot) = of.advanced
@@ -211,7 +215,8 @@ impl ActivePolicy {
             self.emit(facts, &Event::Advanced(rest));
         }
         if self.stage == Stage::Dispatch {
-            // What was spent may hold back the other lane too: the total is common to both.
+            // The rate that was used may hold back the other lane, too: the total limit is common
+            // to both.
             for lane in Lane::ALL {
                 self.ask_gate(facts, of.vm, lane);
             }
