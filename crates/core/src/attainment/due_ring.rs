@@ -51,7 +51,7 @@ impl DueRing {
         }
     }
 
-    /// Whether a time lies in the second that runs, as most do: that needs no division.
+    /// Returns whether a time lies in the running second, as most do; takes no division.
     #[inline]
     fn is_running(&self, at: Nanos) -> bool {
         at.0.wrapping_sub(self.began.0) < Nanos::SECOND.0
@@ -141,14 +141,15 @@ impl DueRing {
             late: core::mem::take(&mut self.open[at]),
             hanging: self.overdue > 0,
         };
+        // Those answered late inside the second are no longer outstanding.
         self.overdue += closed.late - core::mem::take(&mut self.late_inside);
         self.run(self.running.saturating_add(1));
         closed
     }
 
-    /// Goes on in a second with everything that was counted closed.
+    /// Continues in a second after everything that was counted is closed.
     pub(super) fn run_in(&mut self, second: u32) {
-        // No place is in use, so each stands for whichever second.
+        // No place is in use, so the ring may start at any second.
         self.run(second);
     }
 

@@ -14,14 +14,14 @@ use tidegate_base::time::Nanos;
 /// Fractional bits of the time that a byte takes.
 const FRACTION: u32 = 20;
 
-/// Time that requests take of a rate: no less than exact, by less than 2 ns.
+/// Time that requests take at a rate, rounded up by less than 2 ns.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     /// Time of a request, whatever its size.
     request: u64,
     /// Time of a byte, in nanoseconds with [`FRACTION`] bits.
     byte: u64,
-    /// Bytes that count at least.
+    /// Minimum size in bytes by which a request counts.
     least: u32,
 }
 
@@ -68,11 +68,11 @@ pub(super) struct Floor {
     costs: Costs,
     /// Tag of the next request.
     tag: Nanos,
-    /// Time that outstanding requests take of the rate: the first of them has a tag that is so
-    /// long before the next one.
+    /// Time that outstanding requests take at the rate: the tag of the first one lies by as much
+    /// before the tag of the next.
     outstanding: Nanos,
     ring: DueRing,
-    /// Time that requests of this second take of the rate.
+    /// Time that the requests of this second take at the rate.
     asked: Nanos,
     /// A request that was answered this second was late by [`LATE`] or more.
     very_late: bool,
@@ -106,6 +106,8 @@ impl Floor {
     #[inline(always)]
     pub(super) fn answered(&mut self, now: Nanos, due: Due, len: u32) -> Nanos {
         let cost = self.costs.of(len);
+        // Answered before the first outstanding tag: served by the share, not the floor (see
+        // above).
         if now + self.outstanding < self.tag {
             self.tag = self.tag - cost;
         }
@@ -144,7 +146,8 @@ impl Floor {
         }
         match due {
             0 => Verdict::Idle,
-            // A second begins anywhere between two requests: hence one of them is not missing.
+            // The second's boundaries cut the request stream anywhere, so up to one request's worth
+            // of time is allowed to be missing before the VM counts as asking less.
             _ => Verdict::Kept {
                 asked_less: asked.0 + asked.0 / u64::from(due) < Nanos::SECOND.0,
             },

@@ -23,7 +23,7 @@ fn hour(second: u32) -> u32 {
 pub struct Window {
     /// Seconds that were judged, or deadline transfers.
     pub judged: u32,
-    /// Those that were missed.
+    /// Seconds or transfers among them that were missed.
     pub missed: u32,
 }
 
@@ -73,7 +73,8 @@ impl<const N: usize> Buckets<N> {
         *short = short.saturating_add(u16::from(missed));
     }
 
-    /// Adds what buckets held that were counted back from the bucket `then`; `now` runs.
+    /// Adds imported buckets, whose numbers count back from the bucket `then`; `now` is the running
+    /// one.
     fn import(&mut self, now: u32, then: u32, from: &[(u32, u32, u32)]) {
         self.pass(now);
         let small = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
@@ -140,7 +141,7 @@ impl History {
         self.hours.sum(hour(second), HOURS as u32)
     }
 
-    /// Buckets that hold something: how many buckets ago, judged, missed; minutes and hours.
+    /// Non-empty buckets of minutes and of hours: (buckets ago, judged, missed).
     pub(super) fn export(&self, second: u32) -> [Vec<(u32, u32, u32)>; 2] {
         let of = |counts: &[(u16, u16)], newest: u32, now: u32| {
             (0..counts.len() as u32)
@@ -157,8 +158,9 @@ impl History {
         ]
     }
 
-    /// Takes over what [`History::export`] gave `ago` seconds before `second`.
+    /// Adds the buckets that [`History::export`] gave `ago` seconds before `second`.
     pub(super) fn import(&mut self, second: u32, ago: u32, from: &[Vec<(u32, u32, u32)>; 2]) {
+        // Older than all buckets, and the subtraction below would reach before the clock's begin.
         if ago > PAST_S {
             return;
         }

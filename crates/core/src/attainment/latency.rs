@@ -5,7 +5,7 @@ use super::part::{Cause, Verdict};
 use super::second_of;
 use tidegate_base::time::Nanos;
 
-/// One in so many requests of a second may be late.
+/// Reciprocal of the share of a second's requests that may be late: 1 %.
 const ONE_LATE_IN: u64 = 100;
 
 /// Judge of a bound on the time from arrival to answer.
@@ -24,7 +24,7 @@ impl Latency {
         }
     }
 
-    /// Takes a request that its envelope lets ask from `from` on. Returns the time it is due.
+    /// Takes a request that the envelope allows from `from` on. Returns its due time.
     pub(super) fn arrived(&mut self, from: Nanos) -> Due {
         Due::counted_in(&mut self.ring, from + self.bound)
     }

@@ -1,4 +1,4 @@
-//! Verdicts on a limit: what went to the device in a second against what was allowed.
+//! Verdicts on a limit: dispatched requests and bytes of a second against those allowed.
 
 use super::part::{Cause, Verdict};
 use tidegate_base::objective::{Burst, Limit, OpsRate, Rate};
@@ -6,11 +6,11 @@ use tidegate_base::pace::FirstServed;
 use tidegate_base::request::Lane;
 use tidegate_base::time::Nanos;
 
-/// Total, reads, writes; each in requests and bytes.
+/// Number of levels: total, reads, writes; each in requests and bytes.
 const LEVELS: usize = 6;
 
-/// Leaky bucket that is looked at once a second: it leaks the rate and 1 %, and overflows above
-/// what a burst allows and one request.
+/// Leaky bucket that is evaluated once a second: it leaks the rate and 1 %, and overflows above a
+/// burst's allowance and one request.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     /// Units a second; 0: no limit.
@@ -77,7 +77,7 @@ impl Level {
         let most = self.burst.saturating_add(largest);
         let slack = self.rate / 100;
         let beyond = left.saturating_sub(most.saturating_add(slack));
-        // The 1 % is not saved up, and a miss is of its own second only.
+        // The 1 % is not saved up, and an excess counts only in its own second.
         self.level = left.saturating_sub(slack).min(most);
         let ns = u128::from(beyond) * u128::from(Nanos::SECOND.0) / u128::from(self.rate);
         u64::try_from(ns).unwrap_or(u64::MAX)
@@ -105,9 +105,9 @@ struct Dispatched {
 #[derive(Clone, Debug)]
 pub(super) struct LimitJudge {
     levels: [Level; LEVELS],
-    /// By lane; spent at the second's end.
+    /// Requests by lane, spent at the second's end.
     dispatched: [Dispatched; 2],
-    /// Large requests count as several: each is spent by itself.
+    /// Large requests count as several, so each I/O is spent by itself.
     normed: bool,
     /// Something went to the device this second.
     used: bool,

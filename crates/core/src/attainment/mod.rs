@@ -1,7 +1,7 @@
 //! Attainment: whether promises to VMs were kept, by the second.
 //!
-//! The engine judges every VM that was promised something, so the simulator and the daemon say the
-//! same. What is judged of each part of an objective:
+//! The engine judges every VM that was promised something, so the simulator and the daemon give the
+//! same verdicts. Parts of an objective are judged as follows:
 //!
 //! - **Reservation and target** are floors. A request has a tag, the later of its arrival and the
 //!   previous tag plus what the previous request takes of the rate. It is on time when it is
@@ -53,30 +53,30 @@ use tidegate_base::pace::FirstServed;
 use tidegate_base::request::{Account, IoError, Lane, Outcome};
 use tidegate_base::time::Nanos;
 
-/// Share of its seconds by which a promise is called kept.
+/// Share of seconds that must be kept for a promise to be called kept.
 pub const KEPT_SHARE: f64 = 0.99;
 /// Lateness from which on no request is forgiven, and a floor is overdue.
 pub const LATE: Nanos = Nanos::from_millis(100);
 
-/// Blocking time of a flash disk that nothing better is known of.
+/// Blocking time of a flash device of which only the kind is known.
 const BLOCKING_FLASH: Nanos = Nanos::from_millis(10);
 /// Blocking time of a device that positions, such as a hard disk.
 const BLOCKING_DISK: Nanos = Nanos::from_millis(50);
 
-/// Second that a time lies in. All times from 136 years on lie in the last one, which never ends,
-/// so that seconds never go back to zero.
+/// Number of the second that contains a time. All times from 136 years on lie in the last one,
+/// which never ends, so that seconds never go back to zero.
 fn second_of(now: Nanos) -> u32 {
     u32::try_from(now.0 / Nanos::SECOND.0).unwrap_or(u32::MAX)
 }
 
-/// A VM as it stands, for the verdict on seconds that nothing else tells of.
+/// Current state of a VM, for the verdict on seconds in which none of its events tells the cause.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     /// A regulator has closed one of its lanes.
     pub regulated: bool,
-    /// Requests wait, and the VM is not the only one that has any.
+    /// Requests of the VM wait, and other VMs have requests inside, too.
     pub waits_for_others: bool,
-    /// I/Os are with the device, of whichever VM.
+    /// I/Os of any VM are in flight.
     pub device_busy: bool,
 }
 
@@ -92,15 +92,15 @@ pub(crate) struct Attainments {
     blocking: Nanos,
     /// Blocking time of the device's kind.
     blocking_of_kind: Nanos,
-    /// Number of times that the blocking time was set, after which VMs keep no longer one.
+    /// Number of times that the blocking time was set; with each, VMs drop a longer one they kept.
     blocking_set: u32,
     stalls: Stalls,
-    /// Objectives that were judged so far: tells requests of one from those of the next.
+    /// Number of the newest objective: distinguishes requests that came under an earlier one.
     epoch: u64,
 }
 
 impl Attainments {
-    /// Bytes that a VM takes that was promised everything at once.
+    /// Memory in bytes of a VM that was promised every part.
     pub(crate) const BYTES_PER_VM: usize = size_of::<Option<Box<()>>>() + size_of::<VmAttainment>();
 
     /// Creates the attainment of a device without VMs.
@@ -184,8 +184,8 @@ impl Attainments {
         judged
     }
 
-    /// Counts a request that arrived in the slot `request`: `since` when. `standing` is asked for
-    /// where a second has ended.
+    /// Counts a request in the slot `request` that arrived at `since`. `standing` is only called
+    /// when a second has ended.
     #[inline(always)]
     pub(crate) fn arrived(
         &mut self,
@@ -204,7 +204,7 @@ impl Attainments {
     }
 
     /// Counts the answer to the request of `len` bytes in the slot `request`. Returns whether it
-    /// was late: then its time is to be told by [`Attainments::blame`].
+    /// was late: then [`Attainments::blame`] is to be told where its time went.
     #[inline(always)]
     pub(crate) fn answered(
         &mut self,
@@ -218,11 +218,11 @@ impl Attainments {
             return false;
         };
         of_vm.pass(now, standing, &self.stalls);
-        // They stay: a request that has this slot later brings its own, or those of an objective
-        // that is judged no more.
+        // Due times need not be cleared: the slot's next request writes its own, unless it is not
+        // judged; then the old ones carry the number of an earlier objective.
         let dues = &self.dues[request as usize];
         if outcome == Err(IoError::Cancelled) {
-            // Nobody wants the answer.
+            // A cancelled request was not served: it is judged as if it had never been there.
             of_vm.cancelled(dues, len);
             return false;
         }
@@ -255,7 +255,7 @@ impl Attainments {
         }
     }
 
-    /// Counts a deadline transfer that is over: so long after its deadline.
+    /// Counts a deadline transfer that is over, `late` after its deadline.
     pub(crate) fn transfer_ended(&mut self, now: Nanos, vm: usize, late: Nanos) {
         if let Some(Some(of_vm)) = self.vms.get_mut(vm) {
             of_vm.transfer_ended(second_of(now), late);
@@ -272,6 +272,7 @@ impl Attainments {
         let Some(Some(of_vm)) = self.vms.get(vm) else {
             return Vec::new();
         };
+        // Reading must not change the judge: seconds are closed in a copy.
         let mut of_vm = of_vm.clone();
         of_vm.roll(now, standing, &self.stalls);
         of_vm.view(second_of(now))
@@ -295,8 +296,8 @@ impl Attainments {
         of_vm.export(second_of(now))
     }
 
-    /// Goes on with what [`Attainments::export`] gave `ago` seconds ago, as far as the same is
-    /// promised still.
+    /// Continues with the counts that [`Attainments::export`] gave `ago` seconds ago, as far as the
+    /// promises are the same.
     pub(crate) fn import(&mut self, now: Nanos, vm: usize, ago: u32, records: &[PartRecord]) {
         if let Some(of_vm) = self.vms.get_mut(vm) {
             let second = second_of(now);

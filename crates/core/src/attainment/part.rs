@@ -77,7 +77,7 @@ impl Cause {
 /// Verdict on one second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Nothing was due.
+    /// No request was due.
     Idle,
     Kept {
         /// The VM asked for less than its rate.
@@ -120,7 +120,7 @@ impl PartCounts {
 pub(super) struct PartState {
     pub(super) counts: PartCounts,
     history: History,
-    /// What is promised, as a number that differs where the promise does; 0: nothing is.
+    /// Number of the promise, different where the promise differs; 0: nothing is promised.
     pub(super) promise: u64,
 }
 
@@ -269,8 +269,8 @@ impl PartAttainment {
         (judged > 0).then(|| self.kept_s as f64 / judged as f64)
     }
 
-    /// Whether the promise is kept: 99 % of its seconds are, and every transfer is. `None` while
-    /// none was judged.
+    /// Returns whether the promise is kept: 99 % of its seconds are, and every transfer is. `None`
+    /// while none was judged.
     pub fn is_kept(&self) -> Option<bool> {
         let least = match self.part {
             Part::Transfer => 1.0,
@@ -282,7 +282,8 @@ impl PartAttainment {
     /// Cause of most missed seconds; `None`: none was missed.
     pub fn main_cause(&self) -> Option<Cause> {
         let of = |cause: &Cause| self.missed_s[*cause as usize];
-        // Of equal ones the first that is listed.
+        // Among equal counts the first cause in [`Cause::ALL`] wins: reversed, as `max_by_key`
+        // takes the last.
         let most = Cause::ALL.into_iter().rev().max_by_key(of)?;
         (of(&most) > 0).then_some(most)
     }

@@ -1,12 +1,12 @@
-//! Seconds in which the medium ended nothing for a while although it was busy.
+//! Stalled seconds: the device was busy but ended no I/O for a while.
 
 use super::second_of;
 use tidegate_base::time::Nanos;
 
-/// Time without an end of an I/O, while some are in flight, from which on a second is the
-/// device's.
+/// Time without any I/O's end, while some are in flight, from which a second is blamed on the
+/// device.
 pub(super) const SILENCE: Nanos = Nanos::from_millis(100);
-/// Last seconds that are remembered.
+/// Number of last seconds that are remembered: the bits of [`Stalls::bits`].
 const REMEMBERED: u32 = 64;
 
 /// Stalls of a device over the last minute.

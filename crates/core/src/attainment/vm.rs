@@ -101,7 +101,8 @@ impl VmAttainment {
             promise(Part::Latency, latency.map(|bound| bound.0.to_string())),
         ];
         if same.contains(&false) || self.epoch == 0 {
-            // Requests that came under the objective before are judged by neither.
+            // Requests that came under the objective before carry its number, and are judged by
+            // neither.
             self.epoch = epoch;
             self.reservation = (!reservation.is_none()).then(|| Floor::new(reservation, now));
             self.target = (!target.is_none()).then(|| Floor::new(target, now));
@@ -155,7 +156,7 @@ impl VmAttainment {
             if left > 0 {
                 ring.skip_to(second);
             } else {
-                // A request hangs for more than a day: what is due further on is moved up.
+                // A request hangs for more than a day: requests due further on count as due now.
                 for _ in 0..passed.min(SECONDS as u32) {
                     ring.close();
                 }
@@ -207,7 +208,7 @@ impl VmAttainment {
     fn cause(&self, standing: Standing) -> Cause {
         let [own, others, device] = self.waits;
         match self.waits {
-            // Nothing late was answered.
+            // No late request was answered: the VM's current state is the only hint at the cause.
             [0, 0, 0] if standing.regulated => Cause::OwnLimit,
             [0, 0, 0] if standing.waits_for_others => Cause::Others,
             _ if own > others && own > device => Cause::OwnLimit,
@@ -216,8 +217,8 @@ impl VmAttainment {
         }
     }
 
-    /// Counts a request that comes while the device has this blocking time, which was set so many
-    /// times for all. Writes its due times where they stay.
+    /// Counts a request that arrives. `device`: its blocking time, and how often that was set.
+    /// Writes the request's due times into `dues`.
     #[inline(always)]
     pub(super) fn arrived(
         &mut self,
@@ -244,8 +245,8 @@ impl VmAttainment {
         }
     }
 
-    /// Counts a request for the target and the latency bound, which most VMs lack. `from`: since
-    /// when the reservation lets it ask.
+    /// Counts a request for the target and the latency bound, which most VMs lack. `from`: time
+    /// from which the reservation allows it.
     #[inline(never)]
     fn arrived_beyond_floor(
         &mut self,
@@ -308,12 +309,12 @@ impl VmAttainment {
         *own = own.saturating_add(account.regulated.0);
         *others = others.saturating_add(account.deliberate.0);
         *device = device.saturating_add(account.device.0);
-        // Behind its own requests only: the device is too slow for what the VM asks.
+        // Behind its own requests only: the device is too slow for the VM's load.
         let behind = if behind_another { others } else { device };
         *behind = behind.saturating_add(queued.0);
     }
 
-    /// Takes back a request that was cancelled: nobody wants the answer.
+    /// Takes back a request that was cancelled, as if it had never arrived.
     #[cold]
     #[inline(never)]
     pub(super) fn cancelled(&mut self, dues: &Dues, len: u32) {
@@ -340,7 +341,7 @@ impl VmAttainment {
         }
     }
 
-    /// Counts a deadline transfer that is over: so long after its deadline.
+    /// Counts a deadline transfer that is over, `late` after its deadline.
     pub(super) fn transfer_ended(&mut self, second: u32, late: Nanos) {
         let state = &mut self.parts[Part::Transfer as usize];
         // Each transfer is a promise of its own; together they are one part.
@@ -371,7 +372,7 @@ impl VmAttainment {
         parts.filter(|(_, state)| state.promise != 0)
     }
 
-    /// Forgets counts and history, and the second that `now` cuts.
+    /// Forgets counts and history; the running second, cut by `now`, is not judged.
     pub(super) fn forget(&mut self, now: Nanos) {
         let second = second_of(now);
         self.unjudged = (Nanos::from_secs(second.into()) < now).then_some(second);
@@ -386,7 +387,7 @@ impl VmAttainment {
             .collect()
     }
 
-    /// Goes on with counts and history of `ago` seconds ago.
+    /// Continues with counts and history that were exported `ago` seconds ago.
     pub(super) fn import(&mut self, second: u32, ago: u32, records: &[PartRecord]) {
         for record in records {
             let state = &mut self.parts[record.part as usize];
@@ -408,7 +409,8 @@ fn end_of(second: u32) -> Nanos {
     }
 }
 
-/// Number of a promise by its text, never 0 (FNV-1a, 64 bits).
+/// Hash of a promise's text, never 0 (FNV-1a, 64 bits), so that equal promises keep their counts
+/// across restarts.
 fn fingerprint(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step).max(1)

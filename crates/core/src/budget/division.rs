@@ -39,7 +39,7 @@ impl Shares {
         }
     }
 
-    /// The weight as it counts: at least 1.
+    /// Effective weight: at least 1.
     pub(super) fn counted_weight(&self) -> u64 {
         self.weight.max(1)
     }
@@ -52,7 +52,7 @@ pub(super) struct Division {
     members: u128,
     weights: u128,
     reservations: u128,
-    /// Changes with every change of a part.
+    /// Number that changes with every change of a part; never 0, which marks free slots.
     pub(super) epoch: u32,
 }
 
@@ -81,10 +81,10 @@ impl Division {
         self.epoch = self.epoch.wrapping_add(1).max(1);
     }
 
-    /// Part of a member. A quarter of the amount is divided equally, so that the smallest weight
-    /// beside the largest still has several requests outstanding; half of the rest goes by
-    /// reservation if anybody reserves anything, and what is left by weight. At least 1, so that a
-    /// member can always hold something by itself.
+    /// Part of a member, at least 1, so that a member can always hold something by itself. A
+    /// quarter of the amount is divided equally, so that the smallest weight beside the largest
+    /// still has several requests outstanding; half of the rest goes by reservation if any member
+    /// reserves something, and the remainder by weight.
     pub(super) fn part(&self, shares: &Shares) -> u64 {
         let equally = self.amount / 4;
         let by_reservation = match self.reservations {

@@ -1,4 +1,4 @@
-//! Division of something scarce that requests hold for a while: request slots, payload memory.
+//! Division of a scarce resource that requests hold for a while: request slots, payload memory.
 //!
 //! ```text
 //!   total = guaranteed (half)             each member's part, by reservation and weight
@@ -15,8 +15,8 @@
 //! - Loans and the reserve are given in the order of start-time fair queueing (Goyal, Vin, Cheng:
 //!   "Start-time Fair Queueing", SIGCOMM 1996) by weight.
 //!
-//! A budget knows no clock, request or memory: a frontend without payload memory uses one for slots
-//! alone. What it says is deterministic.
+//! A budget has no clock, requests or memory of its own: a frontend without payload memory uses one
+//! for slots alone. Its decisions are deterministic.
 
 mod division;
 #[cfg(test)]
@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::time::Nanos;
 
-/// A member may borrow what it gave back in this time.
+/// Window of lending: a member may borrow as much as it gave back in this time.
 const LENT_FOR: Nanos = Nanos::from_millis(100);
 
 /// Smallest buffer for a payload, in bytes: one page.
@@ -73,7 +73,7 @@ enum Wait {
     Reserve,
 }
 
-/// Where a claim would be taken from.
+/// Source from which a claim would be taken.
 enum Source {
     Own,
     Borrowed { own: u64 },
@@ -86,27 +86,31 @@ struct Member {
     /// Guaranteed part, as of the division's `epoch`.
     part: u64,
     epoch: u32,
-    /// Up to how much it may hold without a further look, as of the division's `epoch`: its part or
-    /// the bound of one member, whichever is less; 0 while it waits, or holds more than a piece of
-    /// its part.
+    /// Amount that it may hold without a closer check, as of the division's `epoch`: its part or
+    /// the bound of one member, whichever is less; 0 while it waits, or holds anything beyond its
+    /// part.
     ceiling: u64,
-    /// Held: of its part, borrowed, of the reserve.
+    /// Amount held of its part.
     own: u64,
+    /// Amount held that is borrowed.
     loan: u64,
+    /// Amount held of the reserve.
     reserved: u64,
-    /// Given back in the window of 100 ms that runs, and in the one before.
+    /// Amount given back in the running window of 100 ms.
     returned: u64,
+    /// Amount given back in the window before, scaled to 100 ms.
     returned_before: u64,
-    /// End of the window that runs: looked at for every request, so nothing is subtracted.
+    /// End of the running window: compared for every request, so kept as an end, not a start.
     window_ends: Nanos,
-    /// Where its next turn begins, in virtual time.
+    /// Start of its next turn, in virtual time.
     turn: u64,
     wait: Wait,
-    /// Amount that was refused.
+    /// Amount of the claim that was refused.
     want: u64,
     /// Set while the member is in `ready`.
     told: bool,
-    /// Set for the member that was called last: no other one's turn is before its own.
+    /// Set for the member that [`Budget::next_ready`] returned last: no other one's turn comes
+    /// before its own.
     called: bool,
 }
 
@@ -136,7 +140,7 @@ impl Member {
         self.own + self.loan + self.reserved
     }
 
-    /// Counts what was given back, in windows of 100 ms.
+    /// Closes the window of returns if it is over.
     #[inline]
     fn pass(&mut self, now: Nanos) {
         if now >= self.window_ends {
@@ -147,6 +151,8 @@ impl Member {
     #[cold]
     fn close_window(&mut self, now: Nanos) {
         let passed = now.since(self.window_ends - LENT_FOR);
+        // After a pause the window is longer than 100 ms: its returns are scaled down to that
+        // length.
         let returned = u128::from(self.returned) * u128::from(LENT_FOR.0) / u128::from(passed.0);
         self.returned_before = returned as u64;
         self.returned = 0;
@@ -159,24 +165,27 @@ impl Member {
     }
 }
 
-/// Scheduler of one scarce thing; see the [module](self).
+/// Scheduler of one scarce resource; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Budget {
     bounds: Bounds,
     lendable: u64,
     division: Division,
     members: Vec<Member>,
-    /// Held of all parts and loans; of that, loans; held of the reserve.
+    /// Amount held of all parts and loans.
     used: u64,
+    /// Amount of `used` that is lent.
     lent: u64,
+    /// Amount held of the reserve.
     reserved: u64,
     /// Members that wait for room for their parts, in the order in which they came, and behind them
-    /// those that wait for a loan; members that wait for the reserve; by their turns.
+    /// those that wait for a loan, by their turns.
     loans: IndexedHeap<u64>,
+    /// Members that wait for the reserve, by their turns.
     reserves: IndexedHeap<u64>,
-    /// Members whose own returns made room for what they were refused.
+    /// Members whose own returns made room for their refused claims.
     ready: VecDeque<u32>,
-    /// Waits for a part so far.
+    /// Number of waits for a part so far: the key of the next one.
     waits: u64,
     /// Start of the last turn that was given.
     virtual_time: u64,
@@ -185,11 +194,11 @@ pub struct Budget {
 /// Virtual time that one unit takes at weight 1.
 const TURN_SCALE: u64 = 1 << 16;
 
-/// Set in the keys of members that borrow.
+/// Bit in the keys of members that wait for a loan, which sorts them behind waits for parts.
 const BORROWS: u64 = 1 << 63;
 
 impl Budget {
-    /// A budget without members, for at most `members` of them.
+    /// Creates a budget without members, for at most `members` of them.
     pub fn new(bounds: Bounds, members: usize) -> Budget {
         let guaranteed = match bounds.divided {
             true => bounds.total / 2,
@@ -211,11 +220,14 @@ impl Budget {
         }
     }
 
-    /// Adds a member in a slot that is free. Panics where one is.
+    /// Adds a member in a free slot.
+    ///
+    /// # Panics
+    /// When the slot is taken.
     pub fn add(&mut self, who: usize, shares: Shares) {
         if self.members.len() <= who {
             self.members.resize(who + 1, VACANT);
-            // No allocation when members wait: each is in there once at most.
+            // Each member is in `ready` at most once: with this room waiting never allocates.
             let room = self.members.len() - self.ready.len();
             self.ready.reserve(room);
         }
@@ -258,7 +270,7 @@ impl Budget {
         self.parts_have_grown();
     }
 
-    /// Looks again at every member that waits, after parts have become larger.
+    /// Checks every waiting member again, after parts have become larger.
     fn parts_have_grown(&mut self) {
         for who in 0..self.members.len() {
             if self.members[who].wait != Wait::None {
@@ -284,7 +296,7 @@ impl Budget {
         self.take_slowly(now, who, amount)
     }
 
-    /// As [`Budget::take`], but a member that is refused does not wait.
+    /// Takes `amount` as [`Budget::take`] does, but a member that is refused does not wait.
     pub fn try_take(&mut self, now: Nanos, who: usize, amount: u64) -> bool {
         self.members[who].pass(now);
         let Ok(source) = self.source(who, amount) else {
@@ -305,8 +317,8 @@ impl Budget {
         member.ceiling = if is_plain { part.min(per_member) } else { 0 };
     }
 
-    /// Takes `amount` for a member whatever the bounds, out of the reserve: where nothing would
-    /// ever be given back otherwise.
+    /// Takes `amount` for a member out of the reserve whatever the bounds, to resolve a deadlock in
+    /// which nothing would ever be given back.
     pub fn overdraw(&mut self, who: usize, amount: u64) {
         self.stop_waiting(who);
         self.members[who].reserved += amount;
@@ -334,7 +346,7 @@ impl Budget {
         }
     }
 
-    /// A member's part now.
+    /// Guaranteed part of a member, updated to the division's epoch.
     fn part_of(&mut self, who: usize) -> u64 {
         let epoch = self.division.epoch;
         let member = &mut self.members[who];
@@ -350,7 +362,7 @@ impl Budget {
         member.part
     }
 
-    /// Where a claim could be taken from now, or what it has to wait for.
+    /// Returns the source from which a claim could be taken now, or what it has to wait for.
     fn source(&mut self, who: usize, amount: u64) -> Result<Source, Wait> {
         let part = self.part_of(who);
         let member = &self.members[who];
@@ -379,6 +391,8 @@ impl Budget {
         {
             return Ok(Source::Borrowed { own });
         }
+        // The reserve takes one request of a member that holds nothing, or small totals would
+        // deadlock.
         if held == 0 {
             let free = self.reserved == 0 || self.reserved + amount <= self.bounds.reserve;
             if self.bounds.reserve > 0 && free && self.is_first(&self.reserves, who) {
@@ -400,7 +414,7 @@ impl Budget {
             .is_none_or(|(first, member)| member == who || key <= first)
     }
 
-    /// A member's place among those that borrow: behind all that wait for their parts.
+    /// Key of a member among those that wait for a loan: behind all that wait for their parts.
     fn key(&self, who: usize) -> u64 {
         self.members[who].turn.max(self.virtual_time) | BORROWS
     }
@@ -429,6 +443,8 @@ impl Budget {
             }
         };
         let start = member.turn.max(virtual_time);
+        // Start-time fair queueing: a turn lasts as long as the amount takes at the member's
+        // weight.
         let takes = out_of_turn.saturating_mul(TURN_SCALE).min(BORROWS / 2)
             / member.shares.counted_weight();
         member.turn = (start + takes.max(1)).min(BORROWS - 1);
@@ -450,14 +466,14 @@ impl Budget {
             }
         }
         let member = &mut self.members[who];
-        // The turn is kept while it waits.
+        // The turn is kept while it waits, so that a repeated claim does not move it back.
         member.turn = turn;
         member.wait = wait;
         member.want = amount;
         member.ceiling = 0;
     }
 
-    /// A member wants nothing any more. Harmless for one that does not wait.
+    /// Withdraws a member's refused claim. Without effect for a member that does not wait.
     pub fn stop_waiting(&mut self, who: usize) {
         match self.members[who].wait {
             Wait::Part | Wait::Loan => {
@@ -472,7 +488,7 @@ impl Budget {
         self.set_ceiling(who);
     }
 
-    /// Gives back `amount` of what a member holds. Panics when it holds less.
+    /// Returns `amount` of what a member holds. Panics when it holds less.
     #[inline]
     pub fn give_back(&mut self, now: Nanos, who: usize, amount: u64) {
         let member = &mut self.members[who];
@@ -487,8 +503,8 @@ impl Budget {
         self.give_back_slowly(who, amount);
     }
 
-    /// Undoes a claim that came to nothing: given back without counting as service. Panics when the
-    /// member holds less.
+    /// Undoes a claim whose request was not handed in, without counting the return as service.
+    /// Panics when the member holds less.
     pub fn undo(&mut self, who: usize, amount: u64) {
         self.give_back_slowly(who, amount);
     }
@@ -497,6 +513,7 @@ impl Budget {
     #[inline(never)]
     fn give_back_slowly(&mut self, who: usize, amount: u64) {
         let member = &mut self.members[who];
+        // Returned in the reverse order of preference: scarce sources become free first.
         let of_reserve = member.reserved.min(amount);
         let of_loan = member.loan.min(amount - of_reserve);
         let of_own = amount - of_reserve - of_loan;
@@ -513,7 +530,7 @@ impl Budget {
         }
     }
 
-    /// Something has changed for a member that waits.
+    /// Checks a waiting member's claim again: it becomes ready, or waits for what it lacks now.
     fn look_again(&mut self, who: usize) {
         let want = self.members[who].want;
         match self.source(who, want) {
@@ -527,9 +544,9 @@ impl Budget {
         }
     }
 
-    /// The next member that waited and would get now what it was refused; to be asked after returns
-    /// and grants until `None`. It waits no more: who still wants something takes it, or is refused
-    /// and keeps its turn.
+    /// Returns the next waiting member whose refused claim would be met now; to be called after
+    /// returns and grants until `None`. The member waits no more: one that still wants something
+    /// takes it, or is refused and keeps its turn.
     #[inline]
     pub fn next_ready(&mut self) -> Option<usize> {
         if self.ready.is_empty() && self.loans.is_empty() && self.reserves.is_empty() {
@@ -577,7 +594,7 @@ impl Budget {
         self.members.get(who).map_or(0, Member::held)
     }
 
-    /// A member's guaranteed part.
+    /// Guaranteed part of a member.
     pub fn part(&self, who: usize) -> u64 {
         match self.bounds.divided {
             true => self.division.part(&self.members[who].shares),

@@ -76,7 +76,7 @@ fn a_member_borrows_what_it_returns_in_100_ms_and_no_more() {
     let lent = budget.held(0) - 200;
     assert!((45..=51).contains(&lent), "{lent}");
     assert!(budget.exceeds_part(0));
-    // A second later nothing was returned for long: nothing more is lent.
+    // A second later there were no returns in the window: nothing more is lent.
     now += Nanos(1000 * MS);
     budget.give_back(now, 0, 30);
     let before = budget.held(0);
@@ -150,7 +150,7 @@ fn loans_go_round_by_weight() {
     }
     let mut grants = [0, 0];
     for turn in 0..400 {
-        // Whoever holds a loan gives some of it back.
+        // A member that holds a loan returns some of it.
         let giver = [0, 1][turn % 2];
         if budget.members[giver].loan >= 10 {
             now += Nanos(1000);
@@ -206,7 +206,7 @@ fn memory_of_members_that_left_is_given_back() {
 }
 
 /// Random claims and returns: the bounds hold, a claim inside a part is refused only where parts
-/// became smaller, and whoever waits gets what it wants once everybody has returned everything.
+/// became smaller, and every waiting member gets its claim once everything was returned.
 #[test]
 fn bounds_hold_and_nobody_waits_for_ever() {
     for seed in 0..300 {

@@ -1,4 +1,4 @@
-//! Slots and payload memory of requests.
+//! Facet of request slots and payload memory.
 
 use super::intake::{Holdings, Payload};
 use super::{Engine, PayloadBounds, Refusal};
@@ -7,13 +7,13 @@ use crate::facts::Life;
 use tidegate_base::request::{ClientId, Op, ReqId, Request, VmId};
 use tidegate_base::time::Nanos;
 
-/// Admission as they stand: request slots and payload memory; see [`Engine::admission`].
+/// Read-only view of request slots and payload memory; see [`Engine::admission`].
 pub struct Admission<'a> {
     pub(super) engine: &'a Engine,
 }
 
 impl<'a> Admission<'a> {
-    /// Slots and memory that a VM holds, and its parts of them.
+    /// Slots and memory that a VM holds, and its guaranteed parts of them.
     pub fn holdings(&self, vm: VmId) -> Holdings {
         let (vm, slots) = (vm.index(), &self.engine.intake.slots);
         let mut holdings = Holdings {
@@ -31,7 +31,7 @@ impl<'a> Admission<'a> {
         holdings
     }
 
-    /// Whether a VM waits for what others hold beyond their parts.
+    /// Returns whether a VM waits for slots or memory that others hold beyond their parts.
     pub fn is_contended(&self) -> bool {
         let payload = self.engine.intake.payload.as_ref();
         self.engine.intake.slots.is_contended()
@@ -72,9 +72,9 @@ impl AdmissionMut<'_> {
         }));
     }
 
-    /// Leaves request slots and payload memory undivided: whoever comes first has what there is
-    /// within the bounds. For reproductions of published experiments, whose systems did not divide
-    /// them. To be called before the first VM is added: panics when there is one.
+    /// Leaves request slots and payload memory undivided: requests get them in the order of
+    /// arrival, within the bounds. For reproductions of published experiments, whose systems did
+    /// not divide them. To be called before the first VM is added: panics when there is one.
     pub fn leave_undivided(&mut self) {
         assert!(
             self.engine.facts.queues.vms.is_empty(),
@@ -97,8 +97,8 @@ impl AdmissionMut<'_> {
         }
     }
 
-    /// How many requests a client may hand in now at least; 0 also for one that is gone. Where it
-    /// is 0 the next one is refused as [`Refusal::Full`].
+    /// Minimum number of requests that a client may hand in now; 0 also for one that was
+    /// disconnected. Where it is 0 the next request is refused as [`Refusal::Full`].
     pub fn room(&mut self, now: Nanos, client: ClientId) -> u32 {
         self.engine.facts.queues.advance(now);
         let Some(client) = self.engine.directory.client(client) else {
@@ -142,7 +142,7 @@ impl AdmissionMut<'_> {
         self.engine.leave_if_out(vm.index);
     }
 
-    /// Gives a claim up: its request will not be handed in.
+    /// Gives up a claim whose request will not be handed in.
     pub fn return_claim(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
         self.engine.facts.queues.advance(now);
         self.engine.intake.slots.undo(vm.index(), 1);
@@ -170,7 +170,7 @@ impl AdmissionMut<'_> {
             .reads
             .take(self.engine.facts.queues.now, vm, buffer_bytes(len));
         if taken {
-            // The budget takes it that the VM waits no more: a read that does asks again.
+            // Taking ends the VM's wait in the budget: a read that still waits has to ask again.
             self.engine
                 .active
                 .unshelve(&mut self.engine.facts, vm as u32);
@@ -183,9 +183,10 @@ impl AdmissionMut<'_> {
         taken
     }
 
-    /// Gives back the memory of a request whose reply was sent, or that nobody waits for: of one of
-    /// whose [`Done`](tidegate_base::request::Done) says that it holds some, or of
-    /// [`AdmissionMut::take_reply`]. `op` tells whose it was: a write's, or anything else's.
+    /// Returns the memory of a request whose reply was sent, or whose reply is not wanted any more:
+    /// of a request whose [`Done`](tidegate_base::request::Done) says that it holds some, or of
+    /// [`AdmissionMut::take_reply`]. `op` selects the budget: the writes', or the reads' for
+    /// anything else.
     pub fn return_payload(&mut self, now: Nanos, vm: VmId, op: Op, len: u32) {
         self.engine.facts.queues.advance(now);
         let Some(payload) = &mut self.engine.intake.payload else {
@@ -207,9 +208,9 @@ impl AdmissionMut<'_> {
         self.engine.leave_if_out(vm.index);
     }
 
-    /// The next VM of which a request was refused as [`Refusal::Full`] and would be taken now. To
-    /// be asked until `None` after every batch of completions and returns. Whoever still finds no
-    /// room is told again.
+    /// Returns the next VM of which a request was refused as [`Refusal::Full`] and would be taken
+    /// now; to be called until `None` after every batch of completions and returns. A VM that still
+    /// finds no room is returned again later.
     #[inline]
     pub fn poll_unblocked(&mut self) -> Option<VmId> {
         let mut ready = self.engine.intake.slots.next_ready();
@@ -222,8 +223,8 @@ impl AdmissionMut<'_> {
         ready.map(|vm| self.engine.facts.vm_at(vm))
     }
 
-    /// Takes a request for which [`AdmissionMut::claim`] took what it needs. Its wait counts from
-    /// `since`: when it could have been taken, had there been a slot and memory.
+    /// Takes a request whose slot and memory [`AdmissionMut::claim`] took. Its wait counts from
+    /// `since`, the time at which it could have been taken, had there been a slot and memory.
     ///
     /// # Errors
     /// See [`Refusal`]; never [`Refusal::Full`]. The claim stays with the caller then.

@@ -1,21 +1,21 @@
-//! What an engine is made for, and whether it can be.
+//! Configuration of an engine, and the ranges of its figures.
 
 use super::EngineError;
 use tidegate_base::device::DeviceSpec;
 use tidegate_base::time::Nanos;
 
-/// What an engine is made for.
+/// Configuration of an engine; fixed for its lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineConfig {
-    /// The device.
+    /// Device that the engine schedules.
     pub device: DeviceSpec,
-    /// Guest requests inside the engine at most, waiting or in flight, over all VMs.
+    /// Maximum number of guest requests inside the engine, waiting or in flight, over all VMs.
     pub max_requests: u32,
-    /// Guest requests one VM may have inside the engine.
+    /// Maximum number of guest requests of one VM inside the engine.
     pub max_pending_per_vm: u32,
     /// Adjacent requests are merged up to this many bytes; 0: never.
     pub merge_limit: u32,
-    /// VMs at most.
+    /// Maximum number of VMs, background processes included.
     pub max_vms: u32,
 }
 

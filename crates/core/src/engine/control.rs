@@ -1,4 +1,4 @@
-//! VMs and policies come, change and go at run time; disks and clients in `disks`.
+//! Removal of VMs and change of policy at run time; clients are in `disks`.
 
 use super::job_book;
 use super::{Engine, EngineError};
@@ -10,7 +10,7 @@ use tidegate_base::request::{DeviceIo, VmId};
 use tidegate_base::time::Nanos;
 
 impl Engine {
-    /// The last request of a removed VM is out: its slots may be used again.
+    /// Frees the slots of a removed VM whose last request is answered.
     pub(super) fn vm_left(&mut self, vm: u32) {
         let id = self.facts.vm_at(vm as usize);
         self.active.set_starved(&mut self.facts, vm, false);
@@ -26,7 +26,7 @@ impl Engine {
         vacated.life = Life::Free;
         vacated.generation = vacated.generation.wrapping_add(1);
         self.free_vm.push(vm);
-        // A VM's histograms are by far the most of what it takes: after a crowd they go.
+        // Histograms are most of a VM's memory: after a peak of VMs the unused ones are freed.
         let there = |of_vm: &Vm| of_vm.life != Life::Free;
         let needed = self
             .facts
@@ -38,17 +38,19 @@ impl Engine {
         self.facts.ledgers.truncate(needed);
     }
 
-    /// Changes the policy under load: everything waiting goes into the new one in the order
-    /// of arrival, what is in flight is announced to it, and consumed limits stay consumed.
+    /// Changes the policy under load: all waiting units go into the new one in the order of
+    /// arrival, I/Os in flight are announced to it, and debts under limits stay.
     pub fn set_policy(&mut self, now: Nanos, policy: &dyn Policy) {
         self.facts.queues.advance(now);
         let Engine { active, facts, .. } = self;
+        // Shelved and parked units first: the new index is built from what is in the lanes.
         active.unshelve_all(facts);
         let parked = self.hung.as_mut().map(|hung| hung.take_parked(|_| true));
         for of_disk in parked.unwrap_or_default() {
             active.unpark(facts, of_disk);
         }
         let vms: Vec<VmId> = facts.queues.present().collect();
+        // Before gates open: debts are read from the roles that are about to go.
         let consumed = active.settle_consumed(facts, &vms);
         active.open_all_gates(facts, &vms);
         facts.queues.device.deliberate = facts.queues.deliberate_time();
@@ -63,21 +65,22 @@ impl Engine {
         self.control
             .estimate_costs(&mut self.facts, &self.active.roles);
         self.active.make_gates(max_vms);
+        // To roles, uncounted I/Os of hung disks have ended.
         let counted = self.flights.iter().filter(|flight| flight.is_counted());
         let in_flight: Vec<DeviceIo> = counted.map(|flight| flight.io).collect();
         self.active
             .take_over(&mut self.facts, &vms, &consumed, &in_flight);
     }
 
-    /// Puts something around the roles of the policy in force, now and after every swap: a
-    /// checker that watches them, or a part that is kept outside this crate.
+    /// Wraps the roles of the policy in force, now and after every change of policy: for a checker
+    /// that watches them, or a part that is kept outside this crate.
     pub fn wrap_roles(&mut self, now: Nanos, wrap: impl Fn(Roles) -> Roles + Send + 'static) {
         self.active.wrap = Some(Box::new(wrap));
         let policy = self.active.policy.clone();
         self.set_policy(now, &*policy);
     }
 
-    /// Refuses a handle that is of no VM (any more).
+    /// Checks that a handle is of a live VM.
     pub(super) fn check_vm(&self, vm: VmId) -> Result<(), EngineError> {
         match self.facts.queues.knows(vm) {
             true => Ok(()),

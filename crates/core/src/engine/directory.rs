@@ -8,7 +8,7 @@ use tidegate_base::slab::Slab;
 
 /// A disk of a VM.
 pub(super) struct Disk {
-    /// Removed; its last client's last request is not out yet.
+    /// The disk was removed, but the last request of its last client is not answered yet.
     pub leaving: bool,
     /// Slot of the VM.
     pub vm: u32,
@@ -26,7 +26,7 @@ pub(super) struct Client {
     /// Slots of the VM and of the disk.
     pub vm: u32,
     pub disk: u32,
-    /// Its requests inside the engine.
+    /// Requests of the client inside the engine.
     pub requests: u32,
 }
 
@@ -65,7 +65,7 @@ impl Directory {
         self.disk_id(slot)
     }
 
-    /// Slots of disks that there ever were at once.
+    /// Number of disk slots, taken and free.
     pub(super) fn disk_slots(&self) -> usize {
         self.disks.len()
     }
@@ -79,16 +79,16 @@ impl Directory {
         }
     }
 
-    /// The disk of a handle; `None`: it was removed, or never there.
+    /// Disk of a handle; `None`: it was removed, or never existed.
     pub(super) fn disk(&self, id: DiskId) -> Option<&Disk> {
         let disk = self.disks.get(id.index, id.generation);
         disk.filter(|disk| !disk.leaving)
     }
 
-    /// The disk of a handle.
+    /// Disk of a handle, or an error.
     ///
     /// # Errors
-    /// [`EngineError::Unknown`]: it was removed, or never there.
+    /// [`EngineError::Unknown`]: it was removed, or never existed.
     pub(super) fn known_disk(&self, id: DiskId) -> Result<&Disk, EngineError> {
         let disk = self.disk(id);
         disk.ok_or(EngineError::Unknown { what: "the disk" })
@@ -116,15 +116,17 @@ impl Directory {
         self.disks.at(slot)
     }
 
-    /// Whether a request of a disk reaches beyond its end, which may have come nearer since.
+    /// Returns whether a request reaches beyond its disk's end, which may have been moved since it
+    /// arrived.
     pub(super) fn is_beyond_end(&self, reqs: &Requests, slot: u32) -> bool {
         let hot = &reqs.hot[slot as usize];
         let spec = &self.disk_at(reqs.cold[slot as usize].disk).spec;
-        // What was cut off in flight may lie beyond the last address since its disk moved.
+        // A request in flight beyond a new end keeps its offset when the disk moves, so its address
+        // may have wrapped.
         hot.addr.wrapping_sub(spec.base) + u64::from(hot.len) > spec.size
     }
 
-    /// Changes where a disk lies.
+    /// Changes place and size of a disk.
     pub(super) fn set_spec(&mut self, slot: u32, spec: DiskSpec) {
         self.disks.at_mut(slot).spec = spec;
     }
@@ -144,7 +146,7 @@ impl Directory {
     pub(super) fn begin_leaving(&mut self, slot: u32) {
         let disk = self.disks.at_mut(slot);
         disk.leaving = true;
-        // As if it had one more client: its slot must not be free before the last is looked at.
+        // One client that does not exist: the slot must stay taken until the caller is done.
         disk.clients += 1;
     }
 
@@ -162,7 +164,7 @@ impl Directory {
         self.disks.give_back(slot);
     }
 
-    /// A client opens the disk in a slot, with memory of its own for payloads or without.
+    /// Connects a client to the disk in a slot, with memory of its own for payloads or without.
     pub(super) fn connect(&mut self, disk: u32, own_memory: bool) -> ClientId {
         let of_disk = self.disks.at_mut(disk);
         of_disk.clients += 1;
@@ -186,7 +188,7 @@ impl Directory {
         }
     }
 
-    /// The connected client of a handle; `None`: it has gone.
+    /// Connected client of a handle; `None`: it was disconnected.
     #[inline]
     pub(super) fn client(&self, id: ClientId) -> Option<&Client> {
         let client = self.clients.get(id.index, id.generation);
@@ -199,7 +201,7 @@ impl Directory {
         self.clients.at(slot)
     }
 
-    /// Slots of connected clients, of those that `are` meant.
+    /// Slots of connected clients for which `are` holds.
     pub(super) fn connected(&self, are: impl Fn(&Client) -> bool) -> Vec<u32> {
         let meant = |(_, client): &(u32, &Client)| client.connected && are(client);
         self.clients
@@ -209,7 +211,8 @@ impl Directory {
             .collect()
     }
 
-    /// The connected client of a handle, whose request comes, and its disk; `None`: it has gone.
+    /// Connected client of a handle, for a request that arrives, and its disk; `None`: it was
+    /// disconnected.
     #[inline]
     pub(super) fn client_and_disk(&mut self, id: ClientId) -> Option<(&mut Client, &Disk)> {
         let client = self.clients.get_mut(id.index, id.generation)?;
@@ -235,7 +238,7 @@ impl Directory {
         }
     }
 
-    /// The connection is gone; the slot is free once its last request is out.
+    /// Disconnects a client; its slot is free once its last request is answered.
     pub(super) fn release_client(&mut self, slot: u32) {
         let client = self.clients.at_mut(slot);
         client.connected = false;

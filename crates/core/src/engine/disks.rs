@@ -1,4 +1,4 @@
-//! Disks and their clients come, change and go at run time.
+//! Specification of disks, and clients that connect to them at run time.
 
 use super::{Engine, EngineError, PayloadMemory};
 use crate::facts::Life;
@@ -7,11 +7,11 @@ use tidegate_base::request::{ClientId, DiskId};
 /// A disk of a VM: a range of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskSpec {
-    /// First byte on the device. Disks do not overlap; the driver sees to it.
+    /// First byte on the device. Disks must not overlap; the driver ensures that.
     pub base: u64,
-    /// Bytes.
+    /// Size in bytes, at least 1.
     pub size: u64,
-    /// Refuse changes.
+    /// Refuses every operation but reads and flushes.
     pub read_only: bool,
 }
 
@@ -26,7 +26,7 @@ impl DiskSpec {
 }
 
 impl Engine {
-    /// A client opens a disk.
+    /// Connects a client whose payloads lie in bounded memory; see [`Engine::connect_with`].
     ///
     /// # Errors
     /// When there is no such disk.

@@ -1,13 +1,13 @@
-//! Why the engine refuses.
+//! Errors of the engine: refused requests and refused control calls.
 
 use tidegate_base::objective::ObjectiveError;
 
-/// Why a request was not taken. Nothing has changed; the frontend answers it or waits.
+/// Reason for which a request was not taken. Nothing has changed; the frontend answers it or waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// `max_requests` or `max_pending_per_vm` is reached: try again after the next
     /// [`Done`](tidegate_base::request::Done). [`AdmissionMut::room`](super::AdmissionMut::room)
-    /// tells beforehand.
+    /// gives the room beforehand.
     #[error("no room: the queue is full")]
     Full,
     /// The client was disconnected, or its VM removed.
@@ -20,28 +20,28 @@ pub enum Refusal {
         offset: u64,
         /// One past the last byte.
         end: u64,
-        /// The disk's size.
+        /// Size of the disk in bytes.
         size: u64,
     },
-    /// A request other than a flush of no bytes.
+    /// The request has no bytes and is not a flush.
     #[error("a request of no bytes")]
     Empty,
-    /// A change of a read-only disk.
+    /// The request would change a read-only disk.
     #[error("the disk is read-only")]
     ReadOnly,
 }
 
-/// Why a control call was refused. Nothing has changed.
+/// Reason for which a control call was refused. Nothing has changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EngineError {
     /// A figure of [`EngineConfig`](super::EngineConfig) out of range.
     #[error("{what} is {value}; allowed is {allowed}")]
     Config {
-        /// The field.
+        /// Name of the field.
         what: &'static str,
-        /// What it says.
+        /// Value that was given.
         value: u64,
-        /// What it may say.
+        /// Values that are allowed.
         allowed: &'static str,
     },
     /// The objective contradicts itself.
@@ -52,7 +52,7 @@ pub enum EngineError {
     Full {
         /// VM, disk or client.
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number.
         max: u64,
     },
     /// The handle names nothing that is there.
@@ -61,7 +61,7 @@ pub enum EngineError {
         /// VM, disk or client.
         what: &'static str,
     },
-    /// A job of a background tenant.
+    /// A deadline transfer was asked for a background process.
     #[error("a background tenant has no job: it has what the VMs leave, by whenever that is")]
     BackgroundJob,
     /// A disk's range is empty or overflows.

@@ -1,4 +1,5 @@
-//! Flush lane: flushes wait for no data. Those that wait for a disk go as one, one at a time.
+//! Flush lane: flushes do not wait for data. All waiting flushes of a disk go as one I/O, one such
+//! I/O at a time.
 
 use crate::facts::Requests;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ impl Queue {
 
 /// Flushes that wait for their disk's turn.
 pub(super) struct FlushLane {
-    /// By the disk's slot.
+    /// Queues by disk slot.
     queues: Vec<Queue>,
     /// Disks with waiting flushes and none in flight, in the order of their turn.
     turns: VecDeque<u32>,
@@ -42,7 +43,7 @@ impl FlushLane {
         }
     }
 
-    /// Makes room for the flushes of so many slots of disks.
+    /// Makes room for the flushes of `disks` slots of disks.
     pub(super) fn make_room(&mut self, disks: usize) {
         if self.queues.len() < disks {
             self.queues.resize(disks, Queue::EMPTY);
@@ -62,7 +63,7 @@ impl FlushLane {
         self.turns.is_empty()
     }
 
-    /// Data had its turn, or there was none that may go.
+    /// Notes that data had its turn, or that there was none that may go.
     #[inline]
     pub(super) fn data_had_turn(&mut self) {
         self.went_last = false;
@@ -87,7 +88,8 @@ impl FlushLane {
         }
     }
 
-    /// Takes the next disk that has its turn, of those that `may` go; others lose theirs.
+    /// Takes the next disk that has its turn and for which `may` holds; the others lose their turns
+    /// until [`FlushLane::revive`] or their next flush ends.
     pub(super) fn next_disk(&mut self, may: impl Fn(u32) -> bool) -> Option<u32> {
         while let Some(disk) = self.turns.pop_front() {
             if may(disk) {
@@ -102,6 +104,7 @@ impl FlushLane {
         let queue = &mut self.queues[disk as usize];
         let (first, count) = (queue.first, queue.count);
         *queue = Queue {
+            // Flushes that arrive from now on are not covered by this I/O and wait for its end.
             flying: true,
             ..Queue::EMPTY
         };
@@ -109,7 +112,7 @@ impl FlushLane {
         (first, count)
     }
 
-    /// The flush of a disk has ended.
+    /// Ends a disk's flush in flight; flushes that came meanwhile get a turn.
     pub(super) fn end(&mut self, disk: u32) {
         let queue = &mut self.queues[disk as usize];
         queue.flying = false;
@@ -126,7 +129,7 @@ impl FlushLane {
         }
     }
 
-    /// Takes waiting flushes of a disk out of its queue, those that `are` meant. Returns their
+    /// Takes the waiting flushes of a disk for which `are` holds out of its queue. Returns their
     /// slots.
     pub(super) fn remove(
         &mut self,

@@ -283,8 +283,8 @@ impl Intake {
         fed
     }
 
-    /// Returns whether a VM's reads wait for memory that nobody will offer them: its holder waits
-    /// in the closed lane, or the budget knows of no wait.
+    /// Returns whether a VM's reads wait for memory that will not be offered to them: its holder
+    /// waits in the closed lane, or the budget knows of no wait.
     pub(super) fn waits_in_vain(&self, facts: &Facts, vm: u32) -> bool {
         let starved = facts.queues.vms[vm as usize].shut[Lane::Read.index()] & shut::STARVED != 0;
         let payload = self.payload.as_ref();

@@ -1,4 +1,4 @@
-//! Book of jobs: what it is told of VMs and the device.
+//! Updates of the book of deadline transfers with facts about VMs and the device.
 
 use crate::facts::Facts;
 use crate::slots::Life;
@@ -7,6 +7,7 @@ use tidegate_base::request::VmId;
 use tidegate_capacity::jobs::DeviceTime;
 use tidegate_capacity::profile::{Access, Direction, Profile};
 
+/// Busy, idle and deliberately idle time of the device until now.
 pub(super) fn device_time(facts: &Facts) -> DeviceTime {
     DeviceTime::of(
         &facts.queues.device,
@@ -15,7 +16,7 @@ pub(super) fn device_time(facts: &Facts) -> DeviceTime {
     )
 }
 
-/// Tells the book what VMs have moved in all.
+/// Tells the book the total bytes that VMs have moved.
 pub(super) fn tell_moved(facts: &mut Facts, slots: Range<usize>) {
     let Facts {
         jobs,
@@ -32,13 +33,14 @@ pub(super) fn tell_moved(facts: &mut Facts, slots: Range<usize>) {
     }
 }
 
-/// A VM is there, or not quite gone, that is no background tenant.
+/// Returns whether the VM in a slot may have a deadline transfer: it is live or leaving, and no
+/// background process.
 pub(super) fn may_have_job(facts: &Facts, slot: usize) -> bool {
     let of_vm = &facts.queues.vms[slot];
     of_vm.life != Life::Free && !of_vm.background
 }
 
-/// A VM has come.
+/// Adds a new VM to the book.
 pub(super) fn expect_jobs(facts: &mut Facts, vm: VmId) {
     let now = facts.queues.now;
     if may_have_job(facts, vm.index())
@@ -48,14 +50,14 @@ pub(super) fn expect_jobs(facts: &mut Facts, vm: VmId) {
     }
 }
 
-/// A VM is gone.
+/// Removes a VM from the book.
 pub(super) fn expect_no_jobs(facts: &mut Facts, vm: VmId) {
     if let Some(book) = &mut facts.jobs {
         book.predictor_mut().remove(vm.index());
     }
 }
 
-/// Another profile says something else of the device.
+/// Updates the device's bandwidth after its profile has changed.
 pub(super) fn jobs_profile_changed(facts: &mut Facts) {
     let alone = said_bandwidth(facts);
     if let Some(book) = &mut facts.jobs {
@@ -63,7 +65,8 @@ pub(super) fn jobs_profile_changed(facts: &mut Facts) {
     }
 }
 
-/// What one is said to have who uses the device alone, in bytes a second; 0: nothing is said.
+/// Configured or measured bandwidth of a VM that uses the device alone, in bytes a second; 0:
+/// unknown.
 pub(super) fn said_bandwidth(facts: &Facts) -> u64 {
     match facts.queues.device.spec.bytes_per_s {
         0 => facts.profile().map_or(0, best_bandwidth),
@@ -71,7 +74,8 @@ pub(super) fn said_bandwidth(facts: &Facts) -> u64 {
     }
 }
 
-/// The most that a device does by its profile: of any kind and size that was measured.
+/// Maximum bandwidth in a device's profile, over all kinds and sizes that were measured, in bytes a
+/// second.
 fn best_bandwidth(profile: &Profile) -> u64 {
     let kinds = [Direction::Read, Direction::Write]
         .into_iter()
@@ -80,6 +84,7 @@ fn best_bandwidth(profile: &Profile) -> u64 {
         });
     let points = kinds.flat_map(|(direction, access)| profile.curve(direction, access).points());
     let bandwidth = |&(bytes, time_ps): &(u32, u64)| {
+        // Profiles hold picoseconds per I/O; 64 bits overflow from 18 MB on.
         let per_s = u128::from(bytes) * 1_000_000_000_000 / u128::from(time_ps.max(1));
         u64::try_from(per_s).unwrap_or(u64::MAX)
     };

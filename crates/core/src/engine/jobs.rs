@@ -1,4 +1,4 @@
-//! Jobs of VMs: they begin, move and end, whatever the policy.
+//! Deadline transfers ("jobs") of VMs: begin, progress and end, whatever the policy.
 
 use super::job_book;
 use super::{Engine, EngineError};
@@ -11,13 +11,14 @@ use tidegate_capacity::jobs::{
     Admission, Book, Capacity, Forecast, JobEnd, JobOutcome, JobSpec, JobStatus, Standing,
 };
 
-/// Jobs as they stand: jobs of VMs; see [`Engine::jobs`].
+/// Read-only view of VMs' deadline transfers; see [`Engine::jobs`].
 pub struct Jobs<'a> {
     pub(super) engine: &'a Engine,
 }
 
 impl<'a> Jobs<'a> {
-    /// How a VM's job stands, under any policy; `None`: it has none, or there is no such VM.
+    /// Returns the status of a VM's deadline transfer, under any policy; `None`: the VM has none,
+    /// or does not exist.
     pub fn job(&self, now: Nanos, vm: VmId) -> Option<JobStatus> {
         self.engine.check_vm(vm).ok()?;
         let (who, now) = (vm.index(), now.max(self.engine.facts.queues.now));
@@ -39,8 +40,8 @@ impl<'a> Jobs<'a> {
         })
     }
 
-    /// What the device does in all with so many VMs that use it, in bytes a second: MaxBW -
-    /// BWloss(N), as far as that is known. 0: nothing is.
+    /// Total bandwidth of the device with `users` VMs that use it, in bytes a second, as far as
+    /// known: MaxBW - BWloss(N). 0: unknown.
     pub fn total_bandwidth(&self, users: usize) -> u64 {
         if let Some(predictor) = self.engine.facts.predictor() {
             return predictor.capacity().of(users);
@@ -53,8 +54,8 @@ impl<'a> Jobs<'a> {
         capacity.of(users)
     }
 
-    /// What the device does for one VM at best, in bytes a second: no job is possible that needs
-    /// more, as far as that is known. 0: nothing is.
+    /// Maximum bandwidth of the device for one VM, in bytes a second, as far as known: no transfer
+    /// that needs more is possible. 0: unknown.
     pub fn best_bandwidth(&self) -> u64 {
         if let Some(predictor) = self.engine.facts.predictor() {
             return predictor.capacity().best();
@@ -68,8 +69,8 @@ impl<'a> Jobs<'a> {
         capacity.best()
     }
 
-    /// How many VMs use the device, and this one: they have a job, have something outstanding, or
-    /// had in the last interval.
+    /// Number of VMs that use the device, including this one: VMs that have a transfer or
+    /// outstanding requests, or had requests in the last interval.
     pub fn users_with(&self, now: Nanos, vm: VmId) -> usize {
         let interval = self.engine.active.job_terms().interval;
         let uses = |&slot: &usize| {
@@ -82,15 +83,15 @@ impl<'a> Jobs<'a> {
         1 + slots.filter(uses).count()
     }
 
-    /// Class of a VM just now, whether it has a job or not: the controller's where that turns
-    /// classes for jobs, or its objective's where the policy keeps to that. Panics on a handle that
-    /// was never given out.
+    /// Class of a VM just now, with or without a deadline transfer: the controller's where that
+    /// changes classes for transfers, or its objective's where the policy enforces priorities.
+    /// Panics on a handle that was never given out.
     pub fn standing(&self, vm: VmId) -> Standing {
         self.engine.active.standing(&self.engine.facts, vm)
     }
 
-    /// What was learnt of the device's total bandwidth by how many use it, to be kept beyond the
-    /// engine's life; `None`: nothing was. It is learnt while jobs run.
+    /// Exports the device's total bandwidth by number of users as learnt, to be persisted; `None`:
+    /// nothing was learnt. Learning takes place while transfers run.
     pub fn export_bandwidths(&self) -> Option<Blob> {
         self.engine.facts.predictor()?.capacity().export()
     }
@@ -102,14 +103,14 @@ pub struct JobsMut<'a> {
 }
 
 impl JobsMut<'_> {
-    /// A VM is to move so many bytes in time, from now on: reads and writes that are answered well
-    /// count. A job that it had before is over, cancelled. Policies that turn classes for jobs
-    /// (`pridyn`) see to it that it ends in time, as far as that can be; under the others it is
-    /// forecast all the same.
+    /// Begins a deadline transfer: the VM is to move the given bytes by the deadline; reads and
+    /// writes that succeed count. A transfer that it had before is cancelled. Policies that change
+    /// classes for transfers (`pridyn`) try to meet the deadline; under the others the transfer is
+    /// only forecast.
     ///
     /// # Errors
-    /// When there is no such VM, it is a background tenant, or the job has no bytes or no time.
-    /// Then nothing has changed.
+    /// When there is no such VM, it is a background process, or the transfer has no bytes or no
+    /// time. Then nothing has changed.
     pub fn begin_job(
         &mut self,
         now: Nanos,
@@ -126,11 +127,12 @@ impl JobsMut<'_> {
             .ok_or(EngineError::Unknown { what: "the job" })
     }
 
-    /// The same of a job that an admission controller let in on these terms: a policy that turns
-    /// classes for jobs takes them over as they are, and looks again when something changes.
+    /// Begins a deadline transfer that an admission controller admitted on these terms: a policy
+    /// that changes classes for transfers takes them over as they are, and decides anew when
+    /// something changes.
     ///
     /// # Errors
-    /// As [`JobsMut::begin_job`], and when a VM that is to be lowered is not there.
+    /// Errors of [`JobsMut::begin_job`], and when a VM that is to be lowered does not exist.
     pub fn begin_admitted_job(
         &mut self,
         now: Nanos,
@@ -150,7 +152,7 @@ impl JobsMut<'_> {
             .ok_or(EngineError::Unknown { what: "the job" })
     }
 
-    /// A job begins, in place of any that the VM had.
+    /// Starts a deadline transfer, in place of any that the VM had.
     fn start_job(&mut self, now: Nanos, vm: VmId, job: &JobSpec) -> Result<(), EngineError> {
         self.engine.facts.queues.advance(now);
         self.engine.check_vm(vm)?;
@@ -171,6 +173,8 @@ impl JobsMut<'_> {
         let Facts { jobs, queues, .. } = &mut self.engine.facts;
         let vms = &queues.vms;
         if let Some(book) = jobs {
+            // Measuring stopped without transfers: it resumes with VMs that were idle lately at
+            // zero.
             if book.sleeps() {
                 let interval = book.interval();
                 let moved_nothing = |slot: usize| {
@@ -192,7 +196,7 @@ impl JobsMut<'_> {
         Ok(())
     }
 
-    /// A VM's job is not wanted any more. Returns how far it came; `None`: the VM had none.
+    /// Cancels a VM's deadline transfer. Returns its final state; `None`: the VM had none.
     ///
     /// # Errors
     /// When there is no such VM.
@@ -210,14 +214,14 @@ impl JobsMut<'_> {
         Ok(end)
     }
 
-    /// The next job that is over, the oldest first: done, or cancelled in whichever way. A driver
-    /// that never asks loses the oldest of more than a thousand.
+    /// Returns the next deadline transfer that is over, the oldest first: done, or cancelled for
+    /// any reason. More than a thousand unread ones drop the oldest.
     pub fn poll_job_end(&mut self) -> Option<JobEnd> {
         self.engine.facts.jobs.as_mut()?.poll_end()
     }
 
-    /// One VM has so many bytes a second at best, wherever on the device:
-    /// [`DeviceSpec::bytes_per_s`] is what it has everywhere. 0: not known.
+    /// Sets the maximum bandwidth of one VM in bytes a second, wherever on the device; 0: unknown.
+    /// [`DeviceSpec::bytes_per_s`] is a bandwidth that it has everywhere.
     ///
     /// [`DeviceSpec::bytes_per_s`]: tidegate_base::device::DeviceSpec::bytes_per_s
     pub fn say_best_bandwidth(&mut self, bytes_per_s: u64) {
@@ -227,10 +231,10 @@ impl JobsMut<'_> {
         }
     }
 
-    /// Goes on with what was learnt of this device before.
+    /// Continues with bandwidths that were learnt of this device before.
     ///
     /// # Errors
-    /// When it is not that. Then nothing has changed.
+    /// When the blob does not hold bandwidths. Then nothing has changed.
     pub fn import_bandwidths(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         self.keep_jobs();
         match &mut self.engine.facts.jobs {
@@ -239,7 +243,7 @@ impl JobsMut<'_> {
         }
     }
 
-    /// From the first job on there is a book of them.
+    /// Creates the book of deadline transfers if there is none, as from the first one on.
     fn keep_jobs(&mut self) {
         if self.engine.facts.jobs.is_some() {
             return;
@@ -264,6 +268,7 @@ impl JobsMut<'_> {
     }
 }
 
+/// Checks that a transfer has bytes and time.
 fn check(job: &JobSpec) -> Result<(), EngineError> {
     let positive = |what, value, allowed| match value {
         0 => Err(EngineError::Config {

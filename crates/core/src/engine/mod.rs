@@ -1,4 +1,4 @@
-//! The engine: requests in, device I/Os out, and every request answered exactly once.
+//! Engine: requests in, device I/Os out, and every request answered exactly once.
 //!
 //! ```text
 //! handle_request --> [ lane of its VM: units in order of arrival, merging ]
@@ -22,15 +22,15 @@
 //! ```
 //!
 //! The engine is a thin whole of parts that own their state: `intake` (request slots and payload
-//! memory), `directory` (disks and their clients), `flights` (I/Os with the device), `flushes` (the
-//! flush lane), `device` (what bounds the use of the device whatever the policy), `hung` (disks
-//! that hang leave the depth count), `active` (the policy in force: roles, what they hear, gates),
-//! and the [`Facts`], which roles read, with their `Queues` of VMs and requests.
+//! memory), `directory` (disks and their clients), `flights` (I/Os in flight), `flushes` (the flush
+//! lane), `device` (bounds on the use of the device whatever the policy), `hung` (disks that hang
+//! leave the depth count), `active` (the policy in force: roles, event fan-out, gates), and the
+//! [`Facts`], which roles read, with their `Queues` of VMs and requests.
 //!
-//! What the engine does itself, in the order of a request's way: `arrive` (checks, merging),
-//! `start` (dispatch, splitting), `company` (what goes along), `finish` (completions, cancelling),
-//! `answers` (finished requests that wait to be taken), `timers`. What a driver says and asks
-//! beside I/O it does by facets: [`Admission`], [`Tenants`], [`Jobs`], [`Device`].
+//! The engine's own steps, in the order of a request's path: `arrive` (checks, merging), `start`
+//! (dispatch, splitting), `company` (back-merging), `finish` (completions, cancelling), `answers`
+//! (finished requests that wait to be taken), `timers`. Drivers control and query everything beside
+//! I/O by facets: [`Admission`], [`Tenants`], [`Jobs`], [`Device`].
 
 mod active;
 mod admission;
@@ -93,32 +93,34 @@ use tidegate_base::objective::Objective;
 use tidegate_base::request::{Done, IoId, Lane, Segment};
 use tidegate_base::time::Nanos;
 
-/// See the [module](self).
+/// Scheduling engine of one device; see the [module](self).
 pub struct Engine {
     config: EngineConfig,
     active: ActivePolicy,
     facts: Facts,
     intake: Intake,
     directory: Directory,
+    /// Free VM slots; the last one is taken next.
     free_vm: Vec<u32>,
     flights: Flights,
     flushes: FlushLane,
     attainment: Attainments,
-    /// The VM that was served last; `NIL`: none was.
+    /// Slot of the VM that was served last; `NIL`: none was.
     last_vm: u32,
     done: Answers,
     control: DeviceControl,
-    /// All promises reckoned together.
+    /// State of reckoning all promises together.
     promises: Promises,
-    /// What one VM is said to have of the device at best; 0: nothing is said.
+    /// Configured maximum bandwidth of one VM in bytes a second; 0: not configured.
     best_bandwidth: u64,
+    /// Search for disks that hang; `None`: off.
     hung: Option<Box<HungDisks>>,
-    /// A disk hangs.
+    /// At least one disk hangs: spares the request path a look into `hung`.
     any_hung: bool,
 }
 
 impl Engine {
-    /// An engine with no VMs.
+    /// Creates an engine with no VMs.
     ///
     /// # Errors
     /// When a figure of the configuration is out of range.
@@ -158,15 +160,15 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The next guest request that is finished; to be called until `None` after every batch
-    /// of completions, disconnects and removals.
+    /// Returns the next finished guest request; to be called until `None` after every batch of
+    /// completions, disconnects and removals.
     #[inline]
     pub fn poll_done(&mut self) -> Option<Done> {
         self.done.pop()
     }
 
-    /// The memory of an I/O: pieces of guest requests in the order of their addresses. Valid
-    /// from the I/O's [`Engine::poll_dispatch`] to its completion; empty for other handles.
+    /// Memory of an I/O: pieces of guest requests in the order of their addresses. Valid from the
+    /// I/O's [`Engine::poll_dispatch`] to its completion; empty for other handles.
     pub fn io_segments(&self, io: IoId) -> impl Iterator<Item = Segment> + '_ {
         let io = self.flights.get(io);
         let (mut slot, mut left, mut offset) =
@@ -191,33 +193,33 @@ impl Engine {
         })
     }
 
-    /// Whether the device still owes the end of this I/O. A driver whose device may report one
-    /// twice asks before [`Engine::handle_completion`], which panics on the second.
+    /// Returns whether an I/O is in flight. A driver whose device may report an end twice asks
+    /// before [`Engine::handle_completion`], which panics on the second.
     pub fn is_in_flight(&self, io: IoId) -> bool {
         self.flights.contains(io)
     }
 
-    /// What every role may read.
+    /// Read-only view that roles have of the engine.
     pub fn view(&self) -> &Facts {
         &self.facts
     }
 
-    /// The device as it stands.
+    /// Copy of the device's specification and counters.
     pub fn facts(&self) -> DeviceFacts {
         self.facts.queues.device
     }
 
-    /// What the engine was made for.
+    /// Configuration that the engine was created with.
     pub fn config(&self) -> &EngineConfig {
         &self.config
     }
 
-    /// The policy in force.
+    /// Policy in force, without the wrapper around its roles.
     pub fn policy(&self) -> &Arc<dyn Policy> {
         &self.active.policy
     }
 
-    /// What one more VM and one more queued request take.
+    /// Memory in bytes that one more VM and one more queued request take.
     pub fn footprint(&self) -> Footprint {
         use core::mem::size_of;
         let [regulator, dispatcher] = [
@@ -247,49 +249,49 @@ impl Engine {
         }
     }
 
-    /// Returns what is known of request slots and payload memory.
+    /// Returns the facet of questions about request slots and payload memory.
     #[inline]
     pub fn admission(&self) -> Admission<'_> {
         Admission { engine: self }
     }
 
-    /// Returns what changes request slots and payload memory.
+    /// Returns the facet that changes request slots and payload memory.
     #[inline]
     pub fn admission_mut(&mut self) -> AdmissionMut<'_> {
         AdmissionMut { engine: self }
     }
 
-    /// Returns what is known of VMs and their disks.
+    /// Returns the facet of questions about VMs and their disks.
     #[inline]
     pub fn tenants(&self) -> Tenants<'_> {
         Tenants { engine: self }
     }
 
-    /// Returns what changes VMs and their disks.
+    /// Returns the facet that changes VMs and their disks.
     #[inline]
     pub fn tenants_mut(&mut self) -> TenantsMut<'_> {
         TenantsMut { engine: self }
     }
 
-    /// Returns what is known of jobs of VMs.
+    /// Returns the facet of questions about deadline transfers of VMs.
     #[inline]
     pub fn jobs(&self) -> Jobs<'_> {
         Jobs { engine: self }
     }
 
-    /// Returns what changes jobs of VMs.
+    /// Returns the facet that changes deadline transfers of VMs.
     #[inline]
     pub fn jobs_mut(&mut self) -> JobsMut<'_> {
         JobsMut { engine: self }
     }
 
-    /// Returns what is known of the device.
+    /// Returns the facet of questions about the device.
     #[inline]
     pub fn device(&self) -> Device<'_> {
         Device { engine: self }
     }
 
-    /// Returns what changes how the device is used.
+    /// Returns the facet that changes the use of the device.
     #[inline]
     pub fn device_mut(&mut self) -> DeviceMut<'_> {
         DeviceMut { engine: self }
@@ -299,6 +301,8 @@ impl Engine {
 #[cfg(debug_assertions)]
 impl Drop for Engine {
     fn drop(&mut self) {
+        // Debug builds only: a lost request hangs its guest, and a test should fail where it is
+        // lost.
         let left = self.facts.queues.device.requests;
         if left > 0 && !std::thread::panicking() {
             panic!("an engine was dropped with {left} requests that nobody answered");

@@ -1,9 +1,9 @@
-//! Everything that was promised on a device, reckoned together: the depth that latency bounds
-//! leave, and the blocking time by which floors are judged.
+//! Reckoning of all promises on a device together: the depth that latency bounds leave, and the
+//! blocking time by which floors are judged.
 //!
-//! The reckoning is that of plans ([`fit`]), with what the engine knows: objectives, transfers, the
+//! The reckoning is that of plans ([`fit`]), with the engine's objectives and transfers, and the
 //! profile or learnt costs. A driver asks for it ([`DeviceMut::reckon_promises`]) outside of the
-//! way of requests, since it looks at all VMs.
+//! request path, since it visits all VMs.
 //!
 //! [`DeviceMut::reckon_promises`]: super::DeviceMut::reckon_promises
 
@@ -27,30 +27,30 @@ const PAUSE_LEARNT: Nanos = Nanos::SECOND;
 /// Outcome of reckoning all promises of a device together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Feasibility {
-    /// Whether everything that was promised fits the device.
+    /// Everything that was promised fits the device.
     pub fits: bool,
-    /// Largest number of I/Os in flight with which the latency bounds hold that can be held, at
+    /// Largest number of I/Os in flight with which every latency bound that can be met is met, at
     /// most the configured depth.
     pub depth_bound: u32,
     /// VM whose latency bound is nearest to its end; `None`: no VM has one.
     pub tightest: Option<VmId>,
     /// Time by which a floor's request may be late: T of the plan, at the depth that the device's
-    /// queue has or may have soon. Where that is kept short, no request waits for the configured
-    /// depth.
+    /// queue has or may have soon. Where the queue is kept short, no request waits for the
+    /// configured depth.
     pub blocking: Nanos,
-    /// Whether costs were learnt; otherwise they are the profile's.
+    /// Costs were learnt; otherwise they are the profile's.
     pub is_learnt: bool,
 }
 
-/// State of the reckoning.
+/// State of reckoning promises.
 pub(super) struct Promises {
-    /// When to reckon next; [`Nanos::MAX`]: nothing has changed.
+    /// Time of the next reckoning; [`Nanos::MAX`]: nothing has changed.
     due: Nanos,
-    /// When the last reckoning was.
+    /// Time of the last reckoning; `None`: there was none.
     last: Option<Nanos>,
     /// Costs have changed since then, not promises alone.
     new_costs: bool,
-    /// Windows that costs had been learnt from by then.
+    /// Estimator windows from which costs had been learnt by then.
     windows: u64,
     /// Depth of the queue that the last blocking time counts with.
     depth: u32,
@@ -73,7 +73,8 @@ impl Pace {
     /// Time between two looks.
     const EVERY: Nanos = Nanos::SECOND;
 
-    /// Looks how many I/Os have ended, if it is time to. Returns whether it was.
+    /// Measures the pace once [`Pace::EVERY`] has passed since the last look. Returns whether it
+    /// did.
     #[inline]
     fn look(&mut self, now: Nanos, ended: u64) -> bool {
         let span = now.since(self.looked);
@@ -92,11 +93,12 @@ impl Pace {
     /// Returns the blocking time by which floors are judged, given the one that was reckoned for a
     /// queue of `depth`.
     ///
-    /// The reckoned time counts on the worst of all mixes, such as long random writes alone. That
-    /// may be tens of times what the device does in fact, and a floor judged by it would be kept
-    /// whatever a VM gets. So the time in which the device drains its queue at its pace counts
-    /// where that is shorter. All of a second counts as work, so pauses make it longer. At least
-    /// the time of the device's kind counts: its housekeeping may keep it from everything so long.
+    /// The reckoned time assumes the worst of all mixes, such as long random writes alone. That may
+    /// be tens of times the device's actual times, and a floor judged by it would be kept whatever
+    /// a VM gets. So the time in which the device drains its queue at its measured pace counts
+    /// where that is shorter. All of a second counts as work, so pauses make it longer. The
+    /// blocking time of the device's kind is the minimum: housekeeping may block the device for as
+    /// long.
     fn judged_by(&self, reckoned: Nanos, depth: u32, spec: &DeviceSpec) -> Nanos {
         let least = Attainments::blocking_of_kind(spec);
         let drains = |each: Nanos| Nanos(each.0.saturating_mul(depth.into())).max(least);
@@ -140,7 +142,7 @@ impl Promises {
         self.due_after(now, PAUSE);
     }
 
-    /// Notes what was learnt of costs, which count where there is no profile.
+    /// Notes new learnt costs, which count where there is no profile.
     #[inline]
     pub(super) fn follow_costs(&mut self, facts: &Facts) {
         if let (None, Some(estimator)) = (&facts.profile, &facts.estimator)
@@ -151,7 +153,7 @@ impl Promises {
         }
     }
 
-    /// Takes over the depth in force and the pace of the device, by which floors are judged.
+    /// Takes over the depth in force and the device's pace, by which floors are judged.
     #[inline]
     pub(super) fn follow_depth(
         &mut self,
@@ -175,6 +177,7 @@ impl Promises {
         }
     }
 
+    /// Schedules a reckoning now, but no sooner than `pause` after the last one.
     fn due_after(&mut self, now: Nanos, pause: Nanos) {
         let rested = self.last.map_or(now, |last| last + pause);
         self.due = self.due.min(now.max(rested));
@@ -223,13 +226,14 @@ impl Promises {
         let blocking = outcome.map(judged_by);
         match new_costs {
             true => attainment.set_blocking(blocking),
+            // Without new costs only others' promises changed, which must not tighten a VM's own.
             false => attainment.loosen_blocking(blocking),
         }
         true
     }
 }
 
-/// Costs to reckon with, and whether they were learnt; `None`: they are not known well enough.
+/// Costs to reckon with, and true if they were learnt; `None`: not known well enough.
 fn costs(facts: &Facts) -> Option<(Cow<'_, Profile>, bool)> {
     if let Some(profile) = facts.profile.as_deref() {
         let precise = profile.imprecision().is_none();
@@ -239,15 +243,15 @@ fn costs(facts: &Facts) -> Option<(Cow<'_, Profile>, bool)> {
     judged.then_some((Cow::Owned(profile), true))
 }
 
-/// Depth to count with: twice the one in force. An adapted depth grows by doubling, and what was
-/// promised may go beyond it, up to that.
+/// Depth to reckon with: twice the one in force. An adapted depth grows by doubling, and promised
+/// requests may exceed it up to that.
 fn counted_depth(facts: &Facts, control: &DeviceControl) -> u32 {
     let depth = control.limit.saturating_mul(2);
     depth.clamp(1, facts.queues.device.spec.depth)
 }
 
-/// Returns what comes of all promises together, with floors judged at a queue of `depth`; `None`:
-/// what requests cost is not known.
+/// Reckons all promises together, with floors judged at a queue of `depth`; `None`: the costs of
+/// requests are not known.
 fn reckoned(facts: &Facts, control: &DeviceControl, depth: u32, now: Nanos) -> Option<Feasibility> {
     let (profile, is_learnt) = costs(facts)?;
     let spec = &facts.queues.device.spec;
@@ -278,7 +282,7 @@ fn reckoned(facts: &Facts, control: &DeviceControl, depth: u32, now: Nanos) -> O
         true => fit::blocking(&fit::Device { depth, ..device }, &tenants, &assumed),
         false => fit.blocking,
     };
-    // Without latencies nothing but device time is known, and requests stay longer than that.
+    // A profile without latencies gives only device time, and requests take longer than that.
     let least = if fit.blocked_by.is_measured {
         Nanos::ZERO
     } else {
@@ -294,13 +298,13 @@ fn reckoned(facts: &Facts, control: &DeviceControl, depth: u32, now: Nanos) -> O
 }
 
 /// Bytes a second that the transfer of the VM in a slot needs to end in time; 0: it has none, or
-/// its time is over.
+/// its deadline has passed.
 fn transfer(facts: &Facts, slot: usize, now: Nanos) -> u64 {
     let job = facts.predictor().and_then(|predictor| predictor.job(slot));
     job.map_or(0, |job| job.needs(now))
 }
 
-/// Place of the need whose bound is nearest to its end.
+/// Index of the need that uses up most of its bound.
 fn tightest(fit: &Fit) -> Option<usize> {
     let bounds = fit.needs.iter().enumerate();
     let used = bounds.filter_map(|(at, need)| {

@@ -458,7 +458,7 @@ struct Going {
     background: bool,
     /// Requests of the VM count for its attainment.
     judged: bool,
-    /// Nothing of the unit is left.
+    /// All that was left of the unit goes.
     whole: bool,
     /// The unit's lane has no admitted unit any more.
     lane_left: bool,

@@ -1,4 +1,4 @@
-//! VMs and their disks.
+//! Facet of VMs and their disks: statistics, objectives, attainment, adding and removing.
 
 use super::disks::DiskSpec;
 use super::job_book;
@@ -15,15 +15,15 @@ use tidegate_base::request::{DiskId, IoError, Lane, Op, VmId};
 use tidegate_base::seconds::Seconds;
 use tidegate_base::time::Nanos;
 
-/// Tenants as they stand: VMs and their disks; see [`Engine::tenants`].
+/// Read-only view of VMs and their disks; see [`Engine::tenants`].
 #[derive(Clone, Copy)]
 pub struct Tenants<'a> {
     pub(super) engine: &'a Engine,
 }
 
 impl<'a> Tenants<'a> {
-    /// How the policy's controller tunes a VM to its target just now; `None`: it does not, or there
-    /// is no such VM.
+    /// State of the controller's tuning of a VM to its target; `None`: it does not tune the VM, or
+    /// there is no such VM.
     pub fn tuning(&self, vm: VmId) -> Option<Tuning> {
         self.engine.check_vm(vm).ok()?;
         self.engine
@@ -34,14 +34,14 @@ impl<'a> Tenants<'a> {
             .tuning(&self.engine.facts, vm)
     }
 
-    /// A VM's statistics, complete. Panics on a handle that was never given out, or of a VM that
-    /// has gone.
+    /// Statistics of a VM, including counts that are not in its ledger yet. Panics on a handle that
+    /// was never given out, or of a VM that was removed.
     pub fn vm_stats(&self, vm: VmId) -> Ref<'a, VmStats> {
         self.engine.facts.stats(vm)
     }
 
-    /// What a VM moved in each of the last seconds up to `now`, for its precision. Begins anew when
-    /// its `target` in bytes a second is another one. Panics as [`Tenants::vm_stats`].
+    /// Bytes that a VM moved in each of the last seconds up to `now`, for its precision. Starts
+    /// anew when its `target` in bytes a second changes. Panics as [`Tenants::vm_stats`].
     pub fn vm_seconds(&self, now: Nanos, vm: VmId) -> Seconds {
         let facts = &self.engine.facts;
         let (of_vm, ledger) = (&facts.queues.vms[vm.index()], &facts.ledgers[vm.index()]);
@@ -50,29 +50,29 @@ impl<'a> Tenants<'a> {
         ledger.seconds(second, asks, of_vm.arrived, of_vm.answered)
     }
 
-    /// The objective in force.
+    /// Objective in force for a VM.
     pub fn objective(&self, vm: VmId) -> &'a Objective {
         self.engine.facts.objective(vm)
     }
 
-    /// Guest requests of a VM that wait.
+    /// Number of a VM's guest requests that wait.
     pub fn pending(&self, vm: VmId) -> u32 {
         self.engine.facts.waiting(vm)
     }
 
-    /// Device I/Os of a VM in flight.
+    /// Number of a VM's device I/Os in flight.
     pub fn in_flight(&self, vm: VmId) -> u32 {
         self.engine.facts.in_flight(vm)
     }
 
     /// Attainment of each part of a VM's objective up to the last whole second before `now`; empty
-    /// for a VM that is promised nothing.
+    /// for a VM without promises.
     pub fn attainment(&self, now: Nanos, vm: VmId) -> Vec<PartAttainment> {
         let standing = self.standing(vm);
         self.engine.attainment.view(now, vm.index(), standing)
     }
 
-    /// Attainment of a VM, to be kept beyond the engine's life.
+    /// Exports the attainment of a VM, to be persisted.
     pub fn export_attainment(&self, now: Nanos, vm: VmId) -> Vec<PartRecord> {
         let standing = self.standing(vm);
         self.engine.attainment.export(now, vm.index(), standing)
@@ -83,7 +83,7 @@ impl<'a> Tenants<'a> {
         queues.vms[vm.index()].standing(&queues.device)
     }
 
-    /// What the policy's controller has learnt of a VM that is worth keeping; `None`: nothing.
+    /// Exports what the policy's controller has learnt of a VM; `None`: nothing worth persisting.
     ///
     /// # Errors
     /// When there is no such VM.
@@ -167,7 +167,8 @@ impl TenantsMut<'_> {
         job_book::expect_jobs(&mut self.engine.facts, id);
         self.engine.active.tell_limits(&mut self.engine.facts, id);
         if background && !self.engine.active.roles.dispatcher.serves_background() {
-            // The first one: from now on something must stand around the dispatcher.
+            // The first one: the dispatcher is rebuilt with a queue for background processes, and
+            // the new roles are told of this VM with all others.
             let policy = self.engine.active.policy.clone();
             self.engine.set_policy(now, &*policy);
         } else {
@@ -201,8 +202,8 @@ impl TenantsMut<'_> {
         }
     }
 
-    /// Has the objective of the VM in a slot judged from now on. A background process has what is
-    /// left: nothing is promised to it.
+    /// Judges the objective of the VM in a slot from now on. Background processes only get what is
+    /// left: nothing is promised to them.
     fn judge(&mut self, slot: usize, objective: &Objective) {
         let Queues {
             now, vms, device, ..
@@ -213,7 +214,7 @@ impl TenantsMut<'_> {
         of_vm.judged = !background && attainment.change(*now, slot, objective, standing);
     }
 
-    /// Changes what a VM was promised. What its limit had used stays used.
+    /// Changes a VM's objective. Debts under its limits stay.
     ///
     /// # Errors
     /// When the objective contradicts itself, or there is no such VM.
@@ -228,7 +229,7 @@ impl TenantsMut<'_> {
         objective.validate()?;
         let before = core::mem::replace(&mut self.engine.facts.objectives[vm.index()], *objective);
         if before.target.bytes_per_s != objective.target.bytes_per_s {
-            // What came of another target says nothing of this one.
+            // Seconds under another target say nothing about the precision of this one.
             self.engine.facts.begin_seconds(vm.index());
         }
         let facts = &self.engine.facts;
@@ -239,6 +240,7 @@ impl TenantsMut<'_> {
         self.judge(vm.index(), objective);
         self.engine
             .intake
+            // A larger part may have made room for reads that wait for memory.
             .feed_reads(&mut self.engine.facts, &mut self.engine.active);
         self.engine.active.tell_limits(&mut self.engine.facts, vm);
         self.engine
@@ -259,7 +261,7 @@ impl TenantsMut<'_> {
         Ok(())
     }
 
-    /// Goes on with the attainment that [`Tenants::export_attainment`] gave `ago` seconds ago.
+    /// Continues with the attainment that [`Tenants::export_attainment`] gave `ago` seconds ago.
     /// Counts of a promise that has changed since are dropped; its history stays.
     ///
     /// # Errors
@@ -278,8 +280,8 @@ impl TenantsMut<'_> {
         Ok(())
     }
 
-    /// Removes a VM with its disks and clients: what waits is answered as cancelled, what is
-    /// in flight is answered when it ends.
+    /// Removes a VM with its disks and clients: waiting requests are answered as cancelled, those
+    /// in flight when they end.
     ///
     /// # Errors
     /// When there is no such VM.
@@ -291,7 +293,7 @@ impl TenantsMut<'_> {
         let control = &mut self.engine.control;
         control.promise_changed(facts, vm.index, latency);
         self.engine.promises.changed(facts.queues.now);
-        // Held by the VM itself until its last request is out: see `vm_left`.
+        // One request that does not exist keeps the VM from leaving in the middle of what follows.
         self.engine.facts.queues.vms[vm.index()].requests += 1;
         self.engine
             .cancel_waiting(vm.index, IoError::Cancelled, |_, _| true);
@@ -310,9 +312,9 @@ impl TenantsMut<'_> {
         Ok(())
     }
 
-    /// Has the policy's controller take over what was learnt of these VMs, which may have been by
-    /// another engine. VMs that come, go or change afterwards may void it, so all of them ought to
-    /// be there. Returns those that were refused; for them nothing has changed.
+    /// Has the policy's controller take over what was learnt of these VMs, possibly by another
+    /// engine. VMs that are added, removed or changed afterwards may invalidate it, so all of them
+    /// should exist already. Returns the refused ones; for them nothing has changed.
     pub fn import_learnt<'a>(
         &mut self,
         now: Nanos,
@@ -321,8 +323,8 @@ impl TenantsMut<'_> {
         self.take_over(now, learnt, false)
     }
 
-    /// The same of VMs whose disks lie elsewhere than where it was learnt: what was learnt of the
-    /// disks is found out anew, the rest is taken over.
+    /// Imports as [`TenantsMut::import_learnt`] does, for VMs whose disks lie elsewhere than where
+    /// it was learnt: what depends on the disks is learnt anew, the rest is taken over.
     pub fn import_moved<'a>(
         &mut self,
         now: Nanos,
@@ -360,7 +362,7 @@ impl TenantsMut<'_> {
         refused
     }
 
-    /// Gives a VM a disk.
+    /// Adds a disk to a VM.
     ///
     /// # Errors
     /// When there is no such VM, or the range is empty or beyond 64 bits.
@@ -376,8 +378,8 @@ impl TenantsMut<'_> {
         Ok(disk)
     }
 
-    /// Removes a disk of a VM with its clients: what waits is answered as cancelled, what is in
-    /// flight is answered when it ends. The VM's other disks go on.
+    /// Removes a disk of a VM with its clients: waiting requests are answered as cancelled, those
+    /// in flight when they end. The VM's other disks go on.
     ///
     /// # Errors
     /// When there is no such disk.
@@ -402,9 +404,9 @@ impl TenantsMut<'_> {
         Ok(())
     }
 
-    /// Changes where a disk lies and how long it is; its bytes keep their offsets. What waits
-    /// beyond a new end that is nearer fails with [`IoError::BeyondEnd`]; what is in flight
-    /// there ends as it does, and is not repeated.
+    /// Changes place and size of a disk; its bytes keep their offsets. Waiting requests beyond a
+    /// new, nearer end fail with [`IoError::BeyondEnd`]; those in flight there end normally, and
+    /// are not repeated.
     ///
     /// # Errors
     /// When there is no such disk, or the range is empty or beyond 64 bits.
@@ -439,8 +441,8 @@ impl TenantsMut<'_> {
         Ok(())
     }
 
-    /// Moves everything inside the engine that is for a disk by so much. Dispatchers that order by
-    /// address see it go and come again; to regulators nothing has happened.
+    /// Moves the addresses of all requests for a disk by `by` bytes, modulo 2^64. Dispatchers that
+    /// order by address see them removed and inserted; regulators notice nothing.
     fn move_requests(&mut self, vm: u32, disk: u32, by: u64) {
         self.engine.active.unshelve(&mut self.engine.facts, vm);
         let mut waiting = Vec::new();
@@ -459,7 +461,7 @@ impl TenantsMut<'_> {
         }
         let Requests { hot, cold, .. } = &mut self.engine.facts.queues.reqs;
         for (hot, cold) in hot.iter_mut().zip(cold) {
-            // Also what is in flight: it may have to be repeated. A flush has no address.
+            // Also requests in flight, which may have to be repeated. A flush has no address.
             if hot.state != state::FREE && hot.op != Op::Flush && cold.disk == disk {
                 hot.addr = hot.addr.wrapping_add(by);
             }

@@ -201,7 +201,7 @@ fn a_place_that_is_kept_ends_what_else_holds_back() {
     b.now += Nanos::from_micros(10);
     assert!(b.dispatch().is_empty(), "the place is kept");
     assert_eq!(b.engine.control.held_since, None);
-    // What the place takes is not the dispatcher's doing.
+    // Time for which a place is kept is not the dispatcher's deliberate wait.
     b.now += Nanos::from_micros(20);
     assert_eq!(
         b.engine.facts.queues.deliberate_time(),
