@@ -141,6 +141,7 @@ impl Floor {
         let ClosedSecond { due, late, hanging } = self.ring.close();
         let very_late = core::mem::take(&mut self.very_late);
         let asked = core::mem::take(&mut self.asked);
+        // One late request is forgiven, but not if it is late by `LATE` or more.
         if late > 1 || hanging || very_late {
             return Verdict::Missed(cause);
         }

@@ -80,6 +80,7 @@ impl<const N: usize> Buckets<N> {
         let small = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
         for &(back, judged, missed) in from {
             let number = then.saturating_sub(back);
+            // The ring no longer covers older buckets.
             if now - number < N as u32 {
                 let (all, short) = &mut self.counts[number as usize % N];
                 *all = all.saturating_add(small(judged));

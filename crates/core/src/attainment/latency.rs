@@ -50,6 +50,7 @@ impl Latency {
     /// Ends a second; `cause`: of a miss.
     pub(super) fn close(&mut self, cause: Cause) -> Verdict {
         let ClosedSecond { due, late, hanging } = self.ring.close();
+        // A request that hangs through the whole second means no service, however few are late.
         if hanging || u64::from(late) * ONE_LATE_IN > u64::from(due) {
             return Verdict::Missed(cause);
         }

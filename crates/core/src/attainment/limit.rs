@@ -74,6 +74,7 @@ impl Level {
             return 0;
         }
         let left = self.level.saturating_sub(self.rate);
+        // One I/O may exceed the rate: requests are counted whole when they start.
         let most = self.burst.saturating_add(largest);
         let slack = self.rate / 100;
         let beyond = left.saturating_sub(most.saturating_add(slack));
@@ -169,6 +170,7 @@ impl LimitJudge {
         for [ops, bytes] in self.levels_of(lane) {
             let units = match ops.norm {
                 0 => u64::from(first.ops),
+                // A request counts as `norm` bytes at least, a larger one by its size.
                 norm => first.bytes.max(u64::from(first.ops) * norm),
             };
             ops.spend(units, units);

@@ -42,6 +42,7 @@ impl Stalls {
         let moved = last.saturating_sub(self.newest);
         self.bits = self.bits.checked_shl(moved).unwrap_or(0);
         self.newest = self.newest.max(last);
+        // A stall covers every second that it touches.
         for second in first.max(last.saturating_sub(REMEMBERED - 1))..=last {
             self.bits |= 1 << (self.newest - second);
         }
@@ -50,6 +51,7 @@ impl Stalls {
     /// Returns whether the medium stalled in a second; `busy`: I/Os are in flight now.
     pub(super) fn holds(&self, second: u32, now: Nanos, busy: bool) -> bool {
         let back = self.newest.wrapping_sub(second);
+        // Seconds after the newest wrap around to large numbers, and are not noted.
         let noted = back < REMEMBERED && self.bits & (1 << back) != 0;
         let lasts = busy && now.since(self.progress) >= SILENCE;
         noted || lasts && (second_of(self.progress)..=second_of(now)).contains(&second)

@@ -181,6 +181,7 @@ impl VmAttainment {
         let mut count = |part: Part, verdict: Verdict| {
             let verdict = match verdict {
                 _ if unjudged => Verdict::Idle,
+                // A stall explains late requests, but no I/Os beyond a limit.
                 Verdict::Missed(_) if stalled && part != Part::Limit => Verdict::Stalled,
                 other => other,
             };
@@ -353,6 +354,7 @@ impl VmAttainment {
             second,
             match late {
                 Nanos::ZERO => Verdict::Kept { asked_less: false },
+                // A fixed cause: no account tells where a transfer's time went.
                 _ => Verdict::Missed(Cause::Others),
             },
         );

@@ -287,6 +287,7 @@ impl Budget {
         if member.own + amount <= member.ceiling
             && member.epoch == self.division.epoch
             && self.used + amount <= self.bounds.total
+            // Undivided, claims are met in their order: none passes a member that waits.
             && (self.bounds.divided || self.loans.is_empty())
         {
             member.own += amount;
@@ -573,6 +574,7 @@ impl Budget {
                 continue;
             };
             let want = self.members[who].want;
+            // In an undivided budget only the called member may pass those that wait.
             self.members[who].called = true;
             match self.source(who, want) {
                 Ok(_) => {
@@ -609,6 +611,7 @@ impl Budget {
         let member = &self.members[who];
         let own = part.saturating_sub(member.own);
         let lent = (self.lendable - self.lent).min(member.credit().saturating_sub(member.loan));
+        // A loan would have to wait behind members whose turns come first.
         let lent = if self.is_first(&self.loans, who) {
             lent
         } else {

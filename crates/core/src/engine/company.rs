@@ -63,6 +63,7 @@ impl Engine {
                 self.facts.queues.reqs.cut(next, room, block),
             );
             let may_cut = cut > 0 && !self.active.is_full(&self.facts, unit, limit);
+            // Without a whole request that fits, only a cut could extend the I/O.
             if !self.active.cuts(&self.facts, vm) || (fit == 0 && !may_cut) {
                 return None;
             }

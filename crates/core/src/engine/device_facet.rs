@@ -214,6 +214,7 @@ impl DeviceMut<'_> {
         let mut silent = hung.silent(self.engine.facts.queues.now);
         if !silent.is_empty() {
             let others = hung.last_end_of_others(&silent);
+            // An end of another disk's I/O within that time shows that the device itself works.
             let lately = others > Nanos::ZERO
                 && self.engine.facts.queues.now.since(others) <= hung.patience.data;
             let all = hung.hold_the_device(&silent) && self.others_wait(&hung, &silent);

@@ -353,6 +353,7 @@ impl Engine {
         let client = self.directory.request_left(cold.client);
         let outcome = cold.error.map_or(Ok(()), Err);
         let account = cold.account(now);
+        // A client's own memory is no budget's: the frontend returns nothing for it.
         let holds = this.flags & flag::HOLDS != 0 && !client.own_memory;
         self.done.push(Done {
             req: this.id(slot),
@@ -493,6 +494,7 @@ impl Engine {
         let hot = &mut self.facts.queues.reqs.hot[slot as usize];
         let (vm, lane) = (hot.vm, hot.op.lane());
         let passenger = hot.state == state::PASSENGER;
+        // As if wholly started: with parts in flight, the last of them answers the request.
         hot.state = state::STARTED;
         let (shut, deliberate) = (
             self.facts.queues.shut_time(vm, lane),

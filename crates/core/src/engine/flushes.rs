@@ -89,7 +89,7 @@ impl FlushLane {
     }
 
     /// Takes the next disk that has its turn and for which `may` holds; the others lose their turns
-    /// until [`FlushLane::revive`] or their next flush ends.
+    /// until [`FlushLane::revive`] or the end of their flush in flight.
     pub(super) fn next_disk(&mut self, may: impl Fn(u32) -> bool) -> Option<u32> {
         while let Some(disk) = self.turns.pop_front() {
             if may(disk) {

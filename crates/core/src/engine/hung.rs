@@ -82,6 +82,7 @@ impl Silence {
     /// which an I/O of it last ended.
     fn too_long(self, now: Nanos, last_end: Nanos, patience: &Patience) -> Option<Nanos> {
         let since = |start: Nanos, bound: Nanos| {
+            // An end after the start of the oldest I/O is progress of the disk, too.
             let since = start.max(last_end);
             (start != Nanos::MAX && now.since(since) >= bound).then_some(since)
         };

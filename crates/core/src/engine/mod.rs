@@ -111,7 +111,7 @@ pub struct Engine {
     control: DeviceControl,
     /// State of reckoning all promises together.
     promises: Promises,
-    /// Configured maximum bandwidth of one VM in bytes a second; 0: not configured.
+    /// Maximum bandwidth of one VM in bytes a second, as the driver has set it; 0: unknown.
     best_bandwidth: u64,
     /// Search for disks that hang; `None`: off.
     hung: Option<Box<HungDisks>>,

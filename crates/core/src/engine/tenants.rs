@@ -426,6 +426,7 @@ impl TenantsMut<'_> {
             ..before
         };
         after.check()?;
+        // Before the move: addresses are still those of the former place.
         if size < before.size {
             self.engine
                 .cancel_waiting(vm, IoError::BeyondEnd, |facts, slot| {
@@ -456,6 +457,7 @@ impl TenantsMut<'_> {
                 unit = self.engine.facts.queues.reqs.hot[unit as usize].next;
             }
         }
+        // A dispatcher may order by address, so units leave its index before theirs change.
         for &unit in &waiting {
             self.engine.active.withdraw(&mut self.engine.facts, unit);
         }

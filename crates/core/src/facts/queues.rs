@@ -71,6 +71,7 @@ impl Queues {
         let queue = &mut self.vms[vm].lanes[lane];
         let prev = match next {
             NIL => queue.tail,
+            // The first unit's own `prev` is stale: see `unlink`.
             next if next == queue.head => NIL,
             next => hot[next as usize].prev,
         };
@@ -232,6 +233,7 @@ impl Queues {
         for (hot, cold) in hot.iter_mut().zip(cold) {
             if hot.state == state::PENDING || hot.state == state::ADMITTED {
                 let shut = of_vms[hot.vm as usize].shut_time(hot.op.lane(), *now);
+                // Time held under the former policy must not look like a hold of the new one.
                 cold.settle(*now, shut);
                 let held = pending && !of_vms[hot.vm as usize].background;
                 device.pending += u32::from(held);

@@ -53,6 +53,7 @@ pub(crate) struct Filling {
 impl Requests {
     /// Creates a slab of `requests` slots; it never grows or allocates again.
     pub(crate) fn new(requests: u32) -> Requests {
+        // Slot i links to i + 1, so the free list runs through all slots in order.
         let mut hot: Vec<Hot> = (1..=requests).map(Hot::vacant).collect();
         if let Some(last) = hot.last_mut() {
             last.next = NIL;
@@ -238,6 +239,7 @@ impl Requests {
         for _ in 0..MERGE_SCAN {
             let other = &hot[unit as usize];
             let first = &hot[other.chain_first as usize];
+            // A unit whose first bytes have gone takes nothing in front, and does not grow.
             let (whole, last) = (first.issued == 0, other.chain_last);
             let behind = first.addr + other.unit_len as u64 == of.addr;
             let before = of.addr + of.len as u64 == first.addr && whole;
@@ -355,6 +357,7 @@ impl Requests {
             true => [front, rest],
             false => [rest, front],
         };
+        // Another request may name each half: the former name is an ordinary member until then.
         self.hot[unit as usize].state = state::PASSENGER;
         self.hot[last_of_front as usize].chain_next = NIL;
         self.hot[last_of_front as usize].flags |= flag::FOLLOWED;

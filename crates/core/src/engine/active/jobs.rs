@@ -11,6 +11,7 @@ impl ActivePolicy {
     /// Notes that a VM's class has changed: its past throughput does not predict the next.
     pub(in crate::engine) fn class_turned(&mut self, facts: &mut Facts, vm: VmId) {
         let now = facts.queues.now;
+        // Bytes moved until now belong to the former class.
         job_book::tell_moved(facts, vm.index()..vm.index() + 1);
         if let Some(book) = &mut facts.jobs {
             book.predictor_mut().turned(now, vm.index());

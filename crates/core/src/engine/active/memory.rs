@@ -31,6 +31,7 @@ impl ActivePolicy {
         }
         let (open, changed) = (*reasons == 0, *reasons != before);
         if changed && starved {
+            // The VM may wait in vain: checked once the device is idle.
             facts.queues.memory.starved += 1;
             facts.queues.memory.asks = true;
         } else if changed {

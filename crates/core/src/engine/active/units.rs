@@ -25,6 +25,7 @@ impl ActivePolicy {
     /// Splits a unit behind its first `reqs` guest requests into two that take its place. The half
     /// that came first stands first. Returns the half with the requests behind.
     pub(in crate::engine) fn split_unit(&mut self, facts: &mut Facts, unit: u32, reqs: u32) -> u32 {
+        // A dispatcher may order by length or address, so the unit leaves its index first.
         self.withdraw(facts, unit);
         let next = facts.queues.unlink(unit);
         let (rest, in_order) = facts.queues.reqs.divide(unit, reqs);
