@@ -55,7 +55,6 @@ fn take_request(
     }
     match claimed_since {
         Some(since) => with.since = since.min(now),
-        // Last of the checks: a refusal must leave nothing taken.
         None => (engine.intake).take_in(now, vm as usize, with.own_memory, op, with.len)?,
     }
     from.requests += 1;
@@ -66,7 +65,6 @@ fn take_request(
     );
     let continues = note_arrival(now, of_vm, ledger, &with, sharing.as_deref_mut());
     device.requests += 1;
-    // Kept out of line, so that the common request, which adjoins nothing, stays in registers.
     if continues || op == Op::Flush {
         return Ok(arrived_with_others(engine, slot, with));
     }
@@ -82,6 +80,7 @@ fn take_request(
 }
 
 /// Writes a flush, or a request that may continue a waiting one, into its slot. Returns its handle.
+/// Kept out of line, so that a request that adjoins nothing stays in registers.
 #[inline(never)]
 fn arrived_with_others(engine: &mut Engine, slot: u32, mut with: Filling) -> ReqId {
     let now = engine.facts.queues.now;

@@ -545,8 +545,7 @@ impl Going {
         let moment = Moment {
             now,
             shut: of_vm.shut_time(op.lane(), now),
-            // The dispatcher's deliberate wait has ended before the pick: all of it is in the
-            // device's sum.
+            // Deliberate waits ended before the pick: all their time is in the device's sum.
             deliberate: device.deliberate,
             held,
             behind: if last_vm == vm { NIL } else { last_vm },
@@ -572,7 +571,6 @@ impl Going {
             going.lane_left = leave_lane(hot, of_vm, device, unit, op);
         } else {
             facts.ledgers[vm as usize].at_once().split += 1;
-            // The rest stays in its lane with the memory of the whole request.
             facts.queues.count_holder(unit);
         }
         if let Some(head) = head {
