@@ -1,5 +1,4 @@
-//! What each VM's requests are like: vFair's patterns (Lu et al., SoCC 2015, sections 4.1.1 and
-//! 4.2).
+//! Request patterns of VMs, as vFair defines them (Lu et al., SoCC 2015, sections 4.1.1 and 4.2).
 //!
 //! A VM has two. *t* is that of its own stream, as its requests arrive: what it asks for. *t'*,
 //! blended, is that of the same requests as the device gets them: what is left of its sequences
@@ -36,16 +35,16 @@ use tidegate_capacity::profile::{Direction, Pattern};
 use tidegate_core::facts::{Facts, moved};
 use tidegate_core::roles::{Event, Footprint, Interests};
 
-/// How long a window is.
+/// Length of a window.
 pub const WINDOW: Nanos = Nanos::from_millis(30);
-/// How much of the average the newest window is.
+/// Weight of the newest window in the average.
 const NEWEST: f64 = 0.3;
 
-/// What came in a window.
+/// Requests counted in a window.
 #[derive(Clone, Copy, Default, Debug)]
 struct Window {
     bytes: u64,
-    /// By direction.
+    /// Requests by direction, read and write.
     requests: [u32; 2],
     sequential: [u32; 2],
 }
@@ -58,7 +57,7 @@ impl Window {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// The average with this window in it.
+    /// Returns the average with this window included.
     fn averaged(&self, before: &Pattern, first: bool) -> Pattern {
         let [reads, writes] = self.requests.map(f64::from);
         let all = reads + writes;
@@ -79,7 +78,7 @@ impl Window {
     }
 }
 
-/// A pattern and the window that goes on.
+/// Average pattern and the current window.
 #[derive(Clone, Copy, Debug)]
 struct Average {
     pattern: Pattern,
@@ -96,7 +95,7 @@ impl Average {
         },
     };
 
-    /// The window is over. Returns whether anything came in it.
+    /// Ends the window. Returns `true` if requests came in it.
     fn close(&mut self, first: bool) -> bool {
         let came = self.window.requests != [0; 2];
         if came {
@@ -111,11 +110,11 @@ impl Average {
 struct OfVm {
     own: Average,
     blended: Average,
-    /// When the window ends.
+    /// End of the current window.
     until: Nanos,
     /// Requests that arrived, modulo 2^32.
     arrived: u32,
-    /// Whether anything is known: of its own stream, and blended.
+    /// Marks patterns that a window has filled: own and blended.
     known: [bool; 2],
 }
 
@@ -140,24 +139,24 @@ impl OfVm {
     }
 }
 
-/// Watches the requests of all VMs of a device. A role that wants patterns keeps one and hands it
-/// the events it hears.
+/// Observer of the requests of all VMs of a device. A policy part that needs patterns owns one and
+/// passes on the events that it receives.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     vms: Vec<OfVm>,
-    /// By VM: where its last requests ended.
+    /// Ends of each VM's last requests.
     streams: Vec<Ends>,
     run: Run,
 }
 
 impl Patterns {
-    /// The events it needs.
+    /// Events that [`Patterns::on_event`] needs.
     pub const INTERESTS: Interests = Interests::ARRIVED
         .and(Interests::MERGED)
         .and(Interests::STARTED)
         .and(Interests::VMS);
 
-    /// Room for VMs in so many slots.
+    /// Creates an observer with `vms` slots.
     pub fn new(vms: usize) -> Patterns {
         Patterns {
             vms: vec![OfVm::NEW; vms],
@@ -166,7 +165,7 @@ impl Patterns {
         }
     }
 
-    /// What happened: one of [`Patterns::INTERESTS`].
+    /// Takes in an event of [`Patterns::INTERESTS`]; ignores all others.
     pub fn on_event(&mut self, facts: &Facts, event: &Event) {
         match *event {
             Event::Arrived(request) | Event::Merged { by: request, .. } => {
@@ -183,7 +182,7 @@ impl Patterns {
         }
     }
 
-    /// A guest request that moves data arrived.
+    /// Counts a guest request that arrived and moves data.
     pub fn arrived(&mut self, now: Nanos, vm: VmId, op: Op, addr: u64, len: u32) {
         let of_vm = &mut self.vms[vm.index()];
         let stream = &mut self.streams[vm.index()];
@@ -195,7 +194,7 @@ impl Patterns {
         window.count(Direction::of(op), 1, sequential.into(), len.into());
     }
 
-    /// An I/O that moves data went to the device.
+    /// Counts an I/O that went to the device and moves data.
     pub fn started(&mut self, now: Nanos, io: &DeviceIo) {
         let sequential = self.run.started(io);
         if io.first_ops > 0 {
@@ -209,19 +208,20 @@ impl Patterns {
         }
     }
 
-    /// A VM came, into a slot that another may have had.
+    /// Resets a slot for a new VM.
     pub fn forget(&mut self, vm: VmId) {
         self.vms[vm.index()] = OfVm::NEW;
         self.streams[vm.index()] = Ends::NONE;
         self.run.forget(vm);
     }
 
-    /// t: what a VM asks for, as of the last window that ended.
+    /// Returns t, the pattern of a VM's requests, as of the last window that ended.
     pub fn own(&mut self, now: Nanos, vm: VmId) -> Pattern {
         self.at(now, vm).own.pattern
     }
 
-    /// t': what the device gets of it. Before anything of it went to the device, t.
+    /// Returns t', the pattern of a VM's requests as the device gets them. Equals t until an I/O of
+    /// the VM went to the device.
     pub fn blended(&mut self, now: Nanos, vm: VmId) -> Pattern {
         let of_vm = self.at(now, vm);
         match of_vm.known[1] {
@@ -236,7 +236,7 @@ impl Patterns {
         of_vm
     }
 
-    /// What a VM takes in it.
+    /// Returns the memory that a VM takes.
     pub fn footprint(&self) -> Footprint {
         Footprint {
             vm: size_of::<OfVm>(),
@@ -280,9 +280,9 @@ mod tests {
     /// Everything that ever happened, looked through each time.
     #[derive(Default)]
     struct History {
-        /// When, whose, operation, begin, length.
+        /// Arrived requests: time, slot, operation, beginning, length.
         arrived: Vec<(u64, usize, Op, u64, u32)>,
-        /// The same with the guest requests that it serves first.
+        /// Started I/Os: time, slot, operation, beginning, length, guest requests served first.
         started: Vec<(u64, usize, Op, u64, u32, u32)>,
     }
 

@@ -34,8 +34,8 @@ pub struct Tournament {
     winners: Vec<Winner>,
     /// Winner of all.
     best: Winner,
-    /// Where the winner of all stands, and over how many matches: no more than the ids that
-    /// were ever in need.
+    /// Index of the overall winner, and its number of matches. Both grow only as far as ids that
+    /// were ever used need.
     top: usize,
     height: u32,
 }
@@ -87,13 +87,13 @@ impl Tournament {
         (self.best.key != ABSENT).then_some((self.best.key, self.best.id as usize))
     }
 
-    /// Whether the smallest key is at most `key`.
+    /// Returns `true` if the smallest key is at most `key`.
     #[inline]
     pub fn reaches(&self, key: u64) -> bool {
         self.best.key <= key.min(Self::LARGEST)
     }
 
-    /// Whether `id` is in it.
+    /// Returns `true` if `id` is in the set.
     #[inline]
     pub fn contains(&self, id: usize) -> bool {
         self.groups[id / GROUP].0[id % GROUP] != ABSENT

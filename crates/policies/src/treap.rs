@@ -22,11 +22,11 @@ const OUT: u32 = NIL - 1;
 #[derive(Clone, Copy, Debug)]
 struct Node {
     key: u64,
-    /// What lies before and behind it.
+    /// Subtrees before and behind the node.
     children: [u32; 2],
 }
 
-/// Where a node hangs.
+/// Link from which a node hangs.
 #[derive(Clone, Copy)]
 enum Hook {
     Root(usize),
@@ -47,7 +47,7 @@ impl Treaps {
     /// Memory a set takes.
     pub const BYTES_PER_SET: usize = size_of::<u32>();
 
-    /// So many empty sets of the ids `0..ids`.
+    /// Creates `sets` empty sets of the ids `0..ids`.
     pub fn with_capacity(sets: usize, ids: usize) -> Treaps {
         let node = Node {
             key: 0,
@@ -155,7 +155,7 @@ impl Treaps {
     }
 }
 
-/// How high an id stands, as if by chance; no two stand equally high.
+/// Returns the pseudo-random heap priority of an id; no two ids have the same.
 fn height(id: u32) -> u32 {
     let mixed = id.wrapping_mul(0x9E37_79B1);
     (mixed ^ mixed >> 15).wrapping_mul(0x85EB_CA77)

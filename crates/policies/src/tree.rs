@@ -73,7 +73,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
     /// Memory an entry takes at most, in a large set.
     pub const BYTES_PER_ENTRY: usize = size_of::<Node<K>>() / LEAST;
 
-    /// So many empty sets with room for so many entries in all.
+    /// Creates `sets` empty sets with room for `entries` entries in all.
     pub fn with_capacity(sets: usize, entries: usize) -> Self {
         // Every root may be as lean as it likes; of the others each level is LEAST full.
         let (mut level, mut nodes) = (entries / LEAST + sets, 0);
@@ -109,7 +109,7 @@ impl<K: Ord + Copy + Default> Forest<K> {
         }
     }
 
-    /// How many entries a set has.
+    /// Returns the number of entries of a set.
     pub fn len(&self, set: usize) -> usize {
         self.roots[set].len as usize
     }
@@ -382,8 +382,8 @@ impl<K: Ord + Copy + Default> Forest<K> {
 }
 
 impl<K: Ord + Copy> Node<K> {
-    /// Where an entry stands in a leaf, or would. Keys alone are halved, since equal ones are
-    /// rare and comparing pairs takes twice as long.
+    /// Returns the index of an entry in a leaf, or the index at which it belongs. Keys alone are
+    /// bisected, since equal ones are rare and comparing pairs takes twice as long.
     fn place_of(&self, key: K, id: u32) -> usize {
         let entries = &self.entries[..self.len as usize];
         let first = entries.partition_point(|e| e.key < key);

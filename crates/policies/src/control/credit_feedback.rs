@@ -39,28 +39,28 @@ use tidegate_core::facts::Facts;
 use tidegate_core::part::{Honours, ParamInfo, ParamKind, PartInfo};
 use tidegate_core::roles::{Controller, Event, Interests, Interval, IntervalEnd, Knob, Knobs};
 
-/// So many intervals in which all objectives hold, and proportions go back.
+/// Intervals in a row with all objectives kept after which proportions drift back.
 const HELD: u32 = 10;
-/// By this part of the difference.
+/// Part of the difference to the proportions of the reservations that one drift step removes.
 const DRIFT: f64 = 0.1;
-/// In which what was learnt is written: the objective, c_i, c_i by reservations, the quotient of
-/// the sums of both.
+/// Version of the exported blob: objective, c_i, c_i by reservations, quotient of the sums of both.
 const LEARNT_VERSION: u16 = 1;
-/// A larger c_i than any quotient of two rates.
+/// Upper bound of an imported c_i, above any quotient of two rates.
 const PROPORTION_MAX: f64 = 1e30;
 
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreditFeedbackParams {
-    /// What credits are reckoned by; the regulator's.
+    /// Terms by which credits are computed; equal to the regulator's.
     pub terms: Terms,
-    /// Off: credits stay as reservations have them.
+    /// `false` keeps credits in the proportions of the reservations.
     pub feedback: bool,
-    /// The paper's letter: Ind_i may be above 1, every whole turn feeds back, nothing drifts.
+    /// Follows the paper as printed: Ind_i may exceed 1, every whole turn feeds back, nothing
+    /// drifts.
     pub literal: bool,
 }
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     name: "credit-feedback",
     summary: "more credits for whoever missed its objective",
@@ -94,59 +94,60 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     },
 };
 
-/// What a VM did in the interval, as far as the number is the interval's.
+/// Activity of a VM in the interval with the number `interval`; stale in any other.
 #[derive(Clone, Copy, Default, Debug)]
 struct Deeds {
     interval: u64,
     answers: u32,
-    /// Requests it made.
+    /// Requests that arrived, merged ones included.
     asked: u32,
     latency: Nanos,
-    /// Time in which it had none inside.
+    /// Time without a request inside the engine.
     quiet: Nanos,
 }
 
-/// One VM.
+/// State of one VM slot.
 #[derive(Clone, Copy, Default, Debug)]
 struct Vm {
     present: bool,
     deeds: Deeds,
     quiet: LastQuiet,
-    /// Mean cost of its requests, in credits; 0: not known. Moves by 1/8.
+    /// Mean cost of a request in credits, smoothed by 1/8 a request; 0: not known yet.
     cost: f64,
-    /// c_i, where proportions are not those of the reservations.
+    /// c_i; meaningful only while proportions differ from those of the reservations.
     proportion: f64,
-    /// a_i, likewise.
+    /// a_i in credits; meaningful only while proportions differ from those of the reservations.
     credits: u32,
-    /// Ind_i of the interval with this number.
+    /// Number of an interval, and Ind_i in it.
     indicator: (u64, f64),
 }
 
-/// The controller.
+/// Controller that gives more credits to VMs that missed their objective.
 #[derive(Debug)]
 pub struct CreditFeedback {
     params: CreditFeedbackParams,
     due: Proportions,
     vms: Vec<Vm>,
-    /// How often an interval has ended.
+    /// Number of the current interval.
     interval: u64,
-    /// When the first unit was let in since; [`Nanos::MAX`]: none was yet.
+    /// Time at which the first unit of the interval was let in; [`Nanos::MAX`]: none was.
     since: Nanos,
     answers: u64,
-    /// Slots of VMs that did something in it.
+    /// Slots of VMs with activity in the interval.
     active: Vec<u32>,
     /// Intervals in a row in which all objectives held.
     held: u32,
-    /// Proportions are those of the reservations: `proportion` and `credits` mean nothing.
+    /// Proportions equal those of the reservations; `proportion` and `credits` of VMs are then
+    /// unused.
     coarse: bool,
-    /// The sum of all c_i, where they are not those of the reservations.
+    /// Sum of all c_i; meaningful only while `coarse` is `false`.
     sum: f64,
-    /// Proportions were imported, and no credits assigned by them yet.
+    /// Proportions were imported, and credits are not yet assigned by them.
     importing: bool,
 }
 
 impl CreditFeedback {
-    /// With nobody there, and room for so many VMs.
+    /// Creates a controller without VMs, with room for `vms` of them.
     pub fn new(params: CreditFeedbackParams, vms: u32) -> CreditFeedback {
         CreditFeedback {
             params,
@@ -163,7 +164,8 @@ impl CreditFeedback {
         }
     }
 
-    /// What a VM did in this interval, to be added to.
+    /// Returns the VM's activity counters of the current interval, reset if they are of an earlier
+    /// one.
     fn deeds(&mut self, vm: VmId) -> Option<&mut Deeds> {
         let of_vm = self.vms.get_mut(vm.index()).filter(|vm| vm.present)?;
         let deeds = &mut of_vm.deeds;
@@ -214,7 +216,7 @@ impl CreditFeedback {
         self.answers += 1;
     }
 
-    /// Nothing that was counted counts.
+    /// Starts a new interval and discards all counts.
     fn begin(&mut self) {
         self.interval += 1;
         self.since = Nanos::MAX;
@@ -222,7 +224,7 @@ impl CreditFeedback {
         self.active.clear();
     }
 
-    /// Proportions are those of the reservations again.
+    /// Returns to the proportions of the reservations and starts a new interval.
     fn reset(&mut self) {
         self.coarse = true;
         self.held = 0;
@@ -271,7 +273,8 @@ impl CreditFeedback {
         self.begin();
     }
 
-    /// Equation 2, for those who did something. Returns whether anybody missed its objective.
+    /// Computes Ind_i (equation 2) of each VM with activity. Returns `true` if a VM missed its
+    /// objective.
     fn indicate(&mut self, facts: &Facts) -> bool {
         let length = facts.now().since(self.since).as_secs_f64();
         let mut missed = false;
@@ -283,7 +286,8 @@ impl CreditFeedback {
             }
             let due = self.due.demand(slot as usize) as f64;
             let due = due / self.params.terms.request_size as f64;
-            // Like the reservation: in requests, or in sizes that it names.
+            // `request_size` is the size that one credit pays for. A rate in requests is divided by
+            // the mean cost, so that it compares with the count of answers.
             let due = due / self.vms[slot as usize].cost.max(1.0);
             let mut worst = indicator(&deeds, facts.objective(vm), due, length);
             if !self.params.literal {
@@ -295,7 +299,7 @@ impl CreditFeedback {
         missed
     }
 
-    /// Equation 3.
+    /// Raises c_i by the indicators (equation 3) and assigns credits.
     fn feed_back(&mut self, facts: &Facts, out: &mut Knobs) {
         let beta = self.params.terms.beta as f64;
         self.leave_coarse(1.0);
@@ -307,7 +311,8 @@ impl CreditFeedback {
         self.assign(facts, out);
     }
 
-    /// A tenth of the way back to equation 1; once no credit is left between them, all of it.
+    /// Moves proportions a tenth of the way back to equation 1. Restores equation 1 exactly once no
+    /// VM's credits would differ.
     fn drift(&mut self, facts: &Facts, out: &mut Knobs) {
         let beta = self.params.terms.beta as f64;
         let mut apart = 0.0_f64;
@@ -327,8 +332,8 @@ impl CreditFeedback {
         }
     }
 
-    /// Proportions and credits are each VM's own from here on: credits as they were, proportions by
-    /// reservations, scaled by this.
+    /// Initialises each VM's own proportion and credits, if proportions were those of the
+    /// reservations: credits as granted so far, proportions by reservations times `scale`.
     fn leave_coarse(&mut self, scale: f64) {
         if !core::mem::take(&mut self.coarse) {
             return;
@@ -358,7 +363,8 @@ impl CreditFeedback {
     }
 }
 
-/// What a VM was promised, as far as its credits follow from it. Zeroes stand for nothing.
+/// Figures of an objective on which credits depend: rate, norm in bytes, bytes a second, latency
+/// bound in nanoseconds. 0 stands for an absent one.
 fn promise(objective: &Objective) -> [u64; 4] {
     let Rate { ops, bytes_per_s } = objective.reservation;
     let (per_s, norm) = match ops {
@@ -369,12 +375,12 @@ fn promise(objective: &Objective) -> [u64; 4] {
     [per_s, norm.into(), bytes_per_s.unwrap_or(0), latency]
 }
 
-/// Ind_i: how far a VM missed the worse of its two objectives, relative to it; 0 where it
-/// missed none. `due` in IOPS, `length` in seconds.
+/// Returns Ind_i: the relative shortfall of the objective, throughput or latency, that was missed
+/// by more; 0 if neither was missed. `due` in IOPS, `length` in seconds.
 fn indicator(deeds: &Deeds, objective: &Objective, due: f64, length: f64) -> f64 {
     let mut worst = 0.0_f64;
     let would_make = deeds.asked as f64 / deeds.quiet.as_secs_f64();
-    // No quiet time at all: it always wanted more.
+    // Without quiet time the VM was never limited by itself, so it could have used more.
     if deeds.quiet == Nanos::ZERO || would_make >= due {
         let got = deeds.answers as f64 / length;
         worst = worst.max((due - got) / due);
@@ -386,7 +392,7 @@ fn indicator(deeds: &Deeds, objective: &Objective, due: f64, length: f64) -> f64
     worst
 }
 
-/// Turns a VM's knob, unless it stands there already.
+/// Sets a VM's credits knob, unless it has that value already.
 fn turn(facts: &Facts, vm: &mut Vm, slot: usize, credits: u32, out: &mut Knobs) {
     if vm.present && vm.credits != credits {
         vm.credits = credits;
@@ -463,7 +469,7 @@ impl Controller for CreditFeedback {
             return Err(BlobError::Objective);
         }
         self.leave_coarse(scale);
-        // By exactly one where the reservations stand to each other as they did.
+        // The factor is exactly 1 while the ratios of the reservations have not changed.
         self.vms[slot].proportion = proportion * (self.due.part(slot) / then);
         self.importing = true;
         Ok(())

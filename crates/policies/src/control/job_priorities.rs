@@ -6,9 +6,9 @@
 //!   a job begins or ends, every interval --> figure 3.3, one cycle --> classes of one VM or some
 //! ```
 //!
-//! What VMs have, and what follows for their jobs, the engine measures under any policy
-//! ([`Facts::predictor`]); who is to have which class is decided in [`Priorities`], where each case
-//! is. Here both are put together for the VMs of an engine:
+//! The engine measures the throughput of VMs and predicts the ends of their jobs under any policy
+//! ([`Facts::predictor`]). [`Priorities`] decides which VM gets which class, and documents each
+//! case. This controller connects the two for the VMs of an engine:
 //!
 //! - A VM without changes has its objective's class, and its level of best effort whenever it is
 //!   best effort. Background tenants have what the dispatcher gives them.
@@ -29,15 +29,15 @@ use tidegate_core::roles::{Controller, Event, Interests, Knob, Knobs};
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobPrioritiesParams {
-    /// How jobs are measured.
+    /// Interval and bandwidths of the prediction.
     pub terms: JobTerms,
-    /// Figure 3.3 as printed.
+    /// Follows figure 3.3 as printed, without corrections.
     pub literal: bool,
-    /// A job past its deadline is real time until it ends.
+    /// Gives a job past its deadline the real-time class until it ends.
     pub guard: bool,
 }
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     name: "pridyn",
     summary: "classes of priority so that jobs end in time",
@@ -95,20 +95,21 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     },
 };
 
-/// The controller.
+/// Controller that sets VMs' priority classes so that their jobs end in time.
 #[derive(Debug)]
 pub struct JobPriorities {
     params: JobPrioritiesParams,
     priorities: Priorities,
-    /// What the dispatcher was told of each VM, or knows by its objective.
+    /// Class of each VM, by slot, as last set at the dispatcher or by the VM's objective.
     told: Vec<Class>,
-    /// The priority by which the dispatcher knows each VM: what it was told, or the objective's.
+    /// Priority of each VM, by slot, that is in force at the dispatcher: the last knob, or the
+    /// objective's.
     known: Vec<Priority>,
     changes: Vec<Change>,
 }
 
 impl JobPriorities {
-    /// With nobody there, and room for so many VMs.
+    /// Creates a controller without VMs, with room for `vms` of them.
     pub fn new(params: JobPrioritiesParams, vms: u32) -> JobPriorities {
         let mut priorities = Priorities::default();
         if params.literal {
@@ -142,7 +143,7 @@ impl JobPriorities {
         self.changes.reserve(2 * self.told.len() + 2);
     }
 
-    /// A VM's objective is another one, which may name another class, or another level.
+    /// Takes over the changed objective of a VM, which may name another class or best-effort level.
     fn changed(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
         let (slot, base) = (vm.index(), Class::from(facts.objective(vm).priority));
         let jobs = facts.predictor();
@@ -153,8 +154,8 @@ impl JobPriorities {
         if let Some(class) = self.priorities.class(slot) {
             self.told[slot] = class;
             let priority = priority(facts, vm, class);
-            // A job's rate is measured anew where its VM is turned: only where something has
-            // changed for it.
+            // Setting a knob restarts the measurement of the job's rate, so an unchanged priority
+            // is not set again.
             if core::mem::replace(&mut self.known[slot], priority) != priority {
                 out.turn(vm, Knob::Class(priority));
             }
@@ -175,7 +176,7 @@ impl JobPriorities {
         }
     }
 
-    /// Tells the dispatcher what has come of all changes, each VM once.
+    /// Sets the class at the dispatcher of each VM whose class has changed, once a VM.
     fn turn(&mut self, facts: &Facts, out: &mut Knobs) {
         for Change { who, .. } in self.changes.drain(..) {
             let told = &mut self.told[who];

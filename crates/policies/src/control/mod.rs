@@ -1,4 +1,4 @@
-//! Controllers: what the knobs should be.
+//! Controllers: the part of a policy that sets the other parts' knobs.
 //!
 //! `credit_feedback` belongs to Flubber, `job_priorities` to PriDyn, `share_model` to vFair,
 //! `tuner` to V-Cup, `transfers` to the default policy `slo`.
@@ -11,24 +11,26 @@ pub mod tuner;
 
 use tidegate_base::time::Nanos;
 
-/// How long a VM has had nothing inside, as far as it falls into the time since `begun`; `since` as
-/// [`Facts::quiet_since`](tidegate_core::facts::Facts::quiet_since) has it.
+/// Time without a request inside, counted from `begun` at the earliest, of a VM that has been quiet
+/// since `since`; [`Facts::quiet_since`](tidegate_core::facts::Facts::quiet_since) defines that
+/// time.
 fn quiet_time(now: Nanos, since: Nanos, begun: Nanos) -> Nanos {
     match since {
-        // It never asked before.
+        // The VM has never issued a request.
         Nanos::MAX => now.since(begun),
         since => now.since(since.max(begun)),
     }
 }
 
-/// Which of a VM's quiet times was counted last, by its beginning. Their ends are seen by another
-/// beginning than that, not by a request that is alone: a flush may have ended one of which nobody
-/// hears.
+/// Beginning of the quiet time of a VM that was counted last. A new quiet time is recognised by
+/// another beginning. A request that finds the VM empty would not do: a flush, of which controllers
+/// hear nothing, may have ended the quiet time before.
 #[derive(Clone, Copy, Default, Debug)]
 struct LastQuiet(Option<Nanos>);
 
 impl LastQuiet {
-    /// A request came, and the VM was quiet last from `since` on; `None`: that was counted before.
+    /// Marks the quiet time that began at `since` as ended by a request. Returns its beginning, or
+    /// `None` if it was counted before.
     fn ended(&mut self, since: Nanos) -> Option<Nanos> {
         let counted = self.0.replace(since) == Some(since);
         (!counted).then_some(since)

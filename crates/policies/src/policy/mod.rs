@@ -42,7 +42,7 @@ pub fn dispatchers() -> &'static [Part<dyn Dispatcher>] {
     &ALL
 }
 
-/// Each once, though several policies have it.
+/// Returns each part once, though several policies may share it.
 fn each<R: ?Sized>(of: fn(&PolicyInfo) -> Option<Part<R>>) -> Vec<Part<R>> {
     let mut all: Vec<Part<R>> = Vec::new();
     for part in REGISTRY.iter().filter_map(of) {
@@ -56,21 +56,21 @@ fn each<R: ?Sized>(of: fn(&PolicyInfo) -> Option<Part<R>>) -> Vec<Part<R>> {
 /// A named composition.
 #[derive(Debug)]
 pub struct PolicyInfo {
-    /// What the configuration calls it.
+    /// Name in the configuration.
     pub name: &'static str,
     /// One line for a list.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// Paper or system that the policy is from.
     pub source: &'static str,
-    /// When to use it and what to expect, a paragraph.
+    /// Paragraph on the policy's purpose, costs and limits.
     pub about: &'static str,
-    /// Its controller; `None` for none.
+    /// Controller; `None` for none.
     pub controller: Option<Part<dyn Controller>>,
-    /// Its regulator.
+    /// Regulator.
     pub regulator: Part<dyn Regulator>,
-    /// Its dispatcher.
+    /// Dispatcher.
     pub dispatcher: Part<dyn Dispatcher>,
-    /// Values of its parameters that are not their parts' defaults.
+    /// Parameter values that differ from the parts' defaults.
     pub presets: &'static [(&'static str, u64)],
 }
 

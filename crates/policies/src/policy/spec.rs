@@ -137,13 +137,13 @@ impl PolicySpec {
         Ok(())
     }
 
-    /// Which `tuner` a parameter is of, where another one is chosen and it says nothing.
+    /// Returns the value of `tuner` for which a parameter has a meaning, if another one is set.
     pub fn tuner_needed_by(&self, param: &str) -> Option<&'static str> {
         tuner::would_need(&self.params, param)
     }
 
-    /// What the controller enforces with this regulator: whoever tunes to a target needs a
-    /// throttle, and without one has the merge limit alone.
+    /// Returns the parts of an objective that the controller enforces with this regulator. A target
+    /// needs a throttle; a regulator without one leaves only the merge limit.
     fn of_controller(&self) -> Honours {
         let of = self.controller.map_or(Honours::NONE, |c| c.honours);
         Honours {
@@ -152,16 +152,17 @@ impl PolicySpec {
         }
     }
 
-    /// What the dispatcher enforces with these parameters, for a VM or for a background tenant.
+    /// Returns the parts of an objective that the dispatcher enforces with these parameters, for a
+    /// VM or for a background tenant.
     fn of_dispatcher(&self, background: bool) -> Honours {
         let waived = cfq::waives_priority(&self.params, background);
         self.dispatcher.honours.waiving_priority(waived)
     }
 
-    /// Whether it can be had on a device of which a profile is there, or is not.
+    /// Checks that the policy works on a device with a saturation profile, or without one.
     ///
     /// # Errors
-    /// When it reckons with the profile, and there is none.
+    /// Returns [`PolicyError::NoProfile`] if the policy needs the profile and there is none.
     pub fn check_profile(&self, is_there: bool) -> Result<(), PolicyError> {
         if CostParams::need_profile(&self.params) && !is_there {
             let policy = self.name.clone();
@@ -290,43 +291,43 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean {name:?}?)"))
 }
 
-/// Why a policy cannot be had.
+/// Reasons for which a policy is not available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// Nothing of that name.
+    /// No policy or part has this name.
     #[error("no {kind} named {name:?}{}; there are: {known}", did_you_mean(.nearest.as_deref()))]
     Unknown {
         /// `policy`, `controller`, `regulator` or `dispatcher`.
         kind: &'static str,
-        /// What was asked for.
+        /// Name that was requested.
         name: String,
-        /// What there is.
+        /// Known names.
         known: String,
-        /// The nearest of those, when one is near.
+        /// Most similar known name, if any is similar.
         nearest: Option<&'static str>,
     },
-    /// No such parameter.
+    /// The policy has no such parameter.
     #[error("policy {policy} has no parameter {param:?}; it has: {known}")]
     UnknownParam {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// What was asked for.
+        /// Parameter that was requested.
         param: String,
-        /// What there is.
+        /// Parameters of the policy.
         known: String,
     },
-    /// It reckons with the device's profile, and there is none.
+    /// The policy uses the device's profile, and there is none.
     #[error("policy {policy} reckons with the device's profile, and the device has none")]
     NoProfile {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
     },
-    /// A value out of its range.
+    /// A parameter's value is out of its range.
     #[error("{}: {value} is out of range; allowed is {}", .param.name, .param.allowed())]
     OutOfRange {
-        /// The parameter.
+        /// Parameter with its range.
         param: &'static ParamInfo,
-        /// What was asked for.
+        /// Value that was requested.
         value: u64,
     },
 }

@@ -52,9 +52,7 @@
 //! - Periods run while somebody is active. After a stall of the driver a period ends late, once;
 //!   what nobody could have used meanwhile is not granted.
 //!
-//! Credits are counted in thousandths of a request a second times nanoseconds, 10^12 to a credit:
-//! what an allocation is worth in a period is a whole number then. A request costs O(1), the end
-//! of a period O(active VMs).
+//! Interval between grants of credits; 1 ms to 1 s.
 
 mod accounts;
 mod smoothed;
@@ -74,12 +72,12 @@ use tidegate_core::roles::{
 pub struct CircParams {
     /// Credits are granted so often; 1 ms to 1 s.
     pub period: Nanos,
-    /// A VM saves up as many periods' allocations at most; 1 to 1000.
+    /// Periods of its allocation that a VM may save up; 1 to 1000.
     pub burst: u32,
-    /// What is given away is divided among the grants of so many periods; 1 to
+    /// Number of periods over which credits given away are spread; 1 to
     /// [`CircParams::MOST_SMOOTHING`].
     pub smoothing: u32,
-    /// A period's grant is handed out in so many parts, one after the other; 1 to 100.
+    /// Number of parts in which a period's grant is handed out, one after the other; 1 to 100.
     pub slices: u32,
 }
 
@@ -88,7 +86,7 @@ impl CircParams {
     pub const MOST_SMOOTHING: u32 = Smoothed::MOST as u32;
 }
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     name: "circ",
     summary: "credits every period as allocated; unused ones go to those who ran dry",
@@ -138,25 +136,25 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     },
 };
 
-/// The regulator.
+/// Regulator that grants allocated credits every period and passes unused ones on.
 #[derive(Debug)]
 pub struct Circ {
     period: Nanos,
-    /// How long a slice of it is.
+    /// Length of a slice.
     slice: Nanos,
-    /// When the slice ends that has begun last.
+    /// End of the current slice.
     slice_end: Nanos,
     accounts: Accounts,
-    /// The number of the period.
+    /// Number of the current period.
     number: u64,
-    /// When it ends; [`Nanos::MAX`]: none runs.
+    /// End of the current period; [`Nanos::MAX`]: none runs.
     end: Nanos,
-    /// When its credits were granted.
+    /// Time at which the period's credits were granted.
     granted_at: Nanos,
 }
 
 impl Circ {
-    /// With nobody there, and room for so many VMs.
+    /// Creates a regulator without VMs, with room for `vms` of them.
     pub fn new(params: CircParams, vms: u32) -> Circ {
         let CircParams {
             period,
@@ -175,29 +173,31 @@ impl Circ {
         }
     }
 
-    /// What a VM has left, in 10^-12 credits; below zero: debt. `None`: it has no account, because
-    /// it is inactive, nothing was allocated to it yet, or it is none of the regulator's.
+    /// Returns a VM's credit in units of 10^-12 credits; below zero: debt. `None` if the VM has no
+    /// account: it is inactive, nothing was allocated to it yet, or this regulator does not serve
+    /// it.
     pub fn credit(&self, vm: VmId) -> Option<i128> {
         self.accounts.credit(vm.index())
     }
 
-    /// How much of the period a knob still counts for that is turned now, in nanoseconds.
+    /// Returns the nanoseconds of the period for which a knob set now counts.
     fn left(&self, now: Nanos) -> i128 {
         let left = match (self.end, self.granted_at == now) {
             (Nanos::MAX, _) => Nanos::ZERO,
-            // It may have begun a little before, where the driver was late.
+            // A late driver begins a period after its nominal start, but its grant covers all of
+            // it.
             (_, true) => self.period,
             (end, false) => end.since(now),
         };
         i128::from(left.0)
     }
 
-    /// How much of the period is in slices that have not begun.
+    /// Returns the nanoseconds of the period in slices that have not begun.
     fn rest(&self) -> i128 {
         i128::from(self.end.since(self.slice_end).0)
     }
 
-    /// The slice that has begun by now.
+    /// Sets the end of the slice that runs at `now`.
     fn find_slice(&mut self, begin: Nanos, now: Nanos) {
         let over = now.since(begin).0 / self.slice.0 + 1;
         self.slice_end = (begin + Nanos(over * self.slice.0)).min(self.end);

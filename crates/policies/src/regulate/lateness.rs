@@ -1,4 +1,4 @@
-//! How late a throttled VM's I/Os regularly go because others have their turn first.
+//! Regular lateness of a throttled VM's I/Os: the wait that other VMs' turns cause again and again.
 //!
 //! A slot that a dispatcher makes late by a little is made good at the next one; but where each of
 //! them waits for a turn of its own, a VM that may catch up by a tenth of a slot at a time falls
@@ -16,21 +16,21 @@ use tidegate_base::time::Nanos;
 const RISES_BY: u64 = 8;
 const FALLS_BY: u64 = 128;
 
-/// One VM's estimate.
+/// Estimate of one VM's regular lateness.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lateness {
-    /// The estimate is no longer than that; zero: nothing is learnt.
+    /// Upper bound of the estimate; zero: lateness is not learnt.
     most: Nanos,
-    /// The estimate.
+    /// Regular lateness as estimated so far.
     late: Nanos,
-    /// When the last I/O went.
+    /// Time of the last I/O.
     last: Nanos,
-    /// The slots since the last wait.
+    /// Sum of the slots since the last wait.
     slots: Nanos,
 }
 
 impl Lateness {
-    /// Of who is never late.
+    /// Initial state, without learning.
     pub(super) const NONE: Lateness = Lateness {
         most: Nanos::ZERO,
         late: Nanos::ZERO,
@@ -38,23 +38,23 @@ impl Lateness {
         slots: Nanos::ZERO,
     };
 
-    /// From now on up to so long; zero ends it.
+    /// Sets the upper bound of the estimate; zero ends learning.
     pub(super) fn learn_up_to(&mut self, most: Nanos) {
         self.most = most;
         self.late = self.late.min(most);
     }
 
-    /// Slots that come late by up to so long go at once.
+    /// Returns the lateness of slots up to which they go at once.
     pub(super) fn regular(&self) -> Nanos {
         self.late
     }
 
-    /// An I/O goes now whose gate opened at `due`, and whose slot takes so long.
+    /// Takes in an I/O that goes at `now`, whose gate opened at `due` and whose slot lasts `slot`.
     pub(super) fn went(&mut self, due: Nanos, now: Nanos, slot: Nanos) {
         if self.most == Nanos::ZERO {
             return;
         }
-        // Those that go together with the one before waited for no turn of their own.
+        // An I/O whose gate opened before the last I/O went shares that one's wait.
         if due > self.last {
             self.waited(now.since(due));
             self.slots = Nanos::ZERO;
@@ -78,7 +78,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Waits of so many milliseconds in turn, a slot of 5 ms after each.
+    /// Returns the estimate after the given waits in milliseconds, each followed by a slot of 5 ms.
     fn after(waits: impl Iterator<Item = u64>) -> Lateness {
         let mut lateness = Lateness::NONE;
         lateness.learn_up_to(Nanos(400 * MS));

@@ -34,14 +34,14 @@ use tidegate_core::roles::{
 };
 use tidegate_core::tuning::Throttle;
 
-/// What merge limits are multiples of, in bytes: the paper's sigma.
+/// Unit of merge limits in bytes: the paper's sigma.
 pub const PAGE: u32 = 4096;
-/// So much of what is late is carried over.
+/// Longest lateness that is carried over; slots later than that are lost.
 const CARRIED: Nanos = Nanos::from_secs(2);
-/// What an I/O counts under [`Throttle::Ios`].
+/// Cost of an ordinary I/O under [`Throttle::Ios`], in thousandths of an I/O.
 pub const ONE_IO: u64 = 1000;
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     name: "merge-limit",
     summary: "how large I/Os may be and how fast they follow each other; limits as in token-bucket",
@@ -87,18 +87,19 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MergeLimitParams {
-    /// Pages that I/Os of VMs that are not tuned have at most; 0: as the device has it. Up to 2^18.
+    /// Maximum pages of an I/O of a VM without its own merge limit, up to 2^18; 0: the device's
+    /// maximum.
     pub pages: u32,
-    /// See [`Regulator::fill`]; per cent, 0 to 100.
+    /// Fill level in per cent, 0 to 100; see [`Regulator::fill`].
     pub fill: u32,
-    /// Slots that come late by up to so long go at once.
+    /// Lateness up to which late slots go at once.
     pub batch: Nanos,
-    /// What limits make good of late dispatches; throttles do at least so much of it at once.
+    /// Lateness that limits make good; throttles make good at least that much at once.
     pub slack: Nanos,
 }
 
-/// What an I/O costs where IOPS are held, in thousandths of an I/O: one, or more for one that is
-/// larger than the size that the rate names.
+/// Returns the cost of an I/O under an IOPS target, in thousandths of an I/O: 1000, or more in
+/// proportion for an I/O larger than the size that the rate names.
 pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
     let norm = rate.and_then(|rate| rate.norm);
     norm.map_or(ONE_IO, |norm| {
@@ -106,17 +107,17 @@ pub fn ios(rate: Option<OpsRate>, len: u32) -> u64 {
     })
 }
 
-/// One VM's throttle.
+/// Throttle of one VM.
 #[derive(Clone, Copy, Debug)]
 struct Throttled {
     throttle: Throttle,
-    /// Its rate, late slots carried.
+    /// Pacer at the throttle's rate, which carries late slots.
     steady: Pacer,
-    /// How fast they may be made good; or the ceiling.
+    /// Pacer that bounds how fast late slots are made good; under a ceiling, the ceiling.
     fast: Pacer,
-    /// What of them goes at once, as far as it is learnt.
+    /// Learnt lateness of slots that go at once.
     lateness: Lateness,
-    /// The beginning of the last quiet time that was seen to have ended; `None`: none was.
+    /// Beginning of the last quiet time known to have ended; `None`: none has.
     quiet_since: Option<Nanos>,
 }
 

@@ -1,11 +1,11 @@
-//! The regulator that holds nothing back.
+//! Regulator that lets every request pass.
 
 use tidegate_base::request::ReqId;
 use tidegate_core::facts::Facts;
 use tidegate_core::part::{Honours, PartInfo};
 use tidegate_core::roles::{Gate, Regulator, Stage};
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     name: "open",
     summary: "holds nothing back",
@@ -14,7 +14,7 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     build: |_, _| Box::new(Open),
 };
 
-/// Holds nothing back.
+/// Regulator that lets every request pass.
 #[derive(Debug, Default)]
 pub struct Open;
 

@@ -1,5 +1,5 @@
-//! How many credits each VM is due by its objective: equations 1 and 4 of Flubber (section
-//! 3.2.2), exactly.
+//! Credits that each VM is due by its objective: equations 1 and 4 of Flubber (section 3.2.2),
+//! computed exactly.
 //!
 //! B_i is what a VM's reservation promises, in guest requests a second, c_i = B_i / min B, and
 //! a_i = round(beta * c_i), at least 1. Where beta * sum(c) would reach `max_interval`,
@@ -12,12 +12,12 @@ use tidegate_base::objective::Objective;
 use tidegate_base::time::Nanos;
 use tidegate_core::part::{ParamInfo, ParamKind, Params};
 
-/// How long an interval may take that the device sets the length of.
+/// Longest interval in seconds where the device's bandwidth determines it.
 const LONGEST_S: u64 = 2;
-/// As many as 10,000 IOPS are in two seconds: the longest interval on an unknown device.
+/// Requests in the longest interval on an unknown device: 10,000 IOPS for two seconds.
 const UNKNOWN: u64 = 20_000;
 
-/// What credits are reckoned by.
+/// Terms by which credits are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// Credits an interval for the VM with the smallest reservation: the interval factor, 1 to
@@ -26,9 +26,9 @@ pub struct Terms {
     /// Requests in the longest interval, up to [`Terms::MOST`]; 0: as many of `request_size`
     /// as the device transfers in sequence in two seconds, or 20,000 where that is not known.
     pub max_interval: u32,
-    /// What a VM without a reservation counts as, in IOPS.
+    /// Reservation assumed for a VM without one, in IOPS.
     pub default_iops: u64,
-    /// A reservation in bytes a second is one in requests of so many bytes, 1 to 2^24.
+    /// Bytes of a request by which a reservation in bytes a second is converted, 1 to 2^24.
     pub request_size: u32,
 }
 
@@ -78,7 +78,7 @@ pub(crate) const LITERAL: ParamInfo = ParamInfo {
 };
 
 impl Terms {
-    /// Of a composition that has the four parameters above.
+    /// Reads the terms from the four parameters above.
     pub(crate) fn from_params(params: &Params) -> Terms {
         Terms {
             beta: params.get("beta") as u32,
@@ -88,11 +88,11 @@ impl Terms {
         }
     }
 
-    /// The most credits there are in an interval.
+    /// Upper bound of the credits in an interval.
     pub const MOST: u32 = 1 << 30;
 
-    /// B_i, in bytes a second at `request_size` a request: so both kinds of reservation are
-    /// whole numbers, below 2^75. Of two kinds the larger counts.
+    /// Returns B_i in bytes a second, at `request_size` bytes a request, so that reservations in
+    /// IOPS and in bytes are whole numbers below 2^75. The larger of the two counts.
     pub fn demand(&self, objective: &Objective) -> u128 {
         let reservation = &objective.reservation;
         let size = self.request_size as u128;
@@ -104,9 +104,9 @@ impl Terms {
         }
     }
 
-    /// What so many requests of so many bytes in all cost: one each, or one for each size that
-    /// the reservation is reckoned by (`request_size` of one in bytes a second or of none at
-    /// all, the normalisation size of one in IOPS), where that is more.
+    /// Returns the cost in credits of `requests` requests of `bytes` bytes in all: one each, or one
+    /// per unit of size if that is more. The unit is `request_size` for a reservation in bytes a
+    /// second or none at all, and the normalisation size for one in IOPS.
     pub fn cost(&self, objective: &Objective, requests: u32, bytes: u32) -> u32 {
         let reservation = &objective.reservation;
         let ops = reservation.ops.map_or(0, |ops| ops.per_s as u128);
@@ -120,7 +120,7 @@ impl Terms {
         requests.max(size.map_or(0, |size| bytes.div_ceil(size)))
     }
 
-    /// `max_interval` on this device.
+    /// Returns `max_interval`, resolved for a device if it is 0; at least 1.
     pub fn max_interval(&self, device: &DeviceSpec) -> u32 {
         let most = match (self.max_interval, device.bytes_per_s) {
             (0, 0) => UNKNOWN,
@@ -131,12 +131,12 @@ impl Terms {
     }
 }
 
-/// What all VMs are due, by slot.
+/// Credits that all VMs are due, by slot.
 #[derive(Debug)]
 pub struct Proportions {
     terms: Terms,
     max_interval: u32,
-    /// B_i by slot; 0: nobody is there.
+    /// B_i by slot; 0: no VM.
     demands: Vec<u128>,
     sum: u128,
     least: IndexedHeap<u128>,
@@ -144,10 +144,10 @@ pub struct Proportions {
 }
 
 impl Proportions {
-    /// Memory a VM takes in it.
+    /// Memory of one VM in bytes.
     pub const BYTES_PER_VM: usize = size_of::<u128>() + IndexedHeap::<u128>::BYTES_PER_ID;
 
-    /// Of no VMs.
+    /// Creates proportions without VMs.
     pub fn new(terms: Terms) -> Proportions {
         Proportions {
             terms,
@@ -159,12 +159,12 @@ impl Proportions {
         }
     }
 
-    /// What they are reckoned by.
+    /// Returns the terms by which credits are computed.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// A VM has come, or its objective has changed. O(log n).
+    /// Adds a VM or takes over its changed objective. O(log n).
     pub fn set(&mut self, slot: usize, objective: &Objective, device: &DeviceSpec) {
         self.max_interval = self.terms.max_interval(device);
         self.replace(slot, self.terms.demand(objective));
@@ -172,7 +172,7 @@ impl Proportions {
         self.period = self.reckon_period();
     }
 
-    /// A VM has gone. O(log n).
+    /// Removes a VM. O(log n).
     pub fn remove(&mut self, slot: usize) {
         self.replace(slot, 0);
         self.least.remove(slot);
@@ -187,37 +187,37 @@ impl Proportions {
         self.sum = self.sum - old + demand;
     }
 
-    /// B_i, see [`Terms::demand`]; 0 where nobody is.
+    /// Returns B_i of a slot, see [`Terms::demand`]; 0 without a VM.
     pub fn demand(&self, slot: usize) -> u128 {
         self.demands.get(slot).copied().unwrap_or(0)
     }
 
-    /// The smallest B; `None` where there are no VMs.
+    /// Returns the smallest B_i; `None` without VMs.
     pub fn least(&self) -> Option<u128> {
         self.least.peek().map(|(demand, _)| demand)
     }
 
-    /// c_i, of equation 1: at least 1 where a VM is there.
+    /// Returns c_i of equation 1: at least 1 for a VM, 0 without one.
     pub fn part(&self, slot: usize) -> f64 {
         self.demand(slot) as f64 / self.least().unwrap_or(1) as f64
     }
 
-    /// The sum of all c_i.
+    /// Returns the sum of all c_i.
     pub fn parts(&self) -> f64 {
         self.sum as f64 / self.least().unwrap_or(1) as f64
     }
 
-    /// How many VMs there are.
+    /// Returns the number of VMs.
     pub fn count(&self) -> usize {
         self.least.len()
     }
 
-    /// `max_interval` on this device.
+    /// Returns `max_interval` on this device.
     pub fn max_interval(&self) -> u32 {
         self.max_interval
     }
 
-    /// a_i. At most [`Terms::MOST`].
+    /// Returns a_i, 1 to [`Terms::MOST`].
     pub fn grant(&self, slot: usize) -> u32 {
         let (demand, Some(least)) = (self.demand(slot), self.least()) else {
             return 1;
@@ -233,7 +233,8 @@ impl Proportions {
         rounded.clamp(1, Terms::MOST as u128) as u32
     }
 
-    /// beta / min B: by then everybody could have had what it reserved.
+    /// Returns beta / min B: the time in which every VM could have had the credits of its
+    /// reservation.
     pub fn period(&self) -> Nanos {
         self.period
     }

@@ -27,7 +27,7 @@ use tidegate_core::roles::{
 };
 use tidegate_core::time::Nanos;
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     name: "token-bucket",
     summary: "limits in requests and bytes a second, by direction, with bursts",

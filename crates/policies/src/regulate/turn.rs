@@ -1,39 +1,39 @@
-//! Who holds the end of a turn up: VMs that have credit left and still want something, or may
-//! soon. For each VM one word; the end of the turn is known at any time without a loop.
+//! VMs that delay the end of a turn: those that have credit left and want to use it, or may soon.
+//! One word a VM; the end of the turn is known at any time without a loop.
 
 use core::cmp::Reverse;
 use tidegate_base::heap::IndexedHeap;
 use tidegate_base::time::Nanos;
 
-/// Whether a VM holds the end of a turn up, and how.
+/// Reason for which a VM delays the end of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hold {
-    /// It does not.
+    /// The VM does not delay it.
     No,
-    /// It has credit left, and a request that waits for the dispatcher.
+    /// The VM has credit left, and a request that waits for the dispatcher.
     Waiting,
-    /// It has credit left, and something in flight.
+    /// The VM has credit left, and a request in flight.
     Flying,
-    /// It has credit left and nothing to do, but may ask again until then.
+    /// The VM has credit left and no request, but may issue one until this time.
     Quiet(Nanos),
 }
 
-/// The holds of all VMs, by slot.
+/// Hold states of all VMs, by slot.
 #[derive(Debug)]
 pub(crate) struct Turn {
     holds: Vec<Hold>,
     waiting: u32,
     flying: u32,
-    /// Ends of the graces of quiet VMs, the last first; those that have passed may be in it.
+    /// Ends of quiet VMs' grace times, the last one first; expired ones may remain.
     graces: IndexedHeap<Reverse<Nanos>>,
 }
 
 impl Turn {
-    /// Memory a VM takes in it.
+    /// Memory of one VM in bytes.
     pub(crate) const BYTES_PER_VM: usize =
         size_of::<Hold>() + IndexedHeap::<Reverse<Nanos>>::BYTES_PER_ID;
 
-    /// With room for so many VMs.
+    /// Creates an empty turn with room for `vms` VMs.
     pub(crate) fn new(vms: usize) -> Turn {
         Turn {
             holds: Vec::with_capacity(vms),
@@ -43,7 +43,7 @@ impl Turn {
         }
     }
 
-    /// What a VM does now. O(log n) where a grace begins or ends, else O(1).
+    /// Sets a VM's hold state. O(log n) where a grace time begins or ends, else O(1).
     pub(crate) fn set(&mut self, slot: usize, hold: Hold) {
         if self.holds.len() <= slot {
             self.holds.resize(slot + 1, Hold::No);
@@ -68,8 +68,8 @@ impl Turn {
         }
     }
 
-    /// When it ends, if nothing else happens; `old`: when nobody is waited for any more who has
-    /// nothing waiting. A time that lies back: it has ended.
+    /// Returns the time at which the turn ends unless a VM's state changes; a past time: it has
+    /// ended. `old` is the time after which VMs without a waiting request are not waited for.
     pub(crate) fn end(&self, old: Nanos) -> Nanos {
         match (self.waiting, self.flying) {
             (1.., _) => Nanos::MAX,

@@ -39,24 +39,25 @@ use tidegate_core::roles::{
     Event, Footprint, Interests, Interval, IntervalEnd, Knob, Regulator, Reopened, Stage,
 };
 
-/// Grace at least, however short a VM thinks.
+/// Shortest grace time, for VMs with very short think times.
 const LEAST_GRACE: Nanos = Nanos::from_millis(1);
 
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VbcParams {
-    /// What credits are reckoned by.
+    /// Terms by which credits are computed.
     pub terms: Terms,
-    /// A VM with credit left and nothing to do holds the others up for twice its mean think
-    /// time after its last answer, at least 1 ms and at most this.
+    /// Longest grace time. A VM with credit left and no request delays the others' next turn for
+    /// twice its mean think time after its last answer, at least 1 ms and at most this.
     pub idle_grace: Nanos,
-    /// None is given to a VM whose mean think time is longer than this.
+    /// Mean think time above which a VM gets no grace time.
     pub wait_for: Nanos,
-    /// The paper's letter: no grace, and nothing in flight is too old to be waited for.
+    /// Follows the paper as printed: no grace time, and requests in flight are waited for at any
+    /// age.
     pub literal: bool,
 }
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     name: "vbc",
     summary: "credits in proportion to reservations, granted anew when all had their turn",
@@ -99,22 +100,22 @@ pub(crate) static PART: PartInfo<dyn Regulator> = PartInfo {
     },
 };
 
-/// Not in the list of those who ran dry.
+/// Value of `Vm::dry_at` outside the list of VMs that ran dry.
 const ABSENT: u32 = u32::MAX;
 
-/// One VM.
+/// State of one VM slot.
 #[derive(Clone, Copy, Debug)]
 struct Vm {
-    /// The interval for which credits were granted last.
+    /// Number of the interval for which credits were granted last.
     granted_in: u64,
-    /// Those left of them; below zero: debt.
+    /// Credits left of that grant; below zero: debt.
     credits: i32,
-    /// What it is granted, where `reckoned_in` is the epoch.
+    /// Credits of a grant; valid while `reckoned_in` equals the current epoch.
     grant: u32,
     reckoned_in: u32,
-    /// Its place among those who ran dry.
+    /// Index in the list of VMs that ran dry.
     dry_at: u32,
-    /// Exponential mean (1/8) of its think time.
+    /// Exponential mean of the VM's think time, with weight 1/8.
     think: Nanos,
     present: bool,
 }
@@ -129,31 +130,31 @@ const GONE: Vm = Vm {
     present: false,
 };
 
-/// The regulator.
+/// Regulator that grants credits in proportion to reservations, turn by turn.
 #[derive(Debug)]
 pub struct Vbc {
     params: VbcParams,
     due: Proportions,
     vms: Vec<Vm>,
-    /// The number of the interval.
+    /// Number of the current interval.
     interval: u64,
-    /// When it began for the purpose of its age; [`Nanos::MAX`]: not yet.
+    /// Time from which the interval's age counts; [`Nanos::MAX`]: it has not begun.
     begun: Nanos,
-    /// Something was charged in it.
+    /// A request was charged in the interval.
     charged: bool,
-    /// Nothing waits and nothing is in flight, and something was charged.
+    /// Nothing waits or is in flight, and a request was charged.
     idle: bool,
-    /// VMs came or went, and something was charged before.
+    /// VMs came or went after a request was charged.
     members: bool,
-    /// Moves on when proportions go back to equation 1: what was reckoned before is void.
+    /// Incremented when proportions return to equation 1, which invalidates all computed grants.
     epoch: u32,
-    /// Slots of VMs that have no credit left.
+    /// Slots of VMs without credit.
     dry: Vec<u32>,
     turn: Turn,
 }
 
 impl Vbc {
-    /// With nobody there.
+    /// Creates a regulator without VMs, with room for those of `capacity`.
     pub fn new(params: VbcParams, capacity: &Capacity) -> Vbc {
         Vbc {
             params,
@@ -170,10 +171,10 @@ impl Vbc {
         }
     }
 
-    /// Credits a VM has: what is left, or its grant where it was not charged in this interval.
+    /// Returns `true` if a VM has credit: some is left, or it was not charged in this interval yet.
     fn has_credit(&self, slot: usize) -> bool {
         let vm = &self.vms[slot];
-        // Whoever had none left was granted anew when the interval began.
+        // Grants are lazy, but VMs without credit were granted theirs when the interval began.
         vm.granted_in != self.interval || vm.credits > 0
     }
 
@@ -181,7 +182,8 @@ impl Vbc {
         self.vms.get(vm.index()).is_some_and(|vm| vm.present)
     }
 
-    /// This interval's grant. Debt is paid from it; what was left of the last one is not kept.
+    /// Grants this interval's credits, once. Debt is paid from them; unused ones of the last
+    /// interval are lost.
     fn grant(&mut self, slot: usize) {
         let vm = &mut self.vms[slot];
         if vm.granted_in == self.interval {
@@ -195,7 +197,7 @@ impl Vbc {
         vm.granted_in = self.interval;
     }
 
-    /// So many requests of a VM were let in, of so many bytes.
+    /// Charges a VM for requests that were let in, `bytes` in all.
     fn charge(&mut self, facts: &Facts, vm: VmId, requests: u32, bytes: u32) {
         self.grant(vm.index());
         self.charged = true;
@@ -286,12 +288,12 @@ impl Vbc {
         };
     }
 
-    /// Whether there is anything to be granted.
+    /// Returns `true` if a new interval would change any VM's credits.
     fn worth_it(&self) -> bool {
         self.charged || !self.dry.is_empty()
     }
 
-    /// A VM is there, or its objective has changed.
+    /// Takes in a VM that is new or whose objective has changed, and invalidates computed grants.
     fn reckon(&mut self, facts: &Facts, vm: VmId) {
         let (objective, device) = (facts.objective(vm), &facts.device().spec);
         self.due.set(vm.index(), objective, device);

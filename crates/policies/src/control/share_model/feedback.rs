@@ -1,4 +1,5 @@
-//! section 4.3, after Karlsson et al., "Triage", 2005; the paper leaves out how).
+//! Feedback on the scale of the profile: corrects by measured latency what the profile gets wrong
+//! (vFair, section 4.3, after Karlsson et al., "Triage", 2005; the paper leaves out the algorithm).
 //!
 //! ```text
 //!                      credits ran out                     credits are left
@@ -26,54 +27,54 @@
 //!   difference alone would swing around the target for ever. Far below it, at less than half,
 //!   steps are larger, up to 5 % where the device is empty.
 
-/// A step at most.
+/// Largest relative change of the scale in one period.
 const STEP: f64 = 0.05;
-/// Bounds of the scale.
+/// Lowest and highest scale.
 const BOUNDS: [f64; 2] = [0.05, 20.0];
-/// Its bound while the device stands idle with requests waiting: then the profile is wrong by more
-/// than anybody thought of, in one kind of requests maybe, and nothing else would ever set it
-/// going.
+/// Highest scale while the device is idle with requests waiting. The profile is then wrong by more
+/// than its bounds foresee, perhaps for one kind of requests, and only a larger scale ends the
+/// standstill.
 const BEYOND: f64 = 1e6;
-/// How much of a mean the newest period is.
+/// Weight of the newest period in a moving mean.
 const NEWEST: f64 = 0.3;
-/// How much of the excess, or the lack, is to be gone after a period.
+/// Part of the excess, or of the lack, that one period is to remove.
 const APPROACH: f64 = 0.05;
 const GAIN: f64 = 0.2;
-/// A device that does less than this part of what its profile says can do more with more inside,
-/// ...
+/// Utilisation by the profile below which a device can do more with a deeper queue.
 const IDLE: f64 = 0.7;
-/// ... and one that does more than this part is busy.
+/// Utilisation by the profile above which a device counts as busy.
 const BUSY: f64 = 0.85;
 
-/// How much is to be inside at most, so that some of what guests have `outstanding` is left to be
-/// held back: a third of it where the device does as much as it can, all of it where it does far
-/// less. `taken`: the part of the device that is in use, by its profile. With a half, the heavier
-/// of two VMs with equal queues has just as much inside as it asks for, and swings between held and
-/// free.
+/// Returns the number of requests inside the device at which the rest of what guests have
+/// `outstanding` still waits: a third of it on a busy device, all of it on a lightly used one.
+/// `taken` is the part of the device in use by its profile, 0 to 1. A half would not do: the
+/// heavier of two VMs with equal queues then has inside exactly what it asks for, and alternates
+/// between throttled and not.
 pub fn enough(outstanding: f64, taken: f64) -> f64 {
     let idle = ((BUSY - taken) / (BUSY - IDLE)).clamp(0.0, 1.0);
     outstanding * (1.0 + 2.0 * idle) / 3.0
 }
 
-/// What happened in a period.
+/// Measurements of one period.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Period {
-    /// How long it was, in seconds; positive.
+    /// Length of the period in seconds; positive.
     pub length: f64,
-    /// I/Os that the device ended.
+    /// I/Os that the device completed in the period.
     pub ended: f64,
-    /// What has been let in and is not done, when it ended.
+    /// Requests admitted and not completed at the end of the period.
     pub inside: f64,
-    /// Likewise when it began: with that and what ended it is known how much was let in.
+    /// Requests admitted and not completed at its beginning; `ended + inside - before` were
+    /// admitted.
     pub before: f64,
-    /// Somebody ended it with something waiting and no credit.
+    /// A VM ended the period with a request waiting and no credit.
     pub ran_out: bool,
-    /// With so many inside there are enough, whatever the target is; infinite: no bound.
+    /// Upper bound on the requests inside that the target may ask for; infinite: no bound.
     pub enough: f64,
 }
 
 impl Period {
-    /// The same with so many inside, and as many let in.
+    /// Returns this period with another `inside` and the same number of admitted requests.
     pub fn with_inside(self, inside: f64) -> Period {
         Period {
             inside,
@@ -83,35 +84,35 @@ impl Period {
     }
 }
 
-/// The latency to hold.
+/// Latency that the feedback is to hold.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Target {
-    /// So many seconds.
+    /// Latency in seconds.
     Given(f64),
-    /// That of so many requests in flight, at the rate at which they end.
+    /// Latency of that many requests in flight at the measured completion rate.
     Depth(f64),
-    /// That of so many requests in flight, at so many a second by the scaled profile.
+    /// Latency of `depth` requests in flight at the rate of the scaled profile.
     Profile {
         /// Requests in flight.
         depth: f64,
-        /// Requests a second that saturate the device, by the profile as it is.
+        /// Saturation rate by the unscaled profile, in requests a second.
         iops: f64,
     },
 }
 
-/// The controller's controller.
+/// Feedback loop that corrects the profile by one scale.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Feedback {
     scale: f64,
-    /// Means, a second: let in, ended. Below zero: not known.
+    /// Mean admission and completion rates, a second; below zero: not known.
     admitted: f64,
     ended: f64,
-    /// Mean of what was inside at the ends of periods.
+    /// Mean number of requests inside at the ends of periods.
     inside: f64,
 }
 
 impl Feedback {
-    /// That trusts the profile so far.
+    /// Initial state, with scale 1: the profile as measured.
     pub const NEW: Feedback = Feedback {
         scale: 1.0,
         admitted: -1.0,
@@ -119,18 +120,18 @@ impl Feedback {
         inside: 0.0,
     };
 
-    /// What the profile's figures are to be multiplied by, 0.05 to 20; up to 10^6 where the device
-    /// stood idle with less.
+    /// Returns the factor for the profile's figures, 0.05 to 20, or up to 10^6 after the device
+    /// stood idle with requests waiting.
     pub fn scale(&self) -> f64 {
         self.scale
     }
 
-    /// The scale is this from now on, within its bounds.
+    /// Sets the scale, clamped to 0.05 to 10^6.
     pub fn set_scale(&mut self, scale: f64) {
         self.scale = scale.clamp(BOUNDS[0], BEYOND);
     }
 
-    /// A period has ended.
+    /// Updates the means and the scale by a period that has ended.
     pub fn observe(&mut self, period: &Period, target: Target) {
         let mean = |old: f64, new: f64| match old < 0.0 {
             true => new,
@@ -146,16 +147,17 @@ impl Feedback {
         let step = self.step(period, target);
         let most = match period.ran_out && self.inside < 0.5 {
             true => BEYOND,
-            // What it came to stays.
+            // A scale above the bound, reached on an idle device, is kept but not raised.
             false => self.scale.max(BOUNDS[1]),
         };
         self.scale = (self.scale * (1.0 + step)).clamp(BOUNDS[0], most);
     }
 
-    /// By what part to change the scale.
+    /// Returns the relative change of the scale, -0.05 to 0.05.
     fn step(&self, period: &Period, target: Target) -> f64 {
         if self.ended <= 0.0 {
-            // Nothing ends. What has been let in is enough to find out whether anything will.
+            // No completions: the requests already admitted suffice to notice when the device works
+            // again.
             return 0.0;
         }
         let wanted = match target {
@@ -164,7 +166,8 @@ impl Feedback {
             Target::Profile { depth, iops } => depth * self.ended / (self.scale * iops),
         };
         let wanted = wanted.min(period.enough).max(1.0);
-        // In requests: latency and target times the rate.
+        // Both latencies times the completion rate are numbers of requests, so the rate cancels
+        // out.
         let excess = (period.inside - wanted) / wanted;
         if !period.ran_out {
             return -(STEP * excess).clamp(0.0, STEP);

@@ -1,33 +1,33 @@
-//! Groups of VMs, each with one weight that is divided among those of its VMs that compete: those
-//! of this host, and those of other hosts that share the device, as far as was heard of them.
+//! Groups of VMs. The weight of a group is divided among those of its VMs that compete, on this
+//! host and, as far as their messages arrive, on other hosts that share the device.
 
 use super::strategy::Pool;
 use tidegate_base::objective::{Group, GroupName};
 use tidegate_core::roles::{PeerGroup, PeerGroups};
 
-/// The groups there are, in the order of their names.
+/// Known groups with the weights of their competing VMs, ordered by name.
 #[derive(Debug)]
 pub(super) struct Groups {
     all: Vec<Group>,
-    /// Of those of their VMs that compete.
+    /// Weights of the competing VMs, one entry a group of `all`.
     members: Vec<Members>,
-    /// Room for what is lent within them.
+    /// Scratch space of [`Groups::pools`].
     pools: Vec<Pool>,
 }
 
-/// Those VMs of a group that compete.
+/// Weights of the VMs of a group that compete.
 #[derive(Clone, Copy, Default, Debug)]
 struct Members {
-    /// The sum of their weights on this host.
+    /// Sum of the VMs' own weights on this host.
     here: u64,
-    /// Likewise on all other hosts.
+    /// Sum of the VMs' own weights on all other hosts.
     elsewhere: u64,
-    /// The largest weight that another host has the group at; 0: no other has it.
+    /// Largest weight of the group that another host reported; 0: none did.
     weight: u32,
 }
 
 impl Groups {
-    /// Room for so many.
+    /// Creates an empty list with room for `most` groups.
     pub(super) fn with_capacity(most: usize) -> Groups {
         Groups {
             all: Vec::with_capacity(most),
@@ -36,7 +36,7 @@ impl Groups {
         }
     }
 
-    /// As VMs name them; where they differ in a weight, the largest counts.
+    /// Replaces the groups by those that VMs name. If VMs disagree on a weight, the largest counts.
     pub(super) fn set(&mut self, named: impl Iterator<Item = Group>) {
         self.all.clear();
         self.all.extend(named);
@@ -46,7 +46,7 @@ impl Groups {
         self.nobody_competes();
     }
 
-    /// A group's place.
+    /// Returns the index of a group, found by name.
     pub(super) fn find(&self, group: &Group) -> Option<u32> {
         let by_name =
             |known: &Group| -> core::cmp::Ordering { GroupName::cmp(&known.name, &group.name) };
@@ -54,8 +54,8 @@ impl Groups {
         place.ok().map(|place| place as u32)
     }
 
-    /// Another host has VMs of a group that compete. One that has none here is nothing to this
-    /// host.
+    /// Adds the competing VMs that another host reports of a group. A group without VMs on this
+    /// host is ignored.
     pub(super) fn competes_elsewhere(&mut self, part: &PeerGroup) {
         if let Some(place) = self.find(&part.group) {
             let members = &mut self.members[place as usize];
@@ -64,7 +64,8 @@ impl Groups {
         }
     }
 
-    /// Those of which VMs of this host compete, for the others.
+    /// Returns the groups with competing VMs on this host, for the message to other hosts; at most
+    /// [`PeerGroups::MOST`].
     pub(super) fn told(&self) -> PeerGroups {
         let mut told = PeerGroups::default();
         let both = self.all.iter().zip(&self.members);
@@ -77,26 +78,26 @@ impl Groups {
         told
     }
 
-    /// Before those that do are counted.
+    /// Clears the weights of competing VMs before they are counted again.
     pub(super) fn nobody_competes(&mut self) {
         self.members.clear();
         self.members.resize(self.all.len(), Members::default());
     }
 
-    /// One for each group, whatever is in it.
+    /// Returns one pool a group, with unspecified contents.
     pub(super) fn pools(&mut self) -> &mut [Pool] {
         self.pools.resize(self.all.len(), Pool::default());
         &mut self.pools
     }
 
-    /// A VM of this weight, and of the group in this place, does.
+    /// Counts a competing VM of this weight in the group with index `group`.
     pub(super) fn competes(&mut self, group: Option<u32>, weight: u32) {
         if let Some(place) = group {
             self.members[place as usize].here += u64::from(weight);
         }
     }
 
-    /// What it weighs among all: its own weight, or its part of its group's.
+    /// Returns a VM's effective weight among all: its own, or its part of the weight of its group.
     pub(super) fn share(&self, group: Option<u32>, weight: u32) -> f64 {
         let own = f64::from(weight);
         group.map_or(own, |place| {
@@ -118,7 +119,7 @@ mod tests {
             weight,
         };
         let mut groups = Groups::with_capacity(4);
-        // The larger of two that differ.
+        // VMs disagree on the weight of `a`: 50 counts.
         let named = [
             group("b", 300),
             group("a", 10),
@@ -162,7 +163,7 @@ mod tests {
         for other in [part("a", 60, 500), part("a", 50, 100), part("c", 9, 7)] {
             groups.competes_elsewhere(&other);
         }
-        // 60 for 900 in all.
+        // Weight 60 is divided by the weights of 900 that compete on all hosts.
         assert_eq!(groups.share(a, 200) * 9.0, 120.0);
         groups.competes(b, 5);
         groups.competes_elsewhere(&part("b", 40, 15));

@@ -1,4 +1,4 @@
-//! vFair's share model: what each VM may have of the device, by its weight and by what its requests
+//! vFair's share model: allocates each VM a rate by its weight and by what its requests
 //! cost. Lu, Saltaformaggio, Kompella and Xu, "vFair: Latency-Aware Fair Storage Scheduling via
 //! Per-IO Cost-Based Differentiation", SoCC 2015, sections 4.1 to 4.3.
 //!
@@ -52,13 +52,13 @@ use tidegate_core::facts::Facts;
 use tidegate_core::part::{Capacity, Honours, ParamInfo, Params, PartInfo};
 use tidegate_core::roles::{Controller, Event, Interests, IntervalEnd, Knob, Knobs, PeerShare};
 
-/// For so many periods after it last asked a VM is taken to compete.
+/// Periods after its last request for which a VM still competes.
 pub const COMPETES: u64 = 4;
-/// A VM is allocated so many times what it used, where it had credits left, ...
+/// Multiple of its use that a VM with credits left is allocated, ...
 const USES: f64 = 2.0;
-/// ... and at least this part of its allocation.
+/// ... which is never below this part of its proportional allocation.
 const KEEPS: f64 = 0.125;
-/// How much of a mean the newest period is.
+/// Weight of the newest period in a moving mean.
 const NEWEST: f64 = 0.3;
 
 const STRATEGY: ParamInfo = ParamInfo::choice(
@@ -86,17 +86,18 @@ const LATENCY_BY: ParamInfo = ParamInfo::choice(
 /// Parameters.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ShareModelParams {
-    /// How loss by each other is shared.
+    /// Strategy by which the loss through interleaved requests is shared.
     pub strategy: Strategy,
-    /// What a VM leaves is allocated to the others.
+    /// Lends unused allocations to the other VMs.
     pub lend: bool,
-    /// The latency to hold; zero: that at depth `depth`.
+    /// Latency that the feedback holds; zero: the latency at depth `depth`.
     pub latency_target: Nanos,
-    /// That one by the scaled profile, and not by the rate that is measured.
+    /// Computes the latency at full depth by the scaled profile instead of the measured rate.
     pub by_profile: bool,
-    /// I/Os outstanding at most, as the dispatcher has it; 0: as many as the device takes.
+    /// Maximum number of I/Os at the device, equal to the dispatcher's; 0: the device's own
+    /// maximum.
     pub depth: u32,
-    /// How long a period is where the regulator has none.
+    /// Length of a period under a regulator that has no periods.
     pub period: Nanos,
 }
 
@@ -113,7 +114,7 @@ impl ShareModelParams {
     }
 }
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     name: "share-model",
     summary: "allocates rates by weight and by what each VM's requests cost the device",
@@ -135,26 +136,26 @@ pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     },
 };
 
-/// One VM.
+/// State of one VM slot.
 #[derive(Clone, Copy, Debug)]
 struct Vm {
     present: bool,
-    /// It stands among the competitors.
+    /// The VM's slot is in `listed`.
     listed: bool,
-    /// Its objective's.
+    /// Weight of the objective.
     weight: u32,
-    /// Its group's place among them.
+    /// Index of its group in `groups`.
     group: Option<u32>,
-    /// The period in which it last asked.
+    /// Number of the period in which the VM's last request arrived.
     asked_in: u64,
-    /// What was last turned; `None`: nothing.
+    /// Last allocation set, in thousandths of a request a second; `None`: none was.
     allocated: Option<u64>,
-    /// In this period: requests answered, and their time with the device.
+    /// Requests answered in this period, and the sum of their device times.
     answered: u32,
     device: Nanos,
-    /// Answered a second in the last period.
+    /// Requests answered a second in the last period.
     last_rate: f64,
-    /// Means: answered a second, and their time with the device in seconds.
+    /// Moving means: requests answered a second, and device time of a request in seconds.
     rate: f64,
     latency: f64,
     /// See [`Claim::cut`].
@@ -177,7 +178,7 @@ const GONE: Vm = Vm {
 };
 
 impl Vm {
-    /// A period of so many seconds has ended.
+    /// Updates the means at the end of a period of `length` seconds.
     fn settle(&mut self, length: f64) {
         let answered = f64::from(core::mem::take(&mut self.answered));
         let device = core::mem::take(&mut self.device).as_secs_f64();
@@ -193,39 +194,39 @@ impl Vm {
     }
 }
 
-/// The controller.
+/// Controller that allocates rates by weight, request cost and measured latency.
 #[derive(Debug)]
 pub struct ShareModel {
     params: ShareModelParams,
     saturation: Saturation,
     patterns: Patterns,
     vms: Vec<Vm>,
-    /// Slots of VMs that compete, or may not any more.
+    /// Slots of VMs that compete, including idle ones that are not yet removed.
     listed: Vec<u32>,
-    /// The sum of their own weights.
+    /// Sum of the listed VMs' own weights, whatever their groups.
     weights: u64,
     groups: Groups,
-    /// For [`ShareModel::allocate`]: room for all of them.
+    /// Claims of the listed VMs; scratch space of [`ShareModel::allocate`].
     claims: Vec<Claim>,
     feedback: Feedback,
-    /// Other hosts that share the device, and what they are to be told.
+    /// Other hosts that share the device, and the message that is due to them.
     peers: Peers,
     share: Option<PeerShare>,
-    /// How many periods have ended.
+    /// Number of the current period.
     periods: u64,
-    /// When the last one did.
+    /// Time at which the last period ended.
     ended_at: Nanos,
-    /// What had been let in of VMs and was not done then, and their I/Os that had ended.
+    /// Values at that time: VMs' requests admitted and not done, and completed I/Os of VMs.
     inside: u32,
     ended: u64,
-    /// Of requests answered in this period, the time since they were let in.
+    /// Sum over requests answered in this period of the time since their admission.
     time_inside: Nanos,
-    /// VMs, weights or the profile have changed since.
+    /// VMs, weights or the profile have changed since the last allocation.
     changed: bool,
 }
 
 impl ShareModel {
-    /// With nobody there.
+    /// Creates a controller without VMs, with room for those of `capacity`.
     pub fn new(
         params: ShareModelParams,
         saturation: Saturation,
@@ -253,7 +254,7 @@ impl ShareModel {
         }
     }
 
-    /// What the profile's figures are multiplied by.
+    /// Returns the factor for the profile's figures; see [`Feedback::scale`].
     pub fn scale(&self) -> f64 {
         self.feedback.scale()
     }
@@ -270,11 +271,13 @@ impl ShareModel {
         };
         self.wake(facts, vm);
         self.changed = true;
-        // All are told exactly at the next occasion, which is at once.
+        // The timer fires at once and allocates exactly. This provisional value bridges the time
+        // until then.
         self.turn_part(facts, vm, out);
     }
 
-    /// A VM's part beside those that compete already, whatever groups there are.
+    /// Sets a provisional allocation: the VM's part beside those that compete, without regard to
+    /// groups.
     fn turn_part(&mut self, facts: &Facts, vm: VmId, out: &mut Knobs) {
         let weight = self.vms[vm.index()].weight;
         let alone = (self.saturation).iops(facts, &self.patterns.own(facts.now(), vm));
@@ -302,10 +305,10 @@ impl ShareModel {
         self.changed = true;
     }
 
-    /// A VM may compete.
+    /// Adds a VM to the list of competitors, unless it is there.
     fn wake(&mut self, facts: &Facts, vm: VmId) {
         if self.listed.is_empty() {
-            // Nobody did since whenever: what is counted begins now.
+            // With an empty list no periods ended, so the counts of the last one are stale.
             self.begin(facts);
         }
         let of_vm = &mut self.vms[vm.index()];
@@ -330,7 +333,7 @@ impl ShareModel {
             let counted_out = !self.vms[vm.index()].listed;
             self.wake(facts, vm);
             if counted_out {
-                // What it had when it was last there is no measure: others have come and gone.
+                // The allocation of its last active time is stale: other VMs have come and gone.
                 self.turn_part(facts, vm, out);
             }
         }
@@ -346,12 +349,12 @@ impl ShareModel {
         }
     }
 
-    /// A period has ended: what happened in it counts.
+    /// Evaluates the period that has ended, and allocates anew.
     fn period_ended(&mut self, facts: &Facts, out: &mut Knobs) {
         let length = facts.now().since(self.ended_at).as_secs_f64();
         self.periods += 1;
         self.peers.forget(facts.now(), self.params.period);
-        // A clock that stands still has nothing to teach.
+        // A period of zero length has no rates.
         let counts = length > 0.0;
         if counts {
             for &slot in &self.listed {
@@ -371,7 +374,7 @@ impl ShareModel {
         self.allocate(facts, out);
     }
 
-    /// VMs that do not compete any more are counted out.
+    /// Removes VMs that stopped competing, and sets their allocations to 0.
     fn forget_idle(&mut self, facts: &Facts, out: &mut Knobs) {
         let (vms, periods, weights) = (&mut self.vms, self.periods, &mut self.weights);
         self.listed.retain(|&slot| {
@@ -387,7 +390,7 @@ impl ShareModel {
         });
     }
 
-    /// Who competes, with what.
+    /// Fills `claims` with the VMs that compete, and allocates by the strategy.
     fn claim(&mut self, facts: &Facts) {
         if core::mem::take(&mut self.changed) {
             self.find_groups(facts);
@@ -422,7 +425,7 @@ impl ShareModel {
         strategy::allocate(self.params.strategy, &mut self.claims, &self.peers.others());
     }
 
-    /// VMs have come, gone or changed.
+    /// Rebuilds the groups after VMs have come, gone or changed.
     fn find_groups(&mut self, facts: &Facts) {
         let group = |slot: usize| facts.objective(facts.vm_at(slot)).group;
         let present = (0..facts.vm_slots()).filter(|&slot| self.vms[slot].present);
@@ -435,7 +438,8 @@ impl ShareModel {
     }
 
     fn feed_back(&mut self, facts: &Facts, length: f64) {
-        // Whoever is cut so that others get theirs is not to have more for it.
+        // A VM that the strict strategy has cut is short of credits on purpose and must not raise
+        // the scale.
         let ran_out = |&slot: &u32| {
             wants_more(facts, facts.vm_at(slot as usize)) && self.vms[slot as usize].cut >= 1.0
         };
@@ -472,8 +476,9 @@ impl ShareModel {
         });
     }
 
-    /// See [`feedback::enough`]. One VM alone is held by nobody; what VMs of other hosts have
-    /// outstanding is not known; and what is in use of a device without a profile is not either.
+    /// Returns the upper bound on requests inside; see [`feedback::enough`]. Infinite with one VM,
+    /// which nobody else throttles; with peers, whose outstanding requests are not known; and
+    /// without a profile, by which utilisation is computed.
     fn enough(&self, facts: &Facts) -> f64 {
         if self.listed.len() < 2 || !self.peers.is_empty() || facts.profile().is_none() {
             return f64::INFINITY;
@@ -493,7 +498,8 @@ impl ShareModel {
             (given, device) => given.min(device),
         };
         let depth = f64::from(depth);
-        // Of what is asked for, as the device gets it.
+        // Rates and utilisation of the VMs' actual mix: `achieved / taken` is the saturation rate
+        // of that mix.
         let achieved: f64 = self.claims.iter().map(|c| c.achieved).sum();
         let taken: f64 = self.claims.iter().map(|c| c.achieved / c.blended).sum();
         match self.params.by_profile && taken > 0.0 {
@@ -505,7 +511,8 @@ impl ShareModel {
         }
     }
 
-    /// Who used less than it was allocated needs at most some times that.
+    /// Sets `needs` of each claim: a multiple of the use of a VM that had credits left, `None` for
+    /// others.
     fn find_needs(&mut self, facts: &Facts) {
         let scale = self.feedback.scale();
         for claim in &mut self.claims {
@@ -519,7 +526,7 @@ impl ShareModel {
         }
     }
 
-    /// The strict strategy's step.
+    /// Makes one step of the strict strategy ([`strategy::cut`]) and allocates anew.
     fn cut(&mut self, facts: &Facts) {
         let all: f64 = self.claims.iter().map(|claim| claim.weight).sum();
         let scale = self.feedback.scale();
@@ -534,9 +541,10 @@ impl ShareModel {
         strategy::allocate(self.params.strategy, &mut self.claims, &self.peers.others());
     }
 
-    /// Tells those who compete what they have.
+    /// Sets the allocation of every claim.
     fn allocate(&mut self, facts: &Facts, out: &mut Knobs) {
-        // What one has more of the device's time while costs are learnt, the others have less.
+        // Variations of shares must add up to zero device time, so each VM gets its own less the
+        // mean.
         let time = |claim: &Claim| claim.allocation / claim.alone;
         let varied: f64 = self.claims.iter().map(|c| time(c) * c.dither).sum();
         let all: f64 = self.claims.iter().map(time).sum();
@@ -544,13 +552,14 @@ impl ShareModel {
         for at in 0..self.claims.len() {
             let claim = self.claims[at];
             let id = facts.vm_at(claim.slot as usize);
-            // Beside a heavy VM a light one would have next to nothing for a window.
+            // The mean can exceed a light VM's own variation by far; half of the share always
+            // remains.
             let share = (1.0 + claim.dither - mean).max(0.5);
             self.turn(id, claim.allocation * share, out);
         }
     }
 
-    /// So many requests a second, by the profile as it is.
+    /// Sets a VM's allocation to `rate` requests a second by the unscaled profile.
     fn turn(&mut self, vm: VmId, rate: f64, out: &mut Knobs) {
         let rate = rate * self.feedback.scale() * 1000.0;
         let [least, most] = [Knob::LEAST_ALLOCATION, Knob::MOST_ALLOCATION];
@@ -564,7 +573,7 @@ impl ShareModel {
     }
 }
 
-/// A VM has no credit left, and something that waits for some.
+/// Returns `true` if a VM has no credit left and a request that waits for some.
 fn wants_more(facts: &Facts, vm: VmId) -> bool {
     !facts.may_enter(vm) && facts.pending_head(vm).is_some()
 }

@@ -1,4 +1,4 @@
-//! Hosts that share one device: what each tells the others of, and what they make of it (vFair,
+//! Hosts that share one device: the messages they exchange and the sums made of them (vFair,
 //! section 4.3, after PARDA: Gulati et al., FAST 2009).
 //!
 //! Every period a host says what its VMs weigh together, what they lose by each other, and how its
@@ -28,19 +28,19 @@ use super::feedback::Period;
 use tidegate_base::time::Nanos;
 use tidegate_core::roles::{PeerGroup, PeerShare};
 
-/// After so many periods of silence a host is gone.
+/// Periods of silence after which a host is taken to be gone.
 pub const SILENT: u64 = 10;
-/// What part of the way to the hosts' mean scale a host goes each period.
+/// Part of the difference to the hosts' mean scale that a host's scale moves each period.
 const TOGETHER: f64 = 0.3;
-/// Hosts beside this one; of more, those that are heard first count.
+/// Maximum number of other hosts; once it is reached, further hosts are ignored.
 pub const MOST: usize = 255;
 
-/// What all other hosts' VMs add to the sums.
+/// Sums of weights over the VMs of all other hosts.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Others {
-    /// The sum of their weights.
+    /// Sum of the VMs' weights.
     pub weight: f64,
-    /// The sum of their weights, each by the part that it loses by blending.
+    /// Sum of the VMs' weights, each multiplied by the part of its rate that blending loses.
     pub lost: f64,
 }
 
@@ -51,17 +51,18 @@ struct Peer {
     share: PeerShare,
 }
 
-/// The other hosts that were heard of.
+/// Last message of each other host.
 #[derive(Debug)]
 pub struct Peers(Vec<Peer>);
 
 impl Peers {
-    /// Nobody; there is room for all that may come.
+    /// Creates an empty list with room for [`MOST`] hosts.
     pub fn new() -> Peers {
         Peers(Vec::with_capacity(MOST))
     }
 
-    /// A host says how it is.
+    /// Takes in a message from a host. Drops unsound figures and messages that a later one
+    /// overtook.
     pub fn hear(&mut self, now: Nanos, host: u32, share: &PeerShare) {
         if !is_sound(share) {
             return;
@@ -79,18 +80,18 @@ impl Peers {
         }
     }
 
-    /// Nobody else was heard of.
+    /// Returns `true` if no other host is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A period of this host ends: who has been silent for too long is gone.
+    /// Removes hosts that have been silent for more than [`SILENT`] periods of length `period`.
     pub fn forget(&mut self, now: Nanos, period: Nanos) {
         let most = Nanos(period.0.saturating_mul(SILENT));
         self.0.retain(|peer| now.since(peer.heard) <= most);
     }
 
-    /// What they add to the sums of weights.
+    /// Returns the sums of weights over all known hosts.
     pub fn others(&self) -> Others {
         let add = |sum: Others, peer: &Peer| Others {
             weight: sum.weight + peer.share.weight,
@@ -99,19 +100,19 @@ impl Peers {
         self.0.iter().fold(Others::default(), add)
     }
 
-    /// What is inside of all hosts in the mean; `own`: of this one.
+    /// Returns the mean number of requests inside of all hosts together; `own` is this host's.
     pub fn mean_inside(&self, own: f64) -> f64 {
         let of_peers = self.0.iter().map(|peer| peer.share.mean_inside);
         own + of_peers.sum::<f64>()
     }
 
-    /// What they say of groups.
+    /// Returns the groups in all hosts' messages.
     pub fn groups(&self) -> impl Iterator<Item = &PeerGroup> {
         self.0.iter().flat_map(|peer| peer.share.groups.iter())
     }
 
-    /// What one host with all VMs would have seen in a period, and the scale that hosts have in the
-    /// mean with this one's; `None`: there is nobody else.
+    /// Returns the measurements of a period as a single host with all VMs would have them, and the
+    /// scale that this host is to adopt; `None` if no other host is known.
     pub fn together(&self, own: &Period, scale: f64) -> (Period, Option<f64>) {
         let (mut period, mut scales) = (*own, scale);
         for Peer { share, .. } in &self.0 {
@@ -128,7 +129,7 @@ impl Peers {
     }
 }
 
-/// All figures are finite, and none is below zero.
+/// Returns `true` if all figures of a message are finite and not negative.
 fn is_sound(share: &PeerShare) -> bool {
     let PeerShare {
         number: _,
@@ -140,7 +141,7 @@ fn is_sound(share: &PeerShare) -> bool {
         admitted,
         ran_out: _,
         scale,
-        // Whatever integers: they only divide what a group has.
+        // Any integers are sound here: they only divide a group's weight.
         groups: _,
     } = *share;
     let figures = [weight, lost, inside, mean_inside, ended, admitted, scale];
@@ -215,7 +216,7 @@ mod tests {
     fn a_host_that_restarts_is_heard_at_once() {
         let mut peers = Peers::new();
         peers.hear(Nanos::ZERO, 1, &share(5000, 100.0));
-        // What was overtaken by less than a host's silence is late, and not of another life.
+        // A number lower by at most `SILENT` is a late message, not one of a restarted host.
         peers.hear(Nanos::ZERO, 1, &share(4990, 300.0));
         assert_eq!(peers.others().weight, 100.0);
         peers.hear(Nanos::ZERO, 1, &share(5, 200.0));

@@ -1,27 +1,27 @@
-//! How many requests a second of a pattern saturate the device: the one question that the share
-//! model has about it.
+//! Saturation throughput of the device for a request pattern, in requests a second: the only figure
+//! that the share model asks of the device.
 
 use tidegate_base::request::VmId;
 use tidegate_capacity::profile::{Estimation, Pattern, Profile};
 use tidegate_core::facts::Facts;
 use tidegate_core::part::{ParamInfo, Params};
 
-/// The parameter that says how mixes are estimated.
+/// Parameter that selects the estimation of mixed patterns.
 pub(super) const ESTIMATION: ParamInfo = ParamInfo::choice(
     "estimation",
     &["3d", "2d"],
     "how the saturation of a mix follows from the profile: with its measured mixes, or without",
 );
 
-/// What answers it: the device's profile, or what was learnt of it. Nothing else of the share model
-/// knows what a device is.
+/// Source of saturation throughput: the device's profile, or costs learnt at run time. No other
+/// part of the share model depends on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Saturation {
     estimation: Estimation,
 }
 
 impl Saturation {
-    /// By the profile, with this estimation.
+    /// Creates a source that estimates mixed patterns of the profile by `estimation`.
     pub fn new(estimation: Estimation) -> Saturation {
         Saturation { estimation }
     }
@@ -33,7 +33,8 @@ impl Saturation {
         })
     }
 
-    /// Requests a second, positive. By the profile; without one by what was learnt of the device
+    /// Returns the requests a second of `pattern` that saturate the device; positive. Uses the
+    /// profile; without one the learnt costs
     /// ([`CostEstimator`](tidegate_capacity::estimator::CostEstimator)).
     pub fn iops(&self, facts: &Facts, pattern: &Pattern) -> f64 {
         match (facts.profile(), facts.estimator()) {
@@ -43,8 +44,7 @@ impl Saturation {
         }
     }
 
-    /// By how much a VM's share is to be varied, as a part of it, so that costs are learnt; 0 by a
-    /// profile.
+    /// Returns the relative variation of a VM's share by which costs are learnt; 0 with a profile.
     pub fn dither(&self, facts: &Facts, vm: VmId, pattern: &Pattern) -> f64 {
         match (facts.profile(), facts.estimator()) {
             (None, Some(estimator)) => estimator.dither(vm, estimator.cost(pattern).within),

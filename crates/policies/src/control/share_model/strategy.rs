@@ -1,30 +1,31 @@
-//! What each VM is allocated by its weight and its saturation throughput: vFair's three strategies
+//! Allocation of the device by weights and saturation throughput: vFair's three strategies
 //! (Lu et al., SoCC 2015, section 4.2), as arithmetic on the VMs that compete.
 
 use super::peers::Others;
 
-/// How VMs' loss by each other is shared.
+/// Rule by which VMs share the loss of throughput that their interleaved requests cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strategy {
-    /// Blender-aware proportional share: by all, in proportion.
+    /// Blender-aware proportional share: all VMs bear the loss, in proportion.
     Baps,
-    /// Blender-oblivious proportional share: not at all.
+    /// Blender-oblivious proportional share: the loss is not shared, and the VMs that it hits bear
+    /// it.
     Bops,
-    /// Blender-aware strict proportional share: what VMs get is in the proportion of what they
-    /// would have alone.
+    /// Blender-aware strict proportional share: achieved rates are in the proportion of the rates
+    /// that the VMs would achieve alone.
     Bsps,
 }
 
 impl Strategy {
-    /// The configuration's words, in the order of the variants.
+    /// Names in the configuration, in the order of the variants.
     pub const WORDS: &[&str] = &["baps", "bops", "bsps"];
 
-    /// By its place among the words.
+    /// Returns the strategy with index `place` in [`Strategy::WORDS`].
     pub(super) fn from_word(place: u64) -> Strategy {
         [Strategy::Baps, Strategy::Bops, Strategy::Bsps][place as usize]
     }
 
-    /// Its place among the words: the parameter's value.
+    /// Returns the index in [`Strategy::WORDS`], which is the parameter's value.
     pub(crate) const fn word(self) -> u64 {
         self as u64
     }
@@ -33,58 +34,57 @@ impl Strategy {
 /// A VM that competes for the device.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Claim {
-    /// Its slot.
+    /// Slot of the VM.
     pub slot: u32,
     /// w_i, positive.
     pub weight: f64,
-    /// P_i: requests a second of its pattern t that saturate the device, positive.
+    /// P_i: saturation rate of the VM's own pattern t, in requests a second; positive.
     pub alone: f64,
-    /// P'_i by the model: the same of its pattern t', positive.
+    /// P'_i: saturation rate of the VM's blended pattern t', in requests a second; positive.
     pub blended: f64,
-    /// Requests a second that were answered lately.
+    /// Recent mean of requests answered a second.
     pub achieved: f64,
-    /// It is squeezed, not idle: its mean latency with the device is above sum(w) / (w_i P_i)
+    /// The VM is limited by others, not idle: its mean device latency is above sum(w) / (w_i P_i)
     /// seconds.
     pub squeezed: bool,
-    /// Requests a second that it can use: it had credits left, and so many are far more than it
-    /// used. `None`: it wants more than it has.
+    /// Upper bound of the VM's demand in requests a second, well above its recent use. `None`: it
+    /// used up its allocation.
     pub needs: Option<f64>,
-    /// What is left of its allocation after the strict strategy's cuts, 0 to 1.
+    /// Factor that the strict strategy's cuts leave of the allocation, 0 to 1.
     pub cut: f64,
-    /// By how much its share is varied while costs are learnt, as a part of it.
+    /// Relative variation of the share by which costs are learnt.
     pub dither: f64,
-    /// Requests a second that it is allocated.
+    /// Allocation in requests a second by the unscaled profile.
     pub allocation: f64,
-    /// Its group's place among them.
+    /// Index of the VM's group among the pools.
     pub group: Option<u32>,
 }
 
 impl Claim {
-    /// It can use more than it has.
+    /// Returns `true` if the VM can use more than its allocation.
     fn takes(&self) -> bool {
         self.needs.is_none_or(|needs| needs > self.allocation)
     }
 }
 
-/// By how much the strict strategy cuts, and gives back, an update.
+/// Relative step of the strict strategy's cuts, and of giving them back, in one update.
 const STEP: f64 = 0.05;
-/// Of what a VM needs at most it leaves this part, and more.
+/// Part of its `needs` that a VM will likely leave: `needs` is a multiple of its use.
 const UNUSED: f64 = 1.0 - 1.0 / super::USES;
-/// The least that is left of an allocation after cuts.
+/// Smallest factor that cuts leave of an allocation.
 const LEAST_CUT: f64 = 1e-3;
 
-/// The sum of all weights.
+/// Returns the sum of all weights.
 pub fn weights(claims: &[Claim]) -> f64 {
     claims.iter().map(|claim| claim.weight).sum()
 }
 
-/// Delta P: the part of the device that is lost because the VMs' requests stand between each other,
-/// 0 to 1.
+/// Returns delta P: the part of the device lost because the VMs' requests interleave, 0 to 1.
 pub fn lost(claims: &[Claim], others: &Others) -> f64 {
     (lost_weight(claims) + others.lost) / (weights(claims) + others.weight)
 }
 
-/// The sum of weights, each by the part that it loses.
+/// Returns the sum of all weights, each multiplied by the part of its rate that the VM loses.
 pub fn lost_weight(claims: &[Claim]) -> f64 {
     let of = |claim: &Claim| {
         let lost = (claim.alone - claim.blended) / claim.alone;
@@ -93,8 +93,8 @@ pub fn lost_weight(claims: &[Claim]) -> f64 {
     claims.iter().map(of).sum()
 }
 
-/// Allocates (w_i / sum w) P_i, less what is lost where the strategy counts that. `others`: of
-/// hosts that share the device.
+/// Allocates (w_i / sum w) P_i, reduced by the loss where the strategy shares it. `others` are the
+/// VMs of hosts that share the device.
 pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
     let kept = match strategy {
         Strategy::Bops => 1.0,
@@ -110,16 +110,16 @@ pub fn allocate(strategy: Strategy, claims: &mut [Claim], others: &Others) {
     }
 }
 
-/// What is lent within one group of VMs.
+/// Device time lent within one group of VMs, in fractions of the device.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Pool {
-    /// The sum of its VMs' weights.
+    /// Sum of the weights of the group's VMs.
     all: f64,
-    /// Of those that take more.
+    /// Sum of the weights of VMs that can use more.
     take: f64,
-    /// Of the device's time, what its VMs leave.
+    /// Part of the device's time that the group's VMs leave.
     freed: f64,
-    /// And of what they keep, what they are not likely to use.
+    /// Part of the device's time that the group's VMs keep but will likely not use.
     spare: f64,
 }
 
@@ -133,7 +133,8 @@ pub struct Pool {
 /// other costs the device: a hundred small ones in sequence that one VM left would become a hundred
 /// large random ones. What is lent here is worth as much to the device as what was left.
 pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
-    // What is given may be more than somebody needs: once more, then.
+    // A VM may get more than it needs, so the rest is divided again. Four rounds leave a negligible
+    // rest.
     for _ in 0..4 {
         let mut freed = take_back(claims, pools);
         if freed == 0.0 && pools.iter().all(|pool| pool.freed == 0.0) {
@@ -168,8 +169,8 @@ pub fn lend(claims: &mut [Claim], pools: &mut [Pool]) {
     }
 }
 
-/// Leaves all VMs no more than they need: in `pools` what VMs of groups leave, and what the others
-/// do.
+/// Reduces each allocation to what the VM needs. Adds the device time that VMs of groups leave to
+/// their pools, and returns the time that the others leave.
 fn take_back(claims: &mut [Claim], pools: &mut [Pool]) -> f64 {
     pools.fill(Pool::default());
     let mut freed = 0.0;
@@ -189,10 +190,10 @@ fn take_back(claims: &mut [Claim], pools: &mut [Pool]) -> f64 {
     freed
 }
 
-/// One step towards achieved throughputs in the ratio w_i P_i, for [`Strategy::Bsps`]: while a VM
-/// is squeezed that got less than its part of what all got, the one that got the most for its w_i
-/// P_i is cut by a twentieth, but not below its part; while nobody is squeezed, or the device is
-/// idle, all have a twentieth given back. Somebody is never cut.
+/// Makes one step of [`Strategy::Bsps`] towards achieved rates in the ratio w_i P_i. While a
+/// squeezed VM achieves less than its part, the VM with the most relative to its w_i P_i is cut by
+/// a twentieth, but not below its part. While no VM is squeezed, or the device is `idle`, all cuts
+/// are relaxed by a twentieth. At least one VM always remains uncut.
 pub fn cut(claims: &mut [Claim], idle: bool) {
     if idle || claims.iter().all(|claim| !claim.squeezed) {
         for claim in claims {
@@ -202,7 +203,7 @@ pub fn cut(claims: &mut [Claim], idle: bool) {
     }
     let achieved: f64 = claims.iter().map(|claim| claim.achieved).sum();
     let due: f64 = claims.iter().map(|c| c.weight * c.alone).sum();
-    // Of its part: above 1, it got more.
+    // Achieved rate relative to the VM's part; above 1 it got more.
     let relative = |claim: &Claim| claim.achieved / (claim.weight * claim.alone) * due / achieved;
     if !claims.iter().any(|c| c.squeezed && relative(c) < 1.0) {
         return;
@@ -214,7 +215,8 @@ pub fn cut(claims: &mut [Claim], idle: bool) {
         let part = 1.0 / relative(most);
         most.cut = (most.cut * part.max(1.0 - STEP)).max(LEAST_CUT);
     }
-    // Cuts tell VMs apart. What all are cut by is nobody's, and the scale's business.
+    // Only ratios of cuts matter. A cut common to all would waste the device, so the largest
+    // becomes 1; the scale of the feedback governs the total.
     let least = claims.iter().map(|claim| claim.cut).fold(0.0, f64::max);
     for claim in claims {
         claim.cut /= least;
@@ -259,8 +261,8 @@ mod tests {
         assert_eq!(allocated(Strategy::Bsps), [first, second], "before any cut");
     }
 
-    /// What the two get of a device that does 1200 whatever they ask: VM 2 all of its allocation,
-    /// VM 1 what is left.
+    /// Serves both VMs on a device that does 1200 IOPS in all: VM 2 gets its allocation, VM 1 the
+    /// rest.
     fn serve(claims: &mut [Claim; 2]) {
         let second = claims[1].allocation.min(1200.0);
         claims[1].achieved = second;

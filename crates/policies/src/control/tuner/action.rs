@@ -19,8 +19,8 @@ use tidegate_base::time::Nanos;
 /// For so long a capacity has to be inadequate until it is said to be.
 pub(super) const LASTS: Nanos = Nanos::SECOND;
 
-/// What moved in a window, and what was to, in one unit: whichever, but for the largest error
-/// carried.
+/// Amounts moved and due in a window, with the largest error to carry over, all in one unit: bytes
+/// or thousandths of an I/O.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
     pub measured: u128,
@@ -40,7 +40,7 @@ pub(super) struct Action {
     pub top: u32,
     /// L is 1, and the delay slice holds the target.
     pub throttled: bool,
-    /// What moved too much (below zero: too little) in all windows so far.
+    /// Sum over past windows of the excess over the target; below zero: a shortfall.
     carried: i128,
     /// Since when the device has not done enough.
     pub short_since: Option<Nanos>,

@@ -1,4 +1,4 @@
-//! What a VM did in a window or a second, and whether it asked for what it is to have.
+//! Measurement of a VM in a window or a second, and the test for demand of at least its target.
 
 use crate::control::quiet_time;
 use tidegate_base::request::VmId;
@@ -19,21 +19,21 @@ impl Amount {
     }
 }
 
-/// A span of time, from its begin on.
+/// Window or second in which a VM is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub begun: Nanos,
     pub due: Nanos,
-    /// Requests that came.
+    /// Sum of the requests that arrived.
     asked: Amount,
-    /// Device I/Os that ended.
+    /// Sum of the device I/Os that ended.
     pub moved: Amount,
-    /// Time in which the VM had no request inside, as far as it has ended.
+    /// Time without a request inside, in the quiet times that have ended.
     quiet: Nanos,
 }
 
 impl Span {
-    /// From now on, for so long.
+    /// Starts a span at `now`.
     pub(super) fn new(now: Nanos, length: Nanos) -> Span {
         Span {
             begun: now,
@@ -44,7 +44,8 @@ impl Span {
         }
     }
 
-    /// A request came; `quiet`: it ends a time since then in which its VM had none inside.
+    /// Counts a request that arrived. `quiet` is the beginning of the quiet time that it ends, if
+    /// any.
     pub(super) fn asked(&mut self, now: Nanos, amount: Amount, quiet: Option<Nanos>) {
         self.asked.add(amount);
         if let Some(since) = quiet {
@@ -52,25 +53,25 @@ impl Span {
         }
     }
 
-    /// A device I/O ended.
+    /// Counts a device I/O that ended.
     pub(super) fn ended(&mut self, amount: Amount) {
         self.moved.add(amount);
     }
 
-    /// How long it took, up to now.
+    /// Returns the time since the beginning.
     pub(super) fn length(&self, now: Nanos) -> Nanos {
         now.since(self.begun)
     }
 
-    /// Nothing came, and nothing is inside.
+    /// Returns `true` if no request arrived in the span and none is inside.
     pub(super) fn is_empty(&self, facts: &Facts, vm: VmId) -> bool {
         facts.requests(vm) == 0 && self.asked == Amount::default()
     }
 
-    /// Whether the VM asked for so much a second, of what `of` picks. It did not where, had each of
-    /// its requests been answered at once, it would still have come to less: that is told by how
-    /// much it asked for in the time in which it had nothing inside, when only its own thinking
-    /// held it.
+    /// Returns `true` if the VM's demand was at least `per_s` a second, in the unit that `of`
+    /// selects. A VM has less demand if it would stay below that rate even with every request
+    /// answered at once. Its own rate in its quiet time, when nothing but itself delays it, shows
+    /// that.
     pub(super) fn asks_for(
         &self,
         facts: &Facts,
@@ -82,7 +83,7 @@ impl Span {
         u128::from(of(&self.asked)) * 1_000_000_000 >= u128::from(per_s) * u128::from(quiet.0)
     }
 
-    /// How long the VM had something inside.
+    /// Returns the time for which the VM had a request inside.
     pub(super) fn busy(&self, facts: &Facts, vm: VmId) -> Nanos {
         self.length(facts.now()) - self.quiet_so_far(facts, vm)
     }
@@ -94,7 +95,7 @@ impl Span {
         }
     }
 
-    /// What moved a second, of what `of` picks.
+    /// Returns the rate of device I/Os a second, in the unit that `of` selects.
     pub(super) fn rate(&self, now: Nanos, of: fn(&Amount) -> u64) -> u64 {
         let length = self.length(now).0.max(1);
         let rate = u128::from(of(&self.moved)) * 1_000_000_000 / u128::from(length);

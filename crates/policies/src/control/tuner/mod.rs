@@ -53,7 +53,7 @@ pub struct Tuners {
     params: TunerParams,
     /// By slot; only VMs with a target have one.
     vms: Vec<Option<Box<Tuner>>>,
-    /// When the next window or second of each that is awake ends.
+    /// Time at which the next window or second of each awake tuner ends.
     due: IndexedHeap<Nanos>,
 }
 

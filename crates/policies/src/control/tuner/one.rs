@@ -1,4 +1,4 @@
-//! The tuner of one VM.
+//! Tuner of one VM: sets its merge limit and throttle so that the VM holds its target.
 //!
 //! ```text
 //!   asleep --a request--> profiling (L by L, 1 s each) --> tuning --nothing left inside--> asleep
@@ -26,43 +26,45 @@ use tidegate_core::facts::Facts;
 use tidegate_core::roles::{Knob, Knobs};
 use tidegate_core::tuning::{Inadequate, Throttle, Tuning};
 
-/// So much of the aim is carried from window to window at most, too much or too little.
+/// Seconds of the aim that are carried from window to window at most, as excess or shortfall.
 const CARRIED_S: u128 = 2;
 
-/// See the [module](self).
+/// Tuner of one VM; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Tuner {
     pub params: TunerParams,
-    /// What is held, in bytes a second and in IOPS.
+    /// Target, in bytes a second and in IOPS.
     pub target: Rate,
-    /// L at most.
+    /// Largest merge limit L, in pages.
     pub top: u32,
-    /// The throttle holds the target at all times; `None`: TA, TR and WR do.
+    /// State of the paced tuner, whose throttle holds the target at all times; `None`: TA, TR and
+    /// WR hold it.
     pub paced: Option<Paced>,
     pub action: Action,
     pub windows: WindowRevision,
-    /// What TA aims at; nothing where only IOPS are held.
+    /// Bandwidth that TA aims at, revised by TR; `None` if only IOPS are held.
     pub aim: Option<TargetRevision>,
     pub throughput: Option<Throughput>,
     pub range: Range,
     profiling: bool,
-    /// The window and the second that run; `None`: asleep.
+    /// Current window and current second; `None`: the tuner sleeps.
     spans: Option<[Span; 2]>,
-    /// What moved in each second of the statistical interval in which the VM asked for its target.
+    /// Amount moved in each second of the statistical interval in which the VM asked for its
+    /// target.
     samples: Vec<u64>,
-    /// What moves in the second in which tuning begins was begun before.
+    /// The running second began before tuning did, so its sample is discarded.
     begins: bool,
-    /// The statistical interval is the one in which tuning began: it shows the way to the target.
+    /// The statistical interval is the first one of tuning, still on the way to the target.
     on_its_way: bool,
     precision: Option<(i64, u64)>,
     quiet: LastQuiet,
-    /// What could be had of late, while it is less than the target.
+    /// Recent mean rate, bytes and IOPS a second, while it is below the target.
     had: Amount,
-    /// How the knobs stand.
+    /// Merge limit in bytes and throttle, as last set; `None`: not set yet.
     turned: Option<(u32, Throttle)>,
-    /// What a throttle was late by is of another target.
+    /// The lateness that the throttle has learnt is of an earlier target and must be reset.
     anew: bool,
-    /// Something was learnt that is worth keeping.
+    /// Learnt state worth exporting exists.
     pub learnt: bool,
 }
 
@@ -102,7 +104,7 @@ impl Tuner {
         tuner
     }
 
-    /// The target may be another one.
+    /// Takes over a target, and restarts tuning if it differs from the present one.
     pub(super) fn change(&mut self, target: &Rate) {
         if *target == self.target {
             return;
@@ -118,9 +120,9 @@ impl Tuner {
         self.begin_tuning();
     }
 
-    /// Where the range or the mean size says that the target is. Where neither does, where tuning
-    /// is: what the throttle holds it holds at another rate, too, and a limit is as good as another
-    /// to begin with.
+    /// Starts tuning at the merge limit that the range, or the mean request size, suggests for the
+    /// target. Without either it starts at the present limit. The throttle holds any rate there,
+    /// and no other starting limit is known to be better.
     fn begin_tuning(&mut self) {
         let (limit, throttled) = match (&self.aim, &self.throughput) {
             (Some(aim), None) if self.range.is_whole() => {
@@ -143,7 +145,7 @@ impl Tuner {
         (self.begins, self.on_its_way) = (true, true);
     }
 
-    /// What the target is in, and how much of that a second.
+    /// Returns the target a second and the unit that it is in.
     fn held(&self) -> (u64, fn(&Amount) -> u64) {
         match (&self.aim, &self.throughput) {
             (None, Some(throughput)) => (throughput.target, |amount| amount.ios),
@@ -159,8 +161,8 @@ impl Tuner {
         }
     }
 
-    /// A request came of a VM that had none inside last since `quiet_since`. Returns when the
-    /// windows end next, if the tuner slept so far.
+    /// Counts a request that arrived; its VM last had none inside since `quiet_since`. Returns the
+    /// time at which the next window or second ends if the tuner slept.
     pub(super) fn asked(
         &mut self,
         now: Nanos,
@@ -178,14 +180,15 @@ impl Tuner {
         self.due().filter(|_| slept)
     }
 
-    /// A device I/O ended.
+    /// Counts a device I/O that ended.
     pub(super) fn ended(&mut self, amount: Amount) {
         for span in self.spans.iter_mut().flatten() {
             span.ended(amount);
         }
     }
 
-    /// A window ended, or a second, or both. Returns when the next one does; `None`: it sleeps.
+    /// Ends the window, the second, or both, whichever is due. Returns the time at which the next
+    /// one ends; `None`: the tuner sleeps.
     pub(super) fn tick(&mut self, facts: &Facts, vm: VmId) -> Option<Nanos> {
         let now = facts.now();
         let [mut window, mut second] = self.spans?;
@@ -214,7 +217,7 @@ impl Tuner {
         Some(window.due.min(second.due))
     }
 
-    /// A merge limit has had its second.
+    /// Records the bandwidth of a merge limit that was profiled for a second.
     fn profiled(&mut self, bandwidth: u64) {
         self.range.found(bandwidth);
         if self.range.is_whole() {
@@ -224,7 +227,7 @@ impl Tuner {
         }
     }
 
-    /// A second has passed in which the VM asked for its target; after enough of them TR and WR.
+    /// Adds a second's sample. After a whole statistical interval runs TR and WR.
     fn sampled(&mut self, moved: u64) {
         if core::mem::take(&mut self.begins) {
             return;
@@ -240,7 +243,7 @@ impl Tuner {
             return;
         };
         self.precision = Some((error, variability));
-        // What the device does not do is no reason to aim higher, or to search.
+        // A shortfall of the device is no error of the aim or of the window.
         if self.short_since().is_some() {
             return;
         }
@@ -258,7 +261,7 @@ impl Tuner {
         self.windows.step(variability, error.unsigned_abs());
     }
 
-    /// How the knobs are to stand; no merge limit: as the device has it.
+    /// Returns the merge limit in bytes and the throttle to set; no merge limit: the device's own.
     fn knobs(&self) -> (Option<u32>, Throttle) {
         if self.profiling {
             return (Some(self.range.next() * PAGE), Throttle::Off);
@@ -282,7 +285,7 @@ impl Tuner {
         (self.aim.map(|_| limit), throttle)
     }
 
-    /// Turns the knobs that do not stand as they are to.
+    /// Sets the knobs that differ from their last values.
     pub(super) fn turn(&mut self, vm: VmId, out: &mut Knobs) {
         let (limit, throttle) = self.knobs();
         let limit = limit.unwrap_or(u32::MAX);
@@ -298,7 +301,7 @@ impl Tuner {
         self.turned = Some((limit, throttle));
     }
 
-    /// The VM has no target any more: it has what it had without a tuner.
+    /// Returns the knobs to their values without a tuner, for a VM that has no target any more.
     pub(super) fn release(&mut self, vm: VmId, out: &mut Knobs) {
         out.turn(vm, Knob::MergeLimit(u32::MAX));
         out.turn(vm, Knob::Throttle(Throttle::Off));
@@ -307,7 +310,7 @@ impl Tuner {
         }
     }
 
-    /// For people.
+    /// Returns the state for status output.
     pub(super) fn told(&self, now: Nanos) -> Tuning {
         let (merge_limit, throttle) = self.knobs();
         let since = self
@@ -330,14 +333,15 @@ impl Tuner {
         }
     }
 
-    /// The bandwidths by merge limit are known from elsewhere.
+    /// Takes over bandwidths by merge limit that were measured before, in place of profiling.
     pub(super) fn know(&mut self, range: Range) {
         self.range = range;
         self.profiling = false;
         self.begin_tuning();
     }
 
-    /// The bandwidths by merge limit are those of another disk.
+    /// Discards the bandwidths by merge limit, which are of another disk, and profiles again if
+    /// enabled.
     pub(super) fn profile_anew(&mut self) {
         self.profiling = self.params.profiling && self.aim.is_some();
         self.range = Range::new(if self.profiling { self.top } else { 0 });
@@ -345,7 +349,8 @@ impl Tuner {
         self.begin_tuning();
     }
 
-    /// What was learnt elsewhere is in force.
+    /// Continues with imported state: samples start anew, and the running window ends by its new
+    /// length.
     pub(super) fn go_on(&mut self) {
         self.learnt = true;
         self.samples.clear();
@@ -356,7 +361,8 @@ impl Tuner {
         }
     }
 
-    /// When its window or its second ends next; `None`: it sleeps.
+    /// Returns the time at which the window or the second ends, whichever is first; `None`: the
+    /// tuner sleeps.
     pub(super) fn due(&self) -> Option<Nanos> {
         self.spans.map(|spans| spans[0].due.min(spans[1].due))
     }

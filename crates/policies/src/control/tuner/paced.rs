@@ -1,5 +1,5 @@
-//! The paced tuner: the throttle holds the target at all times, and the merge limit has nothing to
-//! hold. It only sees to it that the device does as much.
+//! Paced tuner: the throttle holds the target at all times, so the merge limit only has to let the
+//! device reach that rate.
 //!
 //! ```text
 //!      behind its pace by half a second             the same at the top      the same everywhere
@@ -23,75 +23,77 @@
 use crate::regulate::merge_limit::PAGE;
 use tidegate_base::time::Nanos;
 
-/// A VM's pace is looked at no more often.
+/// Shortest interval between two checks of a VM's pace.
 const WINDOW: Nanos = Nanos::from_millis(125);
-/// Others' turns may make slots late by up to so long for them to go at once.
+/// Longest regular lateness, caused by other VMs' turns, that is made good at once.
 pub(super) const LATENESS: Nanos = Nanos::from_millis(400);
-/// A VM that is so far behind needs another merge limit: a quarter of what the throttle still makes
+/// Backlog at which a VM needs another merge limit: a quarter of what the throttle still makes
 /// good.
 const BEHIND: Nanos = Nanos::from_millis(500);
-/// For so long a merge limit has to be enough for half of it to be tried.
+/// Time for which a merge limit has to be enough before half of it is tried.
 const ENOUGH: Nanos = Nanos::from_secs(30);
-/// The same after it was too little many times.
+/// Longest such time, reached by doubling after each failed try.
 pub(super) const ENOUGH_MOST: Nanos = Nanos::from_secs(3600);
-/// By how much L shrinks while it is looked below what is fine enough.
+/// Divisor of L in the search below the limit that is fine enough.
 const BELOW: u32 = 4;
 
-/// How often a VM's pace is looked at whose I/Os have so many units, at so many a second: no more
-/// often than they come, and each second at the least.
+/// Returns the interval of pace checks for a VM whose I/Os have `units` units each, at `per_s`
+/// units a second: the time between two I/Os, between `WINDOW` and a second.
 pub(super) fn window(units: u64, per_s: u64) -> Nanos {
     Nanos(units * 1_000_000_000 / per_s.max(1))
         .max(WINDOW)
         .min(Nanos::SECOND)
 }
 
-/// A window in which the VM asked for its target; in bytes, or in thousandths of an I/O.
+/// Measurements of a window in which the VM asked for its target, in bytes or thousandths of an
+/// I/O.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed {
-    /// The target, a second.
+    /// Target a second.
     pub per_s: u64,
-    /// How long the VM wanted it: what is due while it has nothing inside is lost.
+    /// Time for which the VM had requests inside. Nothing is owed for the rest of the window.
     pub asked_for: Nanos,
-    /// What ended.
+    /// Amount that ended.
     pub moved: u64,
-    /// What one I/O may come to.
+    /// Largest amount of one I/O.
     pub largest: u64,
-    /// A larger merge limit helps.
+    /// A larger merge limit may raise the amount.
     pub by_limit: bool,
 }
 
-/// The state.
+/// State of the paced tuner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Paced {
     /// L, in pages.
     pub limit: u32,
-    /// The largest L.
+    /// Largest L, in pages.
     top: u32,
-    /// The L that is fine enough.
+    /// Largest L, in pages, at which a single I/O takes no longer than `grain`.
     fine: u32,
-    /// By how much it is behind, in units times nanoseconds a second.
+    /// Backlog in units times nanoseconds a second.
     behind: u128,
-    /// For how long L was enough.
+    /// Time for which L has been enough.
     enough: Nanos,
-    /// For how long it has to be.
+    /// Time for which L has to be enough before a smaller one is tried.
     pub patience: Nanos,
-    /// L is half of what was enough.
+    /// L is a try: half of a limit that was enough, or twice in the search below.
     tried: bool,
-    /// Since when the device has not done enough at any L.
+    /// Time since which the device has not reached the target at any L.
     pub short_since: Option<Nanos>,
-    /// What moved at this L, and for how long the VM wanted it.
+    /// Amount moved at this L, and the time for which the VM wanted it.
     here: (u64, Nanos),
-    /// The L that came to most of those that were too little, and what it came to a second.
+    /// Best of the limits that were too little: its rate a second, and L.
     best: (u64, u32),
-    /// L is below what is fine enough, as all above is too little.
+    /// L is below `fine`, because every L from there up was too little.
     below: bool,
-    /// It is not looked there before, and for how long not after the next time in vain.
+    /// Earliest time of the next search below `fine`, and the pause after that search if it fails,
+    /// too.
     not_before: Nanos,
     pause: Nanos,
 }
 
 impl Paced {
-    /// Of a VM without a target yet.
+    /// Creates the state of a VM without a target.
     pub(super) fn new(top: u32) -> Paced {
         Paced {
             limit: 1,
@@ -110,8 +112,8 @@ impl Paced {
         }
     }
 
-    /// For another target in bytes a second: an I/O takes no longer than `grain` of it, or is a
-    /// page.
+    /// Starts with another target, at the L whose I/Os take no longer than `grain` at that rate, or
+    /// a page.
     pub(super) fn begin(&mut self, bytes_per_s: u64, grain: Nanos) {
         let bytes = u128::from(bytes_per_s) * u128::from(grain.0) / 1_000_000_000;
         let pages = u32::try_from(bytes / u128::from(PAGE)).unwrap_or(u32::MAX);
@@ -123,18 +125,19 @@ impl Paced {
         };
     }
 
-    /// Goes on as it was elsewhere.
+    /// Continues with limit and patience learnt elsewhere, within this VM's bounds.
     pub(super) fn resume(&mut self, limit: u32, patience: Nanos) {
         self.limit = limit.clamp(self.fine, self.top);
         self.patience = patience.max(ENOUGH).min(ENOUGH_MOST);
     }
 
-    /// A window has ended in which the VM asked for its target.
+    /// Takes in a window in which the VM asked for its target, and changes L if needed.
     pub(super) fn act(&mut self, now: Nanos, passed: &Passed) {
         let span = |time: Nanos| u128::from(passed.per_s) * u128::from(time.0);
         let of = |units: u64| u128::from(units) * 1_000_000_000;
         let (due, moved) = (span(passed.asked_for), of(passed.moved));
-        // A slot that has not come yet, and an I/O that has not ended, are no delay.
+        // A slot that is not due and an I/O that has not ended are no backlog: hence two I/Os on
+        // top.
         let most = span(BEHIND) + of(passed.largest.saturating_mul(2));
         self.behind = (self.behind + due).saturating_sub(moved).min(2 * most);
         self.enough += passed.asked_for;
@@ -149,7 +152,7 @@ impl Paced {
         }
     }
 
-    /// L is too little.
+    /// Reacts to an L that is too little: raises it, searches below `fine`, or gives up.
     fn raise(&mut self, now: Nanos, by_limit: bool) {
         let enough = core::mem::take(&mut self.enough);
         if !by_limit || (self.short_since.is_some() && !self.below) {
@@ -163,13 +166,14 @@ impl Paced {
             false => ENOUGH,
         };
         match (self.below, self.limit) {
-            // Twice what was enough is too much: back.
+            // A doubled L failed during the search below: back to the one that was enough.
             (true, limit) if in_vain => self.turn(limit / 2),
             (true, 1) => self.give_up(now),
             (true, limit) => self.turn(limit / BELOW),
             (false, limit) if limit < self.top => self.turn(limit.saturating_mul(2)),
             (false, _) if self.fine > 1 && now >= self.not_before => {
-                // Said meanwhile: it is so, and mostly stays so.
+                // The shortfall is reported during the search already, since searching mostly finds
+                // nothing.
                 (self.below, self.short_since) = (true, Some(now));
                 self.turn(self.fine / BELOW);
             }
@@ -177,7 +181,7 @@ impl Paced {
         }
     }
 
-    /// What this L came to.
+    /// Records the rate of this L if it is the best so far.
     fn note(&mut self) {
         let (moved, time) = self.here;
         let per_s = u128::from(moved) * 1_000_000_000 / u128::from(time.0.max(1));
@@ -193,7 +197,7 @@ impl Paced {
         self.here = (0, Nanos::ZERO);
     }
 
-    /// No L is enough: the best of them it is.
+    /// Ends a search in which no L was enough: keeps the best one and reports the shortfall.
     fn give_up(&mut self, now: Nanos) {
         if self.below {
             self.not_before = now + self.pause;
@@ -207,7 +211,7 @@ impl Paced {
         self.short_since.get_or_insert(now);
     }
 
-    /// L was enough for long: one that is nearer to what is fine enough may be, too.
+    /// Moves L a step towards `fine` after it was enough for the whole patience.
     fn lower(&mut self) {
         let limit = match self.below {
             true => (self.limit * 2).min(self.fine),
@@ -216,11 +220,12 @@ impl Paced {
         let tried = limit != self.limit;
         self.turn(limit);
         (self.enough, self.tried, self.best) = (Nanos::ZERO, tried, (0, limit));
-        // At what is fine enough it may prove too much yet.
+        // At `fine` itself the search below is over only if that L, too, is enough; until then it
+        // may fail.
         self.below &= tried;
     }
 
-    /// The device does enough again.
+    /// Ends the shortfall: the device reaches the target again.
     pub(super) fn recovered(&mut self) {
         (self.short_since, self.behind) = (None, 0);
     }
@@ -237,11 +242,12 @@ mod tests {
 
     const TARGET: u64 = 8_192_000;
 
-    /// A device that does so many bytes a second for each page of the limit; for so many seconds.
+    /// Runs the tuner for `seconds` on a device that does `by_page` bytes a second per page of the
+    /// limit.
     fn run(paced: &mut Paced, by_page: u64, seconds: u64) {
         for window in 0..seconds * 8 {
             let able = by_page * u64::from(paced.limit);
-            // What is late is made good at a tenth above the target.
+            // Backlog is made good at a tenth above the target.
             let wanted = if paced.behind > 0 {
                 TARGET / 10 * 11
             } else {
@@ -328,7 +334,8 @@ mod tests {
         assert_eq!(paced.limit, 4);
     }
 
-    /// A device that comes to the target with so many pages an I/O or fewer.
+    /// Runs the tuner for `seconds` on a device that reaches the target only with at most `enough`
+    /// pages an I/O. Returns the number of changes of the limit.
     fn run_small(paced: &mut Paced, enough: u32, seconds: u64) -> u32 {
         let mut turned = 0;
         for window in 0..seconds * 8 {

@@ -44,7 +44,7 @@ pub struct TunerParams {
     pub revise_target: bool,
     /// SBR profiling before anything is tuned.
     pub profiling: bool,
-    /// How much above the aim may pass while merge limits alternate, per cent; 0: as much as does.
+    /// Rate above the aim that is allowed while merge limits alternate, in per cent; 0: no ceiling.
     pub headroom: u64,
     /// The gains of PI throttling, in thousandths; that of the integral for each second.
     pub pi: [u64; 2],
@@ -83,7 +83,7 @@ impl TunerParams {
 /// The place of `paced` among the choices of `tuner`.
 const PACED: u64 = 0;
 
-/// What says something of windows alone.
+/// Parameters that have a meaning only for tuning by windows.
 const OF_WINDOWS: &[&str] = &[
     "max_ml",
     "window_max",
@@ -142,7 +142,7 @@ const fn window(name: &'static str, default_ms: u64, help: &'static str) -> Para
     }
 }
 
-/// What the registry knows of it.
+/// Description for the registry of policy parts.
 pub(crate) static PART: PartInfo<dyn Controller> = PartInfo {
     name: "tuner",
     summary: "merge limit and throttle by which each VM with a target comes to it, by feedback",

@@ -1,4 +1,4 @@
-//! SBR profiling: which bandwidths a VM can have by its merge limit (section 3.3). With its
+//! SBR profiling: the bandwidths that a VM achieves by its merge limit (section 3.3). With its
 //! workload running, L rises from 1 to the largest, a second each; the L with the highest bandwidth
 //! is the largest that makes sense, and all below that bandwidth can be promised.
 
@@ -13,7 +13,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Of nothing yet, of so many limits.
+    /// Creates an empty range of `limits` merge limits, in pages.
     pub(super) fn new(limits: u32) -> Range {
         Range {
             by_limit: Vec::with_capacity(limits as usize),
@@ -21,49 +21,49 @@ impl Range {
         }
     }
 
-    /// From what was measured before, of at most so many limits.
+    /// Creates a complete range from measured bandwidths, at most the first `limits` of them.
     pub(super) fn of(mut by_limit: Vec<u64>, limits: u32) -> Range {
         by_limit.truncate(limits as usize);
         let limits = by_limit.len() as u32;
         Range { by_limit, limits }
     }
 
-    /// What was measured so far.
+    /// Returns the bandwidths measured so far, from one page on.
     pub(super) fn measured(&self) -> &[u64] {
         &self.by_limit
     }
 
-    /// How many limits are done, of how many.
+    /// Returns the number of measured limits and the number of all.
     pub(super) fn progress(&self) -> (u32, u32) {
         (self.by_limit.len() as u32, self.limits)
     }
 
-    /// All have been measured; never where there are none.
+    /// Returns `true` once all limits are measured; never for an empty range.
     pub(super) fn is_whole(&self) -> bool {
         self.limits > 0 && self.by_limit.len() as u32 == self.limits
     }
 
-    /// The limit to be measured next; the largest where none is left.
+    /// Returns the merge limit in pages to be measured next; the largest if none is left.
     pub(super) fn next(&self) -> u32 {
         (self.by_limit.len() as u32 + 1).min(self.limits)
     }
 
-    /// The bandwidth at [`Range::next`].
+    /// Records the bandwidth in bytes a second at [`Range::next`].
     pub(super) fn found(&mut self, bandwidth: u64) {
         if !self.is_whole() {
             self.by_limit.push(bandwidth);
         }
     }
 
-    /// The smallest limit with the highest bandwidth; 1 of none.
+    /// Returns the smallest limit, in pages, with the highest bandwidth; 1 without measurements.
     pub(super) fn best(&self) -> u32 {
         let best = self.by_limit.iter().enumerate();
         let best = best.rev().max_by_key(|&(_, bandwidth)| bandwidth);
         best.map_or(1, |(at, _)| at as u32 + 1)
     }
 
-    /// Where tuning for this bandwidth begins: at the largest limit, up to the best one, that does
-    /// not come to more; and whether even one page does.
+    /// Returns the limit in pages at which tuning for `bandwidth` begins: the largest up to the
+    /// best one with no more than that. The flag is `true` if even one page exceeds it.
     pub(super) fn begin_at(&self, bandwidth: u64) -> (u32, bool) {
         let useful = &self.by_limit[..self.by_limit.len().min(self.best() as usize)];
         match useful.iter().rposition(|&found| found <= bandwidth) {
@@ -72,7 +72,7 @@ impl Range {
         }
     }
 
-    /// For people; `None` until all was measured.
+    /// Returns the range for status output; `None` until all limits are measured.
     pub(super) fn told(&self) -> Option<BandwidthRange> {
         let best = self.best();
         self.is_whole().then(|| BandwidthRange {

@@ -21,7 +21,7 @@ pub(super) struct Throughput {
     pub target: u64,
     /// The sum, in thousandths of an I/O a second times nanoseconds.
     pub sum: i64,
-    /// What is let go.
+    /// Rate that the throttle allows, in thousandths of an I/O a second.
     pub rate: u64,
     /// The rate stands at its upper bound, and more were due.
     pub short_since: Option<Nanos>,

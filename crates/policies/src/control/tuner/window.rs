@@ -26,7 +26,7 @@ pub(super) struct WindowTerms {
     pub worst_v: u64,
 }
 
-/// So many intervals the search is not begun anew.
+/// Statistical intervals for which a finished search is not restarted.
 pub(super) const RESTS: u64 = 10;
 
 /// The state.

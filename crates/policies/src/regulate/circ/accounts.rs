@@ -1,37 +1,41 @@
-//! CIRC's accounts: what each VM has of credits, what is passed on, and the books over both.
-//! Time is the regulator's; here a period has a length and some of it is left.
+//! CIRC's accounts: the credits of each VM, the credits passed on, and a check that their sum is
+//! right. The regulator owns the clock; here a period has a length, and callers say how much of it
+//! is left.
 
 use super::smoothed::Smoothed;
 use tidegate_core::facts::Facts;
 use tidegate_core::roles::Reopened;
 
-/// One credit: a thousand thousandths a second, for a second.
+/// One request, in thousandths of a request a second times nanoseconds: the unit of all amounts
+/// here.
 pub(super) const CREDIT: i128 = 1_000 * 1_000_000_000;
 
-/// Allocations above 10^9 requests a second hold nobody; with so many no product overflows.
+/// Upper bound of allocations, 10^9 requests a second in thousandths. No device is that fast, and
+/// no product overflows.
 const MOST: u64 = 1_000_000_000_000;
 
-/// Not in the list of the active.
+/// Value of `Vm::at` outside the list of active VMs.
 const ABSENT: u32 = u32::MAX;
 
-/// One VM.
+/// Account of one VM.
 #[derive(Clone, Copy, Debug)]
 struct Vm {
-    /// What it has left; below zero: debt. 0 while it is inactive or free.
+    /// Credit left; below zero: debt. 0 while the VM is inactive or has no allocation yet.
     credit: i128,
-    /// What the controller last said, in thousandths of a request a second; 0: counted out.
+    /// Last allocation in thousandths of a request a second; 0: the VM does not compete.
     allocation: u64,
-    /// The last above zero.
+    /// Last allocation above zero.
     share: u64,
-    /// What it is being granted, or gives away while it is inactive.
+    /// Rate, in the same unit, at which the VM is granted credits, or gives them away while
+    /// inactive.
     rate: u64,
-    /// What was passed on to it in this period, spread over it, likewise.
+    /// Rate at which credits passed on to the VM are spread over this period, in the same unit.
     passed: u64,
-    /// Its place among the active.
+    /// Index in the list of active VMs.
     at: u32,
-    /// There was a knob.
+    /// An allocation was set at least once; without one the VM is free, not regulated.
     known: bool,
-    /// It had no credit left when the period ended, and something waiting.
+    /// The VM ended the period without credit and with a request waiting.
     over: bool,
     present: bool,
 }
@@ -49,8 +53,8 @@ const GONE: Vm = Vm {
 };
 
 impl Vm {
-    /// What it is to be granted. Counted out it is granted nothing that others would want, but
-    /// while it is idle it goes on saving up for its return.
+    /// Returns the rate of the next grant. A VM that does not compete is granted nothing that
+    /// others would want, but while it is idle it saves up for its return.
     fn due(&self, idle: bool) -> u64 {
         match self.allocation {
             0 if idle && self.at != ABSENT => self.share,
@@ -59,28 +63,29 @@ impl Vm {
     }
 }
 
-/// All VMs' accounts.
+/// Accounts of all VMs, by slot.
 #[derive(Debug)]
 pub(super) struct Accounts {
-    /// How long a period is, in nanoseconds.
+    /// Length of a period in nanoseconds.
     period: i128,
-    /// What a VM may save up, in allocations of a period.
+    /// Number of periods' allocations that a VM may save up.
     burst: i128,
     vms: Vec<Vm>,
-    /// Slots of VMs that are active or free.
+    /// Slots of VMs that are active or not regulated yet.
     active: Vec<u32>,
-    /// The rates of all inactive VMs.
+    /// Sum of the rates of all inactive VMs.
     idle_rates: i128,
-    /// What they give away in this period.
+    /// Credits that inactive VMs give away in this period.
     idle_gives: i128,
     given: Smoothed,
-    /// All credits there are, by another reckoning: grants and bursts less what was spent, dropped
-    /// or lapsed.
+    /// Sum of all credits by an independent account: grants and bursts less those spent, dropped or
+    /// lapsed.
     books: i128,
 }
 
 impl Accounts {
-    /// Of nobody; room for so many VMs to be active.
+    /// Creates accounts without VMs, with room for `vms` active ones. `period` in nanoseconds,
+    /// `burst` and `smoothing` in periods.
     pub(super) fn new(period: u64, burst: u32, smoothing: usize, vms: usize) -> Accounts {
         Accounts {
             period: period.into(),
@@ -94,17 +99,17 @@ impl Accounts {
         }
     }
 
-    /// Memory of one VM more, in bytes.
+    /// Memory of one more VM, in bytes.
     pub(super) const BYTES_PER_VM: usize = size_of::<Vm>() + size_of::<u32>();
 
-    /// What a VM has left; `None`: it has no account, or none with anything in it.
+    /// Returns a VM's credit; `None` without an account or while inactive.
     pub(super) fn credit(&self, slot: usize) -> Option<i128> {
         let vm = self.vms.get(slot)?;
         (vm.known && vm.at != ABSENT).then_some(vm.credit)
     }
 
-    /// What a VM may spend while so much of the period is still to be handed out, in nanoseconds:
-    /// what it was granted for that time is not.
+    /// Returns the credit that a VM may spend while `rest` nanoseconds of the period are still to
+    /// be handed out: its credit less the grant for that time. `None` as for [`Accounts::credit`].
     pub(super) fn spendable(&self, slot: usize, rest: i128) -> Option<i128> {
         let vm = self.vms.get(slot)?;
         let pace = i128::from(vm.rate) + i128::from(vm.passed);
@@ -119,12 +124,12 @@ impl Accounts {
         self.active.is_empty()
     }
 
-    /// What a VM may save up.
+    /// Returns the credit that a VM may save up; at least one request.
     fn threshold(&self, vm: &Vm) -> i128 {
         (i128::from(vm.share) * self.period * self.burst).max(CREDIT)
     }
 
-    /// A VM is there, inactive.
+    /// Opens an inactive account.
     pub(super) fn add(&mut self, slot: usize) {
         if self.vms.len() <= slot {
             self.vms.resize(slot + 1, GONE);
@@ -135,7 +140,8 @@ impl Accounts {
         };
     }
 
-    /// It is gone, with so much of the period left. What it gave away until now stays given.
+    /// Closes an account with `left` nanoseconds of the period to go. Credits that the VM gave away
+    /// so far stay given.
     pub(super) fn remove(&mut self, slot: usize, left: i128) {
         let vm = self.vms[slot];
         if vm.at == ABSENT {
@@ -150,7 +156,8 @@ impl Accounts {
         self.vms[slot] = GONE;
     }
 
-    /// A VM has something inside: from now on it has its allocation for itself.
+    /// Activates a VM that has a request inside: from now on it keeps its allocation, and it starts
+    /// with a full burst.
     pub(super) fn activate(&mut self, slot: usize, left: i128) {
         let burst = self.threshold(&self.vms[slot]);
         let vm = &mut self.vms[slot];
@@ -168,7 +175,7 @@ impl Accounts {
         }
     }
 
-    /// What a VM has is dropped; what it is allocated goes to others.
+    /// Deactivates a VM: drops its credit and gives its allocation to others.
     fn deactivate(&mut self, slot: usize) {
         self.leave_active(slot);
         let vm = &mut self.vms[slot];
@@ -186,7 +193,8 @@ impl Accounts {
         }
     }
 
-    /// What a VM is allocated from now on, in thousandths of a request a second.
+    /// Sets a VM's allocation in thousandths of a request a second, for the `left` nanoseconds of
+    /// this period, too.
     pub(super) fn allocate(&mut self, slot: usize, allocation: u64, idle: bool, left: i128) {
         let vm = &mut self.vms[slot];
         vm.known = true;
@@ -210,8 +218,8 @@ impl Accounts {
         }
     }
 
-    /// A VM that was counted out is allocated something: what it has of earlier, when that may have
-    /// been far more, is no more than what it would come with today.
+    /// Reduces the credit of a VM that competes again to one burst at its new allocation. Its old
+    /// credit may stem from a far larger one.
     fn drop_beyond_burst(&mut self, slot: usize, left: i128) {
         let threshold = self.threshold(&self.vms[slot]);
         let vm = &mut self.vms[slot];
@@ -222,7 +230,7 @@ impl Accounts {
         }
     }
 
-    /// So many requests of a VM were let in.
+    /// Charges a VM for requests that were let in.
     pub(super) fn charge(&mut self, slot: usize, requests: u32) {
         let vm = &mut self.vms[slot];
         if vm.known {
@@ -232,8 +240,8 @@ impl Accounts {
         }
     }
 
-    /// A period has ended. Returns for how many nanoseconds more those who are over are to be
-    /// granted their allocations in the next one.
+    /// Closes a period. Returns the additional nanoseconds for which VMs that ran dry are granted
+    /// their allocations in the next one.
     pub(super) fn close(&mut self, facts: &Facts) -> i128 {
         self.check();
         let (given, wanted) = self.settle(facts);
@@ -246,7 +254,7 @@ impl Accounts {
         due / wanted
     }
 
-    /// Whether nothing was minted and nothing lost.
+    /// Asserts that the accounts' sum equals `books`: no credit was created or lost.
     fn check(&self) {
         let credit = |&slot: &u32| self.vms[slot as usize].credit;
         let of_vms: i128 = self.active.iter().map(credit).sum();
@@ -254,8 +262,8 @@ impl Accounts {
         assert_eq!(counted, self.books, "credits do not add up");
     }
 
-    /// Everybody keeps what it may, and who wants nothing is inactive. Returns what is given away,
-    /// and the allocations of those who are over.
+    /// Caps all credits at what may be saved up and deactivates VMs that want nothing. Returns the
+    /// credits given away, and the sum of the allocations of VMs that ran dry.
     fn settle(&mut self, facts: &Facts) -> (i128, i128) {
         let (mut given, mut wanted) = (self.idle_gives, 0);
         let mut at = 0;
@@ -283,13 +291,14 @@ impl Accounts {
         (given, wanted)
     }
 
-    /// What inactive VMs give away in a period that begins.
+    /// Begins a period: computes the credits that inactive VMs give away in it.
     pub(super) fn begin(&mut self) {
         self.idle_gives = self.idle_rates * self.period;
         self.books += self.idle_gives;
     }
 
-    /// The credits of a period that begins, with as much more as [`Accounts::close`] said.
+    /// Grants the period's credits, and to VMs that ran dry `more` nanoseconds' worth on top, as
+    /// returned by [`Accounts::close`].
     pub(super) fn grant(&mut self, facts: &Facts, more: i128, reopen: &mut Reopened) {
         for &slot in &self.active {
             let vm = &mut self.vms[slot as usize];
@@ -301,17 +310,17 @@ impl Accounts {
                 self.books += grant;
                 let passed = i128::from(vm.allocation) * if vm.over { more } else { 0 };
                 vm.credit += passed;
-                // Less than what was passed on by a part of a billionth: that much comes early.
+                // Rounds down: less than one unit a nanosecond is thereby available early.
                 vm.passed = u64::try_from(passed / self.period).unwrap_or(u64::MAX);
             }
-            // Also where debt is left: a controller may still allocate more.
+            // VMs in debt are included, since the controller may still allocate more.
             if !facts.may_enter(id) {
                 reopen.push(id);
             }
         }
     }
 
-    /// A slice of a period has begun: who was held for want of it is asked again.
+    /// Lists the throttled VMs for another look at their gates, as a slice has begun.
     pub(super) fn hand_out(&self, facts: &Facts, reopen: &mut Reopened) {
         for &slot in &self.active {
             let id = facts.vm_at(slot as usize);
@@ -321,7 +330,7 @@ impl Accounts {
         }
     }
 
-    /// No period follows: nobody is active. What was given away for others lapses.
+    /// Stops periods, as no VM is active. Credits given away for others lapse.
     pub(super) fn pause(&mut self) {
         self.books -= self.given.clear();
         assert_eq!(self.books, 0, "credits that nobody has");

@@ -1,24 +1,23 @@
 //! A moving average that keeps its sum: what is put in comes out in equal parts over a window.
 
-/// Amounts on their way: of each of the last periods, an equal part in each of as many as the
-/// window is long, the first at once. The mean of the last periods, and never more or less in all
-/// than was put in.
+/// Moving average over the amounts of the last periods. Each amount comes out in equal parts over
+/// `window` periods, the first part at once; the sum of all parts equals the amount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Smoothed {
     /// The part of each period in the window.
     parts: [i128; Smoothed::MOST],
     window: usize,
-    /// Where the oldest is.
+    /// Index of the oldest part.
     oldest: usize,
-    /// What divisions left over, due with the next parts.
+    /// Remainders of divisions, due with the next parts.
     rest: i128,
 }
 
 impl Smoothed {
-    /// The longest window.
+    /// Longest window in periods.
     pub(super) const MOST: usize = 16;
 
-    /// With nothing in it; `window`: 1 to [`Smoothed::MOST`] periods.
+    /// Creates an empty average over `window` periods, 1 to [`Smoothed::MOST`].
     pub(super) fn new(window: usize) -> Smoothed {
         Smoothed {
             parts: [0; Smoothed::MOST],
@@ -28,7 +27,7 @@ impl Smoothed {
         }
     }
 
-    /// A period has ended in which so much came: what is due now.
+    /// Adds the amount of a period that has ended. Returns the amount that is due now.
     pub(super) fn pass(&mut self, amount: i128) -> i128 {
         let window = self.window as i128;
         self.parts[self.oldest] = amount / window;
@@ -37,19 +36,19 @@ impl Smoothed {
         parts + amount % window + core::mem::take(&mut self.rest)
     }
 
-    /// So much of what was due could not be divided.
+    /// Returns to the average a part of a due amount that could not be divided.
     pub(super) fn put_back(&mut self, rest: i128) {
         self.rest += rest;
     }
 
-    /// All that is still to come out.
+    /// Returns the amount that is still to come out.
     pub(super) fn held(&self) -> i128 {
-        // The oldest has come out for the last time, the one after it has one time left.
+        // The part at `oldest` is used up; the one after it comes out once more, and so on.
         let times_left = |age: usize| self.parts[(self.oldest + age) % self.window] * age as i128;
         (1..self.window).map(times_left).sum::<i128>() + self.rest
     }
 
-    /// Empties it; returns what was held.
+    /// Empties the average. Returns the amount that it held.
     pub(super) fn clear(&mut self) -> i128 {
         let held = self.held();
         *self = Smoothed::new(self.window);

@@ -1,4 +1,4 @@
-//! What a tuner does when a window has ended in which its VM asked for its target.
+//! Actions of a tuner at the end of a window in which its VM asked for its target.
 
 use super::{CARRIED_S, Tuner};
 use crate::control::tuner::action::Moved;
@@ -11,7 +11,7 @@ use tidegate_base::time::Nanos;
 use tidegate_core::facts::Facts;
 
 impl Tuner {
-    /// A window has ended in which the VM asked for its target.
+    /// Adjusts merge limit and rate after a window in which the VM asked for its target.
     pub(super) fn act(&mut self, facts: &Facts, vm: VmId, window: &Span) {
         let now = facts.now();
         match self.paced {
@@ -33,7 +33,7 @@ impl Tuner {
         };
     }
 
-    /// PI throttling.
+    /// Runs PI throttling, if an IOPS target is held.
     fn control_ios(&mut self, now: Nanos, window: &Span) {
         if let Some(throughput) = &mut self.throughput {
             let (length, ios) = (window.length(now), window.moved.ios);
@@ -47,14 +47,14 @@ impl Tuner {
         }
     }
 
-    /// TA.
+    /// Runs target approach (TA) on the merge limit, if there is a bandwidth to aim at.
     fn tune(&mut self, now: Nanos, window: &Span) {
         let Some(TargetRevision { aim, .. }) = self.aim else {
             return;
         };
         let (length, Amount { bytes, ios }) = (window.length(now), window.moved);
-        // In bytes, times nanoseconds a second; or times the IOPS, where it is the mean size that
-        // is held.
+        // One unit for both cases. For bandwidth: bytes times nanoseconds a second. For a mean
+        // size: bytes times the target rate, against the aim times the I/Os that ended.
         let (scale, due) = match &self.throughput {
             None => (1_000_000_000, u128::from(aim) * u128::from(length.0)),
             Some(held) => (held.target.into(), u128::from(aim) * u128::from(ios)),
@@ -70,7 +70,7 @@ impl Tuner {
             .act(now, &moved, self.params.tolerance, throttles);
     }
 
-    /// What the throttle holds, a second; and how much of it is in an amount.
+    /// Returns the rate that the throttle holds and the unit that it is in.
     fn throttled(&self) -> (u64, fn(&Amount) -> u64) {
         match &self.throughput {
             Some(held) => (held.target, |amount| amount.ios),
@@ -78,7 +78,8 @@ impl Tuner {
         }
     }
 
-    /// Whether the device does what the throttle lets pass, and what may help if it does not.
+    /// Compares what the device completed with what the throttle lets pass, and adjusts the paced
+    /// merge limit if it fell behind.
     fn keep_pace(&mut self, facts: &Facts, vm: VmId, window: &Span) {
         let (per_s, of) = self.throttled();
         let (had, tolerance) = (of(&self.had), self.params.tolerance);
@@ -107,7 +108,7 @@ impl Tuner {
         }
     }
 
-    /// Since when the device has not done what it is to.
+    /// Returns the time since which the device has fallen short of the target; `None`: it does not.
     pub(super) fn short_since(&self) -> Option<Nanos> {
         let of_rate = match &self.paced {
             Some(paced) => paced.short_since,

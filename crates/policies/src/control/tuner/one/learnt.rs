@@ -1,5 +1,5 @@
-//! What a tuner has learnt, as bytes: for a VM that moves to another host, and for a daemon that
-//! starts again (section 4.4: the tuner is revoked here and installed anew there).
+//! Export and import of a tuner's learnt state, for a VM that moves to another host and for a
+//! daemon that restarts (section 4.4: the tuner is revoked on one host and installed on the other).
 //!
 //! In the order of the fields: the target (bytes a second, IOPS, the size that counts as one; 0 for
 //! none), WR (window, range, last V plus one, whether it searches, rests), TA (limit, throttled),
@@ -7,9 +7,9 @@
 //! merge limit are known, and each. Another target than now leaves the windows and the bandwidths
 //! valid; the rest is dropped.
 //!
-//! A paced one's are of a kind of their own: the target likewise, both merge limits (what is
-//! enough, and what holds a mean size), and for how long the first has to be enough. All is of that
-//! target.
+//! The state of a paced tuner has its own format: the target likewise, both merge limits (the one
+//! that is enough, and the one that holds a mean size), and the time for which the first has to be
+//! enough. All of it is valid only for that target.
 
 use super::super::paced::ENOUGH_MOST;
 use super::super::params::PART;
@@ -22,9 +22,9 @@ use tidegate_base::objective::Rate;
 use tidegate_base::time::Nanos;
 
 const VERSION: u16 = 1;
-/// What a paced tuner's are called.
+/// Name of the blob of a paced tuner.
 const PACED: &str = "tuner-paced";
-/// More merge limits than a device has I/O sizes.
+/// Upper bound of merge limits in a blob, above the number of I/O sizes of any device.
 const LIMITS_MAX: u64 = 1 << 18;
 const SIGN: u64 = 1 << 63;
 
@@ -36,7 +36,7 @@ fn figures(target: &Rate) -> [u64; 3] {
 }
 
 impl Tuner {
-    /// `None`: nothing was learnt yet.
+    /// Returns the learnt state, or `None` if nothing was learnt yet.
     pub(in crate::control::tuner) fn export(&self) -> Option<Blob> {
         if !self.learnt {
             return None;
@@ -70,8 +70,8 @@ impl Tuner {
         Some(blob)
     }
 
-    /// As [`Tuner::import`], of a VM whose disks lie elsewhere: of those the bandwidths by merge
-    /// limit are measured anew, if they are to be at all (section 4.4).
+    /// Imports as [`Tuner::import`] does, for a VM whose disks are now elsewhere: bandwidths by
+    /// merge limit are measured anew, if profiling is enabled (section 4.4).
     pub(in crate::control::tuner) fn import_moved(
         &mut self,
         learnt: &Blob,
@@ -81,8 +81,11 @@ impl Tuner {
         Ok(())
     }
 
+    /// Imports learnt state.
+    ///
     /// # Errors
-    /// When it is not a tuner's, or says what cannot be; nothing has changed then.
+    /// Returns an error if the blob is not a tuner's or has values out of range; nothing has changed
+    /// then.
     pub(in crate::control::tuner) fn import(&mut self, learnt: &Blob) -> Result<(), BlobError> {
         if self.paced.is_some() {
             return self.import_paced(learnt);
